@@ -1,0 +1,1 @@
+"""Steelyard: the load balancer for model serving."""

@@ -1,0 +1,381 @@
+"""The balancer: events in, decisions out. Synchronous, deterministic given its rng and the times it is told.
+
+Three drivers use it unchanged: the gateway in real time, the simulator in virtual time, and a program that embeds the
+library. A driver calls `submit` for each request, `finish` when an attempt ended, `cancel` when the client left, and
+`expire` no later than `next_wake()`; it carries out every decision that any of these return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+from .decision import Cancel, Decision, Reason, Reject, Send, Wait
+from .errors import MisuseError, OptionError, UnknownModelError
+from .options import PoolOptions
+from .outcome import Outcome, Resend
+from .policies import make_policy
+from .pool import Pool
+from .replica import Event, Replica, State, check_weight
+from .request import INFINITY, Flight, Phase, Request
+
+LOOKAHEAD = 32  # waiting requests looked at for a replica that is not a good place for the first
+SOONEST_RECHECK = 0.001
+NOTHING: tuple[Decision, ...] = ()
+
+
+class Balancer:
+    def __init__(self, rng: Random | None = None) -> None:
+        self.rng = rng if rng is not None else Random(0)
+        self._pools: dict[str, Pool] = {}
+        self.wake = INFINITY  # `next_wake` as a plain number: may be too early, never too late
+        self._hedges: list[tuple[float, int, Flight]] = []
+        self._hedge_count = 0
+
+    # ------------------------------------------------------------------ models and replicas
+
+    def add_model(
+        self,
+        model: str = "",
+        policy: str = "least_work",
+        options: PoolOptions | None = None,
+        policy_options: Mapping[str, Any] | None = None,
+        now: float = 0.0,
+    ) -> Pool:
+        if model in self._pools:
+            raise OptionError(f"model {model!r} is already there")
+        pool = Pool(model, make_policy(policy, self.rng, policy_options or {}), options or PoolOptions(), now)
+        self._pools[model] = pool
+        self.wake = min(self.wake, pool.tick_at)
+        return pool
+
+    def set_policy(self, model: str, policy: str, options: Mapping[str, Any] | None = None, *, now: float) -> None:
+        """Switch the policy of a model at run time."""
+        self.pool(model).use(make_policy(policy, self.rng, options or {}), now)
+
+    def pool(self, model: str = "") -> Pool:
+        try:
+            return self._pools[model]
+        except KeyError:
+            known = ", ".join(sorted(self._pools)) or "none"
+            raise UnknownModelError(f"no model {model!r} (known: {known})") from None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return tuple(self._pools)
+
+    def add_replica(
+        self,
+        id: str,
+        model: str = "",
+        *,
+        weight: float = 1.0,
+        zone: str = "",
+        state: State = State.READY,
+        now: float,
+    ) -> Sequence[Decision]:
+        pool = self.pool(model)
+        pool.add(Replica(id, weight, zone, state), now)
+        return self._dispatch(pool, now)
+
+    def remove_replica(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
+        """Forget a replica; its running requests go on and are finished as usual."""
+        pool = self.pool(model)
+        pool.remove(id, now)
+        return self._dispatch(pool, now)
+
+    def report(self, id: str, event: Event, model: str = "", *, now: float) -> Sequence[Decision]:
+        """A lifecycle event: what a probe saw, what an operator wants."""
+        pool = self.pool(model)
+        pool.move(pool.find(id), event, now)
+        return self._dispatch(pool, now)
+
+    def set_weight(self, id: str, weight: float, model: str = "", *, now: float) -> None:
+        check_weight(id, weight)
+        pool = self.pool(model)
+        pool.set_weight(pool.find(id), weight, now)
+
+    def report_outside(self, id: str, in_flight: int, model: str = "", *, now: float) -> Sequence[Decision]:
+        """How many requests other balancers have on this replica, as last heard (the load board, a scrape)."""
+        if in_flight < 0:
+            raise OptionError(f"replica {id!r}: outside load cannot be negative ({in_flight})")
+        pool = self.pool(model)
+        pool.set_outside(pool.find(id), in_flight)
+        return self._dispatch(pool, now)
+
+    # ------------------------------------------------------------------ requests
+
+    def submit(self, request: Request, now: float) -> Decision:
+        if request.phase is not Phase.NEW:
+            raise MisuseError(f"{request!r} was submitted before")
+        request.arrived = now
+        pool = self._pools.get(request.model)
+        if pool is None:
+            request.phase = Phase.DONE
+            return Reject(request, Reason.UNKNOWN_MODEL)
+        pool.retries.deposit()
+        pool.estimator.prepare(request)
+        if not pool.members and not pool.options.hold:
+            request.phase = Phase.DONE
+            return Reject(request, Reason.NO_REPLICA, pool.time_to_drain())
+        if request.deadline < INFINITY and not self._in_time(pool, request, now):
+            request.phase = Phase.DONE
+            return Reject(request, Reason.DEADLINE, pool.time_to_drain())
+        if pool.open:
+            replica = self._place(pool, request, pool.line.work, now)
+            if replica is not None:
+                return self._send(pool, request, replica, now)
+        return self._wait(pool, request, now)
+
+    def finish(
+        self, request: Request, outcome: Outcome, now: float, *, replica: Replica | None = None
+    ) -> Sequence[Decision]:
+        """An attempt ended. Decisions follow for this request (a retry) and for those that waited.
+
+        `replica` says which attempt, where a hedge made two. The request is over when its phase is DONE.
+        """
+        flight = self._flight_of(request, replica)
+        pool = self._pools[request.model]
+        pool.land(flight, now)
+        replica = flight.replica
+        if pool.learn(flight, outcome, now) and replica.state is State.READY:
+            self._eject(pool, replica, now)
+        decisions: list[Decision] | None = None
+        other = request.hedge if flight is request.flight else request.flight
+        if other is not None:
+            decisions = self._settle_race(pool, request, flight, other, outcome, now)
+        elif outcome.failed and pool.retries.allows(request, outcome, now):
+            decisions = [self._retry(pool, request, replica, now)]
+        else:
+            request.flight = None
+            request.phase = Phase.DONE
+        if len(pool.line):
+            released = self._dispatch(pool, now)
+            if released:
+                return [*decisions, *released] if decisions else released
+        return decisions or NOTHING
+
+    def cancel(self, request: Request, now: float) -> Sequence[Decision]:
+        """The client left. Returns `Cancel` for what runs, and what may go now instead."""
+        if request.phase is Phase.WAITING:
+            pool = self._pools[request.model]
+            if request in pool.displaced:
+                pool.displaced.remove(request)
+            else:
+                pool.line.remove(request)
+            request.phase = Phase.DONE
+            return NOTHING
+        if request.phase is not Phase.RUNNING:
+            raise MisuseError(f"{request!r} is not waiting or running")
+        pool = self._pools[request.model]
+        decisions: list[Decision] = []
+        for flight in (request.flight, request.hedge):
+            if flight is not None:
+                pool.land(flight, now)
+                decisions.append(Cancel(request, flight.replica))
+        request.flight = request.hedge = None
+        request.phase = Phase.DONE
+        return [*decisions, *self._dispatch(pool, now)]
+
+    # ------------------------------------------------------------------ time
+
+    def next_wake(self) -> float | None:
+        """When `expire` should be called at the latest; None: never, unless something else happens."""
+        return self.wake if self.wake < INFINITY else None
+
+    def expire(self, now: float) -> Sequence[Decision]:
+        """Do what time alone brings about: expiry, hedges, ejections and their end, slow start, learning."""
+        if now < self.wake:
+            return NOTHING
+        decisions: list[Decision] = []
+        wake = INFINITY
+        for pool in self._pools.values():
+            self._refuse_expired(pool, now, decisions)
+            if now >= pool.tick_at:
+                self._tick(pool, now)
+            decisions.extend(self._dispatch(pool, now))
+            wake = min(wake, pool.tick_at, pool.line.next_expiry(), pool.recheck)
+        while self._hedges and self._hedges[0][0] <= now:
+            self._maybe_hedge(heappop(self._hedges)[2], now, decisions)
+        if self._hedges:
+            wake = min(wake, self._hedges[0][0])
+        self.wake = wake
+        return decisions or NOTHING
+
+    # ------------------------------------------------------------------ inside
+
+    def _flight_of(self, request: Request, replica: Replica | None) -> Flight:
+        flight = request.flight
+        if request.phase is not Phase.RUNNING or flight is None:
+            raise MisuseError(f"{request!r} is not running: it cannot be finished")
+        if replica is None:
+            if request.hedge is not None:
+                raise MisuseError(f"{request!r} runs on two replicas: say which attempt ended")
+            return flight
+        if flight.replica is replica:
+            return flight
+        if request.hedge is not None and request.hedge.replica is replica:
+            return request.hedge
+        raise MisuseError(f"{request!r} does not run on replica {replica.id!r}")
+
+    def _place(self, pool: Pool, request: Request, ahead: float, now: float) -> Replica | None:
+        """The open replica to use, or None to wait for a better one."""
+        candidates = pool.open
+        if request.avoid:
+            # Another replica than those that failed it, unless there is no other at all.
+            others = [r for r in candidates if r not in request.avoid]
+            if not others and any(r not in request.avoid for r in pool.members):
+                return None
+            candidates = others or candidates
+        policy = pool.policy
+        replica = policy.choose(request, candidates, now)
+        if pool.patient:
+            seconds = policy.patience(request, replica, ahead, now)
+            if seconds > 0.0:
+                self._recheck(pool, now + max(seconds, SOONEST_RECHECK))
+                return None
+        return replica
+
+    def _recheck(self, pool: Pool, when: float) -> None:
+        if when < pool.recheck:
+            pool.recheck = when
+            if when < self.wake:
+                self.wake = when
+
+    def _in_time(self, pool: Pool, request: Request, now: float) -> bool:
+        """Has it an even chance to be finished by its deadline, counting what waits before it?"""
+        seconds = request.base * pool.fastest * pool.estimator.remaining.median
+        if not pool.open:
+            seconds += pool.time_to_drain()
+        return now + seconds <= request.deadline
+
+    def _send(self, pool: Pool, request: Request, replica: Replica, now: float) -> Send:
+        flight = pool.launch(request, replica, now, request.attempts > 0)
+        request.attempts += 1
+        request.flight = flight
+        request.phase = Phase.RUNNING
+        if pool.options.hedge.enabled:
+            self._plan_hedge(pool, flight, now)
+        return Send(request, replica)
+
+    def _wait(self, pool: Pool, request: Request, now: float) -> Decision:
+        line = pool.line
+        latest = request.deadline - request.base * pool.fastest * pool.estimator.remaining.median
+        request.expires = expires = min(latest, request.arrived + pool.options.max_wait)
+        if line.full:
+            victim = line.victim_for(request)
+            if victim is None:
+                request.phase = Phase.DONE
+                fair = line.tenants(request.priority) > 1
+                return Reject(request, Reason.TENANT_SHARE if fair else Reason.QUEUE_FULL, pool.time_to_drain())
+            # The victim's refusal must reach the driver, which only looks at this request now: leave it to `expire`,
+            # due at once, by making it the next to expire.
+            line.remove(victim)
+            pool.displaced.append(victim)
+            self.wake = now
+        line.add(request)
+        request.phase = Phase.WAITING
+        if expires < self.wake:
+            self.wake = expires
+        return Wait(request)
+
+    def _dispatch(self, pool: Pool, now: float) -> Sequence[Decision]:
+        """Send what waits to what is open, in order, each to a place that is good for it."""
+        line = pool.line
+        pool.recheck = INFINITY
+        if not len(line) or not pool.open:
+            return NOTHING
+        sent: list[Decision] = []
+        while len(line) and pool.open:
+            ahead = 0.0
+            for looked, request in enumerate(line.ordered()):
+                if looked >= LOOKAHEAD:
+                    return sent
+                replica = self._place(pool, request, ahead, now)
+                if replica is not None:
+                    line.remove(request, served=True)
+                    sent.append(self._send(pool, request, replica, now))
+                    break
+                ahead += request.base
+            else:
+                return sent
+        return sent
+
+    def _refuse_expired(self, pool: Pool, now: float, decisions: list[Decision]) -> None:
+        for request in pool.displaced:
+            request.phase = Phase.DONE
+            decisions.append(Reject(request, Reason.DISPLACED, pool.time_to_drain()))
+        pool.displaced.clear()
+        for request in pool.line.expired(now):
+            pool.line.remove(request)
+            request.phase = Phase.DONE
+            waited = request.expires >= request.arrived + pool.options.max_wait
+            decisions.append(Reject(request, Reason.WAITED if waited else Reason.DEADLINE, pool.time_to_drain()))
+
+    def _retry(self, pool: Pool, request: Request, failed: Replica, now: float) -> Decision:
+        request.avoid = (*request.avoid, failed)
+        request.flight = None
+        if pool.open:
+            replica = self._place(pool, request, 0.0, now)
+            if replica is not None:
+                return self._send(pool, request, replica, now)
+        if not pool.members and not pool.options.hold:
+            request.phase = Phase.DONE
+            return Reject(request, Reason.NO_REPLICA, pool.time_to_drain())
+        return self._wait(pool, request, now)
+
+    # ------------------------------------------------------------------ about once a second
+
+    def _tick(self, pool: Pool, now: float) -> None:
+        pool.tick(now)
+        ejected = [r for r in pool.replicas.values() if r.state is State.EJECTED]
+        for replica in ejected:
+            if now >= replica.ejected_until:
+                pool.move(replica, Event.RESTORE, now)
+        out = sum(r.state is State.EJECTED for r in ejected)
+        for replica in pool.ejection.outliers([r for r in pool.members if r.state is State.READY], out, now):
+            self._eject(pool, replica, now)
+
+    def _eject(self, pool: Pool, replica: Replica, now: float) -> None:
+        replica.ejected_until = now + pool.ejection.sentence(replica)
+        pool.move(replica, Event.EJECT, now)
+
+    # ------------------------------------------------------------------ hedging
+
+    def _plan_hedge(self, pool: Pool, flight: Flight, now: float) -> None:
+        pool.hedges.deposit(flight.alone, pool.estimator.typical)
+        when = now + flight.predicted * pool.estimator.remaining.quantile(pool.options.hedge.quantile)
+        self._hedge_count += 1
+        heappush(self._hedges, (when, self._hedge_count, flight))
+        if when < self.wake:
+            self.wake = when
+
+    def _maybe_hedge(self, flight: Flight, now: float, decisions: list[Decision]) -> None:
+        request = flight.request
+        if request.phase is not Phase.RUNNING or request.flight is not flight:
+            return
+        pool = self._pools[request.model]
+        idle = [r for r in pool.open if not r.load and r is not flight.replica and r not in request.avoid]
+        if not idle:
+            return
+        replica = pool.policy.choose(request, idle, now)
+        seconds = request.base * replica.slowness * pool.estimator.remaining.mean
+        left = pool.estimator.remaining.after(now - flight.started, flight.predicted)
+        if seconds < left / 2 and pool.hedges.allows(flight, seconds):
+            request.hedge = pool.launch(request, replica, now, False)
+            decisions.append(Send(request, replica, hedged=True))
+
+    def _settle_race(
+        self, pool: Pool, request: Request, ended: Flight, other: Flight, outcome: Outcome, now: float
+    ) -> list[Decision]:
+        """One of two attempts ended: a failure leaves the other to decide, anything else ends both."""
+        if outcome.failed and outcome.resend is not Resend.NEVER:
+            request.flight, request.hedge = other, None
+            request.avoid = (*request.avoid, ended.replica)
+            return []
+        pool.land(other, now)
+        request.flight = request.hedge = None
+        request.phase = Phase.DONE
+        return [Cancel(request, other.replica)]

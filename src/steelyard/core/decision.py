@@ -1,0 +1,100 @@
+"""What the balancer tells its driver to do. The driver carries it out; it never decides."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from .replica import Replica
+from .request import Request
+
+
+class Reason(Enum):
+    """Why a request was refused: a stable code, an HTTP status, and a sentence for the user."""
+
+    UNKNOWN_MODEL = ("unknown_model", 404, "No such model is served here.")
+    NO_REPLICA = ("no_replica", 503, "The model has no replica that is ready; try again later.")
+    QUEUE_FULL = ("queue_full", 503, "Too many requests are waiting for this model; try again later.")
+    TENANT_SHARE = (
+        "tenant_share",
+        429,
+        "The waiting line is full and this tenant holds its fair share of it; slow down.",
+    )
+    DISPLACED = (
+        "displaced",
+        503,
+        "More urgent requests took this one's place in the full waiting line; try again later.",
+    )
+    DEADLINE = (
+        "deadline",
+        503,
+        "No replica could finish this before its deadline; try again later or allow more time.",
+    )
+    WAITED = ("waited", 503, "No replica became free in the time a request may wait; try again later.")
+
+    def __init__(self, code: str, status: int, sentence: str) -> None:
+        self.code = code
+        self.status = status
+        self.sentence = sentence
+
+
+class Decision:
+    """Base of the four below; `request` says whose it is."""
+
+    __slots__ = ("request",)
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+
+
+class Send(Decision):
+    """Send the request to this replica now; its load is already counted."""
+
+    __slots__ = ("hedged", "replica")
+
+    def __init__(self, request: Request, replica: Replica, hedged: bool = False) -> None:
+        self.request = request
+        self.replica = replica
+        self.hedged = hedged
+
+    def __repr__(self) -> str:
+        return f"Send({self.request!r}, {self.replica.id!r}{', hedged' if self.hedged else ''})"
+
+
+class Wait(Decision):
+    """Keep the request; a later `finish`, `expire` or fleet change will decide."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Wait({self.request!r})"
+
+
+class Reject(Decision):
+    """Answer the client with this refusal; the request is done."""
+
+    __slots__ = ("reason", "retry_after")
+
+    def __init__(self, request: Request, reason: Reason, retry_after: float = 0.0) -> None:
+        self.request = request
+        self.reason = reason
+        self.retry_after = retry_after  # seconds after which another try has a chance
+
+    @property
+    def status(self) -> int:
+        return self.reason.status
+
+    def __repr__(self) -> str:
+        return f"Reject({self.request!r}, {self.reason.code}, retry_after={self.retry_after:.3f})"
+
+
+class Cancel(Decision):
+    """Stop the attempt on this replica (a hedge lost the race); its load is already given back."""
+
+    __slots__ = ("replica",)
+
+    def __init__(self, request: Request, replica: Replica) -> None:
+        self.request = request
+        self.replica = replica
+
+    def __repr__(self) -> str:
+        return f"Cancel({self.request!r}, {self.replica.id!r})"

@@ -1,0 +1,39 @@
+"""What goes wrong because of how Steelyard was called. What goes wrong with a request is a `Reject`, no exception."""
+
+from __future__ import annotations
+
+
+class SteelyardError(Exception):
+    """Base of every error Steelyard raises on purpose; `reason` is stable and machine-readable."""
+
+    reason = "error"
+
+
+class MisuseError(SteelyardError):
+    """The caller broke the contract (finished twice, submitted twice…); nothing was changed."""
+
+    reason = "misuse"
+
+
+class UnknownReplicaError(SteelyardError, LookupError):
+    """No replica of that name; nothing was changed."""
+
+    reason = "unknown_replica"
+
+
+class UnknownModelError(SteelyardError, LookupError):
+    """No pool for that model; nothing was changed."""
+
+    reason = "unknown_model"
+
+
+class OptionError(SteelyardError, ValueError):
+    """An option has a value that cannot work; the message names it."""
+
+    reason = "bad_option"
+
+
+class IllegalTransitionError(SteelyardError):
+    """The replica's lifecycle has no such move from where it is; nothing was changed."""
+
+    reason = "illegal_transition"

@@ -1,0 +1,185 @@
+"""Seconds a request will take: base(features) × slowness(replica) × curve(concurrency), all learned online.
+
+A request costs an append; the arithmetic is done for a block of requests at once. Until features have proved better
+than a constant, base is the typical time for every request, and whoever uses it behaves as if requests were equal.
+"""
+
+from __future__ import annotations
+
+from math import exp, log
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .curve import BatchingCurve
+from .kinds import KindOffsets
+from .regression import Adding, Constant, Form, Multiplying
+from .remaining import Remaining
+from .slowness import Slowness
+
+if TYPE_CHECKING:
+    from .replica import Replica
+    from .request import Flight, Request
+
+BLOCK = 64
+FIRST_BLOCK = 8
+EARLY = 64  # requests learned from in small blocks, to be of use soon
+FORGET = 0.998  # per request
+FORGET_ERROR = 0.99
+ENOUGH = 30  # requests before features are believed
+USELESS = 1.2  # sd of the residual above which they are not
+BETTER = 0.95  # a form must beat the constant's squared error by this to be used
+QUIET = 0.01  # least residual variance assumed: nobody predicts better than 10 %
+BRIEF = 1e-6
+
+# What is kept of a finished request until its block is full: its features and kind, ln of seconds over slowness, what
+# ran beside it, and observed over predicted.
+Row = tuple[tuple[float, ...], str, float, int, float]
+
+
+class Estimator:
+    def __init__(self) -> None:
+        self.curve = BatchingCurve()
+        self.remaining = Remaining()
+        self.kinds = KindOffsets()
+        self.typical = 1.0  # seconds of a request nothing is known of
+        self.noise = 1.0  # variance of ln(observed / predicted)
+        self.seen = 0
+        self._constant = Constant()
+        self._forms: list[Form] = [self._constant]
+        self._form: Form | None = None  # the one in use; None: all requests alike
+        self._width = 0
+        self._rows: list[Row] = []
+        self._block = FIRST_BLOCK
+        self._lowest = self._highest = 0.0  # ln seconds seen: nothing is predicted far outside
+
+    @property
+    def features_used(self) -> bool:
+        return self._form is not None
+
+    # ------------------------------------------------------------------ per request
+
+    def prepare(self, request: Request) -> None:
+        """Set `request.base`, the seconds it should take on a typical replica with nothing beside it."""
+        form = self._form
+        if form is None or len(request.features) != self._width:
+            request.base = self.typical
+        else:
+            try:
+                ln = form.ln_seconds(request.features)
+            except ValueError:  # a negative feature
+                ln = self._lowest
+            # Written so that NaN, too, ends up inside.
+            request.base = exp(
+                ln if self._lowest <= ln <= self._highest else self._highest if ln > self._highest else self._lowest
+            )
+        if request.kind and self.kinds.active:
+            request.base *= self.kinds.factor(request.kind)
+
+    def observe(self, flight: Flight, seconds: float, now: float) -> None:
+        """Learn from an attempt that ran to its end."""
+        if seconds < BRIEF:
+            seconds = BRIEF
+        request = flight.request
+        replica = flight.replica
+        speed: Slowness = replica.speed
+        n = (flight.concurrency + replica.load + 1) // 2  # what ran beside it, at its start and at its end
+        ln_seconds = log(seconds)
+        ln_there = ln_seconds if self.curve.flat else ln_seconds - log(self.curve.at(n))
+        replica.slowness = speed.observe(ln_there - log(request.base), self.noise, now)
+        self._rows.append((request.features, request.kind, ln_seconds - speed.ln, n, seconds / flight.predicted))
+        if len(self._rows) >= self._block:
+            self._learn_block()
+
+    def penalise(self, flight: Flight, factor: float, now: float) -> None:
+        """An attempt failed: count it as if it had been slow, so that errors never make a replica look fast."""
+        speed: Slowness = flight.replica.speed
+        flight.replica.slowness = speed.observe(speed.ln + log(factor), self.noise, now)
+
+    def admit(self, replica: Replica, now: float) -> None:
+        """A replica joins: until observed, its weight says how fast it is."""
+        replica.speed = Slowness(1.0 / replica.weight, now)
+        replica.slowness = 1.0 / replica.weight
+
+    # ------------------------------------------------------------------ per block
+
+    def _learn_block(self) -> None:
+        rows = [row for row in self._rows if len(row[0]) == len(self._rows[-1][0])]
+        self._rows = []
+        features = np.nan_to_num(np.array([row[0] for row in rows], dtype=np.float64), posinf=0.0).clip(min=0.0)
+        ln_seconds = np.array([row[2] for row in rows])
+        n = np.array([row[3] for row in rows], dtype=np.float64)
+        if features.shape[1] != self._width or not self.seen:
+            self._start_over(features)
+        self.remaining.observe([row[4] for row in rows])
+        ln_seconds = ln_seconds - self._learn_curve(features, ln_seconds, n)
+        if any(row[1] for row in rows):
+            names = [row[1] for row in rows]
+            ln_seconds = ln_seconds - self.kinds.learn(names, ln_seconds - self._predict(features))
+        for form in self._forms:
+            if self.seen:
+                form.score(features, ln_seconds, FORGET_ERROR ** len(rows))
+            form.learn(features, ln_seconds, FORGET ** len(rows))
+        self.seen += len(rows)
+        self._block = BLOCK if self.seen >= EARLY else FIRST_BLOCK
+        self._lowest = min(self._lowest, float(ln_seconds.min()) - 1.0)
+        self._highest = max(self._highest, float(ln_seconds.max()) + 1.0)
+        self.typical = exp(self._constant.ln)
+        self._elect()
+
+    def _start_over(self, features: NDArray[np.float64]) -> None:
+        """The first block, or requests of another shape than before."""
+        self._width = features.shape[1]
+        self._forms = [self._constant]
+        self._form = None
+        self.seen = 0
+        self._lowest, self._highest = float("inf"), float("-inf")
+        if self._width:
+            usual = np.maximum(features.mean(axis=0), 1e-9)
+            self._forms += [Multiplying(usual), Adding(usual)]
+
+    def _predict(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        return (self._form or self._constant).predict(features)
+
+    def _learn_curve(
+        self, features: NDArray[np.float64], ln_seconds: NDArray[np.float64], n: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Update the batching curve; returns ln of the slowdown to take out of each observation."""
+        if self.curve.flat and n.max() <= 1.0:
+            return np.zeros(len(n))
+        if self.seen:
+            self.curve.observe(n, ln_seconds - self._predict(features))
+        return np.log([self.curve.at(int(k)) for k in n])
+
+    def _elect(self) -> None:
+        best = min(self._forms, key=lambda form: form.error)
+        believed = (
+            best is not self._constant
+            and self.seen >= ENOUGH
+            and best.error < BETTER * self._constant.error
+            and best.error < USELESS**2
+        )
+        self._form = best if believed else None
+        self.noise = max(QUIET, best.error if believed else self._constant.error)
+
+    # ------------------------------------------------------------------ per second
+
+    def tick(self, replicas: list[Replica], finished: int) -> None:
+        """Keep the typical replica at 1, and let what was learned of idle replicas fade so they are tried again."""
+        if not self.seen or not replicas:
+            return
+        centre = sorted(r.speed.ln for r in replicas)[len(replicas) // 2]
+        # One trial of a replica believed slow per some 200 requests per replica: rare enough not to touch p99.
+        fade = exp(-finished / max(1000.0, 200.0 * len(replicas)))
+        for replica in replicas:
+            speed: Slowness = replica.speed
+            speed.ln -= centre
+            if speed.ln > 0.0 and not replica.in_flight:
+                speed.ln *= fade
+            replica.slowness = exp(speed.ln)
+        for form in self._forms:
+            form.shift(centre)
+        self.typical = exp(self._constant.ln)
+        self._lowest += centre
+        self._highest += centre

@@ -1,0 +1,73 @@
+"""What a policy is. A new one is a class with `choose`, a line in the table of `__init__`, and a run of the suite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from ..outcome import Outcome
+    from ..pool import Pool
+    from ..replica import Replica
+    from ..request import Flight, Request
+
+
+class Policy:
+    """Picks one of several replicas that could all take a request now.
+
+    Options are keyword arguments of `__init__`. A policy keeps what it notes of a replica in `replica.notes`, its own
+    while it is in charge; everything else of a replica it only reads. It never reads a clock or a global random.
+    """
+
+    rule: ClassVar[str] = ""  # what it does, in one line
+    wins: ClassVar[str] = ""
+    loses: ClassVar[str] = ""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self._random = rng.random
+
+    def attach(self, pool: Pool) -> None:
+        """Called once, before anything else, with the pool to serve; most policies do not need it."""
+
+    def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
+        """One of `candidates`: at least one, all ready with a free slot, in a stable order, not to be changed."""
+        raise NotImplementedError
+
+    def patience(self, request: Request, replica: Replica, ahead: float, now: float) -> float:
+        """Seconds it is worth waiting for a better place than `replica` (the choice), 0.0 to go now.
+
+        `ahead` is the work (seconds on a typical replica) of those that wait before this request.
+        """
+        return 0.0
+
+    def joined(self, replica: Replica, now: float) -> None:
+        """A replica came into rotation."""
+
+    def left(self, replica: Replica, now: float) -> None:
+        """A replica went out of rotation."""
+
+    def sent(self, flight: Flight, now: float) -> None:
+        """A request was dispatched; load is already counted."""
+
+    def finished(self, flight: Flight, seconds: float, outcome: Outcome, now: float) -> None:
+        """An attempt ended. `seconds` is its duration; for a failure, no less than `PENALTY` × what was predicted."""
+
+    def tick(self, members: Sequence[Replica], now: float) -> None:
+        """About once a second."""
+
+
+def pick_by_share(tied: Sequence[Replica], random_value: float) -> Replica:
+    """One of several equally good replicas, by their weights. `random_value` is uniform in [0, 1)."""
+    if len(tied) == 1:
+        return tied[0]
+    total = 0.0
+    for replica in tied:
+        total += replica.share
+    left = random_value * total
+    for replica in tied:
+        left -= replica.share
+        if left < 0.0:
+            return replica
+    return tied[-1]

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from math import log
+from random import Random
+
+from ..replica import Replica
+from ..request import Request
+from .base import Policy, pick_by_share
+
+REMEMBERED = 4096  # keys whose order of replicas is kept
+
+
+class ConsistentHash(Policy):
+    """Weighted rendezvous hashing on the request's key, with bounded load (Mirrokni, Thorup, Zadimoghaddam 2018).
+
+    Each key has its own order of all replicas; it goes to the first whose work is not over `bound` × the mean. When a
+    replica comes or goes only the keys that rank it first move. A request without a key goes to the least loaded.
+    """
+
+    rule = "the replica its session or prefix hashes to, unless that one has over 1.25 × the mean work"
+    wins = "sessions and prefix caches: the same key finds its data warm"
+    loses = "nothing to gain without keys, and a hot key makes a hot replica up to the bound"
+
+    def __init__(self, rng: Random, *, bound: float = 1.25) -> None:
+        super().__init__(rng)
+        if bound < 1:
+            raise TypeError(f"bound must be at least 1, not {bound!r}")
+        self._bound = bound
+        self._members: list[Replica] = []
+        self._ranked: dict[str, list[Replica]] = {}
+
+    def joined(self, replica: Replica, now: float) -> None:
+        self._members = [*self._members, replica]
+        self._ranked.clear()
+
+    def left(self, replica: Replica, now: float) -> None:
+        self._members = [r for r in self._members if r is not replica]
+        self._ranked.clear()
+
+    def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
+        if request.key is None:
+            least = min(r.load / r.share for r in candidates)
+            return pick_by_share([r for r in candidates if r.load / r.share == least], self._random())
+        ranked = self._ranked.get(request.key)
+        if ranked is None:
+            ranked = self._rank(request.key)
+        total = share = 0.0
+        for replica in candidates:
+            total += replica.load
+            share += replica.share
+        # The newcomer counts: with an idle fleet everyone is under the bound.
+        allowed = self._bound * (total + 1.0) / share
+        possible = candidates if len(candidates) < len(ranked) else None
+        fallback: Replica | None = None
+        for replica in ranked:
+            if possible is not None and replica not in possible:
+                continue
+            if fallback is None:
+                fallback = replica
+            if (replica.load + 1) / replica.share <= allowed or replica.load == 0:
+                return replica
+        return fallback if fallback is not None else candidates[0]
+
+    def _rank(self, key: str) -> list[Replica]:
+        scored = sorted(self._members, key=lambda r: (_score(key, r), r.id))
+        if len(self._ranked) >= REMEMBERED:
+            del self._ranked[next(iter(self._ranked))]
+        self._ranked[key] = scored
+        return scored
+
+
+def _score(key: str, replica: Replica) -> float:
+    """Weighted rendezvous: -ln(u)/w is exponential with rate w, so the least belongs to w's share of the keys."""
+    digest = blake2b(f"{replica.id}\0{key}".encode(), digest_size=8).digest()
+    u = (int.from_bytes(digest, "big") + 0.5) / 2**64
+    return -log(u) / replica.weight

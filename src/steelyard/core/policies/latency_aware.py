@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from statistics import median
+
+from ..replica import Replica
+from ..request import Request
+from .base import Policy
+from .weighted_round_robin import smooth_pick
+
+LEAST, MOST = 0.1, 10.0
+
+
+class LatencyAware(Policy):
+    """Weights from each replica's windowed p99 against the pool's median p99, smooth round robin over them."""
+
+    rule = "round robin with weights inverse to each replica's recent p99, relative to the pool's"
+    wins = "slow drift of single replicas; the classic p99 routing"
+    loses = "looks back: by the time the p99 shows it, the queue is there"
+
+    def __init__(self, rng: Random, *, percentile: float = 99.0, least_samples: int = 10) -> None:
+        super().__init__(rng)
+        if not 0 < percentile < 100:
+            raise TypeError(f"percentile must be between 0 and 100, not {percentile!r}")
+        self._quantile = percentile / 100
+        self._least_samples = least_samples
+        self._factor: dict[Replica, float] = {}
+
+    def left(self, replica: Replica, now: float) -> None:
+        self._factor.pop(replica, None)
+
+    def tick(self, members: Sequence[Replica], now: float) -> None:
+        tails = {
+            r: r.latency.quantile(self._quantile, now) for r in members if r.latency.count(now) >= self._least_samples
+        }
+        if not tails:
+            return
+        typical = median(tails.values())
+        self._factor = {r: min(MOST, max(LEAST, typical / tail)) for r, tail in tails.items()}
+
+    def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
+        factor = self._factor
+        return smooth_pick(candidates, [r.share * factor.get(r, 1.0) for r in candidates])

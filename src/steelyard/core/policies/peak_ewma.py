@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp
+from random import Random
+
+from ..outcome import Outcome
+from ..replica import Replica
+from ..request import Flight, Request
+from .base import Policy
+
+
+class _Peak:
+    __slots__ = ("cost", "stamp")
+
+    def __init__(self, now: float) -> None:
+        self.cost = 0.0
+        self.stamp = now
+
+
+class PeakEwma(Policy):
+    """Finagle's peak EWMA: latency jumps up at once and decays with τ; × (pending + 1); best of two."""
+
+    rule = "of two drawn at random, the lower peak-sensitive mean latency × (in flight + 1), divided by weight"
+    wins = "reacts to a slow replica with its first slow answer"
+    loses = "one large request looks like a slow replica"
+
+    def __init__(self, rng: Random, *, tau: float = 10.0) -> None:
+        super().__init__(rng)
+        if tau <= 0:
+            raise TypeError(f"tau must be positive, not {tau!r}")
+        self._tau = tau
+
+    def joined(self, replica: Replica, now: float) -> None:
+        replica.notes = _Peak(now)
+
+    def finished(self, flight: Flight, seconds: float, outcome: Outcome, now: float) -> None:
+        peak: _Peak | None = flight.replica.notes
+        if peak is None:
+            return
+        if seconds > peak.cost:
+            peak.cost = seconds
+        else:
+            keep = exp((peak.stamp - now) / self._tau)
+            peak.cost = peak.cost * keep + seconds * (1.0 - keep)
+        peak.stamp = now
+
+    def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
+        count = len(candidates)
+        if count == 1:
+            return candidates[0]
+        random = self._random
+        i = int(random() * count)
+        j = int(random() * (count - 1))
+        if j >= i:
+            j += 1
+        one, other = candidates[i], candidates[j]
+        mine, theirs = self._score(one, now), self._score(other, now)
+        if mine != theirs:
+            return one if mine < theirs else other
+        return one if random() * (one.share + other.share) < one.share else other
+
+    def _score(self, replica: Replica, now: float) -> float:
+        """Finagle's: the cost fades while nothing is heard; nobody who has answered nothing yet is flooded."""
+        peak: _Peak = replica.notes
+        cost = peak.cost * exp((peak.stamp - now) / self._tau)
+        if cost == 0.0 and replica.load:
+            return 1e9 + replica.load
+        return cost * (replica.load + 1) / replica.share

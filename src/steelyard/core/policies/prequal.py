@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from ..latency import DecayedMean
+from ..outcome import Outcome
+from ..replica import Replica
+from ..request import Flight, Request
+from .base import Policy, pick_by_share
+
+
+class _Probe:
+    """What was heard of a replica: requests in flight and latency, at one moment."""
+
+    __slots__ = ("in_flight", "latency", "replica", "stamp")
+
+    def __init__(self, replica: Replica, in_flight: float, latency: float, stamp: float) -> None:
+        self.replica = replica
+        self.in_flight = in_flight
+        self.latency = latency
+        self.stamp = stamp
+
+
+class Prequal(Policy):
+    """Google's Prequal (Wydrowski et al., NSDI '24): hot or cold by requests in flight, then the lowest latency.
+
+    A probe here is a look at what the balancer knows of a replica (its own load, what others reported, recent
+    latency): no packet is sent. `rate` replicas drawn at random are looked at per request; the pool of probes is
+    bounded in number and age; a used probe counts one request more; the worst or oldest one goes per request.
+    """
+
+    rule = "among recent probes: if some are not busy, the fastest of those; else the least busy"
+    wins = "noisy neighbours, mixed hardware, many balancers over many replicas"
+    loses = "small fleets, where looking at all of them is cheaper and better"
+
+    def __init__(
+        self, rng: Random, *, pool: int = 16, max_age: float = 1.0, rate: int = 3, remove: int = 1, hot: float = 0.84
+    ) -> None:
+        super().__init__(rng)
+        if pool < 2 or rate < 1 or not 0 < hot < 1 or max_age <= 0 or remove < 0:
+            raise TypeError("pool must be ≥ 2, rate ≥ 1, max_age > 0, remove ≥ 0 and hot between 0 and 1")
+        self._size = pool
+        self._max_age = max_age
+        self._rate = rate
+        self._remove = remove
+        self._hot = hot
+        self._probes: list[_Probe] = []
+        self._drop_worst = False
+        self._latency = DecayedMean(10.0)
+
+    def joined(self, replica: Replica, now: float) -> None:
+        replica.notes = DecayedMean(10.0)
+
+    def left(self, replica: Replica, now: float) -> None:
+        self._probes = [p for p in self._probes if p.replica is not replica]
+
+    def finished(self, flight: Flight, seconds: float, outcome: Outcome, now: float) -> None:
+        if flight.replica.notes is not None:
+            # Latency as if alone: Prequal asks for the latency at the current in-flight count
+            flight.replica.notes.add(seconds / flight.concurrency, now)
+        self._latency.add(seconds / flight.concurrency, now)
+
+    def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
+        if len(candidates) == 1:
+            return candidates[0]
+        usable = self._fresh(candidates, now)
+        if len(usable) < 2:
+            choice = pick_by_share(candidates, self._random())
+        else:
+            probe = self._pick(usable)
+            choice = probe.replica
+            probe.in_flight += 1.0 / choice.share  # it will be one busier than the probe said
+        self._forget()
+        self._look(candidates, now)
+        return choice
+
+    def _fresh(self, candidates: Sequence[Replica], now: float) -> list[_Probe]:
+        oldest = now - self._max_age
+        if self._probes and self._probes[0].stamp < oldest:
+            self._probes = [p for p in self._probes if p.stamp >= oldest]
+        # `load < limit` and rotation are what made them candidates; ask the list only where it is short
+        allowed = set(candidates) if len(candidates) <= 64 else None
+        return [
+            p
+            for p in self._probes
+            if (p.replica in allowed if allowed is not None else p.replica.load < p.replica.limit)
+        ]
+
+    def _pick(self, probes: list[_Probe]) -> _Probe:
+        ordered = sorted(p.in_flight for p in probes)
+        line = ordered[min(len(ordered) - 1, int(self._hot * len(ordered)))]
+        cold = [p for p in probes if p.in_flight <= line]
+        if line > ordered[0] or len(cold) < len(probes) or line == 0.0:
+            best = min(cold, key=_latency_of)
+            level = best.latency
+            tied = [p for p in cold if p.latency == level]
+        else:
+            level = ordered[0]
+            tied = [p for p in probes if p.in_flight == level]
+        return tied[int(self._random() * len(tied))]
+
+    def _forget(self) -> None:
+        """Drop the worst and the oldest by turns, so that reused and stale probes do not pile up."""
+        for _ in range(min(self._remove, len(self._probes))):
+            self._drop_worst = not self._drop_worst
+            if self._drop_worst:
+                self._probes.remove(max(self._probes, key=_burden_of))
+            else:
+                del self._probes[0]
+
+    def _look(self, candidates: Sequence[Replica], now: float) -> None:
+        unknown = self._latency.value(1.0)
+        for _ in range(self._rate):
+            replica = candidates[int(self._random() * len(candidates))]
+            alone = replica.notes.value(unknown) if replica.notes is not None else unknown
+            in_flight = replica.load / replica.share
+            self._probes.append(_Probe(replica, in_flight, alone * (replica.load + 1), now))
+        if len(self._probes) > self._size:
+            del self._probes[: len(self._probes) - self._size]
+
+
+def _latency_of(probe: _Probe) -> float:
+    return probe.latency
+
+
+def _burden_of(probe: _Probe) -> tuple[float, float]:
+    return (probe.in_flight, probe.latency)

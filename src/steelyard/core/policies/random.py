@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..replica import Replica
+from ..request import Request
+from .base import Policy, pick_by_share
+
+
+class Random(Policy):
+    """Weighted uniform choice."""
+
+    rule = "any candidate, in proportion to its weight"
+    wins = "the baseline to beat; needs no state, so any number of balancers agree"
+    loses = "leaves some replicas idle while others queue"
+
+    def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
+        return pick_by_share(candidates, self._random())

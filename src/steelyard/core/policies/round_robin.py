@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from ..replica import Replica
+from ..request import Request
+from .base import Policy
+
+
+class RoundRobin(Policy):
+    """Fixed rotation over the candidates, in the order they joined."""
+
+    rule = "each candidate in turn, weights ignored"
+    wins = "equal replicas and equal requests: perfectly even, nothing to learn"
+    loses = "blind to everything else: a slow replica or a large request stands in everyone's way"
+
+    def __init__(self, rng: Random) -> None:
+        super().__init__(rng)
+        self._last = -1  # `order` of the replica picked last: survives joins and leaves, unlike an index
+
+    def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
+        last = self._last
+        for replica in candidates:
+            if replica.order > last:
+                break
+        else:
+            replica = candidates[0]
+        self._last = replica.order
+        return replica

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..replica import Replica
+from ..request import Request
+from .base import Policy
+
+
+def smooth_pick(candidates: Sequence[Replica], shares: Sequence[float]) -> Replica:
+    """nginx's smooth weighted round robin: everyone gains its share, the richest is picked and pays the total.
+
+    A replica's credit is in `notes`. Over one cycle each is picked exactly in proportion, and spread out evenly.
+    """
+    total = 0.0
+    best: Replica | None = None
+    best_credit = 0.0
+    for replica, share in zip(candidates, shares, strict=True):
+        replica.notes = credit = (replica.notes or 0.0) + share
+        total += share
+        # The margin keeps float dust from deciding between equals: the first in order wins, as in nginx.
+        if best is None or credit > best_credit + 1e-9:
+            best, best_credit = replica, credit
+    assert best is not None
+    best.notes -= total
+    return best
+
+
+class WeightedRoundRobin(Policy):
+    """Smooth weighted round robin (nginx)."""
+
+    rule = "each in turn, in proportion to its weight, spread evenly"
+    wins = "hardware known to be unequal, requests alike"
+    loses = "blind to what happens: a replica that slows down keeps its share"
+
+    def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
+        # smooth_pick, written out for speed
+        total = 0.0
+        best = candidates[0]
+        best_credit = -1e308
+        for replica in candidates:
+            share = replica.share
+            total += share
+            replica.notes = credit = (replica.notes or 0.0) + share
+            if credit > best_credit + 1e-9:
+                best = replica
+                best_credit = credit
+        best.notes = best_credit - total
+        return best

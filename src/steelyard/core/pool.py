@@ -1,0 +1,283 @@
+"""The replicas of one model, its waiting line, its estimator and its policy.
+
+Two lists are kept up to date as things happen, so that a decision filters nothing: `members`, the replicas in rotation,
+and `open`, those of them with a free slot. Both are in a stable order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from .concurrency import knee
+from .ejection import Ejection
+from .errors import OptionError, UnknownReplicaError
+from .estimate import Estimator
+from .options import PoolOptions
+from .outcome import Outcome
+from .policies.base import Policy
+from .queue import WaitingLine
+from .replica import Event, Replica, State, next_state
+from .request import INFINITY, Flight, Request
+from .retry import HedgeBudget, RetryBudget
+
+PENALTY = 3.0  # a failure counts as this many times slower than predicted
+RAMP_FLOOR = 0.1
+
+
+class Pool:
+    def __init__(self, model: str, policy: Policy, options: PoolOptions, now: float = 0.0) -> None:
+        self.model = model
+        self.options = options
+        self.estimator = Estimator()
+        self.line = WaitingLine(options.queue)
+        self.ejection = Ejection(options.ejection)
+        self.retries = RetryBudget(options.retry)
+        self.hedges = HedgeBudget(options.hedge)
+        self.replicas: dict[str, Replica] = {}
+        self.members: list[Replica] = []
+        self.open: list[Replica] = []
+        self._open_orders: list[int] = []  # `order` of each in `open`: bisected to keep it sorted
+        self.panicking = False
+        self.active = 0  # attempts running
+        self.finished = 0  # attempts that ended
+        self.drain_rate = 0.0  # seconds of (typical) work the members can do per second
+        self.fastest = 1.0  # least slowness among the members
+        self.limit: float = INFINITY  # requests a replica takes at once
+        self.displaced: list[Request] = []  # lost their place in the line; refused at the next `expire`, due at once
+        self.recheck = INFINITY  # when to think again about waiting for a better place
+        self._finished_at_tick = 0
+        self._orders = 0
+        self.tick_at = now + options.interval
+        self._set_limit(options.concurrency)
+        self.use(policy, now)
+
+    # ------------------------------------------------------------------ policy
+
+    def use(self, policy: Policy, now: float) -> None:
+        """Put this policy in charge from now on; requests in flight stay where they are."""
+        self.policy = policy
+        for replica in self.replicas.values():
+            replica.notes = None
+        policy.attach(self)
+        for replica in self.members:
+            policy.joined(replica, now)
+        # A hook a policy does not have is not called: it would be the most frequent call of all.
+        kind = type(policy)
+        self._tells_sent = kind.sent is not Policy.sent
+        self._tells_finished = kind.finished is not Policy.finished
+        self.patient = kind.patience is not Policy.patience
+
+    # ------------------------------------------------------------------ membership
+
+    def add(self, replica: Replica, now: float) -> None:
+        if replica.id in self.replicas:
+            raise OptionError(f"replica {replica.id!r} is already in the pool of {self.model!r}")
+        self._orders += 1
+        replica.order = self._orders
+        replica.limit = self.limit
+        replica.ready_since = now - self.options.slow_start  # who is added as ready has been ready
+        if self.options.warm_keys:
+            replica.warm = {}
+        self.replicas[replica.id] = replica
+        self.estimator.admit(replica, now)
+        self._rotate(now)
+
+    def remove(self, id: str, now: float) -> Replica:
+        """Forget a replica. What runs there goes on, and gives back to it when it ends."""
+        replica = self.find(id)
+        replica.state = next_state(replica.state, Event.REMOVE)
+        del self.replicas[id]
+        self._rotate(now)
+        return replica
+
+    def find(self, id: str) -> Replica:
+        try:
+            return self.replicas[id]
+        except KeyError:
+            known = ", ".join(sorted(self.replicas)) or "none"
+            raise UnknownReplicaError(f"no replica {id!r} in the pool of {self.model!r} (known: {known})") from None
+
+    def move(self, replica: Replica, event: Event, now: float) -> None:
+        """Apply a lifecycle event, with what follows from the new state."""
+        old = replica.state
+        replica.state = new = next_state(old, event)
+        if new is old:
+            return
+        if new is State.READY:
+            replica.ready_since = now if self.members else now - self.options.slow_start
+            replica.consecutive_failures = 0
+            replica.slow_since = INFINITY
+            if old is State.EJECTED:
+                replica.slowness = replica.speed.forgive()
+            else:
+                self.estimator.admit(replica, now)  # it restarted: nothing known of its speed holds
+                if replica.warm is not None:
+                    replica.warm.clear()
+            self._ramp(replica, now)
+        self._rotate(now)
+
+    def set_weight(self, replica: Replica, weight: float, now: float) -> None:
+        replica.weight = weight
+        self._ramp(replica, now)
+
+    def set_outside(self, replica: Replica, count: int) -> None:
+        """Other balancers have this many requests there, as last heard."""
+        replica.load += count - replica.outside
+        replica.outside = count
+        self._reopen(replica)
+
+    def _rotate(self, now: float) -> None:
+        """Work out anew who is in rotation: the ready, and the ejected too when too few are left (panic)."""
+        before = set(self.members)
+        ready = [r for r in self.replicas.values() if r.state is State.READY]
+        ejected = [r for r in self.replicas.values() if r.state is State.EJECTED]
+        self.panicking = bool(ejected) and len(ready) < self.options.ejection.panic * len(self.replicas)
+        members = sorted(ready + ejected, key=_by_order) if self.panicking else ready
+        self.members = members
+        after = set(members)
+        for replica in before - after:
+            self.policy.left(replica, now)
+        for replica in members:
+            if replica not in before:
+                self.policy.joined(replica, now)
+        self.open = [r for r in members if r.load < r.limit]
+        self._open_orders = [r.order for r in self.open]
+        self._measure()
+
+    def _reopen(self, replica: Replica) -> None:
+        """Its load or limit changed: is it open now?"""
+        spot = bisect_left(self._open_orders, replica.order)
+        listed = spot < len(self.open) and self.open[spot] is replica
+        wanted = replica.load < replica.limit and self.in_rotation(replica)
+        if listed and not wanted:
+            del self.open[spot]
+            del self._open_orders[spot]
+        elif wanted and not listed:
+            self.open.insert(spot, replica)
+            self._open_orders.insert(spot, replica.order)
+
+    def in_rotation(self, replica: Replica) -> bool:
+        state = replica.state
+        return state is State.READY or (state is State.EJECTED and self.panicking)
+
+    # ------------------------------------------------------------------ load, counted at dispatch
+
+    def launch(self, request: Request, replica: Replica, now: float, retry: bool) -> Flight:
+        estimator = self.estimator
+        alone = request.base * replica.slowness
+        if request.cold_seconds and replica.warm is not None:
+            alone += self._warm_up(request, replica)
+        n = replica.load + 1
+        predicted = alone if estimator.curve.flat else alone * estimator.curve.at(n)
+        flight = Flight(request, replica, now, alone, predicted, n, retry)
+        replica.load = n
+        replica.in_flight += 1
+        replica.work += alone
+        replica.picks += 1
+        replica.flights[flight] = None
+        if n >= replica.limit:
+            self._reopen(replica)
+        self.active += 1
+        if self._tells_sent:
+            self.policy.sent(flight, now)
+        return flight
+
+    def land(self, flight: Flight, now: float) -> None:
+        """Give back what `launch` took."""
+        replica = flight.replica
+        del replica.flights[flight]  # a second landing would fail here, before anything changed
+        replica.in_flight -= 1
+        replica.work = replica.work - flight.alone if replica.in_flight else 0.0
+        replica.last_finish = now
+        replica.load -= 1
+        if replica.load == replica.limit - 1:
+            self._reopen(replica)
+        self.active -= 1
+        self.finished += 1
+
+    def _warm_up(self, request: Request, replica: Replica) -> float:
+        """Seconds to add because the request's key is not warm there; from now on it is."""
+        warm = replica.warm
+        if warm is None or request.key is None:
+            return 0.0
+        cold = request.key not in warm
+        warm.pop(request.key, None)
+        warm[request.key] = None
+        if len(warm) > self.options.warm_keys:
+            del warm[next(iter(warm))]
+        return request.cold_seconds if cold else 0.0
+
+    # ------------------------------------------------------------------ learning
+
+    def learn(self, flight: Flight, outcome: Outcome, now: float) -> bool:
+        """Take in how an attempt ended. True: its replica should be ejected."""
+        seconds = now - flight.started
+        replica = flight.replica
+        if outcome.taught:
+            self.estimator.observe(flight, seconds, now)
+            replica.latency.add(seconds, now)
+        elif outcome.failed:
+            # An instant error must not look like a fast answer, to no policy.
+            seconds = max(seconds, PENALTY * flight.predicted)
+            self.estimator.penalise(flight, PENALTY, now)
+            replica.latency.add(seconds, now)
+        if self._tells_finished and (outcome.taught or outcome.failed):
+            self.policy.finished(flight, seconds, outcome, now)
+        return self.ejection.count(replica, outcome)
+
+    # ------------------------------------------------------------------ about once a second
+
+    def tick(self, now: float) -> None:
+        self.tick_at = now + self.options.interval
+        self.estimator.tick(self.members, self.finished - self._finished_at_tick)
+        self._finished_at_tick = self.finished
+        for replica in self.members:
+            if replica.drag != 1.0:
+                self._ramp(replica, now)
+        if self.options.concurrency == "auto":
+            self._set_limit("auto")
+        self._measure()
+        self.policy.tick(self.members, now)
+
+    def _ramp(self, replica: Replica, now: float) -> None:
+        """Slow start: the weight grows from a tenth to all of it over the window."""
+        window = self.options.slow_start
+        part = min(1.0, max(RAMP_FLOOR, (now - replica.ready_since) / window)) if window else 1.0
+        replica.share = replica.weight * part
+        replica.drag = 1.0 / part
+
+    def _set_limit(self, concurrency: int | str) -> None:
+        if concurrency == "auto":
+            limit: float = knee(self.estimator.curve)
+        else:
+            limit = INFINITY if concurrency == "unlimited" else float(concurrency)
+        if limit != self.limit:
+            self.limit = limit
+            for replica in self.replicas.values():
+                replica.limit = limit
+                self._reopen(replica)
+
+    def _measure(self) -> None:
+        """How fast the line drains, and how fast the fastest is; near enough for a second."""
+        members = self.members
+        if not members:
+            self.drain_rate = 0.0
+            return
+        at_once = min(self.limit, 1024.0)
+        each = at_once / self.estimator.curve.at(int(at_once)) if self.limit < INFINITY else 1.0
+        rate = 0.0
+        fastest = INFINITY
+        for replica in members:
+            rate += 1.0 / replica.slowness
+            if replica.slowness < fastest:
+                fastest = replica.slowness
+        self.drain_rate = rate * each / self.estimator.remaining.mean
+        self.fastest = fastest
+
+    def time_to_drain(self) -> float:
+        """Seconds until what waits now has started; the honest `retry-after`."""
+        return self.line.work / self.drain_rate if self.drain_rate else self.options.max_wait
+
+
+def _by_order(replica: Replica) -> int:
+    return replica.order

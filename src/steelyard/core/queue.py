@@ -1,0 +1,178 @@
+"""The waiting line of one model: bounded, urgent first, fair between tenants.
+
+Order: higher priority first; inside a priority, tenants take turns by the seconds of work they were served (start-time
+fair queueing, Goyal 1996); inside a tenant, by when a request must start at the latest, then by arrival. `expires` is
+that latest start, so expiry is a look at the heads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+from .request import INFINITY, Request
+
+REMEMBERED = 1024  # tenants whose past service is remembered while they have nothing in line
+
+Entry = tuple[float, int, Request]  # (latest start, arrival number, request): the number makes entries unique
+
+
+class _Tenant:
+    """One tenant's line inside one priority."""
+
+    __slots__ = ("entries", "name", "tag")
+
+    def __init__(self, name: str, tag: float) -> None:
+        self.name = name
+        self.entries: list[Entry] = []
+        self.tag = tag  # seconds of service had so far, on the class's clock
+
+
+class _Class:
+    """The requests of one priority."""
+
+    __slots__ = ("away", "clock", "tenants")
+
+    def __init__(self) -> None:
+        self.tenants: dict[str, _Tenant] = {}
+        self.clock = 0.0  # tag of the tenant served last
+        self.away: dict[str, float] = {}  # tags of tenants ahead of the clock with nothing in line just now
+
+    def tenant(self, name: str) -> _Tenant:
+        tenant = self.tenants.get(name)
+        if tenant is None:
+            # Who was away starts level with the one served last: no credit for silence, no escape from what it had.
+            tag = max(self.clock, self.away.pop(name, 0.0))
+            tenant = self.tenants[name] = _Tenant(name, tag)
+        return tenant
+
+    def leave(self, tenant: _Tenant) -> None:
+        del self.tenants[tenant.name]
+        if tenant.tag > self.clock:
+            self.away[tenant.name] = tenant.tag
+        if len(self.away) > REMEMBERED:
+            self.away = {name: tag for name, tag in self.away.items() if tag > self.clock}
+            while len(self.away) > REMEMBERED:
+                del self.away[next(iter(self.away))]
+
+    def ordered(self) -> Iterator[Request]:
+        """Every request in the order they would be served if each were taken when reached."""
+        if len(self.tenants) == 1:
+            (tenant,) = self.tenants.values()
+            for entry in tenant.entries:
+                yield entry[2]
+            return
+        tags = {t.name: t.tag for t in self.tenants.values()}
+        places = dict.fromkeys(tags, 0)
+        while tags:
+            name = min(tags, key=lambda n: (tags[n], self.tenants[n].entries[places[n]][:2]))
+            entries = self.tenants[name].entries
+            request = entries[places[name]][2]
+            yield request
+            places[name] += 1
+            tags[name] += request.base
+            if places[name] == len(entries):
+                del tags[name]
+
+
+class WaitingLine:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.work = 0.0  # seconds on a typical replica of all that waits
+        self._classes: dict[int, _Class] = {}
+        self._priorities: list[int] = []  # highest first
+        self._entries: dict[Request, Entry] = {}
+        self._arrivals = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, request: Request) -> bool:
+        return request in self._entries
+
+    def add(self, request: Request) -> None:
+        """Put a request in line. The caller has made room (`full`, `victim_for`)."""
+        klass = self._classes.get(request.priority)
+        if klass is None:
+            klass = self._classes[request.priority] = _Class()
+            self._priorities = sorted(self._classes, reverse=True)
+        tenant = klass.tenant(request.tenant)
+        self._arrivals += 1
+        entry = (request.expires, self._arrivals, request)
+        entries = tenant.entries
+        if not entries or entries[-1][0] <= entry[0]:
+            entries.append(entry)
+        else:
+            insort(entries, entry)
+        self._entries[request] = entry
+        self.work += request.base
+
+    def remove(self, request: Request, served: bool = False) -> None:
+        """Take a request out: `served` when it goes to a replica and its tenant has had its turn."""
+        entry = self._entries.pop(request)
+        klass = self._classes[request.priority]
+        tenant = klass.tenants[request.tenant]
+        entries = tenant.entries
+        if entries[0] is entry:
+            del entries[0]
+        else:
+            del entries[bisect_left(entries, entry)]
+        self.work = self.work - request.base if self._entries else 0.0
+        if served:
+            klass.clock = tenant.tag
+            tenant.tag += request.base
+        if not entries:
+            klass.leave(tenant)
+            if not klass.tenants:
+                del self._classes[request.priority]
+                self._priorities = sorted(self._classes, reverse=True)
+
+    def ordered(self) -> Iterator[Request]:
+        """The requests in the order they should go. The line must not change while this is read."""
+        for priority in self._priorities:
+            yield from self._classes[priority].ordered()
+
+    @property
+    def full(self) -> bool:
+        return len(self._entries) >= self.limit
+
+    def victim_for(self, request: Request) -> Request | None:
+        """In a full line: who gives up its place for `request`, if anyone should.
+
+        The last of the lowest priority below the newcomer's; else, in its own priority, the last of the tenant that
+        holds most of the line, if that is at least two more than the newcomer's tenant holds.
+        """
+        if not self._priorities or self._priorities[-1] > request.priority:
+            return None
+        lowest = self._priorities[-1]
+        tenants = self._classes[lowest].tenants
+        longest = max(tenants.values(), key=lambda t: len(t.entries))
+        if lowest == request.priority:
+            own = tenants.get(request.tenant)
+            if len(longest.entries) < (len(own.entries) if own else 0) + 2:
+                return None
+        return longest.entries[-1][2]
+
+    def tenants(self, priority: int) -> int:
+        klass = self._classes.get(priority)
+        return len(klass.tenants) if klass else 0
+
+    def next_expiry(self) -> float:
+        """When the first waiting request gives up."""
+        first = INFINITY
+        for klass in self._classes.values():
+            for tenant in klass.tenants.values():
+                if tenant.entries[0][0] < first:
+                    first = tenant.entries[0][0]
+        return first
+
+    def expired(self, now: float) -> list[Request]:
+        """Those whose time is up, soonest first; they are still in line."""
+        out: list[Entry] = []
+        for klass in self._classes.values():
+            for tenant in klass.tenants.values():
+                entries = tenant.entries
+                # (now, inf) sorts after every entry that expires at or before now
+                out.extend(entries[: bisect_left(entries, (now, INFINITY))])
+        out.sort(key=lambda entry: entry[:2])
+        return [entry[2] for entry in out]

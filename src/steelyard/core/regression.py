@@ -1,0 +1,174 @@
+"""Three ways to tell seconds from features; the estimator uses the one that has been right most.
+
+Seconds add up (α·input + β·output tokens) or multiply (steps × images), or the features say nothing. No form wins on
+all traces, and choosing by decayed error is never far from the best: docs/decisions/0003-estimator.md has the study.
+Every form is least squares with forgetting in blocks: statistics fade and add up, one small solve a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, log
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+FLOOR = 0.01  # of a feature's usual size: what zero counts as in a logarithm
+RIDGE = 1.0  # observations' worth of belief that a feature does not matter
+WORST = 9.0  # a squared error counts at most this much: one absurd request must not topple a good form
+
+
+class Form:
+    """Common part: how wrong it has been on requests it had not learned from yet."""
+
+    def __init__(self) -> None:
+        self.error = 1.0
+        self._scored = 0.0
+
+    def ln_seconds(self, features: Sequence[float]) -> float:
+        raise NotImplementedError
+
+    def predict(self, features: Array) -> Array:
+        """ln seconds of a block, a row each."""
+        raise NotImplementedError
+
+    def learn(self, features: Array, ln_seconds: Array, forget: float) -> None:
+        raise NotImplementedError
+
+    def shift(self, ln: float) -> None:
+        """Everything is e^ln longer from now on (the typical replica was redefined)."""
+        raise NotImplementedError
+
+    def score(self, features: Array, ln_seconds: Array, forget: float) -> None:
+        miss = np.minimum((ln_seconds - self.predict(features)) ** 2, WORST)
+        # A ratio of decayed sums: the first block counts fully.
+        weight = self._scored * forget + len(miss)
+        self.error = (self.error * self._scored * forget + float(miss.sum())) / weight
+        self._scored = weight
+
+
+class Constant(Form):
+    """All requests alike: the decayed mean of ln seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ln = 0.0
+        self._weight = 0.0
+
+    def ln_seconds(self, features: Sequence[float]) -> float:
+        return self.ln
+
+    def predict(self, features: Array) -> Array:
+        return np.full(len(features), self.ln)
+
+    def learn(self, features: Array, ln_seconds: Array, forget: float) -> None:
+        weight = self._weight * forget + len(ln_seconds)
+        self.ln = (self.ln * self._weight * forget + float(ln_seconds.sum())) / weight
+        self._weight = weight
+
+    def shift(self, ln: float) -> None:
+        self.ln += ln
+
+
+class Multiplying(Form):
+    """ln seconds = intercept + Σ weight · ln(feature / usual + FLOOR): features multiply."""
+
+    def __init__(self, usual: Array) -> None:
+        super().__init__()
+        width = len(usual) + 1
+        self._per_usual: list[float] = (1.0 / usual).tolist()
+        self._gram: Array = np.zeros((width, width))
+        self._moment: Array = np.zeros(width)
+        self._weights: list[float] = [0.0] * (width - 1)
+        self._intercept = 0.0
+
+    def ln_seconds(self, features: Sequence[float]) -> float:
+        total = self._intercept
+        for weight, per_usual, x in zip(self._weights, self._per_usual, features, strict=True):
+            total += weight * log(x * per_usual + FLOOR)
+        return total
+
+    def _columns(self, features: Array) -> Array:
+        return np.column_stack([np.log(features * self._per_usual + FLOOR), np.ones(len(features))])
+
+    def predict(self, features: Array) -> Array:
+        return np.asarray(self._columns(features) @ np.array([*self._weights, self._intercept]))
+
+    def learn(self, features: Array, ln_seconds: Array, forget: float) -> None:
+        x = self._columns(features)
+        self._gram = forget * self._gram + x.T @ x
+        self._moment = forget * self._moment + x.T @ ln_seconds
+        # On centred moments, so that the ridge pulls towards the plain mean and not towards one second.
+        count = self._gram[-1, -1]
+        mean = self._gram[-1, :-1] / count
+        spread = self._gram[:-1, :-1] - count * np.outer(mean, mean)
+        cross = self._moment[:-1] - mean * self._moment[-1]
+        weights = np.linalg.solve(spread + RIDGE * np.eye(len(mean)), cross)
+        self._weights = weights.tolist()
+        self._intercept = float(self._moment[-1] / count - weights @ mean)
+
+    def shift(self, ln: float) -> None:
+        self._intercept += ln
+        self._moment = self._moment + ln * self._gram[-1]
+
+
+class Adding(Form):
+    """seconds = c + Σ coefficient · feature, none negative, weighted by 1/predicted² so that relative error counts."""
+
+    def __init__(self, usual: Array) -> None:
+        super().__init__()
+        width = len(usual) + 1
+        self._per_usual: list[float] = (1.0 / usual).tolist()
+        self._gram: Array = np.zeros((width, width))
+        self._moment: Array = np.zeros(width)
+        self._coefficients: list[float] = []  # per feature, in its own unit
+        self._constant = 1.0
+        self._bias = Constant()  # least squares of seconds and of ln seconds differ by about σ²/2
+
+    def ln_seconds(self, features: Sequence[float]) -> float:
+        total = self._constant
+        for coefficient, x in zip(self._coefficients, features, strict=True):
+            total += coefficient * x
+        return log(total) + self._bias.ln
+
+    def _plain(self, features: Array) -> Array:
+        if not self._coefficients:
+            return np.zeros(len(features))
+        return np.asarray(np.log(features @ np.array(self._coefficients) + self._constant))
+
+    def predict(self, features: Array) -> Array:
+        return np.asarray(self._plain(features) + self._bias.ln)
+
+    def learn(self, features: Array, ln_seconds: Array, forget: float) -> None:
+        seconds = np.exp(ln_seconds)
+        guess = np.exp(self.predict(features)) if self._coefficients else np.full(len(seconds), seconds.mean())
+        x = np.column_stack([features * self._per_usual, np.ones(len(features))]) / guess[:, None]
+        self._gram = forget * self._gram + x.T @ x
+        self._moment = forget * self._moment + x.T @ (seconds / guess)
+        solved = _not_negative(self._gram, self._moment)
+        self._coefficients = (solved[:-1] * self._per_usual).tolist()
+        self._constant = max(float(solved[-1]), 1e-9)
+        self._bias.learn(features, ln_seconds - self._plain(features), forget)
+
+    def shift(self, ln: float) -> None:
+        factor = exp(ln)
+        self._moment = self._moment * factor
+        self._coefficients = [c * factor for c in self._coefficients]
+        self._constant *= factor
+
+
+def _not_negative(gram: Array, moment: Array) -> Array:
+    """Least squares without negative coefficients: solve, drop the most negative, again."""
+    width = len(moment)
+    solved = np.zeros(width)
+    kept = np.arange(width)
+    ridge = 1e-6 * np.trace(gram) / width
+    while len(kept):
+        part = np.linalg.solve(gram[np.ix_(kept, kept)] + ridge * np.eye(len(kept)), moment[kept])
+        if part.min() >= 0.0:
+            solved[kept] = part
+            break
+        kept = np.delete(kept, int(part.argmin()))
+    return solved

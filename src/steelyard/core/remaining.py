@@ -1,0 +1,59 @@
+"""How much longer a running request will take, given how long it has run.
+
+Estimates are wrong by a factor R whose distribution is observed. A request that has run x times its estimate has
+E[R - x | R > x] times its estimate left: one far past its estimate is expected to go on, not to be about done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+STEPS_PER_UNIT = 8
+TOP = 8  # the table covers ages up to 8 estimates
+WINDOW = 512
+FEW = 30
+OVERRUN = 0.5  # past everything seen, expect half the age again
+
+
+class Remaining:
+    """Ratios observed/predicted of the last requests, and the mean remaining life they imply as a table."""
+
+    def __init__(self) -> None:
+        self._ratios: NDArray[np.float64] = np.zeros(0)
+        self.mean = 1.0  # E[R]
+        self.median = 1.0
+        grid = np.arange(TOP * STEPS_PER_UNIT + 1) / STEPS_PER_UNIT
+        # Before anything is known: on time, and OVERRUN of its age once late.
+        self._prior = np.maximum(1.0 - grid, OVERRUN * grid)
+        self._grid = grid
+        self.table: list[float] = self._prior.tolist()
+
+    def observe(self, ratios: Sequence[float]) -> None:
+        self._ratios = np.concatenate([self._ratios, np.asarray(ratios, dtype=np.float64)])[-WINDOW:]
+        if len(self._ratios) < FEW:
+            return
+        ordered = np.sort(np.minimum(self._ratios, 100.0))
+        self.mean = float(ordered.mean())
+        self.median = float(ordered[len(ordered) // 2])
+        from_end = np.concatenate([np.cumsum(ordered[::-1])[::-1], [0.0]])
+        first = np.searchsorted(ordered, self._grid, side="right")
+        count = len(ordered) - first
+        left = from_end[first] / np.maximum(count, 1) - self._grid
+        # A mean over fewer than eight survivors is mostly luck: lean on the prior there.
+        trust = np.minimum(count / 8.0, 1.0)
+        self.table = (trust * left + (1.0 - trust) * self._prior).tolist()
+
+    def quantile(self, q: float) -> float:
+        """The q-quantile of R."""
+        return float(np.quantile(self._ratios, q)) if len(self._ratios) >= FEW else 1.0
+
+    def after(self, age: float, predicted: float) -> float:
+        """Expected seconds left of a request that has run for `age` and was predicted to take `predicted`."""
+        step = int(age / predicted * STEPS_PER_UNIT)
+        table = self.table
+        if step < len(table):
+            return predicted * table[step]
+        return age * OVERRUN

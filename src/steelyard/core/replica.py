@@ -1,0 +1,167 @@
+"""A replica and its lifecycle. Only a READY replica gets requests, or, in a panic, an EJECTED one."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from .errors import IllegalTransitionError, OptionError
+from .latency import WindowedQuantiles
+from .request import INFINITY, Flight
+
+
+class State(Enum):
+    STARTING = "starting"  # known, not seen yet
+    LOADING = "loading"  # answers, but its model is not ready
+    READY = "ready"
+    EJECTED = "ejected"  # answers probes, but fails or crawls with real requests
+    UNREACHABLE = "unreachable"
+    DRAINING = "draining"  # finishes what it has, gets nothing new
+    GONE = "gone"
+
+
+class Event(Enum):
+    """What is seen of a replica or wanted from it."""
+
+    LIVE = "live"  # answers, readiness unknown or not given
+    LOADED = "loaded"  # readiness confirmed
+    LOST = "lost"  # does not answer
+    EJECT = "eject"
+    RESTORE = "restore"
+    DRAIN = "drain"
+    UNDRAIN = "undrain"
+    REMOVE = "remove"
+
+
+# The whole lifecycle. A move that is not here is an error of the caller. An operator's drain outlives whatever probes
+# see, and a good probe does not lift an ejection: only its time does.
+TRANSITIONS: dict[State, dict[Event, State]] = {
+    State.STARTING: {
+        Event.LIVE: State.LOADING,
+        Event.LOADED: State.READY,
+        Event.LOST: State.UNREACHABLE,
+        Event.DRAIN: State.DRAINING,
+        Event.REMOVE: State.GONE,
+    },
+    State.LOADING: {
+        Event.LIVE: State.LOADING,
+        Event.LOADED: State.READY,
+        Event.LOST: State.UNREACHABLE,
+        Event.DRAIN: State.DRAINING,
+        Event.REMOVE: State.GONE,
+    },
+    State.READY: {
+        Event.LIVE: State.LOADING,
+        Event.LOADED: State.READY,
+        Event.LOST: State.UNREACHABLE,
+        Event.EJECT: State.EJECTED,
+        Event.DRAIN: State.DRAINING,
+        Event.REMOVE: State.GONE,
+    },
+    State.EJECTED: {
+        Event.LIVE: State.LOADING,
+        Event.LOADED: State.EJECTED,
+        Event.LOST: State.UNREACHABLE,
+        Event.RESTORE: State.READY,
+        Event.DRAIN: State.DRAINING,
+        Event.REMOVE: State.GONE,
+    },
+    State.UNREACHABLE: {
+        Event.LIVE: State.LOADING,
+        Event.LOADED: State.READY,
+        Event.LOST: State.UNREACHABLE,
+        Event.DRAIN: State.DRAINING,
+        Event.REMOVE: State.GONE,
+    },
+    State.DRAINING: {
+        Event.LIVE: State.DRAINING,
+        Event.LOADED: State.DRAINING,
+        Event.LOST: State.DRAINING,
+        Event.DRAIN: State.DRAINING,
+        Event.UNDRAIN: State.LOADING,  # readiness must be seen again before traffic
+        Event.REMOVE: State.GONE,
+    },
+    State.GONE: {},
+}
+
+
+def next_state(state: State, event: Event) -> State:
+    try:
+        return TRANSITIONS[state][event]
+    except KeyError:
+        legal = ", ".join(e.value for e in TRANSITIONS[state]) or "nothing"
+        raise IllegalTransitionError(
+            f"a replica that is {state.value} cannot {event.value}; possible: {legal}"
+        ) from None
+
+
+class Replica:
+    """One server of one model. Numbers here are the balancer's own; policies read them and keep theirs in `notes`."""
+
+    __slots__ = (
+        "consecutive_failures",
+        "drag",
+        "ejected_until",
+        "ejections",
+        "failures",
+        "flights",
+        "id",
+        "in_flight",
+        "last_finish",
+        "latency",
+        "limit",
+        "load",
+        "notes",
+        "order",
+        "outside",
+        "picks",
+        "ready_since",
+        "share",
+        "slow_since",
+        "slowness",
+        "speed",
+        "state",
+        "successes",
+        "warm",
+        "weight",
+        "work",
+        "zone",
+    )
+
+    def __init__(self, id: str, weight: float = 1.0, zone: str = "", state: State = State.STARTING) -> None:
+        check_weight(id, weight)
+        self.id = id
+        self.weight = weight
+        self.zone = zone
+        self.state = state
+        self.share = weight  # the weight in force: lower during slow start
+        self.drag = 1.0  # how much longer it should look while it starts slowly: weight / share
+        self.order = 0  # position in the pool, for a stable scan
+        self.limit = INFINITY  # requests it takes at once
+        self.in_flight = 0  # ours
+        self.outside = 0  # other balancers', as last heard
+        self.load = 0  # the sum of the two
+        self.work = 0.0  # seconds of work we have there, each request as if alone
+        self.flights: dict[Flight, None] = {}  # oldest first
+        self.last_finish = 0.0
+        self.slowness = 1.0  # seconds here for one second on a typical replica
+        self.speed: Any = None  # the estimator's notes behind `slowness`
+        self.latency = WindowedQuantiles()
+        self.warm: dict[str, None] | None = None  # keys it holds warm, oldest first; None: not tracked
+        self.picks = 0
+        self.successes = 0  # since the last look at success rates
+        self.failures = 0
+        self.consecutive_failures = 0
+        self.ejections = 0
+        self.ejected_until = 0.0
+        self.slow_since = INFINITY
+        self.ready_since = 0.0
+        self.notes: Any = None  # the policy's
+
+    def __repr__(self) -> str:
+        return f"<Replica {self.id} {self.state.value} load={self.load}>"
+
+
+def check_weight(id: str, weight: float) -> None:
+    if not (0.0 < weight < INFINITY):
+        raise OptionError(f"replica {id!r}: weight must be a positive number, not {weight!r}")

@@ -1,0 +1,116 @@
+"""What is known of one request, and of one attempt to run it on a replica."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .replica import Replica
+
+INFINITY = float("inf")
+
+
+class Phase(Enum):
+    """Where a request is in its life; the balancer alone moves it."""
+
+    NEW = "new"
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+
+
+class Request:
+    """One inference request as the balancer sees it.
+
+    `features` are numbers known on arrival (bytes, prompt tokens, steps…), always in the same order; `kind` is a name
+    that makes requests differ by a factor (a checkpoint, an adapter, an endpoint).
+    `deadline` is an absolute monotonic time. A higher `priority` goes first. `key` is what makes a replica *warm* for
+    this request (a session, a prefix, an adapter); `cold_seconds` is the extra time on a replica where it is not warm.
+    The caller may put anything in `context`; the balancer never looks at it.
+    """
+
+    __slots__ = (
+        "arrived",
+        "attempts",
+        "avoid",
+        "base",
+        "cold_seconds",
+        "context",
+        "deadline",
+        "expires",
+        "features",
+        "flight",
+        "hedge",
+        "id",
+        "idempotent",
+        "key",
+        "kind",
+        "model",
+        "phase",
+        "priority",
+        "tenant",
+    )
+
+    def __init__(
+        self,
+        model: str = "",
+        features: tuple[float, ...] = (),
+        *,
+        id: str = "",
+        deadline: float = INFINITY,
+        priority: int = 0,
+        tenant: str = "",
+        kind: str = "",
+        key: str | None = None,
+        cold_seconds: float = 0.0,
+        idempotent: bool = True,
+        context: Any = None,
+    ) -> None:
+        self.model = model
+        self.features = features
+        self.id = id
+        self.deadline = deadline
+        self.priority = priority
+        self.tenant = tenant
+        self.kind = kind
+        self.key = key
+        self.cold_seconds = cold_seconds
+        self.idempotent = idempotent
+        self.context = context
+        # Below: the balancer's own bookkeeping.
+        self.phase = Phase.NEW
+        self.arrived = 0.0
+        self.base = 1.0  # estimated seconds on a typical replica
+        self.expires = INFINITY  # while waiting: when to give up
+        self.attempts = 0
+        self.flight: Flight | None = None
+        self.hedge: Flight | None = None
+        self.avoid: tuple[Replica, ...] = ()  # replicas that failed it already
+
+    def __repr__(self) -> str:
+        return f"<Request {self.id or hex(id(self))} {self.model!r} {self.phase.value}>"
+
+
+class Flight:
+    """One attempt of one request on one replica: made at dispatch, given back exactly once."""
+
+    __slots__ = ("alone", "concurrency", "predicted", "replica", "request", "retry", "started")
+
+    def __init__(
+        self,
+        request: Request,
+        replica: Replica,
+        started: float,
+        alone: float,
+        predicted: float,
+        concurrency: int,
+        retry: bool,
+    ) -> None:
+        self.request = request
+        self.replica = replica
+        self.started = started
+        self.alone = alone  # seconds this would take on this replica with nothing beside it
+        self.predicted = predicted  # seconds expected with what ran there at dispatch
+        self.concurrency = concurrency  # requests on the replica at dispatch, this one included
+        self.retry = retry

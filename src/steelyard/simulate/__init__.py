@@ -1,0 +1,1 @@
+"""PROVES. A discrete-event driver of the same core.Balancer: workloads, traces, faults, reports."""

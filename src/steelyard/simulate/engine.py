@@ -1,0 +1,236 @@
+"""The discrete-event loop: arrivals, completions, the balancers' wake-ups, and a calendar of everything else.
+
+It only carries out what `core.Balancer` decides: there is no policy here. Arrivals are open loop, and latency counts
+from the intended send time. Nothing is kept per request once it is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from math import log
+from random import Random
+
+from ..core.balancer import Balancer
+from ..core.decision import Cancel, Decision, Reject, Send
+from ..core.outcome import Outcome
+from ..core.replica import Event
+from ..core.request import INFINITY
+from .histogram import OFFSET, PER_BUCKET, SIZE, SMALLEST
+from .job import Job
+from .result import RunResult
+from .servers import Server
+
+INSTANT_ERROR = 0.001  # seconds until a failing replica's error, or a refused connection, is back
+PROGRESS_EVERY = 8192
+
+
+class Simulation:
+    """One run: a fleet, one or more balancers over it, and a stream of jobs in order of arrival."""
+
+    def __init__(
+        self,
+        servers: Sequence[Server],
+        balancers: Sequence[Balancer],
+        jobs: Iterable[Job],
+        result: RunResult,
+        rng: Random,
+        *,
+        warmup: float = 0.0,
+        slo: float = INFINITY,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.servers = {server.id: server for server in servers}
+        self.balancers = list(balancers)
+        self.now = 0.0
+        self._jobs: Iterator[Job] = iter(jobs)
+        self._result = result
+        self._rng = rng
+        self._warmup = warmup
+        self._slo = slo
+        self._progress = progress
+        self._events: list[tuple[float, int, Job]] = []
+        self._calendar: list[tuple[float, int, Callable[[float], None]]] = []
+        self._count = count()
+        self._over = False
+
+    # ------------------------------------------------------------------ for those who build a run
+
+    def at(self, when: float, action: Callable[[float], None]) -> None:
+        """Call `action(now)` at this time."""
+        heappush(self._calendar, (when, next(self._count), action))
+
+    def every(self, seconds: float, action: Callable[[float], None]) -> None:
+        """Call `action(now)` again and again, until the last request is over."""
+
+        def again(now: float) -> None:
+            action(now)
+            if not self._over:
+                self.at(now + seconds, again)
+
+        self.at(self.now + seconds, again)
+
+    def tell(self, id: str, event: Event, now: float) -> None:
+        """All balancers learn of a replica's change."""
+        for balancer in self.balancers:
+            self._carry_out(balancer.report(id, event, now=now), now)
+
+    def crash(self, id: str, now: float) -> None:
+        """The process dies: what it had is lost, new connections are refused."""
+        server = self.servers[id]
+        server.down = True
+        for job in server.clear():
+            self._end(job, Outcome.BROKEN, now)
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self) -> RunResult:
+        events = self._events
+        calendar = self._calendar
+        jobs = self._jobs
+        balancers = self.balancers
+        single = balancers[0] if len(balancers) == 1 else None
+        choose = self._rng.random
+        arrivals = 0
+        job = next(jobs, None)
+        while True:
+            if job is not None:
+                now = job.born
+            elif events or self._waiting():
+                now = INFINITY
+            else:
+                break
+            arrival = True
+            if events and events[0][0] <= now:
+                now = events[0][0]
+                arrival = False
+            wake = single.wake if single is not None else min(b.wake for b in balancers)
+            due = wake if not calendar or wake < calendar[0][0] else calendar[0][0]
+            if due <= now:
+                self.now = due
+                self._timely(due)
+                continue
+            self.now = now
+            if arrival:
+                assert job is not None
+                arrivals += 1
+                job.balancer = balancer = single or balancers[int(choose() * len(balancers))]
+                decision = balancer.submit(job, now)
+                if type(decision) is Send:
+                    self._send(decision, now)
+                elif type(decision) is Reject:
+                    self._refused(decision)
+                job = next(jobs, None)
+                if job is None:
+                    self._over = True
+                if arrivals % PROGRESS_EVERY == 0 and self._progress is not None:
+                    self._progress(PROGRESS_EVERY)
+                continue
+            when, _, done = heappop(events)
+            if done.finish == when:  # else stale: cancelled, or its replica changed speed
+                self._complete(done, now)
+        if self._progress is not None:
+            self._progress(arrivals % PROGRESS_EVERY)
+        self._result.close(arrivals, self.now, self.servers.values())
+        return self._result
+
+    def _waiting(self) -> bool:
+        return any(len(b.pool(m).line) for b in self.balancers for m in b.models)
+
+    def _timely(self, now: float) -> None:
+        """Wake-ups and calendar entries that are due."""
+        for balancer in self.balancers:
+            if balancer.wake <= now:
+                self._carry_out(balancer.expire(now), now)
+        while self._calendar and self._calendar[0][0] <= now:
+            heappop(self._calendar)[2](now)
+
+    def _schedule(self, when: float, job: Job) -> None:
+        heappush(self._events, (when, next(self._count), job))
+
+    # ------------------------------------------------------------------ carrying out
+
+    def _carry_out(self, decisions: Sequence[Decision], now: float) -> None:
+        for decision in decisions:
+            if type(decision) is Send:
+                self._send(decision, now)
+            elif type(decision) is Reject:
+                self._refused(decision)
+            elif type(decision) is Cancel:
+                self._cancel(decision, now)
+
+    def _send(self, decision: Send, now: float) -> None:
+        job = decision.request
+        assert isinstance(job, Job)
+        if decision.hedged:
+            twin = job.twin()
+            job.context = twin
+            job = twin
+        job.server = server = self.servers[decision.replica.id]
+        if server.down or server.failing:
+            job.fate = Outcome.UNREACHABLE if server.down else Outcome.ERROR
+            job.finish = finish = now + INSTANT_ERROR
+            heappush(self._events, (finish, next(self._count), job))
+            return
+        job.fate = Outcome.OK
+        server.accept(job, now, self._schedule)
+
+    def _cancel(self, decision: Cancel, now: float) -> None:
+        """A hedge was decided: stop the attempt that lost."""
+        job = decision.request
+        assert isinstance(job, Job)
+        for attempt in (job, job.context):
+            if isinstance(attempt, Job) and attempt.server is not None and attempt.server.id == decision.replica.id:
+                if attempt.fate is Outcome.OK:
+                    attempt.server.abandon(attempt, now, self._schedule)
+                attempt.finish = -1.0
+
+    def _complete(self, job: Job, now: float) -> None:
+        job.finish = -1.0
+        fate = job.fate
+        if fate is Outcome.OK:
+            server = job.server
+            assert server is not None
+            server.ended(job, now, self._schedule)
+        self._end(job, fate, now)
+
+    def _end(self, job: Job, outcome: Outcome, now: float) -> None:
+        origin = job.origin or job
+        balancer = origin.balancer
+        assert balancer is not None
+        assert job.server is not None
+        if origin.hedge is None:
+            decisions = balancer.finish(origin, outcome, now)
+        else:
+            flights = (origin.flight, origin.hedge)
+            flight = next(f for f in flights if f is not None and f.replica.id == job.server.id)
+            decisions = balancer.finish(origin, outcome, now, replica=flight.replica)
+        if decisions:
+            self._carry_out(decisions, now)
+        if origin.born < self._warmup:
+            return
+        result = self._result
+        if outcome is Outcome.OK:
+            # Histogram.add, written out: this runs once per request
+            seconds = now - origin.born
+            histogram = result.latency
+            index = int(log(seconds) * PER_BUCKET + OFFSET) if seconds > SMALLEST else 0
+            histogram.counts[index if index < SIZE else SIZE - 1] += 1
+            histogram.count += 1
+            histogram.total += seconds
+            if seconds > histogram.maximum:
+                histogram.maximum = seconds
+            if seconds <= self._slo and now <= origin.deadline:
+                result.met += 1
+            if seconds <= 3.0 * origin.work:
+                result.prompt += 1
+        elif origin.flight is None and not any(d.request is origin for d in decisions):
+            result.failed += 1
+
+    def _refused(self, decision: Reject) -> None:
+        job = decision.request
+        assert isinstance(job, Job)
+        if job.born >= self._warmup:
+            code = decision.reason.code
+            self._result.refused[code] = self._result.refused.get(code, 0) + 1

@@ -1,0 +1,68 @@
+"""A histogram of durations in log buckets: memory does not grow with the number of requests."""
+
+from __future__ import annotations
+
+from math import exp, log
+
+GROWTH = 1.004  # a quantile read back is at most 0.2 % off
+SMALLEST = 1e-6
+SIZE = 7200  # reaches about 35 days
+PER_BUCKET = 1.0 / log(GROWTH)
+OFFSET = 1.0 - log(SMALLEST) * PER_BUCKET
+
+
+class Histogram:
+    __slots__ = ("count", "counts", "maximum", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * SIZE
+        self.count = 0
+        self.total = 0.0
+        self.maximum = 0.0
+
+    def add(self, seconds: float) -> None:
+        index = int(log(seconds) * PER_BUCKET + OFFSET) if seconds > SMALLEST else 0
+        self.counts[index if index < SIZE else SIZE - 1] += 1
+        self.count += 1
+        self.total += seconds
+        if seconds > self.maximum:
+            self.maximum = seconds
+
+    def merge(self, other: Histogram) -> None:
+        self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
+        self.count += other.count
+        self.total += other.total
+        self.maximum = max(self.maximum, other.maximum)
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else float("nan")
+
+    def quantile(self, q: float) -> float:
+        if not self.count:
+            return float("nan")
+        wanted = q * self.count
+        seen = 0
+        for index, count in enumerate(self.counts):
+            seen += count
+            if seen >= wanted and count:
+                return min(_middle(index), self.maximum)
+        return self.maximum
+
+    def cdf(self, points: int = 400) -> tuple[list[float], list[float]]:
+        """Seconds and the share of requests at or below, thinned to about `points`."""
+        xs: list[float] = []
+        ys: list[float] = []
+        seen = 0
+        used = sum(1 for c in self.counts if c)
+        keep = max(1, used // points)
+        for step, index in enumerate(i for i, c in enumerate(self.counts) if c):
+            seen += self.counts[index]
+            if step % keep == 0 or seen == self.count:
+                xs.append(_middle(index))
+                ys.append(seen / self.count)
+        return xs, ys
+
+
+def _middle(index: int) -> float:
+    return SMALLEST * exp((index - 0.5) / PER_BUCKET) if index else SMALLEST

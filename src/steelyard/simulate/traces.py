@@ -1,0 +1,303 @@
+"""Readers for public workload traces: each row is one request, in order of arrival.
+
+A row keeps apart what a balancer may know when the request arrives (`features`) from what decides its true cost
+(`work`). Nothing is guessed: input that does not fit raises `TraceError` naming file, line and column. The only rows
+left out are Alibaba's that did not succeed (see `_alibaba`) and lines that are blank.
+"""
+
+import csv
+import json
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+
+__all__ = ["BACKWARDS_TOLERANCE", "FEATURES", "TraceError", "TraceRow", "detect", "read_trace"]
+
+StrPath = str | os.PathLike[str]
+
+BACKWARDS_TOLERANCE = 1.0
+"""Seconds a streamed trace may step back. Several writers to one log can swap neighbours; more is a wrong file."""
+
+FEATURES: dict[str, tuple[str, ...]] = {
+    "azure": ("input_tokens",),
+    "mooncake": ("input_tokens",),
+    "alibaba": (
+        "prompt_length",
+        "negative_prompt_length",
+        "num_images_per_prompt",
+        "num_inference_steps",
+        "num_lora",
+    ),
+}
+"""The names of `TraceRow.features`, in order, by format. Output tokens are absent: nobody knows them at arrival."""
+
+_COLUMNS: dict[str, tuple[str, ...]] = {
+    "azure": ("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
+    "mooncake": ("timestamp", "input_length", "output_length", "hash_ids"),
+    "alibaba": (
+        "gmt_create",
+        "predict_status",
+        "exec_time_seconds",
+        "groupId",
+        "checkpoint_model_version_id",
+        *FEATURES["alibaba"],
+    ),
+}
+
+_INSTANT = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}:[0-9]{2})?"
+)
+
+
+class TraceError(ValueError):
+    """A trace that cannot be read; the message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """One request of a trace."""
+
+    arrival: float  # seconds since the first row
+    features: tuple[float, ...]  # known at arrival, named by FEATURES
+    work: tuple[float, ...]  # (input tokens, output tokens), or (seconds,) for alibaba
+    prefix: tuple[int, ...] = ()  # ids of the prompt's blocks: equal ids, equal prefix (mooncake)
+    session: str = ""  # who asks (alibaba groupId)
+    kind: str = ""  # which model (alibaba checkpoint); "" where the trace does not say
+
+
+def detect(path: StrPath) -> str:
+    """The format of a trace, by its first line: the one with at least half of its columns there.
+
+    Half, so that a file which lacks a column is still recognised and `read_trace` can name what is missing.
+    """
+    for number, line in _lines(path):
+        is_json = line.lstrip().startswith("{")
+        names = set(_parse_json(path, number, line) if is_json else _parse_csv(path, number, line))
+        for fmt, columns in _COLUMNS.items():
+            if (fmt == "mooncake") == is_json and 2 * len(names.intersection(columns)) >= len(columns):
+                return fmt
+        raise TraceError(f"{path}:{number}: not a known trace ({', '.join(_COLUMNS)}): {_short(line.strip())}")
+    raise TraceError(f"{path}:1: empty file")
+
+
+def read_trace(
+    path: StrPath, fmt: str | None = None, limit: int | None = None, skipped: Counter[str] | None = None
+) -> Iterator[TraceRow]:
+    """The rows of a trace, by arrival; at most `limit`. Azure and mooncake are streamed, alibaba is sorted in memory.
+
+    `skipped`, when given, counts the rows left out by their status. A bad row raises when it is reached.
+    """
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit must not be negative, got {limit}")
+    name = detect(path) if fmt is None else fmt
+    if name not in _READERS:
+        raise TraceError(f"{path}: unknown format {name!r}, known are {', '.join(_READERS)}")
+    left_out: Counter[str] = Counter() if skipped is None else skipped
+    return islice(_not_empty(path, _READERS[name](path, left_out)), limit)
+
+
+def _not_empty(path: StrPath, rows: Iterator[TraceRow]) -> Iterator[TraceRow]:
+    first = next(rows, None)
+    if first is None:  # an experiment over nothing would look like one without a failure
+        raise TraceError(f"{path}: no rows")
+    yield first
+    yield from rows
+
+
+# The formats
+
+
+def _azure(path: StrPath, skipped: Counter[str]) -> Iterator[TraceRow]:
+    clock = _Clock(per_second=10**9)
+    for record in _csv_records(path, _COLUMNS["azure"]):
+        arrival = clock.arrival(record, "TIMESTAMP", record.instant("TIMESTAMP"))
+        work = (record.number("ContextTokens"), record.number("GeneratedTokens"))
+        yield TraceRow(arrival, features=work[:1], work=work)
+
+
+def _mooncake(path: StrPath, skipped: Counter[str]) -> Iterator[TraceRow]:
+    clock = _Clock(per_second=1000)
+    for record in _json_records(path):
+        arrival = clock.arrival(record, "timestamp", record.number("timestamp"))
+        work = (record.number("input_length"), record.number("output_length"))
+        yield TraceRow(arrival, features=work[:1], work=work, prefix=record.ids("hash_ids"))
+
+
+def _alibaba(path: StrPath, skipped: Counter[str]) -> Iterator[TraceRow]:
+    """Only rows that succeeded: a failed one stopped early and an unfinished one has no end, so neither shows its cost.
+
+    A feature left blank is 0 (no negative prompt is a blank one); a blank execution time is an error.
+    """
+    rows: list[tuple[int, _Record]] = []
+    for record in _csv_records(path, _COLUMNS["alibaba"]):
+        status = record.text("predict_status")
+        if status == "SUCCEED":
+            rows.append((record.instant("gmt_create"), record))
+        else:
+            skipped[status] += 1
+    rows.sort(key=lambda row: row[0])  # by time alone: the sort is stable, so equal times keep the file's order
+    clock = _Clock(per_second=10**9)
+    for instant, record in rows:
+        yield TraceRow(
+            clock.arrival(record, "gmt_create", instant),
+            features=tuple(record.number(name, blank=0.0) for name in FEATURES["alibaba"]),
+            work=(record.number("exec_time_seconds"),),
+            session=record.text("groupId"),
+            kind=record.text("checkpoint_model_version_id"),
+        )
+
+
+_READERS: dict[str, Callable[[StrPath, Counter[str]], Iterator[TraceRow]]] = {
+    "azure": _azure,
+    "mooncake": _mooncake,
+    "alibaba": _alibaba,
+}
+
+
+# From bytes to checked values
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """One line's values by column, and where they stand, so that every complaint can say so."""
+
+    path: StrPath
+    line: int
+    values: Mapping[str, object]
+
+    def error(self, column: str, why: str) -> TraceError:
+        return TraceError(f"{self.path}:{self.line}: {column}: {why}")
+
+    def value(self, column: str) -> object:
+        if column not in self.values:
+            raise self.error(column, "missing")
+        return self.values[column]
+
+    def text(self, column: str) -> str:
+        return str(self.value(column)).strip()
+
+    def number(self, column: str, blank: float | None = None) -> float:
+        """A finite number that is not negative; `blank`, when given, stands for a blank one."""
+        value = self.value(column)
+        if blank is not None and isinstance(value, str) and not value.strip():
+            return blank
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise self.error(column, f"{_short(value)} is not a number")
+        try:
+            result = float(value)
+        except (ValueError, OverflowError):
+            raise self.error(column, f"{_short(value)} is not a number") from None
+        if not math.isfinite(result) or result < 0:
+            raise self.error(column, f"{_short(value)} is not a finite number of 0 or more")
+        return result
+
+    def instant(self, column: str) -> int:
+        """Nanoseconds since 1970: `datetime` would drop Azure's seventh decimal, and a float more. No zone is UTC."""
+        text = self.text(column)
+        match = _INSTANT.fullmatch(text)
+        if match is None:
+            raise self.error(column, f"{_short(text)} is not a time")
+        whole, fraction, zone = match.groups()
+        try:
+            seconds = int(datetime.fromisoformat(whole + (zone or "Z")).timestamp())
+        except ValueError as error:
+            raise self.error(column, f"{_short(text)} is not a time: {error}") from None
+        return seconds * 10**9 + int((fraction or "").ljust(9, "0"))
+
+    def ids(self, column: str) -> tuple[int, ...]:
+        value = self.value(column)
+        # type() and not isinstance(): true is an int to Python, but no id
+        if not isinstance(value, list) or any(type(item) is not int or item < 0 for item in value):
+            raise self.error(column, f"{_short(value)} is not a list of ids (whole numbers of 0 or more)")
+        return tuple(value)
+
+
+class _Clock:
+    """Arrivals from time stamps: counted from the first, never backwards.
+
+    The subtraction comes before the division, so that a stamp far from zero loses no precision.
+    """
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._first: float | None = None
+        self._latest = 0.0
+
+    def arrival(self, record: _Record, column: str, stamp: float) -> float:
+        if self._first is None:
+            self._first = stamp
+        seconds = (stamp - self._first) / self._per_second
+        if seconds < self._latest - BACKWARDS_TOLERANCE:
+            raise record.error(column, f"time goes back by {self._latest - seconds:.3f} s")
+        self._latest = max(self._latest, seconds)
+        return self._latest
+
+
+def _csv_records(path: StrPath, columns: Iterable[str]) -> Iterator[_Record]:
+    header: list[str] = []
+    for number, line in _lines(path):
+        values = _parse_csv(path, number, line)
+        if not header:
+            header = values
+            _check_header(path, number, header, columns)
+        elif len(values) != len(header):
+            raise TraceError(f"{path}:{number}: {len(values)} values for {len(header)} columns")
+        else:
+            yield _Record(path, number, dict(zip(header, values, strict=True)))
+
+
+def _check_header(path: StrPath, number: int, header: list[str], columns: Iterable[str]) -> None:
+    for column in columns:
+        if column not in header:
+            raise TraceError(f"{path}:{number}: {column}: missing column")
+        if header.count(column) > 1:
+            raise TraceError(f"{path}:{number}: {column}: repeated column")
+
+
+def _parse_csv(path: StrPath, number: int, line: str) -> list[str]:
+    """One line alone: no value of these traces spans lines, and so a stray quote cannot swallow the rows after it."""
+    try:
+        return next(csv.reader([line], strict=True))
+    except csv.Error as error:
+        raise TraceError(f"{path}:{number}: not CSV: {error}") from None
+
+
+def _json_records(path: StrPath) -> Iterator[_Record]:
+    for number, line in _lines(path):
+        yield _Record(path, number, _parse_json(path, number, line))
+
+
+def _parse_json(path: StrPath, number: int, line: str) -> dict[str, object]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise TraceError(f"{path}:{number}: not JSON (cut short?): {error}") from None
+    if not isinstance(value, dict):
+        raise TraceError(f"{path}:{number}: {_short(value)} is not a JSON object")
+    return value
+
+
+def _lines(path: StrPath) -> Iterator[tuple[int, str]]:
+    """The lines that are not blank, numbered from 1. Decoded one by one, so that a bad byte is named by its line."""
+    number = 0
+    try:
+        with open(path, "rb") as file:
+            for number, raw in enumerate(file, 1):
+                # Windows tools put a byte order mark first; it is no part of the first column's name
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+                if line.strip():
+                    yield number, line
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path}:{number}: not UTF-8 (byte {error.start + 1} of the line)") from None
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}") from error
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
