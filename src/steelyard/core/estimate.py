@@ -33,9 +33,9 @@ BETTER = 0.95  # a form must beat the constant's squared error by this to be use
 QUIET = 0.01  # least residual variance assumed: nobody predicts better than 10 %
 BRIEF = 1e-6
 
-# What is kept of a finished request until its block is full: its features and kind, ln of seconds over slowness, what
-# ran beside it, and observed over predicted.
-Row = tuple[tuple[float, ...], str, float, int, float]
+# What is kept of a finished request until its block is full: its features and kind, ln of the base it should have had,
+# requests on its replica at dispatch, and observed over predicted and over alone.
+Row = tuple[tuple[float, ...], str, float, int, float, float]
 
 
 class Estimator:
@@ -77,6 +77,18 @@ class Estimator:
         if request.kind and self.kinds.active:
             request.base *= self.kinds.factor(request.kind)
 
+    def in_the_way(self, replica: Replica, now: float) -> float:
+        """Seconds by which what is already on a replica delays a newcomer."""
+        left = replica.outside * self.typical * replica.slowness
+        for oldest in replica.flights:
+            # Only the oldest has surely begun; since when, the last finish tells where requests queue in the replica.
+            since = oldest.started if oldest.started > replica.last_finish else replica.last_finish
+            left += replica.work - oldest.alone + self.remaining.after(now - since, oldest.alone)
+            break
+        table = self.curve.interference
+        n = replica.load + 1
+        return left * (table[n] if n < len(table) else table[-1] if len(table) > 2 else 1.0)
+
     def observe(self, flight: Flight, seconds: float, now: float) -> None:
         """Learn from an attempt that ran to its end."""
         if seconds < BRIEF:
@@ -84,18 +96,22 @@ class Estimator:
         request = flight.request
         replica = flight.replica
         speed: Slowness = replica.speed
-        n = (flight.concurrency + replica.load + 1) // 2  # what ran beside it, at its start and at its end
-        ln_seconds = log(seconds)
-        ln_there = ln_seconds if self.curve.flat else ln_seconds - log(self.curve.at(n))
-        replica.slowness = speed.observe(ln_there - log(request.base), self.noise, now)
-        self._rows.append((request.features, request.kind, ln_seconds - speed.ln, n, seconds / flight.predicted))
+        ratio = seconds / flight.predicted
+        ln_ratio = log(ratio)
+        # What was predicted there, without the slowness assumed at dispatch: the filter wants the whole of it.
+        speed.observe(ln_ratio + flight.ln_slowness, self.noise, now)
+        replica.slowness = speed.value()
+        # The base that would have made the prediction right, given the slowness as known now.
+        ln_base = log(request.base) + ln_ratio + flight.ln_slowness - speed.ln
+        self._rows.append((request.features, request.kind, ln_base, flight.concurrency, ratio, seconds / flight.alone))
         if len(self._rows) >= self._block:
             self._learn_block()
 
     def penalise(self, flight: Flight, factor: float, now: float) -> None:
         """An attempt failed: count it as if it had been slow, so that errors never make a replica look fast."""
         speed: Slowness = flight.replica.speed
-        flight.replica.slowness = speed.observe(speed.ln + log(factor), self.noise, now)
+        speed.observe(speed.ln + log(factor), self.noise, now)
+        flight.replica.slowness = speed.value()
 
     def admit(self, replica: Replica, now: float) -> None:
         """A replica joins: until observed, its weight says how fast it is."""
@@ -108,23 +124,25 @@ class Estimator:
         rows = [row for row in self._rows if len(row[0]) == len(self._rows[-1][0])]
         self._rows = []
         features = np.nan_to_num(np.array([row[0] for row in rows], dtype=np.float64), posinf=0.0).clip(min=0.0)
-        ln_seconds = np.array([row[2] for row in rows])
+        ln_base = np.array([row[2] for row in rows])
         n = np.array([row[3] for row in rows], dtype=np.float64)
+        stretch = np.array([row[5] for row in rows])
         if features.shape[1] != self._width or not self.seen:
             self._start_over(features)
         self.remaining.observe([row[4] for row in rows])
-        ln_seconds = ln_seconds - self._learn_curve(features, ln_seconds, n)
+        if self.seen and not (self.curve.flat and n.max() <= 1.0):
+            self.curve.observe(n, np.log(stretch))
         if any(row[1] for row in rows):
             names = [row[1] for row in rows]
-            ln_seconds = ln_seconds - self.kinds.learn(names, ln_seconds - self._predict(features))
+            ln_base = ln_base - self.kinds.learn(names, ln_base - self._predict(features))
         for form in self._forms:
             if self.seen:
-                form.score(features, ln_seconds, FORGET_ERROR ** len(rows))
-            form.learn(features, ln_seconds, FORGET ** len(rows))
+                form.score(features, ln_base, FORGET_ERROR ** len(rows))
+            form.learn(features, ln_base, FORGET ** len(rows))
         self.seen += len(rows)
         self._block = BLOCK if self.seen >= EARLY else FIRST_BLOCK
-        self._lowest = min(self._lowest, float(ln_seconds.min()) - 1.0)
-        self._highest = max(self._highest, float(ln_seconds.max()) + 1.0)
+        self._lowest = min(self._lowest, float(ln_base.min()) - 1.0)
+        self._highest = max(self._highest, float(ln_base.max()) + 1.0)
         self.typical = exp(self._constant.ln)
         self._elect()
 
@@ -141,16 +159,6 @@ class Estimator:
 
     def _predict(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         return (self._form or self._constant).predict(features)
-
-    def _learn_curve(
-        self, features: NDArray[np.float64], ln_seconds: NDArray[np.float64], n: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Update the batching curve; returns ln of the slowdown to take out of each observation."""
-        if self.curve.flat and n.max() <= 1.0:
-            return np.zeros(len(n))
-        if self.seen:
-            self.curve.observe(n, ln_seconds - self._predict(features))
-        return np.log([self.curve.at(int(k)) for k in n])
 
     def _elect(self) -> None:
         best = min(self._forms, key=lambda form: form.error)
@@ -175,11 +183,15 @@ class Estimator:
         for replica in replicas:
             speed: Slowness = replica.speed
             speed.ln -= centre
-            if speed.ln > 0.0 and not replica.in_flight:
-                speed.ln *= fade
-            replica.slowness = exp(speed.ln)
+            if speed.ln > speed.prior and not replica.in_flight:
+                speed.ln = speed.prior + (speed.ln - speed.prior) * fade
+            replica.slowness = speed.value()
+        self._shift(centre)
+
+    def _shift(self, ln: float) -> None:
+        """Every request takes e^ln longer than was thought: what was blamed on replicas or concurrency is the base's."""
         for form in self._forms:
-            form.shift(centre)
+            form.shift(ln)
         self.typical = exp(self._constant.ln)
-        self._lowest += centre
-        self._highest += centre
+        self._lowest += ln
+        self._highest += ln

@@ -7,6 +7,7 @@ and `open`, those of them with a free slot. Both are in a stable order.
 from __future__ import annotations
 
 from bisect import bisect_left
+from math import log
 
 from .concurrency import knee
 from .ejection import Ejection
@@ -108,7 +109,8 @@ class Pool:
             replica.consecutive_failures = 0
             replica.slow_since = INFINITY
             if old is State.EJECTED:
-                replica.slowness = replica.speed.forgive()
+                replica.speed.forgive()
+                replica.slowness = replica.speed.value()
             else:
                 self.estimator.admit(replica, now)  # it restarted: nothing known of its speed holds
                 if replica.warm is not None:
@@ -168,8 +170,8 @@ class Pool:
         if request.cold_seconds and replica.warm is not None:
             alone += self._warm_up(request, replica)
         n = replica.load + 1
-        predicted = alone if estimator.curve.flat else alone * estimator.curve.at(n)
-        flight = Flight(request, replica, now, alone, predicted, n, retry)
+        predicted = alone if n == 1 else alone + estimator.in_the_way(replica, now)
+        flight = Flight(request, replica, now, alone, predicted, n, log(replica.slowness), retry)
         replica.load = n
         replica.in_flight += 1
         replica.work += alone

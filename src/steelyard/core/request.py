@@ -95,7 +95,7 @@ class Request:
 class Flight:
     """One attempt of one request on one replica: made at dispatch, given back exactly once."""
 
-    __slots__ = ("alone", "concurrency", "predicted", "replica", "request", "retry", "started")
+    __slots__ = ("alone", "concurrency", "ln_slowness", "predicted", "replica", "request", "retry", "started")
 
     def __init__(
         self,
@@ -105,6 +105,7 @@ class Flight:
         alone: float,
         predicted: float,
         concurrency: int,
+        ln_slowness: float,
         retry: bool,
     ) -> None:
         self.request = request
@@ -113,4 +114,5 @@ class Flight:
         self.alone = alone  # seconds this would take on this replica with nothing beside it
         self.predicted = predicted  # seconds expected with what ran there at dispatch
         self.concurrency = concurrency  # requests on the replica at dispatch, this one included
+        self.ln_slowness = ln_slowness  # ln of the replica's slowness as assumed for all this
         self.retry = retry

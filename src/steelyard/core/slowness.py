@@ -3,17 +3,20 @@
 A scalar Kalman filter on ln(slowness). Its gain follows from how noisy the residuals are: where features explain the
 sizes well, one slow answer is news; where they explain nothing, one large request must not look like a slow replica
 (the mistake peak-EWMA makes). A run of residuals to one side opens the filter, so a real change is followed in a few
-requests.
+requests. What it publishes is shrunk towards the prior by its own doubt: a difference that may be luck is not shown, so
+equal replicas stay exactly equal.
 """
 
 from __future__ import annotations
 
 from math import exp, log
 
-DRIFT = 0.0025  # variance of ln(slowness) gained per second: about 5 % a second
+DRIFT = 0.0003  # variance of ln(slowness) gained per second
 DOUBT = 0.5  # variance of ln(slowness) for a replica not seen yet
 MEMORY = 0.6  # of the trend
-ALARM = 1.5  # three standard deviations of the trend at rest
+ALARM = 1.4  # about three standard deviations of the trend at rest
+CLIP = 2.5  # a residual counts for at most this many standard deviations
+SHRINK = 6.0  # differences under √SHRINK standard deviations are not shown
 LIMIT = log(1000.0)
 FORGIVEN = log(2.0)
 
@@ -21,29 +24,33 @@ FORGIVEN = log(2.0)
 class Slowness:
     """State of the filter for one replica; `replica.slowness` is its readable result."""
 
-    __slots__ = ("doubt", "ln", "seen", "stamp", "trend")
+    __slots__ = ("doubt", "ln", "prior", "seen", "stamp", "trend")
 
     def __init__(self, prior: float, now: float) -> None:
-        self.ln = log(prior)
+        self.prior = self.ln = log(prior)
         self.doubt = DOUBT
         self.trend = 0.0
         self.stamp = now
         self.seen = 0
 
-    def forgive(self) -> float:
+    def forgive(self) -> None:
         """It comes back after an ejection: give it a chance, and believe what it shows next."""
-        self.ln = min(self.ln, FORGIVEN)
+        self.ln = min(self.ln, self.prior + FORGIVEN)
         self.doubt = DOUBT
         self.trend = 0.0
-        return exp(self.ln)
 
-    def observe(self, ln_ratio: float, noise: float, now: float) -> float:
-        """Take in ln(seconds here / seconds on a typical replica); `noise`: the residuals' variance."""
+    def observe(self, ln_ratio: float, noise: float, now: float) -> None:
+        """Take in ln(seconds here / seconds on a typical replica); `noise` is the variance of such residuals."""
+        sd = noise**0.5
         surprise = ln_ratio - self.ln
+        if surprise > CLIP * sd:
+            surprise = CLIP * sd
+        elif surprise < -CLIP * sd:
+            surprise = -CLIP * sd
         doubt = self.doubt + DRIFT * (now - self.stamp)
         if doubt > DOUBT:
             doubt = DOUBT
-        self.trend = trend = MEMORY * self.trend + (1.0 - MEMORY) * surprise / noise**0.5
+        self.trend = trend = MEMORY * self.trend + (1.0 - MEMORY) * surprise / sd
         if (trend > ALARM or trend < -ALARM) and doubt < noise:
             doubt = noise
         gain = doubt / (doubt + noise)
@@ -51,5 +58,13 @@ class Slowness:
         self.stamp = now
         self.seen += 1
         ln = self.ln + gain * surprise
-        self.ln = ln = LIMIT if ln > LIMIT else -LIMIT if ln < -LIMIT else ln
-        return exp(ln)
+        self.ln = LIMIT if ln > LIMIT else -LIMIT if ln < -LIMIT else ln
+
+    def value(self) -> float:
+        """Seconds here for one second on a typical replica, as far as it is sure."""
+        off = self.ln - self.prior
+        square = off * off
+        luck = SHRINK * self.doubt
+        if square <= luck:
+            return exp(self.prior)
+        return exp(self.prior + off * (1.0 - luck / square))

@@ -34,24 +34,26 @@ class LeastWork(Policy):
         self._hold = hold
         self._tie = 1.0 + tie
         self._last: Replica | None = None
+        self._soon: list[tuple[float, float]] = []
+        self._soon_stamp = (-1.0, 0, 0)
 
     def attach(self, pool: Pool) -> None:
         self._pool = pool
         self._remaining = pool.estimator.remaining
-        self._curve = pool.estimator.curve
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         if len(candidates) == 1:
             return candidates[0]
         if len(candidates) > MANY:
             candidates = self._sample(candidates)
+        estimator = self._pool.estimator
         base = request.base
         cold = request.cold_seconds
         costs: list[float] = []
         for replica in candidates:
             cost = base * replica.slowness * replica.drag
             if replica.load:
-                cost += self._in_the_way(replica, now)
+                cost += estimator.in_the_way(replica, now)
             if cold and replica.warm is not None and request.key not in replica.warm:
                 cost += cold
             costs.append(cost)
@@ -59,18 +61,6 @@ class LeastWork(Policy):
         tied = [replica for replica, cost in zip(candidates, costs, strict=True) if cost <= line]
         self._last = choice = tied[0] if len(tied) == 1 else pick_by_share(tied, self._random())
         return choice
-
-    def _in_the_way(self, replica: Replica, now: float) -> float:
-        """Seconds by which what is already there delays a newcomer."""
-        left = replica.outside * self._pool.estimator.typical * replica.slowness
-        for oldest in replica.flights:
-            # Only the oldest has surely begun; since when, the last finish tells where requests queue in the replica.
-            since = oldest.started if oldest.started > replica.last_finish else replica.last_finish
-            left += replica.work - oldest.alone + self._remaining.after(now - since, oldest.alone)
-            break
-        table = self._curve.interference
-        n = replica.load + 1
-        return left * (table[n] if n < len(table) else table[-1] if n > 2 else 1.0)
 
     def _sample(self, candidates: Sequence[Replica]) -> list[Replica]:
         random = self._random
@@ -86,15 +76,13 @@ class LeastWork(Policy):
         slowness = replica.slowness * replica.drag
         if slowness <= self._hold * pool.fastest or not pool.drain_rate:
             return 0.0  # as good as any: nothing to wait for
-        mean = self._remaining.mean
-        base = request.base * mean
+        base = request.base * self._remaining.mean
         here = base * slowness
         queue = ahead / pool.drain_rate
         best = INFINITY
         when = 0.0
-        for other in self._busy(replica):
-            free = self._free_in(other, now)
-            there = free + base * other.slowness * other.drag
+        for free, other in self._soon_free(now):
+            there = free + base * other
             if there < best:
                 best = there
                 when = free
@@ -102,7 +90,23 @@ class LeastWork(Policy):
             return 0.0
         return when + queue
 
-    def _busy(self, chosen: Replica) -> Sequence[Replica]:
+    def _soon_free(self, now: float) -> list[tuple[float, float]]:
+        """Seconds until a slot is free, and slowness, of the busy replicas worth waiting for: none that another beats
+        in both. The same for all requests of one pass over the line, so it is kept until something changes."""
+        pool = self._pool
+        stamp = (now, pool.active, pool.finished)
+        if stamp != self._soon_stamp:
+            self._soon_stamp = stamp
+            found = sorted((self._free_in(r, now), r.slowness * r.drag) for r in self._busy())
+            self._soon = []
+            least = INFINITY
+            for free, slowness in found:
+                if slowness < least:
+                    least = slowness
+                    self._soon.append((free, slowness))
+        return self._soon
+
+    def _busy(self) -> list[Replica]:
         members = self._pool.members
         if len(members) <= MANY:
             return [r for r in members if r.load >= r.limit]
