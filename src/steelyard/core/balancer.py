@@ -102,7 +102,7 @@ class Balancer:
         if in_flight < 0:
             raise OptionError(f"replica {id!r}: outside load cannot be negative ({in_flight})")
         pool = self.pool(model)
-        pool.set_outside(pool.find(id), in_flight)
+        pool.set_outside(pool.find(id), in_flight, now)
         return self._dispatch(pool, now)
 
     # ------------------------------------------------------------------ requests
@@ -296,6 +296,8 @@ class Balancer:
                 replica = self._place(pool, request, ahead, now)
                 if replica is not None:
                     line.remove(request, served=True)
+                    if request.version != pool.estimator.version:
+                        pool.estimator.prepare(request)  # more is known now than when it arrived
                     sent.append(self._send(pool, request, replica, now))
                     break
                 ahead += request.base

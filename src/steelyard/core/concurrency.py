@@ -1,23 +1,41 @@
-"""`concurrency: auto`: how many requests a replica should take at once, read off the learned batching curve.
+"""`concurrency: auto`: how many requests a replica should take at once, from the learned batching curve.
 
-With n at once a replica completes n / slowdown(n) requests per second of a lone one. The limit is the smallest n that
-reaches 90 % of the best of these: past that knee more requests at once only wait inside the replica, where they cannot
-be moved to another. A serial server gets 1, an engine that batches gets its batch. The curve reaches to twice the n
-seen so far, so a limit that still pays grows by itself. docs/decisions/0004 compares it with Gradient2.
+At elasticity ε, twice as many at once serve 2^(1-ε) times as much. Where that hardly pays, more at once only wait for
+each other inside the replica, where they cannot be moved to another: the limit comes down. Where it pays, it goes up. A
+serial server (ε = 1) ends at 1, an engine that batches near its batch. Too low a limit wastes an engine, too high a one
+merely queues inside it, so the limit starts high and moves step by step, on evidence only. While requests wait, some
+replicas take a step more than the others, for without different n there is nothing to learn from.
+See docs/decisions/0004-concurrency.md.
 """
 
 from __future__ import annotations
 
-from .curve import BatchingCurve
+from math import ceil
 
-START = 32  # before anything is known
-KNEE = 0.9
+from .curve import MOST, BatchingCurve
+
+START = 64
+PAYS = 0.6  # elasticity below which more at once is worth it
+IDLE = 0.85  # and above which less is
+SURE = 60.0  # certainty of the curve before the limit moves
+TRIED_BY = 4
+STEP = 1.5
 
 
-def knee(curve: BatchingCurve) -> int:
-    if curve.flat:
+def next_limit(curve: BatchingCurve, current: float, busiest: int) -> int:
+    """The limit for the next second; `busiest` is the most any replica has now."""
+    if current > START:
         return START
-    slowdown = curve.slowdown
-    served = [n / slowdown[n] for n in range(1, len(slowdown))]
-    enough = KNEE * max(served)
-    return next(n for n, rate in enumerate(served, start=1) if rate >= enough)
+    if curve.certainty < SURE:
+        return int(current)
+    if curve.elasticity > IDLE:
+        # Down from what is in use, not from a limit nobody reaches.
+        return max(1, int(min(current, max(busiest, 2)) * 0.75))
+    if curve.elasticity < PAYS and busiest >= current:
+        return min(MOST, ceil(current * 1.25))
+    return int(current)
+
+
+def step_up(limit: int) -> int:
+    """What a replica takes that tries more than the limit."""
+    return ceil(limit * STEP)

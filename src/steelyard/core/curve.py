@@ -1,7 +1,13 @@
 """The batching curve: how much slower a request gets with n on the replica at once, learned for the whole pool.
 
-Kept in bins of n that grow by half, interpolated, never falling, 1 at n = 1. A serial server that queues shows up as
-curve(n) = n; an engine that batches well stays near 1.
+One number, the elasticity ε: slowdown(n) = n^ε. A serial server has ε = 1, whether it queues or shares its time; a
+perfect batch has ε = 0; real engines lie between, and ε is what holds around the n they usually see. It is the slope of
+ln(seconds / expected seconds alone) over ln(n at dispatch): n at dispatch, because later n depends on the request's own
+size. (A curve free at every n, and a slope corrected step by step, were tried; both wandered off.)
+
+It makes a clock of attained work: while n run, each advances 1 / slowdown(n) of a second per second. What a request
+attained from dispatch to finish is what it would have taken alone. The sum over all requests of a serial server is its
+busy time, whatever the order in which it serves them.
 """
 
 from __future__ import annotations
@@ -9,49 +15,41 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-KNOTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512], dtype=np.float64)
-MEMORY = 200.0  # observations a bin remembers
-FEW = 8  # observations before a bin is believed fully
-FADE = 0.999  # of a bin's count per block: what is not seen again is forgotten, and explored again
+MOST = 512
+UNKNOWN = 0.3  # before anything is seen: rather a batch than a server
+BELIEF = 4.0  # Σ (ln n - mean)² that this assumption is worth
+FORGET = 0.999  # per request
 
 
 class BatchingCurve:
     def __init__(self) -> None:
-        self._ln = np.zeros(len(KNOTS))
-        self._count = np.zeros(len(KNOTS))
-        self.flat = True  # nothing but n = 1 seen: everyone may skip the lookups
-        self.slowdown: list[float] = [1.0, 1.0]  # by n, as far as seen
-        self.interference: list[float] = [0.0, 0.0]  # by n: the part of the work already there that delays a newcomer
+        self.flat = True  # nothing but n = 1 seen
+        self.elasticity = UNKNOWN
+        self.certainty = 0.0  # Σ (ln n - mean)² seen lately
+        self._sums = np.zeros(5)  # decayed Σ 1, x, y, x², xy
+        self.slowdown: list[float] = []  # by n, 0 to MOST
+        self.progress: list[float] = []  # its inverse: work attained per second by each of n
+        self.interference: list[float] = []  # by n: the part of the work already there that delays the n-th
+        self._tabulate()
 
-    def observe(self, concurrency: NDArray[np.float64], ln_ratio: NDArray[np.float64]) -> None:
-        """Take in a block: requests on the replica at dispatch, and ln(seconds / seconds alone)."""
+    def observe(self, n: NDArray[np.float64], ln_stretch: NDArray[np.float64]) -> None:
+        """Take in a block: requests on the replica at dispatch, and ln(seconds / expected seconds alone)."""
         self.flat = False
-        bins = np.searchsorted(KNOTS, concurrency, side="right") - 1
-        self._count *= FADE
-        for b in np.unique(bins):
-            here = ln_ratio[bins == b]
-            weight = len(here) / min(self._count[b] + len(here), MEMORY)
-            self._ln[b] += min(weight, 1.0) * (float(here.mean()) - self._ln[b])
-            self._count[b] += len(here)
-        seen = np.flatnonzero(self._count >= FEW)
-        if len(seen):
-            self._tabulate(seen)
+        x = np.log(n)
+        block = [len(x), x.sum(), ln_stretch.sum(), x @ x, x @ ln_stretch]
+        self._sums = FORGET ** len(x) * self._sums + np.array(block)
+        count, sx, sy, sxx, sxy = self._sums.tolist()
+        self.certainty = max(0.0, sxx - sx * sx / count)
+        slope = (sxy - sx * sy / count + BELIEF * UNKNOWN) / (self.certainty + BELIEF)
+        self.elasticity = min(1.0, max(0.0, slope))
+        self._tabulate()
 
-    def _tabulate(self, seen: NDArray[np.intp]) -> None:
-        knots = KNOTS[seen]
-        # Against the lowest n seen: what is off there too is the base's error, not the curve's.
-        rising = np.exp(np.maximum.accumulate(self._ln[seen] - self._ln[seen[0]]))
-        # One knot past what was seen, so that a limit may grow; there the average slope so far goes on: hoping for free
-        # room would invite a pile-up.
-        last = knots[-1]
-        beyond = KNOTS[min(int(seen[-1]) + 1, len(KNOTS) - 1)]
-        slope = (rising[-1] - 1.0) / max(last - 1.0, 1.0)
-        ns = np.arange(1, int(beyond) + 1)
-        slow = np.interp(ns, knots, rising)
-        slow[int(last) :] = rising[-1] + slope * (ns[int(last) :] - last)
-        self.slowdown = [1.0, *slow.tolist()]
-        self.interference = [0.0, *np.clip((slow - 1.0) / np.maximum(ns - 1, 1), 0.0, 1.0).tolist()]
+    def _tabulate(self) -> None:
+        n = np.maximum(np.arange(MOST + 1), 1.0)
+        slow = n**self.elasticity
+        self.slowdown = slow.tolist()
+        self.progress = (1.0 / slow).tolist()
+        self.interference = np.append([0.0], (slow[1:] - 1.0) / np.maximum(n[1:] - 1.0, 1.0)).tolist()
 
-    def at(self, n: int) -> float:
-        table = self.slowdown
-        return table[n] if n < len(table) else table[-1] * n / (len(table) - 1)
+    def at(self, n: float) -> float:
+        return float(max(n, 1.0) ** self.elasticity)

@@ -30,11 +30,12 @@ FORGET_ERROR = 0.99
 ENOUGH = 30  # requests before features are believed
 USELESS = 1.2  # sd of the residual above which they are not
 BETTER = 0.95  # a form must beat the constant's squared error by this to be used
+SETTLED = 256  # requests before the batching curve is learned: the first to finish are the short ones, and few ran then
 QUIET = 0.01  # least residual variance assumed: nobody predicts better than 10 %
 BRIEF = 1e-6
 
-# What is kept of a finished request until its block is full: its features and kind, ln of the base it should have had,
-# requests on its replica at dispatch, and observed over predicted and over alone.
+# What is kept of a finished request until its block is full: its features and kind, ln of its seconds on a typical
+# replica with nothing beside it, the requests there at dispatch, and work and seconds observed over predicted.
 Row = tuple[tuple[float, ...], str, float, int, float, float]
 
 
@@ -46,6 +47,7 @@ class Estimator:
         self.typical = 1.0  # seconds of a request nothing is known of
         self.noise = 1.0  # variance of ln(observed / predicted)
         self.seen = 0
+        self.version = 0  # grows with every change of what is believed
         self._constant = Constant()
         self._forms: list[Form] = [self._constant]
         self._form: Form | None = None  # the one in use; None: all requests alike
@@ -64,18 +66,20 @@ class Estimator:
         """Set `request.base`, the seconds it should take on a typical replica with nothing beside it."""
         form = self._form
         if form is None or len(request.features) != self._width:
-            request.base = self.typical
+            base = self.typical
         else:
             try:
                 ln = form.ln_seconds(request.features)
             except ValueError:  # a negative feature
                 ln = self._lowest
             # Written so that NaN, too, ends up inside.
-            request.base = exp(
+            base = exp(
                 ln if self._lowest <= ln <= self._highest else self._highest if ln > self._highest else self._lowest
             )
         if request.kind and self.kinds.active:
-            request.base *= self.kinds.factor(request.kind)
+            base *= self.kinds.factor(request.kind)
+        request.base = base
+        request.version = self.version
 
     def in_the_way(self, replica: Replica, now: float) -> float:
         """Seconds by which what is already on a replica delays a newcomer."""
@@ -87,23 +91,27 @@ class Estimator:
             break
         table = self.curve.interference
         n = replica.load + 1
-        return left * (table[n] if n < len(table) else table[-1] if len(table) > 2 else 1.0)
+        return left * (table[n] if n < len(table) else table[-1])
 
     def observe(self, flight: Flight, seconds: float, now: float) -> None:
-        """Learn from an attempt that ran to its end."""
-        if seconds < BRIEF:
-            seconds = BRIEF
+        """Learn from an attempt that ran to its end and was just given back."""
         request = flight.request
         replica = flight.replica
         speed: Slowness = replica.speed
-        ratio = seconds / flight.predicted
-        ln_ratio = log(ratio)
-        # What was predicted there, without the slowness assumed at dispatch: the filter wants the whole of it.
-        speed.observe(ln_ratio + flight.ln_slowness, self.noise, now)
+        alone = replica.attained - flight.attained  # what it would have taken with nothing beside it
+        if alone < BRIEF:
+            alone = BRIEF
+        ln_alone = log(alone)
+        if request.version != self.version:
+            # Compare with what is believed now: judged by what was believed long ago, replicas would be blamed for
+            # corrections already made to the base, and long requests would make the two chase each other.
+            self.prepare(request)
+        speed.observe(ln_alone - log(request.base), self.noise, now)
         replica.slowness = speed.value()
-        # The base that would have made the prediction right, given the slowness as known now.
-        ln_base = log(request.base) + ln_ratio + flight.ln_slowness - speed.ln
-        self._rows.append((request.features, request.kind, ln_base, flight.concurrency, ratio, seconds / flight.alone))
+        n = flight.concurrency
+        self._rows.append(
+            (request.features, request.kind, ln_alone - speed.ln, n, alone / flight.alone, seconds / flight.alone)
+        )
         if len(self._rows) >= self._block:
             self._learn_block()
 
@@ -126,12 +134,11 @@ class Estimator:
         features = np.nan_to_num(np.array([row[0] for row in rows], dtype=np.float64), posinf=0.0).clip(min=0.0)
         ln_base = np.array([row[2] for row in rows])
         n = np.array([row[3] for row in rows], dtype=np.float64)
-        stretch = np.array([row[5] for row in rows])
         if features.shape[1] != self._width or not self.seen:
             self._start_over(features)
         self.remaining.observe([row[4] for row in rows])
-        if self.seen and not (self.curve.flat and n.max() <= 1.0):
-            self.curve.observe(n, np.log(stretch))
+        if self.seen >= SETTLED and not (self.curve.flat and n.max() <= 1.0):
+            self.curve.observe(n, np.log([row[5] for row in rows]))
         if any(row[1] for row in rows):
             names = [row[1] for row in rows]
             ln_base = ln_base - self.kinds.learn(names, ln_base - self._predict(features))
@@ -145,6 +152,7 @@ class Estimator:
         self._highest = max(self._highest, float(ln_base.max()) + 1.0)
         self.typical = exp(self._constant.ln)
         self._elect()
+        self.version += 1
 
     def _start_over(self, features: NDArray[np.float64]) -> None:
         """The first block, or requests of another shape than before."""
@@ -189,9 +197,10 @@ class Estimator:
         self._shift(centre)
 
     def _shift(self, ln: float) -> None:
-        """Every request takes e^ln longer than was thought: what was blamed on replicas or concurrency is the base's."""
+        """Every request takes e^ln longer than was thought: what was blamed on replicas is the base's."""
         for form in self._forms:
             form.shift(ln)
         self.typical = exp(self._constant.ln)
         self._lowest += ln
         self._highest += ln
+        self.version += 1

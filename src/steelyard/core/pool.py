@@ -7,9 +7,8 @@ and `open`, those of them with a free slot. Both are in a stable order.
 from __future__ import annotations
 
 from bisect import bisect_left
-from math import log
 
-from .concurrency import knee
+from .concurrency import TRIED_BY, next_limit, step_up
 from .ejection import Ejection
 from .errors import OptionError, UnknownReplicaError
 from .estimate import Estimator
@@ -47,10 +46,11 @@ class Pool:
         self.displaced: list[Request] = []  # lost their place in the line; refused at the next `expire`, due at once
         self.recheck = INFINITY  # when to think again about waiting for a better place
         self._finished_at_tick = 0
+        self._ticks = 0
         self._orders = 0
         self.tick_at = now + options.interval
-        self._set_limit(options.concurrency)
         self.use(policy, now)
+        self._set_limit(options.concurrency)
 
     # ------------------------------------------------------------------ policy
 
@@ -122,8 +122,9 @@ class Pool:
         replica.weight = weight
         self._ramp(replica, now)
 
-    def set_outside(self, replica: Replica, count: int) -> None:
+    def set_outside(self, replica: Replica, count: int, now: float) -> None:
         """Other balancers have this many requests there, as last heard."""
+        self._advance(replica, now)
         replica.load += count - replica.outside
         replica.outside = count
         self._reopen(replica)
@@ -170,8 +171,13 @@ class Pool:
         if request.cold_seconds and replica.warm is not None:
             alone += self._warm_up(request, replica)
         n = replica.load + 1
-        predicted = alone if n == 1 else alone + estimator.in_the_way(replica, now)
-        flight = Flight(request, replica, now, alone, predicted, n, log(replica.slowness), retry)
+        if n == 1:
+            predicted = alone
+        else:
+            predicted = alone + estimator.in_the_way(replica, now)
+            self._advance(replica, now)
+        replica.clock = now
+        flight = Flight(request, replica, now, alone, predicted, n, replica.attained, retry)
         replica.load = n
         replica.in_flight += 1
         replica.work += alone
@@ -191,11 +197,19 @@ class Pool:
         replica.in_flight -= 1
         replica.work = replica.work - flight.alone if replica.in_flight else 0.0
         replica.last_finish = now
+        self._advance(replica, now)
         replica.load -= 1
         if replica.load == replica.limit - 1:
             self._reopen(replica)
         self.active -= 1
         self.finished += 1
+
+    def _advance(self, replica: Replica, now: float) -> None:
+        """Bring the clock of attained work up to date, before the load changes."""
+        progress = self.estimator.curve.progress
+        n = replica.load
+        replica.attained += (now - replica.clock) * (progress[n] if n < len(progress) else progress[-1])
+        replica.clock = now
 
     def _warm_up(self, request: Request, replica: Replica) -> float:
         """Seconds to add because the request's key is not warm there; from now on it is."""
@@ -250,13 +264,17 @@ class Pool:
 
     def _set_limit(self, concurrency: int | str) -> None:
         if concurrency == "auto":
-            limit: float = knee(self.estimator.curve)
+            limit: float = next_limit(self.estimator.curve, self.limit, max((r.load for r in self.members), default=0))
         else:
             limit = INFINITY if concurrency == "unlimited" else float(concurrency)
-        if limit != self.limit:
-            self.limit = limit
-            for replica in self.replicas.values():
-                replica.limit = limit
+        self.limit = limit
+        self._ticks += 1
+        trying = concurrency == "auto" and len(self.line) > 0
+        for replica in self.replicas.values():
+            tries = trying and (replica.order + self._ticks) % TRIED_BY == 0
+            wanted = step_up(int(limit)) if tries else limit
+            if wanted != replica.limit:
+                replica.limit = wanted
                 self._reopen(replica)
 
     def _measure(self) -> None:

@@ -99,6 +99,8 @@ class Replica:
     """One server of one model. Numbers here are the balancer's own; policies read them and keep theirs in `notes`."""
 
     __slots__ = (
+        "attained",
+        "clock",
         "consecutive_failures",
         "drag",
         "ejected_until",
@@ -141,6 +143,8 @@ class Replica:
         self.in_flight = 0  # ours
         self.outside = 0  # other balancers', as last heard
         self.load = 0  # the sum of the two
+        self.attained = 0.0  # work done by each request that ran here all along; see core/curve.py
+        self.clock = 0.0  # when that was brought up to date
         self.work = 0.0  # seconds of work we have there, each request as if alone
         self.flights: dict[Flight, None] = {}  # oldest first
         self.last_finish = 0.0

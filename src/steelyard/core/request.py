@@ -50,6 +50,7 @@ class Request:
         "phase",
         "priority",
         "tenant",
+        "version",
     )
 
     def __init__(
@@ -82,6 +83,7 @@ class Request:
         self.phase = Phase.NEW
         self.arrived = 0.0
         self.base = 1.0  # estimated seconds on a typical replica
+        self.version = -1  # of the estimator, when `base` was set
         self.expires = INFINITY  # while waiting: when to give up
         self.attempts = 0
         self.flight: Flight | None = None
@@ -95,7 +97,7 @@ class Request:
 class Flight:
     """One attempt of one request on one replica: made at dispatch, given back exactly once."""
 
-    __slots__ = ("alone", "concurrency", "ln_slowness", "predicted", "replica", "request", "retry", "started")
+    __slots__ = ("alone", "attained", "concurrency", "predicted", "replica", "request", "retry", "started")
 
     def __init__(
         self,
@@ -105,7 +107,7 @@ class Flight:
         alone: float,
         predicted: float,
         concurrency: int,
-        ln_slowness: float,
+        attained: float,
         retry: bool,
     ) -> None:
         self.request = request
@@ -114,5 +116,5 @@ class Flight:
         self.alone = alone  # seconds this would take on this replica with nothing beside it
         self.predicted = predicted  # seconds expected with what ran there at dispatch
         self.concurrency = concurrency  # requests on the replica at dispatch, this one included
-        self.ln_slowness = ln_slowness  # ln of the replica's slowness as assumed for all this
+        self.attained = attained  # the replica's clock of attained work at dispatch
         self.retry = retry

@@ -15,7 +15,7 @@ from random import Random
 from ..core.balancer import Balancer
 from ..core.decision import Cancel, Decision, Reject, Send
 from ..core.outcome import Outcome
-from ..core.replica import Event
+from ..core.replica import Event, State
 from ..core.request import INFINITY
 from .histogram import OFFSET, PER_BUCKET, SIZE, SMALLEST
 from .job import Job
@@ -74,7 +74,7 @@ class Simulation:
     def tell(self, id: str, event: Event, now: float) -> None:
         """All balancers learn of a replica's change."""
         for balancer in self.balancers:
-            self._carry_out(balancer.report(id, event, now=now), now)
+            self.carry_out(balancer.report(id, event, now=now), now)
 
     def crash(self, id: str, now: float) -> None:
         """The process dies: what it had is lost, new connections are refused."""
@@ -82,6 +82,11 @@ class Simulation:
         server.down = True
         for job in server.clear():
             self._end(job, Outcome.BROKEN, now)
+
+    def join(self, id: str, now: float) -> None:
+        """A replica that was not there before starts loading."""
+        for balancer in self.balancers:
+            self.carry_out(balancer.add_replica(id, state=State.LOADING, now=now), now)
 
     # ------------------------------------------------------------------ the loop
 
@@ -108,8 +113,8 @@ class Simulation:
             wake = single.wake if single is not None else min(b.wake for b in balancers)
             due = wake if not calendar or wake < calendar[0][0] else calendar[0][0]
             if due <= now:
-                self.now = due
-                self._timely(due)
+                self.now = max(self.now, due)  # a wake-up may be overdue by the time it is asked for
+                self._timely(self.now)
                 continue
             self.now = now
             if arrival:
@@ -142,16 +147,16 @@ class Simulation:
         """Wake-ups and calendar entries that are due."""
         for balancer in self.balancers:
             if balancer.wake <= now:
-                self._carry_out(balancer.expire(now), now)
+                self.carry_out(balancer.expire(now), now)
         while self._calendar and self._calendar[0][0] <= now:
             heappop(self._calendar)[2](now)
 
-    def _schedule(self, when: float, job: Job) -> None:
+    def schedule(self, when: float, job: Job) -> None:
         heappush(self._events, (when, next(self._count), job))
 
     # ------------------------------------------------------------------ carrying out
 
-    def _carry_out(self, decisions: Sequence[Decision], now: float) -> None:
+    def carry_out(self, decisions: Sequence[Decision], now: float) -> None:
         for decision in decisions:
             if type(decision) is Send:
                 self._send(decision, now)
@@ -174,7 +179,7 @@ class Simulation:
             heappush(self._events, (finish, next(self._count), job))
             return
         job.fate = Outcome.OK
-        server.accept(job, now, self._schedule)
+        server.accept(job, now, self.schedule)
 
     def _cancel(self, decision: Cancel, now: float) -> None:
         """A hedge was decided: stop the attempt that lost."""
@@ -183,7 +188,7 @@ class Simulation:
         for attempt in (job, job.context):
             if isinstance(attempt, Job) and attempt.server is not None and attempt.server.id == decision.replica.id:
                 if attempt.fate is Outcome.OK:
-                    attempt.server.abandon(attempt, now, self._schedule)
+                    attempt.server.abandon(attempt, now, self.schedule)
                 attempt.finish = -1.0
 
     def _complete(self, job: Job, now: float) -> None:
@@ -192,7 +197,7 @@ class Simulation:
         if fate is Outcome.OK:
             server = job.server
             assert server is not None
-            server.ended(job, now, self._schedule)
+            server.ended(job, now, self.schedule)
         self._end(job, fate, now)
 
     def _end(self, job: Job, outcome: Outcome, now: float) -> None:
@@ -207,7 +212,7 @@ class Simulation:
             flight = next(f for f in flights if f is not None and f.replica.id == job.server.id)
             decisions = balancer.finish(origin, outcome, now, replica=flight.replica)
         if decisions:
-            self._carry_out(decisions, now)
+            self.carry_out(decisions, now)
         if origin.born < self._warmup:
             return
         result = self._result

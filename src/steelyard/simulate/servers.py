@@ -85,7 +85,9 @@ class Server:
         """The balancer cancelled the attempt."""
         raise NotImplementedError
 
-    def running(self) -> list[Job]:
+    @property
+    def busy(self) -> int:
+        """Requests running."""
         raise NotImplementedError
 
     def clear(self) -> list[Job]:
@@ -139,8 +141,9 @@ class SlotServer(Server):
         else:
             self.queue.remove(job)
 
-    def running(self) -> list[Job]:
-        return list(self._running)
+    @property
+    def busy(self) -> int:
+        return len(self._running)
 
     def clear(self) -> list[Job]:
         lost = [*self._running, *self.queue]
@@ -178,6 +181,7 @@ class BatchServer(Server):
         self._count = 0
         self._gone: set[Job] = set()  # cancelled, still in the heap
         self._live = 0
+        self._next: Job | None = None  # the one whose finish is scheduled
 
     def _advance(self, now: float) -> None:
         if self._live:
@@ -190,6 +194,9 @@ class BatchServer(Server):
             self._gone.discard(heappop(heap)[2])
         if heap:
             left, _, job = heap[0]
+            if self._next is not None and self._next is not job:
+                self._next.finish = -1.0  # overtaken by a shorter one: its event is stale
+            self._next = job
             seconds = max(0.0, (left - self._attained) * self._slowdown(self._live) / self.speed)
             job.finish = now + seconds
             schedule(job.finish, job)
@@ -211,6 +218,7 @@ class BatchServer(Server):
     def ended(self, job: Job, now: float, schedule: Schedule) -> None:
         self._advance(now)
         heappop(self._heap)
+        self._next = None
         self._live -= 1
         self.served += 1
         if self.queue:
@@ -229,13 +237,15 @@ class BatchServer(Server):
             self._join(self.queue.popleft())
         self._plan(now, schedule)
 
-    def running(self) -> list[Job]:
-        return [entry[2] for entry in self._heap if entry[2] not in self._gone]
+    @property
+    def busy(self) -> int:
+        return self._live
 
     def clear(self) -> list[Job]:
-        lost = [*self.running(), *self.queue]
+        lost = [*(entry[2] for entry in self._heap if entry[2] not in self._gone), *self.queue]
         self._heap.clear()
         self._gone.clear()
+        self._next = None
         self.queue.clear()
         self._live = 0
         for job in lost:

@@ -16,8 +16,8 @@ class LeastWork(Policy):
     """The replica that will finish this request soonest, in seconds.
 
     A candidate's cost is what the request takes there (its estimate × how slow the replica is) plus the part of the
-    work already there that would be in its way. Costs within `tie` of the best count as equal: estimates are no finer
-    than that. With a concurrency limit the rest wait in one line, and `patience` keeps a request from a slow replica
+    work already there that would be in its way. Costs within `tie` of the best count as equal, and the fewest requests
+    decide: estimates are no finer than that. With a concurrency limit the rest wait in one line, and `patience` keeps a request from a slow replica
     when a faster one is about to be free.
     """
 
@@ -25,7 +25,7 @@ class LeastWork(Policy):
     wins = "uneven requests, uneven replicas: most real model serving"
     loses = "nothing measurable where all is equal; needs some 30 requests to know the sizes"
 
-    def __init__(self, rng: Random, *, hold: float = 1.25, tie: float = 0.1) -> None:
+    def __init__(self, rng: Random, *, hold: float = 1.1, tie: float = 0.1) -> None:
         super().__init__(rng)
         if hold < 1:
             raise TypeError(f"hold must be at least 1, not {hold!r}")
@@ -59,6 +59,9 @@ class LeastWork(Policy):
             costs.append(cost)
         line = min(costs) * self._tie
         tied = [replica for replica, cost in zip(candidates, costs, strict=True) if cost <= line]
+        if len(tied) > 1:
+            least = min(replica.load for replica in tied)
+            tied = [replica for replica in tied if replica.load == least]
         self._last = choice = tied[0] if len(tied) == 1 else pick_by_share(tied, self._random())
         return choice
 

@@ -1,0 +1,29 @@
+"""The command line: one file a command."""
+
+from __future__ import annotations
+
+import click
+
+from .command_line import CommandLine
+
+
+@click.group(cls=CommandLine, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="steelyard", message="steelyard %(version)s")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """The load balancer for model serving: sends each request to the replica that will finish it soonest.
+
+    \b
+    What are the policies, and which one suits me?
+      steelyard policies
+      steelyard policies least_work
+
+    \b
+    How would they do on replicas and traffic like mine?
+      steelyard simulate W3 --policy least_connections,least_work@1
+      steelyard simulate --trace requests.csv --out results
+      steelyard simulate W3 --show > mine.yaml     # edit, then:
+      steelyard simulate mine.yaml --out results
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())

@@ -1,0 +1,59 @@
+"""How commands are found and how they fail: what is wrong is one line on stderr and exit code 2, never a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from ..core.errors import SteelyardError
+from ..simulate.traces import TraceError
+
+# Imported only when used: `steelyard policies` has no need of numpy.
+COMMANDS: dict[str, str] = {
+    "simulate": "steelyard.cli.simulate:simulate",
+    "policies": "steelyard.cli.policies:policies",
+}
+
+WRONG = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+
+
+class CommandLine(click.Group):
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[name].partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def main(  # type: ignore[override]  # always ends the process: there is no use for it as a function
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
+        # A policy named package.module:Class may be in the directory where the user works, as with python -m.
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        extra["standalone_mode"] = False
+        try:
+            result = super().main(args, prog_name or "steelyard", **extra)
+        except click.ClickException as problem:
+            _fail(problem.format_message())
+        except (SteelyardError, TraceError) as problem:
+            _fail(str(problem))
+        except click.Abort:
+            click.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"error: {' '.join(message.split())}", err=True)
+    sys.exit(WRONG)

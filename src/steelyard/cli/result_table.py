@@ -1,0 +1,92 @@
+"""The rows of a simulation as a table for the terminal, one per scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..simulate import wording
+from ..simulate.run import IDEAL
+from ..simulate.summary import Row, best, best_met
+from ..simulate.wording import percent, seconds, times
+
+Cell = Callable[[Row], str | tuple[str, str]]
+
+# Left out first where the terminal is narrow: all are in the files of --out.
+EXPENDABLE = ("requests/s", "mean", "p90", "p50", "p99.9")
+
+
+def print_rows(console: Console, name: str, rows: Sequence[Row]) -> None:
+    columns = _columns(rows)
+    table = _table(name, rows, columns)
+    for column in EXPENDABLE:
+        if _width(console, table) <= console.width:
+            break
+        del columns[column]
+        table = _table(name, rows, columns)
+    console.print(table)
+    notes = ["* best p99 at this load"]
+    notes += ["+ kept its promise (SLA, deadline) most often"] if any(row.met for row in rows) else []
+    notes += ["± 95 % confidence"] if any(row.seeds > 1 for row in rows) else []
+    notes += ["prompt: within 3× the request's own work"]
+    notes += [] if any(row.lost for row in rows) else ["no request failed or was refused"]
+    console.print(Text(" · ".join(notes), style="dim"), soft_wrap=not console.is_terminal)
+    console.print()
+
+
+def _width(console: Console, table: Table) -> int:
+    """What it takes to cut nothing off; asked of a console with room for everything."""
+    return console.measure(table, options=console.options.update(width=1000)).maximum
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, Cell]:
+    columns: dict[str, Cell] = {
+        "p50": lambda row: seconds(row.p50)[0],
+        "p90": lambda row: seconds(row.p90)[0],
+        "p99": lambda row: seconds(row.p99),
+        "p99.9": lambda row: seconds(row.p999),
+        "mean": lambda row: seconds(row.mean)[0],
+    }
+    if any(row.ratio for row in rows):
+        columns["p99/ideal"] = lambda row: times(row.ratio)
+    if any(row.met for row in rows):
+        columns["kept"] = lambda row: percent(row.met)
+    columns["prompt"] = lambda row: percent(row.prompt)
+    if any(row.failed.mean for row in rows):
+        columns["failed"] = lambda row: percent(row.failed)
+    if any(row.refused.mean for row in rows):
+        columns["refused"] = lambda row: percent(row.refused)
+    columns["requests/s"] = lambda row: f"{row.throughput.mean:,.0f}"
+    return columns
+
+
+def _table(name: str, rows: Sequence[Row], columns: dict[str, Cell]) -> Table:
+    table = Table(title=Text(name, style="bold"), title_justify="left", box=None, pad_edge=False, header_style="dim")
+    table.add_column("load", no_wrap=True)
+    table.add_column("policy", no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    loads = list(dict.fromkeys(row.load for row in rows))
+    for load in loads:
+        group = [row for row in rows if row.load == load]
+        winner, keeper = best(group), best_met(group)
+        for place, row in enumerate(group):
+            marks = ("*" if row is winner else "") + ("+" if row is keeper else "")
+            style = "bold green" if row is winner else "dim italic" if row.policy == IDEAL else ""
+            first = Text(wording.load(load) if place == 0 else "", style="bold")
+            policy = Text(f"{wording.policy(row.policy)} {marks}".rstrip(), style=style)
+            cells = [_text(get(row), style) for get in columns.values()]
+            table.add_row(first, policy, *cells, end_section=place == len(group) - 1)
+        if load != loads[-1]:
+            table.add_row()
+    return table
+
+
+def _text(value: str | tuple[str, str], style: str) -> Text:
+    if isinstance(value, str):
+        return Text(value, style=style)
+    text = Text(value[0], style=style)
+    return text.append(f" {value[1]}", style="dim") if value[1] else text

@@ -1,0 +1,218 @@
+"""`steelyard simulate`: policies compared on a fleet and traffic of your own, or on the built-in workloads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import click
+import msgspec
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ..core.errors import OptionError
+from ..simulate import wording
+from ..simulate.catalog import CATALOG, TITLES, find, for_trace
+from ..simulate.result import RunResult
+from ..simulate.run import IDEAL, Task, check, has_ideal, run_all, tasks
+from ..simulate.scenario import Scenario
+from ..simulate.scenario_file import load_scenarios, to_yaml
+from ..simulate.summary import rows_csv, runs_csv, summarise
+from . import screen
+from .files import check_directory, write_all
+from .result_table import print_rows
+
+FILES = ["results.csv", "runs.csv", "report.html"]
+WORTH_A_POOL = 20_000  # requests: fewer are done before other processes have started
+
+_BUILT_IN = "\n".join(f"  {name:<4} {TITLES[name]}" for name in CATALOG)
+HELP = f"""Compare policies on simulated replicas: the real balancer, virtual time.
+
+SCENARIO is a YAML file or one of the built-in workloads:
+
+\b
+{_BUILT_IN}
+
+\b
+Examples:
+  steelyard simulate W3 --requests 5000 --seeds 3
+  steelyard simulate W2 --policy least_connections,least_work@1 --load 0.8,0.9
+  steelyard simulate --trace requests.csv --out results
+  steelyard simulate W9 --show > mine.yaml         # a start for your own
+  steelyard simulate mine.yaml --policy mypackage.routing:MyPolicy,least_work
+
+A policy may carry its concurrency, the requests a replica takes at once while the rest wait in the balancer: name@1,
+name@auto, name@unlimited. `steelyard policies` lists them. "ideal" is the reference, a central queue that knows all.
+"""
+
+
+def _items(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
+    """`a,b,c`"""
+    if value is None:
+        return None
+    items = [item.strip() for item in value.split(",")]
+    if not all(items):
+        raise click.BadParameter(f"{value!r}: write one or more, with commas between")
+    return list(dict.fromkeys(items))
+
+
+def _loads(context: click.Context, parameter: click.Parameter, value: str | None) -> list[float] | None:
+    try:
+        items = _items(context, parameter, value)
+        return None if items is None else [float(item) for item in items]
+    except ValueError:
+        raise click.BadParameter(f"{value!r}: write shares of the capacity, such as 0.7,0.9") from None
+
+
+def _concurrency(context: click.Context, parameter: click.Parameter, value: str | None) -> int | str | None:
+    if value is None or value in ("auto", "unlimited"):
+        return value
+    if value.isdecimal() and int(value) >= 1:
+        return int(value)
+    raise click.BadParameter(f"{value!r}: a whole number from 1, auto or unlimited")
+
+
+@click.command(help=HELP, short_help="Compare policies on simulated replicas and traffic.")
+@click.argument("scenario", required=False)
+@click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Recorded traffic instead (CSV, JSONL).")
+@click.option("--policy", callback=_items, metavar="A,B,…", help="Compare these.")
+@click.option("--load", callback=_loads, metavar="0.7,0.9", help="Shares of the fleet's capacity; 0: as recorded.")
+@click.option("--requests", type=click.IntRange(min=1), metavar="N", help="Requests in each run.")
+@click.option("--seeds", type=click.IntRange(min=1), metavar="N", help="Runs of each policy and load.")
+@click.option(
+    "--concurrency", callback=_concurrency, metavar="N|auto|unlimited", help="For policies without an @ of their own."
+)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=f"Write {', '.join(FILES)} there.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by default one a core.")
+@click.option("--no-ideal", is_flag=True, help="Leave the reference out.")
+@click.option("--show", is_flag=True, help="Print the scenario as YAML and run nothing.")
+def simulate(
+    scenario: str | None,
+    trace: Path | None,
+    policy: list[str] | None,
+    load: list[float] | None,
+    requests: int | None,
+    seeds: int | None,
+    concurrency: int | str | None,
+    out: Path | None,
+    jobs: int | None,
+    no_ideal: bool,
+    show: bool,
+) -> None:
+    changes = {"policies": policy, "loads": load, "requests": requests, "seeds": seeds}
+    scenarios = [_changed(one, changes, concurrency) for one in _find(scenario, trace)]
+    if show:
+        click.echo("---\n".join(to_yaml(one) for one in scenarios), nl=False)
+        return
+    scenarios = [_with_reference(one, wanted=not no_ideal) for one in scenarios]
+    for one in scenarios:
+        check(one)
+    if out is not None:
+        _check_output(out)
+    results = _run([task for one in scenarios for task in tasks(one)], jobs)
+    _print(scenarios, results)
+    if out is not None:
+        write_all(out, _files(scenarios, results))
+        click.echo(f"wrote {', '.join(str(out / name) for name in FILES)}")
+
+
+def _find(scenario: str | None, trace: Path | None) -> list[Scenario]:
+    if (scenario is None) == (trace is None):
+        raise click.UsageError("name one scenario (a YAML file or W1 to W11) or one --trace FILE; see --help")
+    if trace is not None:
+        return [for_trace(trace)]
+    assert scenario is not None
+    if scenario.upper() in CATALOG:
+        return find(scenario)
+    if not Path(scenario).exists() and not Path(scenario).suffix:
+        return find(scenario)  # which says what there is
+    return load_scenarios(scenario)
+
+
+def _changed(scenario: Scenario, changes: dict[str, Any], concurrency: int | str | None) -> Scenario:
+    """With what the command line says instead."""
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items() if value}
+    if concurrency is not None:
+        limit = cast('int | Literal["auto", "unlimited"]', concurrency)
+        given["balancing"] = msgspec.structs.replace(scenario.balancing, concurrency=limit)
+    try:
+        return msgspec.structs.replace(scenario, **given)
+    except ValueError as problem:
+        raise OptionError(f"{scenario.name}: {problem}") from None
+
+
+def _with_reference(scenario: Scenario, *, wanted: bool) -> Scenario:
+    policies = [policy for policy in scenario.policies if policy != IDEAL]
+    if wanted and has_ideal(scenario):
+        policies.insert(0, IDEAL)
+    if not policies:
+        raise OptionError(f"{scenario.name}: no policy is left to run; the ideal cannot be had for this fleet or wish")
+    return msgspec.structs.replace(scenario, policies=tuple(policies))
+
+
+def _check_output(out: Path) -> None:
+    from ..simulate.svg import require_matplotlib
+
+    require_matplotlib()
+    check_directory(out, FILES)
+
+
+# ---------------------------------------------------------------------- running and showing
+
+
+def _run(todo: Sequence[Task], jobs: int | None) -> list[RunResult]:
+    processes = jobs or _cores(todo)
+    with _progress(len(todo)) as done:
+        return run_all(list(todo), processes=min(processes, len(todo)), done=done)
+
+
+def _cores(todo: Sequence[Task]) -> int:
+    if sum(task.scenario.requests for task in todo) < WORTH_A_POOL:
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[RunResult], None]]:
+    """A bar on stderr, for people only: nothing when that is a file or a pipe."""
+    console = screen.stderr()
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("simulating", total=total)
+
+        def done(result: RunResult) -> None:
+            at = f"{result.policy}, load {wording.load(result.load)}"
+            progress.update(bar, advance=1, description=at)
+
+        yield done
+
+
+def _print(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> None:
+    rows = summarise(results, _promised(scenarios))
+    console = screen.stdout()
+    for one in scenarios:
+        print_rows(console, one.name, [row for row in rows if row.scenario == one.name])
+
+
+def _files(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> dict[str, str]:
+    from ..simulate.report import render
+
+    rows = summarise(results, _promised(scenarios))
+    return {
+        "results.csv": rows_csv(rows),
+        "runs.csv": runs_csv(results),
+        "report.html": render(scenarios, results),
+    }
+
+
+def _promised(scenarios: Sequence[Scenario]) -> set[str]:
+    return {one.name for one in scenarios if one.slo is not None or one.workload.deadline is not None}

@@ -1,0 +1,100 @@
+"""A scenario, and what came out of it, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isnan
+from pathlib import Path
+
+from ..units import show_seconds
+from . import wording
+from .result import RunResult
+from .run import IDEAL, split_policy
+from .scenario import Group, Scenario
+from .summary import SPARED, Row, best, best_met, paired
+from .wording import plain_seconds as plain
+
+
+def describe(scenario: Scenario) -> str:
+    """What was simulated, for a reader who has not seen the file."""
+    parts = [_fleet(scenario.fleet), _traffic(scenario)]
+    if scenario.balancers.count > 1:
+        delay = plain(scenario.balancers.signal_delay)
+        parts.append(f"{scenario.balancers.count} balancers that hear of each other's load {delay} late")
+    for fault in scenario.faults:
+        parts.append(f"replica r{fault.replica}: {_FAULTS[fault.kind]} at {plain(fault.at)}")
+    if scenario.slo is not None:
+        parts.append(f"SLA {plain(scenario.slo)}")
+    if scenario.workload.deadline is not None:
+        parts.append(f"deadline {plain(scenario.workload.deadline)}")
+    parts.append(f"{scenario.requests:,} requests a run" if scenario.workload.trace is None else "the trace, in order")
+    text = "; ".join(part for part in parts if part)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+_FAULTS = {"slow": "slower", "errors": "answers errors", "crash": "crashes", "join": "joins, cold,"}
+
+
+def _fleet(fleet: Sequence[Group]) -> str:
+    def group(g: Group) -> str:
+        text = f"{g.count:,} {'replica' if g.count == 1 else 'replicas'}"
+        text += f" of speed {g.speed:.3g}" if len({g.speed for g in fleet}) > 1 else ""
+        text += f" with {g.slots} slots" if g.slots > 1 else ""
+        return text + (f" that hold {g.models} models" if g.models else "")
+
+    return ", ".join(group(g) for g in fleet)
+
+
+def _traffic(scenario: Scenario) -> str:
+    workload = scenario.workload
+    if workload.trace is not None:
+        return f"requests as recorded in {Path(workload.trace.file).name}"
+    sizes = workload.sizes
+    shape = f" (CV {sizes.cv:g})" if sizes.kind == "lognormal" else ""
+    text = f"{sizes.kind} work of {plain(sizes.mean)}{shape}"
+    told = {0.0: "nothing"}.get(workload.features, f"{100 * workload.features:g} %")
+    text += f", of whose spread the balancer is told {told}" if sizes.kind != "constant" else ""
+    if workload.arrivals.kind == "gamma" and workload.arrivals.cv != 1:
+        text += f", arriving in bursts (CV {workload.arrivals.cv:g})"
+    return text + (f", for {workload.models.count} models" if workload.models.count > 1 else "")
+
+
+def finding(rows: Sequence[Row], runs: Sequence[RunResult]) -> str:
+    """Who is best at the highest load, by how much, and whether the seeds can tell."""
+    load = max(row.load for row in rows)
+    group = [row for row in rows if row.load == load]
+    at = f"At {wording.load(load)} load" if load else "At the recorded load"
+    keeper = best_met(group)
+    if keeper is not None and keeper.met is not None:
+        return f"{at}, {keeper.policy} keeps its promise most often: {wording.percent(keeper.met)} of all requests."
+    winner = best(group)
+    if winner is None:
+        return f"{at}, no request was answered."
+    text = f"{at}, {winner.policy} has the lowest p99: {show_seconds(winner.p99.mean)}"
+    if winner.ratio is not None:
+        text += f", {wording.times(winner.ratio)[0]} the ideal's"
+    next_best = _rival(group, winner)
+    if next_best is None:
+        return f"{text}."
+    return f"{text}. {_compare(winner, next_best, [run for run in runs if run.load == load])}"
+
+
+def _compare(winner: Row, rival: Row, runs: Sequence[RunResult]) -> str:
+    ratio = paired(
+        [run for run in runs if run.policy == winner.policy], [run for run in runs if run.policy == rival.policy]
+    )
+    if ratio is None or isnan(ratio.mean):
+        return f"The best other policy is {rival.policy}."
+    less, half = 100 * (1 - ratio.mean), 100 * ratio.half
+    if isnan(half):
+        return f"That is {less:.0f} % below the best other policy, {rival.policy}; one seed cannot say how surely."
+    if less <= half:
+        return f"The best other policy, {rival.policy}, is level with it as far as {winner.seeds} seeds can tell."
+    return f"Seed by seed that is {less:.0f} % (± {half:.0f}) below the best other policy, {rival.policy}."
+
+
+def _rival(group: Sequence[Row], winner: Row) -> Row | None:
+    """The best of the other policies: the same policy with another concurrency is no rival."""
+    name = split_policy(winner.policy)[0]
+    others = [row for row in group if row.policy != IDEAL and split_policy(row.policy)[0] != name]
+    return best([row for row in others if row.good >= winner.good - SPARED])

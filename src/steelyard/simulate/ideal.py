@@ -1,0 +1,79 @@
+"""The reference nobody can beat by much: a central queue that knows true sizes and true speeds and acts without delay.
+
+Each request, in order of arrival, goes where it completes earliest. For replicas with slots only: with batching, when a
+request completes depends on those that come after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heapreplace
+
+from .job import Job
+from .result import RunResult
+from .scenario import Fault, Group
+
+
+class _Pace:
+    """A replica's speed over time: pieces of constant speed, 0 while it is down."""
+
+    def __init__(self, speed: float, faults: Sequence[Fault]) -> None:
+        self.speed = speed
+        self.pieces: list[tuple[float, float]] = [(0.0, speed)]  # from when, how fast
+        for fault in sorted(faults, key=lambda f: f.at):
+            end = fault.at + fault.lasts
+            if fault.kind == "slow":
+                self.pieces += [(fault.at, speed / fault.factor), (end, speed)]
+            elif fault.kind == "join":
+                self.pieces = [(0.0, 0.0), (fault.at + fault.cold, speed)]
+            else:  # errors, crash: no good for anything meanwhile
+                self.pieces += [(fault.at, 0.0), (end + (fault.cold if fault.kind == "crash" else 0.0), speed)]
+
+    def finish(self, start: float, work: float) -> float:
+        if len(self.pieces) == 1:
+            return start + work / self.speed
+        now, left = start, work
+        for (begin, speed), (end, _) in zip(self.pieces, [*self.pieces[1:], (float("inf"), 0.0)], strict=True):
+            if end <= now:
+                continue
+            now = max(now, begin)
+            if speed and left <= (end - now) * speed:
+                return now + left / speed
+            left -= (end - now) * speed
+            now = end
+        raise AssertionError("the last piece never ends")
+
+
+def run_ideal(
+    fleet: Sequence[Group], faults: Sequence[Fault], jobs: Iterable[Job], result: RunResult, *, warmup: float
+) -> RunResult:
+    paces: list[_Pace] = []
+    slots: list[list[float]] = []  # when each slot of each replica is free, a heap
+    for group in fleet:
+        for _ in range(group.count):
+            mine = [f for f in faults if f.replica == len(paces)]
+            paces.append(_Pace(group.speed, mine))
+            slots.append([0.0] * group.slots)
+    for heap in slots:
+        heapify(heap)
+    requests = 0
+    last = 0.0
+    for job in jobs:
+        requests += 1
+        born, work = job.born, job.work
+        best = float("inf")
+        where = 0
+        for i, heap in enumerate(slots):
+            free = heap[0]
+            done = paces[i].finish(free if free > born else born, work)
+            if done < best:
+                best = done
+                where = i
+        heapreplace(slots[where], best)
+        last = max(last, best)
+        if born >= warmup:
+            result.latency.add(best - born)
+            result.prompt += best - born <= 3.0 * work
+    result.met = result.latency.count
+    result.close(requests, last, ())
+    return result

@@ -1,0 +1,213 @@
+"""From a scenario to results: one run per policy, load and seed, in parallel where there are cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing import get_context
+from random import Random
+from typing import Literal, cast
+
+from ..core.balancer import Balancer
+from ..core.errors import OptionError
+from ..core.policies import find_policy, make_policy
+from ..core.replica import Event, State
+from ..core.request import INFINITY
+from .engine import Simulation
+from .ideal import run_ideal
+from .job import Job
+from .result import RunResult
+from .scenario import Balancers, Fault, Scenario
+from .servers import BatchServer, ModelMemory, PrefixCache, Server, SlotServer
+from .workload import random_jobs, trace_jobs, trace_rate
+
+IDEAL = "ideal"
+SAMPLES = 200  # points in time of a run's timeline
+
+
+@dataclass(frozen=True)
+class Task:
+    scenario: Scenario
+    policy: str
+    load: float
+    seed: int
+
+
+def split_policy(text: str) -> tuple[str, int | Literal["auto", "unlimited"] | None]:
+    """`least_work@1` is least_work with concurrency 1."""
+    name, at, limit = text.partition("@")
+    if not at:
+        return name, None
+    if limit in ("auto", "unlimited"):
+        return name, cast(Literal["auto", "unlimited"], limit)
+    if limit.isdigit() and int(limit) >= 1:
+        return name, int(limit)
+    raise OptionError(f"policy {text!r}: after @ comes a whole number from 1, auto or unlimited")
+
+
+def check(scenario: Scenario) -> None:
+    """Everything that can be wrong with a scenario besides its form, before anything runs or is written."""
+    for policy in scenario.policies:
+        name, _ = split_policy(policy)
+        if name != IDEAL:
+            make_policy(name, Random(0), {})
+    if scenario.workload.trace is not None:
+        trace_rate(scenario)
+
+
+def has_ideal(scenario: Scenario) -> bool:
+    simple = all(g.batching is None and not g.prefix_blocks and not g.models for g in scenario.fleet)
+    return simple and sum(g.count for g in scenario.fleet) <= 256
+
+
+def tasks(scenario: Scenario) -> list[Task]:
+    policies = [p for p in scenario.policies if p != IDEAL or has_ideal(scenario)]
+    seeds = 1 if scenario.workload.trace is not None and scenario.balancers.count == 1 else scenario.seeds
+    return [
+        Task(scenario, policy, load, seed)
+        for load in scenario.loads
+        for policy in policies
+        for seed in range(1, seeds + 1)
+    ]
+
+
+def run_all(
+    todo: list[Task], *, processes: int = 1, done: Callable[[RunResult], None] | None = None
+) -> list[RunResult]:
+    """All results, in the order of the tasks whatever the number of processes."""
+    results: list[RunResult] = []
+    with get_context("spawn").Pool(processes) if processes > 1 else _Here() as pool:
+        for result in pool.imap(run_task, todo):
+            results.append(result)
+            if done is not None:
+                done(result)
+    return results
+
+
+class _Here:
+    """This process, looking like a pool."""
+
+    def __enter__(self) -> _Here:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def imap(self, function: Callable[[Task], RunResult], todo: list[Task]) -> Iterator[RunResult]:
+        return map(function, todo)
+
+
+def run_task(task: Task) -> RunResult:
+    scenario = task.scenario
+    jobs, seconds = _jobs(task)
+    result = RunResult(scenario.name, task.policy, task.load, task.seed)
+    warmup = scenario.warmup * seconds
+    if task.policy == IDEAL:
+        return run_ideal(scenario.fleet, scenario.faults, jobs, result, warmup=warmup)
+    servers = build_servers(scenario)
+    balancers = [build_balancer(task, servers, n) for n in range(scenario.balancers.count)]
+    slo = float(scenario.slo) if scenario.slo is not None else INFINITY
+    simulation = Simulation(servers, balancers, jobs, result, Random(task.seed), warmup=warmup, slo=slo)
+    for fault in scenario.faults:
+        _plan_fault(simulation, servers[fault.replica], fault)
+    if len(balancers) > 1:
+        _plan_signals(simulation, balancers, scenario.balancers)
+    _plan_samples(simulation, servers, result, seconds / SAMPLES)
+    return simulation.run()
+
+
+def _jobs(task: Task) -> tuple[Iterator[Job], float]:
+    """The jobs of a run, and about how many seconds they span."""
+    scenario = task.scenario
+    if scenario.workload.trace is not None:
+        offered = trace_rate(scenario)
+        pace = task.load * scenario.capacity / offered if task.load else 1.0
+        span = max((job.born for job in trace_jobs(scenario, pace)), default=0.0)
+        return trace_jobs(scenario, pace), span
+    rate = task.load * scenario.capacity / scenario.workload.sizes.mean
+    return random_jobs(scenario, rate, task.seed), scenario.requests / rate
+
+
+def build_servers(scenario: Scenario) -> list[Server]:
+    servers: list[Server] = []
+    for group in scenario.fleet:
+        for _ in range(group.count):
+            cache = PrefixCache(group.prefix_blocks) if group.prefix_blocks else None
+            memory = ModelMemory(group.models, group.load_time) if group.models else None
+            id = f"r{len(servers)}"
+            if group.batching is not None:
+                servers.append(BatchServer(id, group.speed, group.slots, group.batching, cache, memory))
+            else:
+                servers.append(SlotServer(id, group.speed, group.slots, cache, memory))
+    return servers
+
+
+def build_balancer(task: Task, servers: list[Server], number: int) -> Balancer:
+    scenario = task.scenario
+    name, concurrency = split_policy(task.policy)
+    find_policy(name)
+    balancer = Balancer(Random(f"{task.seed}/{number}"))
+    warm_keys = max(group.models for group in scenario.fleet)
+    balancer.add_model("", name, scenario.balancing.options(concurrency, warm_keys))
+    joins = {fault.replica for fault in scenario.faults if fault.kind == "join"}
+    weights = [group.weight for group in scenario.fleet for _ in range(group.count)]
+    for place, server in enumerate(servers):
+        if place not in joins:
+            balancer.add_replica(server.id, weight=weights[place], state=State.READY, now=0.0)
+    return balancer
+
+
+def _plan_fault(simulation: Simulation, server: Server, fault: Fault) -> None:
+    end = fault.at + fault.lasts
+    speed = server.speed
+    if fault.kind == "slow":
+        simulation.at(fault.at, lambda now: server.set_speed(speed / fault.factor, now, simulation.schedule))
+        simulation.at(end, lambda now: server.set_speed(speed, now, simulation.schedule))
+    elif fault.kind == "errors":
+        simulation.at(fault.at, lambda now: setattr(server, "failing", True))
+        simulation.at(end, lambda now: setattr(server, "failing", False))
+    elif fault.kind == "crash":
+        simulation.at(fault.at, lambda now: simulation.crash(server.id, now))
+        simulation.at(fault.at + fault.detect, lambda now: simulation.tell(server.id, Event.LOST, now))
+        simulation.at(end, lambda now: setattr(server, "down", False))
+        simulation.at(end + fault.detect, lambda now: simulation.tell(server.id, Event.LIVE, now))
+        ready = end + fault.cold + fault.detect
+        simulation.at(ready, lambda now: simulation.tell(server.id, Event.LOADED, now))
+    else:
+        simulation.at(fault.at, lambda now: simulation.join(server.id, now))
+        simulation.at(fault.at + fault.cold, lambda now: simulation.tell(server.id, Event.LOADED, now))
+
+
+def _plan_signals(simulation: Simulation, balancers: list[Balancer], timing: Balancers) -> None:
+    """Every so often each balancer hears, late, how many requests the others have on each replica."""
+
+    def publish(now: float) -> None:
+        seen = [{r.id: r.in_flight for r in b.pool().replicas.values()} for b in balancers]
+        if timing.signal_delay:
+            simulation.at(now + timing.signal_delay, lambda later: hear(seen, later))
+        else:
+            hear(seen, now)
+
+    def hear(seen: list[dict[str, int]], now: float) -> None:
+        for mine, balancer in enumerate(balancers):
+            for id in list(balancer.pool().replicas):
+                others = sum(counts.get(id, 0) for n, counts in enumerate(seen) if n != mine)
+                simulation.carry_out(balancer.report_outside(id, others, now=now), now)
+
+    simulation.every(timing.signal_every, publish)
+
+
+def _plan_samples(simulation: Simulation, servers: list[Server], result: RunResult, every: float) -> None:
+    timeline = result.timeline
+    shown = servers if len(servers) <= 64 else servers[:64]
+    timeline.load = {server.id: [] for server in shown}
+
+    def sample(now: float) -> None:
+        if len(timeline.times) >= 2 * SAMPLES:
+            return  # the tail after the last arrival may be long
+        timeline.times.append(now)
+        timeline.waiting.append(sum(len(b.pool().line) for b in simulation.balancers))
+        for server in shown:
+            timeline.load[server.id].append(len(server.queue) + server.busy)
+
+    simulation.every(every, sample)

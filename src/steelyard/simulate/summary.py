@@ -1,0 +1,204 @@
+"""From many runs to one row per scenario, load and policy: means over the seeds, with their 95 % confidence."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from math import isnan, nan, sqrt
+
+from .result import RunResult
+from .run import IDEAL
+
+# Student's t, two-sided 95 %, for 1, 2, … 30 degrees of freedom; beyond, that of fewer degrees, on the safe side.
+_T = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+_T_BEYOND = ((120, 1.980), (60, 2.000), (40, 2.021), (31, 2.042))
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over seeds and the half-width of its 95 % confidence interval: nan with a single seed."""
+
+    mean: float
+    half: float = nan
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    scenario: str
+    load: float
+    policy: str
+    seeds: int
+    requests: int  # of all seeds, without the warm-up
+    p50: Estimate  # seconds, of the requests that were answered
+    p90: Estimate
+    p99: Estimate
+    p999: Estimate
+    mean: Estimate
+    ratio: Estimate | None  # p99 ÷ the ideal's, paired by seed; None when the ideal was not run
+    met: Estimate | None  # answered within SLA and deadline; None when nothing was promised
+    prompt: Estimate  # answered within three times their own work
+    failed: Estimate
+    refused: Estimate
+    throughput: Estimate  # requests a second, until the last is over
+
+    @property
+    def lost(self) -> float:
+        return self.failed.mean + self.refused.mean
+
+    @property
+    def good(self) -> float:
+        """Share of requests that were served as promised; where nothing was promised, that were served."""
+        return self.met.mean if self.met is not None else 1.0 - self.lost
+
+
+def summarise(results: Iterable[RunResult], promised: Collection[str] = ()) -> list[Row]:
+    """One row per scenario, load and policy, in order of first appearance. `promised` names those with an SLA."""
+    groups: dict[tuple[str, float, str], list[RunResult]] = {}
+    for run in results:
+        groups.setdefault((run.scenario, run.load, run.policy), []).append(run)
+    return [
+        _row(runs, groups.get((scenario, load, IDEAL), ()), scenario in promised)
+        for (scenario, load, _), runs in groups.items()
+    ]
+
+
+def _row(runs: Sequence[RunResult], ideal: Sequence[RunResult], promised: bool) -> Row:
+    first = runs[0]
+
+    def over(value: Callable[[RunResult], float]) -> Estimate:
+        return estimate([value(run) for run in runs])
+
+    def quantile(q: float) -> Estimate:
+        return over(lambda run: run.latency.quantile(q))
+
+    return Row(
+        scenario=first.scenario,
+        load=first.load,
+        policy=first.policy,
+        seeds=len(runs),
+        requests=sum(run.counted for run in runs),
+        p50=quantile(QUANTILES["p50"]),
+        p90=quantile(QUANTILES["p90"]),
+        p99=quantile(QUANTILES["p99"]),
+        p999=quantile(QUANTILES["p99.9"]),
+        mean=over(lambda run: run.latency.mean),
+        ratio=paired(runs, ideal),
+        met=over(lambda run: run.share(run.met)) if promised else None,
+        prompt=over(lambda run: run.share(run.prompt)),
+        failed=over(lambda run: run.share(run.failed)),
+        refused=over(lambda run: run.share(sum(run.refused.values()))),
+        throughput=over(lambda run: run.throughput),
+    )
+
+
+def paired(runs: Iterable[RunResult], others: Iterable[RunResult]) -> Estimate | None:
+    """p99 of some runs ÷ that of others, seed by seed: a seed with a hard minute is hard for both, and cancels out."""
+    other = {run.seed: run.latency.quantile(0.99) for run in others}
+    ratios = [run.latency.quantile(0.99) / other[run.seed] for run in runs if other.get(run.seed)]
+    return estimate(ratios) if ratios else None
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    n = len(values)
+    if not n:
+        return Estimate(nan)
+    mean = sum(values) / n
+    if n == 1:
+        return Estimate(mean)
+    variance = sum((value - mean) ** 2 for value in values) / (n - 1)
+    return Estimate(mean, student_t(n - 1) * sqrt(variance / n))
+
+
+def student_t(freedom: int) -> float:
+    if freedom <= len(_T):
+        return _T[freedom - 1]
+    return next(t for least, t in _T_BEYOND if freedom >= least)
+
+
+# ---------------------------------------------------------------------- reading the rows
+
+SPARED = 0.01  # of the requests
+
+
+def best(rows: Iterable[Row]) -> Row | None:
+    """Of one scenario and load: the policy with the lowest p99, the ideal aside.
+
+    Only among those that served about as many requests well as the one that served most: who sends the hard half of
+    the work away, or fails it, has a fine p99.
+    """
+    able = [row for row in rows if row.policy != IDEAL and not isnan(row.p99.mean)]
+    most = max((row.good for row in able), default=0.0)
+    return min((row for row in able if row.good >= most - SPARED), key=lambda row: row.p99.mean, default=None)
+
+
+def best_met(rows: Iterable[Row]) -> Row | None:
+    """The policy that kept its promise most often, where one was made."""
+    able = [(row.met.mean, row) for row in rows if row.policy != IDEAL and row.met and not isnan(row.met.mean)]
+    return max(able, key=lambda pair: pair[0])[1] if able else None
+
+
+# ---------------------------------------------------------------------- files
+
+_ESTIMATES: dict[str, Callable[[Row], Estimate | None]] = {
+    "p50_s": lambda row: row.p50,
+    "p90_s": lambda row: row.p90,
+    "p99_s": lambda row: row.p99,
+    "p99.9_s": lambda row: row.p999,
+    "mean_s": lambda row: row.mean,
+    "p99_to_ideal": lambda row: row.ratio,
+    "met": lambda row: row.met,
+    "prompt": lambda row: row.prompt,
+    "failed": lambda row: row.failed,
+    "refused": lambda row: row.refused,
+    "requests_per_s": lambda row: row.throughput,
+}
+
+
+def rows_csv(rows: Iterable[Row]) -> str:
+    """One line per row. `…_ci95` is the half-width of the confidence interval; empty where there is none."""
+    header = ["scenario", "load", "policy", "seeds", "requests"]
+    for name in _ESTIMATES:
+        header += [name, f"{name}_ci95"]
+    lines: list[list[str]] = [header]
+    for row in rows:
+        line = [row.scenario, _number(row.load), row.policy, str(row.seeds), str(row.requests)]
+        for get in _ESTIMATES.values():
+            value = get(row) or Estimate(nan)
+            line += [_number(value.mean), _number(value.half)]
+        lines.append(line)
+    return _csv(lines)
+
+
+def runs_csv(results: Iterable[RunResult]) -> str:
+    """One line per run: seed by seed."""
+    header = ["scenario", "load", "policy", "seed", "requests", "answered", *(f"{name}_s" for name in QUANTILES)]
+    header += ["mean_s", "max_s", "met", "prompt", "failed", "refused", "refused_why", "requests_per_s", "simulated_s"]
+    lines: list[list[str]] = [header]
+    for run in results:
+        why = " ".join(f"{reason}={count}" for reason, count in sorted(run.refused.items()))
+        lines.append(
+            [run.scenario, _number(run.load), run.policy, str(run.seed), str(run.counted), str(run.latency.count)]
+            + [_number(run.latency.quantile(q)) for q in QUANTILES.values()]
+            + [_number(run.latency.mean), _number(run.latency.maximum)]
+            + [str(run.met), str(run.prompt), str(run.failed), str(sum(run.refused.values())), why]
+            + [_number(run.throughput), _number(run.seconds)]
+        )
+    return _csv(lines)
+
+
+def _number(value: float) -> str:
+    return "" if isnan(value) else f"{value:.6g}"
+
+
+def _csv(lines: Iterable[Sequence[str]]) -> str:
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()

@@ -1,0 +1,380 @@
+"""Who gets in, who waits, and who is told at once that it makes no sense."""
+
+import pytest
+
+from steelyard.core.decision import Reason, Reject
+from steelyard.core.errors import MisuseError, OptionError
+from steelyard.core.options import HedgeOptions, PoolOptions, RetryOptions
+from steelyard.core.outcome import Outcome
+from steelyard.core.replica import Event
+from steelyard.core.request import INFINITY, Phase, Request
+
+from .driving import NO_EJECTION, fleet, pass_time, refused, sent, serve, start, waits
+
+
+def busy(waiting, seconds=1.0, **options):
+    """One replica that takes one request of so many seconds at a time, with some requests waiting already."""
+    balancer = fleet("a", concurrency=1, **options)
+    for i in range(100):
+        serve(balancer, seconds, 100.0 * seconds * i)
+    now = 10_000.0 * seconds
+    balancer.expire(now)
+    start(balancer, now)
+    for _ in range(waiting):
+        assert waits(balancer.submit(Request(), now))
+    return balancer, now
+
+
+# ---------------------------------------------------------------------- deadlines
+
+
+def test_a_deadline_that_cannot_be_met_is_refused_at_once_and_says_when_to_come_back():
+    balancer, now = busy(waiting=5)
+    request = Request(deadline=now + 3.0)
+    decision = balancer.submit(request, now)
+    assert refused(decision) == "deadline"
+    assert decision.status == 503
+    assert decision.retry_after == pytest.approx(5.0, rel=0.1)
+    assert request.phase is Phase.DONE
+    assert len(balancer.pool().line) == 5
+
+
+def test_a_deadline_that_can_be_met_waits():
+    balancer, now = busy(waiting=5)
+    assert waits(balancer.submit(Request(deadline=now + 9.0), now))
+
+
+def test_on_an_idle_replica_only_the_request_itself_counts():
+    balancer = fleet("a")
+    for i in range(100):
+        serve(balancer, 1.0, 2.0 * i)
+    assert refused(balancer.submit(Request(deadline=300.5), 300.0)) == "deadline"
+    assert sent(balancer.submit(Request(deadline=301.5), 300.0)) == "a"
+
+
+def test_a_deadline_in_the_past_is_refused():
+    balancer = fleet("a")
+    assert refused(balancer.submit(Request(deadline=9.0), 10.0)) == "deadline"
+
+
+def test_before_anything_was_learned_no_deadline_ahead_is_refused():
+    """Nothing is known of how long requests take. A guess that refuses them all would never be corrected."""
+    balancer = fleet("a")
+    admitted = 0
+    for i in range(100):
+        request = Request(deadline=i + 0.2)
+        if not isinstance(balancer.submit(request, float(i)), Reject):
+            admitted += 1
+            balancer.finish(request, Outcome.OK, i + 0.05)
+    assert admitted == 100
+
+
+def test_an_idle_fleet_does_not_refuse_for_ever_because_it_was_slow_once():
+    """Refused requests teach nothing: a few must be let through, or yesterday's slowness is believed for ever."""
+    balancer = fleet("a", "b", ejection=NO_EJECTION)
+    for i in range(300):
+        serve(balancer, 2.0, 3.0 * i)  # a bad quarter of an hour
+    now, admitted = 1000.0, 0
+    for _ in range(2000):
+        now += 0.5
+        pass_time(balancer, now, now)
+        request = Request(deadline=now + 1.0)
+        if not isinstance(balancer.submit(request, now), Reject):
+            admitted += 1
+            balancer.finish(request, Outcome.OK, now + 0.1)
+    assert admitted > 200
+
+
+def test_a_deadline_that_passes_in_line_is_refused_when_it_can_no_longer_be_met():
+    balancer, now = busy(waiting=0)
+    request = Request(deadline=now + 4.0)
+    assert waits(balancer.submit(request, now))
+    assert pass_time(balancer, now, now + 2.8) == []
+    (decision,) = pass_time(balancer, now + 2.8, now + 3.2)
+    assert refused(decision) == "deadline"
+    assert decision.request is request
+    assert request.phase is Phase.DONE
+
+
+def test_who_waits_with_a_sooner_deadline_goes_first():
+    balancer = fleet("a", concurrency=1)
+    first = start(balancer)
+    patient, urgent = Request(), Request(deadline=20.0)
+    assert waits(balancer.submit(patient, 0.0))
+    assert waits(balancer.submit(urgent, 0.0))
+    (decision,) = balancer.finish(first, Outcome.OK, 1.0)
+    assert decision.request is urgent
+
+
+# ---------------------------------------------------------------------- the line
+
+
+def test_a_full_line_refuses_and_says_when_to_come_back():
+    balancer, now = busy(waiting=3, queue=3)
+    decision = balancer.submit(Request(), now)
+    assert refused(decision) == "queue_full"
+    assert decision.status == 503
+    assert decision.retry_after == pytest.approx(3.0, rel=0.1)
+
+
+def test_the_promise_of_a_retry_grows_with_the_line_and_shrinks_with_the_fleet():
+    after = {}
+    for replicas in (1, 4):
+        for waiting in (4, 40):
+            balancer, now = busy(waiting=0, queue=waiting)
+            for i in range(replicas - 1):
+                balancer.add_replica(f"more{i}", now=now)
+                start(balancer, now)
+            for _ in range(waiting):
+                assert waits(balancer.submit(Request(), now))
+            after[replicas, waiting] = balancer.submit(Request(), now).retry_after
+    assert after[1, 40] == pytest.approx(10 * after[1, 4], rel=0.1)
+    assert after[1, 40] == pytest.approx(4 * after[4, 40], rel=0.1)
+
+
+def test_without_a_line_what_finds_no_place_is_refused():
+    balancer = fleet("a", concurrency=1, queue=0)
+    start(balancer)
+    assert refused(balancer.submit(Request(), 0.0)) == "queue_full"
+
+
+def test_nobody_waits_longer_than_may_be_waited():
+    balancer = fleet("a", concurrency=1, max_wait=5.0)
+    start(balancer)
+    request = Request()
+    assert waits(balancer.submit(request, 1.0))
+    assert pass_time(balancer, 1.0, 5.9) == []
+    (decision,) = pass_time(balancer, 5.9, 6.0)
+    assert refused(decision) == "waited"
+    assert decision.status == 503
+    assert decision.request is request
+
+
+def test_the_balancer_says_when_it_must_be_woken():
+    balancer = fleet("a", concurrency=1, max_wait=0.25)
+    start(balancer, 0.5)
+    balancer.submit(Request(), 0.5)
+    assert balancer.next_wake() == pytest.approx(0.75)
+    assert list(balancer.expire(0.7)) == []
+    assert [refused(d) for d in balancer.expire(0.75)] == ["waited"]
+
+
+def test_a_client_that_leaves_gives_up_its_place():
+    balancer = fleet("a", concurrency=1, queue=1)
+    first = start(balancer)
+    second, third = Request(), Request()
+    assert waits(balancer.submit(second, 0.0))
+    assert list(balancer.cancel(second, 1.0)) == []
+    assert second.phase is Phase.DONE
+    assert waits(balancer.submit(third, 1.0))
+    (decision,) = balancer.finish(first, Outcome.OK, 2.0)
+    assert decision.request is third
+
+
+def test_a_client_that_leaves_frees_its_replica_for_the_next():
+    balancer = fleet("a", concurrency=1)
+    first, second = start(balancer), Request()
+    assert waits(balancer.submit(second, 0.0))
+    cancelled, decision = balancer.cancel(first, 1.0)
+    assert cancelled.request is first
+    assert cancelled.replica.id == "a"
+    assert decision.request is second
+    assert sent(decision) == "a"
+
+
+# ---------------------------------------------------------------------- nobody to send to
+
+
+def test_an_unknown_model_is_not_found():
+    decision = fleet("a").submit(Request("nonsense"), 0.0)
+    assert refused(decision) == "unknown_model"
+    assert decision.status == 404
+
+
+def test_a_model_without_replicas_is_unavailable():
+    decision = fleet().submit(Request(), 0.0)
+    assert refused(decision) == "no_replica"
+    assert decision.status == 503
+    assert decision.retry_after > 0
+
+
+def test_a_model_whose_replicas_all_left_is_unavailable():
+    balancer = fleet("a", "b")
+    balancer.report("a", Event.LOST, now=1.0)
+    balancer.report("b", Event.DRAIN, now=1.0)
+    assert refused(balancer.submit(Request(), 1.0)) == "no_replica"
+
+
+def test_requests_are_held_for_a_model_that_is_woken():
+    balancer = fleet(hold=True, max_wait=20.0)
+    request = Request()
+    assert waits(balancer.submit(request, 0.0))
+    (decision,) = pass_time(balancer, 0.0, 20.0)
+    assert refused(decision) == "waited"
+
+
+def test_models_do_not_share_a_line():
+    balancer = fleet("a", concurrency=1, queue=1)
+    balancer.add_model("other", "round_robin", PoolOptions(concurrency=1, queue=1))
+    balancer.add_replica("a", "other", now=0.0)
+    for model in ("", "other"):
+        assert sent(balancer.submit(Request(model), 0.0)) == "a"
+        assert waits(balancer.submit(Request(model), 0.0))
+        assert refused(balancer.submit(Request(model), 0.0)) == "queue_full"
+
+
+# ---------------------------------------------------------------------- tenants and priorities
+
+
+def test_a_tenant_that_holds_its_share_of_a_full_line_is_told_to_slow_down():
+    balancer, now = busy(waiting=0, queue=4)
+    for tenant in "abab":
+        assert waits(balancer.submit(Request(tenant=tenant), now))
+    decision = balancer.submit(Request(tenant="a"), now)
+    assert refused(decision) == "tenant_share"
+    assert decision.status == 429
+    assert decision.retry_after > 0
+
+
+def test_a_lone_tenant_is_not_told_that_others_have_their_share():
+    balancer, now = busy(waiting=0, queue=2)
+    for _ in range(2):
+        assert waits(balancer.submit(Request(tenant="a"), now))
+    assert refused(balancer.submit(Request(tenant="a"), now)) == "queue_full"
+
+
+def test_a_tenant_with_nothing_in_line_is_not_told_that_it_holds_its_share():
+    balancer, now = busy(waiting=0, queue=2)
+    for tenant in "ab":
+        assert waits(balancer.submit(Request(tenant=tenant), now))
+    assert refused(balancer.submit(Request(tenant="c"), now)) == "queue_full"
+
+
+def test_a_tenant_that_floods_the_line_makes_room_for_another():
+    balancer, now = busy(waiting=0, queue=4)
+    flood = [Request(tenant="a") for _ in range(4)]
+    for request in flood:
+        assert waits(balancer.submit(request, now))
+    small = Request(tenant="b")
+    assert waits(balancer.submit(small, now))
+    assert balancer.next_wake() <= now  # the refusal is due at once
+    (decision,) = balancer.expire(now)
+    assert refused(decision) == "displaced"
+    assert decision.request is flood[-1]
+    assert flood[-1].phase is Phase.DONE
+    assert len(balancer.pool().line) == 4
+
+
+def test_a_more_urgent_request_displaces_the_last_of_the_least_urgent():
+    balancer, now = busy(waiting=0, queue=2)
+    low = [Request(priority=0), Request(priority=0)]
+    for request in low:
+        assert waits(balancer.submit(request, now))
+    assert waits(balancer.submit(Request(priority=1), now))
+    (decision,) = balancer.expire(now)
+    assert refused(decision) == "displaced"
+    assert decision.status == 503
+    assert decision.request is low[1]
+
+
+def test_who_was_displaced_may_leave_before_it_is_told():
+    balancer, now = busy(waiting=0, queue=1)
+    low = Request()
+    assert waits(balancer.submit(low, now))
+    assert waits(balancer.submit(Request(priority=1), now))
+    assert low.phase is Phase.WAITING
+    assert list(balancer.cancel(low, now)) == []
+    assert low.phase is Phase.DONE
+    assert list(balancer.expire(now)) == []
+
+
+def test_who_was_displaced_is_not_sent_anywhere():
+    balancer, now = busy(waiting=0, queue=1)
+    low, high = Request(), Request(priority=1)
+    assert waits(balancer.submit(low, now))
+    assert waits(balancer.submit(high, now))
+    decisions = balancer.add_replica("b", now=now)
+    assert [d.request for d in decisions] == [high]
+    balancer.add_replica("c", now=now)
+    assert [refused(d) for d in balancer.expire(now)] == ["displaced"]
+
+
+# ---------------------------------------------------------------------- reasons and misuse
+
+
+def test_every_reason_has_its_own_code_a_status_and_a_sentence():
+    assert len({reason.code for reason in Reason}) == len(Reason)
+    for reason in Reason:
+        assert reason.status in (404, 429, 503)
+        assert reason.sentence.endswith(".")
+
+
+def test_a_request_is_submitted_once():
+    balancer = fleet("a")
+    request = start(balancer)
+    with pytest.raises(MisuseError, match="was submitted before"):
+        balancer.submit(request, 1.0)
+    balancer.finish(request, Outcome.OK, 1.0)
+    with pytest.raises(MisuseError, match="was submitted before"):
+        balancer.submit(request, 1.0)
+
+
+def test_a_request_ends_once():
+    balancer = fleet("a")
+    request = start(balancer)
+    balancer.finish(request, Outcome.OK, 1.0)
+    for _ in range(2):
+        with pytest.raises(MisuseError):
+            balancer.finish(request, Outcome.OK, 2.0)
+        with pytest.raises(MisuseError):
+            balancer.cancel(request, 2.0)
+    assert balancer.pool().find("a").in_flight == 0
+
+
+def test_a_request_that_waits_cannot_be_finished():
+    balancer = fleet("a", concurrency=1)
+    start(balancer)
+    request = Request()
+    balancer.submit(request, 0.0)
+    with pytest.raises(MisuseError, match="is not running"):
+        balancer.finish(request, Outcome.OK, 1.0)
+    assert request.phase is Phase.WAITING
+
+
+def test_a_request_never_submitted_cannot_be_finished_or_cancelled():
+    balancer = fleet("a")
+    with pytest.raises(MisuseError):
+        balancer.finish(Request(), Outcome.OK, 1.0)
+    with pytest.raises(MisuseError):
+        balancer.cancel(Request(), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (lambda: PoolOptions(concurrency=0), "concurrency"),
+        (lambda: PoolOptions(concurrency="many"), "concurrency"),
+        (lambda: PoolOptions(concurrency=1.5), "concurrency"),
+        (lambda: PoolOptions(queue=-1), "queue"),
+        (lambda: PoolOptions(max_wait=0), "max_wait"),
+        (lambda: PoolOptions(max_wait=INFINITY), "max_wait"),
+        (lambda: PoolOptions(max_wait=float("nan")), "max_wait"),
+        (lambda: PoolOptions(slow_start=-1), "slow_start"),
+        (lambda: PoolOptions(interval=0), "interval"),
+        (lambda: PoolOptions(warm_keys=-1), "warm_keys"),
+        (lambda: RetryOptions(attempts=0), "retry.attempts"),
+        (lambda: RetryOptions(budget=1.5), "retry.budget"),
+        (lambda: RetryOptions(reserve=60), "retry.reserve"),
+        (lambda: HedgeOptions(quantile=1.0), "hedge.quantile"),
+        (lambda: HedgeOptions(budget=0), "hedge.budget"),
+    ],
+)
+def test_an_option_that_cannot_work_is_refused_by_name(options, named):
+    with pytest.raises(OptionError, match=f"^{named}: must be"):
+        options()
+
+
+def test_a_model_is_added_once():
+    balancer = fleet("a")
+    with pytest.raises(OptionError, match="already there"):
+        balancer.add_model("")

@@ -1,0 +1,518 @@
+"""Random histories of everything that can happen to a balancer. After each step its books must agree with the driver's.
+
+The machine plays the driver: it carries out decisions, keeps its own list of what runs where, and calls `expire` no
+later than it was told to.
+"""
+
+from collections import Counter
+from math import isclose
+from random import Random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from steelyard.core.balancer import Balancer
+from steelyard.core.decision import Cancel, Reject, Send, Wait
+from steelyard.core.errors import IllegalTransitionError, MisuseError
+from steelyard.core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
+from steelyard.core.outcome import Outcome
+from steelyard.core.policies import POLICIES
+from steelyard.core.replica import TRANSITIONS, Event, State
+from steelyard.core.request import INFINITY, Phase, Request
+
+MODELS = ("small", "large")
+ANY = st.integers(0, 10**6)  # "any of them": an index, taken modulo how many there are
+SECONDS = st.sampled_from([0.0, 0.001, 0.05, 0.3, 1.0, 4.0])
+FAILURES = [outcome for outcome in Outcome if outcome.failed]
+
+
+class Driver(RuleBasedStateMachine):
+    @initialize(
+        concurrency=st.sampled_from([1, 2, 3, "unlimited", "auto"]),
+        queue=st.sampled_from([0, 2, 6]),
+        policy=st.sampled_from(list(POLICIES)),
+        hedge=st.booleans(),
+        hold=st.booleans(),
+        warm_keys=st.sampled_from([0, 2]),
+        replicas=st.sampled_from([3, 2, 1, 5, 0]),
+        slow=st.booleans(),
+    )
+    def open_for_business(self, concurrency, queue, policy, hedge, hold, warm_keys, replicas, slow):
+        self.now = 100.0
+        self.balancer = Balancer(Random(1))
+        self.requests = []
+        self.waiting = []
+        self.running = []  # (request, replica), an entry for each attempt
+        self.ends = Counter()
+        self.replicas = []  # all there ever were
+        self.names = 0
+        options = PoolOptions(
+            concurrency=concurrency,
+            queue=queue,
+            max_wait=3.0,
+            hold=hold,
+            slow_start=2.0,
+            warm_keys=warm_keys,
+            ejection=EjectionOptions(consecutive=2, seconds=2.0, longest=6.0, slow_for=1.0),
+            retry=RetryOptions(reserve=10.0),
+            hedge=HedgeOptions(enabled=hedge, budget=1.0),
+        )
+        for model in MODELS:
+            self.balancer.add_model(model, policy, options, now=self.now)
+            for i in range(replicas):
+                self.add(model, 0.1 if slow and i == 0 else 1.0, State.READY)
+
+    # ------------------------------------------------------------------ what a driver does
+
+    def carry_out(self, decisions):
+        for decision in decisions:
+            request = decision.request
+            if isinstance(decision, Send):
+                self.sent(request, decision.replica)
+            elif isinstance(decision, Wait):
+                assert request not in self.waiting
+                self.waiting.append(request)
+            elif isinstance(decision, Reject):
+                assert decision.retry_after >= 0.0
+                self.over(request)
+            else:
+                assert isinstance(decision, Cancel)
+                self.running.remove((request, decision.replica))
+
+    def sent(self, request, replica):
+        pool = self.balancer.pool(request.model)
+        assert replica.state is State.READY or (replica.state is State.EJECTED and pool.panicking)
+        assert replica in pool.members
+        assert replica.load <= replica.limit
+        assert (request, replica) not in self.running
+        if request in self.waiting:
+            self.waiting.remove(request)
+        self.running.append((request, replica))
+
+    def over(self, request):
+        if request in self.waiting:
+            self.waiting.remove(request)
+        self.ends[request] += 1
+
+    def wake_up(self):
+        """Never later than promised, and once is enough."""
+        if self.balancer.wake <= self.now:
+            self.carry_out(self.balancer.expire(self.now))
+            assert self.balancer.wake > self.now
+
+    def add(self, model, weight, state):
+        self.names += 1
+        decisions = self.balancer.add_replica(f"r{self.names}", model, weight=weight, state=state, now=self.now)
+        self.replicas.append(self.balancer.pool(model).find(f"r{self.names}"))
+        self.carry_out(decisions)
+
+    def pick(self, model, i):
+        """Any replica of the model, or None."""
+        replicas = list(self.balancer.pool(model).replicas.values())
+        return replicas[i % len(replicas)] if replicas else None
+
+    def books(self):
+        """Everything a misuse must leave as it is."""
+        return (
+            [(r.phase, r.attempts, r.flight, r.hedge) for r in self.requests],
+            [(r.state, r.in_flight, r.load, r.work, r.slowness, r.failures, r.successes) for r in self.replicas],
+            [(p.active, p.finished, p.retries.purse, p.line.work, list(p.line.ordered())) for p in self.pools()],
+        )
+
+    def pools(self):
+        return [self.balancer.pool(model) for model in MODELS]
+
+    # ------------------------------------------------------------------ requests
+
+    @rule(
+        model=st.sampled_from(MODELS),
+        count=st.integers(1, 6),
+        tenant=st.sampled_from(["", "x", "y"]),
+        priority=st.sampled_from([0, 1, 5]),
+        patience=st.sampled_from([INFINITY, INFINITY, INFINITY, 5.0, 1.5, 0.1]),
+        features=st.sampled_from([(), (1.0,), (50.0,)]),
+        key=st.sampled_from([None, "k", "l", "m"]),
+        idempotent=st.booleans(),
+        after=SECONDS,
+    )
+    def submit(self, model, count, tenant, priority, patience, features, key, idempotent, after):
+        """Some requests at once: lines and limits are reached by crowds."""
+        self.let_pass(after)
+        for _ in range(count):
+            request = Request(
+                model,
+                features,
+                id=str(len(self.requests)),
+                tenant=tenant,
+                priority=priority,
+                deadline=self.now + patience,
+                key=key,
+                cold_seconds=0.5,
+                idempotent=idempotent,
+            )
+            self.requests.append(request)
+            decision = self.balancer.submit(request, self.now)
+            assert decision.request is request
+            self.carry_out([decision])
+
+    @rule(model=st.sampled_from([*MODELS, "unknown"]))
+    def submit_what_makes_no_sense(self, model):
+        request = Request(model, deadline=self.now - 1.0)
+        self.requests.append(request)
+        decision = self.balancer.submit(request, self.now)
+        assert isinstance(decision, Reject)
+        self.carry_out([decision])
+
+    @precondition(lambda self: self.running)
+    @rule(i=ANY, outcome=st.sampled_from([Outcome.OK, Outcome.OK, *Outcome]), after=SECONDS, count=st.integers(1, 4))
+    def finish(self, i, outcome, after, count):
+        self.let_pass(after)
+        for _ in range(count):
+            if self.running:
+                self.end_attempt(*self.running[i % len(self.running)], outcome)
+
+    def end_attempt(self, request, replica, outcome):
+        hedged = request.hedge is not None
+        self.running.remove((request, replica))
+        decisions = self.balancer.finish(request, outcome, self.now, replica=replica if hedged else None)
+        mine = [decision for decision in decisions if decision.request is request]
+        if hedged:
+            # A failure leaves the other attempt to decide; anything else ends both.
+            over = any(isinstance(decision, Cancel) for decision in mine)
+            assert over == (outcome not in FAILURES or outcome is Outcome.TRUNCATED)
+        else:
+            over = not mine
+            assert over or (outcome in FAILURES and len(mine) == 1)
+        if over:
+            self.over(request)
+        self.carry_out(decisions)
+
+    @precondition(lambda self: self.running)
+    @rule(i=ANY, outcome=st.sampled_from(FAILURES))
+    def fail_everything_on_a_replica(self, i, outcome):
+        """A crash; often enough to eject it."""
+        self.wake_up()
+        if not self.running:
+            return
+        _, replica = self.running[i % len(self.running)]
+        for request, where in list(self.running):
+            if where is replica and (request, where) in self.running:
+                self.end_attempt(request, where, outcome)
+
+    @precondition(lambda self: self.running or self.waiting)
+    @rule(i=ANY, after=SECONDS)
+    def cancel(self, i, after):
+        self.let_pass(after)
+        there = [*self.waiting, *dict.fromkeys(request for request, _ in self.running)]
+        if there:
+            request = there[i % len(there)]
+            decisions = self.balancer.cancel(request, self.now)
+            self.over(request)
+            self.carry_out(decisions)
+
+    # ------------------------------------------------------------------ time
+
+    @rule(seconds=st.sampled_from([0.01, 0.5, 2.0, 8.0]))
+    def let_pass(self, seconds):
+        """Time goes by, and the driver wakes the balancer each time it asked for it."""
+        until = self.now + seconds
+        while self.balancer.wake <= until:
+            self.now = max(self.now, self.balancer.wake)
+            self.wake_up()
+        self.now = until
+
+    @rule(seconds=st.sampled_from([0.5, 3.0, 20.0]))
+    def oversleep(self, seconds):
+        """A driver that was held up calls late."""
+        self.now += seconds
+        self.wake_up()
+
+    @rule()
+    def call_too_early(self):
+        before = self.books()
+        if self.now < self.balancer.wake:
+            assert list(self.balancer.expire(self.now)) == []
+            assert self.books() == before
+
+    # ------------------------------------------------------------------ the fleet
+
+    @rule(
+        model=st.sampled_from(MODELS),
+        weight=st.sampled_from([0.2, 1.0, 3.0]),
+        state=st.sampled_from(["ready", "starting"]),
+    )
+    def add_replica(self, model, weight, state):
+        self.wake_up()
+        if len(self.balancer.pool(model).replicas) < 8:
+            self.add(model, weight, State(state))
+
+    @rule(model=st.sampled_from(MODELS), i=ANY)
+    def remove_replica(self, model, i):
+        self.wake_up()
+        replica = self.pick(model, i)
+        if replica is not None:
+            self.carry_out(self.balancer.remove_replica(replica.id, model, now=self.now))
+
+    @rule(
+        model=st.sampled_from(MODELS),
+        i=ANY,
+        event=st.sampled_from(
+            [Event.LOADED, Event.LOADED, Event.LOADED, Event.LIVE, Event.LOST, Event.DRAIN, Event.UNDRAIN]
+        ),
+    )
+    def report(self, model, i, event):
+        self.wake_up()
+        replica = self.pick(model, i)
+        if replica is None:
+            return
+        if event in TRANSITIONS[replica.state]:
+            self.carry_out(self.balancer.report(replica.id, event, model, now=self.now))
+        else:
+            before = self.books()
+            with pytest.raises(IllegalTransitionError):
+                self.balancer.report(replica.id, event, model, now=self.now)
+            assert self.books() == before
+
+    @rule(model=st.sampled_from(MODELS), i=ANY, weight=st.sampled_from([0.1, 1.0, 7.0]))
+    def set_weight(self, model, i, weight):
+        replica = self.pick(model, i)
+        if replica is not None:
+            self.balancer.set_weight(replica.id, weight, model, now=self.now)
+
+    @rule(model=st.sampled_from(MODELS), i=ANY, count=st.sampled_from([0, 0, 1, 3]))
+    def report_outside(self, model, i, count):
+        self.wake_up()
+        replica = self.pick(model, i)
+        if replica is not None:
+            self.carry_out(self.balancer.report_outside(replica.id, count, model, now=self.now))
+
+    @rule(model=st.sampled_from(MODELS), policy=st.sampled_from(list(POLICIES)))
+    def set_policy(self, model, policy):
+        self.carry_out(self.balancer.set_policy(model, policy, now=self.now) or ())
+        # What waited for the old policy's reasons goes with the next event, such as this report that changes nothing.
+        replica = self.pick(model, 0)
+        if replica is not None:
+            self.carry_out(self.balancer.report_outside(replica.id, replica.outside, model, now=self.now))
+
+    # ------------------------------------------------------------------ misuse
+
+    @precondition(lambda self: any(r.phase is Phase.DONE for r in self.requests))
+    @rule(i=ANY, outcome=st.sampled_from(Outcome))
+    def end_twice(self, i, outcome):
+        done = [r for r in self.requests if r.phase is Phase.DONE]
+        request = done[i % len(done)]
+        before = self.books()
+        with pytest.raises(MisuseError):
+            self.balancer.finish(request, outcome, self.now)
+        with pytest.raises(MisuseError):
+            self.balancer.cancel(request, self.now)
+        with pytest.raises(MisuseError):
+            self.balancer.submit(request, self.now)
+        assert self.books() == before
+
+    @precondition(lambda self: self.waiting)
+    @rule(i=ANY)
+    def finish_what_waits(self, i):
+        before = self.books()
+        with pytest.raises(MisuseError):
+            self.balancer.finish(self.waiting[i % len(self.waiting)], Outcome.OK, self.now)
+        assert self.books() == before
+
+    @precondition(lambda self: self.running)
+    @rule(i=ANY, j=ANY)
+    def finish_somewhere_else(self, i, j):
+        request, _ = self.running[i % len(self.running)]
+        elsewhere = [r for r in self.replicas if (request, r) not in self.running]
+        if elsewhere:
+            before = self.books()
+            with pytest.raises(MisuseError):
+                self.balancer.finish(request, Outcome.OK, self.now, replica=elsewhere[j % len(elsewhere)])
+            assert self.books() == before
+
+    # ------------------------------------------------------------------ what must hold
+
+    @invariant()
+    def every_request_is_in_one_place(self):
+        attempts = Counter(request for request, _ in self.running)
+        waiting = set(self.waiting)
+        assert len(waiting) == len(self.waiting)
+        for request in self.requests:
+            assert request.phase is not Phase.NEW
+            assert (request.phase is Phase.WAITING) == (request in waiting)
+            assert (request.phase is Phase.RUNNING) == (attempts[request] > 0)
+            assert (request.phase is Phase.DONE) == (self.ends[request] == 1)
+            assert self.ends[request] <= 1
+            assert attempts[request] == (request.flight is not None) + (request.hedge is not None)
+
+    @invariant()
+    def loads_are_what_the_driver_has_running(self):
+        attempts = Counter(replica for _, replica in self.running)
+        for replica in self.replicas:
+            assert replica.in_flight == attempts[replica] == len(replica.flights)
+            assert replica.load == replica.in_flight + replica.outside
+            work = sum(flight.alone for flight in replica.flights)
+            assert isclose(replica.work, work, rel_tol=1e-6, abs_tol=1e-9)
+            if not replica.in_flight:
+                assert replica.work == 0.0
+        assert sum(pool.active for pool in self.pools()) == len(self.running)
+
+    @invariant()
+    def the_lines_hold_who_waits(self):
+        for pool in self.pools():
+            line = list(pool.line.ordered())
+            assert len(line) == len(pool.line) <= pool.options.queue
+            mine = {request for request in self.waiting if request.model == pool.model}
+            assert {*line, *pool.displaced} == mine
+            assert len(line) + len(pool.displaced) == len(mine)
+            assert isclose(pool.line.work, sum(request.base for request in line), rel_tol=1e-6, abs_tol=1e-9)
+
+    @invariant()
+    def members_and_open_are_kept_up_to_date(self):
+        for pool in self.pools():
+            states = {State.READY, State.EJECTED} if pool.panicking else {State.READY}
+            assert pool.members == [r for r in pool.replicas.values() if r.state in states]
+            assert pool.open == [r for r in pool.members if r.load < r.limit]
+            ready = sum(r.state is State.READY for r in pool.replicas.values())
+            ejected = any(r.state is State.EJECTED for r in pool.replicas.values())
+            assert pool.panicking == (ejected and ready < pool.options.ejection.panic * len(pool.replicas))
+
+    @invariant()
+    def nobody_waits_beside_an_open_replica(self):
+        """But for least_work, which may wait for a better one, and for retries, which must not go back."""
+        for pool in self.pools():
+            if type(pool.policy).__name__ == "LeastWork":
+                continue
+            for request in pool.line.ordered():
+                for replica in pool.open:
+                    assert replica in request.avoid
+                    assert any(r not in request.avoid for r in pool.members)
+
+    @invariant()
+    def the_balancer_will_wake_in_time(self):
+        for pool in self.pools():
+            assert self.balancer.wake <= pool.tick_at
+            assert self.balancer.wake <= pool.line.next_expiry()
+            assert self.balancer.wake <= pool.recheck
+            if pool.displaced:
+                assert self.balancer.wake <= self.now
+
+    @invariant()
+    def what_is_learned_stays_sane(self):
+        for replica in self.replicas:
+            assert 0.0 < replica.slowness < INFINITY
+            assert 0.0 < replica.share <= replica.weight * (1 + 1e-9)
+        for pool in self.pools():
+            assert 0.0 < pool.estimator.typical < INFINITY
+            assert 0.0 <= pool.time_to_drain() < INFINITY
+            assert pool.retries.purse >= 0.0
+            assert pool.hedges.purse >= 0.0
+
+    def check(self):
+        self.every_request_is_in_one_place()
+        self.loads_are_what_the_driver_has_running()
+        self.the_lines_hold_who_waits()
+        self.members_and_open_are_kept_up_to_date()
+        self.nobody_waits_beside_an_open_replica()
+        self.the_balancer_will_wake_in_time()
+        self.what_is_learned_stays_sane()
+
+    def teardown(self):
+        """Let everything come to its end: nothing may be left."""
+        if not hasattr(self, "balancer"):
+            return
+        while self.running or self.waiting:
+            if self.running:
+                self.end_attempt(*self.running[0], Outcome.OK)
+            else:
+                self.let_pass(5.0)
+        self.check()
+        assert all(self.ends[request] == 1 for request in self.requests)
+        assert all(pool.active == 0 and pool.line.work == 0.0 for pool in self.pools())
+
+
+TestHistories = Driver.TestCase
+TestHistories.settings = settings(max_examples=60, stateful_step_count=50, report_multiple_bugs=False)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_long_history_leaves_nothing_behind(seed):
+    """Hypothesis finds short stories; some things need a long one: a full purse, a third ejection, learned sizes."""
+    rng = Random(seed)
+    driver = Driver()
+    driver.open_for_business(
+        concurrency=rng.choice([1, 2, 3, "unlimited", "auto"]),
+        queue=rng.choice([3, 6]),
+        policy=rng.choice(list(POLICIES)),
+        hedge=seed % 2 == 0,
+        hold=rng.random() < 0.3,
+        warm_keys=rng.choice([0, 2]),
+        replicas=4,
+        slow=rng.random() < 0.5,
+    )
+
+    def one(*values):
+        return rng.choice(values)
+
+    def any_of_them():
+        return rng.randrange(10**6)
+
+    def model():
+        return one(*MODELS)
+
+    def submit():
+        driver.submit(
+            model=model(),
+            count=one(1, 1, 2, 6),
+            tenant=one("", "x", "y"),
+            priority=one(0, 0, 0, 1, 5),
+            patience=one(INFINITY, INFINITY, INFINITY, 30.0, 5.0, 1.0),
+            features=one((), (1.0,), (50.0,)),
+            key=one(None, "k", "l", "m"),
+            idempotent=rng.random() < 0.8,
+            after=one(0.0, 0.01, 0.3),
+        )
+
+    def finish():
+        if driver.running:
+            outcome = Outcome.OK if rng.random() < 0.85 else rng.choice(list(Outcome))
+            driver.finish(i=any_of_them(), outcome=outcome, after=one(0.001, 0.1, 0.5), count=one(1, 2, 4))
+
+    def cancel():
+        if driver.running or driver.waiting:
+            driver.cancel(i=any_of_them(), after=0.0)
+
+    def fail():
+        if driver.running:
+            driver.fail_everything_on_a_replica(i=any_of_them(), outcome=one(*FAILURES))
+
+    def misuse():
+        if any(r.phase is Phase.DONE for r in driver.requests):
+            driver.end_twice(i=any_of_them(), outcome=one(*Outcome))
+        if driver.waiting:
+            driver.finish_what_waits(i=any_of_them())
+        if driver.running:
+            driver.finish_somewhere_else(i=any_of_them(), j=any_of_them())
+
+    def see():
+        event = one(*[Event.LOADED] * 5, Event.LIVE, Event.LOST, Event.DRAIN, Event.UNDRAIN)
+        driver.report(model=model(), i=any_of_them(), event=event)
+
+    fleet = [
+        lambda: driver.add_replica(model=model(), weight=one(0.2, 1.0, 3.0), state=one("ready", "starting")),
+        lambda: driver.remove_replica(model=model(), i=any_of_them()),
+        lambda: driver.set_weight(model=model(), i=any_of_them(), weight=one(0.1, 1.0, 7.0)),
+        lambda: driver.report_outside(model=model(), i=any_of_them(), count=one(0, 0, 1, 3)),
+        lambda: driver.set_policy(model=model(), policy=one(*POLICIES)),
+        lambda: driver.oversleep(seconds=one(0.5, 3.0, 20.0)),
+        see,
+        see,
+        cancel,
+        fail,
+        misuse,
+    ]
+    for _ in range(1000):
+        one(submit, finish, finish, lambda: one(*fleet)())()
+        driver.check()
+    driver.teardown()
