@@ -15,11 +15,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ..core.errors import OptionError
 from ..simulate import wording
 from ..simulate.catalog import CATALOG, TITLES, find, for_trace
+from ..simulate.findings import warnings
 from ..simulate.result import RunResult
 from ..simulate.run import IDEAL, Task, check, has_ideal, run_all, tasks
 from ..simulate.scenario import Scenario
 from ..simulate.scenario_file import load_scenarios, to_yaml
-from ..simulate.summary import rows_csv, runs_csv, summarise
+from ..simulate.summary import promised, rows_csv, runs_csv, summarise
 from . import screen
 from .files import check_directory, write_all
 from .result_table import print_rows
@@ -197,22 +198,20 @@ def _progress(total: int) -> Iterator[Callable[[RunResult], None]]:
 
 
 def _print(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> None:
-    rows = summarise(results, _promised(scenarios))
+    rows = summarise(results, promised(scenarios))
     console = screen.stdout()
     for one in scenarios:
         print_rows(console, one.name, [row for row in rows if row.scenario == one.name])
+        for warning in warnings(one, [result for result in results if result.scenario == one.name]):
+            click.echo(f"note: {one.name}: {warning}", err=True)
 
 
 def _files(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> dict[str, str]:
     from ..simulate.report import render
 
-    rows = summarise(results, _promised(scenarios))
+    rows = summarise(results, promised(scenarios))
     return {
         "results.csv": rows_csv(rows),
         "runs.csv": runs_csv(results),
         "report.html": render(scenarios, results),
     }
-
-
-def _promised(scenarios: Sequence[Scenario]) -> set[str]:
-    return {one.name for one in scenarios if one.slo is not None or one.workload.deadline is not None}

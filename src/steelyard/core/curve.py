@@ -44,6 +44,11 @@ class BatchingCurve:
         self.elasticity = min(1.0, max(0.0, slope))
         self._tabulate()
 
+    def doubt(self) -> None:
+        """The range of n is about to change: what was learned is a guess there."""
+        self._sums *= 0.1
+        self.certainty *= 0.1
+
     def _tabulate(self) -> None:
         n = np.maximum(np.arange(MOST + 1), 1.0)
         slow = n**self.elasticity

@@ -267,7 +267,9 @@ class Pool:
             limit: float = next_limit(self.estimator.curve, self.limit, max((r.load for r in self.members), default=0))
         else:
             limit = INFINITY if concurrency == "unlimited" else float(concurrency)
-        self.limit = limit
+        if limit != self.limit:
+            self.limit = limit
+            self.estimator.curve.doubt()
         self._ticks += 1
         trying = concurrency == "auto" and len(self.line) > 0
         for replica in self.replicas.values():

@@ -10,7 +10,7 @@ from ..units import show_seconds
 from . import wording
 from .result import RunResult
 from .run import IDEAL, split_policy
-from .scenario import Group, Scenario
+from .scenario import Fault, Group, Scenario
 from .summary import SPARED, Row, best, best_met, paired
 from .wording import plain_seconds as plain
 
@@ -22,7 +22,7 @@ def describe(scenario: Scenario) -> str:
         delay = plain(scenario.balancers.signal_delay)
         parts.append(f"{scenario.balancers.count} balancers that hear of each other's load {delay} late")
     for fault in scenario.faults:
-        parts.append(f"replica r{fault.replica}: {_FAULTS[fault.kind]} at {plain(fault.at)}")
+        parts.append(f"replica r{fault.replica} {_fault(fault)}")
     if scenario.slo is not None:
         parts.append(f"SLA {plain(scenario.slo)}")
     if scenario.workload.deadline is not None:
@@ -32,7 +32,11 @@ def describe(scenario: Scenario) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-_FAULTS = {"slow": "slower", "errors": "answers errors", "crash": "crashes", "join": "joins, cold,"}
+def _fault(fault: Fault) -> str:
+    if fault.kind == "join":
+        return f"joins at {plain(fault.at)} and is ready {plain(fault.cold)} later"
+    what = {"slow": f"is {fault.factor:g}× slower", "errors": "answers only errors", "crash": "is down"}[fault.kind]
+    return f"{what} from {plain(fault.at)} for {plain(fault.lasts)}"
 
 
 def _fleet(fleet: Sequence[Group]) -> str:
@@ -66,7 +70,9 @@ def finding(rows: Sequence[Row], runs: Sequence[RunResult]) -> str:
     at = f"At {wording.load(load)} load" if load else "At the recorded load"
     keeper = best_met(group)
     if keeper is not None and keeper.met is not None:
-        return f"{at}, {keeper.policy} keeps its promise most often: {wording.percent(keeper.met)} of all requests."
+        text = f"{at}, {keeper.policy} keeps its promise most often: {wording.percent(keeper.met)} of all requests"
+        other = best_met(_others(group, keeper))
+        return f"{text}; the best other policy, {other.policy}, {wording.percent(other.met)}." if other else f"{text}."
     winner = best(group)
     if winner is None:
         return f"{at}, no request was answered."
@@ -94,7 +100,26 @@ def _compare(winner: Row, rival: Row, runs: Sequence[RunResult]) -> str:
 
 
 def _rival(group: Sequence[Row], winner: Row) -> Row | None:
-    """The best of the other policies: the same policy with another concurrency is no rival."""
+    return best([row for row in _others(group, winner) if row.good >= winner.good - SPARED])
+
+
+def _others(group: Sequence[Row], winner: Row) -> list[Row]:
+    """The same policy with another concurrency is no rival."""
     name = split_policy(winner.policy)[0]
-    others = [row for row in group if row.policy != IDEAL and split_policy(row.policy)[0] != name]
-    return best([row for row in others if row.good >= winner.good - SPARED])
+    return [row for row in group if row.policy != IDEAL and split_policy(row.policy)[0] != name]
+
+
+def warnings(scenario: Scenario, runs: Sequence[RunResult]) -> list[str]:
+    """What makes the numbers say less than they seem to."""
+    found = []
+    end = min((run.seconds for run in runs), default=0.0)
+    for fault in scenario.faults:
+        if fault.at >= end:
+            found.append(
+                f"The fault at {plain(fault.at)} comes after the end of a run ({show_seconds(end)}): more requests are "
+                "needed to see it."
+            )
+    fewest = min((run.latency.count for run in runs), default=0)
+    if fewest < 1000:
+        found.append(f"With only {fewest:,} answered requests in a run, p99 rests on {fewest // 100} of them or fewer.")
+    return found

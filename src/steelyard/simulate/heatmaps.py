@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .charts import WIDTH
 from .result import RunResult
 from .scenario import Group, Scenario
-from .svg import FAINT, INK, PAPER, SERIES, SOFT
+from .svg import FAINT, INK, SERIES, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,12 +25,13 @@ MOST_COLUMNS = 24  # beyond, replicas are shown by group
 def timelines(runs: Sequence[RunResult], scenario: Scenario) -> Figure:
     """Small multiples: a heat map of the replicas over time for each policy, over a strip of the waiting line."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     columns = min(3, len(runs))
     lines = -(-len(runs) // columns)
     replicas = max(len(run.timeline.load) for run in runs)
     heat, strip, title, gap = min(2.2, max(0.75, 0.085 * replicas)), 0.3, 0.5, 0.06
-    top, bottom, left, right, between = 0.42, 0.42, 0.55, 0.1, 0.28
+    top, bottom, left, right, between = 0.42, 0.42, 0.55, 0.15, 0.3
     height = top + bottom + lines * (title + heat + gap + strip)
     width = (WIDTH - left - right - (columns - 1) * between) / columns
     most = max(1, *(max(map(max, run.timeline.load.values())) for run in runs))
@@ -50,7 +51,8 @@ def timelines(runs: Sequence[RunResult], scenario: Scenario) -> Figure:
         _strip(below, run, longest_line, scale)
         for axes in (above, below):
             axes.set_xlim(0, end)
-            for moment in _moments(scenario):
+            axes.xaxis.set_major_locator(MaxNLocator(6))
+            for moment in moments(scenario, end * scale):
                 axes.axvline(moment / scale, color=INK, linewidth=0.6, linestyle=(0, (2, 2)))
         above.tick_params(bottom=False, labelbottom=False)
         below.tick_params(labelbottom=place + columns >= len(runs))
@@ -105,16 +107,19 @@ def _colour_key(figure: Figure, most: int, height: float) -> None:
     strip.text(1.4, 0.5, "waiting in the balancer", transform=strip.transAxes, va="center")
 
 
-def _moments(scenario: Scenario) -> list[float]:
-    """When something was done to the fleet."""
-    moments: list[float] = []
+def moments(scenario: Scenario, end: float) -> list[float]:
+    """When something was done to the fleet, before the end."""
+    found: list[float] = []
     for fault in scenario.faults:
-        moments += [fault.at, fault.at + fault.cold] if fault.kind == "join" else [fault.at, fault.at + fault.lasts]
-    return moments
+        found += [fault.at, fault.at + (fault.cold if fault.kind == "join" else fault.lasts)]
+    return [moment for moment in found if moment < end]
 
 
 def _time_unit(longest: float) -> tuple[float, str]:
-    return (3600.0, "hours") if longest > 10_000 else (60.0, "minutes") if longest > 600 else (1.0, "seconds")
+    for least, scale, unit in ((10_000, 3600.0, "hours"), (600, 60.0, "minutes"), (1, 1.0, "seconds")):
+        if longest > least:
+            return scale, unit
+    return 1e-3, "milliseconds"
 
 
 # ---------------------------------------------------------------------- shares
@@ -133,11 +138,10 @@ def shares(runs: Sequence[RunResult], scenario: Scenario) -> Figure:
     figure = Figure(figsize=(WIDTH, height))
     size = ((WIDTH - left - right) / WIDTH, (height - top - bottom) / height)
     axes = figure.add_axes((left / WIDTH, bottom / height, *size))
-    peak = float(values.max()) or 1.0
-    _picture(axes, values / peak, (-0.5, len(columns) - 0.5, len(names) - 0.5, -0.5))
+    fair = np.array(capacity)
+    _lean(axes, values / fair, (-0.5, len(columns) - 0.5, len(names) - 0.5, -0.5))
     for (y, x), share in np.ndenumerate(values):
-        dark = share > 0.45 * peak
-        axes.text(x, y, f"{100 * share:.1f}", ha="center", va="center", color=PAPER if dark else INK, fontsize=7)
+        axes.text(x, y, f"{100 * share:.1f}", ha="center", va="center", fontsize=7)
     axes.axhline(0.5, color=SOFT, linewidth=0.7)
     axes.set_yticks(range(len(names)), names)
     axes.set_xticks(range(len(columns)), columns, fontsize=7 if len(columns) > 12 else 8)
@@ -166,6 +170,15 @@ def _served(served: Mapping[str, int], fleet: Sequence[Group], columns: int) -> 
         counts = grouped
     total = sum(counts)
     return [count / total if total else 0.0 for count in counts]
+
+
+def _lean(axes: Axes, ratio: NDArray[np.float64], extent: tuple[float, float, float, float]) -> None:
+    """Ratios as pixels: none at 1, orange above, blue below, full at twice and half."""
+    lean = np.clip(np.log2(np.maximum(ratio, 1e-9)), -1.0, 1.0)
+    pixels = np.empty((*lean.shape, 4))
+    pixels[...] = np.where((lean > 0)[..., None], (0xE6, 0x7E, 0x30, 0), (0x3B, 0x86, 0xDD, 0))
+    pixels[..., 3] = 200 * np.abs(lean)
+    axes.imshow(pixels.round().astype(np.uint8), extent=extent, interpolation="none", aspect="auto")
 
 
 def _picture(axes: Axes, share: NDArray[np.float64], extent: tuple[float, float, float, float]) -> None:

@@ -33,7 +33,9 @@ h3 { font-size: 1.05rem; margin: 0 0 0.15rem; }
 p { margin: 0 0 0.75rem; max-width: 48rem; }
 a { color: var(--accent); }
 .soft { color: var(--soft); }
-nav ol { margin: 0.25rem 0 0; padding-left: 1.4rem; columns: 2 20rem; }
+nav.warning { border-left: 4px solid var(--series-1); padding-left: 0.9rem; }
+.card { margin-top: 1rem; }
+nav h2 { font-size: 1.05rem; }
 section { margin: 1.5rem 0 3.5rem; }
 .finding {
   font-size: 1.1rem; border-left: 4px solid var(--accent); padding: 0.1rem 0 0.1rem 0.9rem; margin: 1rem 0 1.25rem;

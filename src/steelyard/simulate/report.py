@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from . import wording
 from .charts import Look, against_load, looks, tail
-from .findings import describe, finding
-from .heatmaps import shares, timelines
+from .findings import describe, finding, warnings
+from .heatmaps import moments, shares, timelines
 from .histogram import Histogram
 from .page_style import STYLE
 from .result import RunResult
 from .run import IDEAL
 from .scenario import Scenario
 from .scenario_file import to_yaml
-from .summary import Estimate, Row, best, best_met, summarise
+from .summary import Estimate, Row, best, best_met, promised, summarise
 from .svg import drawing, inline
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ READ_TIME = (
     "requests that wait in the balancer, free to go to whichever replica is ready first. First seed."
 )
 READ_SHARE = (
-    "Percent of all requests, replica by replica. The first row is what each replica could carry: a policy that gives "
-    "a slow replica more than that lets requests queue there. First seed."
+    "Percent of all requests that each replica served. The first row is its share of the fleet's capacity: orange is "
+    "more than that, blue is less. It counts requests, not work: a good policy may give a slow replica many small "
+    "ones. First seed."
 )
 
 
@@ -52,15 +53,14 @@ def render(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> str:
             for n, scenario in enumerate(scenarios, start=1)
         ]
     title = scenarios[0].name if len(scenarios) == 1 else f"{len(scenarios)} scenarios"
-    contents = "".join(f'<li><a href="#s{n}">{_(scenario.name)}</a></li>' for n, scenario in enumerate(scenarios, 1))
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{_(title)} · Steelyard simulation</title>\n<style>{STYLE}</style>\n</head>\n<body>",
             f'<header><p class="brand">Steelyard simulation</p><h1>{_(title)}</h1>{_how_much(scenarios, results)}',
-            f'<nav aria-label="Scenarios"><ol>{contents}</ol></nav>' if len(scenarios) > 1 else "",
             "</header>\n<main>",
+            _overview(scenarios, results) if len(scenarios) > 1 else "",
             *sections,
             _what_was_run(scenarios),
             "</main>",
@@ -84,9 +84,26 @@ def _how_much(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> st
     )
 
 
+def _overview(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> str:
+    """Who was best where: the contents of the page, and what many came for."""
+    lines = []
+    for n, scenario in enumerate(scenarios, start=1):
+        rows = summarise((run for run in results if run.scenario == scenario.name), promised(scenarios))
+        highest = max(row.load for row in rows)
+        winner = best(row for row in rows if row.load == highest)
+        cells = [_(wording.load(highest)), _(winner.policy if winner else wording.NOTHING)]
+        cells += [_pair(wording.seconds(winner.p99)), _pair(wording.times(winner.ratio))] if winner else ["", ""]
+        link = f'<th scope="row"><a href="#s{n}">{_(scenario.name)}</a></th>'
+        lines.append(f"<tr>{link}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("scenario", "load", "best p99", "p99", "p99 ÷ ideal"))
+    return (
+        '<nav class="card" aria-label="Scenarios"><h2>At the highest load</h2><div class="scroll"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div></nav>"
+    )
+
+
 def _section(number: int, scenario: Scenario, runs: Sequence[RunResult], look: dict[str, Look], alone: bool) -> str:
-    promised = scenario.slo is not None or scenario.workload.deadline is not None
-    rows = summarise(runs, {scenario.name} if promised else ())
+    rows = summarise(runs, promised([scenario]))
     loads = list(dict.fromkeys(row.load for row in rows))
     highest = max(loads)
     shown = [run for run in runs if run.load == highest and run.seed == runs[0].seed and run.timeline.times]
@@ -94,6 +111,7 @@ def _section(number: int, scenario: Scenario, runs: Sequence[RunResult], look: d
     parts = [
         f'<section id="s{number}"><h2>{"Findings" if alone else _(scenario.name)}</h2>',
         f'<p class="soft">{_(describe(scenario))}</p><p class="finding">{_(finding(rows, runs))}</p>',
+        *(f'<p class="warning">{_(text)}</p>' for text in warnings(scenario, runs)),
         _table(rows, loads),
         _tails(charts, runs, rows, loads, look),
     ]
@@ -104,9 +122,10 @@ def _section(number: int, scenario: Scenario, runs: Sequence[RunResult], look: d
     if shown:
         at = f"at load {wording.load(highest)}" if highest else "as recorded"
         drawn = charts.draw(f"Requests on each replica over time, {at}", lambda: timelines(shown, scenario))
-        moments = " Dashed lines: when a fault began and ended." if scenario.faults else ""
+        seen = moments(scenario, shown[0].timeline.times[-1])
+        faults = " Dashed lines: when a fault began and ended." if seen else ""
         more = f" The first {len(shown[0].timeline.load)} replicas." if len(shown[0].timeline.load) == 64 else ""
-        parts.append(_card(f"Replicas over time, {at}", drawn, READ_TIME + more + moments))
+        parts.append(_card(f"Replicas over time, {at}", drawn, READ_TIME + more + faults))
         drawn = charts.draw(f"Share of requests each replica served, {at}", lambda: shares(shown, scenario))
         parts.append(_card(f"Who served how much, {at}", drawn, READ_SHARE))
     parts.append("</section>")

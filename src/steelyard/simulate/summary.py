@@ -10,6 +10,7 @@ from math import isnan, nan, sqrt
 
 from .result import RunResult
 from .run import IDEAL
+from .scenario import Scenario
 
 # Student's t, two-sided 95 %, for 1, 2, … 30 degrees of freedom; beyond, that of fewer degrees, on the safe side.
 _T = (
@@ -59,15 +60,20 @@ class Row:
         return self.met.mean if self.met is not None else 1.0 - self.lost
 
 
-def summarise(results: Iterable[RunResult], promised: Collection[str] = ()) -> list[Row]:
-    """One row per scenario, load and policy, in order of first appearance. `promised` names those with an SLA."""
+def summarise(results: Iterable[RunResult], promising: Collection[str] = ()) -> list[Row]:
+    """One row per scenario, load and policy, in order of first appearance. `promising` names those with an SLA."""
     groups: dict[tuple[str, float, str], list[RunResult]] = {}
     for run in results:
         groups.setdefault((run.scenario, run.load, run.policy), []).append(run)
     return [
-        _row(runs, groups.get((scenario, load, IDEAL), ()), scenario in promised)
+        _row(runs, groups.get((scenario, load, IDEAL), ()), scenario in promising)
         for (scenario, load, _), runs in groups.items()
     ]
+
+
+def promised(scenarios: Iterable[Scenario]) -> set[str]:
+    """The names of those that promise a latency."""
+    return {s.name for s in scenarios if s.slo is not None or s.workload.deadline is not None}
 
 
 def _row(runs: Sequence[RunResult], ideal: Sequence[RunResult], promised: bool) -> Row:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Colours that stand for a variable of the page, so that a chart follows it into the dark. Nothing else uses them.
-INK, SOFT, FAINT, PAPER = "#010101", "#020202", "#030303", "#040404"
+INK, SOFT, FAINT = "#010101", "#020202", "#030303"
 SERIES = tuple(f"#0505{n:02x}" for n in range(8))
-_VARIABLES = {INK: "--ink", SOFT: "--soft", FAINT: "--faint", PAPER: "--card"} | {
+_VARIABLES = {INK: "--ink", SOFT: "--soft", FAINT: "--faint"} | {
     colour: f"--series-{n}" for n, colour in enumerate(SERIES)
 }
 
