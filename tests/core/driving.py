@@ -78,4 +78,5 @@ def pass_time(balancer: Balancer, start: float, end: float) -> list[Decision]:
     while (wake := balancer.next_wake()) is not None and wake <= end:
         now = max(now, wake)
         decisions.extend(balancer.expire(now))
+        assert balancer.wake > now, "what was due is done, yet the balancer asks to be woken for it again"
     return decisions

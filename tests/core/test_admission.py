@@ -265,6 +265,19 @@ def test_a_tenant_that_floods_the_line_makes_room_for_another():
     assert len(balancer.pool().line) == 4
 
 
+def test_tenants_that_wait_are_served_by_turns():
+    balancer = fleet("a", concurrency=1)
+    running = start(balancer)
+    for tenant in "aaaabbbb":
+        assert waits(balancer.submit(Request(tenant=tenant), 0.0))
+    order = ""
+    for now in range(1, 9):
+        (decision,) = balancer.finish(running, Outcome.OK, float(now))
+        running = decision.request
+        order += running.tenant
+    assert order == "abababab"
+
+
 def test_a_more_urgent_request_displaces_the_last_of_the_least_urgent():
     balancer, now = busy(waiting=0, queue=2)
     low = [Request(priority=0), Request(priority=0)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -38,9 +37,9 @@ class CommandLine(click.Group):
     def main(  # type: ignore[override]  # always ends the process: there is no use for it as a function
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
-        # A policy named package.module:Class may be in the directory where the user works, as with python -m.
-        if os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())
+        # A policy named package.module:Class may be where the user works. Last, so that it hides nothing installed.
+        if "" not in sys.path:
+            sys.path.append("")
         extra["standalone_mode"] = False
         try:
             result = super().main(args, prog_name or "steelyard", **extra)

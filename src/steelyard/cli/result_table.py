@@ -59,7 +59,7 @@ def _columns(rows: Sequence[Row]) -> dict[str, Cell]:
         columns["failed"] = lambda row: percent(row.failed)
     if any(row.refused.mean for row in rows):
         columns["refused"] = lambda row: percent(row.refused)
-    columns["requests/s"] = lambda row: f"{row.throughput.mean:,.0f}"
+    columns["requests/s"] = lambda row: wording.rate(row.throughput)
     return columns
 
 

@@ -149,7 +149,7 @@ def _with_reference(scenario: Scenario, *, wanted: bool) -> Scenario:
     if wanted and has_ideal(scenario):
         policies.insert(0, IDEAL)
     if not policies:
-        raise OptionError(f"{scenario.name}: no policy is left to run; the ideal cannot be had for this fleet or wish")
+        raise OptionError(f"{scenario.name}: no policy is left to compare")
     return msgspec.structs.replace(scenario, policies=tuple(policies))
 
 

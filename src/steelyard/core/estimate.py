@@ -101,6 +101,8 @@ class Estimator:
         alone = replica.attained - flight.attained  # what it would have taken with nothing beside it
         if alone < BRIEF:
             alone = BRIEF
+        if seconds < BRIEF:
+            seconds = BRIEF
         ln_alone = log(alone)
         if request.version != self.version:
             # Compare with what is believed now: judged by what was believed long ago, replicas would be blamed for

@@ -38,9 +38,11 @@ class Pool:
         self.open: list[Replica] = []
         self._open_orders: list[int] = []  # `order` of each in `open`: bisected to keep it sorted
         self.panicking = False
+        self._ejected = 0
         self.active = 0  # attempts running
         self.finished = 0  # attempts that ended
         self.drain_rate = 0.0  # seconds of (typical) work the members can do per second
+        self._rate = 0.0  # Σ 1 / slowness
         self.fastest = 1.0  # least slowness among the members
         self.limit: float = INFINITY  # requests a replica takes at once
         self.displaced: list[Request] = []  # lost their place in the line; refused at the next `expire`, due at once
@@ -81,7 +83,14 @@ class Pool:
             replica.warm = {}
         self.replicas[replica.id] = replica
         self.estimator.admit(replica, now)
-        self._rotate(now)
+        if replica.state is not State.READY or self._ejected:
+            self._rotate(now)
+            return
+        # The usual case, without a look at all the others: thousands may join one by one.
+        self.members.append(replica)
+        self.policy.joined(replica, now)
+        self._reopen(replica)
+        self._measure(replica)
 
     def remove(self, id: str, now: float) -> Replica:
         """Forget a replica. What runs there goes on, and gives back to it when it ends."""
@@ -134,6 +143,7 @@ class Pool:
         before = set(self.members)
         ready = [r for r in self.replicas.values() if r.state is State.READY]
         ejected = [r for r in self.replicas.values() if r.state is State.EJECTED]
+        self._ejected = len(ejected)
         self.panicking = bool(ejected) and len(ready) < self.options.ejection.panic * len(self.replicas)
         members = sorted(ready + ejected, key=_by_order) if self.panicking else ready
         self.members = members
@@ -279,22 +289,21 @@ class Pool:
                 replica.limit = wanted
                 self._reopen(replica)
 
-    def _measure(self) -> None:
+    def _measure(self, newcomer: Replica | None = None) -> None:
         """How fast the line drains, and how fast the fastest is; near enough for a second."""
-        members = self.members
-        if not members:
-            self.drain_rate = 0.0
-            return
-        at_once = min(self.limit, 1024.0)
-        each = at_once / self.estimator.curve.at(int(at_once)) if self.limit < INFINITY else 1.0
-        rate = 0.0
-        fastest = INFINITY
-        for replica in members:
+        if newcomer is None:
+            self._rate = 0.0
+            self.fastest = INFINITY
+        rate, fastest = self._rate, self.fastest if self._rate else INFINITY
+        for replica in self.members if newcomer is None else (newcomer,):
             rate += 1.0 / replica.slowness
             if replica.slowness < fastest:
                 fastest = replica.slowness
+        self._rate = rate
+        self.fastest = fastest if rate else 1.0
+        at_once = min(self.limit, 1024.0)
+        each = at_once / self.estimator.curve.at(at_once) if self.limit < INFINITY else 1.0
         self.drain_rate = rate * each / self.estimator.remaining.mean
-        self.fastest = fastest
 
     def time_to_drain(self) -> float:
         """Seconds until what waits now has started; the honest `retry-after`."""

@@ -10,7 +10,6 @@ from ..documents import Seconds
 from .scenario import (
     Arrivals,
     Balancers,
-    Balancing,
     Batching,
     Fault,
     Group,
@@ -22,7 +21,7 @@ from .scenario import (
 )
 from .traces import detect
 
-TRACES = Path("../shared/traces")
+TRACES = Path(__file__).parents[4] / "shared" / "traces"  # beside the checkout; not part of the package
 
 # The classics as people run them, the best of them behind a central queue (HAProxy's maxconn 1), and ours.
 CLASSIC = (
@@ -166,7 +165,7 @@ def w8() -> list[Scenario]:
     ]
     scenarios += [
         Scenario(
-            name=f"W8 {count} balancers, signals {delay:g} s old",
+            name=f"W8 {count} balancers, signals {delay:g} s old" if count > 1 else "W8 one balancer",
             requests=20_000,
             loads=(0.7, 0.85),
             fleet=(Group(count=16),),
@@ -273,6 +272,5 @@ def for_trace(path: str | Path) -> Scenario:
         loads=scenario.loads,
         fleet=scenario.fleet,
         workload=Workload(trace=Trace(file=str(path), format=trace.format)),
-        balancing=scenario.balancing,
         policies=scenario.policies,
     )

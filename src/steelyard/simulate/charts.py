@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import isnan, log10
 from typing import TYPE_CHECKING, Any
 
+from ..core.policies import POLICIES
 from . import wording
 from .histogram import Histogram
 from .run import IDEAL, split_policy
@@ -42,15 +43,16 @@ class Look:
 
 
 def looks(policies: Sequence[str]) -> dict[str, Look]:
-    """The same look in all charts of a report; ours first, so that it is the same in all reports."""
+    """The same look in all charts of a report; in the order of the table, so much the same in all reports."""
     names = dict.fromkeys(split_policy(policy)[0] for policy in policies if policy != IDEAL)
-    ranked = sorted(names, key=lambda name: name != "least_work")
+    table = list(POLICIES)
+    ranked = sorted(names, key=lambda name: table.index(name) if name in table else len(table))
     found = {IDEAL: Look(INK, None, (0, (1.5, 1.5)), order=3)}
     for policy in policies:
         if policy != IDEAL:
             name, concurrency = split_policy(policy)
             place = ranked.index(name)
-            # the ninth and on share a colour with one before, never with ours, and have a marker of their own
+            # the eleventh and on share a colour with one before, never with the first, and have their own marker
             colour = SERIES[place if place < len(SERIES) else 1 + (place - 1) % (len(SERIES) - 1)]
             dash = DASHES.get(concurrency, (0, (1, 1.4)))
             found[policy] = Look(colour, MARKERS[place % len(MARKERS)], dash, order=2 if place else 4)
@@ -110,7 +112,7 @@ def _entry(axes: Axes, y: float, row: Row, style: Look) -> None:
     at: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False}
     axes.plot([1.04, 1.1], [y, y], **style.line(), **at)
     axes.plot([1.07], [y], **style.point() | at)
-    axes.text(1.12, y, _short(wording.policy(row.policy)), transform=axes.transAxes, va="center")
+    axes.text(1.12, y, short(wording.policy(row.policy)), transform=axes.transAxes, va="center")
     text = wording.seconds(row.p99)[0]
     axes.text(VALUE, y, text, transform=axes.transAxes, ha="right", va="center", color=SOFT)
 
@@ -128,11 +130,13 @@ def against_load(rows: Sequence[Row], look: Mapping[str, Look]) -> Figure:
         axes.plot(loads, values, **look[policy].line())
         axes.plot(loads, values, **look[policy].point())
         if not any(isnan(row.p99.half) for row in points):
-            # an interval may reach below zero, a logarithmic axis may not
-            low = [max(row.p99.mean - row.p99.half, row.p99.mean / 10) for row in points]
+            # an interval may reach below zero, a logarithmic axis may not; the axes cut it off
+            low = [max(row.p99.mean - row.p99.half, row.p99.mean / 100) for row in points]
             high = [row.p99.mean + row.p99.half for row in points]
             axes.fill_between(loads, low, high, color=look[policy].colour, alpha=0.09, linewidth=0, zorder=1)
+    means = [row.p99.mean for points in lines.values() for row in points]
     axes.set_yscale("log")
+    axes.set_ylim(min(means) / 1.8, max(means) * 1.8)
     _time_scale(axes, "y")
     axes.set_xticks(sorted({100 * row.load for row in rows}))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g} %")
@@ -198,5 +202,5 @@ def _time_scale(axes: Axes, which: str) -> None:
     axis.set_major_formatter(lambda value, _: wording.plain_seconds(value))
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
     return name if len(name) <= LONGEST else "…" + name[1 - LONGEST :]

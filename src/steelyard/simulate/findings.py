@@ -121,5 +121,5 @@ def warnings(scenario: Scenario, runs: Sequence[RunResult]) -> list[str]:
             )
     fewest = min((run.latency.count for run in runs), default=0)
     if fewest < 1000:
-        found.append(f"With only {fewest:,} answered requests in a run, p99 rests on {fewest // 100} of them or fewer.")
+        found.append(f"A run has only {fewest:,} answered requests: a p99 needs 1,000 or more to mean much.")
     return found

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .charts import WIDTH
+from .charts import WIDTH, short
 from .result import RunResult
 from .scenario import Group, Scenario
 from .svg import FAINT, INK, SERIES, SOFT
@@ -22,10 +23,20 @@ _STOPS = ((0.0, 0x9EC5F4), (0.35, 0x5598E7), (0.65, 0x2264B8), (1.0, 0x0B2F60))
 MOST_COLUMNS = 24  # beyond, replicas are shown by group
 
 
+@dataclass(frozen=True, slots=True)
+class _Scales:
+    """The same for all panels, so that they can be compared."""
+
+    most: int  # requests on one replica
+    longest: int  # waiting
+    unit: float  # seconds
+    end: float  # seconds
+    moments: list[float]  # seconds
+
+
 def timelines(runs: Sequence[RunResult], scenario: Scenario) -> Figure:
     """Small multiples: a heat map of the replicas over time for each policy, over a strip of the waiting line."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
     columns = min(3, len(runs))
     lines = -(-len(runs) // columns)
@@ -34,57 +45,66 @@ def timelines(runs: Sequence[RunResult], scenario: Scenario) -> Figure:
     top, bottom, left, right, between = 0.42, 0.42, 0.55, 0.15, 0.3
     height = top + bottom + lines * (title + heat + gap + strip)
     width = (WIDTH - left - right - (columns - 1) * between) / columns
-    most = max(1, *(max(map(max, run.timeline.load.values())) for run in runs))
-    longest_line = max(1, *(max(run.timeline.waiting) for run in runs))
-    scale, unit = _time_unit(max(run.timeline.times[-1] for run in runs))
-    end = max(run.timeline.times[-1] for run in runs) / scale
-
+    end = max(run.timeline.times[-1] for run in runs)
+    unit, unit_name = _time_unit(end)
+    scales = _Scales(
+        most=max(4, *(max(map(max, run.timeline.load.values())) for run in runs)),
+        longest=max(1, *(max(run.timeline.waiting) for run in runs)),
+        unit=unit,
+        end=end,
+        moments=moments(scenario, end),
+    )
     figure = Figure(figsize=(WIDTH, height))
-    _colour_key(figure, most, height)
+    _colour_key(figure, scales.most, height)
     for place, run in enumerate(runs):
         line, column = divmod(place, columns)
         x = (left + column * (width + between)) / WIDTH
         y = height - top - line * (title + heat + gap + strip) - title - heat
         above = figure.add_axes((x, y / height, width / WIDTH, heat / height))
         below = figure.add_axes((x, (y - gap - strip) / height, width / WIDTH, strip / height))
-        _heat(above, run, most, scale)
-        _strip(below, run, longest_line, scale)
-        for axes in (above, below):
-            axes.set_xlim(0, end)
-            axes.xaxis.set_major_locator(MaxNLocator(6))
-            for moment in moments(scenario, end * scale):
-                axes.axvline(moment / scale, color=INK, linewidth=0.6, linestyle=(0, (2, 2)))
-        above.tick_params(bottom=False, labelbottom=False)
-        below.tick_params(labelbottom=place + columns >= len(runs))
-        if place + columns >= len(runs):
-            below.set_xlabel(f"simulated time, {unit}")
+        _heat(above, run, scales)
+        _strip(below, run, scales)
         if column == 0:
             above.set_ylabel("replica")
+        if place + columns >= len(runs):
+            below.tick_params(labelbottom=True)
+            below.set_xlabel(f"simulated time, {unit_name}")
     return figure
 
 
-def _heat(axes: Axes, run: RunResult, most: int, scale: float) -> None:
+def _heat(axes: Axes, run: RunResult, scales: _Scales) -> None:
     table = np.array(list(run.timeline.load.values()), dtype=np.float64)
-    end = run.timeline.times[-1] / scale
-    _picture(axes, np.log1p(table) / np.log1p(most), (0, end, len(table) - 0.5, -0.5))
-    axes.set_title(run.policy, pad=13)
+    end = run.timeline.times[-1] / scales.unit
+    _picture(axes, np.log1p(table) / np.log1p(scales.most), (0, end, len(table) - 0.5, -0.5))
+    axes.set_title(short(run.policy), pad=13)
     note = f"at most {int(table.max()):,} on one replica, {max(run.timeline.waiting):,} waiting"
     axes.text(0, 1, note, transform=axes.transAxes, va="bottom", color=SOFT, fontsize=7)
     names = list(run.timeline.load)
     step = max(1, -(-len(names) // 6))
     axes.set_yticks(range(0, len(names), step), names[::step], fontsize=7)
-    axes.tick_params(length=0)
+    axes.tick_params(length=0, labelbottom=False)
     for side in axes.spines.values():
         side.set(visible=True, color=FAINT)
+    _time_axis(axes, scales)
 
 
-def _strip(axes: Axes, run: RunResult, longest: int, scale: float) -> None:
-    times = [time / scale for time in run.timeline.times]
+def _strip(axes: Axes, run: RunResult, scales: _Scales) -> None:
+    times = [time / scales.unit for time in run.timeline.times]
     axes.fill_between(times, run.timeline.waiting, step="post", color=SERIES[1], alpha=0.75, linewidth=0)
-    axes.set_ylim(0, longest * 1.05)
-    axes.set_yticks([0, longest], ["0", f"{longest:,}"], fontsize=7)
+    axes.set_ylim(0, scales.longest * 1.05)
+    axes.set_yticks([0, scales.longest], ["0", f"{scales.longest:,}"], fontsize=7)
     axes.tick_params(axis="y", length=0)
-    axes.tick_params(axis="x", labelsize=7)
+    axes.tick_params(axis="x", labelsize=7, labelbottom=False)
+    _time_axis(axes, scales)
+
+
+def _time_axis(axes: Axes, scales: _Scales) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlim(0, scales.end / scales.unit)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    for moment in scales.moments:
+        axes.axvline(moment / scales.unit, color=INK, linewidth=0.6, linestyle=(0, (2, 2)))
 
 
 def _colour_key(figure: Figure, most: int, height: float) -> None:
@@ -131,9 +151,9 @@ def shares(runs: Sequence[RunResult], scenario: Scenario) -> Figure:
 
     columns, capacity = _capacity(scenario.fleet)
     table = [capacity] + [_served(run.served, scenario.fleet, len(columns)) for run in runs]
-    names = ["share of the capacity", *(run.policy for run in runs)]
+    names = ["share of the capacity", *(short(run.policy) for run in runs)]
     values = np.array(table)
-    left, top, bottom, right, line = 1.9, 0.1, 0.45, 0.1, 0.235
+    left, top, bottom, right, line = 2.1, 0.1, 0.45, 0.1, 0.235
     height = top + bottom + line * len(names)
     figure = Figure(figsize=(WIDTH, height))
     size = ((WIDTH - left - right) / WIDTH, (height - top - bottom) / height)

@@ -7,6 +7,7 @@ STYLE = """
   --mark: #e6f1fb; --accent: #0b62a8;
   --series-0: #0072b2; --series-1: #d55e00; --series-2: #00875f; --series-3: #c05c96;
   --series-4: #b57c00; --series-5: #3d9bd1; --series-6: #7a5195; --series-7: #7d6a2b;
+  --series-8: #77766f; --series-9: #a81e4b;
   --flip: none;
 }
 @media (prefers-color-scheme: dark) {
@@ -15,6 +16,7 @@ STYLE = """
     --mark: #17324a; --accent: #6db7f2;
     --series-0: #4da3db; --series-1: #f0803c; --series-2: #2bb88f; --series-3: #e39ac4;
     --series-4: #f2b84b; --series-5: #9bd2f5; --series-6: #b593d6; --series-7: #c8b06a;
+    --series-8: #9d9c95; --series-9: #f2728f;
     --flip: invert(1) hue-rotate(180deg);
   }
 }
@@ -24,7 +26,7 @@ body {
   margin: 0; background: var(--page); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
 }
-main, header, footer { max-width: 70rem; margin: 0 auto; padding: 0 1.25rem; }
+main, header, footer { max-width: 76rem; margin: 0 auto; padding: 0 1.25rem; }
 header { padding-top: 2.5rem; padding-bottom: 0.5rem; }
 .brand { color: var(--accent); font-weight: 600; letter-spacing: 0.02em; margin: 0; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0.2rem 0 0.5rem; text-wrap: balance; }
@@ -33,20 +35,20 @@ h3 { font-size: 1.05rem; margin: 0 0 0.15rem; }
 p { margin: 0 0 0.75rem; max-width: 48rem; }
 a { color: var(--accent); }
 .soft { color: var(--soft); }
-nav.warning { border-left: 4px solid var(--series-1); padding-left: 0.9rem; }
-.card { margin-top: 1rem; }
+nav.card { margin-top: 1rem; }
 nav h2 { font-size: 1.05rem; }
 section { margin: 1.5rem 0 3.5rem; }
 .finding {
   font-size: 1.1rem; border-left: 4px solid var(--accent); padding: 0.1rem 0 0.1rem 0.9rem; margin: 1rem 0 1.25rem;
 }
+.warning { border-left: 4px solid var(--series-1); padding-left: 0.9rem; }
 .card {
   background: var(--card); border: 1px solid var(--faint); border-radius: 10px;
   padding: 1.1rem 1.25rem; margin: 0 0 1.25rem;
 }
 .scroll { overflow-x: auto; margin: 0.5rem -0.25rem 0; padding: 0 0.25rem; }
-table { border-collapse: collapse; width: 100%; font-size: 0.86rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.3rem 0.6rem; text-align: right; white-space: nowrap; vertical-align: baseline; }
+table { border-collapse: collapse; width: 100%; font-size: 0.84rem; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.3rem 0.5rem; text-align: right; white-space: nowrap; vertical-align: baseline; }
 th:first-child, td:first-child { text-align: left; }
 thead th { color: var(--soft); font-weight: 500; border-bottom: 1px solid var(--soft); vertical-align: bottom; }
 tbody th { font-weight: 400; }

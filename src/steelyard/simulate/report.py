@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from importlib.metadata import version
+from math import isnan
 from typing import TYPE_CHECKING
 
 from . import wording
@@ -115,7 +116,7 @@ def _section(number: int, scenario: Scenario, runs: Sequence[RunResult], look: d
         _table(rows, loads),
         _tails(charts, runs, rows, loads, look),
     ]
-    above_zero = [row for row in rows if row.load]
+    above_zero = [row for row in rows if row.load and not isnan(row.p99.mean)]
     if len({row.load for row in above_zero}) > 1:
         drawn = charts.draw("p99 latency of each policy against load", lambda: against_load(above_zero, look))
         parts.append(_card("p99 against load", drawn, READ_LOAD))
@@ -195,7 +196,7 @@ def _table(rows: Sequence[Row], loads: Iterable[float]) -> str:
         columns["failed"] = lambda row: _percent(row.failed)
     if any(row.refused.mean for row in rows):
         columns["refused"] = lambda row: _percent(row.refused)
-    columns["requests/s"] = lambda row: f"{row.throughput.mean:,.0f}"
+    columns["requests/s"] = lambda row: wording.rate(row.throughput)
     head = "".join(f'<th scope="col">{_(name)}</th>' for name in ("policy", *columns))
     bodies = []
     for load in loads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -62,12 +63,13 @@ def has_ideal(scenario: Scenario) -> bool:
 
 def tasks(scenario: Scenario) -> list[Task]:
     policies = [p for p in scenario.policies if p != IDEAL or has_ideal(scenario)]
-    seeds = 1 if scenario.workload.trace is not None and scenario.balancers.count == 1 else scenario.seeds
+    # A trace is the same for every seed: so is the ideal over it, and one run tells all.
+    once = scenario.workload.trace is not None
     return [
         Task(scenario, policy, load, seed)
         for load in scenario.loads
         for policy in policies
-        for seed in range(1, seeds + 1)
+        for seed in range(1, 2 if once and policy == IDEAL else scenario.seeds + 1)
     ]
 
 
@@ -76,7 +78,9 @@ def run_all(
 ) -> list[RunResult]:
     """All results, in the order of the tasks whatever the number of processes."""
     results: list[RunResult] = []
-    with get_context("spawn").Pool(processes) if processes > 1 else _Here() as pool:
+    # Ctrl-C is for the parent alone: workers that heard it too would each print a traceback.
+    quiet = (signal.SIGINT, signal.SIG_IGN)
+    with get_context("spawn").Pool(processes, signal.signal, quiet) if processes > 1 else _Here() as pool:
         for result in pool.imap(run_task, todo):
             results.append(result)
             if done is not None:
@@ -102,11 +106,11 @@ def run_task(task: Task) -> RunResult:
     jobs, seconds = _jobs(task)
     result = RunResult(scenario.name, task.policy, task.load, task.seed)
     warmup = scenario.warmup * seconds
+    slo = float(scenario.slo) if scenario.slo is not None else INFINITY
     if task.policy == IDEAL:
-        return run_ideal(scenario.fleet, scenario.faults, jobs, result, warmup=warmup)
+        return run_ideal(scenario.fleet, scenario.faults, jobs, result, warmup=warmup, slo=slo)
     servers = build_servers(scenario)
     balancers = [build_balancer(task, servers, n) for n in range(scenario.balancers.count)]
-    slo = float(scenario.slo) if scenario.slo is not None else INFINITY
     simulation = Simulation(servers, balancers, jobs, result, Random(task.seed), warmup=warmup, slo=slo)
     for fault in scenario.faults:
         _plan_fault(simulation, servers[fault.replica], fault)

@@ -111,6 +111,7 @@ class Workload(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     def __post_init__(self) -> None:
         _check(0 <= self.features <= 1, "features", "from 0 to 1")
+        _check(self.deadline is None or self.deadline > 0, "deadline", "positive")
         _check(all(share > 0 for share in self.tenants.values()), "tenants", "positive shares")
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Colours that stand for a variable of the page, so that a chart follows it into the dark. Nothing else uses them.
 INK, SOFT, FAINT = "#010101", "#020202", "#030303"
-SERIES = tuple(f"#0505{n:02x}" for n in range(8))
+SERIES = tuple(f"#0505{n:02x}" for n in range(10))
 _VARIABLES = {INK: "--ink", SOFT: "--soft", FAINT: "--faint"} | {
     colour: f"--series-{n}" for n, colour in enumerate(SERIES)
 }

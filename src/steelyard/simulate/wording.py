@@ -52,6 +52,10 @@ def percent(value: Estimate | float | None) -> str:
     return f"{amount:.1f} %" if amount >= 0.1 else f"{amount:.2g} %"
 
 
+def rate(value: Estimate) -> str:
+    return f"{value.mean:,.0f}" if value.mean >= 10 else f"{value.mean:.2g}"
+
+
 def load(value: float) -> str:
     return f"{100 * value:g} %" if value else "as recorded"
 

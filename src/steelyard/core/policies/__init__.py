@@ -36,12 +36,15 @@ def find_policy(name: str) -> type[Policy]:
             f"no policy {name!r}; there are {', '.join(POLICIES)}, or name your own as package.module:Class"
         )
     module_name, _, class_name = target.partition(":")
+    if not module_name or not class_name:
+        raise OptionError(f"policy {name!r}: write package.module:Class")
     try:
-        found = getattr(import_module(module_name), class_name)
-    except ImportError as problem:
+        module = import_module(module_name)
+    except Exception as problem:  # whatever a user's module raises while it is imported
         raise OptionError(f"policy {name!r}: cannot import {module_name!r}: {problem}") from problem
-    except AttributeError:
-        raise OptionError(f"policy {name!r}: module {module_name!r} has no {class_name!r}") from None
+    found = getattr(module, class_name, None)
+    if found is None:
+        raise OptionError(f"policy {name!r}: module {module_name!r} has no {class_name!r}")
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise OptionError(f"policy {name!r}: {class_name} is not a subclass of steelyard.Policy")
     return found

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from random import Random
 
 from ..pool import Pool
+from ..remaining import OVERRUN, STEPS_PER_UNIT
 from ..replica import Replica
 from ..request import INFINITY, Flight, Request
 from .base import Policy, pick_by_share
@@ -17,8 +18,8 @@ class LeastWork(Policy):
 
     A candidate's cost is what the request takes there (its estimate × how slow the replica is) plus the part of the
     work already there that would be in its way. Costs within `tie` of the best count as equal, and the fewest requests
-    decide: estimates are no finer than that. With a concurrency limit the rest wait in one line, and `patience` keeps a request from a slow replica
-    when a faster one is about to be free.
+    decide: estimates are no finer than that. With a concurrency limit the rest wait in one line, and `patience` keeps a
+    request from a slow replica when a faster one is about to be free.
     """
 
     rule = "the replica that will finish this request soonest, by learned seconds of work; waits for a better one"
@@ -46,14 +47,27 @@ class LeastWork(Policy):
             return candidates[0]
         if len(candidates) > MANY:
             candidates = self._sample(candidates)
-        estimator = self._pool.estimator
         base = request.base
         cold = request.cold_seconds
+        estimator = self._pool.estimator
+        interference = estimator.curve.interference
+        table = self._remaining.table
+        steps = len(table)
+        most = len(interference) - 1
         costs: list[float] = []
         for replica in candidates:
             cost = base * replica.slowness * replica.drag
-            if replica.load:
-                cost += estimator.in_the_way(replica, now)
+            n = replica.load
+            if n:
+                # estimator.in_the_way, written out: this is the inner loop of every decision
+                left = replica.outside * estimator.typical * replica.slowness if replica.outside else 0.0
+                for oldest in replica.flights:
+                    alone = oldest.alone
+                    age = now - (oldest.started if oldest.started > replica.last_finish else replica.last_finish)
+                    step = int(age / alone * STEPS_PER_UNIT)
+                    left += replica.work - alone + (alone * table[step] if step < steps else age * OVERRUN)
+                    break
+                cost += left * interference[n + 1 if n < most else most]
             if cold and replica.warm is not None and request.key not in replica.warm:
                 cost += cold
             costs.append(cost)

@@ -1,0 +1,122 @@
+"""What one decision costs: `policy.choose` alone, and a whole `submit` + `finish`, for every policy and fleet size.
+
+    python -m benchmarks.decide [--sizes 8,64,10000]
+
+Medians over many rounds, on loads that are not zero, with replicas of learned and different speeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+from random import Random
+from statistics import median
+from time import perf_counter_ns
+
+from rich.console import Console
+from rich.table import Table
+
+from steelyard import POLICIES, Balancer, Outcome, PoolOptions, Request, Send
+
+from .machine import describe
+
+GOALS = {8: 5.0, 64: 20.0, 10_000: 20.0}
+SIMPLE_GOAL = 2.0
+SIMPLE = {"round_robin", "weighted_round_robin", "random", "least_connections", "power_of_two"}
+
+
+def prepare(policy: str, replicas: int, limit: bool) -> tuple[Balancer, Random, float]:
+    """A balancer that has served for a while and is about 80 % busy."""
+    rng = Random(1)
+    balancer = Balancer(Random(2))
+    # Warmed up by a policy that is cheap for any fleet; the one in question takes over at the end.
+    balancer.add_model("", "power_of_two", PoolOptions(concurrency=1 if limit else "unlimited"))
+    for n in range(replicas):
+        balancer.add_replica(f"r{n}", weight=1.0 + n % 3, now=0.0)
+    now = 0.0
+    running: list[Request] = []
+    for _ in range(min(20 * replicas, 40_000)):
+        now += 0.05 / replicas
+        request = Request("", (rng.lognormvariate(5.0, 1.0),), key=f"k{rng.randrange(100)}")
+        if isinstance(balancer.submit(request, now), Send):
+            running.append(request)
+        if len(running) > 0.8 * replicas:
+            done = running.pop(rng.randrange(len(running)))
+            for decision in balancer.finish(done, Outcome.OK, now):
+                running.append(decision.request)
+        balancer.expire(now)
+    while limit and running:  # under a limit only free replicas are candidates: at most all of them, idle
+        for decision in balancer.finish(running.pop(), Outcome.OK, now):
+            running.append(decision.request)
+    balancer.set_policy("", policy, now=now)
+    return balancer, rng, now
+
+
+def cost_of_choosing(policy: str, replicas: int, limit: bool, rounds: int) -> float:
+    """Median µs of `policy.choose` over all replicas, in batches of ten to be above the clock's grain."""
+    balancer, rng, now = prepare(policy, replicas, limit)
+    pool = balancer.pool()
+    choose = pool.policy.choose
+    samples = []
+    for _ in range(rounds):
+        request = Request("", (rng.lognormvariate(5.0, 1.0),), key=f"k{rng.randrange(100)}")
+        pool.estimator.prepare(request)
+        candidates = pool.members  # the worst case: all of them
+        start = perf_counter_ns()
+        for _ in range(10):
+            choose(request, candidates, now)
+        samples.append((perf_counter_ns() - start) / 10)
+    return median(samples) / 1000
+
+
+def cost_of_a_request(policy: str, replicas: int, rounds: int) -> float:
+    """Median µs of a whole request: Request(), submit, finish, with all the learning and counting."""
+    balancer, rng, now = prepare(policy, replicas, False)
+    samples = []
+    for _ in range(rounds):
+        sizes = [(rng.lognormvariate(5.0, 1.0),) for _ in range(20)]
+        start = perf_counter_ns()
+        for features in sizes:
+            now += 1e-4
+            request = Request("", features, key="k")
+            balancer.submit(request, now)
+            balancer.finish(request, Outcome.OK, now + 5e-5)
+        samples.append((perf_counter_ns() - start) / 20)
+    return median(samples) / 1000
+
+
+def goal_of(policy: str, size: int) -> float | None:
+    if policy == "least_work":
+        return GOALS.get(size)
+    return SIMPLE_GOAL if policy in SIMPLE and size == 8 else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--sizes", default="8,64,10000")
+    parser.add_argument("--rounds", type=int, default=400)
+    arguments = parser.parse_args()
+    sizes = [int(x) for x in arguments.sizes.split(",")]
+    console = Console(width=110)
+    table = Table(title="One decision, median µs")
+    table.add_column("policy")
+    for size in sizes:
+        table.add_column(f"choose, {size:,}", justify="right")
+    table.add_column("goal at 8", justify="right")
+    table.add_column("submit + finish, 8", justify="right")
+    for policy in POLICIES:
+        for limit in (False, True) if policy == "least_work" else (False,):
+            row = [f"{policy}{'@1' if limit else ''}"]
+            for size in sizes:
+                rounds = arguments.rounds if size <= 1000 else max(20, arguments.rounds // 10)
+                micros = cost_of_choosing(policy, size, limit, rounds)
+                goal = goal_of(policy, size)
+                row.append(f"{micros:.2f}" + ("" if goal is None else " ✓" if micros <= goal else f" ✗ (≤ {goal:g})"))
+            row.append("≤ 5" if policy == "least_work" else "≤ 2" if policy in SIMPLE else "")
+            row.append(f"{cost_of_a_request(policy, 8, arguments.rounds):.1f}")
+            table.add_row(*row)
+    console.print(table)
+    console.print(describe("python -m benchmarks.decide"))
+
+
+if __name__ == "__main__":
+    main()

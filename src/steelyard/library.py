@@ -1,0 +1,360 @@
+"""The library for programs that balance their own calls: the core, a lock and the monotonic clock.
+
+lb = LoadBalancer(replicas=["a", "b", "c"])
+target = lb.route_request()
+lb.complete_request(target)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from math import isfinite
+from random import Random
+from typing import Any
+
+from .core.balancer import Balancer
+from .core.decision import Decision, Reject, Send
+from .core.errors import MisuseError, OptionError, SteelyardError, UnknownReplicaError
+from .core.options import Concurrency, EjectionOptions, PoolOptions
+from .core.outcome import Outcome
+from .core.replica import Event, State, check_weight
+from .core.request import INFINITY, Phase, Request
+
+
+class Refused(SteelyardError):
+    """No replica can take the request. `reason` is stable; `retry_after` says in how many seconds to try again."""
+
+    def __init__(self, decision: Reject) -> None:
+        super().__init__(decision.reason.sentence)
+        self.reason = decision.reason.code
+        self.status = decision.status
+        self.retry_after = decision.retry_after
+
+
+class Target(str):
+    """The id of the replica to use. It is a plain string, and remembers which request it was given for."""
+
+    __slots__ = ("request",)
+    request: Request
+
+    def __new__(cls, id: str, request: Request) -> Target:
+        target = super().__new__(cls, id)
+        target.request = request
+        return target
+
+
+class LoadBalancer:
+    """Picks a replica for each request and keeps count. Safe to use from any number of threads.
+
+    `policy` is a name of `steelyard policies` or your own `package.module:Class`; `weights` is one number per replica,
+    in a list or by id; `concurrency` is how many requests a replica takes at once (a number, "auto", "unlimited").
+    """
+
+    def __init__(
+        self,
+        replicas: Iterable[str],
+        policy: str = "least_connections",
+        weights: Mapping[str, float] | Sequence[float] | None = None,
+        *,
+        policy_options: Mapping[str, Any] | None = None,
+        concurrency: Concurrency = "unlimited",
+        queue: int = 1024,
+        eject: bool = True,
+        seed: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if isinstance(replicas, str):
+            raise OptionError(f"replicas: a list of ids is wanted, not the string {replicas!r}")
+        ids = list(replicas)
+        if not ids:
+            raise OptionError("replicas: at least one is needed")
+        for id in ids:
+            _check_id(id)
+        doubled = sorted({id for id in ids if ids.count(id) > 1})
+        if doubled:
+            raise OptionError(f"replicas: {', '.join(map(repr, doubled))} given more than once")
+        by_id = _weights(ids, weights)
+        options = PoolOptions(concurrency=concurrency, queue=queue, ejection=EjectionOptions(enabled=eject))
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)  # a waiting request was decided
+        self._balancer = Balancer(Random(seed) if seed is not None else Random(time.monotonic_ns()))
+        now = clock()
+        self._pool = self._balancer.add_model("", policy, options, policy_options, now)
+        for id in ids:
+            self._balancer.add_replica(id, weight=by_id[id], now=now)
+
+    # ------------------------------------------------------------------ the small API
+
+    def route_request(
+        self,
+        features: Sequence[float] = (),
+        *,
+        kind: str = "",
+        key: str | None = None,
+        tenant: str = "",
+        priority: int = 0,
+        timeout: float | None = None,
+        wait: float = 0.0,
+    ) -> Target:
+        """The replica to send a request to; its load counts from now until `complete_request`.
+
+        `features` are numbers that say how large the request is (tokens, bytes, batch), always in the same order.
+        `timeout` is how many seconds it may take in all: if no replica could make it, it is refused at once. With a
+        limited concurrency, `wait` is how many seconds to block for a free replica. Raises `Refused`.
+        """
+        request = self._request(features, kind, key, tenant, priority, timeout)
+        with self._lock:
+            now = self._turn()
+            decision = self._balancer.submit(request, now)
+            if isinstance(decision, Reject):
+                raise Refused(decision)
+            if not isinstance(decision, Send):
+                self._wait_for(request, now + _seconds("wait", wait))
+            return self._target(request)
+
+    def complete_request(
+        self, target: str, outcome: Outcome | str = Outcome.OK, *, latency: float | None = None
+    ) -> None:
+        """The request is over. Pass what `route_request` gave; a bare id completes the oldest request there.
+
+        `outcome` is an `Outcome` or its name ("ok", "error", …): failures teach the balancer to avoid a replica.
+        `latency` in seconds replaces the time since `route_request`, for instance when replaying a log.
+        """
+        how = _outcome(outcome)
+        if latency is not None:
+            _seconds("latency", latency)
+        with self._lock:
+            request = self._running(target)
+            now = self._turn()
+            flight = request.flight
+            assert flight is not None
+            if latency is not None:
+                # The policies see the latency as told: the attempt is dated back, and its clock of work with it.
+                shift = (now - latency) - flight.started
+                flight.started += shift
+                flight.attained = min(flight.attained + shift, flight.replica.attained + now - flight.replica.clock)
+            request.attempts = self._pool.options.retry.attempts  # a retry is the caller's to make
+            self._carry_out(self._balancer.finish(request, how, now))
+
+    @property
+    def load(self) -> dict[str, int]:
+        """Requests in flight by replica."""
+        with self._lock:
+            return {id: replica.in_flight for id, replica in self._pool.replicas.items()}
+
+    # ------------------------------------------------------------------ async
+
+    @asynccontextmanager
+    async def route(
+        self,
+        features: Sequence[float] = (),
+        *,
+        kind: str = "",
+        key: str | None = None,
+        tenant: str = "",
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> AsyncIterator[Target]:
+        """`async with lb.route(…) as replica:` waits for a replica, counts it while the block runs, and learns.
+
+        An exception in the block counts as a failure of the replica, a cancellation as the client leaving.
+        """
+        request = self._request(features, kind, key, tenant, priority, timeout)
+        loop = asyncio.get_running_loop()
+        decided = asyncio.Event()
+        request.context = lambda: loop.call_soon_threadsafe(decided.set)
+        with self._lock:
+            decision = self._balancer.submit(request, self._turn())
+        if isinstance(decision, Reject):
+            raise Refused(decision)
+        try:
+            while request.phase is Phase.WAITING:
+                await self._nudge(decided)
+        except BaseException:
+            self._leave(request)
+            raise
+        if isinstance(request.context, Reject):
+            raise Refused(request.context)
+        target = self._target(request)
+        outcome = Outcome.ERROR
+        try:
+            yield target
+            outcome = Outcome.OK
+        except (asyncio.CancelledError, GeneratorExit):
+            outcome = Outcome.CANCELLED
+            raise
+        finally:
+            self.complete_request(target, outcome)
+
+    async def _nudge(self, decided: asyncio.Event) -> None:
+        """Wait until decided, or until time itself may decide (expiry)."""
+        with self._lock:
+            wake = self._balancer.next_wake()
+            seconds = None if wake is None else max(0.0, wake - self._clock())
+        try:
+            await asyncio.wait_for(decided.wait(), seconds)
+        except TimeoutError:
+            with self._lock:
+                self._turn()
+
+    # ------------------------------------------------------------------ replicas
+
+    def add_replica(self, id: str, weight: float = 1.0) -> None:
+        _check_id(id)
+        with self._lock:
+            self._carry_out(self._balancer.add_replica(id, weight=weight, now=self._turn()))
+
+    def remove_replica(self, id: str) -> None:
+        """Nothing new goes there; what runs there is completed as usual."""
+        with self._lock:
+            if len(self._pool.replicas) == 1 and id in self._pool.replicas:
+                raise OptionError(f"replica {id!r} is the last one")
+            self._carry_out(self._balancer.remove_replica(id, now=self._turn()))
+
+    def drain(self, id: str) -> None:
+        with self._lock:
+            self._carry_out(self._balancer.report(id, Event.DRAIN, now=self._turn()))
+
+    def undrain(self, id: str) -> None:
+        with self._lock:
+            now = self._turn()
+            self._carry_out(self._balancer.report(id, Event.UNDRAIN, now=now))
+            self._carry_out(self._balancer.report(id, Event.LOADED, now=now))
+
+    def set_weight(self, id: str, weight: float) -> None:
+        with self._lock:
+            self._balancer.set_weight(id, weight, now=self._turn())
+
+    def set_policy(self, policy: str, **options: Any) -> None:
+        with self._lock:
+            self._balancer.set_policy("", policy, options, now=self._turn())
+
+    @property
+    def states(self) -> dict[str, State]:
+        with self._lock:
+            return {id: replica.state for id, replica in self._pool.replicas.items()}
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a free replica."""
+        return len(self._pool.line)
+
+    # ------------------------------------------------------------------ inside, with the lock held
+
+    def _turn(self) -> float:
+        """The time, with everything done that it brought about."""
+        now = self._clock()
+        if now >= self._balancer.wake:
+            self._carry_out(self._balancer.expire(now))
+        return now
+
+    def _carry_out(self, decisions: Sequence[Decision]) -> None:
+        """Tell whoever waits. A Send needs nothing else: the request is RUNNING and knows its replica."""
+        for decision in decisions:
+            request = decision.request
+            wake = request.context
+            if isinstance(decision, Reject):
+                request.context = decision
+            if callable(wake):
+                wake()
+        if decisions:
+            self._changed.notify_all()
+
+    def _wait_for(self, request: Request, until: float) -> None:
+        while request.phase is Phase.WAITING:
+            now = self._turn()
+            if request.phase is not Phase.WAITING:
+                break
+            if now >= until:
+                self._leave(request)
+                raise Refused(_no_room(request, self._pool.time_to_drain()))
+            self._changed.wait(max(0.0, min(until, self._balancer.wake) - now))
+        if isinstance(request.context, Reject):
+            raise Refused(request.context)
+
+    def _leave(self, request: Request) -> None:
+        with self._lock:
+            if request.phase in (Phase.WAITING, Phase.RUNNING):
+                self._carry_out(self._balancer.cancel(request, self._turn()))
+
+    def _target(self, request: Request) -> Target:
+        assert request.flight is not None
+        return Target(request.flight.replica.id, request)
+
+    def _running(self, target: str) -> Request:
+        if isinstance(target, Target):
+            if target.request.phase is not Phase.RUNNING:
+                raise MisuseError(f"this request to {str(target)!r} was completed before")
+            return target.request
+        replica = self._pool.replicas.get(target)
+        if replica is None:
+            known = ", ".join(self._pool.replicas)
+            raise UnknownReplicaError(f"no replica {target!r} (known: {known})")
+        for flight in replica.flights:
+            return flight.request
+        raise MisuseError(f"replica {target!r} has no request in flight: completed twice?")
+
+    def _request(
+        self,
+        features: Sequence[float],
+        kind: str,
+        key: str | None,
+        tenant: str,
+        priority: int,
+        timeout: float | None,
+    ) -> Request:
+        numbers = tuple(float(x) for x in features)
+        if any(not isfinite(x) or x < 0 for x in numbers):
+            raise OptionError(f"features: numbers from 0 up are wanted, not {list(features)!r}")
+        deadline = INFINITY if timeout is None else self._clock() + _seconds("timeout", timeout)
+        return Request("", numbers, deadline=deadline, priority=priority, tenant=tenant, kind=kind, key=key)
+
+
+def _no_room(request: Request, retry_after: float) -> Reject:
+    from .core.decision import Reason
+
+    return Reject(request, Reason.WAITED, retry_after)
+
+
+def _seconds(name: str, value: float) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value) or value < 0:
+        raise OptionError(f"{name}: seconds from 0 up are wanted, not {value!r}")
+    return float(value)
+
+
+def _outcome(value: Outcome | str) -> Outcome:
+    if isinstance(value, Outcome):
+        return value
+    for outcome in Outcome:
+        if outcome.label == value:
+            return outcome
+    raise OptionError(f"outcome: one of {', '.join(o.label for o in Outcome)} is wanted, not {value!r}")
+
+
+def _check_id(id: object) -> None:
+    if not isinstance(id, str) or not id:
+        raise OptionError(f"replicas: an id is a string that is not empty, not {id!r}")
+
+
+def _weights(ids: list[str], weights: Mapping[str, float] | Sequence[float] | None) -> dict[str, float]:
+    if weights is None:
+        return dict.fromkeys(ids, 1.0)
+    if isinstance(weights, Mapping):
+        unknown = [id for id in weights if id not in ids]
+        if unknown:
+            raise OptionError(f"weights: no replica {', '.join(map(repr, unknown))}")
+        found = {id: weights.get(id, 1.0) for id in ids}
+    else:
+        if len(weights) != len(ids):
+            raise OptionError(f"weights: {len(weights)} given for {len(ids)} replicas")
+        found = dict(zip(ids, weights, strict=True))
+    for id, weight in found.items():
+        if not isinstance(weight, int | float) or isinstance(weight, bool):
+            raise OptionError(f"weights: a number is wanted for {id!r}, not {weight!r}")
+        check_weight(id, weight)
+    return found

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from steelyard.cli import main
+from steelyard.cli.command_line import COMMANDS
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help_names_every_command_and_shows_examples(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0
+    for command in COMMANDS:
+        assert f"steelyard {command}" in result.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str) -> None:
+    result = CliRunner().invoke(main, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"steelyard {command}" in result.output
+
+
+def test_version() -> None:
+    result = CliRunner().invoke(main, ["--version"])
+    assert result.exit_code == 0
+    assert result.output.startswith("steelyard 0.")
+
+
+@pytest.mark.parametrize("arguments", [["nope"], ["--nope"], ["policies", "--nope"], ["policies", "a", "b"]])
+def test_a_wrong_call_is_one_line_and_exit_code_2(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "steelyard", "--version"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.startswith("steelyard ")

@@ -1,0 +1,297 @@
+"""The small API, as the design promises it word for word, and what happens on wrong use."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+
+import pytest
+
+from steelyard import LoadBalancer, MisuseError, OptionError, Outcome, Refused, State, UnknownReplicaError
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_five_lines_of_the_design_work() -> None:
+    lb = LoadBalancer(replicas=["model_v1_a", "model_v1_b", "model_v1_c"])
+    target = lb.route_request()
+    assert target in ("model_v1_a", "model_v1_b", "model_v1_c")
+    assert lb.load == {"model_v1_a": 0, "model_v1_b": 0, "model_v1_c": 0} | {target: 1}
+    lb.complete_request(target)
+    assert lb.load == {"model_v1_a": 0, "model_v1_b": 0, "model_v1_c": 0}
+
+
+def test_the_default_is_least_connections() -> None:
+    lb = LoadBalancer(replicas=["a", "b", "c"], seed=1)
+    for _ in range(30):
+        lb.route_request()
+    assert lb.load == {"a": 10, "b": 10, "c": 10}
+
+
+def test_a_plain_id_completes_the_oldest_request_there() -> None:
+    lb = LoadBalancer(replicas=["a"])
+    first, second = lb.route_request(), lb.route_request()
+    lb.complete_request("a")
+    with pytest.raises(MisuseError, match="completed before"):
+        lb.complete_request(first)
+    lb.complete_request(second)
+    assert lb.load == {"a": 0}
+
+
+def test_completing_twice_raises_and_changes_nothing() -> None:
+    lb = LoadBalancer(replicas=["a", "b"])
+    kept = lb.route_request()
+    target = lb.route_request()
+    lb.complete_request(target)
+    before = lb.load
+    with pytest.raises(MisuseError):
+        lb.complete_request(target)
+    with pytest.raises(MisuseError, match="no request in flight"):
+        lb.complete_request(str(target))
+    assert lb.load == before
+    lb.complete_request(kept)
+
+
+def test_an_unknown_replica_is_named_with_those_known() -> None:
+    lb = LoadBalancer(replicas=["a", "b"])
+    with pytest.raises(UnknownReplicaError, match=r"'z'.*a, b"):
+        lb.complete_request("z")
+    with pytest.raises(UnknownReplicaError):
+        lb.drain("z")
+    assert lb.load == {"a": 0, "b": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"replicas": []}, "at least one"),
+        ({"replicas": "abc"}, "a list of ids"),
+        ({"replicas": ["a", "a"]}, "more than once"),
+        ({"replicas": ["a", ""]}, "not empty"),
+        ({"replicas": ["a", 3]}, "string"),
+        ({"replicas": ["a"], "weights": [1, 2]}, "2 given for 1"),
+        ({"replicas": ["a"], "weights": {"b": 1}}, "no replica 'b'"),
+        ({"replicas": ["a"], "weights": [0]}, "positive"),
+        ({"replicas": ["a"], "weights": [-1]}, "positive"),
+        ({"replicas": ["a"], "weights": [float("nan")]}, "positive"),
+        ({"replicas": ["a"], "weights": ["2"]}, "number"),
+        ({"replicas": ["a"], "policy": "best"}, "least_work"),
+        ({"replicas": ["a"], "policy": "peak_ewma", "policy_options": {"tua": 1}}, "tua"),
+        ({"replicas": ["a"], "concurrency": 0}, "concurrency"),
+    ],
+)
+def test_wrong_construction_says_what_is_wrong(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        LoadBalancer(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("features", [[-1.0], [float("nan")], [float("inf")]])
+def test_features_that_are_no_sizes_are_refused(features: list[float]) -> None:
+    lb = LoadBalancer(replicas=["a"])
+    with pytest.raises(OptionError, match="features"):
+        lb.route_request(features)
+    assert lb.load == {"a": 0}
+
+
+def test_wrong_outcome_or_latency_changes_nothing() -> None:
+    lb = LoadBalancer(replicas=["a"])
+    target = lb.route_request()
+    with pytest.raises(OptionError, match="outcome"):
+        lb.complete_request(target, "fine")
+    with pytest.raises(OptionError, match="latency"):
+        lb.complete_request(target, latency=-1.0)
+    assert lb.load == {"a": 1}
+    lb.complete_request(target, "ok", latency=0.2)
+    assert lb.load == {"a": 0}
+
+
+def test_weights_are_respected() -> None:
+    lb = LoadBalancer(replicas=["big", "small"], policy="weighted_round_robin", weights={"big": 3})
+    picks = Counter(str(lb.route_request()) for _ in range(400))
+    assert picks == {"big": 300, "small": 100}
+
+
+def test_told_latencies_teach_the_policy() -> None:
+    clock = Clock()
+    lb = LoadBalancer(replicas=["fast", "slow"], policy="least_response_time", clock=clock, seed=1)
+    for _ in range(50):
+        clock.now += 0.1
+        target = lb.route_request()
+        lb.complete_request(target, latency=0.01 if target == "fast" else 0.5)
+    picks = Counter()
+    for _ in range(50):
+        clock.now += 0.1
+        target = lb.route_request()
+        picks[str(target)] += 1
+        lb.complete_request(target, latency=0.01 if target == "fast" else 0.5)
+    assert picks["fast"] > 45
+
+
+def test_least_work_learns_which_requests_are_large() -> None:
+    clock = Clock()
+    lb = LoadBalancer(replicas=["a", "b"], policy="least_work", clock=clock, seed=1)
+    for step in range(300):
+        size = 1000.0 if step % 3 == 0 else 10.0
+        target = lb.route_request([size])
+        clock.now += size / 1000
+        lb.complete_request(target)
+    large = lb.route_request([1000.0])
+    # One large request weighs more than several small ones: they all go to the other replica.
+    others = {str(lb.route_request([10.0])) for _ in range(5)}
+    assert others == {"b" if large == "a" else "a"}
+
+
+def test_failures_eject_a_replica() -> None:
+    clock = Clock()
+    lb = LoadBalancer(replicas=["good", "good2", "bad"], clock=clock, seed=1)
+    for _ in range(60):
+        clock.now += 0.05
+        target = lb.route_request()
+        lb.complete_request(target, "error" if target == "bad" else "ok")
+    assert lb.states["bad"] is State.EJECTED
+    assert all(lb.route_request() != "bad" for _ in range(20))
+
+
+def test_drained_replicas_get_nothing_and_come_back() -> None:
+    lb = LoadBalancer(replicas=["a", "b"], seed=1)
+    held = lb.route_request()
+    lb.drain(held)
+    assert all(lb.route_request() != held for _ in range(10))
+    lb.complete_request(held)
+    lb.undrain(held)
+    assert held in {str(lb.route_request()) for _ in range(200)}
+
+
+def test_a_removed_replica_can_still_be_completed() -> None:
+    lb = LoadBalancer(replicas=["a", "b"], seed=1)
+    targets = [lb.route_request() for _ in range(4)]
+    lb.remove_replica("a")
+    for target in targets:
+        lb.complete_request(target)
+    assert lb.load == {"b": 0}
+    with pytest.raises(OptionError, match="last one"):
+        lb.remove_replica("b")
+
+
+def test_a_full_replica_refuses_with_a_reason() -> None:
+    lb = LoadBalancer(replicas=["a"], concurrency=1)
+    target = lb.route_request()
+    with pytest.raises(Refused) as refused:
+        lb.route_request()
+    assert refused.value.reason == "waited"
+    assert lb.waiting == 0
+    lb.complete_request(target)
+    assert lb.load == {"a": 0}
+
+
+def test_a_deadline_nobody_can_make_is_refused_at_once() -> None:
+    clock = Clock()
+    lb = LoadBalancer(replicas=["a"], policy="least_work", concurrency=1, clock=clock)
+    for _ in range(40):
+        target = lb.route_request()
+        clock.now += 2.0
+        lb.complete_request(target)
+    with pytest.raises(Refused) as refused:
+        lb.route_request(timeout=0.1)
+    assert (refused.value.reason, refused.value.status) == ("deadline", 503)
+    assert lb.load == {"a": 0}
+
+
+def test_a_blocked_thread_gets_the_replica_another_frees() -> None:
+    lb = LoadBalancer(replicas=["a"], concurrency=1)
+    held = lb.route_request()
+    got: list[str] = []
+    thread = threading.Thread(target=lambda: got.append(lb.route_request(wait=30.0)))
+    thread.start()
+    while not lb.waiting:
+        pass
+    lb.complete_request(held)
+    thread.join(timeout=30.0)
+    assert got == ["a"]
+    assert lb.load == {"a": 1}
+
+
+def test_many_threads_keep_the_count() -> None:
+    lb = LoadBalancer(replicas=["a", "b", "c"], policy="least_work")
+
+    def work() -> None:
+        for _ in range(300):
+            lb.complete_request(lb.route_request([5.0]))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert lb.load == {"a": 0, "b": 0, "c": 0}
+
+
+def test_async_with_counts_while_the_block_runs() -> None:
+    async def main() -> None:
+        lb = LoadBalancer(replicas=["a", "b"], concurrency=1)
+        async with lb.route() as one, lb.route() as other:
+            assert {one, other} == {"a", "b"}
+            waiting = asyncio.create_task(enter(lb))
+            await asyncio.sleep(0)
+            assert lb.waiting == 1
+        assert await waiting in ("a", "b")
+        assert lb.load == {"a": 0, "b": 0}
+
+    async def enter(lb: LoadBalancer) -> str:
+        async with lb.route() as replica:
+            return str(replica)
+
+    asyncio.run(main())
+
+
+def test_async_failures_count_and_cancellation_frees_the_place() -> None:
+    async def main() -> None:
+        lb = LoadBalancer(replicas=["a"], concurrency=1)
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                async with lb.route():
+                    raise RuntimeError("the model broke")
+        assert lb.load == {"a": 0}
+        held = lb.route_request()
+        waiting = asyncio.create_task(enter(lb))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert lb.waiting == 0
+        lb.complete_request(held, Outcome.OK)
+        assert lb.load == {"a": 0}
+
+    async def enter(lb: LoadBalancer) -> None:
+        async with lb.route():
+            pass
+
+    asyncio.run(main())
+
+
+def test_async_refusal_carries_the_reason() -> None:
+    async def main() -> None:
+        lb = LoadBalancer(replicas=["a"], concurrency=1, queue=0)
+        async with lb.route():
+            with pytest.raises(Refused, match="Too many requests"):
+                async with lb.route():
+                    raise AssertionError("not reached")
+
+    asyncio.run(main())
+
+
+def test_the_policy_can_be_switched_with_requests_in_flight() -> None:
+    lb = LoadBalancer(replicas=["a", "b"], seed=1)
+    targets = [lb.route_request() for _ in range(6)]
+    lb.set_policy("peak_ewma", tau=5.0)
+    targets += [lb.route_request() for _ in range(6)]
+    for target in targets:
+        lb.complete_request(target)
+    assert lb.load == {"a": 0, "b": 0}
