@@ -232,7 +232,7 @@ class LoadBalancer:
 
     def set_policy(self, policy: str, **options: Any) -> None:
         with self._lock:
-            self._balancer.set_policy("", policy, options, now=self._turn())
+            self._carry_out(self._balancer.set_policy("", policy, options, now=self._turn()))
 
     @property
     def states(self) -> dict[str, State]:

@@ -51,9 +51,13 @@ class Balancer:
         self.wake = min(self.wake, pool.tick_at)
         return pool
 
-    def set_policy(self, model: str, policy: str, options: Mapping[str, Any] | None = None, *, now: float) -> None:
-        """Switch the policy of a model at run time."""
-        self.pool(model).use(make_policy(policy, self.rng, options or {}), now)
+    def set_policy(
+        self, model: str, policy: str, options: Mapping[str, Any] | None = None, *, now: float
+    ) -> Sequence[Decision]:
+        """Switch the policy of a model at run time; it may send what the one before let wait."""
+        pool = self.pool(model)
+        pool.use(make_policy(policy, self.rng, options or {}), now)
+        return self._dispatch(pool, now)
 
     def pool(self, model: str = "") -> Pool:
         try:
@@ -88,6 +92,8 @@ class Balancer:
 
     def report(self, id: str, event: Event, model: str = "", *, now: float) -> Sequence[Decision]:
         """A lifecycle event: what a probe saw, what an operator wants."""
+        if event is Event.REMOVE:
+            return self.remove_replica(id, model, now=now)
         pool = self.pool(model)
         pool.move(pool.find(id), event, now)
         return self._dispatch(pool, now)
@@ -246,6 +252,9 @@ class Balancer:
 
     def _in_time(self, pool: Pool, request: Request, now: float) -> bool:
         """Has it an even chance to be finished by its deadline, counting what waits before it?"""
+        if not pool.active or not pool.estimator.seen:
+            # Nothing known, or nothing running that could correct what is believed: trying is how to find out.
+            return now < request.deadline
         seconds = request.base * pool.fastest * pool.estimator.remaining.median
         if not pool.open:
             seconds += pool.time_to_drain()
@@ -263,13 +272,15 @@ class Balancer:
     def _wait(self, pool: Pool, request: Request, now: float) -> Decision:
         line = pool.line
         latest = request.deadline - request.base * pool.fastest * pool.estimator.remaining.median
-        request.expires = expires = min(latest, request.arrived + pool.options.max_wait)
+        since = now if request.attempts else request.arrived  # a retry has its own time to wait
+        request.hurried = latest < since + pool.options.max_wait
+        request.expires = expires = latest if request.hurried else since + pool.options.max_wait
         if line.full:
             victim = line.victim_for(request)
             if victim is None:
                 request.phase = Phase.DONE
-                fair = line.tenants(request.priority) > 1
-                return Reject(request, Reason.TENANT_SHARE if fair else Reason.QUEUE_FULL, pool.time_to_drain())
+                reason = Reason.TENANT_SHARE if line.holds_its_share(request) else Reason.QUEUE_FULL
+                return Reject(request, reason, pool.time_to_drain())
             # The victim's refusal must reach the driver, which only looks at this request now: leave it to `expire`,
             # due at once, by making it the next to expire.
             line.remove(victim)
@@ -313,8 +324,8 @@ class Balancer:
         for request in pool.line.expired(now):
             pool.line.remove(request)
             request.phase = Phase.DONE
-            waited = request.expires >= request.arrived + pool.options.max_wait
-            decisions.append(Reject(request, Reason.WAITED if waited else Reason.DEADLINE, pool.time_to_drain()))
+            reason = Reason.DEADLINE if request.hurried else Reason.WAITED
+            decisions.append(Reject(request, reason, pool.time_to_drain()))
 
     def _retry(self, pool: Pool, request: Request, failed: Replica, now: float) -> Decision:
         request.avoid = (*request.avoid, failed)
@@ -348,7 +359,10 @@ class Balancer:
 
     def _plan_hedge(self, pool: Pool, flight: Flight, now: float) -> None:
         pool.hedges.deposit(flight.alone, pool.estimator.typical)
-        when = now + flight.predicted * pool.estimator.remaining.quantile(pool.options.hedge.quantile)
+        late = pool.estimator.remaining.quantile(pool.options.hedge.quantile)
+        self._look_again(flight, now + flight.predicted * late)
+
+    def _look_again(self, flight: Flight, when: float) -> None:
         self._hedge_count += 1
         heappush(self._hedges, (when, self._hedge_count, flight))
         if when < self.wake:
@@ -359,15 +373,18 @@ class Balancer:
         if request.phase is not Phase.RUNNING or request.flight is not flight:
             return
         pool = self._pools[request.model]
+        age = now - flight.started
         idle = [r for r in pool.open if not r.load and r is not flight.replica and r not in request.avoid]
-        if not idle:
-            return
-        replica = pool.policy.choose(request, idle, now)
-        seconds = request.base * replica.slowness * pool.estimator.remaining.mean
-        left = pool.estimator.remaining.after(now - flight.started, flight.predicted)
-        if seconds < left / 2 and pool.hedges.allows(flight, seconds):
-            request.hedge = pool.launch(request, replica, now, False)
-            decisions.append(Send(request, replica, hedged=True))
+        if idle:
+            replica = pool.policy.choose(request, idle, now)
+            seconds = request.base * replica.slowness * pool.estimator.remaining.mean
+            left = pool.estimator.remaining.after(age, flight.predicted)
+            if seconds < left / 2 and pool.hedges.allows(flight, seconds):
+                request.hedge = pool.launch(request, replica, now, False)
+                decisions.append(Send(request, replica, hedged=True))
+                return
+        # Nobody idle, or not late enough yet, or no budget: look again when it is half as old again.
+        self._look_again(flight, now + max(age / 2, SOONEST_RECHECK))
 
     def _settle_race(
         self, pool: Pool, request: Request, ended: Flight, other: Flight, outcome: Outcome, now: float

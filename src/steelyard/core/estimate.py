@@ -33,6 +33,7 @@ BETTER = 0.95  # a form must beat the constant's squared error by this to be use
 SETTLED = 256  # requests before the batching curve is learned: the first to finish are the short ones, and few ran then
 QUIET = 0.01  # least residual variance assumed: nobody predicts better than 10 %
 BRIEF = 1e-6
+HUGE = 1e12  # a larger feature is a mistake
 
 # What is kept of a finished request until its block is full: its features and kind, ln of its seconds on a typical
 # replica with nothing beside it, the requests there at dispatch, and work and seconds observed over predicted.
@@ -108,8 +109,9 @@ class Estimator:
             # Compare with what is believed now: judged by what was believed long ago, replicas would be blamed for
             # corrections already made to the base, and long requests would make the two chase each other.
             self.prepare(request)
-        speed.observe(ln_alone - log(request.base), self.noise, now)
-        replica.slowness = speed.value()
+        if self.seen:  # before the first block the base is a guess, and whoever answers first would look odd
+            speed.observe(ln_alone - log(request.base), self.noise, now)
+            replica.slowness = speed.value()
         n = flight.concurrency
         self._rows.append(
             (request.features, request.kind, ln_alone - speed.ln, n, alone / flight.alone, seconds / flight.alone)
@@ -131,9 +133,13 @@ class Estimator:
     # ------------------------------------------------------------------ per block
 
     def _learn_block(self) -> None:
-        rows = [row for row in self._rows if len(row[0]) == len(self._rows[-1][0])]
+        width = len(self._rows[-1][0])
+        # NaN, negative and absurd features are not learned from.
+        rows = [row for row in self._rows if len(row[0]) == width and all(0.0 <= x <= HUGE for x in row[0])]
         self._rows = []
-        features = np.nan_to_num(np.array([row[0] for row in rows], dtype=np.float64), posinf=0.0).clip(min=0.0)
+        if not rows:
+            return
+        features = np.array([row[0] for row in rows], dtype=np.float64)
         ln_base = np.array([row[2] for row in rows])
         n = np.array([row[3] for row in rows], dtype=np.float64)
         if features.shape[1] != self._width or not self.seen:
@@ -164,7 +170,9 @@ class Estimator:
         self.seen = 0
         self._lowest, self._highest = float("inf"), float("-inf")
         if self._width:
-            usual = np.maximum(features.mean(axis=0), 1e-9)
+            # The median, so that one odd request among the first does not set the scale.
+            usual = np.median(features, axis=0)
+            usual = np.where(usual > 0.0, usual, np.maximum(features.mean(axis=0), 1e-9))
             self._forms += [Multiplying(usual), Adding(usual)]
 
     def _predict(self, features: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -13,29 +13,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 KEEP = 0.95  # per request of the kind
+LEVEL = 0.01
 SHRINK = 5.0  # requests' worth of belief that a kind is like the others
 MOST = 4096  # kinds remembered; the least recently seen is forgotten
 
 
 class KindOffsets:
     def __init__(self) -> None:
-        self._sums: dict[str, tuple[float, float]] = {}  # decayed sum of residuals, decayed count
+        self._sums: dict[str, tuple[float, float, int]] = {}  # decayed sum of residuals, decayed count, all ever seen
+        self._level = 0.0  # decayed mean offset over requests: the level belongs to the base, kinds only differ from it
         self.active = False
 
     def factor(self, kind: str) -> float:
         return exp(self._ln(kind))
 
     def _ln(self, kind: str) -> float:
-        total, count = self._sums.get(kind, (0.0, 0.0))
-        return total / (count + SHRINK)
+        total, count, seen = self._sums.get(kind, (0.0, 0.0, 0))
+        return (total / count - self._level) * seen / (seen + SHRINK) if seen else 0.0
 
     def learn(self, kinds: Sequence[str], residuals: NDArray[np.float64]) -> NDArray[np.float64]:
         """Take in residuals (kind not yet counted in); returns the offsets as they were before."""
         self.active = True
         before = np.array([self._ln(kind) for kind in kinds])
         for kind, residual in zip(kinds, residuals.tolist(), strict=True):
-            total, count = self._sums.pop(kind, (0.0, 0.0))
-            self._sums[kind] = (total * KEEP + residual, count * KEEP + 1.0)
+            total, count, seen = self._sums.pop(kind, (0.0, 0.0, 0))
+            self._sums[kind] = (total * KEEP + residual, count * KEEP + 1.0, seen + 1)
+            total, count, _ = self._sums[kind]
+            self._level += LEVEL * (total / count - self._level)
         while len(self._sums) > MOST:
             del self._sums[next(iter(self._sums))]
         return before

@@ -8,6 +8,7 @@ from math import exp, log
 GROWTH = 1.02
 SMALLEST = 1e-6
 BUCKETS = 1400
+LARGEST = SMALLEST * GROWTH ** (BUCKETS - 2)
 _PER_BUCKET = 1.0 / log(GROWTH)
 _OFFSET = -log(SMALLEST) * _PER_BUCKET + 1.0
 
@@ -16,8 +17,7 @@ def bucket_of(seconds: float) -> int:
     """The bucket a duration falls in; what is too small or too large lands in the first or the last."""
     if seconds <= SMALLEST:
         return 0
-    index = int(log(seconds) * _PER_BUCKET + _OFFSET)
-    return index if index < BUCKETS else BUCKETS - 1
+    return int(log(seconds) * _PER_BUCKET + _OFFSET) if seconds < LARGEST else BUCKETS - 1
 
 
 def bucket_seconds(index: int) -> float:
@@ -86,15 +86,15 @@ class WindowedQuantiles:
     def add(self, seconds: float, now: float) -> None:
         if now - self._since >= self._half:
             self._turn(now)
-        # bucket_of, written out: this runs once per request
-        index = int(log(seconds) * _PER_BUCKET + _OFFSET) if seconds > SMALLEST else 0
+        index = bucket_of(seconds)
         new = self._new
         new[index] = new.get(index, 0) + 1
 
     def _turn(self, now: float) -> None:
-        self._old = self._new if now - self._since < 2 * self._half else {}
+        halves = int((now - self._since) / self._half)
+        self._old = self._new if halves == 1 else {}
         self._new = {}
-        self._since = now
+        self._since += halves * self._half  # not `now`: the older half would reach back further than the window
 
     def _counts(self, now: float) -> dict[int, int]:
         age = now - self._since

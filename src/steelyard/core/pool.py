@@ -22,6 +22,7 @@ from .retry import HedgeBudget, RetryBudget
 
 PENALTY = 3.0  # a failure counts as this many times slower than predicted
 RAMP_FLOOR = 0.1
+MOST_STRIKES = 5
 
 
 class Pool:
@@ -98,6 +99,7 @@ class Pool:
         replica.state = next_state(replica.state, Event.REMOVE)
         del self.replicas[id]
         self._rotate(now)
+        replica.notes = None  # whoever is in charge when its last requests end must not find another's notes
         return replica
 
     def find(self, id: str) -> Replica:
@@ -117,6 +119,8 @@ class Pool:
             replica.ready_since = now if self.members else now - self.options.slow_start
             replica.consecutive_failures = 0
             replica.slow_since = INFINITY
+            replica.successes = replica.failures = 0
+            replica.strikes = 0
             if old is State.EJECTED:
                 replica.speed.forgive()
                 replica.slowness = replica.speed.value()
@@ -130,6 +134,7 @@ class Pool:
     def set_weight(self, replica: Replica, weight: float, now: float) -> None:
         replica.weight = weight
         self._ramp(replica, now)
+        self.policy.reweighted(replica, now)
 
     def set_outside(self, replica: Replica, count: int, now: float) -> None:
         """Other balancers have this many requests there, as last heard."""
@@ -249,7 +254,11 @@ class Pool:
             replica.latency.add(seconds, now)
         if self._tells_finished and (outcome.taught or outcome.failed):
             self.policy.finished(flight, seconds, outcome, now)
-        return self.ejection.count(replica, outcome)
+        eject = self.ejection.count(replica, outcome)
+        if outcome.failed or (replica.strikes and outcome.taught):
+            replica.strikes = min(MOST_STRIKES, replica.strikes + 1) if outcome.failed else 0
+            self._ramp(replica, now)
+        return eject
 
     # ------------------------------------------------------------------ about once a second
 
@@ -259,6 +268,7 @@ class Pool:
         self._finished_at_tick = self.finished
         for replica in self.members:
             if replica.drag != 1.0:
+                replica.strikes = max(0, replica.strikes - 1)  # so that it is tried again
                 self._ramp(replica, now)
         if self.options.concurrency == "auto":
             self._set_limit("auto")
@@ -266,9 +276,11 @@ class Pool:
         self.policy.tick(self.members, now)
 
     def _ramp(self, replica: Replica, now: float) -> None:
-        """Slow start: the weight grows from a tenth to all of it over the window."""
+        """The weight in force: in slow start it grows from a tenth to all of it over the window."""
         window = self.options.slow_start
         part = min(1.0, max(RAMP_FLOOR, (now - replica.ready_since) / window)) if window else 1.0
+        # Each failure in a row halves it: one that fails at once is always idle, and would draw everyone's requests.
+        part *= 0.5**replica.strikes
         replica.share = replica.weight * part
         replica.drag = 1.0 / part
 

@@ -153,9 +153,13 @@ class WaitingLine:
                 return None
         return longest.entries[-1][2]
 
-    def tenants(self, priority: int) -> int:
-        klass = self._classes.get(priority)
-        return len(klass.tenants) if klass else 0
+    def holds_its_share(self, request: Request) -> bool:
+        """Does the request's tenant have its fair part of this priority's places, among several tenants?"""
+        klass = self._classes.get(request.priority)
+        if klass is None or len(klass.tenants) < 2 or request.tenant not in klass.tenants:
+            return False
+        places = sum(len(tenant.entries) for tenant in klass.tenants.values())
+        return len(klass.tenants[request.tenant].entries) * len(klass.tenants) >= places
 
     def next_expiry(self) -> float:
         """When the first waiting request gives up."""

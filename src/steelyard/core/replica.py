@@ -123,6 +123,7 @@ class Replica:
         "slowness",
         "speed",
         "state",
+        "strikes",
         "successes",
         "warm",
         "weight",
@@ -156,6 +157,7 @@ class Replica:
         self.successes = 0  # since the last look at success rates
         self.failures = 0
         self.consecutive_failures = 0
+        self.strikes = 0  # failures in a row, forgiven one a second; each halves the share
         self.ejections = 0
         self.ejected_until = 0.0
         self.slow_since = INFINITY

@@ -42,6 +42,7 @@ class Request:
         "features",
         "flight",
         "hedge",
+        "hurried",
         "id",
         "idempotent",
         "key",
@@ -85,6 +86,7 @@ class Request:
         self.base = 1.0  # estimated seconds on a typical replica
         self.version = -1  # of the estimator, when `base` was set
         self.expires = INFINITY  # while waiting: when to give up
+        self.hurried = False  # is that because of its deadline?
         self.attempts = 0
         self.flight: Flight | None = None
         self.hedge: Flight | None = None

@@ -65,5 +65,7 @@ def make_policy(name: str, rng: Random, options: Mapping[str, Any]) -> Policy:
             raise OptionError(f"policy {name!r}: unknown option {option!r} (it takes {takes})")
     try:
         return kind(rng, **options)
+    except OptionError as problem:
+        raise OptionError(f"policy {name!r}: {problem}") from None
     except TypeError as problem:
         raise OptionError(f"policy {name!r}: {problem}") from problem

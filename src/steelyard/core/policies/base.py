@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
+
+from ..errors import OptionError
+from ..request import INFINITY
 
 if TYPE_CHECKING:
     from ..outcome import Outcome
@@ -48,6 +52,9 @@ class Policy:
     def left(self, replica: Replica, now: float) -> None:
         """A replica went out of rotation."""
 
+    def reweighted(self, replica: Replica, now: float) -> None:
+        """A replica's weight was changed."""
+
     def sent(self, flight: Flight, now: float) -> None:
         """A request was dispatched; load is already counted."""
 
@@ -56,6 +63,26 @@ class Policy:
 
     def tick(self, members: Sequence[Replica], now: float) -> None:
         """About once a second."""
+
+
+def pressure(replica: Replica) -> float:
+    """Requests there for its weight. Failures in a row count as requests: one that fails at once is always idle, and
+    would otherwise draw everyone's requests."""
+    return (replica.load + replica.strikes) / replica.share
+
+
+def number(
+    name: str, value: float, *, least: float = -INFINITY, above: float = -INFINITY, below: float = INFINITY
+) -> float:
+    """An option that must be a number in a range; the error names it."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise OptionError(f"{name} must be a number, not {value!r}")
+    if value < least or value <= above or value >= below:
+        wanted = f"at least {least:g}" if least > -INFINITY else f"above {above:g}"
+        raise OptionError(
+            f"{name} must be {wanted}{f' and below {below:g}' if below < INFINITY else ''}, not {value!r}"
+        )
+    return value
 
 
 def pick_by_share(tied: Sequence[Replica], random_value: float) -> Replica:

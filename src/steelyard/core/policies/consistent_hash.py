@@ -7,7 +7,7 @@ from random import Random
 
 from ..replica import Replica
 from ..request import Request
-from .base import Policy, pick_by_share
+from .base import Policy, number, pick_by_share, pressure
 
 REMEMBERED = 4096  # keys whose order of replicas is kept
 
@@ -25,9 +25,7 @@ class ConsistentHash(Policy):
 
     def __init__(self, rng: Random, *, bound: float = 1.25) -> None:
         super().__init__(rng)
-        if bound < 1:
-            raise TypeError(f"bound must be at least 1, not {bound!r}")
-        self._bound = bound
+        self._bound = number("bound", bound, least=1.0)
         self._members: list[Replica] = []
         self._ranked: dict[str, list[Replica]] = {}
 
@@ -39,10 +37,13 @@ class ConsistentHash(Policy):
         self._members = [r for r in self._members if r is not replica]
         self._ranked.clear()
 
+    def reweighted(self, replica: Replica, now: float) -> None:
+        self._ranked.clear()
+
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         if request.key is None:
-            least = min(r.load / r.share for r in candidates)
-            return pick_by_share([r for r in candidates if r.load / r.share == least], self._random())
+            least = min(map(pressure, candidates))
+            return pick_by_share([r for r in candidates if pressure(r) == least], self._random())
         ranked = self._ranked.get(request.key)
         if ranked is None:
             ranked = self._rank(request.key)
@@ -59,7 +60,7 @@ class ConsistentHash(Policy):
                 continue
             if fallback is None:
                 fallback = replica
-            if (replica.load + 1) / replica.share <= allowed or replica.load == 0:
+            if (replica.load + 1) / replica.share <= allowed or not (replica.load or replica.strikes):
                 return replica
         return fallback if fallback is not None else candidates[0]
 
@@ -73,6 +74,6 @@ class ConsistentHash(Policy):
 
 def _score(key: str, replica: Replica) -> float:
     """Weighted rendezvous: -ln(u)/w is exponential with rate w, so the least belongs to w's share of the keys."""
-    digest = blake2b(f"{replica.id}\0{key}".encode(), digest_size=8).digest()
+    digest = blake2b(f"{replica.id}\0{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     u = (int.from_bytes(digest, "big") + 0.5) / 2**64
     return -log(u) / replica.weight

@@ -6,7 +6,7 @@ from statistics import median
 
 from ..replica import Replica
 from ..request import Request
-from .base import Policy
+from .base import Policy, number
 from .weighted_round_robin import smooth_pick
 
 LEAST, MOST = 0.1, 10.0
@@ -21,10 +21,8 @@ class LatencyAware(Policy):
 
     def __init__(self, rng: Random, *, percentile: float = 99.0, least_samples: int = 10) -> None:
         super().__init__(rng)
-        if not 0 < percentile < 100:
-            raise TypeError(f"percentile must be between 0 and 100, not {percentile!r}")
-        self._quantile = percentile / 100
-        self._least_samples = least_samples
+        self._quantile = number("percentile", percentile, above=0.0, below=100.0) / 100
+        self._least_samples = number("least_samples", least_samples, least=1)
         self._factor: dict[Replica, float] = {}
 
     def left(self, replica: Replica, now: float) -> None:

@@ -18,7 +18,7 @@ class LeastConnections(Policy):
         least = float("inf")
         tied: list[Replica] = []
         for replica in candidates:
-            load = replica.load / replica.share
+            load = (replica.load + replica.strikes) / replica.share
             if load < least:
                 least = load
                 tied = [replica]

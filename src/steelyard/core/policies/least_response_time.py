@@ -7,7 +7,9 @@ from ..latency import DecayedMean
 from ..outcome import Outcome
 from ..replica import Replica
 from ..request import Flight, Request
-from .base import Policy, pick_by_share
+from .base import Policy, number, pick_by_share
+
+SAME = 1.001
 
 
 class LeastResponseTime(Policy):
@@ -19,9 +21,7 @@ class LeastResponseTime(Policy):
 
     def __init__(self, rng: Random, *, tau: float = 10.0) -> None:
         super().__init__(rng)
-        if tau <= 0:
-            raise TypeError(f"tau must be positive, not {tau!r}")
-        self._tau = tau
+        self._tau = number("tau", tau, above=0.0)
         self._pool_mean = DecayedMean(tau)  # what a replica nobody has tried yet is assumed to take
 
     def joined(self, replica: Replica, now: float) -> None:
@@ -34,13 +34,8 @@ class LeastResponseTime(Policy):
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         unknown = self._pool_mean.value(1.0)
-        least = float("inf")
-        tied: list[Replica] = []
-        for replica in candidates:
-            score = (replica.load + 1) * replica.notes.value(unknown) / replica.share
-            if score < least:
-                least = score
-                tied = [replica]
-            elif score == least:
-                tied.append(replica)
+        scores = [(r.load + r.strikes + 1) * r.notes.value(unknown) / r.share for r in candidates]
+        # Means of equal latencies differ in their last digits, and the lowest of those would take everything.
+        line = min(scores) * SAME
+        tied = [replica for replica, score in zip(candidates, scores, strict=True) if score <= line]
         return tied[0] if len(tied) == 1 else pick_by_share(tied, self._random())

@@ -7,7 +7,7 @@ from ..pool import Pool
 from ..remaining import OVERRUN, STEPS_PER_UNIT
 from ..replica import Replica
 from ..request import INFINITY, Flight, Request
-from .base import Policy, pick_by_share
+from .base import Policy, number, pick_by_share
 
 MANY = 64  # above this many candidates a sample is looked at
 SAMPLE = 8
@@ -28,12 +28,8 @@ class LeastWork(Policy):
 
     def __init__(self, rng: Random, *, hold: float = 1.1, tie: float = 0.1) -> None:
         super().__init__(rng)
-        if hold < 1:
-            raise TypeError(f"hold must be at least 1, not {hold!r}")
-        if tie < 0:
-            raise TypeError(f"tie must be 0 or more, not {tie!r}")
-        self._hold = hold
-        self._tie = 1.0 + tie
+        self._hold = number("hold", hold, least=1.0)
+        self._tie = 1.0 + number("tie", tie, least=0.0)
         self._last: Replica | None = None
         self._soon: list[tuple[float, float]] = []
         self._soon_stamp = (-1.0, 0, 0)

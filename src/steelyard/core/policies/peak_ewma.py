@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from math import exp
 from random import Random
 
+from ..latency import DecayedMean
 from ..outcome import Outcome
 from ..replica import Replica
 from ..request import Flight, Request
-from .base import Policy
+from .base import Policy, number
 
 
 class _Peak:
@@ -27,14 +28,14 @@ class PeakEwma(Policy):
 
     def __init__(self, rng: Random, *, tau: float = 10.0) -> None:
         super().__init__(rng)
-        if tau <= 0:
-            raise TypeError(f"tau must be positive, not {tau!r}")
-        self._tau = tau
+        self._tau = number("tau", tau, above=0.0)
+        self._usual = DecayedMean(tau)  # the cost assumed of a replica that has answered nothing yet
 
     def joined(self, replica: Replica, now: float) -> None:
         replica.notes = _Peak(now)
 
     def finished(self, flight: Flight, seconds: float, outcome: Outcome, now: float) -> None:
+        self._usual.add(seconds, now)
         peak: _Peak | None = flight.replica.notes
         if peak is None:
             return
@@ -56,14 +57,13 @@ class PeakEwma(Policy):
             j += 1
         one, other = candidates[i], candidates[j]
         mine, theirs = self._score(one, now), self._score(other, now)
-        if mine != theirs:
+        if abs(mine - theirs) > 1e-6 * (mine + theirs):
             return one if mine < theirs else other
         return one if random() * (one.share + other.share) < one.share else other
 
     def _score(self, replica: Replica, now: float) -> float:
-        """Finagle's: the cost fades while nothing is heard; nobody who has answered nothing yet is flooded."""
+        """The cost fades while nothing is heard, as in Finagle. Who has answered nothing yet costs the usual: Finagle's
+        huge penalty for it would starve a replica whose only requests are other balancers'."""
         peak: _Peak = replica.notes
-        cost = peak.cost * exp((peak.stamp - now) / self._tau)
-        if cost == 0.0 and replica.load:
-            return 1e9 + replica.load
-        return cost * (replica.load + 1) / replica.share
+        cost = peak.cost * exp((peak.stamp - now) / self._tau) if peak.cost else self._usual.value(1.0)
+        return cost * (replica.load + replica.strikes + 1) / replica.share

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..replica import Replica
 from ..request import Request
-from .base import Policy
+from .base import Policy, pressure
 
 
 class PowerOfTwo(Policy):
@@ -24,7 +24,7 @@ class PowerOfTwo(Policy):
         if j >= i:
             j += 1
         one, other = candidates[i], candidates[j]
-        mine, theirs = one.load / one.share, other.load / other.share
+        mine, theirs = pressure(one), pressure(other)
         if mine != theirs:
             return one if mine < theirs else other
         if one.share == other.share:

@@ -7,7 +7,9 @@ from ..latency import DecayedMean
 from ..outcome import Outcome
 from ..replica import Replica
 from ..request import Flight, Request
-from .base import Policy, pick_by_share
+from .base import Policy, number, pick_by_share, pressure
+
+SAME = 1.001  # means of equal latencies differ in their last digits
 
 
 class _Probe:
@@ -38,13 +40,11 @@ class Prequal(Policy):
         self, rng: Random, *, pool: int = 16, max_age: float = 1.0, rate: int = 3, remove: int = 1, hot: float = 0.84
     ) -> None:
         super().__init__(rng)
-        if pool < 2 or rate < 1 or not 0 < hot < 1 or max_age <= 0 or remove < 0:
-            raise TypeError("pool must be ≥ 2, rate ≥ 1, max_age > 0, remove ≥ 0 and hot between 0 and 1")
-        self._size = pool
-        self._max_age = max_age
-        self._rate = rate
-        self._remove = remove
-        self._hot = hot
+        self._size = int(number("pool", pool, least=2))
+        self._max_age = number("max_age", max_age, above=0.0)
+        self._rate = int(number("rate", rate, least=1))
+        self._remove = int(number("remove", remove, least=0))
+        self._hot = number("hot", hot, above=0.0, below=1.0)
         self._probes: list[_Probe] = []
         self._drop_worst = False
         self._latency = DecayedMean(10.0)
@@ -57,9 +57,8 @@ class Prequal(Policy):
 
     def finished(self, flight: Flight, seconds: float, outcome: Outcome, now: float) -> None:
         if flight.replica.notes is not None:
-            # Latency as if alone: Prequal asks for the latency at the current in-flight count
-            flight.replica.notes.add(seconds / flight.concurrency, now)
-        self._latency.add(seconds / flight.concurrency, now)
+            flight.replica.notes.add(seconds, now)
+        self._latency.add(seconds, now)
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         if len(candidates) == 1:
@@ -90,14 +89,12 @@ class Prequal(Policy):
     def _pick(self, probes: list[_Probe]) -> _Probe:
         ordered = sorted(p.in_flight for p in probes)
         line = ordered[min(len(ordered) - 1, int(self._hot * len(ordered)))]
+        # By their own quantile some probes are always at or under the line, so "all hot" never happens here.
         cold = [p for p in probes if p.in_flight <= line]
-        if line > ordered[0] or len(cold) < len(probes) or line == 0.0:
-            best = min(cold, key=_latency_of)
-            level = best.latency
-            tied = [p for p in cold if p.latency == level]
-        else:
-            level = ordered[0]
-            tied = [p for p in probes if p.in_flight == level]
+        level = min(cold, key=_latency_of).latency * SAME
+        tied = [p for p in cold if p.latency <= level]
+        least = min(p.in_flight for p in tied)
+        tied = [p for p in tied if p.in_flight == least]
         return tied[int(self._random() * len(tied))]
 
     def _forget(self) -> None:
@@ -113,9 +110,8 @@ class Prequal(Policy):
         unknown = self._latency.value(1.0)
         for _ in range(self._rate):
             replica = candidates[int(self._random() * len(candidates))]
-            alone = replica.notes.value(unknown) if replica.notes is not None else unknown
-            in_flight = replica.load / replica.share
-            self._probes.append(_Probe(replica, in_flight, alone * (replica.load + 1), now))
+            latency = replica.notes.value(unknown) if replica.notes is not None else unknown
+            self._probes.append(_Probe(replica, pressure(replica), latency, now))
         if len(self._probes) > self._size:
             del self._probes[: len(self._probes) - self._size]
 
