@@ -282,11 +282,13 @@ def test_an_empty_line_holds_no_work_at_all():
     assert order(line) == ""
 
 
-def test_tenants_are_counted_inside_a_priority():
+def test_a_tenant_holds_its_share_only_among_others_of_its_priority():
     line = line_of(waiting(tenant="a"), waiting(tenant="a"), waiting(tenant="b"), waiting(tenant="c", priority=1))
-    assert line.tenants(0) == 2
-    assert line.tenants(1) == 1
-    assert line.tenants(7) == 0
+    assert line.holds_its_share(waiting(tenant="a"))
+    assert not line.holds_its_share(waiting(tenant="b"))  # one of three places, with two tenants
+    assert not line.holds_its_share(waiting(tenant="new"))
+    assert not line.holds_its_share(waiting(tenant="c", priority=1))  # alone there
+    assert not line.holds_its_share(waiting(tenant="a", priority=7))
 
 
 @settings(max_examples=60, deadline=None)

@@ -23,6 +23,7 @@ from .request import INFINITY, Flight, Phase, Request
 
 LOOKAHEAD = 32  # waiting requests looked at for a replica that is not a good place for the first
 SOONEST_RECHECK = 0.001
+TRIAL_EVERY = 4  # of the requests an idle pool believes too slow for, so many are tried all the same
 NOTHING: tuple[Decision, ...] = ()
 
 
@@ -92,6 +93,8 @@ class Balancer:
 
     def report(self, id: str, event: Event, model: str = "", *, now: float) -> Sequence[Decision]:
         """A lifecycle event: what a probe saw, what an operator wants."""
+        if event in (Event.EJECT, Event.RESTORE):
+            raise MisuseError(f"{event.value} is the balancer's own decision; drain or remove the replica instead")
         if event is Event.REMOVE:
             return self.remove_replica(id, model, now=now)
         pool = self.pool(model)
@@ -252,13 +255,17 @@ class Balancer:
 
     def _in_time(self, pool: Pool, request: Request, now: float) -> bool:
         """Has it an even chance to be finished by its deadline, counting what waits before it?"""
-        if not pool.active or not pool.estimator.seen:
-            # Nothing known, or nothing running that could correct what is believed: trying is how to find out.
-            return now < request.deadline
+        if not pool.estimator.seen:
+            return now < request.deadline  # nothing is known: trying is how to find out
         seconds = request.base * pool.fastest * pool.estimator.remaining.median
         if not pool.open:
             seconds += pool.time_to_drain()
-        return now + seconds <= request.deadline
+        if now + seconds <= request.deadline:
+            return True
+        # Refused requests teach nothing. While nothing else runs that could correct what is believed, some are let
+        # through, or yesterday's slowness would be believed for ever.
+        pool.refused_idle = 0 if pool.active else pool.refused_idle + 1
+        return now < request.deadline and pool.refused_idle >= TRIAL_EVERY and not (pool.refused_idle % TRIAL_EVERY)
 
     def _send(self, pool: Pool, request: Request, replica: Replica, now: float) -> Send:
         flight = pool.launch(request, replica, now, request.attempts > 0)

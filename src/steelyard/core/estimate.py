@@ -34,6 +34,7 @@ SETTLED = 256  # requests before the batching curve is learned: the first to fin
 QUIET = 0.01  # least residual variance assumed: nobody predicts better than 10 %
 BRIEF = 1e-6
 HUGE = 1e12  # a larger feature is a mistake
+TINY = 1e-6  # a smaller one might as well be zero
 
 # What is kept of a finished request until its block is full: its features and kind, ln of its seconds on a typical
 # replica with nothing beside it, the requests there at dispatch, and work and seconds observed over predicted.
@@ -133,7 +134,9 @@ class Estimator:
     # ------------------------------------------------------------------ per block
 
     def _learn_block(self) -> None:
-        width = len(self._rows[-1][0])
+        # Requests of another shape than most are left out: a few must not make the model start over.
+        widths = [len(row[0]) for row in self._rows]
+        width = max(set(widths), key=lambda w: (widths.count(w), w == self._width))
         # NaN, negative and absurd features are not learned from.
         rows = [row for row in self._rows if len(row[0]) == width and all(0.0 <= x <= HUGE for x in row[0])]
         self._rows = []
@@ -172,7 +175,7 @@ class Estimator:
         if self._width:
             # The median, so that one odd request among the first does not set the scale.
             usual = np.median(features, axis=0)
-            usual = np.where(usual > 0.0, usual, np.maximum(features.mean(axis=0), 1e-9))
+            usual = np.maximum(np.where(usual > 0.0, usual, features.mean(axis=0)), TINY)
             self._forms += [Multiplying(usual), Adding(usual)]
 
     def _predict(self, features: NDArray[np.float64]) -> NDArray[np.float64]:

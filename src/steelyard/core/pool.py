@@ -22,6 +22,7 @@ from .retry import HedgeBudget, RetryBudget
 
 PENALTY = 3.0  # a failure counts as this many times slower than predicted
 RAMP_FLOOR = 0.1
+SHOULD_SERVE = (State.READY, State.EJECTED, State.UNREACHABLE)  # who is loading or draining is no reason to panic
 MOST_STRIKES = 5
 
 
@@ -47,6 +48,7 @@ class Pool:
         self.fastest = 1.0  # least slowness among the members
         self.limit: float = INFINITY  # requests a replica takes at once
         self.displaced: list[Request] = []  # lost their place in the line; refused at the next `expire`, due at once
+        self.refused_idle = 0  # requests refused for their deadline in a row with nothing running
         self.recheck = INFINITY  # when to think again about waiting for a better place
         self._finished_at_tick = 0
         self._ticks = 0
@@ -74,6 +76,8 @@ class Pool:
     # ------------------------------------------------------------------ membership
 
     def add(self, replica: Replica, now: float) -> None:
+        if replica.state is State.GONE:
+            raise OptionError(f"replica {replica.id!r}: cannot be added as {replica.state.value}")
         if replica.id in self.replicas:
             raise OptionError(f"replica {replica.id!r} is already in the pool of {self.model!r}")
         self._orders += 1
@@ -145,18 +149,20 @@ class Pool:
 
     def _rotate(self, now: float) -> None:
         """Work out anew who is in rotation: the ready, and the ejected too when too few are left (panic)."""
-        before = set(self.members)
+        before = self.members
         ready = [r for r in self.replicas.values() if r.state is State.READY]
         ejected = [r for r in self.replicas.values() if r.state is State.EJECTED]
+        expected = sum(r.state in SHOULD_SERVE for r in self.replicas.values())
         self._ejected = len(ejected)
-        self.panicking = bool(ejected) and len(ready) < self.options.ejection.panic * len(self.replicas)
+        self.panicking = bool(ejected) and len(ready) < self.options.ejection.panic * expected
         members = sorted(ready + ejected, key=_by_order) if self.panicking else ready
         self.members = members
-        after = set(members)
-        for replica in before - after:
-            self.policy.left(replica, now)
+        then, after = set(before), set(members)
+        for replica in before:
+            if replica not in after:
+                self.policy.left(replica, now)
         for replica in members:
-            if replica not in before:
+            if replica not in then:
                 self.policy.joined(replica, now)
         self.open = [r for r in members if r.load < r.limit]
         self._open_orders = [r.order for r in self.open]

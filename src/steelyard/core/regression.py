@@ -144,6 +144,7 @@ class Adding(Form):
     def learn(self, features: Array, ln_seconds: Array, forget: float) -> None:
         seconds = np.exp(ln_seconds)
         guess = np.exp(self.predict(features)) if self._coefficients else np.full(len(seconds), seconds.mean())
+        guess = guess.clip(1e-9, 1e9)
         x = np.column_stack([features * self._per_usual, np.ones(len(features))]) / guess[:, None]
         self._gram = forget * self._gram + x.T @ x
         self._moment = forget * self._moment + x.T @ (seconds / guess)

@@ -10,6 +10,8 @@ from ..replica import Replica
 from ..request import Flight, Request
 from .base import Policy, number
 
+UNANSWERED = 1e9
+
 
 class _Peak:
     __slots__ = ("cost", "stamp")
@@ -62,8 +64,12 @@ class PeakEwma(Policy):
         return one if random() * (one.share + other.share) < one.share else other
 
     def _score(self, replica: Replica, now: float) -> float:
-        """The cost fades while nothing is heard, as in Finagle. Who has answered nothing yet costs the usual: Finagle's
-        huge penalty for it would starve a replica whose only requests are other balancers'."""
+        """The cost fades while nothing is heard. Who has answered nothing yet is tried first, but once: as in Finagle,
+        it is not flooded before its first answer. Requests of other balancers there are no answer to wait for."""
         peak: _Peak = replica.notes
-        cost = peak.cost * exp((peak.stamp - now) / self._tau) if peak.cost else self._usual.value(1.0)
+        if not peak.cost:
+            if replica.in_flight:
+                return UNANSWERED * (replica.in_flight + 1) / replica.share
+            return self._usual.value(1.0) * (replica.load + replica.strikes) / replica.share
+        cost = peak.cost * exp((peak.stamp - now) / self._tau)
         return cost * (replica.load + replica.strikes + 1) / replica.share
