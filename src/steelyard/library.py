@@ -134,10 +134,7 @@ class LoadBalancer:
             flight = request.flight
             assert flight is not None
             if latency is not None:
-                # The policies see the latency as told: the attempt is dated back, and its clock of work with it.
-                shift = (now - latency) - flight.started
-                flight.started += shift
-                flight.attained = min(flight.attained + shift, flight.replica.attained + now - flight.replica.clock)
+                self._pool.redate(flight, latency, now)
             request.attempts = self._pool.options.retry.attempts  # a retry is the caller's to make
             self._carry_out(self._balancer.finish(request, how, now))
 

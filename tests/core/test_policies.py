@@ -586,3 +586,14 @@ def test_the_slowness_of_replicas_is_learned_whatever_policy_is_in_charge():
 def test_smooth_round_robin_spreads_its_picks():
     order = choices(pool_of("weighted_round_robin", [3, 1]), 400)
     assert not any(one == other == "b" for one, other in pairwise(order))
+
+
+def test_news_of_other_balancers_older_than_a_request_takes_is_ignored():
+    """Everyone would run to the replica that was idle a while ago."""
+    balancer = fleet(*"ab", policy="least_connections")
+    for i in range(40):
+        serve_on(balancer, "ab"[i % 2], 0.1, float(i))
+    balancer.report_outside("a", 5, now=50.0, age=0.01)
+    assert balancer.pool().find("a").load == 5
+    balancer.report_outside("a", 5, now=50.1, age=3.0)
+    assert balancer.pool().find("a").load == 0

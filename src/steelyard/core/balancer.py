@@ -106,12 +106,20 @@ class Balancer:
         pool = self.pool(model)
         pool.set_weight(pool.find(id), weight, now)
 
-    def report_outside(self, id: str, in_flight: int, model: str = "", *, now: float) -> Sequence[Decision]:
-        """How many requests other balancers have on this replica, as last heard (the load board, a scrape)."""
+    def report_outside(
+        self, id: str, in_flight: int, model: str = "", *, now: float, age: float = 0.0
+    ) -> Sequence[Decision]:
+        """How many requests other balancers have on this replica, as of `age` seconds ago (the load board, a scrape).
+
+        A count older than a request usually takes is about requests that are over by now: it is ignored, and the own
+        count stands alone. Trusted, it sends every balancer to the same replica that was idle a while ago.
+        """
         if in_flight < 0:
             raise OptionError(f"replica {id!r}: outside load cannot be negative ({in_flight})")
         pool = self.pool(model)
-        pool.set_outside(pool.find(id), in_flight, now)
+        replica = pool.find(id)
+        usual = pool.estimator.typical * pool.estimator.remaining.mean
+        pool.set_outside(replica, in_flight if age <= usual else 0, now)
         return self._dispatch(pool, now)
 
     # ------------------------------------------------------------------ requests
@@ -260,6 +268,9 @@ class Balancer:
         seconds = request.base * pool.fastest * pool.estimator.remaining.median
         if not pool.open:
             seconds += pool.time_to_drain()
+        elif pool.limit > 1.0:
+            looked_at = pool.open if len(pool.open) <= LOOKAHEAD else pool.open[:LOOKAHEAD]
+            seconds += min(pool.estimator.in_the_way(r, now) for r in looked_at)
         if now + seconds <= request.deadline:
             return True
         # Refused requests teach nothing. While nothing else runs that could correct what is believed, some are let

@@ -3,8 +3,7 @@
 At elasticity ε, twice as many at once serve 2^(1-ε) times as much. Where that hardly pays, more at once only wait for
 each other inside the replica, where they cannot be moved to another: the limit comes down. Where it pays, it goes up. A
 serial server (ε = 1) ends at 1, an engine that batches near its batch. Too low a limit wastes an engine, too high a one
-merely queues inside it, so the limit starts high and moves step by step, on evidence only. While requests wait, some
-replicas take a step more than the others, for without different n there is nothing to learn from.
+merely queues inside it, so the limit starts high and moves step by step, on evidence only.
 See docs/decisions/0004-concurrency.md.
 """
 
@@ -17,7 +16,7 @@ from .curve import MOST, BatchingCurve
 START = 64
 PAYS = 0.6  # elasticity below which more at once is worth it
 IDLE = 0.85  # and above which less is
-SURE = 60.0  # certainty of the curve before the limit moves
+SURE = 40.0  # certainty of the curve before the limit moves
 TRIED_BY = 4
 STEP = 1.5
 
@@ -30,7 +29,7 @@ def next_limit(curve: BatchingCurve, current: float, busiest: int) -> int:
         return int(current)
     if curve.elasticity > IDLE:
         # Down from what is in use, not from a limit nobody reaches.
-        return max(1, int(min(current, max(busiest, 2)) * 0.75))
+        return max(1, int(min(current, max(busiest, 2)) * 0.6))
     if curve.elasticity < PAYS and busiest >= current:
         return min(MOST, ceil(current * 1.25))
     return int(current)
@@ -39,3 +38,8 @@ def next_limit(curve: BatchingCurve, current: float, busiest: int) -> int:
 def step_up(limit: int) -> int:
     """What a replica takes that tries more than the limit."""
     return ceil(limit * STEP)
+
+
+def step_down(limit: int, busiest: int) -> int:
+    """What a replica takes that tries less, where nobody reaches the limit."""
+    return limit if busiest < 4 else min(limit, busiest * 3 // 4)

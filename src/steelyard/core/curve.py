@@ -3,7 +3,8 @@
 One number, the elasticity ε: slowdown(n) = n^ε. A serial server has ε = 1, whether it queues or shares its time; a
 perfect batch has ε = 0; real engines lie between, and ε is what holds around the n they usually see. It is the slope of
 ln(seconds / expected seconds alone) over ln(n at dispatch): n at dispatch, because later n depends on the request's own
-size. (A curve free at every n, and a slope corrected step by step, were tried; both wandered off.)
+size; and against the mean of the same block of requests, because at busier times requests may be other ones. (A curve
+free at every n, and a slope corrected step by step, were tried; both wandered off.)
 
 It makes a clock of attained work: while n run, each advances 1 / slowdown(n) of a second per second. What a request
 attained from dispatch to finish is what it would have taken alone. The sum over all requests of a serial server is its
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 MOST = 512
 UNKNOWN = 0.3  # before anything is seen: rather a batch than a server
 BELIEF = 4.0  # Σ (ln n - mean)² that this assumption is worth
+LEAST = 0.1  # nothing is so parallel that it does not matter how many are there
 FORGET = 0.999  # per request
 
 
@@ -25,8 +27,8 @@ class BatchingCurve:
     def __init__(self) -> None:
         self.flat = True  # nothing but n = 1 seen
         self.elasticity = UNKNOWN
-        self.certainty = 0.0  # Σ (ln n - mean)² seen lately
-        self._sums = np.zeros(5)  # decayed Σ 1, x, y, x², xy
+        self.certainty = 0.0  # decayed Σ (ln n - mean)², means by block
+        self._covariance = 0.0
         self.slowdown: list[float] = []  # by n, 0 to MOST
         self.progress: list[float] = []  # its inverse: work attained per second by each of n
         self.interference: list[float] = []  # by n: the part of the work already there that delays the n-th
@@ -36,17 +38,17 @@ class BatchingCurve:
         """Take in a block: requests on the replica at dispatch, and ln(seconds / expected seconds alone)."""
         self.flat = False
         x = np.log(n)
-        block = [len(x), x.sum(), ln_stretch.sum(), x @ x, x @ ln_stretch]
-        self._sums = FORGET ** len(x) * self._sums + np.array(block)
-        count, sx, sy, sxx, sxy = self._sums.tolist()
-        self.certainty = max(0.0, sxx - sx * sx / count)
-        slope = (sxy - sx * sy / count + BELIEF * UNKNOWN) / (self.certainty + BELIEF)
-        self.elasticity = min(1.0, max(0.0, slope))
+        x = x - x.mean()
+        fade = FORGET ** len(x)
+        self.certainty = fade * self.certainty + float(x @ x)
+        self._covariance = fade * self._covariance + float(x @ (ln_stretch - ln_stretch.mean()))
+        slope = (self._covariance + BELIEF * UNKNOWN) / (self.certainty + BELIEF)
+        self.elasticity = min(1.0, max(LEAST, slope))
         self._tabulate()
 
     def doubt(self) -> None:
         """The range of n is about to change: what was learned is a guess there."""
-        self._sums *= 0.1
+        self._covariance *= 0.1
         self.certainty *= 0.1
 
     def _tabulate(self) -> None:

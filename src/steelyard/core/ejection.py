@@ -58,11 +58,15 @@ class Ejection:
         return sorted((r for r in judged if rates[r] < line), key=lambda r: rates[r])
 
     def _crawling(self, members: Sequence[Replica], now: float) -> list[Replica]:
-        """Slower than its weight promised, against the pool's median, for long enough."""
-        line = self.options.slow * median_low([r.slowness * r.weight for r in members])
+        """Slow against the pool's median, and slower than its weight promised, for long enough.
+
+        Both: hardware declared slow is no outlier, nor is a replica that merely was given a large weight.
+        """
+        line = self.options.slow * median_low([r.slowness for r in members])
+        promised = self.options.slow * median_low([r.slowness * r.weight for r in members])
         found = []
         for r in members:
-            if r.slowness * r.weight <= line:
+            if r.slowness <= line or r.slowness * r.weight <= promised:
                 r.slow_since = INFINITY
             elif r.slow_since == INFINITY:
                 r.slow_since = now

@@ -100,7 +100,7 @@ class Estimator:
         request = flight.request
         replica = flight.replica
         speed: Slowness = replica.speed
-        alone = replica.attained - flight.attained  # what it would have taken with nothing beside it
+        alone = replica.attained - flight.attained - flight.cold  # what it would have taken with nothing beside it
         if alone < BRIEF:
             alone = BRIEF
         if seconds < BRIEF:
@@ -115,7 +115,14 @@ class Estimator:
             replica.slowness = speed.value()
         n = flight.concurrency
         self._rows.append(
-            (request.features, request.kind, ln_alone - speed.ln, n, alone / flight.alone, seconds / flight.alone)
+            (
+                request.features,
+                request.kind,
+                ln_alone - speed.ln,
+                n,
+                (alone + flight.cold) / flight.alone,
+                seconds / flight.alone,
+            )
         )
         if len(self._rows) >= self._block:
             self._learn_block()
@@ -130,6 +137,14 @@ class Estimator:
         """A replica joins: until observed, its weight says how fast it is."""
         replica.speed = Slowness(1.0 / replica.weight, now)
         replica.slowness = 1.0 / replica.weight
+
+    def reweigh(self, replica: Replica) -> None:
+        """Its weight was changed: that is what is expected of it where nothing was observed."""
+        speed: Slowness = replica.speed
+        speed.prior = -log(replica.weight)
+        if not speed.seen:
+            speed.ln = speed.prior
+        replica.slowness = speed.value()
 
     # ------------------------------------------------------------------ per block
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from .concurrency import TRIED_BY, next_limit, step_up
+from .concurrency import TRIED_BY, next_limit, step_down, step_up
 from .ejection import Ejection
 from .errors import OptionError, UnknownReplicaError
 from .estimate import Estimator
@@ -137,6 +137,7 @@ class Pool:
 
     def set_weight(self, replica: Replica, weight: float, now: float) -> None:
         replica.weight = weight
+        self.estimator.reweigh(replica)
         self._ramp(replica, now)
         self.policy.reweighted(replica, now)
 
@@ -188,9 +189,8 @@ class Pool:
 
     def launch(self, request: Request, replica: Replica, now: float, retry: bool) -> Flight:
         estimator = self.estimator
-        alone = request.base * replica.slowness
-        if request.cold_seconds and replica.warm is not None:
-            alone += self._warm_up(request, replica)
+        cold = self._warm_up(request, replica) if request.cold_seconds else 0.0
+        alone = request.base * replica.slowness + cold
         n = replica.load + 1
         if n == 1:
             predicted = alone
@@ -198,7 +198,7 @@ class Pool:
             predicted = alone + estimator.in_the_way(replica, now)
             self._advance(replica, now)
         replica.clock = now
-        flight = Flight(request, replica, now, alone, predicted, n, replica.attained, retry)
+        flight = Flight(request, replica, now, alone, predicted, n, replica.attained, cold, retry)
         replica.load = n
         replica.in_flight += 1
         replica.work += alone
@@ -231,6 +231,15 @@ class Pool:
         n = replica.load
         replica.attained += (now - replica.clock) * (progress[n] if n < len(progress) else progress[-1])
         replica.clock = now
+
+    def redate(self, flight: Flight, seconds: float, now: float) -> None:
+        """The attempt really took `seconds`, whatever passed here: date it back, and its part of the clock with it."""
+        replica = flight.replica
+        self._advance(replica, now)
+        passed = now - flight.started
+        attained = replica.attained - flight.attained
+        flight.attained = replica.attained - (attained * seconds / passed if passed > 0.0 else seconds)
+        flight.started = now - seconds
 
     def _warm_up(self, request: Request, replica: Replica) -> float:
         """Seconds to add because the request's key is not warm there; from now on it is."""
@@ -291,18 +300,22 @@ class Pool:
         replica.drag = 1.0 / part
 
     def _set_limit(self, concurrency: int | str) -> None:
+        busiest = max((r.load for r in self.members), default=0)
         if concurrency == "auto":
-            limit: float = next_limit(self.estimator.curve, self.limit, max((r.load for r in self.members), default=0))
+            limit: float = next_limit(self.estimator.curve, self.limit, busiest)
         else:
             limit = INFINITY if concurrency == "unlimited" else float(concurrency)
         if limit != self.limit:
             self.limit = limit
             self.estimator.curve.doubt()
         self._ticks += 1
-        trying = concurrency == "auto" and len(self.line) > 0
+        # Some replicas take more than the others while requests wait, or fewer while none do: without different n
+        # there is nothing to learn from.
+        odd = limit
+        if concurrency == "auto":
+            odd = step_up(int(limit)) if len(self.line) else step_down(int(limit), busiest)
         for replica in self.replicas.values():
-            tries = trying and (replica.order + self._ticks) % TRIED_BY == 0
-            wanted = step_up(int(limit)) if tries else limit
+            wanted = odd if (replica.order + self._ticks) % TRIED_BY == 0 else limit
             if wanted != replica.limit:
                 replica.limit = wanted
                 self._reopen(replica)

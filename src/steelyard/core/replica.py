@@ -34,7 +34,7 @@ class Event(Enum):
 
 
 # The whole lifecycle. A move that is not here is an error of the caller. An operator's drain outlives whatever probes
-# see, and a good probe does not lift an ejection: only its time does.
+# see, and a good probe does not lift an ejection: only its time does, or a restart (live, then loaded).
 TRANSITIONS: dict[State, dict[Event, State]] = {
     State.STARTING: {
         Event.LIVE: State.LOADING,

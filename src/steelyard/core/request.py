@@ -99,7 +99,7 @@ class Request:
 class Flight:
     """One attempt of one request on one replica: made at dispatch, given back exactly once."""
 
-    __slots__ = ("alone", "attained", "concurrency", "predicted", "replica", "request", "retry", "started")
+    __slots__ = ("alone", "attained", "cold", "concurrency", "predicted", "replica", "request", "retry", "started")
 
     def __init__(
         self,
@@ -110,6 +110,7 @@ class Flight:
         predicted: float,
         concurrency: int,
         attained: float,
+        cold: float,
         retry: bool,
     ) -> None:
         self.request = request
@@ -119,4 +120,5 @@ class Flight:
         self.predicted = predicted  # seconds expected with what ran there at dispatch
         self.concurrency = concurrency  # requests on the replica at dispatch, this one included
         self.attained = attained  # the replica's clock of attained work at dispatch
+        self.cold = cold  # the part of `alone` that is warming up, told and not to be learned
         self.retry = retry

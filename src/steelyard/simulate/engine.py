@@ -83,10 +83,10 @@ class Simulation:
         for job in server.clear():
             self._end(job, Outcome.BROKEN, now)
 
-    def join(self, id: str, now: float) -> None:
+    def join(self, id: str, weight: float, now: float) -> None:
         """A replica that was not there before starts loading."""
         for balancer in self.balancers:
-            self.carry_out(balancer.add_replica(id, state=State.LOADING, now=now), now)
+            self.carry_out(balancer.add_replica(id, weight=weight, state=State.LOADING, now=now), now)
 
     # ------------------------------------------------------------------ the loop
 

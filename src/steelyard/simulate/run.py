@@ -112,8 +112,9 @@ def run_task(task: Task) -> RunResult:
     servers = build_servers(scenario)
     balancers = [build_balancer(task, servers, n) for n in range(scenario.balancers.count)]
     simulation = Simulation(servers, balancers, jobs, result, Random(task.seed), warmup=warmup, slo=slo)
+    weights = _weights(scenario)
     for fault in scenario.faults:
-        _plan_fault(simulation, servers[fault.replica], fault)
+        _plan_fault(simulation, servers[fault.replica], weights[fault.replica], fault)
     if len(balancers) > 1:
         _plan_signals(simulation, balancers, scenario.balancers)
     _plan_samples(simulation, servers, result, seconds / SAMPLES)
@@ -146,6 +147,10 @@ def build_servers(scenario: Scenario) -> list[Server]:
     return servers
 
 
+def _weights(scenario: Scenario) -> list[float]:
+    return [group.weight for group in scenario.fleet for _ in range(group.count)]
+
+
 def build_balancer(task: Task, servers: list[Server], number: int) -> Balancer:
     scenario = task.scenario
     name, concurrency = split_policy(task.policy)
@@ -154,14 +159,14 @@ def build_balancer(task: Task, servers: list[Server], number: int) -> Balancer:
     warm_keys = max(group.models for group in scenario.fleet)
     balancer.add_model("", name, scenario.balancing.options(concurrency, warm_keys))
     joins = {fault.replica for fault in scenario.faults if fault.kind == "join"}
-    weights = [group.weight for group in scenario.fleet for _ in range(group.count)]
+    weights = _weights(scenario)
     for place, server in enumerate(servers):
         if place not in joins:
             balancer.add_replica(server.id, weight=weights[place], state=State.READY, now=0.0)
     return balancer
 
 
-def _plan_fault(simulation: Simulation, server: Server, fault: Fault) -> None:
+def _plan_fault(simulation: Simulation, server: Server, weight: float, fault: Fault) -> None:
     end = fault.at + fault.lasts
     speed = server.speed
     if fault.kind == "slow":
@@ -178,7 +183,7 @@ def _plan_fault(simulation: Simulation, server: Server, fault: Fault) -> None:
         ready = end + fault.cold + fault.detect
         simulation.at(ready, lambda now: simulation.tell(server.id, Event.LOADED, now))
     else:
-        simulation.at(fault.at, lambda now: simulation.join(server.id, now))
+        simulation.at(fault.at, lambda now: simulation.join(server.id, weight, now))
         simulation.at(fault.at + fault.cold, lambda now: simulation.tell(server.id, Event.LOADED, now))
 
 
@@ -196,7 +201,9 @@ def _plan_signals(simulation: Simulation, balancers: list[Balancer], timing: Bal
         for mine, balancer in enumerate(balancers):
             for id in list(balancer.pool().replicas):
                 others = sum(counts.get(id, 0) for n, counts in enumerate(seen) if n != mine)
-                simulation.carry_out(balancer.report_outside(id, others, now=now), now)
+                # On average it is used half an interval after it was heard.
+                age = timing.signal_delay + timing.signal_every / 2
+                simulation.carry_out(balancer.report_outside(id, others, now=now, age=age), now)
 
     simulation.every(timing.signal_every, publish)
 

@@ -19,7 +19,7 @@ class ConsistentHash(Policy):
     replica comes or goes only the keys that rank it first move. A request without a key goes to the least loaded.
     """
 
-    rule = "the replica its session or prefix hashes to, unless that one has over 1.25 × the mean work"
+    rule = "the replica its session or prefix hashes to, unless that one has over 1.25 × the mean load"
     wins = "sessions and prefix caches: the same key finds its data warm"
     loses = "nothing to gain without keys, and a hot key makes a hot replica up to the bound"
 

@@ -64,8 +64,8 @@ class LeastWork(Policy):
                     left += replica.work - alone + (alone * table[step] if step < steps else age * OVERRUN)
                     break
                 cost += left * interference[n + 1 if n < most else most]
-            if cold and replica.warm is not None and request.key not in replica.warm:
-                cost += cold
+            if cold:
+                cost += self._cold_seconds(request, replica)
             costs.append(cost)
         line = min(costs) * self._tie
         tied = [replica for replica, cost in zip(candidates, costs, strict=True) if cost <= line]
@@ -87,14 +87,15 @@ class LeastWork(Policy):
     def patience(self, request: Request, replica: Replica, ahead: float, now: float) -> float:
         pool = self._pool
         slowness = replica.slowness * replica.drag
-        if slowness <= self._hold * pool.fastest or not pool.drain_rate:
+        cold = self._cold_seconds(request, replica)
+        if (slowness <= self._hold * pool.fastest and not cold) or not pool.drain_rate:
             return 0.0  # as good as any: nothing to wait for
         base = request.base * self._remaining.mean
-        here = base * slowness
+        here = base * slowness + cold
         queue = ahead / pool.drain_rate
         best = INFINITY
         when = 0.0
-        for free, other in self._soon_free(now):
+        for free, other in self._soon_warm(request, now) if cold else self._soon_free(now):
             there = free + base * other
             if there < best:
                 best = there
@@ -102,6 +103,20 @@ class LeastWork(Policy):
         if here <= self._hold * (best + queue):
             return 0.0
         return when + queue
+
+    def _cold_seconds(self, request: Request, replica: Replica) -> float:
+        """Seconds lost there because what the request needs is not warm."""
+        if not request.cold_seconds or replica.warm is None or request.key in replica.warm:
+            return 0.0
+        return request.cold_seconds
+
+    def _soon_warm(self, request: Request, now: float) -> list[tuple[float, float]]:
+        """As `_soon_free`, of the busy replicas that hold what this request needs."""
+        return [
+            (self._free_in(r, now), r.slowness * r.drag)
+            for r in self._busy()
+            if r.warm is not None and request.key in r.warm
+        ]
 
     def _soon_free(self, now: float) -> list[tuple[float, float]]:
         """Seconds until a slot is free, and slowness, of the busy replicas worth waiting for: none that another beats

@@ -32,7 +32,7 @@ class Prequal(Policy):
     bounded in number and age; a used probe counts one request more; the worst or oldest one goes per request.
     """
 
-    rule = "among recent probes: if some are not busy, the fastest of those; else the least busy"
+    rule = "among recent probes, without the busiest sixth: the fastest, then the least busy"
     wins = "noisy neighbours, mixed hardware, many balancers over many replicas"
     loses = "small fleets, where looking at all of them is cheaper and better"
 
@@ -111,7 +111,9 @@ class Prequal(Policy):
         for _ in range(self._rate):
             replica = candidates[int(self._random() * len(candidates))]
             latency = replica.notes.value(unknown) if replica.notes is not None else unknown
-            self._probes.append(_Probe(replica, pressure(replica), latency, now))
+            busy = pressure(replica)
+            # Prequal asks for the latency at the present number in flight; from outside, this is the nearest to it.
+            self._probes.append(_Probe(replica, busy, latency * (busy + 1.0), now))
         if len(self._probes) > self._size:
             del self._probes[: len(self._probes) - self._size]
 

@@ -1,0 +1,162 @@
+"""All policies on the workloads that decide (W1–W4, W8): p99 against the ideal, with confidence, and the goals checked.
+
+    python -m benchmarks.policies [--workloads W1,W2] [--requests 15000] [--seeds 5] [--update-docs]
+
+`--update-docs` writes the tables into docs/policies.md. About twenty minutes on two cores as it stands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from math import isnan
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.progress import Progress
+
+from steelyard.simulate import catalog
+from steelyard.simulate.result import RunResult
+from steelyard.simulate.run import run_all, tasks
+from steelyard.simulate.scenario import Scenario
+from steelyard.simulate.summary import Row, summarise
+
+from .machine import describe
+
+DOCS = Path(__file__).parents[1] / "docs" / "policies.md"
+BEGIN, END = "<!-- begin: benchmarks/policies.py -->", "<!-- end: benchmarks/policies.py -->"
+POLICIES = (
+    "ideal",
+    "round_robin",
+    "power_of_two",
+    "least_response_time",
+    "peak_ewma",
+    "latency_aware",
+    "prequal",
+    "least_connections",
+    "least_connections@1",
+    "least_work@unlimited",
+    "least_work@auto",
+    "least_work@1",
+)
+FLAGSHIP = "least_work@1"
+IDEAL_GOALS = ((0.7, 1.15), (0.85, 1.3), (0.95, 1.5))
+LOWER_BY = 0.2  # uneven: at least this much below the best other policy
+WORSE_BY = 0.02  # even, or features that say nothing: at most this much worse
+
+
+def scenarios(names: Sequence[str], requests: int, seeds: int) -> list[Scenario]:
+    return [
+        msgspec.structs.replace(scenario, requests=requests, seeds=seeds, policies=POLICIES)
+        for name in names
+        for scenario in catalog.find(name)
+    ]
+
+
+def is_even(scenario: Scenario) -> bool:
+    """Replicas alike, or nothing to know about the requests."""
+    return len({group.speed for group in scenario.fleet}) == 1 or scenario.workload.features == 0.0
+
+
+def ratio(row: Row | None) -> str:
+    if row is None or row.ratio is None:
+        return "–"
+    half = "" if isnan(row.ratio.half) else f" ± {row.ratio.half:.2f}"
+    return f"{row.ratio.mean:.2f}{half}"
+
+
+def tables(rows: list[Row], todo: list[Scenario]) -> tuple[str, list[str]]:
+    """The tables as Markdown, and a line for each goal that was missed."""
+    out: list[str] = []
+    missed: list[str] = []
+    for scenario in todo:
+        mine = {(row.load, row.policy): row for row in rows if row.scenario == scenario.name}
+        loads = list(scenario.loads)
+        out += ["", f"**{scenario.name}**", ""]
+        out.append("| policy | " + " | ".join(f"{load:.0%}" for load in loads) + " |")
+        out.append("|---|" + "---:|" * len(loads))
+        for policy in POLICIES:
+            cells = []
+            for load in loads:
+                row = mine[load, policy]
+                cells.append(f"{row.p99.mean * 1000:.0f} ms" if policy == "ideal" else ratio(row))
+            name = f"**{policy}**" if policy == FLAGSHIP else policy
+            out.append(f"| {name} | " + " | ".join(cells) + " |")
+        for load in loads:
+            missed += goals_missed(scenario, load, {policy: mine[load, policy] for policy in POLICIES})
+    return "\n".join(out), missed
+
+
+def goals_missed(scenario: Scenario, load: float, rows: dict[str, Row]) -> list[str]:
+    missed = []
+    ours = rows[FLAGSHIP]
+    assert ours.ratio is not None
+    where = f"{scenario.name}, {load:.0%}"
+    goal = next((limit for at, limit in IDEAL_GOALS if load <= at), None)
+    if goal is not None and ours.ratio.mean > goal:
+        missed.append(f"{where}: p99 is {ratio(ours)} × the ideal, the goal is ≤ {goal}")
+    others = {p: r.p99.mean for p, r in rows.items() if p != "ideal" and not p.startswith("least_work")}
+    for title, field in (
+        ("as usually run", {p: x for p, x in others.items() if "@" not in p}),
+        ("behind the same queue", {p: x for p, x in others.items() if "@" in p}),
+    ):
+        best = min(field, key=lambda p: field[p])
+        against = ours.p99.mean / field[best]
+        if is_even(scenario):
+            if against > 1 + WORSE_BY:
+                missed.append(f"{where}: p99 is {against - 1:.0%} above {best} ({title}), the goal is ≤ {WORSE_BY:.0%}")
+        elif against > 1 - LOWER_BY:
+            missed.append(f"{where}: p99 is {1 - against:.0%} below {best} ({title}), the goal is ≥ {LOWER_BY:.0%}")
+    return missed
+
+
+def run(todo: list[Scenario], processes: int) -> list[RunResult]:
+    work = [task for scenario in todo for task in tasks(scenario)]
+    with Progress() as progress:
+        bar = progress.add_task("simulating", total=len(work))
+        return run_all(work, processes=processes, done=lambda _: progress.advance(bar))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--workloads", default="W1,W2,W3,W4,W8")
+    parser.add_argument("--requests", type=int, default=15_000)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--update-docs", action="store_true")
+    arguments = parser.parse_args()
+    todo = scenarios(arguments.workloads.split(","), arguments.requests, arguments.seeds)
+    rows = summarise(run(todo, arguments.jobs))
+    body, missed = tables(rows, todo)
+    command = f"python -m benchmarks.policies --workloads {arguments.workloads} --requests {arguments.requests}"
+    command += f" --seeds {arguments.seeds}"
+    checked = sum(len(scenario.loads) for scenario in todo)
+    verdict = (
+        f"{len(missed)} goals missed over {checked} points:" if missed else f"All goals met over {checked} points."
+    )
+    text = "\n".join(
+        [
+            f"Measured {describe(command)}.",
+            "",
+            "p99 as a multiple of the ideal's, mean over the seeds ± half the 95 % confidence interval; the first row is",
+            "the ideal's p99 itself. Policies without `@` let the replicas queue, as they are usually run; `@1` means",
+            "that a replica takes one request at a time and the rest wait in the balancer.",
+            body,
+            "",
+            verdict,
+            "",
+            *(f"- {line}" for line in missed),
+        ]
+    ).rstrip()
+    Console(width=150).print(text, markup=False, highlight=False)
+    if arguments.update_docs:
+        page = DOCS.read_text(encoding="utf-8")
+        before, rest = page.split(BEGIN, 1)
+        _, after = rest.split(END, 1)
+        DOCS.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
