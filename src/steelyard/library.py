@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from .core.balancer import Balancer
-from .core.decision import Decision, Reject, Send
+from .core.decision import Decision, Reason, Reject, Send
 from .core.errors import MisuseError, OptionError, SteelyardError, UnknownReplicaError
 from .core.options import Concurrency, EjectionOptions, PoolOptions
 from .core.outcome import Outcome
@@ -269,7 +269,7 @@ class LoadBalancer:
                 break
             if now >= until:
                 self._leave(request)
-                raise Refused(_no_room(request, self._pool.time_to_drain()))
+                raise Refused(Reject(request, Reason.WAITED, self._pool.time_to_drain()))
             self._changed.wait(max(0.0, min(until, self._balancer.wake) - now))
         if isinstance(request.context, Reject):
             raise Refused(request.context)
@@ -310,12 +310,6 @@ class LoadBalancer:
             raise OptionError(f"features: numbers from 0 up are wanted, not {list(features)!r}")
         deadline = INFINITY if timeout is None else self._clock() + _seconds("timeout", timeout)
         return Request("", numbers, deadline=deadline, priority=priority, tenant=tenant, kind=kind, key=key)
-
-
-def _no_room(request: Request, retry_after: float) -> Reject:
-    from .core.decision import Reason
-
-    return Reject(request, Reason.WAITED, retry_after)
 
 
 def _seconds(name: str, value: float) -> float:

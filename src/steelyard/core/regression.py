@@ -72,16 +72,27 @@ class Constant(Form):
         self.ln += ln
 
 
-class Multiplying(Form):
-    """ln seconds = intercept + Σ weight · ln(feature / usual + FLOOR): features multiply."""
+class _Moments(Form):
+    """Least squares by its moments: products of the columns with themselves and with what is to be told."""
 
     def __init__(self, usual: Array) -> None:
         super().__init__()
         width = len(usual) + 1
-        self._per_usual: list[float] = (1.0 / usual).tolist()
+        self._per_usual: list[float] = (1.0 / usual).tolist()  # features in units of their usual size
         self._gram: Array = np.zeros((width, width))
         self._moment: Array = np.zeros(width)
-        self._weights: list[float] = [0.0] * (width - 1)
+
+    def _add(self, columns: Array, told: Array, forget: float) -> None:
+        self._gram = forget * self._gram + columns.T @ columns
+        self._moment = forget * self._moment + columns.T @ told
+
+
+class Multiplying(_Moments):
+    """ln seconds = intercept + Σ weight · ln(feature / usual + FLOOR): features multiply."""
+
+    def __init__(self, usual: Array) -> None:
+        super().__init__(usual)
+        self._weights: list[float] = [0.0] * len(usual)
         self._intercept = 0.0
 
     def ln_seconds(self, features: Sequence[float]) -> float:
@@ -97,9 +108,7 @@ class Multiplying(Form):
         return np.asarray(self._columns(features) @ np.array([*self._weights, self._intercept]))
 
     def learn(self, features: Array, ln_seconds: Array, forget: float) -> None:
-        x = self._columns(features)
-        self._gram = forget * self._gram + x.T @ x
-        self._moment = forget * self._moment + x.T @ ln_seconds
+        self._add(self._columns(features), ln_seconds, forget)
         # On centred moments, so that the ridge pulls towards the plain mean and not towards one second.
         count = self._gram[-1, -1]
         mean = self._gram[-1, :-1] / count
@@ -114,15 +123,11 @@ class Multiplying(Form):
         self._moment = self._moment + ln * self._gram[-1]
 
 
-class Adding(Form):
+class Adding(_Moments):
     """seconds = c + Σ coefficient · feature, none negative, weighted by 1/predicted² so that relative error counts."""
 
     def __init__(self, usual: Array) -> None:
-        super().__init__()
-        width = len(usual) + 1
-        self._per_usual: list[float] = (1.0 / usual).tolist()
-        self._gram: Array = np.zeros((width, width))
-        self._moment: Array = np.zeros(width)
+        super().__init__(usual)
         self._coefficients: list[float] = []  # per feature, in its own unit
         self._constant = 1.0
         self._bias = Constant()  # least squares of seconds and of ln seconds differ by about σ²/2
@@ -146,8 +151,7 @@ class Adding(Form):
         guess = np.exp(self.predict(features)) if self._coefficients else np.full(len(seconds), seconds.mean())
         guess = guess.clip(1e-9, 1e9)
         x = np.column_stack([features * self._per_usual, np.ones(len(features))]) / guess[:, None]
-        self._gram = forget * self._gram + x.T @ x
-        self._moment = forget * self._moment + x.T @ (seconds / guess)
+        self._add(x, seconds / guess, forget)
         solved = _not_negative(self._gram, self._moment)
         self._coefficients = (solved[:-1] * self._per_usual).tolist()
         self._constant = max(float(solved[-1]), 1e-9)

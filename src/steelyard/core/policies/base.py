@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
@@ -63,6 +63,14 @@ class Policy:
 
     def tick(self, members: Sequence[Replica], now: float) -> None:
         """About once a second."""
+
+
+def two_of(candidates: Sequence[Replica], random: Callable[[], float]) -> tuple[Replica, Replica]:
+    """Two different ones at random, of at least two."""
+    count = len(candidates)
+    i = int(random() * count)
+    j = int(random() * (count - 1))
+    return candidates[i], candidates[j if j < i else j + 1]
 
 
 def pressure(replica: Replica) -> float:

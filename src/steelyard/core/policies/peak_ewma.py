@@ -8,7 +8,7 @@ from ..latency import DecayedMean
 from ..outcome import Outcome
 from ..replica import Replica
 from ..request import Flight, Request
-from .base import Policy, number
+from .base import Policy, number, pick_by_share, two_of
 
 UNANSWERED = 1e9
 
@@ -49,19 +49,13 @@ class PeakEwma(Policy):
         peak.stamp = now
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
-        count = len(candidates)
-        if count == 1:
+        if len(candidates) == 1:
             return candidates[0]
-        random = self._random
-        i = int(random() * count)
-        j = int(random() * (count - 1))
-        if j >= i:
-            j += 1
-        one, other = candidates[i], candidates[j]
+        one, other = two_of(candidates, self._random)
         mine, theirs = self._score(one, now), self._score(other, now)
         if abs(mine - theirs) > 1e-6 * (mine + theirs):
             return one if mine < theirs else other
-        return one if random() * (one.share + other.share) < one.share else other
+        return pick_by_share((one, other), self._random())
 
     def _score(self, replica: Replica, now: float) -> float:
         """The cost fades while nothing is heard. Who has answered nothing yet is tried first, but once: as in Finagle,

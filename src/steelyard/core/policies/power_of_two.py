@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..replica import Replica
 from ..request import Request
-from .base import Policy, pressure
+from .base import Policy, pick_by_share, pressure, two_of
 
 
 class PowerOfTwo(Policy):
@@ -15,18 +15,10 @@ class PowerOfTwo(Policy):
     loses = "few replicas: it often does not look at the idle one"
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
-        count = len(candidates)
-        if count == 1:
+        if len(candidates) == 1:
             return candidates[0]
-        random = self._random
-        i = int(random() * count)
-        j = int(random() * (count - 1))
-        if j >= i:
-            j += 1
-        one, other = candidates[i], candidates[j]
+        one, other = two_of(candidates, self._random)
         mine, theirs = pressure(one), pressure(other)
         if mine != theirs:
             return one if mine < theirs else other
-        if one.share == other.share:
-            return one
-        return one if random() * (one.share + other.share) < one.share else other
+        return one if one.share == other.share else pick_by_share((one, other), self._random())

@@ -13,16 +13,15 @@ def smooth_pick(candidates: Sequence[Replica], shares: Sequence[float]) -> Repli
     A replica's credit is in `notes`. Over one cycle each is picked exactly in proportion, and spread out evenly.
     """
     total = 0.0
-    best: Replica | None = None
-    best_credit = 0.0
+    best = candidates[0]
+    best_credit = float("-inf")
     for replica, share in zip(candidates, shares, strict=True):
         replica.notes = credit = (replica.notes or 0.0) + share
         total += share
         # The margin keeps float dust from deciding between equals: the first in order wins, as in nginx.
-        if best is None or credit > best_credit + 1e-9:
+        if credit > best_credit + 1e-9:
             best, best_credit = replica, credit
-    assert best is not None
-    best.notes -= total
+    best.notes = best_credit - total
     return best
 
 
@@ -34,16 +33,4 @@ class WeightedRoundRobin(Policy):
     loses = "blind to what happens: a replica that slows down keeps its share"
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
-        # smooth_pick, written out for speed
-        total = 0.0
-        best = candidates[0]
-        best_credit = -1e308
-        for replica in candidates:
-            share = replica.share
-            total += share
-            replica.notes = credit = (replica.notes or 0.0) + share
-            if credit > best_credit + 1e-9:
-                best = replica
-                best_credit = credit
-        best.notes = best_credit - total
-        return best
+        return smooth_pick(candidates, [replica.share for replica in candidates])
