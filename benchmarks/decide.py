@@ -1,6 +1,6 @@
 """What one decision costs: `policy.choose` alone, and a whole `submit` + `finish`, for every policy and fleet size.
 
-    python -m benchmarks.decide [--sizes 8,64,10000]
+    python -m benchmarks.decide [--sizes 8,64,10000] [--update-docs]
 
 Medians over many rounds, on loads that are not zero, with replicas of learned and different speeds.
 """
@@ -18,6 +18,7 @@ from rich.table import Table
 from steelyard import POLICIES, Balancer, Outcome, PoolOptions, Request, Send
 
 from .machine import describe
+from .pages import markdown_table, write_section
 
 GOALS = {8: 5.0, 64: 20.0, 10_000: 20.0}
 SIMPLE_GOAL = 2.0
@@ -94,28 +95,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--sizes", default="8,64,10000")
     parser.add_argument("--rounds", type=int, default=400)
+    parser.add_argument("--update-docs", action="store_true", help="write the table into docs/policies.md")
     arguments = parser.parse_args()
     sizes = [int(x) for x in arguments.sizes.split(",")]
-    console = Console(width=110)
-    table = Table(title="One decision, median µs")
-    table.add_column("policy")
-    for size in sizes:
-        table.add_column(f"choose, {size:,}", justify="right")
-    table.add_column("goal at 8", justify="right")
-    table.add_column("submit + finish, 8", justify="right")
+    header = ["policy", *(f"choose, {size:,}" for size in sizes), "goal at 8", "submit + finish, 8"]
+    rows = []
     for policy in POLICIES:
         for limit in (False, True) if policy == "least_work" else (False,):
-            row = [f"{policy}{'@1' if limit else ''}"]
-            for size in sizes:
-                rounds = arguments.rounds if size <= 1000 else max(20, arguments.rounds // 10)
-                micros = cost_of_choosing(policy, size, limit, rounds)
-                goal = goal_of(policy, size)
-                row.append(f"{micros:.2f}" + ("" if goal is None else " ✓" if micros <= goal else f" ✗ (≤ {goal:g})"))
-            row.append("≤ 5" if policy == "least_work" else "≤ 2" if policy in SIMPLE else "")
-            row.append(f"{cost_of_a_request(policy, 8, arguments.rounds):.1f}")
-            table.add_row(*row)
+            rows.append(measure(policy, limit, sizes, arguments.rounds))
+    machine = describe("python -m benchmarks.decide")
+    console = Console(width=110)
+    table = Table(*header, title="One decision, median µs")
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
-    console.print(describe("python -m benchmarks.decide"))
+    console.print(machine)
+    if arguments.update_docs:
+        text = f"Median µs. Measured {machine}.\n\n{markdown_table(header, rows)}"
+        write_section("policies.md", "benchmarks/decide.py", text)
+
+
+def measure(policy: str, limit: bool, sizes: list[int], rounds: int) -> list[str]:
+    row = [f"{policy}{'@1' if limit else ''}"]
+    for size in sizes:
+        micros = cost_of_choosing(policy, size, limit, rounds if size <= 1000 else max(20, rounds // 10))
+        goal = goal_of(policy, size)
+        row.append(f"{micros:.2f}" + ("" if goal is None else " ✓" if micros <= goal else f" ✗ (≤ {goal:g})"))
+    goal = goal_of(policy, 8)
+    row.append("" if goal is None else f"≤ {goal:g}")
+    row.append(f"{cost_of_a_request(policy, 8, rounds):.1f}")
+    return row
 
 
 if __name__ == "__main__":

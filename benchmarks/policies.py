@@ -11,7 +11,6 @@ import argparse
 import os
 from collections.abc import Sequence
 from math import isnan
-from pathlib import Path
 
 import msgspec
 from rich.console import Console
@@ -24,9 +23,8 @@ from steelyard.simulate.scenario import Scenario
 from steelyard.simulate.summary import Row, summarise
 
 from .machine import describe
+from .pages import markdown_table, write_section
 
-DOCS = Path(__file__).parents[1] / "docs" / "policies.md"
-BEGIN, END = "<!-- begin: benchmarks/policies.py -->", "<!-- end: benchmarks/policies.py -->"
 POLICIES = tuple(policy for policy in catalog.CLASSIC if policy != "random")  # random: round robin, but worse
 FLAGSHIP = "least_work@1"
 IDEAL_GOALS = ((0.7, 1.15), (0.85, 1.3), (0.95, 1.5))
@@ -47,11 +45,14 @@ def is_even(scenario: Scenario) -> bool:
     return len({group.speed for group in scenario.fleet}) == 1 or scenario.workload.features == 0.0
 
 
-def ratio(row: Row | None) -> str:
-    if row is None or row.ratio is None:
-        return "–"
+def ratio(row: Row) -> str:
+    assert row.ratio is not None
     half = "" if isnan(row.ratio.half) else f" ± {row.ratio.half:.2f}"
     return f"{row.ratio.mean:.2f}{half}"
+
+
+def cell(row: Row) -> str:
+    return f"{row.p99.mean * 1000:.0f} ms" if row.policy == "ideal" else ratio(row)
 
 
 def tables(rows: list[Row], todo: list[Scenario]) -> tuple[str, list[str]]:
@@ -62,15 +63,11 @@ def tables(rows: list[Row], todo: list[Scenario]) -> tuple[str, list[str]]:
         mine = {(row.load, row.policy): row for row in rows if row.scenario == scenario.name}
         loads = list(scenario.loads)
         out += ["", f"**{scenario.name}**", ""]
-        out.append("| policy | " + " | ".join(f"{load:.0%}" for load in loads) + " |")
-        out.append("|---|" + "---:|" * len(loads))
+        lines = []
         for policy in POLICIES:
-            cells = []
-            for load in loads:
-                row = mine[load, policy]
-                cells.append(f"{row.p99.mean * 1000:.0f} ms" if policy == "ideal" else ratio(row))
             name = f"**{policy}**" if policy == FLAGSHIP else policy
-            out.append(f"| {name} | " + " | ".join(cells) + " |")
+            lines.append([name, *(cell(mine[load, policy]) for load in loads)])
+        out.append(markdown_table(["policy", *(f"{load:.0%}" for load in loads)], lines))
         for load in loads:
             missed += goals_missed(scenario, load, {policy: mine[load, policy] for policy in POLICIES})
     return "\n".join(out), missed
@@ -139,10 +136,7 @@ def main() -> None:
     ).rstrip()
     Console(width=150).print(text, markup=False, highlight=False)
     if arguments.update_docs:
-        page = DOCS.read_text(encoding="utf-8")
-        before, rest = page.split(BEGIN, 1)
-        _, after = rest.split(END, 1)
-        DOCS.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+        write_section("policies.md", "benchmarks/policies.py", text)
 
 
 if __name__ == "__main__":

@@ -391,3 +391,15 @@ def test_a_model_is_added_once():
     balancer = fleet("a")
     with pytest.raises(OptionError, match="already there"):
         balancer.add_model("")
+
+
+def test_a_request_held_for_a_pool_without_replicas_waits_until_its_deadline():
+    """Scaling from zero: how long the first replica takes to start is not the line's business."""
+    balancer = fleet("a", hold=True)
+    for i in range(40):
+        serve(balancer, 0.1, float(i))
+    balancer.report("a", Event.LOST, now=50.0)
+    request = Request(deadline=55.0)
+    assert waits(balancer.submit(request, 50.0))
+    (decision,) = balancer.report("a", Event.LOADED, now=53.0)
+    assert sent(decision) == "a"

@@ -137,7 +137,7 @@ class Balancer:
         if not pool.members and not pool.options.hold:
             request.phase = Phase.DONE
             return Reject(request, Reason.NO_REPLICA, pool.time_to_drain())
-        if request.deadline < INFINITY and not self._in_time(pool, request, now):
+        if request.deadline < INFINITY and pool.members and not self._in_time(pool, request, now):
             request.phase = Phase.DONE
             return Reject(request, Reason.DEADLINE, pool.time_to_drain())
         if pool.open:
