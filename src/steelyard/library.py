@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from math import isfinite
 from random import Random
 from typing import Any
@@ -46,6 +47,20 @@ class Target(str):
         target.request = request
         return target
 
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)  # to another process only the id travels
+
+
+class _Waiter:
+    """Somebody who waits for a replica, and how to wake it up."""
+
+    __slots__ = ("refusal", "request", "wake")
+
+    def __init__(self, request: Request, wake: Callable[[], object]) -> None:
+        self.request = request
+        self.wake = wake
+        self.refusal: Reject | None = None
+
 
 class LoadBalancer:
     """Picks a replica for each request and keeps count. Safe to use from any number of threads.
@@ -74,14 +89,16 @@ class LoadBalancer:
             raise OptionError("replicas: at least one is needed")
         for id in ids:
             _check_id(id)
-        doubled = sorted({id for id in ids if ids.count(id) > 1})
+        doubled = sorted(id for id, times in Counter(ids).items() if times > 1)
         if doubled:
             raise OptionError(f"replicas: {', '.join(map(repr, doubled))} given more than once")
         by_id = _weights(ids, weights)
         options = PoolOptions(concurrency=concurrency, queue=queue, ejection=EjectionOptions(enabled=eject))
         self._clock = clock
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)  # a waiting request was decided
+        self._waiters: dict[Request, _Waiter] = {}  # longest waiting first
+        self._lookout: _Waiter | None = None  # the one of them that also wakes up for the balancer
+        self._slept_until = INFINITY  # … at this time
         self._balancer = Balancer(Random(seed) if seed is not None else Random(time.monotonic_ns()))
         now = clock()
         self._pool = self._balancer.add_model("", policy, options, policy_options, now)
@@ -107,14 +124,14 @@ class LoadBalancer:
         `timeout` is how many seconds it may take in all: if no replica could make it, it is refused at once. With a
         limited concurrency, `wait` is how many seconds to block for a free replica. Raises `Refused`.
         """
+        wait = _seconds("wait", wait)
         request = self._request(features, kind, key, tenant, priority, timeout)
-        with self._lock:
-            now = self._turn()
-            decision = self._balancer.submit(request, now)
+        with self._turn() as now:
+            decision = self._balancer.submit(request, now, wait=wait > 0.0)
             if isinstance(decision, Reject):
                 raise Refused(decision)
             if not isinstance(decision, Send):
-                self._wait_for(request, now + _seconds("wait", wait))
+                self._block(request, now + wait)
             return self._target(request)
 
     def complete_request(
@@ -128,9 +145,8 @@ class LoadBalancer:
         how = _outcome(outcome)
         if latency is not None:
             _seconds("latency", latency)
-        with self._lock:
+        with self._turn() as now:
             request = self._running(target)
-            now = self._turn()
             flight = request.flight
             assert flight is not None
             if latency is not None:
@@ -162,21 +178,12 @@ class LoadBalancer:
         An exception in the block counts as a failure of the replica, a cancellation as the client leaving.
         """
         request = self._request(features, kind, key, tenant, priority, timeout)
-        loop = asyncio.get_running_loop()
-        decided = asyncio.Event()
-        request.context = lambda: loop.call_soon_threadsafe(decided.set)
-        with self._lock:
-            decision = self._balancer.submit(request, self._turn())
+        with self._turn() as now:
+            decision = self._balancer.submit(request, now)
         if isinstance(decision, Reject):
             raise Refused(decision)
-        try:
-            while request.phase is Phase.WAITING:
-                await self._nudge(decided)
-        except BaseException:
-            self._leave(request)
-            raise
-        if isinstance(request.context, Reject):
-            raise Refused(request.context)
+        if not isinstance(decision, Send):
+            await self._wait(request)
         target = self._target(request)
         outcome = Outcome.ERROR
         try:
@@ -186,50 +193,39 @@ class LoadBalancer:
             outcome = Outcome.CANCELLED
             raise
         finally:
-            self.complete_request(target, outcome)
-
-    async def _nudge(self, decided: asyncio.Event) -> None:
-        """Wait until decided, or until time itself may decide (expiry)."""
-        with self._lock:
-            wake = self._balancer.next_wake()
-            seconds = None if wake is None else max(0.0, wake - self._clock())
-        try:
-            await asyncio.wait_for(decided.wait(), seconds)
-        except TimeoutError:
-            with self._lock:
-                self._turn()
+            if request.phase is Phase.RUNNING:  # else the block has told the outcome itself
+                self.complete_request(target, outcome)
 
     # ------------------------------------------------------------------ replicas
 
     def add_replica(self, id: str, weight: float = 1.0) -> None:
         _check_id(id)
-        with self._lock:
-            self._carry_out(self._balancer.add_replica(id, weight=weight, now=self._turn()))
+        with self._turn() as now:
+            self._carry_out(self._balancer.add_replica(id, weight=weight, now=now))
 
     def remove_replica(self, id: str) -> None:
-        """Nothing new goes there; what runs there is completed as usual."""
-        with self._lock:
+        """Nothing new goes there; what runs there is completed by its target as usual."""
+        with self._turn() as now:
             if len(self._pool.replicas) == 1 and id in self._pool.replicas:
                 raise OptionError(f"replica {id!r} is the last one")
-            self._carry_out(self._balancer.remove_replica(id, now=self._turn()))
+            self._carry_out(self._balancer.remove_replica(id, now=now))
 
     def drain(self, id: str) -> None:
-        with self._lock:
-            self._carry_out(self._balancer.report(id, Event.DRAIN, now=self._turn()))
+        with self._turn() as now:
+            self._carry_out(self._balancer.report(id, Event.DRAIN, now=now))
 
     def undrain(self, id: str) -> None:
-        with self._lock:
-            now = self._turn()
+        with self._turn() as now:
             self._carry_out(self._balancer.report(id, Event.UNDRAIN, now=now))
             self._carry_out(self._balancer.report(id, Event.LOADED, now=now))
 
     def set_weight(self, id: str, weight: float) -> None:
-        with self._lock:
-            self._balancer.set_weight(id, weight, now=self._turn())
+        with self._turn() as now:
+            self._balancer.set_weight(id, weight, now=now)
 
     def set_policy(self, policy: str, **options: Any) -> None:
-        with self._lock:
-            self._carry_out(self._balancer.set_policy("", policy, options, now=self._turn()))
+        with self._turn() as now:
+            self._carry_out(self._balancer.set_policy("", policy, options, now=now))
 
     @property
     def states(self) -> dict[str, State]:
@@ -241,43 +237,114 @@ class LoadBalancer:
         """Requests that wait for a free replica."""
         return len(self._pool.line)
 
-    # ------------------------------------------------------------------ inside, with the lock held
+    # ------------------------------------------------------------------ one thing at a time
 
-    def _turn(self) -> float:
-        """The time, with everything done that it brought about."""
-        now = self._clock()
-        if now >= self._balancer.wake:
-            self._carry_out(self._balancer.expire(now))
-        return now
+    @contextmanager
+    def _turn(self) -> Iterator[float]:
+        """The lock, and the time with everything done that it brought about. Whoever sleeps too long is woken after."""
+        with self._lock:
+            now = self._clock()
+            if now >= self._balancer.wake:
+                self._carry_out(self._balancer.expire(now))
+            try:
+                yield now
+            finally:
+                if self._lookout is not None and self._balancer.wake < self._slept_until:
+                    self._slept_until = self._balancer.wake
+                    self._rouse([self._lookout])
 
     def _carry_out(self, decisions: Sequence[Decision]) -> None:
         """Tell whoever waits. A Send needs nothing else: the request is RUNNING and knows its replica."""
+        decided = []
         for decision in decisions:
-            request = decision.request
-            wake = request.context
-            if isinstance(decision, Reject):
-                request.context = decision
-            if callable(wake):
-                wake()
-        if decisions:
-            self._changed.notify_all()
+            waiter = self._waiters.pop(decision.request, None)
+            if waiter is not None:
+                waiter.refusal = decision if isinstance(decision, Reject) else None
+                decided.append(waiter)
+        self._rouse(decided)
 
-    def _wait_for(self, request: Request, until: float) -> None:
-        while request.phase is Phase.WAITING:
-            now = self._turn()
-            if request.phase is not Phase.WAITING:
-                break
-            if now >= until:
-                self._leave(request)
-                raise Refused(Reject(request, Reason.WAITED, self._pool.time_to_drain()))
-            self._changed.wait(max(0.0, min(until, self._balancer.wake) - now))
-        if isinstance(request.context, Reject):
-            raise Refused(request.context)
+    def _rouse(self, waiters: Sequence[_Waiter]) -> None:
+        for waiter in waiters:
+            try:
+                waiter.wake()
+            except RuntimeError:  # its event loop is closed: nobody is there to take the replica
+                self._leave(waiter.request)
+
+    # ------------------------------------------------------------------ waiting
+
+    def _block(self, request: Request, until: float) -> None:
+        """Wait as a thread, with the lock held on entry and on return."""
+        condition = threading.Condition(self._lock)
+        waiter = self._waiters[request] = _Waiter(request, condition.notify)
+        try:
+            while request.phase is Phase.WAITING:
+                now = self._clock()
+                if now >= until:
+                    raise Refused(Reject(request, Reason.WAITED, self._pool.time_to_drain()))
+                condition.wait(max(0.0, min(until, self._sleep(waiter)) - now))
+                with self._turn():
+                    pass
+        except BaseException:
+            self._leave(request)
+            raise
+        finally:
+            self._resign(waiter)
+        if waiter.refusal is not None:
+            raise Refused(waiter.refusal)
+
+    async def _wait(self, request: Request) -> None:
+        """Wait as a task."""
+        loop = asyncio.get_running_loop()
+        roused = asyncio.Event()
+        waiter = _Waiter(request, lambda: loop.call_soon_threadsafe(roused.set))
+        with self._lock:
+            if request.phase is Phase.WAITING:
+                self._waiters[request] = waiter
+        try:
+            while request.phase is Phase.WAITING:
+                with self._lock:
+                    seconds = self._sleep(waiter) - self._clock()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(roused.wait(), None if seconds == INFINITY else max(0.0, seconds))
+                roused.clear()
+                with self._turn():
+                    pass
+        except BaseException:
+            self._leave(request)
+            raise
+        finally:
+            with self._lock:
+                self._resign(waiter)
+        with self._lock:
+            if request.flight is None:
+                refusal = waiter.refusal or Reject(request, Reason.WAITED, self._pool.time_to_drain())
+                raise Refused(refusal)
+
+    def _sleep(self, waiter: _Waiter) -> float:
+        """Until when this waiter may sleep: one of them wakes up for the balancer, the others only when decided."""
+        if self._lookout is None:
+            self._lookout = waiter
+        if self._lookout is not waiter:
+            return INFINITY
+        self._slept_until = self._balancer.wake
+        return self._slept_until
+
+    def _resign(self, waiter: _Waiter) -> None:
+        """This waiter is done; if it was the lookout, another takes over."""
+        self._waiters.pop(waiter.request, None)
+        if self._lookout is waiter:
+            self._lookout = None
+            self._slept_until = INFINITY
+            self._rouse(list(self._waiters.values())[:1])
 
     def _leave(self, request: Request) -> None:
-        with self._lock:
+        """Nobody wants the answer any more."""
+        with self._turn() as now:
+            self._waiters.pop(request, None)
             if request.phase in (Phase.WAITING, Phase.RUNNING):
-                self._carry_out(self._balancer.cancel(request, self._turn()))
+                self._carry_out(self._balancer.cancel(request, now))
+
+    # ------------------------------------------------------------------ inside, with the lock held
 
     def _target(self, request: Request) -> Target:
         assert request.flight is not None
@@ -305,9 +372,17 @@ class LoadBalancer:
         priority: int,
         timeout: float | None,
     ) -> Request:
-        numbers = tuple(float(x) for x in features)
+        try:
+            numbers = tuple(float(x) for x in features)
+        except (TypeError, ValueError, OverflowError):
+            raise OptionError(f"features: numbers from 0 up are wanted, not {features!r}") from None
         if any(not isfinite(x) or x < 0 for x in numbers):
             raise OptionError(f"features: numbers from 0 up are wanted, not {list(features)!r}")
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise OptionError(f"priority: a whole number is wanted, not {priority!r}")
+        for name, text in (("kind", kind), ("tenant", tenant), ("key", key or "")):
+            if not isinstance(text, str):
+                raise OptionError(f"{name}: a string is wanted, not {text!r}")
         deadline = INFINITY if timeout is None else self._clock() + _seconds("timeout", timeout)
         return Request("", numbers, deadline=deadline, priority=priority, tenant=tenant, kind=kind, key=key)
 
@@ -345,7 +420,5 @@ def _weights(ids: list[str], weights: Mapping[str, float] | Sequence[float] | No
             raise OptionError(f"weights: {len(weights)} given for {len(ids)} replicas")
         found = dict(zip(ids, weights, strict=True))
     for id, weight in found.items():
-        if not isinstance(weight, int | float) or isinstance(weight, bool):
-            raise OptionError(f"weights: a number is wanted for {id!r}, not {weight!r}")
         check_weight(id, weight)
     return found

@@ -113,9 +113,11 @@ class PolicyConformance:
         self._needs("evens_out")
         for busier in (("r0", "r3"), ("r2", "r5")):
             fleet = self._fleet(6)
-            for id in busier:
-                fleet.balancer.report_outside(id, 5, now=fleet.now)
-            fleet.traffic(6_000, load=IDLE)
+            for _ in range(300):
+                # Again and again: what is not confirmed is forgotten after a few seconds.
+                for id in busier:
+                    fleet.balancer.report_outside(id, 5, now=fleet.now)
+                fleet.traffic(20, load=IDLE)
             others = [r.id for r in fleet.replicas if r.id not in busier]
             self._check_even(fleet, f"idle replicas beside busier {' and '.join(busier)}", others)
             self._check_even(fleet, "busier replicas beside idle ones", busier)

@@ -32,7 +32,7 @@ class Balancer:
         self.rng = rng if rng is not None else Random(0)
         self._pools: dict[str, Pool] = {}
         self.wake = INFINITY  # `next_wake` as a plain number: may be too early, never too late
-        self._hedges: list[tuple[float, int, Flight]] = []
+        self._hedges: list[list[Any]] = []  # a heap of [when, number, flight or None once it landed]
         self._hedge_count = 0
 
     # ------------------------------------------------------------------ models and replicas
@@ -119,12 +119,13 @@ class Balancer:
         pool = self.pool(model)
         replica = pool.find(id)
         usual = pool.estimator.typical * pool.estimator.remaining.mean
-        pool.set_outside(replica, in_flight if age <= usual else 0, now)
+        pool.set_outside(replica, in_flight if age <= usual else 0, now, age)
         return self._dispatch(pool, now)
 
     # ------------------------------------------------------------------ requests
 
-    def submit(self, request: Request, now: float) -> Decision:
+    def submit(self, request: Request, now: float, *, wait: bool = True) -> Decision:
+        """Where this request should go. Without `wait` it is refused where it would have to wait."""
         if request.phase is not Phase.NEW:
             raise MisuseError(f"{request!r} was submitted before")
         request.arrived = now
@@ -132,18 +133,20 @@ class Balancer:
         if pool is None:
             request.phase = Phase.DONE
             return Reject(request, Reason.UNKNOWN_MODEL)
-        pool.retries.deposit()
         pool.estimator.prepare(request)
         if not pool.members and not pool.options.hold:
             request.phase = Phase.DONE
             return Reject(request, Reason.NO_REPLICA, pool.time_to_drain())
-        if request.deadline < INFINITY and pool.members and not self._in_time(pool, request, now):
+        if request.deadline < INFINITY and not self._in_time(pool, request, now):
             request.phase = Phase.DONE
             return Reject(request, Reason.DEADLINE, pool.time_to_drain())
         if pool.open:
             replica = self._place(pool, request, pool.line.work, now)
             if replica is not None:
                 return self._send(pool, request, replica, now)
+        if not wait:
+            request.phase = Phase.DONE
+            return Reject(request, Reason.WAITED, pool.time_to_drain())
         return self._wait(pool, request, now)
 
     def finish(
@@ -157,8 +160,13 @@ class Balancer:
         pool = self._pools[request.model]
         pool.land(flight, now)
         replica = flight.replica
-        if pool.learn(flight, outcome, now) and replica.state is State.READY:
-            self._eject(pool, replica, now)
+        try:
+            if pool.learn(flight, outcome, now) and replica.state is State.READY:
+                self._eject(pool, replica, now)
+        except Exception:
+            # A policy of the user's own raised. The attempt is over all the same, and nothing else hangs on it.
+            self._forget(request, pool, now)
+            raise
         decisions: list[Decision] | None = None
         other = request.hedge if flight is request.flight else request.flight
         if other is not None:
@@ -187,14 +195,8 @@ class Balancer:
         if request.phase is not Phase.RUNNING:
             raise MisuseError(f"{request!r} is not waiting or running")
         pool = self._pools[request.model]
-        decisions: list[Decision] = []
-        for flight in (request.flight, request.hedge):
-            if flight is not None:
-                pool.land(flight, now)
-                decisions.append(Cancel(request, flight.replica))
-        request.flight = request.hedge = None
-        request.phase = Phase.DONE
-        return [*decisions, *self._dispatch(pool, now)]
+        cancelled = self._forget(request, pool, now)
+        return [*cancelled, *self._dispatch(pool, now)]
 
     # ------------------------------------------------------------------ time
 
@@ -215,13 +217,26 @@ class Balancer:
             decisions.extend(self._dispatch(pool, now))
             wake = min(wake, pool.tick_at, pool.line.next_expiry(), pool.recheck)
         while self._hedges and self._hedges[0][0] <= now:
-            self._maybe_hedge(heappop(self._hedges)[2], now, decisions)
+            flight = heappop(self._hedges)[2]
+            if flight is not None:
+                self._maybe_hedge(flight, now, decisions)
         if self._hedges:
             wake = min(wake, self._hedges[0][0])
         self.wake = wake
         return decisions or NOTHING
 
     # ------------------------------------------------------------------ inside
+
+    def _forget(self, request: Request, pool: Pool, now: float) -> list[Decision]:
+        """End a request at once, wherever it runs."""
+        cancelled: list[Decision] = []
+        for flight in (request.flight, request.hedge):
+            if flight is not None and flight in flight.replica.flights:
+                pool.land(flight, now)
+                cancelled.append(Cancel(request, flight.replica))
+        request.flight = request.hedge = None
+        request.phase = Phase.DONE
+        return cancelled
 
     def _flight_of(self, request: Request, replica: Replica | None) -> Flight:
         flight = request.flight
@@ -263,14 +278,14 @@ class Balancer:
 
     def _in_time(self, pool: Pool, request: Request, now: float) -> bool:
         """Has it an even chance to be finished by its deadline, counting what waits before it?"""
-        if not pool.estimator.seen:
-            return now < request.deadline  # nothing is known: trying is how to find out
+        if not pool.estimator.seen or not pool.members:
+            return now < request.deadline  # nothing is known, of seconds or of when a replica comes: find out
         seconds = request.base * pool.fastest * pool.estimator.remaining.median
         if not pool.open:
             seconds += pool.time_to_drain()
         elif pool.limit > 1.0:
-            looked_at = pool.open if len(pool.open) <= LOOKAHEAD else pool.open[:LOOKAHEAD]
-            seconds += min(pool.estimator.in_the_way(r, now) for r in looked_at)
+            looked_at = pool.open[:: 1 + len(pool.open) // LOOKAHEAD]
+            seconds += min(pool.estimator.in_the_way(r, now) if r.load else 0.0 for r in looked_at)
         if now + seconds <= request.deadline:
             return True
         # Refused requests teach nothing. While nothing else runs that could correct what is believed, some are let
@@ -279,17 +294,21 @@ class Balancer:
         return now < request.deadline and pool.refused_idle >= TRIAL_EVERY and not (pool.refused_idle % TRIAL_EVERY)
 
     def _send(self, pool: Pool, request: Request, replica: Replica, now: float) -> Send:
-        flight = pool.launch(request, replica, now, request.attempts > 0)
+        if not request.attempts:
+            pool.retries.deposit()  # only what is tried at all may pay for retries
+        request.flight = flight = pool.launch(request, replica, now)
         request.attempts += 1
-        request.flight = flight
         request.phase = Phase.RUNNING
+        pool.tell_sent(flight, now)
         if pool.options.hedge.enabled:
             self._plan_hedge(pool, flight, now)
         return Send(request, replica)
 
     def _wait(self, pool: Pool, request: Request, now: float) -> Decision:
         line = pool.line
-        latest = request.deadline - request.base * pool.fastest * pool.estimator.remaining.median
+        # Before anything is known the base is made up: nobody is refused for it.
+        needed = request.base * pool.fastest * pool.estimator.remaining.median if pool.estimator.seen else 0.0
+        latest = request.deadline - needed
         since = now if request.attempts else request.arrived  # a retry has its own time to wait
         request.hurried = latest < since + pool.options.max_wait
         request.expires = expires = latest if request.hurried else since + pool.options.max_wait
@@ -299,8 +318,8 @@ class Balancer:
                 request.phase = Phase.DONE
                 reason = Reason.TENANT_SHARE if line.holds_its_share(request) else Reason.QUEUE_FULL
                 return Reject(request, reason, pool.time_to_drain())
-            # The victim's refusal must reach the driver, which only looks at this request now: leave it to `expire`,
-            # due at once, by making it the next to expire.
+            # The victim's refusal must reach the driver, which only looks at this request now: it is left to `expire`,
+            # due at once.
             line.remove(victim)
             pool.displaced.append(victim)
             self.wake = now
@@ -322,7 +341,12 @@ class Balancer:
             for looked, request in enumerate(line.ordered()):
                 if looked >= LOOKAHEAD:
                     return sent
-                replica = self._place(pool, request, ahead, now)
+                try:
+                    replica = self._place(pool, request, ahead, now)
+                except Exception:
+                    if sent:
+                        return sent  # what was decided must reach the driver; the next tick will raise again
+                    raise
                 if replica is not None:
                     line.remove(request, served=True)
                     if request.version != pool.estimator.version:
@@ -382,7 +406,9 @@ class Balancer:
 
     def _look_again(self, flight: Flight, when: float) -> None:
         self._hedge_count += 1
-        heappush(self._hedges, (when, self._hedge_count, flight))
+        entry = [when, self._hedge_count, flight]
+        flight.entry = entry
+        heappush(self._hedges, entry)
         if when < self.wake:
             self.wake = when
 
@@ -395,10 +421,13 @@ class Balancer:
         idle = [r for r in pool.open if not r.load and r is not flight.replica and r not in request.avoid]
         if idle:
             replica = pool.policy.choose(request, idle, now)
+            if replica not in idle:  # a policy that samples may add an old favourite
+                replica = idle[0]
             seconds = request.base * replica.slowness * pool.estimator.remaining.mean
             left = pool.estimator.remaining.after(age, flight.predicted)
             if seconds < left / 2 and pool.hedges.allows(flight, seconds):
-                request.hedge = pool.launch(request, replica, now, False)
+                request.hedge = pool.launch(request, replica, now)
+                pool.tell_sent(request.hedge, now)
                 decisions.append(Send(request, replica, hedged=True))
                 return
         # Nobody idle, or not late enough yet, or no budget: look again when it is half as old again.

@@ -88,7 +88,7 @@ class Reject(Decision):
 
 
 class Cancel(Decision):
-    """Stop the attempt on this replica (a hedge lost the race); its load is already given back."""
+    """Stop the attempt on this replica (the client left, or a hedge lost the race); its load is already given back."""
 
     __slots__ = ("replica",)
 

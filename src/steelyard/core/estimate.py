@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .request import Flight, Request
 
 BLOCK = 64
+PATIENT = 3  # blocks of another shape before the model starts over
 FIRST_BLOCK = 8
 EARLY = 64  # requests learned from in small blocks, to be of use soon
 FORGET = 0.998  # per request
@@ -49,11 +50,13 @@ class Estimator:
         self.typical = 1.0  # seconds of a request nothing is known of
         self.noise = 1.0  # variance of ln(observed / predicted)
         self.seen = 0
+        self._usual_weight = 1.0  # the median: weights are relative to it, as speeds are to the median replica
         self.version = 0  # grows with every change of what is believed
         self._constant = Constant()
         self._forms: list[Form] = [self._constant]
         self._form: Form | None = None  # the one in use; None: all requests alike
         self._width = 0
+        self._strange = 0  # blocks in a row with hardly any request of the known shape
         self._rows: list[Row] = []
         self._block = FIRST_BLOCK
         self._lowest = self._highest = 0.0  # ln seconds seen: nothing is predicted far outside
@@ -78,7 +81,7 @@ class Estimator:
             base = exp(
                 ln if self._lowest <= ln <= self._highest else self._highest if ln > self._highest else self._lowest
             )
-        if request.kind and self.kinds.active:
+        if self.kinds.active:
             base *= self.kinds.factor(request.kind)
         request.base = base
         request.version = self.version
@@ -100,7 +103,9 @@ class Estimator:
         request = flight.request
         replica = flight.replica
         speed: Slowness = replica.speed
-        alone = replica.attained - flight.attained - flight.cold  # what it would have taken with nothing beside it
+        alone = replica.attained - flight.attained  # what it would have taken with nothing beside it
+        if flight.cold:
+            alone = max(alone - flight.cold, 0.1 * alone)  # the caller told how long warming up takes, more or less
         if alone < BRIEF:
             alone = BRIEF
         if seconds < BRIEF:
@@ -134,27 +139,23 @@ class Estimator:
         flight.replica.slowness = speed.value()
 
     def admit(self, replica: Replica, now: float) -> None:
-        """A replica joins: until observed, its weight says how fast it is."""
-        replica.speed = Slowness(1.0 / replica.weight, now)
-        replica.slowness = 1.0 / replica.weight
+        """A replica joins: until observed, its weight against the others' says how fast it is."""
+        replica.speed = Slowness(self._usual_weight / replica.weight, now)
+        replica.slowness = self._usual_weight / replica.weight
 
     def reweigh(self, replica: Replica) -> None:
         """Its weight was changed: that is what is expected of it where nothing was observed."""
         speed: Slowness = replica.speed
-        speed.prior = -log(replica.weight)
-        if not speed.seen:
-            speed.ln = speed.prior
+        speed.expect(log(self._usual_weight / replica.weight))
         replica.slowness = speed.value()
 
     # ------------------------------------------------------------------ per block
 
     def _learn_block(self) -> None:
-        # Requests of another shape than most are left out: a few must not make the model start over.
-        widths = [len(row[0]) for row in self._rows]
-        width = max(set(widths), key=lambda w: (widths.count(w), w == self._width))
+        block, self._rows = self._rows, []
+        width = self._width_of(block)
         # NaN, negative and absurd features are not learned from.
-        rows = [row for row in self._rows if len(row[0]) == width and all(0.0 <= x <= HUGE for x in row[0])]
-        self._rows = []
+        rows = [row for row in block if len(row[0]) == width and all(0.0 <= x <= HUGE for x in row[0])]
         if not rows:
             return
         features = np.array([row[0] for row in rows], dtype=np.float64)
@@ -179,6 +180,17 @@ class Estimator:
         self.typical = exp(self._constant.ln)
         self._elect()
         self.version += 1
+
+    def _width_of(self, block: list[Row]) -> int:
+        """How many features count. Requests of another shape are left out, unless they are most for several blocks: a
+        mixture must not make the model start over again and again."""
+        widths = [len(row[0]) for row in block]
+        most = max(set(widths), key=widths.count)
+        if not self.seen or most == self._width or widths.count(self._width) >= len(widths) // 8:
+            self._strange = 0
+            return most if not self.seen else self._width
+        self._strange += 1
+        return most if self._strange >= PATIENT else self._width
 
     def _start_over(self, features: NDArray[np.float64]) -> None:
         """The first block, or requests of another shape than before."""
@@ -211,7 +223,14 @@ class Estimator:
 
     def tick(self, replicas: list[Replica], finished: int) -> None:
         """Keep the typical replica at 1, and let what was learned of idle replicas fade so they are tried again."""
-        if not self.seen or not replicas:
+        if not replicas:
+            return
+        self._usual_weight = sorted(r.weight for r in replicas)[(len(replicas) - 1) // 2]
+        for replica in replicas:
+            replica.speed.expect(log(self._usual_weight / replica.weight))
+        if not self.seen:
+            for replica in replicas:
+                replica.slowness = replica.speed.value()
             return
         centre = sorted(r.speed.ln for r in replicas)[len(replicas) // 2]
         # One trial of a replica believed slow per some 200 requests per replica: rare enough not to touch p99.

@@ -24,6 +24,7 @@ PENALTY = 3.0  # a failure counts as this many times slower than predicted
 RAMP_FLOOR = 0.1
 SHOULD_SERVE = (State.READY, State.EJECTED, State.UNREACHABLE)  # who is loading or draining is no reason to panic
 MOST_STRIKES = 5
+FRESH = 3.0  # intervals after which news of other balancers is forgotten
 
 
 class Pool:
@@ -141,8 +142,9 @@ class Pool:
         self._ramp(replica, now)
         self.policy.reweighted(replica, now)
 
-    def set_outside(self, replica: Replica, count: int, now: float) -> None:
-        """Other balancers have this many requests there, as last heard."""
+    def set_outside(self, replica: Replica, count: int, now: float, age: float = 0.0) -> None:
+        """Other balancers had this many requests there, `age` seconds ago."""
+        replica.outside_at = now - age
         self._advance(replica, now)
         replica.load += count - replica.outside
         replica.outside = count
@@ -187,7 +189,7 @@ class Pool:
 
     # ------------------------------------------------------------------ load, counted at dispatch
 
-    def launch(self, request: Request, replica: Replica, now: float, retry: bool) -> Flight:
+    def launch(self, request: Request, replica: Replica, now: float) -> Flight:
         estimator = self.estimator
         cold = self._warm_up(request, replica) if request.cold_seconds else 0.0
         alone = request.base * replica.slowness + cold
@@ -198,7 +200,7 @@ class Pool:
             predicted = alone + estimator.in_the_way(replica, now)
             self._advance(replica, now)
         replica.clock = now
-        flight = Flight(request, replica, now, alone, predicted, n, replica.attained, cold, retry)
+        flight = Flight(request, replica, now, alone, predicted, n, replica.attained, cold)
         replica.load = n
         replica.in_flight += 1
         replica.work += alone
@@ -207,14 +209,19 @@ class Pool:
         if n >= replica.limit:
             self._reopen(replica)
         self.active += 1
+        return flight
+
+    def tell_sent(self, flight: Flight, now: float) -> None:
         if self._tells_sent:
             self.policy.sent(flight, now)
-        return flight
 
     def land(self, flight: Flight, now: float) -> None:
         """Give back what `launch` took."""
         replica = flight.replica
         del replica.flights[flight]  # a second landing would fail here, before anything changed
+        if flight.entry is not None:
+            flight.entry[2] = None  # the plan of hedges must not keep what is over
+            flight.entry = None
         replica.in_flight -= 1
         replica.work = replica.work - flight.alone if replica.in_flight else 0.0
         replica.last_finish = now
@@ -282,6 +289,11 @@ class Pool:
         self.estimator.tick(self.members, self.finished - self._finished_at_tick)
         self._finished_at_tick = self.finished
         for replica in self.members:
+            if replica.outside and now - replica.outside_at > FRESH * self.options.interval:
+                self.set_outside(replica, 0, now)  # who reported it may be gone
+            if now - replica.ready_since > self.options.ejection.longest and replica.ejections:
+                replica.ejections -= 1  # a long time without trouble earns a shorter sentence
+                replica.ready_since = now - self.options.slow_start
             if replica.drag != 1.0:
                 replica.strikes = max(0, replica.strikes - 1)  # so that it is tried again
                 self._ramp(replica, now)

@@ -94,8 +94,8 @@ class WaitingLine:
         """Put a request in line. The caller has made room (`full`, `victim_for`)."""
         klass = self._classes.get(request.priority)
         if klass is None:
+            self._priorities = sorted([*self._classes, request.priority], reverse=True)
             klass = self._classes[request.priority] = _Class()
-            self._priorities = sorted(self._classes, reverse=True)
         tenant = klass.tenant(request.tenant)
         self._arrivals += 1
         entry = (request.expires, self._arrivals, request)

@@ -169,9 +169,9 @@ def _not_negative(gram: Array, moment: Array) -> Array:
     width = len(moment)
     solved = np.zeros(width)
     kept = np.arange(width)
-    ridge = 1e-6 * np.trace(gram) / width
+    ridge = np.diag(1e-6 * np.diag(gram) + 1e-12)  # each column by its own size
     while len(kept):
-        part = np.linalg.solve(gram[np.ix_(kept, kept)] + ridge * np.eye(len(kept)), moment[kept])
+        part = np.linalg.solve((gram + ridge)[np.ix_(kept, kept)], moment[kept])
         if part.min() >= 0.0:
             solved[kept] = part
             break

@@ -23,6 +23,7 @@ class Remaining:
 
     def __init__(self) -> None:
         self._ratios: NDArray[np.float64] = np.zeros(0)
+        self._ordered: list[float] = []
         self.mean = 1.0  # E[R]
         self.median = 1.0
         grid = np.arange(TOP * STEPS_PER_UNIT + 1) / STEPS_PER_UNIT
@@ -38,6 +39,7 @@ class Remaining:
         ordered = np.sort(np.minimum(self._ratios, 100.0))
         self.mean = float(ordered.mean())
         self.median = float(ordered[len(ordered) // 2])
+        self._ordered = ordered.tolist()
         from_end = np.concatenate([np.cumsum(ordered[::-1])[::-1], [0.0]])
         first = np.searchsorted(ordered, self._grid, side="right")
         count = len(ordered) - first
@@ -48,11 +50,13 @@ class Remaining:
 
     def quantile(self, q: float) -> float:
         """The q-quantile of R."""
-        return float(np.quantile(self._ratios, q)) if len(self._ratios) >= FEW else 1.0
+        ordered = self._ordered
+        return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else 1.0
 
     def after(self, age: float, predicted: float) -> float:
         """Expected seconds left of a request that has run for `age` and was predicted to take `predicted`."""
-        step = int(age / predicted * STEPS_PER_UNIT)
+        # An age below zero: the driver's clock readings are out of order. No reason to fail.
+        step = int(age / predicted * STEPS_PER_UNIT) if age > 0.0 else 0
         table = self.table
         if step < len(table):
             return predicted * table[step]

@@ -9,6 +9,8 @@ from .errors import IllegalTransitionError, OptionError
 from .latency import WindowedQuantiles
 from .request import INFINITY, Flight
 
+LIGHTEST, HEAVIEST = 1e-6, 1e6
+
 
 class State(Enum):
     STARTING = "starting"  # known, not seen yet
@@ -116,6 +118,7 @@ class Replica:
         "notes",
         "order",
         "outside",
+        "outside_at",
         "picks",
         "ready_since",
         "share",
@@ -143,6 +146,7 @@ class Replica:
         self.limit = INFINITY  # requests it takes at once
         self.in_flight = 0  # ours
         self.outside = 0  # other balancers', as last heard
+        self.outside_at = 0.0  # when that was so
         self.load = 0  # the sum of the two
         self.attained = 0.0  # work done by each request that ran here all along; see core/curve.py
         self.clock = 0.0  # when that was brought up to date
@@ -169,5 +173,6 @@ class Replica:
 
 
 def check_weight(id: str, weight: float) -> None:
-    if not (0.0 < weight < INFINITY):
-        raise OptionError(f"replica {id!r}: weight must be a positive number, not {weight!r}")
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not LIGHTEST <= weight <= HEAVIEST:
+        wanted = f"a positive number, from {LIGHTEST:g} to {HEAVIEST:g}"
+        raise OptionError(f"replica {id!r}: weight must be {wanted}, not {weight!r}")

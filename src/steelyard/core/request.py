@@ -99,7 +99,7 @@ class Request:
 class Flight:
     """One attempt of one request on one replica: made at dispatch, given back exactly once."""
 
-    __slots__ = ("alone", "attained", "cold", "concurrency", "predicted", "replica", "request", "retry", "started")
+    __slots__ = ("alone", "attained", "cold", "concurrency", "entry", "predicted", "replica", "request", "started")
 
     def __init__(
         self,
@@ -111,7 +111,6 @@ class Flight:
         concurrency: int,
         attained: float,
         cold: float,
-        retry: bool,
     ) -> None:
         self.request = request
         self.replica = replica
@@ -121,4 +120,4 @@ class Flight:
         self.concurrency = concurrency  # requests on the replica at dispatch, this one included
         self.attained = attained  # the replica's clock of attained work at dispatch
         self.cold = cold  # the part of `alone` that is warming up, told and not to be learned
-        self.retry = retry
+        self.entry: list[Any] | None = None  # its place in the balancer's plan of hedges

@@ -33,6 +33,12 @@ class Slowness:
         self.stamp = now
         self.seen = 0
 
+    def expect(self, ln: float) -> None:
+        """What its weight says: believed as long as nothing was observed."""
+        self.prior = ln
+        if not self.seen:
+            self.ln = ln
+
     def forgive(self) -> None:
         """It comes back after an ejection: give it a chance, and believe what it shows next."""
         self.ln = min(self.ln, self.prior + FORGIVEN)
@@ -47,7 +53,7 @@ class Slowness:
             surprise = CLIP * sd
         elif surprise < -CLIP * sd:
             surprise = -CLIP * sd
-        doubt = self.doubt + DRIFT * (now - self.stamp)
+        doubt = self.doubt + DRIFT * max(0.0, now - self.stamp)
         if doubt > DOUBT:
             doubt = DOUBT
         self.trend = trend = MEMORY * self.trend + (1.0 - MEMORY) * surprise / sd

@@ -53,7 +53,8 @@ class Simulation:
         self._events: list[tuple[float, int, Job]] = []
         self._calendar: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = count()
-        self._over = False
+        self._ended = 0.0  # when the last request so far was over
+        self._more = True  # requests to come
 
     # ------------------------------------------------------------------ for those who build a run
 
@@ -66,20 +67,23 @@ class Simulation:
 
         def again(now: float) -> None:
             action(now)
-            if not self._over:
+            if self._busy():
                 self.at(now + seconds, again)
 
+        if seconds <= 0.0:
+            raise ValueError("a repeated action needs a positive interval")
         self.at(self.now + seconds, again)
 
     def tell(self, id: str, event: Event, now: float) -> None:
-        """All balancers learn of a replica's change."""
+        """All balancers that know the replica learn of its change."""
         for balancer in self.balancers:
-            self.carry_out(balancer.report(id, event, now=now), now)
+            if id in balancer.pool().replicas:
+                self.carry_out(balancer.report(id, event, now=now), now)
 
     def crash(self, id: str, now: float) -> None:
         """The process dies: what it had is lost, new connections are refused."""
         server = self.servers[id]
-        server.down = True
+        server.down += 1
         for job in server.clear():
             self._end(job, Outcome.BROKEN, now)
 
@@ -105,7 +109,7 @@ class Simulation:
             elif events or self._waiting():
                 now = INFINITY
             else:
-                break
+                break  # what is left on the calendar concerns nobody
             arrival = True
             if events and events[0][0] <= now:
                 now = events[0][0]
@@ -116,8 +120,8 @@ class Simulation:
                 self.now = max(self.now, due)  # a wake-up may be overdue by the time it is asked for
                 self._timely(self.now)
                 continue
-            self.now = now
             if arrival:
+                self.now = now
                 assert job is not None
                 arrivals += 1
                 job.balancer = balancer = single or balancers[int(choose() * len(balancers))]
@@ -127,18 +131,22 @@ class Simulation:
                 elif type(decision) is Reject:
                     self._refused(decision)
                 job = next(jobs, None)
-                if job is None:
-                    self._over = True
+                self._more = job is not None
                 if arrivals % PROGRESS_EVERY == 0 and self._progress is not None:
                     self._progress(PROGRESS_EVERY)
                 continue
             when, _, done = heappop(events)
             if done.finish == when:  # else stale: cancelled, or its replica changed speed
+                self.now = now
                 self._complete(done, now)
         if self._progress is not None:
             self._progress(arrivals % PROGRESS_EVERY)
-        self._result.close(arrivals, self.now, self.servers.values())
+        self._result.close(arrivals, self._ended, self.servers.values())
         return self._result
+
+    def _busy(self) -> bool:
+        """Is there anything yet to happen to a request?"""
+        return self._more or any(s.busy or s.queue for s in self.servers.values()) or self._waiting()
 
     def _waiting(self) -> bool:
         return any(len(b.pool(m).line) for b in self.balancers for m in b.models)
@@ -201,6 +209,7 @@ class Simulation:
         self._end(job, fate, now)
 
     def _end(self, job: Job, outcome: Outcome, now: float) -> None:
+        self._ended = now
         origin = job.origin or job
         balancer = origin.balancer
         assert balancer is not None
@@ -236,6 +245,7 @@ class Simulation:
     def _refused(self, decision: Reject) -> None:
         job = decision.request
         assert isinstance(job, Job)
+        self._ended = self.now
         if job.born >= self._warmup:
             code = decision.reason.code
             self._result.refused[code] = self._result.refused.get(code, 0) + 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heapreplace
+from math import prod
 
 from ..core.request import INFINITY
 from .job import Job
@@ -20,15 +21,16 @@ class _Pace:
 
     def __init__(self, speed: float, faults: Sequence[Fault]) -> None:
         self.speed = speed
-        self.pieces: list[tuple[float, float]] = [(0.0, speed)]  # from when, how fast
-        for fault in sorted(faults, key=lambda f: f.at):
-            end = fault.at + fault.lasts
-            if fault.kind == "slow":
-                self.pieces += [(fault.at, speed / fault.factor), (end, speed)]
-            elif fault.kind == "join":
-                self.pieces = [(0.0, 0.0), (fault.at + fault.cold, speed)]
-            else:  # errors, crash: no good for anything meanwhile
-                self.pieces += [(fault.at, 0.0), (end + (fault.cold if fault.kind == "crash" else 0.0), speed)]
+        slow = [(f.at, f.at + f.lasts, f.factor) for f in faults if f.kind == "slow"]
+        out = [(0.0, f.at + f.cold) for f in faults if f.kind == "join"]  # before, it was not there
+        out += [(f.at, f.at + f.lasts) for f in faults if f.kind == "errors"]
+        out += [(f.at, f.at + f.lasts + f.cold) for f in faults if f.kind == "crash"]
+        turns = sorted({0.0, *(t for begin, end, _ in slow for t in (begin, end)), *(t for span in out for t in span)})
+        self.pieces: list[tuple[float, float]] = []  # from when, how fast
+        for turn in turns:
+            there = not any(begin <= turn < end for begin, end in out)
+            burden = prod(factor for begin, end, factor in slow if begin <= turn < end)
+            self.pieces.append((turn, speed / burden if there else 0.0))
 
     def finish(self, start: float, work: float) -> float:
         if len(self.pieces) == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import isfinite
 from multiprocessing import get_context
 from random import Random
 from typing import Literal, cast
@@ -117,7 +118,8 @@ def run_task(task: Task) -> RunResult:
         _plan_fault(simulation, servers[fault.replica], weights[fault.replica], fault)
     if len(balancers) > 1:
         _plan_signals(simulation, balancers, scenario.balancers)
-    _plan_samples(simulation, servers, result, seconds / SAMPLES)
+    if seconds:
+        _plan_samples(simulation, servers, result, seconds / SAMPLES)
     return simulation.run()
 
 
@@ -126,7 +128,8 @@ def _jobs(task: Task) -> tuple[Iterator[Job], float]:
     scenario = task.scenario
     if scenario.workload.trace is not None:
         offered = trace_rate(scenario)
-        pace = task.load * scenario.capacity / offered if task.load else 1.0
+        # Rows that all arrive at once cannot be stretched to a load.
+        pace = task.load * scenario.capacity / offered if task.load and isfinite(offered) else 1.0
         span = max((job.born for job in trace_jobs(scenario, pace)), default=0.0)
         return trace_jobs(scenario, pace), span
     rate = task.load * scenario.capacity / scenario.workload.sizes.mean
@@ -168,17 +171,16 @@ def build_balancer(task: Task, servers: list[Server], number: int) -> Balancer:
 
 def _plan_fault(simulation: Simulation, server: Server, weight: float, fault: Fault) -> None:
     end = fault.at + fault.lasts
-    speed = server.speed
     if fault.kind == "slow":
-        simulation.at(fault.at, lambda now: server.set_speed(speed / fault.factor, now, simulation.schedule))
-        simulation.at(end, lambda now: server.set_speed(speed, now, simulation.schedule))
+        simulation.at(fault.at, lambda now: server.burden(fault.factor, now, simulation.schedule))
+        simulation.at(end, lambda now: server.unburden(fault.factor, now, simulation.schedule))
     elif fault.kind == "errors":
-        simulation.at(fault.at, lambda now: setattr(server, "failing", True))
-        simulation.at(end, lambda now: setattr(server, "failing", False))
+        simulation.at(fault.at, lambda now: setattr(server, "failing", server.failing + 1))
+        simulation.at(end, lambda now: setattr(server, "failing", server.failing - 1))
     elif fault.kind == "crash":
         simulation.at(fault.at, lambda now: simulation.crash(server.id, now))
         simulation.at(fault.at + fault.detect, lambda now: simulation.tell(server.id, Event.LOST, now))
-        simulation.at(end, lambda now: setattr(server, "down", False))
+        simulation.at(end, lambda now: setattr(server, "down", server.down - 1))
         simulation.at(end + fault.detect, lambda now: simulation.tell(server.id, Event.LIVE, now))
         ready = end + fault.cold + fault.detect
         simulation.at(ready, lambda now: simulation.tell(server.id, Event.LOADED, now))

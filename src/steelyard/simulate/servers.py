@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from math import prod
 
 from .job import Job
 
@@ -21,6 +22,9 @@ class PrefixCache:
     def __init__(self, blocks: int) -> None:
         self._size = blocks
         self._blocks: OrderedDict[int, None] = OrderedDict()
+
+    def clear(self) -> None:
+        self._blocks.clear()
 
     def take(self, prefix: Sequence[int]) -> int:
         """How many leading blocks are there; all of them are afterwards."""
@@ -47,6 +51,9 @@ class ModelMemory:
         self._resident: OrderedDict[str, None] = OrderedDict()
         self.loads = 0
 
+    def clear(self) -> None:
+        self._resident.clear()
+
     def take(self, kind: str) -> float:
         """Seconds until the model is there."""
         cold = kind not in self._resident
@@ -69,8 +76,10 @@ class Server:
         self.slots = slots
         self.cache = cache
         self.memory = memory
-        self.down = False
-        self.failing = False  # answers everything with an error at once
+        self.full_speed = speed
+        self.burdens: list[float] = []  # factors by which it is slower just now
+        self.down = 0  # outages it is in
+        self.failing = 0  # times it answers everything with an error at once
         self.queue: deque[Job] = deque()  # its own, behind the slots
         self.served = 0
 
@@ -96,6 +105,22 @@ class Server:
 
     def set_speed(self, speed: float, now: float, schedule: Schedule) -> None:
         raise NotImplementedError
+
+    def burden(self, factor: float, now: float, schedule: Schedule) -> None:
+        """It becomes slower by this factor, on top of what burdens it already."""
+        self.burdens.append(factor)
+        self.set_speed(self.full_speed / prod(self.burdens), now, schedule)
+
+    def unburden(self, factor: float, now: float, schedule: Schedule) -> None:
+        self.burdens.remove(factor)
+        self.set_speed(self.full_speed / prod(self.burdens), now, schedule)
+
+    def _forget(self) -> None:
+        """A process that dies loses what it held in memory."""
+        if self.cache is not None:
+            self.cache.clear()
+        if self.memory is not None:
+            self.memory.clear()
 
     def _true_work(self, job: Job) -> float:
         work = job.work
@@ -146,6 +171,7 @@ class SlotServer(Server):
         return len(self._running)
 
     def clear(self) -> list[Job]:
+        self._forget()
         lost = [*self._running, *self.queue]
         self._running.clear()
         self.queue.clear()
@@ -242,6 +268,7 @@ class BatchServer(Server):
         return self._live
 
     def clear(self) -> list[Job]:
+        self._forget()
         lost = [*(entry[2] for entry in self._heap if entry[2] not in self._gone), *self.queue]
         self._heap.clear()
         self._gone.clear()

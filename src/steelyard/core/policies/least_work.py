@@ -11,6 +11,7 @@ from .base import Policy, number, pick_by_share
 
 MANY = 64  # above this many candidates a sample is looked at
 SAMPLE = 8
+AS_FAST = 1.1  # times the fastest replica's slowness: nothing better to wait for
 
 
 class LeastWork(Policy):
@@ -26,7 +27,7 @@ class LeastWork(Policy):
     wins = "uneven requests, uneven replicas: most real model serving"
     loses = "nothing measurable where all is equal; needs some 30 requests to know the sizes"
 
-    def __init__(self, rng: Random, *, hold: float = 1.1, tie: float = 0.1) -> None:
+    def __init__(self, rng: Random, *, hold: float = 1.0, tie: float = 0.1) -> None:
         super().__init__(rng)
         self._hold = number("hold", hold, least=1.0)
         self._tie = 1.0 + number("tie", tie, least=0.0)
@@ -42,7 +43,7 @@ class LeastWork(Policy):
         if len(candidates) == 1:
             return candidates[0]
         if len(candidates) > MANY:
-            candidates = self._sample(candidates)
+            candidates = self._sample(request, candidates)
         base = request.base
         cold = request.cold_seconds
         estimator = self._pool.estimator
@@ -60,7 +61,7 @@ class LeastWork(Policy):
                 for oldest in replica.flights:
                     alone = oldest.alone
                     age = now - (oldest.started if oldest.started > replica.last_finish else replica.last_finish)
-                    step = int(age / alone * STEPS_PER_UNIT)
+                    step = int(age / alone * STEPS_PER_UNIT) if age > 0.0 else 0
                     left += replica.work - alone + (alone * table[step] if step < steps else age * OVERRUN)
                     break
                 cost += left * interference[n + 1 if n < most else most]
@@ -75,12 +76,12 @@ class LeastWork(Policy):
         self._last = choice = tied[0] if len(tied) == 1 else pick_by_share(tied, self._random())
         return choice
 
-    def _sample(self, candidates: Sequence[Replica]) -> list[Replica]:
+    def _sample(self, request: Request, candidates: Sequence[Replica]) -> list[Replica]:
         random = self._random
         count = len(candidates)
         drawn = {candidates[int(random() * count)]: None for _ in range(SAMPLE)}
         last = self._last
-        if last is not None and last.load < last.limit and self._pool.in_rotation(last):
+        if last is not None and last.load < last.limit and self._pool.in_rotation(last) and last not in request.avoid:
             drawn[last] = None
         return list(drawn)
 
@@ -88,7 +89,7 @@ class LeastWork(Policy):
         pool = self._pool
         slowness = replica.slowness * replica.drag
         cold = self._cold_seconds(request, replica)
-        if (slowness <= self._hold * pool.fastest and not cold) or not pool.drain_rate:
+        if (slowness <= AS_FAST * pool.fastest and not cold) or not pool.drain_rate:
             return 0.0  # as good as any: nothing to wait for
         base = request.base * self._remaining.mean
         here = base * slowness + cold

@@ -44,7 +44,7 @@ class PeakEwma(Policy):
         if seconds > peak.cost:
             peak.cost = seconds
         else:
-            keep = exp((peak.stamp - now) / self._tau)
+            keep = exp(min(0.0, peak.stamp - now) / self._tau)
             peak.cost = peak.cost * keep + seconds * (1.0 - keep)
         peak.stamp = now
 
@@ -65,5 +65,5 @@ class PeakEwma(Policy):
             if replica.in_flight:
                 return UNANSWERED * (replica.in_flight + 1) / replica.share
             return self._usual.value(1.0) * (replica.load + replica.strikes) / replica.share
-        cost = peak.cost * exp((peak.stamp - now) / self._tau)
+        cost = peak.cost * exp(min(0.0, peak.stamp - now) / self._tau)
         return cost * (replica.load + replica.strikes + 1) / replica.share

@@ -63,7 +63,7 @@ class Prequal(Policy):
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         if len(candidates) == 1:
             return candidates[0]
-        usable = self._fresh(candidates, now)
+        usable = self._fresh(request, candidates, now)
         if len(usable) < 2:
             choice = pick_by_share(candidates, self._random())
         else:
@@ -74,17 +74,15 @@ class Prequal(Policy):
         self._look(candidates, now)
         return choice
 
-    def _fresh(self, candidates: Sequence[Replica], now: float) -> list[_Probe]:
+    def _fresh(self, request: Request, candidates: Sequence[Replica], now: float) -> list[_Probe]:
         oldest = now - self._max_age
         if self._probes and self._probes[0].stamp < oldest:
             self._probes = [p for p in self._probes if p.stamp >= oldest]
-        # `load < limit` and rotation are what made them candidates; ask the list only where it is short
-        allowed = set(candidates) if len(candidates) <= 64 else None
-        return [
-            p
-            for p in self._probes
-            if (p.replica in allowed if allowed is not None else p.replica.load < p.replica.limit)
-        ]
+        if len(candidates) <= 64:
+            allowed = set(candidates)
+            return [p for p in self._probes if p.replica in allowed]
+        # Too many to ask one by one; what made them candidates can be asked of each.
+        return [p for p in self._probes if p.replica.load < p.replica.limit and p.replica not in request.avoid]
 
     def _pick(self, probes: list[_Probe]) -> _Probe:
         ordered = sorted(p.in_flight for p in probes)

@@ -1,0 +1,170 @@
+"""Every built-in workload runs, loses nothing, and gives the same numbers each time."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from steelyard.core.errors import OptionError
+from steelyard.simulate.catalog import CATALOG, TITLES, TRACES, find, for_trace
+from steelyard.simulate.run import IDEAL, Task, check, has_ideal, run_all, run_task, tasks
+from steelyard.simulate.scenario import Fault, Scenario
+from steelyard.simulate.traces import read_trace
+
+from .watched import arrivals_after_warmup, everything, watch
+
+REQUESTS = 400
+needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason=f"no public traces at {TRACES}")
+
+
+def short(scenario: Scenario) -> Scenario:
+    """The same with few requests: slow enough to meet any fault, and no month of virtual time as one was recorded."""
+    load = 0.05 if scenario.faults else scenario.loads[0] or 0.5
+    return msgspec.structs.replace(scenario, requests=REQUESTS, seeds=1, loads=(load,))
+
+
+def start_of_trace(scenario: Scenario, folder: Path) -> Scenario:
+    """The same on the first lines of its trace: one that must be sorted is otherwise read as a whole each time."""
+    trace = scenario.workload.trace
+    if trace is None:
+        return scenario
+    file = folder / Path(trace.file).name
+    with open(trace.file, encoding="utf-8") as whole:
+        file.write_text("".join(islice(whole, 3 * REQUESTS)), encoding="utf-8")
+    workload = msgspec.structs.replace(scenario.workload, trace=msgspec.structs.replace(trace, file=str(file)))
+    return msgspec.structs.replace(scenario, workload=workload)
+
+
+def two_policies(scenario: Scenario) -> list[str]:
+    policies = [policy for policy in scenario.policies if policy != IDEAL]
+    return [policies[0], policies[-1]]
+
+
+CASES = [
+    pytest.param(
+        short(scenario), policy, id=f"{scenario.name}-{policy}", marks=[needs_traces] if scenario.workload.trace else []
+    )
+    for name in CATALOG
+    for scenario in find(name)
+    for policy in two_policies(scenario)
+]
+
+
+@pytest.mark.parametrize(("scenario", "policy"), CASES)
+def test_every_workload_loses_nothing_and_is_the_same_to_the_last_bit_when_run_again(
+    scenario: Scenario, policy: str, tmp_path: Path
+) -> None:
+    scenario = start_of_trace(scenario, tmp_path)
+    task = Task(scenario, policy, scenario.loads[0], 1)
+    result = run_task(task)
+    assert result.requests == REQUESTS
+    assert result.counted == arrivals_after_warmup(task)
+    assert result.counted == result.latency.count + result.failed + sum(result.refused.values())
+    assert result.latency.count > 0
+    assert 0 <= result.prompt <= result.latency.count
+    assert result.met <= result.latency.count
+    assert result.latency.maximum < result.seconds
+    assert everything(run_task(task)) == everything(result)
+
+
+@pytest.mark.parametrize("policy", [p for p in find("W1")[0].policies if p != IDEAL])
+def test_every_policy_is_the_same_to_the_last_bit_when_run_again(policy: str) -> None:
+    task = Task(short(find("W3")[7]), policy, 0.85, 3)
+    assert everything(run_task(task)) == everything(run_task(task))
+
+
+@needs_traces
+def test_a_trace_as_recorded_keeps_its_times() -> None:
+    scenario = msgspec.structs.replace(find("W5")[0], requests=40)
+    trace = scenario.workload.trace
+    assert trace is not None
+    *_, last = read_trace(trace.file, trace.format, 40)
+    task = Task(scenario, "least_work@1", 0.0, 1)
+    result = run_task(task)
+    assert result.counted == arrivals_after_warmup(task)
+    assert result.seconds >= last.arrival + last.work[0]
+
+
+def test_another_seed_gives_other_numbers() -> None:
+    scenario = short(find("W1")[0])
+    one, two = (run_task(Task(scenario, "random", 0.7, seed)) for seed in (1, 2))
+    assert one.latency.total != two.latency.total
+
+
+def test_the_ideal_is_the_same_when_run_again_and_counts_the_same_requests() -> None:
+    task = Task(short(find("W8")[2]), IDEAL, 0.05, 1)
+    result = run_task(task)
+    assert result.counted == result.latency.count == arrivals_after_warmup(task)
+    assert everything(run_task(task)) == everything(result)
+
+
+def test_two_processes_give_the_numbers_of_one_in_the_same_order() -> None:
+    scenario = msgspec.structs.replace(short(find("W2")[3]), seeds=2, policies=("ideal", "random", "least_work@1"))
+    todo = tasks(scenario)
+    heard: list[str] = []
+    alone = run_all(todo, processes=1)
+    together = run_all(todo, processes=2, done=lambda result: heard.append(everything(result)))
+    assert [(r.policy, r.seed) for r in alone] == [(t.policy, t.seed) for t in todo]
+    assert [everything(r) for r in together] == [everything(r) for r in alone] == heard
+
+
+@pytest.mark.parametrize("scenario", [s for s in find("W8") if s.faults], ids=lambda s: s.name)
+def test_the_faults_of_w8_happen_in_a_whole_run(scenario: Scenario) -> None:
+    fault: Fault = scenario.faults[0]
+    for load in scenario.loads:
+        span = scenario.requests / (load * scenario.capacity / scenario.workload.sizes.mean)
+        assert fault.at + fault.lasts + fault.cold < span
+
+
+def test_a_short_run_of_w8_meets_its_fault() -> None:
+    for scenario in find("W8"):
+        if scenario.faults:
+            _, watched = watch(short(scenario), "round_robin", 0.05)
+            assert watched.now > scenario.faults[0].at + 5
+
+
+# The catalogue itself
+
+
+def test_the_names_are_w1_to_w11_each_with_a_title_and_names_of_its_own() -> None:
+    assert list(CATALOG) == list(TITLES) == [f"W{n}" for n in range(1, 12)]
+    names = [scenario.name for name in CATALOG for scenario in find(name)]
+    assert len(set(names)) == len(names)
+    assert all(scenario.name.split()[0] == name for name in CATALOG for scenario in find(name))
+
+
+def test_a_workload_is_found_in_small_letters_and_an_unknown_one_names_those_there_are() -> None:
+    assert find("w3") == find("W3")
+    with pytest.raises(OptionError, match=r"no built-in scenario 'W12'.*W1, .*W11"):
+        find("W12")
+
+
+@pytest.mark.parametrize("name", [n for n in CATALOG if n not in ("W5", "W6", "W7")])
+def test_every_workload_passes_its_own_check(name: str) -> None:
+    for scenario in find(name):
+        check(scenario)
+
+
+def test_the_ideal_is_there_only_where_it_can_be_known() -> None:
+    there = {name for name in CATALOG if any(t.policy == IDEAL for s in find(name) for t in tasks(s))}
+    assert there == {"W1", "W2", "W3", "W4", "W5", "W8"}
+    assert [has_ideal(s) for s in find("W9")] == [True]  # the command adds it
+    assert not any(has_ideal(s) for name in ("W6", "W7", "W10", "W11") for s in find(name))
+
+
+def test_w11_offers_a_million_requests_a_second() -> None:
+    (scenario,) = find("W11")
+    assert scenario.loads[0] * scenario.capacity / scenario.workload.sizes.mean == pytest.approx(1e6)
+
+
+def test_a_trace_gets_a_fleet_that_suits_its_format(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2024-01-01 00:00:00,1,1\n", encoding="utf-8")
+    scenario = for_trace(path)
+    assert scenario.name == "mine.csv"
+    assert scenario.fleet == find("W6")[0].fleet
+    assert scenario.workload.trace is not None
+    assert scenario.workload.trace.file == str(path)
