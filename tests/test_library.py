@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import threading
 from collections import Counter
 
@@ -295,3 +296,137 @@ def test_the_policy_can_be_switched_with_requests_in_flight() -> None:
     for target in targets:
         lb.complete_request(target)
     assert lb.load == {"a": 0, "b": 0}
+
+
+def test_a_bad_wait_takes_no_place() -> None:
+    lb = LoadBalancer(replicas=["a"], concurrency=1)
+    held = lb.route_request()
+    with pytest.raises(OptionError, match="wait"):
+        lb.route_request(wait=-1)
+    assert lb.waiting == 0
+    lb.complete_request(held)
+    assert lb.load == {"a": 0}
+
+
+@pytest.mark.parametrize("wrong", [{"priority": "high"}, {"priority": True}, {"tenant": 3}, {"kind": 3}, {"key": 3}])
+def test_wrong_kinds_of_arguments_are_named(wrong: dict[str, object]) -> None:
+    lb = LoadBalancer(replicas=["a"], concurrency=1)
+    with pytest.raises(OptionError, match=next(iter(wrong))):
+        lb.route_request(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="features"):
+        lb.route_request([None])  # type: ignore[list-item]
+    assert lb.load == {"a": 0}
+
+
+def test_an_interrupted_wait_takes_no_place() -> None:
+    """Ctrl-C in a blocked call: here the clock raises it."""
+    clock = Clock()
+    lb = LoadBalancer(replicas=["a"], concurrency=1, clock=clock)
+    held = lb.route_request()
+    reads = 0
+
+    def interrupted() -> float:
+        nonlocal reads
+        reads += 1
+        if reads == 2:
+            raise KeyboardInterrupt
+        return clock.now
+
+    lb._clock = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        lb.route_request(wait=5.0)
+    assert lb.waiting == 0
+    lb.complete_request(held)
+    assert lb.load == {"a": 0}
+
+
+def test_a_full_line_is_not_disturbed_by_one_that_will_not_wait() -> None:
+    lb = LoadBalancer(replicas=["a"], concurrency=1, queue=1)
+    held = lb.route_request()
+    got: list[str] = []
+    thread = threading.Thread(target=lambda: got.append(lb.route_request(wait=30.0)))
+    thread.start()
+    while not lb.waiting:
+        pass
+    with pytest.raises(Refused):
+        lb.route_request(priority=1)
+    lb.complete_request(held)
+    thread.join(timeout=30.0)
+    assert got == ["a"]
+
+
+def test_many_waiting_threads_all_get_their_turn() -> None:
+    lb = LoadBalancer(replicas=["a", "b"], concurrency=1, policy="least_work")
+    done: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(20):
+            target = lb.route_request([5.0], wait=60.0)
+            lb.complete_request(target)
+        done.append(number)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60.0)
+    assert sorted(done) == list(range(16))
+    assert lb.load == {"a": 0, "b": 0}
+    assert not lb._waiters
+
+
+def test_a_waiter_whose_loop_is_closed_keeps_no_replica() -> None:
+    lb = LoadBalancer(replicas=["a"], concurrency=1)
+    held = lb.route_request()
+    loop = asyncio.new_event_loop()
+
+    async def wait() -> None:
+        async with lb.route():
+            raise AssertionError("not reached")
+
+    task = loop.create_task(wait())
+    loop.run_until_complete(asyncio.sleep(0))
+    assert lb.waiting == 1
+    loop.stop()
+    loop.close()
+    lb.complete_request(held)  # would raise "Event loop is closed", and leave the place taken
+    assert lb.load == {"a": 0}
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coroutine = task.get_coro()
+    assert coroutine is not None
+    with pytest.raises(RuntimeError):
+        coroutine.throw(RuntimeError)
+
+
+def test_a_block_may_tell_its_outcome_itself() -> None:
+    async def main() -> None:
+        lb = LoadBalancer(replicas=["a"])
+        async with lb.route() as replica:
+            lb.complete_request(replica, "overloaded")
+        assert lb.load == {"a": 0}
+
+    asyncio.run(main())
+
+
+def test_a_target_travels_to_other_processes_as_its_id() -> None:
+    lb = LoadBalancer(replicas=["a"])
+    assert pickle.loads(pickle.dumps(lb.route_request())) == "a"
+
+
+def test_a_cancelled_wait_that_expires_at_the_same_time_is_still_cancelled() -> None:
+    async def main() -> None:
+        clock = Clock()
+        lb = LoadBalancer(replicas=["a"], concurrency=1, clock=clock)
+        lb.route_request()
+        task = asyncio.create_task(enter(lb))
+        await asyncio.sleep(0)
+        clock.now += 1000.0  # past the longest wait
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def enter(lb: LoadBalancer) -> None:
+        async with lb.route():
+            pass
+
+    asyncio.run(main())

@@ -6,6 +6,7 @@ than a constant, base is the typical time for every request, and whoever uses it
 
 from __future__ import annotations
 
+from collections import Counter
 from math import exp, log
 from typing import TYPE_CHECKING
 
@@ -184,9 +185,10 @@ class Estimator:
     def _width_of(self, block: list[Row]) -> int:
         """How many features count. Requests of another shape are left out, unless they are most for several blocks: a
         mixture must not make the model start over again and again."""
-        widths = [len(row[0]) for row in block]
-        most = max(set(widths), key=widths.count)
-        if not self.seen or most == self._width or widths.count(self._width) >= len(widths) // 8:
+        widths = Counter(len(row[0]) for row in block)
+        # Of shapes that are common, the one that tells most.
+        most = max((width for width, count in widths.items() if 4 * count >= len(block)), default=max(widths))
+        if not self.seen or most == self._width or 8 * widths[self._width] >= len(block):
             self._strange = 0
             return most if not self.seen else self._width
         self._strange += 1
