@@ -280,7 +280,7 @@ class LoadBalancer:
             while request.phase is Phase.WAITING:
                 now = self._clock()
                 if now >= until:
-                    raise Refused(Reject(request, Reason.WAITED, self._pool.time_to_drain()))
+                    raise Refused(Reject(request, Reason.WAITED, self._pool.retry_after()))
                 condition.wait(max(0.0, min(until, self._sleep(waiter)) - now))
                 with self._turn():
                     pass
@@ -317,7 +317,7 @@ class LoadBalancer:
                 self._resign(waiter)
         with self._lock:
             if request.flight is None:
-                refusal = waiter.refusal or Reject(request, Reason.WAITED, self._pool.time_to_drain())
+                refusal = waiter.refusal or Reject(request, Reason.WAITED, self._pool.retry_after())
                 raise Refused(refusal)
 
     def _sleep(self, waiter: _Waiter) -> float:

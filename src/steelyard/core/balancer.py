@@ -136,17 +136,17 @@ class Balancer:
         pool.estimator.prepare(request)
         if not pool.members and not pool.options.hold:
             request.phase = Phase.DONE
-            return Reject(request, Reason.NO_REPLICA, pool.time_to_drain())
+            return Reject(request, Reason.NO_REPLICA, pool.retry_after())
         if request.deadline < INFINITY and not self._in_time(pool, request, now):
             request.phase = Phase.DONE
-            return Reject(request, Reason.DEADLINE, pool.time_to_drain())
+            return Reject(request, Reason.DEADLINE, pool.retry_after())
         if pool.open:
             replica = self._place(pool, request, pool.line.work, now)
             if replica is not None:
                 return self._send(pool, request, replica, now)
         if not wait:
             request.phase = Phase.DONE
-            return Reject(request, Reason.WAITED, pool.time_to_drain())
+            return Reject(request, Reason.WAITED, pool.retry_after())
         return self._wait(pool, request, now)
 
     def finish(
@@ -317,7 +317,7 @@ class Balancer:
             if victim is None:
                 request.phase = Phase.DONE
                 reason = Reason.TENANT_SHARE if line.holds_its_share(request) else Reason.QUEUE_FULL
-                return Reject(request, reason, pool.time_to_drain())
+                return Reject(request, reason, pool.retry_after())
             # The victim's refusal must reach the driver, which only looks at this request now: it is left to `expire`,
             # due at once.
             line.remove(victim)
@@ -361,13 +361,13 @@ class Balancer:
     def _refuse_expired(self, pool: Pool, now: float, decisions: list[Decision]) -> None:
         for request in pool.displaced:
             request.phase = Phase.DONE
-            decisions.append(Reject(request, Reason.DISPLACED, pool.time_to_drain()))
+            decisions.append(Reject(request, Reason.DISPLACED, pool.retry_after()))
         pool.displaced.clear()
         for request in pool.line.expired(now):
             pool.line.remove(request)
             request.phase = Phase.DONE
             reason = Reason.DEADLINE if request.hurried else Reason.WAITED
-            decisions.append(Reject(request, reason, pool.time_to_drain()))
+            decisions.append(Reject(request, reason, pool.retry_after()))
 
     def _retry(self, pool: Pool, request: Request, failed: Replica, now: float) -> Decision:
         request.avoid = (*request.avoid, failed)
@@ -378,7 +378,7 @@ class Balancer:
                 return self._send(pool, request, replica, now)
         if not pool.members and not pool.options.hold:
             request.phase = Phase.DONE
-            return Reject(request, Reason.NO_REPLICA, pool.time_to_drain())
+            return Reject(request, Reason.NO_REPLICA, pool.retry_after())
         return self._wait(pool, request, now)
 
     # ------------------------------------------------------------------ about once a second

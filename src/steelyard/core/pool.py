@@ -348,8 +348,12 @@ class Pool:
         each = at_once / self.estimator.curve.at(at_once) if self.limit < INFINITY else 1.0
         self.drain_rate = rate * each / self.estimator.remaining.mean
 
+    def retry_after(self) -> float:
+        """Seconds after which another try has a chance: what waits has started by then; at the least, one is over."""
+        return max(self.time_to_drain(), self.estimator.typical * self.fastest)
+
     def time_to_drain(self) -> float:
-        """Seconds until what waits now has started; the honest `retry-after`."""
+        """Seconds until what waits now has started."""
         return self.line.work / self.drain_rate if self.drain_rate else self.options.max_wait
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from random import Random
 
 from ..pool import Pool
@@ -11,6 +12,7 @@ from .base import Policy, number, pick_by_share
 
 MANY = 64  # above this many candidates a sample is looked at
 SAMPLE = 8
+OLDEST = 4  # flights of a full replica looked at for which is over first
 AS_FAST = 1.1  # times the fastest replica's slowness: nothing better to wait for
 
 
@@ -147,7 +149,7 @@ class LeastWork(Policy):
         """Seconds until a slot is free on a full replica."""
         soonest = INFINITY
         flight: Flight
-        for flight in replica.flights:
+        for flight in islice(replica.flights, OLDEST):
             left = self._remaining.after(now - flight.started, flight.predicted)
             if left < soonest:
                 soonest = left
