@@ -29,8 +29,7 @@ class BatchingCurve:
         self.elasticity = UNKNOWN
         self.certainty = 0.0  # decayed Σ (ln n - mean)², means by block
         self._covariance = 0.0
-        self.slowdown: list[float] = []  # by n, 0 to MOST
-        self.progress: list[float] = []  # its inverse: work attained per second by each of n
+        self.progress: list[float] = []  # by n, 0 to MOST: work attained per second by each of n
         self.interference: list[float] = []  # by n: the part of the work already there that delays the n-th
         self._tabulate()
 
@@ -54,7 +53,6 @@ class BatchingCurve:
     def _tabulate(self) -> None:
         n = np.maximum(np.arange(MOST + 1), 1.0)
         slow = n**self.elasticity
-        self.slowdown = slow.tolist()
         self.progress = (1.0 / slow).tolist()
         self.interference = np.append([0.0], (slow[1:] - 1.0) / np.maximum(n[1:] - 1.0, 1.0)).tolist()
 

@@ -12,7 +12,7 @@ from typing import Literal, cast
 
 from ..core.balancer import Balancer
 from ..core.errors import OptionError
-from ..core.policies import find_policy, make_policy
+from ..core.policies import make_policy
 from ..core.replica import Event, State
 from ..core.request import INFINITY
 from .engine import Simulation
@@ -157,7 +157,6 @@ def _weights(scenario: Scenario) -> list[float]:
 def build_balancer(task: Task, servers: list[Server], number: int) -> Balancer:
     scenario = task.scenario
     name, concurrency = split_policy(task.policy)
-    find_policy(name)
     balancer = Balancer(Random(f"{task.seed}/{number}"))
     warm_keys = max(group.models for group in scenario.fleet)
     balancer.add_model("", name, scenario.balancing.options(concurrency, warm_keys))
