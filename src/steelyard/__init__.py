@@ -4,7 +4,7 @@ The small API is `LoadBalancer`; the full one is `Balancer`, which decides witho
 """
 
 from .core.balancer import Balancer
-from .core.decision import Cancel, Decision, Reason, Reject, Send, Wait
+from .core.decision import Cancel, Decision, Reject, Send, Wait
 from .core.errors import (
     IllegalTransitionError,
     MisuseError,
@@ -16,6 +16,7 @@ from .core.errors import (
 from .core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
 from .core.outcome import Outcome
 from .core.policies import POLICIES, Policy
+from .core.reason import Reason
 from .core.replica import Event, Replica, State
 from .core.request import Flight, Request
 from .library import LoadBalancer, Refused, Target

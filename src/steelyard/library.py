@@ -18,10 +18,11 @@ from random import Random
 from typing import Any
 
 from .core.balancer import Balancer
-from .core.decision import Decision, Reason, Reject, Send
+from .core.decision import Decision, Reject, Send
 from .core.errors import MisuseError, OptionError, SteelyardError, UnknownReplicaError
 from .core.options import Concurrency, EjectionOptions, PoolOptions
 from .core.outcome import Outcome
+from .core.reason import Reason
 from .core.replica import Event, State, check_weight
 from .core.request import INFINITY, Phase, Request
 

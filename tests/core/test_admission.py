@@ -2,10 +2,11 @@
 
 import pytest
 
-from steelyard.core.decision import Reason, Reject
+from steelyard.core.decision import Reject
 from steelyard.core.errors import MisuseError, OptionError
 from steelyard.core.options import HedgeOptions, PoolOptions, RetryOptions
 from steelyard.core.outcome import Outcome
+from steelyard.core.reason import Reason
 from steelyard.core.replica import Event
 from steelyard.core.request import INFINITY, Phase, Request
 

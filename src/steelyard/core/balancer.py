@@ -12,12 +12,14 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from .decision import Cancel, Decision, Reason, Reject, Send, Wait
+from .decision import Cancel, Decision, Reject, Send, Wait
 from .errors import MisuseError, OptionError, UnknownModelError
 from .options import PoolOptions
 from .outcome import Outcome, Resend
 from .policies import make_policy
 from .pool import Pool
+from .queue import WaitingLine
+from .reason import Reason
 from .replica import Event, Replica, State, check_weight
 from .request import INFINITY, Flight, Phase, Request
 
@@ -60,6 +62,28 @@ class Balancer:
         pool.use(make_policy(policy, self.rng, options or {}), now)
         return self._dispatch(pool, now)
 
+    def set_options(self, model: str, options: PoolOptions, *, now: float) -> Sequence[Decision]:
+        """Change how a model is balanced at run time; what was learned stays."""
+        pool = self.pool(model)
+        pool.reconfigure(options)
+        self.wake = now
+        return self._dispatch(pool, now)
+
+    def remove_model(self, model: str, *, now: float) -> Sequence[Decision]:
+        """Serve this model no more: what waits is refused, what runs goes on and is finished as usual."""
+        pool = self.pool(model)
+        del self._pools[model]
+        pool.retired = True
+        decisions: list[Decision] = []
+        for request in (*pool.displaced, *list(pool.line.ordered())):
+            request.phase = Phase.DONE
+            decisions.append(Reject(request, Reason.UNKNOWN_MODEL))
+        pool.displaced.clear()
+        pool.line = WaitingLine(0)
+        for id in list(pool.replicas):
+            pool.remove(id, now)
+        return decisions
+
     def pool(self, model: str = "") -> Pool:
         try:
             return self._pools[model]
@@ -79,10 +103,13 @@ class Balancer:
         weight: float = 1.0,
         zone: str = "",
         state: State = State.READY,
+        context: Any = None,
         now: float,
     ) -> Sequence[Decision]:
         pool = self.pool(model)
-        pool.add(Replica(id, weight, zone, state), now)
+        replica = Replica(id, weight, zone, state)
+        replica.context = context
+        pool.add(replica, now)
         return self._dispatch(pool, now)
 
     def remove_replica(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
@@ -133,6 +160,7 @@ class Balancer:
         if pool is None:
             request.phase = Phase.DONE
             return Reject(request, Reason.UNKNOWN_MODEL)
+        request.pool = pool
         pool.estimator.prepare(request)
         if not pool.members and not pool.options.hold:
             request.phase = Phase.DONE
@@ -157,7 +185,7 @@ class Balancer:
         `replica` says which attempt, where a hedge made two. The request is over when its phase is DONE.
         """
         flight = self._flight_of(request, replica)
-        pool = self._pools[request.model]
+        pool = _pool_of(request)
         pool.land(flight, now)
         replica = flight.replica
         try:
@@ -182,10 +210,24 @@ class Balancer:
                 return [*decisions, *released] if decisions else released
         return decisions or NOTHING
 
+    def settle(self, request: Request, replica: Replica, now: float) -> Sequence[Decision]:
+        """This attempt's answer has begun: no other is started, and one that runs beside it has lost and is to stop."""
+        flight = self._flight_of(request, replica)
+        if flight.entry is not None:
+            flight.entry[2] = None
+            flight.entry = None
+        other = request.hedge if flight is request.flight else request.flight
+        if other is None:
+            return NOTHING
+        pool = _pool_of(request)
+        pool.land(other, now)
+        request.flight, request.hedge = flight, None
+        return [Cancel(request, other.replica), *self._dispatch(pool, now)]
+
     def cancel(self, request: Request, now: float) -> Sequence[Decision]:
         """The client left. Returns `Cancel` for what runs, and what may go now instead."""
         if request.phase is Phase.WAITING:
-            pool = self._pools[request.model]
+            pool = _pool_of(request)
             if request in pool.displaced:
                 pool.displaced.remove(request)
             else:
@@ -194,7 +236,7 @@ class Balancer:
             return NOTHING
         if request.phase is not Phase.RUNNING:
             raise MisuseError(f"{request!r} is not waiting or running")
-        pool = self._pools[request.model]
+        pool = _pool_of(request)
         cancelled = self._forget(request, pool, now)
         return [*cancelled, *self._dispatch(pool, now)]
 
@@ -300,7 +342,7 @@ class Balancer:
         request.attempts += 1
         request.phase = Phase.RUNNING
         pool.tell_sent(flight, now)
-        if pool.options.hedge.enabled:
+        if pool.options.hedge.enabled and request.idempotent:
             self._plan_hedge(pool, flight, now)
         return Send(request, replica)
 
@@ -376,7 +418,7 @@ class Balancer:
             replica = self._place(pool, request, 0.0, now)
             if replica is not None:
                 return self._send(pool, request, replica, now)
-        if not pool.members and not pool.options.hold:
+        if not pool.members and (pool.retired or not pool.options.hold):
             request.phase = Phase.DONE
             return Reject(request, Reason.NO_REPLICA, pool.retry_after())
         return self._wait(pool, request, now)
@@ -416,7 +458,7 @@ class Balancer:
         request = flight.request
         if request.phase is not Phase.RUNNING or request.flight is not flight:
             return
-        pool = self._pools[request.model]
+        pool = _pool_of(request)
         age = now - flight.started
         idle = [r for r in pool.open if not r.load and r is not flight.replica and r not in request.avoid]
         if idle:
@@ -445,3 +487,9 @@ class Balancer:
         request.flight = request.hedge = None
         request.phase = Phase.DONE
         return [Cancel(request, other.replica)]
+
+
+def _pool_of(request: Request) -> Pool:
+    pool = request.pool
+    assert pool is not None, "a request that waits or runs has been submitted"
+    return pool

@@ -29,6 +29,8 @@ FIRST_BLOCK = 8
 EARLY = 64  # requests learned from in small blocks, to be of use soon
 FORGET = 0.998  # per request
 FORGET_ERROR = 0.99
+LEARNED = 1024  # requests after which not every one is worth learning from:
+OFTEN = 0.005  # seconds; of one replica, one request in so long is. At thousands a second more would tell nothing new.
 ENOUGH = 30  # requests before features are believed
 USELESS = 1.2  # sd of the residual above which they are not
 BETTER = 0.95  # a form must beat the constant's squared error by this to be used
@@ -104,6 +106,8 @@ class Estimator:
         request = flight.request
         replica = flight.replica
         speed: Slowness = replica.speed
+        if now - speed.stamp < OFTEN and self.seen > LEARNED:
+            return
         alone = replica.attained - flight.attained  # what it would have taken with nothing beside it
         if flight.cold:
             alone = max(alone - flight.cold, 0.1 * alone)  # the caller told how long warming up takes, more or less

@@ -29,6 +29,7 @@ class Outcome(Enum):
     ERROR = ("error", True, False, Resend.IF_IDEMPOTENT)  # 5xx, not yet passed on to the client
     BROKEN = ("broken", True, False, Resend.IF_IDEMPOTENT)  # connection lost before the first byte of the answer
     TIMEOUT = ("timeout", True, False, Resend.IF_IDEMPOTENT)  # no first byte in time
+    LATE = ("late", False, False, Resend.NEVER)  # the deadline came first; far past its estimate it counts as a timeout
     TRUNCATED = ("truncated", True, False, Resend.NEVER)  # connection lost after the first byte went to the client
 
     failed: bool

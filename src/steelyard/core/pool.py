@@ -51,6 +51,7 @@ class Pool:
         self.displaced: list[Request] = []  # lost their place in the line; refused at the next `expire`, due at once
         self.refused_idle = 0  # requests refused for their deadline in a row with nothing running
         self.recheck = INFINITY  # when to think again about waiting for a better place
+        self.retired = False  # taken out of service; what runs still ends here
         self._finished_at_tick = 0
         self._ticks = 0
         self._orders = 0
@@ -73,6 +74,20 @@ class Pool:
         self._tells_sent = kind.sent is not Policy.sent
         self._tells_finished = kind.finished is not Policy.finished
         self.patient = kind.patience is not Policy.patience
+
+    def reconfigure(self, options: PoolOptions) -> None:
+        """Other options from now on. What was learned stays, and nobody who waits loses the place."""
+        self.options = options
+        self.line.limit = options.queue
+        self.ejection.options = options.ejection
+        self.retries.options = options.retry
+        self.hedges.options = options.hedge
+        for replica in self.replicas.values():
+            if not options.warm_keys:
+                replica.warm = None
+            elif replica.warm is None:
+                replica.warm = {}
+        self._set_limit(options.concurrency)
 
     # ------------------------------------------------------------------ membership
 
@@ -265,6 +280,8 @@ class Pool:
     def learn(self, flight: Flight, outcome: Outcome, now: float) -> bool:
         """Take in how an attempt ended. True: its replica should be ejected."""
         seconds = now - flight.started
+        if outcome is Outcome.LATE and seconds > PENALTY * flight.predicted:
+            outcome = Outcome.TIMEOUT  # not only a short deadline: this replica hangs
         replica = flight.replica
         if outcome.taught:
             self.estimator.observe(flight, seconds, now)
@@ -277,6 +294,8 @@ class Pool:
         if self._tells_finished and (outcome.taught or outcome.failed):
             self.policy.finished(flight, seconds, outcome, now)
         eject = self.ejection.count(replica, outcome)
+        if outcome.failed:
+            replica.failed += 1
         if outcome.failed or (replica.strikes and outcome.taught):
             replica.strikes = min(MOST_STRIKES, replica.strikes + 1) if outcome.failed else 0
             self._ramp(replica, now)
@@ -314,7 +333,7 @@ class Pool:
     def _set_limit(self, concurrency: int | str) -> None:
         busiest = max((r.load for r in self.members), default=0)
         if concurrency == "auto":
-            limit: float = next_limit(self.estimator.curve, self.limit, busiest)
+            limit = float(next_limit(self.estimator.curve, self.limit, busiest))
         else:
             limit = INFINITY if concurrency == "unlimited" else float(concurrency)
         if limit != self.limit:
@@ -325,7 +344,7 @@ class Pool:
         # there is nothing to learn from.
         odd = limit
         if concurrency == "auto":
-            odd = step_up(int(limit)) if len(self.line) else step_down(int(limit), busiest)
+            odd = float(step_up(int(limit)) if len(self.line) else step_down(int(limit), busiest))
         for replica in self.replicas.values():
             wanted = odd if (replica.order + self._ticks) % TRIED_BY == 0 else limit
             if wanted != replica.limit:

@@ -98,15 +98,21 @@ def next_state(state: State, event: Event) -> State:
 
 
 class Replica:
-    """One server of one model. Numbers here are the balancer's own; policies read them and keep theirs in `notes`."""
+    """One server of one model. Numbers here are the balancer's own; policies read them and keep theirs in `notes`.
+
+    The driver may put anything in `context`; the balancer never looks at it.
+    """
 
     __slots__ = (
         "attained",
         "clock",
         "consecutive_failures",
+        "context",
+        "cost",
         "drag",
         "ejected_until",
         "ejections",
+        "failed",
         "failures",
         "flights",
         "id",
@@ -157,7 +163,8 @@ class Replica:
         self.speed: Any = None  # the estimator's notes behind `slowness`
         self.latency = WindowedQuantiles()
         self.warm: dict[str, None] | None = None  # keys it holds warm, oldest first; None: not tracked
-        self.picks = 0
+        self.picks = 0  # attempts sent there, ever
+        self.failed = 0  # of those, failed
         self.successes = 0  # since the last look at success rates
         self.failures = 0
         self.consecutive_failures = 0
@@ -167,6 +174,8 @@ class Replica:
         self.slow_since = INFINITY
         self.ready_since = 0.0
         self.notes: Any = None  # the policy's
+        self.context: Any = None  # the driver's
+        self.cost = 0.0  # of the request being decided on, if it went there; `least_work` only
 
     def __repr__(self) -> str:
         return f"<Replica {self.id} {self.state.value} load={self.load}>"

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .pool import Pool
     from .replica import Replica
 
 INFINITY = float("inf")
@@ -49,6 +50,7 @@ class Request:
         "kind",
         "model",
         "phase",
+        "pool",
         "priority",
         "tenant",
         "version",
@@ -82,6 +84,7 @@ class Request:
         self.context = context
         # Below: the balancer's own bookkeeping.
         self.phase = Phase.NEW
+        self.pool: Pool | None = None  # since `submit`
         self.arrived = 0.0
         self.base = 1.0  # estimated seconds on a typical replica
         self.version = -1  # of the estimator, when `base` was set

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import isnan, log10
 from typing import TYPE_CHECKING, Any
 
+from ..core.histogram import Histogram
 from ..core.policies import POLICIES
 from . import wording
-from .histogram import Histogram
 from .run import IDEAL, split_policy
 from .summary import QUANTILES, Row
 from .svg import INK, SERIES, SOFT

@@ -14,10 +14,10 @@ from random import Random
 
 from ..core.balancer import Balancer
 from ..core.decision import Cancel, Decision, Reject, Send
+from ..core.histogram import OFFSET, PER_BUCKET, SIZE, SMALLEST
 from ..core.outcome import Outcome
 from ..core.replica import Event, State
 from ..core.request import INFINITY
-from .histogram import OFFSET, PER_BUCKET, SIZE, SMALLEST
 from .job import Job
 from .result import RunResult
 from .servers import Server

@@ -8,11 +8,11 @@ from importlib.metadata import version
 from math import isnan
 from typing import TYPE_CHECKING
 
+from ..core.histogram import Histogram
 from . import wording
 from .charts import Look, against_load, looks, tail
 from .findings import describe, finding, warnings
 from .heatmaps import moments, shares, timelines
-from .histogram import Histogram
 from .page_style import STYLE
 from .result import RunResult
 from .run import IDEAL

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .histogram import Histogram
+from ..core.histogram import Histogram
 from .servers import Server
 
 

@@ -53,7 +53,7 @@ class LeastWork(Policy):
         table = self._remaining.table
         steps = len(table)
         most = len(interference) - 1
-        costs: list[float] = []
+        best = INFINITY
         for replica in candidates:
             cost = base * replica.slowness * replica.drag
             n = replica.load
@@ -69,9 +69,11 @@ class LeastWork(Policy):
                 cost += left * interference[n + 1 if n < most else most]
             if cold:
                 cost += self._cold_seconds(request, replica)
-            costs.append(cost)
-        line = min(costs) * self._tie
-        tied = [replica for replica, cost in zip(candidates, costs, strict=True) if cost <= line]
+            replica.cost = cost
+            if cost < best:
+                best = cost
+        line = best * self._tie
+        tied = [replica for replica in candidates if replica.cost <= line]
         if len(tied) > 1:
             least = min(replica.load for replica in tied)
             tied = [replica for replica in tied if replica.load == least]
