@@ -1,0 +1,109 @@
+"""What a dialect knows. One file a dialect; the table is in `__init__.py`. No sockets, no decisions.
+
+The gateway asks in this order: `call` (from method and path alone, so the answer can be kept), `answer` (what the
+gateway says itself, for the whole fleet), `peek` (one look into the body, when it is all there) or `guess` (when it is
+not), and `error` when a request fails.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+FEATURES = 3  # every dialect gives so many numbers, so that a model reached through several is learned as one
+LARGEST = 1e12  # of a feature: whoever asks for more asks for nonsense
+ANY = "*"  # the model that takes every name
+REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))  # idempotent by RFC 9110, section 9.2.2
+LOOKS = frozenset(("GET", "HEAD"))
+
+
+class Call(NamedTuple):
+    """What method and path tell of a request."""
+
+    kind: str  # "chat", "embeddings", "infer"…; requests of one kind are alike but for their features
+    model: str = ""  # named in the path
+    reads_body: bool = False  # is the body worth a look, for the model's name or for features?
+    idempotent: bool = False  # may it run twice without harm?
+    local: bool = False  # does `answer` know what to say?
+
+
+class Peek(NamedTuple):
+    """What a request's body tells."""
+
+    model: str = ""  # empty: it names none
+    features: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    key: str | None = None  # what a replica may hold warm for it
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+
+
+class ModelView(NamedTuple):
+    """A model of the fleet as dialects may show it."""
+
+    name: str
+    ready: int  # replicas in rotation
+    replicas: int
+    created: int  # seconds since 1970, when this worker first knew it
+
+
+class Dialect:
+    """Base of all dialects, and what is common to them. A dialect keeps no state: one object serves every request."""
+
+    name: ClassVar[str] = ""
+
+    def call(self, method: str, path: str) -> Call | None:
+        """What this request is; None: not this dialect's. `path` has no query and is as the client wrote it."""
+        raise NotImplementedError
+
+    def answer(self, call: Call, path: str, models: Sequence[ModelView]) -> Answer | None:
+        """The gateway's own answer to a local call; None: a replica should say."""
+        return None
+
+    def peek(self, call: Call, body: bytes, headers: Mapping[bytes, bytes]) -> Peek:
+        """What the whole body tells. Never raises: who sends nonsense gets the replica's own answer.
+
+        `headers` has lower-case names, and at least those of `wanted_headers`.
+        """
+        raise NotImplementedError
+
+    wanted_headers: ClassVar[tuple[bytes, ...]] = ()
+
+    def guess(self, call: Call, length: int, head: bytes = b"", headers: Mapping[bytes, bytes] = {}) -> Peek:
+        """For a body of `length` bytes that is too large to be looked into (or of unknown length: 0).
+
+        `head` is what there is of it so far, if anything: enough, often, to find the model's name. Never raises.
+        """
+        return Peek("", (bounded(float(length)), 0.0, 0.0))
+
+    def error(self, status: int, code: str, sentence: str) -> Answer:
+        """An error in the words of this dialect; `code` is stable and machine-readable."""
+        raise NotImplementedError
+
+
+def bounded(amount: float) -> float:
+    """A feature that the estimator can live with: finite and not negative."""
+    return amount if 0.0 <= amount <= LARGEST else LARGEST if amount > LARGEST else 0.0
+
+
+def unescaped(part: str) -> str:
+    """A name from a path. The gateway reads paths as Latin-1: bytes that a client did not escape are still UTF-8's."""
+    try:
+        octets = part.encode("latin-1")
+    except UnicodeEncodeError:
+        octets = part.encode("utf-8", "replace")
+    return unquote_to_bytes(octets).decode("utf-8", "replace")
+
+
+def to_json(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a lone surrogate, from a path or a name that was not UTF-8
+        return json.dumps(value).encode()
