@@ -5,22 +5,83 @@ from __future__ import annotations
 import re
 from math import isfinite
 
-SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ%]*)\s*")
+# The micro sign and the Greek letter look the same and are both on keyboards.
+SECONDS = {"us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+BYTES = {"": 1, "B": 1, "kB": 1000} | {
+    f"{letter}{end}": base**power for power, letter in enumerate("KMGT", 1) for end, base in (("B", 1000), ("iB", 1024))
+}
+LARGEST = (1 << 63) - 1  # bytes: what file systems and messages can count
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµμ%]*)\s*")
 
 
 def duration(value: str | int | float) -> float:
     """Seconds, from `200ms`, `1.5s`, `2m`; a bare number is seconds. ValueError says what is wrong."""
+    wrong = f"{_short(value)} is not a duration: write for example 200ms, 1.5s or 2m"
     if isinstance(value, bool):
-        raise ValueError(f"{value!r} is not a duration: write for example 200ms, 1.5s or 2m")
-    if isinstance(value, int | float):
-        if not isfinite(value) or value < 0:
-            raise ValueError(f"{value!r} is not a duration: it must be zero or more seconds")
+        raise ValueError(wrong)
+    if isinstance(value, str):
+        match = _QUANTITY.fullmatch(value)
+        if match is None or (match[2] and match[2] not in SECONDS):
+            raise ValueError(wrong)
+        seconds = float(match[1]) * SECONDS[match[2] or "s"]
+    else:
+        seconds = _float(value)
+    if not isfinite(seconds) or seconds < 0:
+        raise ValueError(f"{_short(value)} is not a duration: it must be zero or more seconds")
+    return seconds
+
+
+def size(value: str | int) -> int:
+    """Bytes, from `64KiB`, `1.5GB`; a bare number is bytes. ValueError says what is wrong."""
+    wrong = f"{_short(value)} is not a size: write for example 64KiB, 10MiB or 80GiB"
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError(wrong)
+    amount: int | float = value if isinstance(value, int) else 0
+    if isinstance(value, str):
+        match = _QUANTITY.fullmatch(value)
+        if match is None or match[2] not in BYTES:
+            raise ValueError(wrong)
+        amount = float(match[1]) if "." in match[1] or len(match[1]) > 20 else int(match[1])
+        amount *= BYTES[match[2]]
+    if not 0 <= amount <= LARGEST:
+        raise ValueError(f"{_short(value)} is not a size: it must be from 0 to {show_size(LARGEST)}")
+    return round(amount)
+
+
+def share(value: str | int | float) -> float:
+    """A share from 0 to 1, from `10%` or `0.1`. ValueError says what is wrong."""
+    wrong = f"{_short(value)} is not a share: write for example 10% or 0.1"
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(wrong)
+    if isinstance(value, str):
+        match = _QUANTITY.fullmatch(value)
+        if match is None or match[2] not in ("", "%"):
+            raise ValueError(wrong)
+        value = float(match[1]) / (100.0 if match[2] else 1.0)
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(wrong)
+    return float(value)
+
+
+def _float(value: int | float) -> float:
+    try:
         return float(value)
-    match = _QUANTITY.fullmatch(value)
-    if match is None or (match[2] and match[2] not in SECONDS):
-        raise ValueError(f"{value!r} is not a duration: write for example 200ms, 1.5s or 2m")
-    return float(match[1]) * SECONDS[match[2] or "s"]
+    except OverflowError:  # an int of hundreds of digits
+        return float("inf")
+
+
+def _short(value: object) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) < 1 << 999 else "a number of hundreds of digits"
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def show_size(amount: int) -> str:
+    """A size for people: three digits and the binary unit that fits."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if amount >= BYTES[unit]:
+            text = _three_digits(amount / BYTES[unit])
+            return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit}"
+    return f"{amount} B"
 
 
 def show_seconds(seconds: float) -> str:
@@ -29,7 +90,10 @@ def show_seconds(seconds: float) -> str:
         return "–"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= scale or unit == "µs":
-            amount = seconds / scale
-            digits = 0 if amount >= 100 else 1 if amount >= 10 else 2
-            return f"{amount:.{digits}f} {unit}"
+            return f"{_three_digits(seconds / scale)} {unit}"
     raise AssertionError("unreachable")
+
+
+def _three_digits(amount: float) -> str:
+    digits = 0 if amount >= 100 else 1 if amount >= 10 else 2
+    return f"{amount:.{digits}f}"

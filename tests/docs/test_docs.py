@@ -20,6 +20,7 @@ import yaml
 
 from steelyard import POLICIES, Event, Outcome, PoolOptions, State, __version__
 from steelyard.cli import main
+from steelyard.config import load_config
 from steelyard.core.policies import find_policy, policy_options
 from steelyard.core.replica import TRANSITIONS
 from steelyard.documents import Seconds
@@ -125,7 +126,9 @@ def follow(block: Block, here: Path) -> None:
         exec(compile(block.text, where, "exec"), {"__name__": "__main__"})
     elif block.language == "yaml":
         assert block.saved_as is not None, f"{where}: say with `# name.yaml` what the file is called"
-        assert load_scenarios(here / block.saved_as)
+        # A gateway's configuration has its models at the top, a scenario has none there.
+        read = load_config if re.search(r"^models:", block.text, re.MULTILINE) else load_scenarios
+        assert read(here / block.saved_as)
     elif block.language == "sh":
         for line in block.text.splitlines():
             command = line.partition("  #")[0].strip()

@@ -14,6 +14,15 @@ def main(context: click.Context) -> None:
     """The load balancer for model serving: sends each request to the replica that will finish it soonest.
 
     \b
+    Can I see it work, here and now?
+      steelyard demo
+
+    \b
+    Forward requests to my replicas:
+      steelyard serve --replica http://10.0.0.1:8000 --replica http://10.0.0.2:8000
+      steelyard serve gateway.yaml
+
+    \b
     What are the policies, and which one suits me?
       steelyard policies
       steelyard policies least_work
@@ -24,6 +33,10 @@ def main(context: click.Context) -> None:
       steelyard simulate --trace requests.csv --out results
       steelyard simulate W3 --show > mine.yaml     # edit, then:
       steelyard simulate mine.yaml --out results
+
+    \b
+    Is my configuration valid, and is it wise?
+      steelyard check gateway.yaml
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

@@ -1,4 +1,4 @@
-"""How commands are found and how they fail: what is wrong is one line on stderr and exit code 2, never a traceback."""
+"""How commands are found and how they fail: a line on stderr for each mistake and exit code 2, never a traceback."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from typing import Any, NoReturn
 import click
 
 from ..core.errors import SteelyardError
+from ..documents import DocumentError
 from ..simulate.traces import TraceError
 
 # Imported only when used: `steelyard policies` has no need of numpy.
 COMMANDS: dict[str, str] = {
+    "demo": "steelyard.cli.demo:demo",
+    "serve": "steelyard.cli.serve:serve",
     "simulate": "steelyard.cli.simulate:simulate",
     "policies": "steelyard.cli.policies:policies",
+    "check": "steelyard.cli.check:check",
 }
 
 WRONG = 2
@@ -45,6 +49,8 @@ class CommandLine(click.Group):
             result = super().main(args, prog_name or "steelyard", **extra)
         except click.ClickException as problem:
             _fail(problem.format_message())
+        except DocumentError as problem:
+            _fail(*problem.lines)
         except (SteelyardError, TraceError) as problem:
             _fail(str(problem))
         except click.Abort:
@@ -53,6 +59,7 @@ class CommandLine(click.Group):
         sys.exit(result if isinstance(result, int) else 0)
 
 
-def _fail(message: str) -> NoReturn:
-    click.echo(f"error: {' '.join(message.split())}", err=True)
+def _fail(*messages: str) -> NoReturn:
+    for message in messages:
+        click.echo(f"error: {' '.join(message.split())}", err=True)
     sys.exit(WRONG)

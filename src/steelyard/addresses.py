@@ -1,0 +1,133 @@
+"""Where something listens or can be reached: `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/model.sock`, `https://host`."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+import msgspec
+
+_HOST_PORT = re.compile(r"(?:\[(?P<six>[^\[\]\s]+)\]|(?P<host>[^:\[\]/\s]*)):(?P<port>[0-9]{1,5})")
+_URL = re.compile(r"(?P<scheme>https?)://(?P<place>[^/?#\s]*)(?P<rest>.*)", re.IGNORECASE)
+_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+PORTS = {"http": 80, "https": 443}
+LONGEST_PATH = 107  # bytes of a Unix socket's name that the kernel takes
+
+
+class Address(msgspec.Struct, frozen=True):
+    """A TCP host and port, or the path of a Unix socket."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+    tls: bool = False
+
+    @property
+    def loopback(self) -> bool:
+        """Can only this machine reach it?"""
+        if self.path or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def authority(self) -> str:
+        """As it is written in a Host header: the zone of a link-local address is nobody else's business (RFC 6874)."""
+        return "localhost" if self.path else _joined(self.host.partition("%")[0], self.port)
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}" if self.path else _joined(self.host, self.port)
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def listen_address(text: str) -> Address:
+    """Where to listen: `HOST:PORT`, `[V6]:PORT`, `:PORT` (every address) or `unix:/path`."""
+    if text.startswith("unix:"):
+        return _unix(text)
+    match = _HOST_PORT.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not an address: {_meant(text)}")
+    return _tcp(text, match, least_port=0)
+
+
+def _meant(text: str) -> str:
+    """What somebody probably wanted to write."""
+    text = text.strip()
+    if re.fullmatch(r"[0-9]{1,5}", text):
+        return f"write 127.0.0.1:{text}, or :{text} for every address"
+    if re.match(r"https?://", text):
+        return "leave out what is before and after host and port"
+    if text.count(":") > 1:
+        return "write an IPv6 address in brackets, for example [::1]:8080"
+    if is_host(text):
+        return f"the port is missing, write for example {text}:8080"
+    return "write for example 127.0.0.1:8080, [::1]:8080 or unix:/run/steelyard.sock"
+
+
+def replica_address(url: str) -> Address:
+    """Where a replica is: `http://host:port`, `https://host`, `unix:/path`."""
+    if url.startswith("unix:"):
+        return _unix(url)
+    match = _URL.fullmatch(url.strip())
+    if match is None:
+        wanted = f"http://{url}" if _HOST_PORT.fullmatch(url) or is_host(url) else "for example http://10.0.0.1:8000"
+        raise ValueError(f"{url!r} is not the URL of a replica: write {wanted}")
+    place, rest, scheme = match["place"], match["rest"], match["scheme"].lower()
+    if "@" in place:
+        raise ValueError("a replica's URL carries no user and no password: leave them to the clients")
+    if rest not in ("", "/"):
+        raise ValueError(f"{url!r}: leave out {rest!r}, because requests keep the path they came with")
+    if not re.search(r":[0-9]*$", place) or place.endswith("]"):
+        place = f"{place}:{PORTS[scheme]}"
+    found = _HOST_PORT.fullmatch(place)
+    if found is None:
+        raise ValueError(
+            f"{url!r} is not the URL of a replica: write for example {scheme}://10.0.0.1:8000 or {scheme}://[::1]:8000"
+        )
+    return _tcp(url, found, tls=scheme == "https", need_host=True)
+
+
+def is_host(text: str) -> bool:
+    """A host name or an IPv4 address, by its form."""
+    if re.fullmatch(r"[0-9.]+", text):
+        try:
+            ipaddress.IPv4Address(text)
+        except ValueError:
+            return False
+        return True
+    return len(text) <= 253 and all(map(_LABEL.fullmatch, text.removesuffix(".").split(".")))
+
+
+def _tcp(
+    text: str, match: re.Match[str], *, tls: bool = False, least_port: int = 1, need_host: bool = False
+) -> Address:
+    port = int(match["port"])
+    if not least_port <= port <= 65535:
+        raise ValueError(f"{text!r}: a port is from {least_port} to 65535")
+    host = match["six"] or match["host"] or ""
+    if match["six"]:
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            raise ValueError(f"{text!r}: {host!r} is not an IPv6 address") from None
+    elif host and not is_host(host):
+        raise ValueError(f"{text!r}: {host!r} is neither a host name nor an IP address")
+    elif need_host and not host:
+        raise ValueError(f"{text!r}: the host is missing")
+    return Address(host, port, tls=tls)
+
+
+def _unix(text: str) -> Address:
+    path = text.removeprefix("unix:").removeprefix("//")
+    if not path.startswith("/"):
+        raise ValueError(f"{text!r}: write the whole path of the socket, for example unix:/run/model.sock")
+    if not path.isprintable():
+        raise ValueError(f"{text!r}: the path of a socket has no control characters")
+    if len(path.encode()) > LONGEST_PATH:
+        raise ValueError(f"{text!r}: the path of a Unix socket has at most {LONGEST_PATH} bytes")
+    return Address(path=path)

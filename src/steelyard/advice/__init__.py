@@ -1,0 +1,53 @@
+"""Advice about a configuration that is valid but unwise: the classic mistakes, and what to do about each.
+
+Pure: a configuration in, a list out. One small function a warning; its docstring is its line in docs/configuration.md.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..config import Config
+from ..documents import Key
+from .gateway import GATEWAY
+from .models import MODELS
+
+__all__ = ["GATEWAY", "MODELS", "Advice", "Note", "advise", "notes"]
+
+
+class Advice(NamedTuple):
+    code: str  # stable
+    key: Key
+    what: str
+    do: str
+
+
+class Note(NamedTuple):
+    key: Key
+    what: str
+
+
+def advise(config: Config) -> list[Advice]:
+    """All warnings: of the gateway first, then model by model."""
+    found = [Advice(code, *item) for code, check in GATEWAY.items() for item in check(config)]
+    for name, model in config.models.items():
+        for code, look in MODELS.items():
+            found += [Advice(code, *item) for item in look(("models", name), model)]
+    return found
+
+
+def notes(config: Config) -> list[Note]:
+    """Keys that are read, and do nothing in this version."""
+    found = [Note(("devices",), "is read, but memory is not counted yet in this version")] if config.devices else []
+    for name, model in config.models.items():
+        key: Key = ("models", name)
+        if model.slo is not None:
+            found.append(Note((*key, "slo"), "is read, but nothing is measured against it yet in this version"))
+        if model.health is not None:
+            what = "is read, but replicas are not probed yet in this version: they count as ready until requests fail"
+            found.append(Note((*key, "health"), what))
+        zoned = next((place for place, replica in enumerate(model.replicas) if replica.zone), None)
+        if zoned is not None:
+            what = "is read, but replicas are not chosen by zone yet in this version"
+            found.append(Note((*key, "replicas", zoned, "zone"), what))
+    return found

@@ -1,0 +1,93 @@
+"""Warnings about the gateway, and about several models together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from ipaddress import ip_network
+
+from ..config import Config, Timeouts
+from ..documents import Key
+from ..units import show_seconds
+from .found import Found
+
+SERVERS_CLOSE = 5.0  # seconds after which common servers (uvicorn, Node) close an unused connection
+
+
+def no_tls(config: Config) -> Found:
+    """other machines can reach the gateway, and it has no TLS"""
+    open_to = [str(address) for address in config.addresses if not address.loopback]
+    if open_to and config.tls is None:
+        what = f"Other machines can reach {', '.join(open_to)}, and what they send is not encrypted."
+        yield ("listen",), what, "Give tls a certificate and key, or listen on 127.0.0.1 behind what ends TLS."
+
+
+def trusts_everyone(config: Config) -> Found:
+    """forwarded headers are believed from everywhere"""
+    for place, text in enumerate(config.trusted):
+        if ip_network(text).prefixlen == 0:
+            what = f"{text} is every address, so any client can say who it is."
+            yield ("trusted", place), what, "Name the networks of your own proxies only."
+
+
+def timeout_order(config: Config) -> Found:
+    """a timeout that never comes, because `timeouts.total` is shorter"""
+    total, usual = config.timeouts.total, Timeouts()
+    limits: list[tuple[Key, float]] = [
+        (("timeouts", name), getattr(config.timeouts, name))
+        for name in ("connect", "first_byte", "stream")
+        if getattr(config.timeouts, name) != getattr(usual, name)
+    ]
+    limits += [(("models", name, "timeout"), model.timeout or 0.0) for name, model in config.models.items()]
+    for key, seconds in limits:
+        if seconds > total:
+            what = f"{show_seconds(seconds)} is never reached: timeouts.total ends it after {show_seconds(total)}."
+            yield key, what, "Make it shorter, or timeouts.total longer."
+
+
+def keep_alive_race(config: Config) -> Found:
+    """connections to replicas kept longer than most servers keep theirs"""
+    idle = config.timeouts.replica_idle
+    if idle >= SERVERS_CLOSE:
+        what = f"Unused connections are kept for {show_seconds(idle)}, and common servers close theirs after 5 s."
+        do = "Keep it under what the replicas have set, or requests meet connections that are being closed."
+        yield ("timeouts", "replica_idle"), what, do
+
+
+def no_replay(config: Config) -> Found:
+    """no body is kept"""
+    if config.limits.replay == 0:
+        what = "Without a kept body no POST can be tried again, nor its model or size be read from it."
+        yield ("limits", "replay"), what, "Leave it at 8MiB, or make it as large as most of your requests."
+
+
+def shared_device(config: Config) -> Found:
+    """several models on one device whose memory is not given"""
+    users: dict[str, dict[str, Key]] = defaultdict(dict)
+    for name, model in config.models.items():
+        for place, replica in enumerate(model.replicas):
+            if replica.device:
+                users[replica.device].setdefault(name, ("models", name, "replicas", place, "device"))
+    for device, models in users.items():
+        if len(models) > 1 and device not in config.devices:
+            what = f"{', '.join(models)} share {device}, and nothing says how much memory it has."
+            yield list(models.values())[-1], what, f"Add it under devices, for example {device}: {{memory: 80GiB}}."
+
+
+def unused_device(config: Config) -> Found:
+    """a device that no replica names"""
+    used = {replica.device for model in config.models.values() for replica in model.replicas}
+    for name in config.devices:
+        if name not in used:
+            yield ("devices", name), f"No replica runs on {name}.", "Name it as device of a replica, or remove it."
+
+
+GATEWAY: dict[str, Callable[[Config], Found]] = {
+    "no-tls": no_tls,
+    "trusts-everyone": trusts_everyone,
+    "timeout-order": timeout_order,
+    "keep-alive-race": keep_alive_race,
+    "no-replay": no_replay,
+    "shared-device": shared_device,
+    "unused-device": unused_device,
+}

@@ -1,0 +1,147 @@
+"""Warnings about one model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from ..addresses import replica_address
+from ..config import ModelConfig, ReplicaTls
+from ..documents import Key
+from .found import Found
+
+BLIND = ("round_robin", "weighted_round_robin", "random")  # look neither at load nor at sizes
+ONLY_ALIVE = ("/", "/ping", "/live", "/livez", "/health/live", "/v1/models", "/v2", "/v2/health/live", "/metrics")
+MUCH_BUDGET = 0.5  # retries per request: half as many attempts again, just when the fleet is failing
+MANY_ATTEMPTS = 5
+
+
+def weights_ignored(key: Key, model: ModelConfig) -> Found:
+    """`round_robin` over replicas of unequal weight"""
+    weights = sorted({replica.weight for replica in model.replicas})
+    if model.policy == "round_robin" and len(weights) > 1:
+        what = f"round_robin sends as much to a replica of weight {weights[0]:g} as to one of {weights[-1]:g}."
+        yield (*key, "policy"), what, "Use least_work, or weighted_round_robin if requests are all alike."
+
+
+def blind_policy(key: Key, model: ModelConfig) -> Found:
+    """a policy that looks at no load, for requests of uneven size (`dialect: openai`, or none given)"""
+    if model.policy in BLIND and _may_generate(model):
+        what = (
+            f"{model.policy} sends to busy replicas too, and generating an answer takes from milliseconds to minutes."
+        )
+        yield (*key, "policy"), what, "Use least_work or least_connections."
+
+
+def auto_concurrency(key: Key, model: ModelConfig) -> Found:
+    """`concurrency: auto` in front of engines that batch (`dialect: openai`, or none given)"""
+    if model.concurrency == "auto" and _may_generate(model):
+        what = "Near saturation, auto lets engines that batch take too few requests at once."
+        do = "Give the number that one replica serves well, for example 32; see docs/decisions/0004-concurrency.md."
+        yield (*key, "concurrency"), what, do
+
+
+def no_replicas(key: Key, model: ModelConfig) -> Found:
+    """a model without replicas"""
+    if not model.replicas:
+        yield key, "It has no replicas, so every request for it is refused.", "Add replicas, or remove the model."
+
+
+def single_replica(key: Key, model: ModelConfig) -> Found:
+    """a model with one replica"""
+    if len(model.replicas) == 1:
+        what = "With one replica there is nowhere to go when it fails, restarts or is full."
+        yield (*key, "replicas"), what, "Add a second one."
+
+
+def same_address(key: Key, model: ModelConfig) -> Found:
+    """two replicas at one address"""
+    seen: Counter[str] = Counter()
+    for place, replica in enumerate(model.replicas):
+        where = str(replica_address(replica.url))
+        seen[where] += 1
+        if seen[where] == 2:
+            what = f"{where} is there more than once and gets the load of several."
+            yield (*key, "replicas", place), what, "Name it once, with a higher weight if it is larger."
+
+
+def no_readiness_probe(key: Key, model: ModelConfig) -> Found:
+    """no `health`"""
+    if model.health is None:
+        what = "Without a readiness probe, requests are sent to replicas that still load the model."
+        yield key, what, "Add health: {} to ask as the dialect says, or health: {path: /ready}."
+
+
+def liveness_only(key: Key, model: ModelConfig) -> Found:
+    """a readiness path that only proves that the server is up"""
+    path = (model.health.path if model.health is not None else "").partition("?")[0]
+    if path and (path.rstrip("/") or "/") in ONLY_ALIVE:
+        what = f"{path} answers before the model is loaded: it proves that the server is up, not that it is ready."
+        do = "Use /v2/models/NAME/ready (OIP), /health (vLLM, TGI), /health_generate (SGLang), or leave path out."
+        yield (*key, "health", "path"), what, do
+
+
+def no_sla(key: Key, model: ModelConfig) -> Found:
+    """no `slo`"""
+    if model.slo is None:
+        what = "No latency or availability is promised, so nobody can say whether it is good enough."
+        yield key, what, "Add slo, for example {latency: 2s, percentile: 99, availability: 99.9}."
+
+
+def retry_budget(key: Key, model: ModelConfig) -> Found:
+    """retries without a budget to speak of"""
+    if model.retry.attempts > 1 and model.retry.budget >= MUCH_BUDGET:
+        what = (
+            f"A failing fleet gets up to {1 + model.retry.budget:.3g} times the requests, and less chance to recover."
+        )
+        yield (*key, "retry", "budget"), what, "Use 20% or less."
+
+
+def retry_attempts(key: Key, model: ModelConfig) -> Found:
+    """very many attempts"""
+    if model.retry.attempts > MANY_ATTEMPTS:
+        what = f"A request that breaks replicas is sent to up to {model.retry.attempts} of them."
+        yield (*key, "retry", "attempts"), what, "Use 2 or 3: the third seldom helps where two failed."
+
+
+def hedged_twice(key: Key, model: ModelConfig) -> Found:
+    """hedging of requests that must not run twice"""
+    if model.hedge.enabled and model.idempotent is False:
+        what = "A hedged request runs on two replicas, and idempotent: false says that it must not."
+        yield (*key, "hedge"), what, "Turn one of the two off."
+
+
+def unverified_tls(key: Key, model: ModelConfig) -> Found:
+    """`verify: false`"""
+    if not model.tls.verify:
+        what = "Anybody between the gateway and a replica can answer in its place."
+        yield (*key, "tls", "verify"), what, "Name the authority of the replicas' certificates as tls.ca."
+
+
+def unused_tls(key: Key, model: ModelConfig) -> Found:
+    """TLS settings for replicas that are reached without TLS"""
+    if model.tls != ReplicaTls() and not any(replica_address(replica.url).tls for replica in model.replicas):
+        yield (*key, "tls"), "No replica has an https URL, so this changes nothing.", "Write https:// in their URLs."
+
+
+def _may_generate(model: ModelConfig) -> bool:
+    """A dialect that is told by the path may be OpenAI's."""
+    return model.dialect in ("", "openai")
+
+
+MODELS: dict[str, Callable[[Key, ModelConfig], Found]] = {
+    "weights-ignored": weights_ignored,
+    "blind-policy": blind_policy,
+    "auto-concurrency": auto_concurrency,
+    "no-replicas": no_replicas,
+    "single-replica": single_replica,
+    "same-address": same_address,
+    "no-readiness-probe": no_readiness_probe,
+    "liveness-only": liveness_only,
+    "no-sla": no_sla,
+    "retry-budget": retry_budget,
+    "retry-attempts": retry_attempts,
+    "hedged-twice": hedged_twice,
+    "unverified-tls": unverified_tls,
+    "unused-tls": unused_tls,
+}

@@ -1,0 +1,133 @@
+"""`steelyard check`: is a configuration valid, and is it wise?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..advice import Advice, Note, advise, notes
+from ..config import Config, load_tree, schema
+from ..documents import DocumentError, Fault, Tree, read, show_key
+from . import screen
+
+WISE, UNWISE, WRONG = 0, 1, 2
+
+HELP = """Check a configuration, and warn of the classic mistakes.
+
+Says all that is wrong with CONFIG.yaml, each with its line and key; then what is valid but unwise, with what to do
+about it. The files it names (certificates, keys) are looked at too. Nothing is started and nothing is sent.
+
+\b
+Examples:
+  steelyard check gateway.yaml
+  steelyard check gateway.yaml --strict              # in CI: warnings fail as well
+  steelyard check gateway.yaml --format json         # for programs
+  steelyard check --schema > steelyard.schema.json   # for editors
+
+Exit code 0: valid. 1: valid, but there are warnings and --strict. 2: not valid.
+"""
+
+
+@click.command(help=HELP, short_help="Check a configuration and warn of the classic mistakes.")
+@click.argument("config", required=False, type=click.Path(path_type=Path), metavar="CONFIG.yaml")
+@click.option("--strict", is_flag=True, help="Fail on warnings, with exit code 1.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="For people or programs.")
+@click.option("--schema", "wants_schema", is_flag=True, help="Print the JSON schema of configurations instead.")
+def check(config: Path | None, strict: bool, form: str, wants_schema: bool) -> int:
+    if wants_schema == (config is not None):
+        raise click.UsageError("name one CONFIG.yaml, or ask for the --schema; see --help")
+    if config is None:
+        click.echo(_json(schema()))
+        return WISE
+    try:
+        report = Report(config)
+    except DocumentError as problem:
+        _show_failure(config, problem, form)
+        return WRONG
+    if form == "json":
+        click.echo(_json(report.plain()))
+    else:
+        report.show(screen.stdout())
+    return UNWISE if strict and report.warnings else WISE
+
+
+class Report:
+    """What there is to say of a valid configuration, in the order of its lines."""
+
+    def __init__(self, path: Path) -> None:
+        tree = Tree(read(path), str(path))
+        self.path = path
+        self.config: Config = load_tree(tree, path.absolute().parent)
+        self.warnings = sorted(((tree.line(item.key), item) for item in advise(self.config)), key=lambda pair: pair[0])
+        self.notes = sorted(((tree.line(item.key), item) for item in notes(self.config)), key=lambda pair: pair[0])
+
+    def plain(self) -> dict[str, Any]:
+        warnings = [
+            {"code": item.code, "line": line, "key": show_key(item.key), "what": item.what, "do": item.do}
+            for line, item in self.warnings
+        ]
+        told = [{"line": line, "key": show_key(item.key), "what": item.what} for line, item in self.notes]
+        return {"file": str(self.path), "valid": True, "errors": [], "warnings": warnings, "notes": told}
+
+    def show(self, console: Console) -> None:
+        if console.is_terminal:
+            self._show_to_people(console)
+        else:
+            self._show_lines()
+
+    def _show_lines(self) -> None:
+        """As compilers do, so that editors and grep find the place."""
+        for line, item in self.warnings:
+            what = f"{item.what} {item.do} [{item.code}]"
+            click.echo(f"{self.path}:{line}: warning: {show_key(item.key)}: {what}")
+        for line, note in self.notes:
+            click.echo(f"{self.path}:{line}: note: {show_key(note.key)}: {note.what}")
+        click.echo(f"{self.path}: {self._summary()}")
+
+    def _show_to_people(self, console: Console) -> None:
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 1, 0))
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for line, item in self.warnings:
+            table.add_row(Text("warning", style="bold yellow"), _told(item, f"{self.path}:{line}"))
+        for line, note in self.notes:
+            table.add_row(Text("note", style="bold cyan"), _told(note, f"{self.path}:{line}"))
+        if table.row_count:
+            console.print(table)
+        console.print(Text.assemble(("✓ ", "bold green"), f"{self.path}: {self._summary()}"))
+
+    def _summary(self) -> str:
+        replicas = sum(len(model.replicas) for model in self.config.models.values())
+        there = f"valid: {_count(len(self.config.models), 'model')}, {_count(replicas, 'replica')}"
+        return f"{there}; {_count(len(self.warnings), 'warning')}, {_count(len(self.notes), 'note')}"
+
+
+def _told(item: Advice | Note, where: str) -> Text:
+    text = Text.assemble((show_key(item.key), "bold"), (f"  {where}", "dim"))
+    if isinstance(item, Note):
+        return text.append(f"\n{item.what}")
+    return text.append(f"  {item.code}", style="dim").append(f"\n{item.what}\n→ {item.do}")
+
+
+def _show_failure(path: Path, problem: DocumentError, form: str) -> None:
+    if form == "text":
+        for line in problem.lines:
+            click.echo(f"error: {line}", err=True)
+        return
+    faults = problem.faults or (Fault(str(path), 0, "", str(problem)),)
+    errors = [{"line": fault.line or None, "key": fault.key, "what": fault.what} for fault in faults]
+    click.echo(_json({"file": str(path), "valid": False, "errors": errors, "warnings": [], "notes": []}))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

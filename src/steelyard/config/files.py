@@ -1,0 +1,110 @@
+"""The files a configuration names: where they are, and whether they can be used."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ..documents import Key, Problem
+from .parts import Part
+from .shape import Config
+
+STDOUT = "-"
+P = TypeVar("P", bound=Part)
+
+
+def anchored(config: Config, folder: Path) -> Config:
+    """With relative paths taken from the folder of the configuration, not from wherever the gateway is started."""
+    models = {
+        name: msgspec.structs.replace(model, tls=_from(folder, model.tls, "ca", "certificate", "key"))
+        for name, model in config.models.items()
+    }
+    tls = config.tls and _from(folder, config.tls, "certificate", "key", "client_ca")
+    log = config.access_log
+    if log is not None and log.path != STDOUT:
+        log = _from(folder, log, "path")
+    return msgspec.structs.replace(config, models=models, tls=tls, access_log=log)
+
+
+def _from(folder: Path, part: P, *names: str) -> P:
+    given = {name: getattr(part, name) for name in names}
+    return msgspec.structs.replace(part, **{name: str(folder / path) for name, path in given.items() if path})
+
+
+def file_problems(config: Config) -> Iterator[Problem]:
+    """What is wrong with the files now. Serving needs them all; a pure check of the text does not ask."""
+    if config.tls is not None:
+        yield from _identity(("tls",), config.tls.certificate, config.tls.key)
+        yield from _authorities(("tls", "client_ca"), config.tls.client_ca)
+    for name, model in config.models.items():
+        key: Key = ("models", name, "tls")
+        if model.tls.certificate:
+            yield from _identity(key, model.tls.certificate, model.tls.key)
+        yield from _authorities((*key, "ca"), model.tls.ca)
+    if config.access_log is not None and config.access_log.path != STDOUT:
+        yield from _log(("access_log", "path"), Path(config.access_log.path))
+
+
+def _identity(key: Key, certificate: str, private: str) -> Iterator[Problem]:
+    unreadable = [*_unreadable((*key, "certificate"), certificate), *_unreadable((*key, "key"), private)]
+    if unreadable:
+        yield from unreadable
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, private, password=_no_password)
+    except _Encrypted:
+        yield Problem((*key, "key"), f"{private}: needs a password: give a key without one")
+    except (ssl.SSLError, ValueError) as problem:
+        reason = getattr(problem, "reason", None)
+        if reason == "KEY_VALUES_MISMATCH":
+            yield Problem((*key, "key"), f"{private}: not the key of the certificate {certificate}")
+        else:
+            yield Problem((*key, "certificate"), f"{certificate}, {private}: not a certificate and its key in PEM")
+
+
+def _authorities(key: Key, path: str) -> Iterator[Problem]:
+    if not path:
+        return
+    unreadable = list(_unreadable(key, path))
+    yield from unreadable
+    if not unreadable:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+        except (ssl.SSLError, ValueError):
+            yield Problem(key, f"{path}: no certificates in PEM")
+
+
+def _unreadable(key: Key, path: str) -> Iterator[Problem]:
+    try:
+        with open(path, "rb") as file:
+            file.read(1)
+    except (OSError, ValueError) as problem:
+        yield Problem(key, f"{path}: cannot be read: {getattr(problem, 'strerror', None) or problem}")
+
+
+def _log(key: Key, path: Path) -> Iterator[Problem]:
+    try:
+        writable = os.access(path, os.W_OK) or (not path.exists() and os.access(path.parent, os.W_OK))
+    except ValueError as problem:  # a NUL in its name
+        yield Problem(key, f"{path}: {problem}")
+        return
+    if path.is_dir():
+        yield Problem(key, f"{path}: is a directory")
+    elif not path.parent.is_dir():
+        yield Problem(key, f"{path}: there is no directory {path.parent}")
+    elif not writable:
+        yield Problem(key, f"{path}: cannot be written to")
+
+
+class _Encrypted(Exception):
+    pass
+
+
+def _no_password() -> str:
+    """Asked for by OpenSSL, which would otherwise wait for somebody to type it."""
+    raise _Encrypted

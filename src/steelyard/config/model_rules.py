@@ -1,0 +1,174 @@
+"""The rules of one model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from math import isfinite
+from random import Random
+from typing import Any
+
+import msgspec
+
+from ..addresses import is_host, replica_address
+from ..core.errors import OptionError
+from ..core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
+from ..core.policies import POLICIES, find_policy, make_policy, policy_options
+from ..documents import Key, Problem, closest, one_of
+from ..protocols import DIALECTS, find_dialect
+from .parts import Part
+from .shape import Config, ModelConfig
+
+_PATH = re.compile(r"/[\x21-\x7e]*")
+_VISIBLE = re.compile(r"[\x21-\x7e]{1,128}")  # replicas are named in response headers
+_SPEAKS = {"vllm": "openai", "sglang": "openai", "tgi": "openai", "triton": "oip", "mlserver": "oip", "kserve": "oip"}
+
+
+def model_problems(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]:
+    for rule in (_dialect, _policy, _options, _paths, _goals, _health, _tls):
+        yield from rule(key, model)
+    yield from _replicas(key, model, config)
+
+
+def _dialect(key: Key, model: ModelConfig) -> Iterator[Problem]:
+    name = model.dialect
+    if not name or name in DIALECTS:
+        return
+    if name.lower() in _SPEAKS:
+        spoken = _SPEAKS[name.lower()]
+        yield Problem((*key, "dialect"), f"no dialect {name!r}: servers of that name speak {spoken}; write {spoken}")
+        return
+    try:
+        find_dialect(name)
+    except OptionError as problem:
+        yield Problem((*key, "dialect"), _meant("dialect", name, DIALECTS) or str(problem))
+
+
+def _policy(key: Key, model: ModelConfig) -> Iterator[Problem]:
+    try:
+        known = policy_options(find_policy(model.policy))
+    except OptionError as problem:
+        yield Problem((*key, "policy"), _meant("policy", model.policy, POLICIES) or str(problem))
+        return
+    key = (*key, "policy_options")
+    unknown = [option for option in model.policy_options if option not in known]
+    for option in unknown:
+        hint = one_of(option, known, otherwise="it takes") or " (it takes none)"
+        yield Problem((*key, option), f"{model.policy} has no option {option!r}{hint}")
+    if not _plain(model.policy_options):
+        yield Problem(key, "must be text, numbers, true or false, or lists and mappings of these")
+    elif not unknown:
+        try:
+            make_policy(model.policy, Random(0), model.policy_options)
+        except Exception as problem:  # whatever a user's class raises
+            yield Problem(key, str(problem))
+
+
+def _meant(what: str, name: str, known: Iterable[str]) -> str:
+    close = closest(name, known)
+    return f"no {what} {name!r}{close}" if close else ""
+
+
+def _plain(value: Any) -> bool:
+    """Can it be sent to a worker, and is it the same there?"""
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _plain(inner) for name, inner in value.items())
+    if isinstance(value, list):
+        return all(map(_plain, value))
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, int):
+        return abs(value) < 1 << 63
+    return value is None or isinstance(value, str)
+
+
+def _options(key: Key, model: ModelConfig) -> Iterator[Problem]:
+    """What the core itself checks. Each part by itself, so that one mistake does not hide another."""
+    parts: tuple[tuple[Part, Callable[..., object]], ...] = (
+        (model.ejection, EjectionOptions),
+        (model.retry, RetryOptions),
+        (model.hedge, HedgeOptions),
+    )
+    for part, make in parts:
+        yield from _tried(key, make, **msgspec.structs.asdict(part))
+    names = ("concurrency", "queue", "max_wait", "slow_start", "warm_keys", "interval")
+    yield from _tried(key, PoolOptions, **{name: getattr(model, name) for name in names})
+    if not model.ejection.slow_for:
+        yield Problem((*key, "ejection", "slow_for"), "must be more than 0")
+
+
+def _tried(key: Key, make: Callable[..., object], **options: Any) -> Iterator[Problem]:
+    try:
+        make(**options)
+    except OptionError as problem:
+        option, _, what = str(problem).partition(": ")  # `retry.reserve: must be …`
+        yield Problem((*key, *option.split(".")), what)
+
+
+def _paths(key: Key, model: ModelConfig) -> Iterator[Problem]:
+    for place, path in enumerate(model.paths):
+        if what := _wrong_path(path):
+            yield Problem((*key, "paths", place), what)
+        elif path in model.paths[:place]:
+            yield Problem((*key, "paths", place), f"{path!r} is there twice")
+
+
+def _wrong_path(path: str) -> str:
+    if not path.startswith("/"):
+        return f"{path!r}: a path begins with a slash"
+    if not _PATH.fullmatch(path):
+        return f"{path!r}: write spaces and letters outside ASCII as they are in a URL, %20 for a space"
+    if "?" in path or "#" in path:
+        return f"{path!r}: a path ends before ? and #"
+    if "//" in path or any(part in (".", "..") for part in path.split("/")):
+        return f"{path!r}: write it without //, . and .."
+    return ""
+
+
+def _goals(key: Key, model: ModelConfig) -> Iterator[Problem]:
+    if model.timeout is not None and not model.timeout:
+        yield Problem((*key, "timeout"), "must be more than 0")
+    slo = model.slo
+    if slo is None:
+        return
+    for name in ("latency", "first_byte"):
+        if getattr(slo, name) == 0:
+            yield Problem((*key, "slo", name), "must be more than 0")
+    if slo.latency is slo.first_byte is slo.availability is None:
+        yield Problem((*key, "slo"), "promises nothing: give latency, first_byte or availability")
+
+
+def _health(key: Key, model: ModelConfig) -> Iterator[Problem]:
+    if model.health is not None and model.health.path and (what := _wrong_path(model.health.path.partition("?")[0])):
+        yield Problem((*key, "health", "path"), what)
+
+
+def _tls(key: Key, model: ModelConfig) -> Iterator[Problem]:
+    tls = model.tls
+    if bool(tls.certificate) != bool(tls.key):
+        missing, there = ("key", "certificate") if tls.certificate else ("certificate", "key")
+        yield Problem((*key, "tls", there), f"certificate and key go together: add {missing}")
+    if tls.server_name and not is_host(tls.server_name):
+        yield Problem((*key, "tls", "server_name"), f"{tls.server_name!r} is not a host name")
+    if not tls.verify and (tls.ca or tls.server_name):
+        yield Problem((*key, "tls", "verify"), "false makes ca and server_name useless: leave it out, or them")
+
+
+def _replicas(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]:
+    seen: dict[str, int] = {}
+    for place, replica in enumerate(model.replicas):
+        here: Key = (*key, "replicas", place)
+        if config.devices and replica.device and replica.device not in config.devices:
+            hint = one_of(replica.device, config.devices, otherwise="there are")
+            yield Problem((*here, "device"), f"no {replica.device!r} under devices{hint}")
+        try:
+            replica_address(replica.url)
+        except ValueError as problem:
+            yield Problem((*here, "url"), str(problem))
+            continue
+        name = replica.name
+        if not _VISIBLE.fullmatch(name):
+            what = f"{name!r}: the name of a replica has 1 to 128 characters of ASCII, without spaces; give it an id"
+            yield Problem((*here, "id" if replica.id else "url"), what)
+        if seen.setdefault(name, place) != place:
+            yield Problem(here, f"{name!r} is the name of replicas[{seen[name]}] too; give each an id of its own")

@@ -1,0 +1,124 @@
+"""What the types cannot tell: values that are impossible, or do not fit each other. No file is looked at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from ipaddress import ip_network
+
+from ..addresses import listen_address
+from ..documents import Key, Problem, show_key
+from ..units import show_size
+from .model_rules import model_problems
+from .parts import Limits
+from .shape import Config
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+_FRAMING = {"connection", "content-length", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"}
+_MAY_BE_ZERO = {"replay", "drain"}
+_LONGEST_NAME = 256
+
+
+def problems(config: Config) -> list[tuple[str, str]]:
+    """Each as key path and what is wrong with it."""
+    return [(show_key(problem.key), problem.what) for problem in find_problems(config)]
+
+
+def find_problems(config: Config) -> Iterator[Problem]:
+    for rule in _RULES:
+        yield from rule(config)
+
+
+def _listen(config: Config) -> Iterator[Problem]:
+    if not config.listens:
+        yield Problem(("listen",), "name at least one address, for example 127.0.0.1:8080")
+    seen = set()
+    for place, text in enumerate(config.listens):
+        key: Key = ("listen",) if isinstance(config.listen, str) else ("listen", place)
+        try:
+            address = listen_address(text)
+        except ValueError as problem:
+            yield Problem(key, str(problem))
+            continue
+        if address in seen and (address.port or address.path):
+            yield Problem(key, f"{text!r} is there twice")
+        seen.add(address)
+
+
+def _trusted(config: Config) -> Iterator[Problem]:
+    for place, text in enumerate(config.trusted):
+        try:
+            ip_network(text)
+        except ValueError:
+            yield Problem(("trusted", place), f"{text!r} is not a network{_network_meant(text)}")
+
+
+def _network_meant(text: str) -> str:
+    try:
+        return f": did you mean {ip_network(text, strict=False)}?"
+    except ValueError:
+        return ": write for example 10.0.0.0/8, 192.168.1.7 or fd00::/8"
+
+
+def _tenant_header(config: Config) -> Iterator[Problem]:
+    name = config.tenant_header
+    if name and not _TOKEN.fullmatch(name):
+        yield Problem(("tenant_header",), f"{name!r} is not the name of a header: write for example x-tenant")
+    elif name.lower() in _FRAMING:
+        yield Problem(
+            ("tenant_header",), f"{name!r} says how to read a request, not whose it is: write for example x-tenant"
+        )
+
+
+def _limits(config: Config) -> Iterator[Problem]:
+    limits = config.limits
+    for name in ("header_bytes", "body", "buffer", "buffered"):
+        if getattr(limits, name) == 0:
+            yield Problem(("limits", name), "must be more than 0")
+    if limits.replay == Limits().replay:
+        return  # who makes bodies smaller need not think of it
+    for name in ("body", "buffered"):
+        if 0 < getattr(limits, name) < limits.replay:
+            most = f"limits.{name} ({show_size(getattr(limits, name))})"
+            yield Problem(("limits", "replay"), f"must be at most {most}, not {show_size(limits.replay)}")
+
+
+def _timeouts(config: Config) -> Iterator[Problem]:
+    for name in config.timeouts.__struct_fields__:
+        if getattr(config.timeouts, name) == 0 and name not in _MAY_BE_ZERO:
+            yield Problem(("timeouts", name), "must be more than 0")
+
+
+def _files(config: Config) -> Iterator[Problem]:
+    if config.tls is not None:
+        for name in ("certificate", "key"):
+            if not getattr(config.tls, name):
+                yield Problem(("tls", name), "name a file")
+    if config.access_log is not None and not config.access_log.path:
+        yield Problem(("access_log", "path"), "name a file, or - for standard output")
+
+
+def _devices(config: Config) -> Iterator[Problem]:
+    for name, device in config.devices.items():
+        if device.memory == 0:
+            yield Problem(("devices", name, "memory"), "must be more than 0")
+        if device.headroom >= 1:
+            yield Problem(("devices", name, "headroom"), "must be less than 100%, or nothing is left to use")
+
+
+def _models(config: Config) -> Iterator[Problem]:
+    if not config.models:
+        yield Problem(("models",), "name at least one model")
+    taken: dict[str, str] = {}
+    for name, model in config.models.items():
+        key: Key = ("models", name)
+        if not name or len(name) > _LONGEST_NAME or not name.isprintable():
+            yield Problem(key, f"a model's name has 1 to {_LONGEST_NAME} characters, all of them printable")
+        yield from model_problems(key, model, config)
+        for place, path in enumerate(model.paths):
+            other = taken.setdefault(path.rstrip("/"), name)
+            if other != name:
+                yield Problem((*key, "paths", place), f"{path!r} is a path of the model {other!r} too")
+
+
+_RULES = (_listen, _trusted, _tenant_header, _limits, _timeouts, _files, _devices, _models)

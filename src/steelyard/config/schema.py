@@ -1,0 +1,80 @@
+"""The JSON schema of the configuration, for editors: completion, explanations, and red lines under mistakes."""
+
+from __future__ import annotations
+
+from functools import cache, reduce
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import msgspec
+
+from ..documents import Seconds, Share, Size
+from ..units import BYTES, SECONDS, duration, show_size, size
+from .shape import Config
+
+
+def schema() -> dict[str, Any]:
+    """Accepts what the types accept. That values fit each other only `steelyard check` can tell."""
+    made = msgspec.json.schema(_likeness(Config), schema_hook=_quantity)
+    whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Steelyard configuration", **made}
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(whole))  # lists, where a default is a tuple
+    return plain
+
+
+def _quantity(kind: type) -> dict[str, Any]:
+    if kind is Seconds:
+        return {**_number(SECONDS, "number"), "examples": ["200ms", "1.5s", "2m"]}
+    if kind is Size:
+        return {**_number(BYTES, "integer"), "examples": ["64KiB", "10MiB", "80GiB"]}
+    if kind is Share:
+        return {**_number(["%"], "number"), "maximum": 1, "examples": ["10%", 0.1]}
+    raise NotImplementedError(kind.__name__)
+
+
+def _number(units: Any, bare: str) -> dict[str, Any]:
+    some = "|".join(unit for unit in units if unit)
+    return {"type": [bare, "string"], "minimum": 0, "pattern": rf"^\s*[0-9]+(\.[0-9]+)?\s*({some})?\s*$"}
+
+
+# msgspec writes defaults into the schema, but not those of Seconds, Size and Share. So it is given a likeness of each
+# type, with defaults as people write them.
+
+
+@cache
+def _likeness(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    fields = [(field.name, _with_likenesses(field.type), _default(field)) for field in msgspec.structs.fields(kind)]
+    return msgspec.defstruct(
+        kind.__name__, fields, namespace={"__doc__": kind.__doc__}, forbid_unknown_fields=True, kw_only=True
+    )
+
+
+def _with_likenesses(kind: Any) -> Any:
+    origin, parts = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _likeness(kind)
+    if origin is Annotated:
+        return Annotated[(_with_likenesses(parts[0]), *parts[1:])]
+    if origin in (Union, UnionType):
+        return reduce(or_, map(_with_likenesses, parts))
+    if origin in (tuple, dict):
+        return origin[tuple(map(_with_likenesses, parts))]
+    return kind
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    value = field.default
+    if field.required or isinstance(value, msgspec.Struct):
+        return msgspec.field() if field.required else msgspec.field(default_factory=object)  # of an object: not written
+    if field.default_factory is not msgspec.NODEFAULT:
+        return msgspec.field(default_factory=field.default_factory)
+    return _shown(value)
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, Seconds):
+        return f"{value:g}s" if duration(f"{value:g}s") == value else float(value)
+    if isinstance(value, Size):
+        text = show_size(value).replace(" ", "")
+        return text if size(text) == value else int(value)
+    return float(value) if isinstance(value, Share) else value

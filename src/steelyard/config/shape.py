@@ -1,0 +1,153 @@
+"""The configuration as a whole: models with their replicas, and the gateway in front of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ..addresses import Address, listen_address, replica_address
+from ..core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
+from ..core.policies import POLICIES
+from ..documents import Seconds, Share, Size
+from ..protocols import DIALECTS
+from .parts import (
+    AccessLog,
+    Count,
+    Ejection,
+    Health,
+    Hedge,
+    Limits,
+    Natural,
+    Part,
+    Positive,
+    ReplicaTls,
+    Retry,
+    Slo,
+    Timeouts,
+    Tls,
+    about,
+)
+
+ANY = "*"  # the model that takes every name: what `serve --replica` without a model makes
+
+Workers = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+Concurrency = Count | Literal["auto", "unlimited"]
+_SPOKEN = ", ".join(f"`{name}`" for name in DIALECTS)
+_OWN = {"type": "string", "pattern": "^[^:]+:[^:]+$"}  # package.module:Class
+
+
+class ReplicaConfig(Part, frozen=True):
+    """A server that runs the model."""
+
+    url: Annotated[str, about("`http://host:port`, `https://host` or `unix:/path`", examples=["http://10.0.0.1:8000"])]
+    id: Annotated[str, about("what it is called; empty: host and port")] = ""
+    weight: Annotated[Positive, about("its size against the other replicas of the model")] = 1.0
+    zone: Annotated[str, about("where it stands")] = ""
+    device: Annotated[str, about("what it runs on, a name under `devices`")] = ""
+
+    @property
+    def name(self) -> str:
+        return self.id or str(replica_address(self.url))
+
+
+class ModelConfig(Part, frozen=True):
+    """A model and the replicas that serve it."""
+
+    replicas: Annotated[tuple[ReplicaConfig, ...], about("the servers that run it")] = ()
+    dialect: Annotated[
+        str,
+        about(
+            f"what it speaks: {_SPOKEN}, or `package.module:Class`; empty: told by each request's path",
+            anyOf=[{"enum": ["", *DIALECTS]}, _OWN],
+        ),
+    ] = ""
+    paths: Annotated[
+        tuple[str, ...], about("requests to these paths, and below them, are for this model", examples=[["/resnet"]])
+    ] = ()
+    policy: Annotated[
+        str,
+        about(
+            "who gets a request: a name of `steelyard policies`, or `package.module:Class`",
+            anyOf=[{"enum": list(POLICIES)}, _OWN],
+        ),
+    ] = "least_work"
+    policy_options: Annotated[dict[str, Any], about("options of the policy; `steelyard policies NAME` lists them")] = (
+        msgspec.field(default_factory=dict)
+    )
+    concurrency: Annotated[
+        Concurrency, about("requests a replica takes at once, the rest wait here: a number, `auto` or `unlimited`")
+    ] = "unlimited"
+    queue: Annotated[Natural, about("requests that may wait")] = 1024
+    max_wait: Annotated[Seconds, about("time that a request without a deadline may wait")] = Seconds(30)
+    hold: Annotated[bool, about("wait, not refuse, while no replica is ready")] = False
+    slow_start: Annotated[Seconds, about("time over which a newly ready replica takes up its weight")] = Seconds(10)
+    warm_keys: Annotated[
+        Natural, about("sessions or prefixes that a replica is believed to keep warm; 0: not tracked")
+    ] = 0
+    interval: Annotated[Seconds, about("time between looks at the replicas as a whole")] = Seconds(1)
+    timeout: Annotated[Seconds | None, about("the deadline of a request that names none")] = None
+    idempotent: Annotated[
+        bool | None,
+        about("whether a request that a replica may have begun may be sent again; without it, the dialect says"),
+    ] = None
+    ejection: Annotated[Ejection, about("when a replica is taken out for how it treats real requests")] = Ejection()
+    retry: Annotated[Retry, about("a failed request, sent again to another replica")] = Retry()
+    hedge: Annotated[Hedge, about("a second attempt elsewhere while the first still runs")] = Hedge()
+    slo: Annotated[Slo | None, about("what is promised")] = None
+    health: Annotated[Health | None, about("how to ask whether a replica is ready")] = None
+    tls: Annotated[ReplicaTls, about("TLS to replicas with https URLs")] = ReplicaTls()
+
+    def pool_options(self) -> PoolOptions:
+        return PoolOptions(
+            concurrency=self.concurrency,
+            queue=self.queue,
+            max_wait=self.max_wait,
+            hold=self.hold,
+            slow_start=self.slow_start,
+            warm_keys=self.warm_keys,
+            interval=self.interval,
+            ejection=EjectionOptions(**msgspec.structs.asdict(self.ejection)),
+            retry=RetryOptions(**msgspec.structs.asdict(self.retry)),
+            hedge=HedgeOptions(**msgspec.structs.asdict(self.hedge)),
+        )
+
+
+class Device(Part, frozen=True):
+    """What replicas run on and share."""
+
+    memory: Annotated[Size, about("its memory")]
+    headroom: Annotated[Share, about("of the memory, left free")] = Share(0.1)
+
+
+class Config(Part, frozen=True):
+    """The configuration of a gateway."""
+
+    models: Annotated[
+        dict[str, ModelConfig], about("the models by the name that requests give; `*` takes every other name")
+    ]
+    listen: Annotated[
+        str | tuple[str, ...],
+        about("`host:port`, `[v6]:port`, `:port` (all addresses) or `unix:/path`; one, or a list"),
+    ] = "127.0.0.1:8080"
+    workers: Annotated[Workers, about("processes that forward requests")] = 1
+    tls: Annotated[Tls | None, about("TLS for clients")] = None
+    trusted: Annotated[
+        tuple[str, ...],
+        about("networks of proxies whose forwarded headers are believed", examples=[["10.0.0.0/8"]]),
+    ] = ()
+    tenant_header: Annotated[
+        str, about("request header that names the tenant, for fair shares of the waiting line")
+    ] = ""
+    limits: Annotated[Limits, about("what a client may ask of the gateway")] = Limits()
+    timeouts: Annotated[Timeouts, about("how long the gateway waits")] = Timeouts()
+    access_log: Annotated[AccessLog | None, about("a line for each request")] = None
+    devices: Annotated[dict[str, Device], about("what replicas run on, by name")] = msgspec.field(default_factory=dict)
+
+    @property
+    def listens(self) -> tuple[str, ...]:
+        return (self.listen,) if isinstance(self.listen, str) else self.listen
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        return tuple(map(listen_address, self.listens))

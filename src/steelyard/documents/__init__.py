@@ -1,0 +1,29 @@
+"""YAML files into typed values. An error names the file, the line and the key path, and says what would be right."""
+
+from .faults import DocumentError, Fault, Key, Problem, show_key
+from .mistakes import closest, mistakes, one_of
+from .reading import convert, line_of, load, parse, read
+from .tree import Tree
+from .values import Seconds, Share, Size, decode_value, encode_value
+
+__all__ = [
+    "DocumentError",
+    "Fault",
+    "Key",
+    "Problem",
+    "Seconds",
+    "Share",
+    "Size",
+    "Tree",
+    "closest",
+    "convert",
+    "decode_value",
+    "encode_value",
+    "line_of",
+    "load",
+    "mistakes",
+    "one_of",
+    "parse",
+    "read",
+    "show_key",
+]

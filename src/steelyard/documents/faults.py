@@ -1,0 +1,66 @@
+"""What is wrong with a document, and where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..core.errors import SteelyardError
+
+Key = tuple[
+    str | int, ...
+]  # ("models", "gpt-4.1", "replicas", 0): names hold any character, so text would be ambiguous
+
+_BARE = re.compile(r"[^\s.\[\]\"']+")
+
+
+def show_key(key: Key) -> str:
+    """`models."gpt-4.1".replicas[0]`"""
+    return "".join(map(_step, key)).removeprefix(".") or "top level"
+
+
+def _step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step}" if _BARE.fullmatch(step) and step.isprintable() else f'."{step}"'
+
+
+class Problem(NamedTuple):
+    """Something wrong with the value of a key. `at` is where to look, if that is not the key itself."""
+
+    key: Key
+    what: str
+    at: Key | None = None
+
+
+class Fault(NamedTuple):
+    """A problem with its place in a file. Line 0: of the file as a whole."""
+
+    file: str
+    line: int
+    key: str
+    what: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        return " ".join(f"{where}: {self.key + ': ' if self.key else ''}{self.what}".split())
+
+
+class DocumentError(SteelyardError, ValueError):
+    """A document that cannot be used; `lines` says all that is wrong with it, a line each."""
+
+    reason = "bad_document"
+
+    def __init__(self, message: str, faults: tuple[Fault, ...] = ()) -> None:
+        super().__init__(message)
+        self.faults = faults
+
+    @classmethod
+    def of(cls, faults: Iterable[Fault]) -> DocumentError:
+        found = tuple(sorted(dict.fromkeys(faults), key=lambda fault: fault.line))
+        return cls("\n".join(map(str, found)), found)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(map(str, self.faults)) or (str(self),)

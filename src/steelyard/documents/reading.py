@@ -1,0 +1,54 @@
+"""Files and texts into values of a type."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from .faults import DocumentError, Fault, Key
+from .mistakes import mistakes
+from .tree import Tree
+from .values import decode_value
+
+T = TypeVar("T")
+
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+
+
+def load(path: str | Path, kind: type[T]) -> T:
+    """Read a YAML file as `kind`."""
+    return parse(read(path), kind, str(path))
+
+
+def read(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise DocumentError(f"{path}: not a UTF-8 text file") from None
+    except OSError as problem:
+        raise DocumentError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+
+
+def parse(text: str, kind: type[T], name: str = "<text>") -> T:
+    """A YAML text as `kind`. DocumentError tells all that is wrong, each with its line."""
+    return convert(Tree(text, name), kind)
+
+
+def convert(tree: Tree, kind: type[T]) -> T:
+    try:
+        value = msgspec.convert(tree.data, kind, dec_hook=decode_value)
+    except msgspec.ValidationError as problem:
+        found = [tree.fault(mistake) for mistake in mistakes(tree.data, kind)]
+        raise DocumentError.of([*tree.repeated, *found] or [Fault(tree.name, 0, "", str(problem))]) from None
+    if tree.repeated:
+        raise DocumentError.of(tree.repeated)
+    return value
+
+
+def line_of(text: str, path: str) -> int:
+    """The line in a YAML text of a key path such as `policies[2]`, or of its nearest parent that is there."""
+    key: Key = tuple(name or int(place) for name, place in _STEP.findall(path))
+    return Tree(text).line(key)

@@ -1,0 +1,122 @@
+"""A YAML text as values, and the lines they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from .faults import DocumentError, Fault, Key, Problem, show_key
+
+MOST_VALUES = 1_000_000  # with aliases written out: a few lines can stand for billions
+
+
+class Tree:
+    """One YAML document. `repeated`: keys that are there twice, of which YAML would silently take the last."""
+
+    def __init__(self, text: str, name: str = "<text>") -> None:
+        self.name = name
+        self.data: Any = None
+        self.repeated: list[Fault] = []
+        self._root: Any = None
+        self._sizes: dict[int, int] = {}
+        try:
+            self._read(text)
+        except yaml.YAMLError as problem:
+            what = getattr(problem, "problem", None) or getattr(problem, "reason", None) or str(problem)
+            raise self._error(_line_of_error(problem, text), f"not valid YAML: {what}") from None
+        except DocumentError:
+            raise
+        except (ValueError, RecursionError) as problem:  # a date that is none; thousands of brackets
+            raise self._error(0, f"not valid YAML: {problem}") from None
+        if self.data is None:
+            raise self._error(0, "the file is empty")
+
+    def line(self, key: Key) -> int:
+        """The line of a key, or of its nearest parent that is there."""
+        node, line = self._root, _line(self._root)
+        for step in key:
+            found = _below(node, step)
+            if found is None:
+                break
+            line, node = _line(found[0]), found[1]
+        return line
+
+    def fault(self, problem: Problem) -> Fault:
+        line = self.line(problem.key if problem.at is None else problem.at)
+        return Fault(self.name, line, show_key(problem.key), problem.what)
+
+    def _read(self, text: str) -> None:
+        loader = yaml.SafeLoader(text)  # not the one in C: deep nesting overflows its stack
+        try:
+            self._root = loader.get_single_node()
+            if self._root is not None:
+                self._survey(self._root, (), set())
+                self.data = loader.construct_document(self._root)
+        finally:
+            loader.dispose()
+
+    def _survey(self, node: Any, key: Key, above: set[int]) -> int:
+        """How many values a node stands for. On the way it finds repeated keys."""
+        if id(node) in above:
+            raise self._error(_line(node), "an alias stands for something that contains it")
+        if id(node) not in self._sizes:
+            above.add(id(node))
+            size = 1 + sum(self._survey(child, (*key, step), above) for step, child in self._children(node, key))
+            above.discard(id(node))
+            if size > MOST_VALUES:
+                raise self._error(_line(node), f"more than {MOST_VALUES:,} values, aliases written out")
+            self._sizes[id(node)] = size
+        return self._sizes[id(node)]
+
+    def _children(self, node: Any, key: Key) -> Iterator[tuple[str | int, Any]]:
+        if isinstance(node, yaml.SequenceNode):
+            yield from enumerate(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            self._find_repeated(node, key)
+            yield from ((str(name.value), value) for name, value in node.value)
+        else:
+            node.value.encode()  # "\ud800" is an escape of YAML, but no character
+
+    def _find_repeated(self, node: yaml.MappingNode, key: Key) -> None:
+        first: dict[tuple[str, str], int] = {}
+        for name, _ in node.value:
+            if not isinstance(name, yaml.ScalarNode):
+                continue
+            name.value.encode()
+            if (same := (name.tag, name.value)) in first:
+                what = f"`{name.value}` is there twice, first in line {first[same]}: remove one or rename it"
+                self.repeated.append(Fault(self.name, _line(name), show_key(key), what))
+            first.setdefault(same, _line(name))
+
+    def _error(self, line: int, what: str) -> DocumentError:
+        return DocumentError.of([Fault(self.name, line, "", what)])
+
+
+def _line(node: Any) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _below(node: Any, step: str | int) -> tuple[Any, Any] | None:
+    """Where a step leads: the node to point at, and the value."""
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step], node.value[step]
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    for name, value in node.value:
+        if name.value == str(step):
+            return name, value
+    merged = [value for name, value in node.value if name.tag == "tag:yaml.org,2002:merge"]
+    sources = [
+        source for value in merged for source in (value.value if isinstance(value, yaml.SequenceNode) else [value])
+    ]
+    return next((found for source in sources if (found := _below(source, step)) is not None), None)
+
+
+def _line_of_error(problem: yaml.YAMLError, text: str) -> int:
+    mark = getattr(problem, "problem_mark", None)
+    if mark is not None:
+        return int(mark.line) + 1
+    position = getattr(problem, "position", None)  # of a character that YAML does not allow
+    return 0 if position is None else text.count("\n", 0, position) + 1

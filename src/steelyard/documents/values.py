@@ -1,0 +1,41 @@
+"""The types of a document that JSON has not: durations, sizes and shares, as people write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..units import duration, share, size
+
+
+class Seconds(float):
+    """A duration in a document: `200ms`, `1.5s`, or a number of seconds."""
+
+
+class Size(int):
+    """A number of bytes in a document: `64KiB`, `80GiB`, or a number."""
+
+
+class Share(float):
+    """A part of the whole in a document: `10%` or `0.1`."""
+
+
+def decode_value(kind: type[Any], value: Any) -> Any:
+    """How the types of this module are read; ValueError says what is wrong."""
+    if kind is Seconds:
+        if not isinstance(value, str | int | float):
+            raise ValueError("write a duration, for example 200ms, 1.5s or 2m")
+        return Seconds(duration(value))
+    if kind is Size:
+        return Size(size(value))
+    if kind is Share:
+        return Share(share(value))
+    raise NotImplementedError(f"no way to read a {kind.__name__}")
+
+
+def encode_value(value: Any) -> Any:
+    """How the types of this module are written; msgspec does not take subclasses of numbers by itself."""
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, int):
+        return int(value)
+    raise NotImplementedError(f"no way to write a {type(value).__name__}")

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from steelyard.cli import main, screen
+from steelyard.config import schema
+
+EXAMPLE = Path(__file__).parents[2] / "examples/gateway.yaml"
+UNWISE = "models:\n  a:\n    dialect: oip\n    replicas: [{url: 'http://a:1'}, {url: 'http://b:1'}]\n    health: {}\n"
+WRONG = "worker: 1\nmodels:\n  gpt-4.1:\n    queue: long\n"
+
+
+def check(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["check", *map(str, arguments)])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wise.yaml").write_text(UNWISE + "    slo: {latency: 1s}\n")
+    (tmp_path / "unwise.yaml").write_text(UNWISE)
+    (tmp_path / "wrong.yaml").write_text(WRONG)
+    return tmp_path
+
+
+def test_the_example_is_valid_and_wise() -> None:
+    result = check(EXAMPLE, "--strict")
+    assert result.exit_code == 0
+    assert "valid: 2 models, 5 replicas; 0 warnings, 6 notes" in result.stdout
+    assert "warning:" not in result.stdout
+
+
+def test_a_warning_is_one_line_with_its_place(folder: Path) -> None:
+    result = check("unwise.yaml")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "unwise.yaml:2: warning: models.a: No latency or availability is promised, so nobody can say whether it is "
+        "good enough. Add slo, for example {latency: 2s, percentile: 99, availability: 99.9}. [no-sla]",
+        "unwise.yaml:5: note: models.a.health: is read, but replicas are not probed yet in this version: they count as "
+        "ready until requests fail",
+        "unwise.yaml: valid: 1 model, 2 replicas; 1 warning, 1 note",
+    ]
+
+
+@pytest.mark.parametrize(("file", "code"), [("wise.yaml", 0), ("unwise.yaml", 1), ("wrong.yaml", 2), ("no.yaml", 2)])
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_exit_codes_with_strict(folder: Path, file: str, code: int, form: str) -> None:
+    assert check(file, "--strict", "--format", form).exit_code == code
+    assert check(file, "--format", form).exit_code == (2 if code == 2 else 0)
+
+
+def test_all_errors_are_told_a_line_each(folder: Path) -> None:
+    result = check("wrong.yaml")
+    assert result.stdout == ""
+    assert result.stderr.splitlines() == [
+        "error: wrong.yaml:1: top level: object contains unknown field `worker` (did you mean `workers`?)",
+        'error: wrong.yaml:4: models."gpt-4.1".queue: expected `int`, got `str`',
+    ]
+
+
+def test_for_programs(folder: Path) -> None:
+    report = json.loads(check("unwise.yaml", "--format", "json").stdout)
+    assert (report["file"], report["valid"], report["errors"]) == ("unwise.yaml", True, [])
+    (warning,) = report["warnings"]
+    assert (warning["code"], warning["line"], warning["key"]) == ("no-sla", 2, "models.a")
+    assert warning["what"]
+    assert warning["do"]
+    assert [(note["line"], note["key"]) for note in report["notes"]] == [(5, "models.a.health")]
+
+
+def test_errors_for_programs(folder: Path) -> None:
+    result = check("wrong.yaml", "--format", "json")
+    report = json.loads(result.stdout)
+    assert result.stderr == ""
+    assert not report["valid"]
+    assert [(error["line"], error["key"]) for error in report["errors"]] == [
+        (1, "top level"),
+        (4, 'models."gpt-4.1".queue'),
+    ]
+    (missing,) = json.loads(check("no.yaml", "--format", "json").stdout)["errors"]
+    assert missing["line"] is None
+    assert "No such file" in missing["what"]
+
+
+def test_in_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screen, "stdout", lambda: Console(force_terminal=True, width=80, color_system=None))
+    lines = [line.rstrip() for line in check("unwise.yaml").stdout.splitlines()]
+    assert lines[0] == "warning  models.a  unwise.yaml:2  no-sla"
+    assert lines[1].startswith("         No latency or availability is promised")
+    assert any(line.startswith("         → Add slo") for line in lines)
+    assert "note     models.a.health  unwise.yaml:5" in lines
+    assert lines[-1] == "✓ unwise.yaml: valid: 1 model, 2 replicas; 1 warning, 1 note"
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_schema(folder: Path) -> None:
+    result = check("--schema")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == schema()
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["a.yaml", "b.yaml"], ["wise.yaml", "--schema"], ["wise.yaml", "--format", "x"]]
+)
+def test_a_wrong_call(folder: Path, arguments: list[str]) -> None:
+    result = check(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_policy_of_ones_own_in_the_working_directory(folder: Path) -> None:
+    (folder / "own_for_check.py").write_text("from steelyard import Policy\nclass Mine(Policy): pass\n")
+    (folder / "own.yaml").write_text(UNWISE + "    policy: own_for_check:Mine\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "steelyard", "check", "own.yaml"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "valid: 1 model" in done.stdout

@@ -1,0 +1,102 @@
+"""docs/configuration.md says what the code says: every key with default and meaning, every warning, every option."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple, get_args, get_origin
+
+import click
+import msgspec
+import pytest
+import yaml
+
+from steelyard.advice import GATEWAY, MODELS
+from steelyard.cli import main
+from steelyard.config import Config
+from steelyard.documents import Seconds, Share, Size
+from steelyard.documents.mistakes import choices, is_struct
+from steelyard.units import BYTES, SECONDS, duration, share, size
+
+from .test_docs import NONE, ROOT, blocks, rows, section, text_of
+
+PAGE = "docs/configuration.md"
+
+
+class Key(NamedTuple):
+    name: str
+    default: Any
+    meaning: str
+
+
+def keys(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[Key]:
+    """Every key. Of an object that is always there, only what is inside."""
+    for field in msgspec.structs.fields(kind):
+        name = f"{prefix}{field.encode_name}"
+        factory = field.default_factory
+        default = field.default if factory is msgspec.NODEFAULT else factory()
+        if not isinstance(default, msgspec.Struct):
+            yield Key(name, default, get_args(field.type)[-1].description)
+        for choice in choices(field.type):
+            if is_struct(choice):
+                yield from keys(choice, f"{name}.")
+            elif get_origin(choice) in (tuple, dict) and is_struct(inner := _inner(choice)):
+                yield from keys(inner, f"{name}[]." if get_origin(choice) is tuple else f"{name}.NAME.")
+
+
+def _inner(kind: Any) -> Any:
+    """Of tuple[X, ...] and dict[str, X]."""
+    arguments = get_args(kind)
+    return arguments[0] if get_origin(kind) is tuple else arguments[1]
+
+
+KEYS = {key.name: key for key in keys(Config)}
+TOLD = {row[0].strip("`"): row for row in rows(section(PAGE, "## Every key")) if row[0] != "key"}
+
+
+def _parsed(text: str, like: Any) -> Any:
+    text = text.strip("`")
+    if text == "required":
+        return msgspec.NODEFAULT
+    if text == NONE:
+        return None
+    for kind, read in ((Seconds, duration), (Size, size), (Share, share)):
+        if isinstance(like, kind):
+            return read(text)
+    value = yaml.safe_load(text)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def test_there_are_no_keys_but_these() -> None:
+    assert set(TOLD) == set(KEYS)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_every_key_is_explained_as_editors_explain_it(name: str) -> None:
+    _, default, meaning = TOLD[name]
+    assert meaning == KEYS[name].meaning
+    assert _parsed(default, KEYS[name].default) == KEYS[name].default
+
+
+def test_every_warning_is_listed_with_its_code() -> None:
+    told = {row[0].strip("`"): row[1] for row in rows(section(PAGE, "### The warnings"))[1:]}
+    assert told == {code: check.__doc__ for code, check in {**GATEWAY, **MODELS}.items()}
+
+
+def test_every_unit_is_listed() -> None:
+    told = section(PAGE, "## Durations, sizes, shares")
+    for unit in {*SECONDS, *BYTES} - {"", "μs"}:
+        assert re.search(rf"`{unit}`", told), unit
+
+
+def test_the_options_of_check_are_all_explained() -> None:
+    command = main.get_command(click.Context(main), "check")
+    assert command is not None
+    options = {flag for option in command.params for flag in option.opts if flag.startswith("--")}
+    told = {flag for row in rows(section(PAGE, "## Check it")) for flag in re.findall(r"--[\w-]+", row[0])}
+    assert told == options
+
+
+def test_the_complete_example_is_the_file() -> None:
+    (whole,) = [block for block in blocks(ROOT / PAGE) if block.saved_as == "gateway.yaml"]
+    assert whole.text == "# gateway.yaml\n" + text_of("examples/gateway.yaml")

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import assume, given
+
+from steelyard.advice import GATEWAY, MODELS, Advice, advise, notes
+from steelyard.config import Config, load_config, parse_config, problems
+from steelyard.documents import show_key
+
+from .configs import CONFIGS
+
+EXAMPLE = Path(__file__).parents[1] / "examples/gateway.yaml"
+TWO = [{"url": "http://a:1"}, {"url": "http://b:1"}]
+WISE: dict[str, Any] = {"dialect": "oip", "replicas": TWO, "slo": {"latency": "1s"}, "health": {}}
+
+
+def gateway(**keys: Any) -> Config:
+    return parse_config(yaml.safe_dump({"models": {"m": WISE}, **keys}))
+
+
+def model(**keys: Any) -> Config:
+    return gateway(models={"m": {**WISE, **keys}})
+
+
+def on(*devices: str) -> dict[str, Any]:
+    """A model with a replica on each of these."""
+    return {**WISE, "replicas": [{"url": f"http://r{n}", "device": device} for n, device in enumerate(devices)]}
+
+
+# code → what brings it about, each with the key that is named
+UNWISE: dict[str, list[tuple[Config, str]]] = {
+    "no-tls": [
+        (gateway(listen="0.0.0.0:80"), "listen"),
+        (gateway(listen=":80"), "listen"),
+        (gateway(listen=["127.0.0.1:80", "gateway.example:80"]), "listen"),
+    ],
+    "trusts-everyone": [
+        (gateway(trusted=["10.0.0.0/8", "0.0.0.0/0"]), "trusted[1]"),
+        (gateway(trusted=["::/0"]), "trusted[0]"),
+    ],
+    "timeout-order": [
+        (gateway(timeouts={"connect": "2m", "total": "1m"}), "timeouts.connect"),
+        (gateway(timeouts={"first_byte": "2h"}), "timeouts.first_byte"),
+        (model(timeout="2h"), "models.m.timeout"),
+    ],
+    "keep-alive-race": [(gateway(timeouts={"replica_idle": "5s"}), "timeouts.replica_idle")],
+    "no-replay": [(gateway(limits={"replay": 0}), "limits.replay")],
+    "shared-device": [
+        (gateway(models={"a": on("g", "g"), "b": on("h", "g"), "c": on("h2", "h3")}), "models.b.replicas[1].device"),
+    ],
+    "unused-device": [(gateway(devices={"g": {"memory": "1GiB"}}), "devices.g")],
+    "weights-ignored": [(model(policy="round_robin", replicas=[{**TWO[0], "weight": 2}, TWO[1]]), "models.m.policy")],
+    "blind-policy": [
+        (model(policy="round_robin", dialect="openai"), "models.m.policy"),
+        (model(policy="weighted_round_robin", dialect="openai"), "models.m.policy"),
+        (model(policy="random", dialect=""), "models.m.policy"),
+    ],
+    "auto-concurrency": [
+        (model(concurrency="auto", dialect="openai"), "models.m.concurrency"),
+        (model(concurrency="auto", dialect=""), "models.m.concurrency"),
+    ],
+    "no-replicas": [(model(replicas=[]), "models.m")],
+    "single-replica": [(model(replicas=TWO[:1]), "models.m.replicas")],
+    "same-address": [(model(replicas=[*TWO, {"url": "http://a:1/", "id": "x"}]), "models.m.replicas[2]")],
+    "no-readiness-probe": [(model(health=None), "models.m")],
+    "liveness-only": [
+        (model(health={"path": path}), "models.m.health.path")
+        for path in ("/", "/ping", "/v1/models", "/v1/models/", "/v1/models?a=b", "/v2/health/live")
+    ],
+    "no-sla": [(model(slo=None), "models.m")],
+    "retry-budget": [(model(retry={"budget": "100%"}), "models.m.retry.budget")],
+    "retry-attempts": [(model(retry={"attempts": 6}), "models.m.retry.attempts")],
+    "hedged-twice": [(model(hedge={"enabled": True}, idempotent=False), "models.m.hedge")],
+    "unverified-tls": [
+        (model(tls={"verify": False}, replicas=[{"url": "https://a"}, {"url": "https://b"}]), "models.m.tls.verify")
+    ],
+    "unused-tls": [(model(tls={"server_name": "a"}), "models.m.tls")],
+}
+
+
+def test_every_warning_has_its_case() -> None:
+    assert list(UNWISE) == [*GATEWAY, *MODELS]
+
+
+@pytest.mark.parametrize(("code", "config", "key"), [(code, *case) for code, cases in UNWISE.items() for case in cases])
+def test_what_is_unwise_is_told_once_and_nothing_else(code: str, config: Config, key: str) -> None:
+    (found,) = advise(config)
+    assert (found.code, show_key(found.key)) == (code, key)
+    for sentence in (found.what, found.do):
+        assert sentence[-1] == "."
+        assert sentence.count(". ") == 0, "one sentence"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        gateway(),
+        gateway(listen=["localhost:80", "unix:/run/a", "[::1]:80"]),
+        gateway(listen=":80", tls={"certificate": "a", "key": "b"}),
+        gateway(timeouts={"total": "1m"}),  # shorter than the defaults of others, which nobody chose
+        gateway(models={"a": on("g", "g"), "b": on("h", "h2")}),
+        gateway(models={"a": on("g", "g"), "b": on("g", "g")}, devices={"g": {"memory": "80GiB"}}),
+        model(policy="round_robin"),
+        model(policy="weighted_round_robin", replicas=[{**TWO[0], "weight": 2}, TWO[1]]),
+        model(policy="least_work", replicas=[{**TWO[0], "weight": 2}, TWO[1]]),
+        model(concurrency="auto"),
+        model(concurrency=32, dialect="openai"),
+        model(retry={"budget": "100%", "attempts": 1}),
+        model(hedge={"enabled": True}),
+        model(health={"path": "/v2/models/m/ready"}),
+        model(tls={"server_name": "a"}, replicas=[{"url": "https://a"}, {"url": "https://b"}]),
+    ],
+)
+def test_what_is_wise(config: Config) -> None:
+    assert advise(config) == []
+
+
+def test_the_example_is_wise() -> None:
+    assert advise(load_config(EXAMPLE)) == []
+
+
+def test_what_is_not_in_force_is_noted() -> None:
+    config = gateway(
+        models={
+            "a": {"replicas": [TWO[0], {**TWO[1], "zone": "x", "device": "g"}]},
+            "b": {"slo": {"latency": "1s"}, "health": {}},
+        },
+        devices={"g": {"memory": "1GiB"}},
+    )
+    keys = [show_key(note.key) for note in notes(config)]
+    assert keys == ["devices", "models.a.replicas[1].zone", "models.b.slo", "models.b.health"]
+    assert all("yet" in note.what for note in notes(config))
+    assert notes(model(slo=None, health=None)) == []
+
+
+def test_every_warning_is_explained() -> None:
+    for code, check in {**GATEWAY, **MODELS}.items():
+        assert check.__doc__, code
+        assert check.__name__ == code.replace("-", "_")
+
+
+@given(CONFIGS)
+def test_advice_on_whatever_is_valid(config: Config) -> None:
+    assume(not problems(config))
+    for advice in advise(config):
+        assert isinstance(advice, Advice)
+    notes(config)

@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steelyard.config import ANY, Config, ModelConfig, ReplicaConfig, load_config, parse_config, problems
+from steelyard.core.options import PoolOptions
+from steelyard.documents import DocumentError
+from steelyard.link.messages import Apply, Frames, ToWorker, frame
+
+from .configs import CONFIGS
+
+EXAMPLE = Path(__file__).parents[1] / "examples/gateway.yaml"
+MODEL = {"replicas": [{"url": "http://a:1"}]}
+
+
+def config(**keys: Any) -> Config:
+    return parse_config(yaml.safe_dump({"models": {"m": MODEL}, **keys}), "f")
+
+
+def model(**keys: Any) -> ModelConfig:
+    return config(models={"m": {**MODEL, **keys}}).models["m"]
+
+
+def told(**keys: Any) -> list[str]:
+    with pytest.raises(DocumentError) as caught:
+        config(**keys)
+    return [re.sub(r"^f:\d+: ", "", line) for line in caught.value.lines]
+
+
+def told_of_model(**keys: Any) -> list[str]:
+    return [line.removeprefix("models.m.") for line in told(models={"m": {**MODEL, **keys}})]
+
+
+# ---------------------------------------------------------------------- what is right
+
+
+def test_the_smallest_configuration() -> None:
+    found = parse_config("models: {'*': {replicas: [{url: 'http://a:1'}]}}")
+    assert list(found.models) == [ANY]
+    assert found.models[ANY].replicas == (ReplicaConfig(url="http://a:1"),)
+    assert [str(address) for address in found.addresses] == ["127.0.0.1:8080"]
+    assert found.workers == 1
+    assert problems(found) == []
+
+
+def test_the_example() -> None:
+    found = load_config(EXAMPLE)
+    assert list(found.models) == ["resnet", "llama-3.1-8b"]
+    resnet = found.models["resnet"]
+    assert [replica.weight for replica in resnet.replicas] == [4.0, 1.0]
+    assert resnet.max_wait == 5.0
+    assert resnet.pool_options().concurrency == 1
+    assert found.limits.replay == 4 << 20
+    assert found.devices["node1/gpu0"].memory == 80 << 30
+
+
+def test_without_a_word_a_model_is_balanced_as_the_core_does_it() -> None:
+    assert model().pool_options() == PoolOptions()
+
+
+def test_what_a_model_says_reaches_the_core() -> None:
+    keys = {"concurrency": 4, "queue": 0, "hold": True, "retry": {"attempts": 1}, "hedge": {"enabled": True}}
+    options = model(**keys, ejection={"slow": 9}, warm_keys=3).pool_options()
+    assert (options.concurrency, options.queue, options.hold, options.warm_keys) == (4, 0, True, 3)
+    assert (options.retry.attempts, options.hedge.enabled, options.ejection.slow) == (1, True, 9.0)
+
+
+def test_a_replica_without_an_id_is_called_by_its_address() -> None:
+    urls = ["http://a:1", "https://b", "http://[::1]", "unix:/run/a"]
+    names = [replica.name for replica in model(replicas=[{"url": url} for url in urls]).replicas]
+    assert names == ["a:1", "b:443", "[::1]:80", "unix:/run/a"]
+
+
+def test_several_addresses() -> None:
+    found = config(listen=["127.0.0.1:0", "127.0.0.1:0", "unix:/a"])
+    assert [str(address) for address in found.addresses] == ["127.0.0.1:0", "127.0.0.1:0", "unix:/a"]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"limits": {"replay": 0}},
+        {"limits": {"body": "10KiB"}},  # the default of replay is more, and that does not matter
+        {"timeouts": {"drain": 0}},
+        {"trusted": ["10.0.0.0/8", "::1", "fd00::/8"]},
+        {"tenant_header": "X-Tenant"},
+        {"tenant_header": "authorization"},
+        {"access_log": {"path": "-", "format": "text"}},
+        {"devices": {"g": {"memory": "80GiB", "headroom": "10%"}}},
+        {"models": {"m": {}}},
+        {"models": {"meta/llama 3.1": MODEL, "ünï": MODEL}},
+    ],
+)
+def test_what_is_allowed(keys: dict[str, Any]) -> None:
+    assert problems(config(**keys)) == []
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"dialect": "openai", "policy": "prequal", "policy_options": {"max_age": 2.0}},
+        {"policy": "steelyard.core.policies.random:Random"},
+        {"dialect": "steelyard.protocols.plain:PlainHttp"},
+        {"paths": ["/a", "/a/b", "/%20", "/"]},
+        {"slow_start": 0, "queue": 0},
+        {"slo": {"availability": 99.9}, "health": {"path": "/ready?deep=1"}},
+        {"health": {}},
+        {"replicas": [{"url": "http://a:1", "device": "g"}]},  # no device is listed, so none can be missing
+        {"idempotent": False, "timeout": "5s"},
+    ],
+)
+def test_what_a_model_may_say(keys: dict[str, Any]) -> None:
+    model(**keys)
+
+
+# ---------------------------------------------------------------------- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"listen": []}, "listen: name at least one address, for example 127.0.0.1:8080"),
+        ({"listen": "8080"}, "listen: '8080' is not an address: write 127.0.0.1:8080, or :8080 for every address"),
+        ({"listen": [":1", "x"]}, "listen[1]: 'x' is not an address: the port is missing"),
+        ({"listen": [":1", ":1"]}, "listen[1]: ':1' is there twice"),
+        ({"listen": ["unix:/a", "unix:///a"]}, "listen[1]: 'unix:///a' is there twice"),
+        ({"workers": 0}, "workers: expected `int` >= 1"),
+        ({"workers": 5000}, "workers: expected `int` <= 1024"),
+        ({"trusted": ["10.0.0.1/8"]}, "trusted[0]: '10.0.0.1/8' is not a network: did you mean 10.0.0.0/8?"),
+        ({"trusted": ["proxy"]}, "trusted[0]: 'proxy' is not a network: write for example 10.0.0.0/8"),
+        ({"tenant_header": "x tenant"}, "tenant_header: 'x tenant' is not the name of a header"),
+        ({"tenant_header": "Host"}, "tenant_header: 'Host' says how to read a request, not whose it is"),
+        ({"limits": {"body": 0}}, "limits.body: must be more than 0"),
+        ({"limits": {"headers": 0}}, "limits.headers: expected `int` >= 1"),
+        ({"limits": {"body": "2MiB", "replay": "3MiB"}}, "limits.replay: must be at most limits.body (2 MiB), not"),
+        ({"limits": {"buffered": 9, "replay": 10}}, "limits.replay: must be at most limits.buffered (9 B), not 10 B"),
+        ({"timeouts": {"connect": 0}}, "timeouts.connect: must be more than 0"),
+        ({"timeouts": {"conect": 1}}, "timeouts: object contains unknown field `conect` (did you mean `connect`?)"),
+        ({"tls": {"certificate": "a"}}, "tls: object missing required field `key`"),
+        ({"tls": {"certificate": "a", "key": ""}}, "tls.key: name a file"),
+        ({"access_log": {"path": ""}}, "access_log.path: name a file, or - for standard output"),
+        ({"access_log": {"path": "-", "format": "xml"}}, "access_log.format: invalid enum value 'xml' (there are json"),
+        ({"devices": {"g": {"memory": 0}}}, "devices.g.memory: must be more than 0"),
+        ({"devices": {"g": {"memory": 1, "headroom": "100%"}}}, "devices.g.headroom: must be less than 100%"),
+        ({"models": {}}, "models: name at least one model"),
+        ({"models": {"": MODEL}}, 'models."": a model\'s name has 1 to 256 characters'),
+        ({"models": {"a\nb": MODEL}}, 'models."a b": a model\'s name has 1 to 256 characters'),
+        (
+            {"models": {"a": {**MODEL, "paths": ["/x"]}, "b": {**MODEL, "paths": ["/x/"]}}},
+            "models.b.paths[0]: '/x/' is a path of the model 'a' too",
+        ),
+        ({"model": {}}, "top level: object contains unknown field `model` (did you mean `models`?)"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(keys: dict[str, Any], message: str) -> None:
+    (line,) = told(**keys)
+    assert line.startswith(message)
+
+
+REPLICA = {"url": "http://a:1"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"dialect": "vllm"}, "dialect: no dialect 'vllm': servers of that name speak openai; write openai"),
+        ({"dialect": "Triton"}, "dialect: no dialect 'Triton': servers of that name speak oip; write oip"),
+        ({"dialect": "openia"}, "dialect: no dialect 'openia' (did you mean `openai`?)"),
+        ({"dialect": "grpc"}, "dialect: no dialect 'grpc'; there are openai, oip, http"),
+        ({"dialect": "no.such:Dialect"}, "dialect: dialect 'no.such:Dialect': cannot import"),
+        ({"policy": "least_wrok"}, "policy: no policy 'least_wrok' (did you mean `least_work`?)"),
+        ({"policy": "fastest"}, "policy: no policy 'fastest'; there are least_work"),
+        ({"policy": "os:path"}, "policy: policy 'os:path': path is not a subclass"),
+        ({"policy_options": {"tye": 1}}, "policy_options.tye: least_work has no option 'tye' (did you mean `tie`?)"),
+        ({"policy_options": {"zzz": 1}}, "policy_options.zzz: least_work has no option 'zzz' (it takes hold, tie)"),
+        ({"policy": "random", "policy_options": {"a": 1}}, "policy_options.a: random has no option 'a' (it takes n"),
+        ({"policy_options": {"tie": "x"}}, "policy_options: policy 'least_work': tie must be a number, not 'x'"),
+        ({"policy_options": {"tie": float("nan")}}, "policy_options: must be text, numbers, true or false"),
+        ({"concurrency": 0}, "concurrency: expected `int` >= 1"),
+        ({"concurrency": "atuo"}, "concurrency: invalid enum value 'atuo' (did you mean `auto`?)"),
+        ({"queue": -1}, "queue: expected `int` >= 0"),
+        ({"max_wait": 0}, "max_wait: must be a positive number of seconds, not 0.0"),
+        ({"interval": 0}, "interval: must be a positive number of seconds, not 0.0"),
+        ({"retry": {"reserve": 60}}, "retry.reserve: must be from 0 to retry.saved, not 60.0"),
+        ({"retry": {"budget": "120%"}}, "retry.budget: '120%' is not a share: write for example 10% or 0.1"),
+        ({"hedge": {"quantile": 1}}, "hedge.quantile: must be between 0 and 1, not 1.0"),
+        ({"ejection": {"slow": 1}}, "ejection.slow: must be more than 1, not 1.0"),
+        ({"ejection": {"seconds": "9m"}}, "ejection.seconds: must be positive, at most ejection.longest, not 540.0"),
+        ({"ejection": {"slow_for": 0}}, "ejection.slow_for: must be more than 0"),
+        ({"paths": ["a"]}, "paths[0]: 'a': a path begins with a slash"),
+        ({"paths": ["/a", "/a"]}, "paths[1]: '/a' is there twice"),
+        ({"paths": ["/a b"]}, "paths[0]: '/a b': write spaces and letters outside ASCII as they are in a URL"),
+        ({"paths": ["/a?b"]}, "paths[0]: '/a?b': a path ends before ? and #"),
+        ({"paths": ["/a/../b"]}, "paths[0]: '/a/../b': write it without //, . and .."),
+        ({"timeout": 0}, "timeout: must be more than 0"),
+        ({"slo": {}}, "slo: promises nothing: give latency, first_byte or availability"),
+        ({"slo": {"latency": 0}}, "slo.latency: must be more than 0"),
+        ({"slo": {"latency": "1s", "percentile": 100}}, "slo.percentile: expected `float` < 100"),
+        ({"health": {"path": "ready"}}, "health.path: 'ready': a path begins with a slash"),
+        ({"tls": {"certificate": "a"}}, "tls.certificate: certificate and key go together: add key"),
+        ({"tls": {"key": "a"}}, "tls.key: certificate and key go together: add certificate"),
+        ({"tls": {"server_name": "a b"}}, "tls.server_name: 'a b' is not a host name"),
+        ({"tls": {"verify": False, "ca": "a"}}, "tls.verify: false makes ca and server_name useless"),
+        ({"replicas": [{"url": "a:1"}]}, "replicas[0].url: 'a:1' is not the URL of a replica: write http://a:1"),
+        ({"replicas": [REPLICA, {}]}, "replicas[1]: object missing required field `url`"),
+        ({"replicas": [REPLICA, REPLICA]}, "replicas[1]: 'a:1' is the name of replicas[0] too; give each an id"),
+        ({"replicas": [{"url": "http://b", "id": "a b"}]}, "replicas[0].id: 'a b': the name of a replica has 1 to 128"),
+        ({"replicas": [{"url": "unix:/a b"}]}, "replicas[0].url: 'unix:/a b': the name of a replica has 1 to 128"),
+        ({"replicas": [{**REPLICA, "weight": 0}]}, "replicas[0].weight: expected `float` > 0"),
+        ({"replicas": [{**REPLICA, "weight": float("inf")}]}, "replicas[0].weight: expected `float` <= 1000000000"),
+    ],
+)  # fmt: skip
+def test_what_a_model_may_not_say(keys: dict[str, Any], message: str) -> None:
+    (line,) = told_of_model(**keys)
+    assert line.startswith(message)
+
+
+def test_a_device_that_is_not_listed_where_others_are() -> None:
+    replicas = [{"url": "http://a:1", "device": "gpu1"}]
+    lines = told(models={"m": {"replicas": replicas}}, devices={"gpu0": {"memory": "1GiB"}})
+    assert lines == ["models.m.replicas[0].device: no 'gpu1' under devices (did you mean `gpu0`?)"]
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    text = """\
+listen: nowhere
+limits: {buffer: 0}
+models:
+  gpt-4.1:
+    dialect: vllm
+    policy: nope
+    retry: {reserve: 99}
+    hedge: {quantile: 0}
+    replicas:
+    - {url: x}
+    - {url: ftp://y}
+"""
+    with pytest.raises(DocumentError) as caught:
+        parse_config(text, "f")
+    places = [line.split(": ")[:2] for line in caught.value.lines]
+    assert places == [
+        ["f:1", "listen"],
+        ["f:2", "limits.buffer"],
+        ["f:5", 'models."gpt-4.1".dialect'],
+        ["f:6", 'models."gpt-4.1".policy'],
+        ["f:7", 'models."gpt-4.1".retry.reserve'],
+        ["f:8", 'models."gpt-4.1".hedge.quantile'],
+        ["f:10", 'models."gpt-4.1".replicas[0].url'],
+        ["f:11", 'models."gpt-4.1".replicas[1].url'],
+    ]
+
+
+def test_a_model_that_is_there_twice_is_not_lost_silently() -> None:
+    text = "models:\n  a: {replicas: [{url: 'http://a:1'}]}\n  a: {replicas: [{url: 'http://b:1'}]}\n"
+    with pytest.raises(DocumentError, match=r"^f:3: models: `a` is there twice, first in line 2"):
+        parse_config(text, "f")
+
+
+# ---------------------------------------------------------------------- whatever comes
+
+
+@given(CONFIGS)
+def test_a_configuration_is_the_same_behind_the_wire(whole: Config) -> None:
+    message = Apply(number=1, config=whole, slots={})
+    (found,) = Frames(ToWorker).feed(frame(message))
+    assert found == message
+    assert found.config == whole
+
+
+@given(CONFIGS)
+def test_problems_are_found_and_never_raised(whole: Config) -> None:
+    for key, what in problems(whole):
+        assert key
+        assert what
+
+
+@settings(max_examples=300)
+@given(st.text())
+def test_any_text_is_a_configuration_or_a_document_error(text: str) -> None:
+    _parse(text)
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_any_example_with_slips_of_the_keyboard_too(data: st.DataObject) -> None:
+    text = EXAMPLE.read_text(encoding="utf-8").partition("models:")[2]
+    text = "models:" + text
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        end = start + data.draw(st.integers(0, 20))
+        text = (
+            text[:start] + data.draw(st.text(max_size=5) | st.sampled_from(list("{}[]:-&*!|>'\"%@\n #0"))) + text[end:]
+        )
+    _parse(text)
+
+
+def _parse(text: str) -> None:
+    lines: tuple[str, ...] = ()
+    try:
+        assert isinstance(parse_config(text, "f"), Config)
+    except DocumentError as problem:
+        lines = problem.lines or ("nothing was said",)
+    assert all(line.startswith("f") and "\n" not in line for line in lines)

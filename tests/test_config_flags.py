@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from steelyard.config import ANY, Config, from_replicas, overridden, parse_config, problems
+from steelyard.core.errors import OptionError
+
+FILE = """
+listen: 127.0.0.1:1
+workers: 2
+models:
+  a: {policy: prequal, policy_options: {max_age: 2.0}, concurrency: 4, replicas: [{url: "http://a:1"}]}
+  b: {replicas: [{url: "http://b:1"}]}
+"""
+
+
+def test_replicas_alone_are_a_configuration() -> None:
+    found = from_replicas(["http://a:1", "unix:/run/b"])
+    assert found == parse_config("models: {'*': {replicas: [{url: 'http://a:1'}, {url: 'unix:/run/b'}]}}")
+    assert list(found.models) == [ANY]
+
+
+def test_with_all_flags() -> None:
+    found = from_replicas(
+        ["http://a:1"], model="m", policy="round_robin", concurrency=4, listen=("127.0.0.1:1", "[::1]:1"), workers=3
+    )
+    assert [str(address) for address in found.addresses] == ["127.0.0.1:1", "[::1]:1"]
+    assert found.workers == 3
+    assert found.models["m"].policy == "round_robin"
+    assert found.models["m"].concurrency == 4
+    assert problems(found) == []
+
+
+@pytest.mark.parametrize(
+    ("urls", "flags", "message"),
+    [
+        ([], {}, "--replica: name at least one"),
+        (["a:1"], {}, "--replica: 'a:1' is not the URL of a replica: write http://a:1"),
+        (["http://a:1", "http://a:1"], {}, "--replica: 'a:1' is the name of replicas[0] too"),
+        (["http://a:1"], {"policy": "least_wrok"}, "--policy: no policy 'least_wrok' (did you mean `least_work`?)"),
+        (["http://a:1"], {"concurrency": 0}, "--concurrency: expected `int` >= 1"),
+        (["http://a:1"], {"concurrency": "4"}, "--concurrency: invalid enum value '4' (there are auto, unlimited)"),
+        (["http://a:1"], {"listen": "8080"}, "--listen: '8080' is not an address: write 127.0.0.1:8080"),
+        (["http://a:1"], {"listen": (":1", ":1")}, "--listen: ':1' is there twice"),
+        (["http://a:1"], {"workers": 0}, "--workers: expected `int` >= 1"),
+        (["http://a:1"], {"model": ""}, "--model: a model's name has 1 to 256 characters"),
+    ],
+)
+def test_a_wrong_flag_is_named(urls: list[str], flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        from_replicas(urls, **flags)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.fixture
+def file() -> Config:
+    return parse_config(FILE)
+
+
+def test_without_flags_a_file_stays_as_it_is(file: Config) -> None:
+    assert overridden(file) == file
+
+
+def test_flags_outrank_the_file(file: Config) -> None:
+    found = overridden(file, listen=":2", workers=1, concurrency="auto")
+    assert (found.listen, found.workers) == (":2", 1)
+    assert [model.concurrency for model in found.models.values()] == ["auto", "auto"]
+    assert found.models["a"].policy_options == {"max_age": 2.0}
+
+
+def test_another_policy_does_not_get_the_options_of_the_first(file: Config) -> None:
+    assert overridden(file, policy="prequal").models["a"].policy_options == {"max_age": 2.0}
+    found = overridden(file, policy="random")
+    assert [model.policy for model in found.models.values()] == ["random", "random"]
+    assert found.models["a"].policy_options == {}
+
+
+def test_a_wrong_flag_over_a_file_is_named_too(file: Config) -> None:
+    with pytest.raises(OptionError, match="--policy: no policy 'nope'"):
+        overridden(file, policy="nope")

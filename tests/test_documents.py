@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+
+from steelyard.documents import (
+    DocumentError,
+    Seconds,
+    Share,
+    Size,
+    Tree,
+    decode_value,
+    encode_value,
+    line_of,
+    mistakes,
+    parse,
+    show_key,
+)
+
+
+class Wheel(msgspec.Struct, forbid_unknown_fields=True):
+    size: int
+    label: str = ""
+
+
+class Cart(msgspec.Struct, forbid_unknown_fields=True):
+    wheels: tuple[Wheel, ...] = ()
+    spare: Wheel | None = None
+    names: dict[str, Wheel] = {}
+    wait: Seconds = Seconds(1)
+    weight: Size = Size(0)
+    colour: Annotated[Literal["red", "green"], msgspec.Meta(description="of it")] = "red"
+    doors: int | Literal["none"] = 1
+    anything: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if self.doors == 7:
+            raise ValueError("`doors` must be less than 7")
+
+
+def told(text: str) -> list[str]:
+    with pytest.raises(DocumentError) as caught:
+        parse(text, Cart, "f")
+    assert str(caught.value) == "\n".join(caught.value.lines)
+    return list(caught.value.lines)
+
+
+def test_all_mistakes_are_told_in_the_order_of_their_lines() -> None:
+    text = """
+wheels:
+- {size: 1}
+- {size: big}
+- {}
+names:
+  a.b: {size: 1, lable: x}
+  c: 3
+wait: soon
+colour: gren
+doors: many
+"""
+    assert told(text) == [
+        "f:4: wheels[1].size: expected `int`, got `str`",
+        "f:5: wheels[2]: object missing required field `size`",
+        'f:7: names."a.b": object contains unknown field `lable` (did you mean `label`?)',
+        "f:8: names.c: expected `object`, got `int`",
+        "f:9: wait: 'soon' is not a duration: write for example 200ms, 1.5s or 2m",
+        "f:10: colour: invalid enum value 'gren' (did you mean `green`?)",
+        "f:11: doors: invalid enum value 'many' (there are none)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("zzz: 1", "top level: object contains unknown field `zzz` (it takes wheels, spare, names, wait, "),
+        ("spare: {size: 1, label: 5}", "spare.label: expected `str`, got `int` (put it in quotes)"),
+        ("spare: {size: 1, label: 2020-01-01}", "spare.label: expected `str`, got `date` (put it in quotes)"),
+        ("spare: {size: 1, label: yes}", "spare.label: expected `str`, got `bool` (put it in quotes)"),
+        ("names:", "names: expected `object`, got `null` (there is nothing behind the key"),
+        ("weight:", "weight: none is not a size: write for example 64KiB, 10MiB or 80GiB (there is nothing"),
+        ("names: {7: {size: 1}}", "names: the key 7 is not text: put it in quotes"),
+        ("7: 1", "top level: the key 7 is not text: put it in quotes"),
+        ("doors: 7", "top level: `doors` must be less than 7"),
+        ("[]", "top level: expected `object`, got `array`"),
+        ("wheels: {}", "wheels: expected `array`, got `object`"),
+    ],
+)
+def test_what_would_be_right(text: str, message: str) -> None:
+    (line,) = told(text)
+    assert line.startswith(f"f:1: {message}")
+
+
+def test_a_key_that_is_there_twice() -> None:
+    text = "names:\n  a: {size: 1}\n  b: {size: 1, size: 2}\n  a: {size: 3}\ndoors: x\n"
+    assert told(text) == [
+        "f:3: names.b: `size` is there twice, first in line 3: remove one or rename it",
+        "f:4: names: `a` is there twice, first in line 2: remove one or rename it",
+        "f:5: doors: invalid enum value 'x' (there are none)",
+    ]
+    assert told("doors: 1\n'doors': 1\n") == [
+        "f:2: top level: `doors` is there twice, first in line 1: remove one or rename it"
+    ]
+
+
+def test_a_key_that_overrides_a_merged_one_is_no_repetition() -> None:
+    text = "names:\n  a: &a {size: 1, label: x}\n  b: {<<: *a, size: 2}\n"
+    assert parse(text, Cart).names["b"] == Wheel(2, "x")
+
+
+def test_a_mistake_in_what_was_merged_is_told_where_it_stands() -> None:
+    text = "names:\n  a: &a\n    size: x\n  b:\n    <<: *a\n  c:\n    <<: [*a]\n"
+    assert [line.partition(": expected")[0] for line in told(text)] == [
+        "f:3: names.a.size",
+        "f:3: names.b.size",
+        "f:3: names.c.size",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "f:1: not valid YAML: "),
+        ("a: 1\nb: \x00", "f:2: not valid YAML: special characters are not allowed"),
+        ('anything: {a: "\\ud800"}', "f: not valid YAML: 'utf-8' codec can't encode"),
+        ("anything: &a\n  x: *a", "f:1: an alias stands for something that contains it"),
+        ("[" * 5000, "f: not valid YAML: maximum recursion depth exceeded"),
+        ("a: 1\n---\nb: 2", "f:2: not valid YAML: but found another document"),
+        ("? [a]\n: b", "f:1: not valid YAML: found unhashable key"),
+        ("a: !!python/object:os.system b", "f:1: not valid YAML: could not determine a constructor"),
+        ("", "f: the file is empty"),
+        ("# nothing", "f: the file is empty"),
+    ],
+)
+def test_what_is_no_yaml(text: str, message: str) -> None:
+    (line,) = told(text)
+    assert line.startswith(message)
+
+
+def test_a_few_lines_that_stand_for_billions_of_values() -> None:
+    lines = ["anything:", "  a0: &a0 [x, x]", *(f"  a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40))]
+    (line,) = told("\n".join(lines))
+    assert "more than 1,000,000 values" in line
+
+
+def test_lines_of_keys() -> None:
+    tree = Tree("a:\n  b.c:\n  - x\n  - y\n")
+    assert tree.line(()) == 1
+    assert tree.line(("a", "b.c")) == 2
+    assert tree.line(("a", "b.c", 1)) == 4
+    assert tree.line(("a", "b.c", 7)) == 2
+    assert tree.line(("a", "nope", "deeper")) == 1
+    assert line_of("a:\n- b\n- c: d\n", "a[1].c") == 3
+
+
+def test_keys_for_people() -> None:
+    assert show_key(()) == "top level"
+    assert show_key(("a", "b", 0, "c")) == "a.b[0].c"
+    assert show_key(("a", "gpt-4.1", "c d", "*")) == 'a."gpt-4.1"."c d".*'
+
+
+def test_nothing_is_wrong_with_what_fits() -> None:
+    data = {"wheels": [{"size": 1}], "names": {"a": {"size": 2}}, "spare": None, "doors": "none", "wait": "1s"}
+    assert list(mistakes(data, Cart)) == []
+
+
+@pytest.mark.parametrize("value", [Seconds(1.5), Size(7), Share(0.5)])
+def test_values_travel(value: Any) -> None:
+    data = msgspec.msgpack.encode(value, enc_hook=encode_value)
+    assert msgspec.msgpack.decode(data, type=type(value), dec_hook=decode_value) == value
+
+
+def test_other_types_do_not() -> None:
+    with pytest.raises(NotImplementedError):
+        encode_value(object())
+    with pytest.raises(NotImplementedError):
+        decode_value(object, 1)
