@@ -3,10 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test check format bench clean
+COMPILED := .venv-compiled
+SERVERS := .venv-servers
 
-test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+.PHONY: test check format demo bench compiled clean
+
+test: $(VENV)/installed $(SERVERS)/installed
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 check: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -25,6 +28,27 @@ bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.policies
 
+demo: $(VENV)/installed
+	$(BIN)/steelyard demo $(ARGS)
+
+# The same package with its hot modules compiled by mypyc, in an environment of its own. Takes about a minute.
+compiled: $(COMPILED)/installed
+
+$(COMPILED)/installed: $(VENV)/installed setup.py $(shell find src/steelyard/core src/steelyard/gateway -name '*.py')
+	rm -rf $(COMPILED) build
+	STEELYARD_COMPILE=1 $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(COMPILED)/wheel .
+	rm -rf build
+	$(PYTHON) -m venv $(COMPILED)
+	$(COMPILED)/bin/python -m pip install --quiet --disable-pip-version-check $(COMPILED)/wheel/*.whl
+	touch $@
+
+# The real model servers of tests/real, apart because their dependencies are many and not ours.
+$(SERVERS)/installed: tests/real/servers/requirements.txt
+	$(PYTHON) -m venv $(SERVERS)
+	$(SERVERS)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip setuptools
+	$(SERVERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip setuptools
@@ -32,4 +56,4 @@ $(VENV)/installed: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(COMPILED) $(SERVERS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

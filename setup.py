@@ -1,0 +1,46 @@
+"""The optional step of the build: `STEELYARD_COMPILE=1` compiles the modules every request goes through, with mypyc.
+
+Everything else about the package is in pyproject.toml. Without the variable the package is pure Python and does the
+same, only slower: see docs/decisions/0008-compiled-hot-path.md. `make compiled` does it in an environment of its own.
+"""
+
+import inspect
+import os
+from pathlib import Path
+
+from setuptools import setup
+
+# Not here: modules of numpy arithmetic, which gain nothing, and enumerations with an __init__, which mypyc cannot do.
+PROTOCOLS = ["openai_body", "text"]
+CORE_PLAIN = {"kinds", "outcome", "reason", "regression"}
+GATEWAY_PLAIN = {"__main__", "access_log", "fleet", "reports", "tls", "worker"}  # not on a request's way
+
+
+def hot_modules() -> list[str]:
+    return [
+        *_modules("core", CORE_PLAIN),
+        *_modules("gateway", GATEWAY_PLAIN),
+        *(f"src/steelyard/protocols/{name}.py" for name in PROTOCOLS),
+    ]
+
+
+def _modules(room: str, plain: set[str]) -> list[str]:
+    found = Path(f"src/steelyard/{room}").rglob("*.py")
+    return sorted(str(path) for path in found if path.stem not in plain | {"__init__"})
+
+
+class LenientSignature(inspect.Signature):
+    """mypyc (2.4) takes its own hidden argument for a positional one, and then finds the real ones out of order."""
+
+    def __init__(self, parameters=None, *, return_annotation=inspect.Signature.empty, __validate_parameters__=True):
+        super().__init__(parameters, return_annotation=return_annotation, __validate_parameters__=False)
+
+
+def compiled() -> list:
+    from mypyc.build import mypycify
+
+    inspect.Signature = LenientSignature
+    return mypycify(hot_modules(), opt_level="3")
+
+
+setup(ext_modules=compiled() if os.environ.get("STEELYARD_COMPILE") == "1" else [])

@@ -1,0 +1,149 @@
+"""`steelyard serve`: the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import click
+import msgspec
+import uvloop
+
+from .. import __version__
+from ..config import ANY, AccessLog, Config, from_replicas, load_config, overridden
+from ..control import log
+from ..control.limits import raise_open_files, too_few_open_files
+from ..control.run import run
+from ..control.supervisor import Supervisor, summary
+from ..core.errors import OptionError
+
+Concurrency = int | Literal["auto", "unlimited"]
+
+HELP = """Forward requests to replicas: each to the one that will finish it soonest.
+
+\b
+Without a file:
+  steelyard serve --replica http://10.0.0.1:8000 --replica http://10.0.0.2:8000
+  steelyard serve --replica http://10.0.0.1:8000 --policy least_connections --listen 0.0.0.0:8080 --workers 4
+
+\b
+With a file, which can say more:
+  steelyard check gateway.yaml
+  steelyard serve gateway.yaml
+  steelyard serve gateway.yaml --listen 127.0.0.1:9000      # the command line wins over the file
+
+\b
+While it runs:
+  save the file, or kill -HUP     the new configuration is put in force; a bad one is refused and the last stays
+  Ctrl-C, or kill                 no new connections, requests in flight are finished, then it ends; twice: at once
+
+Then send requests to http://127.0.0.1:8080 as you would to a replica. Each answer names its replica in the header
+steelyard-replica. Policies: `steelyard policies`. All that a file may say: docs/configuration.md.
+"""
+
+
+def _concurrency(context: click.Context, parameter: click.Parameter, value: str | None) -> Concurrency | None:
+    match value:
+        case None | "auto" | "unlimited":
+            return value
+        case number if number.isdecimal() and int(number) >= 1:
+            return int(number)
+    raise click.BadParameter(f"{value!r}: a whole number from 1, auto or unlimited")
+
+
+@click.command(help=HELP, short_help="Forward requests to replicas.")
+@click.argument("config", required=False, type=click.Path(path_type=Path), metavar="[CONFIG.yaml]")
+@click.option("--replica", "replicas", multiple=True, metavar="URL", help="A replica; may be given several times.")
+@click.option("--model", metavar="NAME", help="With --replica: serve only this model; by default any name.")
+@click.option("--policy", metavar="NAME", help="How to choose; by default least_work.")
+@click.option(
+    "--concurrency",
+    callback=_concurrency,
+    metavar="N|auto|unlimited",
+    help="Requests that a replica takes at once; the rest wait here.",
+)
+@click.option(
+    "--listen",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Also [V6]:PORT, :PORT (all addresses), unix:/PATH; several times. By default 127.0.0.1:8080.",
+)
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes that forward; by default 1.")
+@click.option("--access-log", metavar="PATH", help="A line for each request there; - is standard output.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Of what goes to stderr.")
+def serve(
+    config: Path | None,
+    replicas: tuple[str, ...],
+    model: str | None,
+    policy: str | None,
+    concurrency: Concurrency | None,
+    listen: tuple[str, ...],
+    workers: int | None,
+    access_log: str | None,
+    log_format: str,
+) -> int:
+    where = None if not listen else listen[0] if len(listen) == 1 else listen
+
+    def reread() -> Config:
+        if config is None:
+            made = from_replicas(
+                replicas, model=model or ANY, policy=policy, concurrency=concurrency, listen=where, workers=workers
+            )
+        else:
+            made = overridden(
+                load_config(config), policy=policy, concurrency=concurrency, listen=where, workers=workers
+            )
+        return made if access_log is None else _with_log(made, access_log)
+
+    _check_source(config, replicas, model)
+    return _serve(reread, [config] if config else [], log_format)
+
+
+def _check_source(config: Path | None, replicas: tuple[str, ...], model: str | None) -> None:
+    if config is None and not replicas:
+        raise click.UsageError(
+            "serve what? Name replicas: steelyard serve --replica http://HOST:PORT; "
+            "or a configuration: steelyard serve CONFIG.yaml; see --help"
+        )
+    if config is not None and (replicas or model is not None):
+        flag = "--replica" if replicas else "--model"
+        raise click.UsageError(f"{flag} is for serving without a file; write it under models in {config} instead")
+
+
+def _with_log(config: Config, path: str) -> Config:
+    """Its format stays what the file says."""
+    if not path:
+        raise OptionError("--access-log: name a file, or - for standard output")
+    form = config.access_log.format if config.access_log else AccessLog(path=path).format
+    return msgspec.structs.replace(config, access_log=AccessLog(path=path, format=form))
+
+
+def _serve(reread: Callable[[], Config], files: list[Path], log_format: str) -> int:
+    config = reread()
+    logger = log.set_up(log_format)
+    if warning := too_few_open_files(config, raise_open_files()):
+        logger.warning(warning)
+    logger.info("steelyard %s: %s", __version__, summary(config))
+    for line in _what_is_served(config):
+        logger.info(line)
+
+    async def work() -> int:
+        return await run(Supervisor(config, reread=reread, files=files))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work())
+
+
+def _what_is_served(config: Config) -> list[str]:
+    """At most a screenful: a fleet may be large."""
+    lines = []
+    for name, model in config.models.items():
+        places = ", ".join(replica.name for replica in model.replicas[:8]) or "no replicas yet"
+        more = len(model.replicas) - 8
+        lines.append(
+            f"model {'any' if name == ANY else name}: policy {model.policy}, concurrency {model.concurrency}: "
+            f"{places}{f' and {more} more' if more > 0 else ''}"
+        )
+    return lines if len(lines) <= 12 else [*lines[:11], f"and {len(lines) - 11} more models"]

@@ -1,0 +1,150 @@
+"""The workers, all together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from ..link.board import Board
+from ..link.messages import Applied, ToWorker
+from .errors import StartError
+from .seat import START, Seat
+from .sockets import Listening
+from .status import Past, WorkerStatus
+from .worker_process import WorkerProcess
+
+FROZEN = 10.0  # seconds without a report: a worker is killed
+STOOD_STILL = 3.0  # seconds between two checks: the supervisor itself was stopped, or the machine slept
+
+log = logging.getLogger("steelyard.control")
+
+
+class Crew:
+    def __init__(
+        self,
+        command: Sequence[str],
+        listening: Listening,
+        *,
+        greeting: Callable[[], list[ToWorker]],
+        answered: Callable[[int, Applied], None],
+        died: Callable[[int, str], None],
+        frozen: float = FROZEN,
+    ) -> None:
+        """`greeting` is what a new worker is told first; `answered` and `died` hear of answers and unexpected ends."""
+        self.command = command
+        self.listening = listening
+        self.greeting = greeting
+        self.answered = answered
+        self.past = Past()
+        self.replaced = 0  # workers that ended unexpectedly
+        self._died = died
+        self._frozen = frozen
+        self._seats: dict[int, Seat] = {}
+        self._leaving: set[Seat] = set()
+        self._changing: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._checked = self._loop.time()
+        self._first: asyncio.Future[None] = self._loop.create_future()
+        self._first.add_done_callback(lambda first: first.cancelled() or first.exception())
+
+    @property
+    def size(self) -> int:
+        return len(self._seats)
+
+    def workers(self) -> list[WorkerProcess]:
+        """Those that leave too."""
+        return [seat.worker for seat in self._all_seats() if seat.worker is not None]
+
+    def broadcast(self, message: ToWorker) -> list[int]:
+        """To those that stay. The seats whose workers are told; where one is yet to come, `greeting` tells it."""
+        told = {seat.index: seat.worker for seat in self._seats.values() if seat.worker is not None}
+        for worker in told.values():
+            worker.send(message)
+        return list(told)
+
+    def hurry(self) -> None:
+        for seat in self._seats.values():
+            seat.hurry()
+
+    def status(self) -> tuple[WorkerStatus, ...]:
+        return tuple(
+            WorkerStatus(worker.index, worker.pid, worker.serving, worker.report.connections if worker.report else 0)
+            for worker in self.workers()
+        )
+
+    def _all_seats(self) -> list[Seat]:
+        return [*self._seats.values(), *self._leaving]
+
+    async def first_started(self) -> None:
+        """StartError, if the first worker ends instead or refuses the configuration."""
+        await asyncio.shield(self._first)
+
+    def check(self) -> None:
+        """Kill who is frozen. To be called a few times a second."""
+        now = self._loop.time()
+        if now - self._checked > STOOD_STILL:  # it was us who did not listen
+            for worker in self.workers():
+                worker.heard = now
+        self._checked = now
+        for seat in self._seats.values():
+            seat.check(now, self._frozen)
+
+    # ------------------------------------------------------------------ others, none
+
+    def renew(self, size: int, columns: int, drain: float) -> None:
+        """So many new workers on a board that fits; those that were there leave when the new ones serve."""
+        before = list(self._seats.values())
+        board = Board.create(size, columns)
+        self._seats = {index: Seat(index, self, board) for index in range(size)}
+        if before:
+            self._leaving.update(before)
+            task = asyncio.create_task(self._relieve(before, drain))
+            self._changing.add(task)
+            task.add_done_callback(self._changing.discard)
+
+    async def _relieve(self, before: list[Seat], drain: float) -> None:
+        waiting = [asyncio.ensure_future(seat.taken.wait()) for seat in self._seats.values()]
+        _, late = await asyncio.wait(waiting, timeout=START)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*(seat.dismiss(drain) for seat in before))
+
+    async def dismiss(self, drain: float) -> bool:
+        """All of them. Did they finish what they had?"""
+        for task in self._changing:
+            task.cancel()
+        return all(await asyncio.gather(*(seat.dismiss(drain) for seat in self._all_seats())))
+
+    def kill(self) -> None:
+        for worker in self.workers():
+            worker.kill()
+
+    # ------------------------------------------------------------------ what seats tell
+
+    def has_started(self) -> None:
+        if not self._first.done():
+            self._first.set_result(None)
+
+    def failed_to_start(self, why: str) -> bool:
+        """True: before any worker has served, so there is no point in going on."""
+        if self._first.done():
+            return self._first.exception() is not None
+        self._first.set_exception(StartError(why))
+        return True
+
+    def died(self, index: int, how: str) -> None:
+        self.replaced += 1
+        self._died(index, how)
+
+    def close_sockets(self, seat: Seat) -> None:
+        """Unless another has taken over its number, and with it the sockets and who waits there."""
+        if self._seats.get(seat.index, seat) is seat:
+            self.listening.close(seat.index)
+
+    def vacated(self, seat: Seat) -> None:
+        self._leaving.discard(seat)
+        if self._seats.get(seat.index) is seat:
+            del self._seats[seat.index]
+        if not any(other.board is seat.board for other in self._all_seats()):
+            seat.board.close()

@@ -1,0 +1,63 @@
+"""Why a supervisor does not start, or does not do what it is told. Each is one sentence for the person who runs it."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from ..addresses import Address
+from ..core.errors import SteelyardError
+
+# This machine has no such address. Of the addresses of a host name, one that it has is enough.
+ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT)
+
+
+class ListenError(SteelyardError):
+    """An address cannot be listened on."""
+
+    reason = "cannot_listen"
+
+
+class StartError(SteelyardError):
+    """No worker came up."""
+
+    reason = "cannot_start"
+
+
+class SlotsError(SteelyardError):
+    """More replicas than the load board has columns."""
+
+    reason = "board_full"
+
+
+def cannot_listen(address: Address, problem: OSError) -> ListenError:
+    """What the kernel says, in words, and what to do."""
+    return ListenError(
+        f"cannot listen on {address}: {_unix(address, problem) if address.path else _tcp(address, problem)}"
+    )
+
+
+def _unix(address: Address, problem: OSError) -> str:
+    directory = Path(address.path).parent
+    match problem.errno:
+        case errno.EADDRINUSE:
+            return f"somebody listens there already; `ss -lxp src {address.path}` shows who"
+        case errno.EEXIST:
+            return "there is a file of that name, and it is no socket"
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return f"no permission to make a socket in {directory}"
+        case errno.ENOENT | errno.ENOTDIR:
+            return f"there is no directory {directory}"
+    return problem.strerror or str(problem)
+
+
+def _tcp(address: Address, problem: OSError) -> str:
+    match problem.errno:
+        case errno.EADDRINUSE:
+            who = f"`ss -ltnp 'sport = :{address.port}'` shows by whom"
+            return f"the address is in use already; {who}, or choose another with --listen"
+        case errno.EACCES | errno.EPERM if address.port < 1024:
+            return "ports below 1024 are for root, or need CAP_NET_BIND_SERVICE; choose one above with --listen"
+        case number if number in ABSENT:
+            return "this machine has no such address; 0.0.0.0 and [::] stand for all it has"
+    return problem.strerror or str(problem)

@@ -1,0 +1,64 @@
+"""What the supervisor says: one line each, on standard error, for people or as JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from typing import TextIO
+
+NAME = "steelyard"
+_COLOURS = {"warning": "33", "error": "31", "critical": "31"}
+
+
+def set_up(format: str = "text", stream: TextIO | None = None) -> logging.Logger:
+    """Let the loggers `steelyard` and `asyncio` write to `stream`; returns the first."""
+    stream = stream or sys.stderr
+    handler = logging.StreamHandler(stream)
+    coloured = stream.isatty() and not os.environ.get("NO_COLOR")
+    handler.setFormatter(JsonLines() if format == "json" else TextLines(coloured=coloured))
+    logging.raiseExceptions = False  # a terminal that is gone is no reason to write to it
+    for name in (NAME, "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(logging.INFO if name == NAME else logging.WARNING)
+    return logging.getLogger(NAME)
+
+
+class TextLines(logging.Formatter):
+    """`2026-11-15T12:40:01.123Z info    listening on http://127.0.0.1:8080`"""
+
+    def __init__(self, *, coloured: bool = False) -> None:
+        super().__init__()
+        self.coloured = coloured
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = record.levelname.lower()
+        shown = f"{level:<7}"
+        if self.coloured and level in _COLOURS:
+            shown = f"\x1b[{_COLOURS[level]}m{shown}\x1b[0m"
+        return f"{_time(record)} {shown} {_message(self, record, ' | ')}"
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"time": _time(record), "level": record.levelname.lower(), "message": _message(self, record, "\n")}
+        if (worker := getattr(record, "worker", None)) is not None:
+            line["worker"] = worker
+        return json.dumps(line, ensure_ascii=False)
+
+
+def _time(record: logging.LogRecord) -> str:
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03}Z"
+
+
+def _message(formatter: logging.Formatter, record: logging.LogRecord, divider: str) -> str:
+    """One line is one event, and what came from outside cannot move the terminal's cursor."""
+    text = record.getMessage()
+    if record.exc_info:
+        text += "\n" + formatter.formatException(record.exc_info)
+    lines = [line.rstrip() for line in text.splitlines()]
+    return divider.join("".join(c if c.isprintable() else "\ufffd" for c in line) for line in lines)

@@ -1,0 +1,81 @@
+"""A supervisor in a program of its own: signals in, exit code out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from typing import Any
+
+from .supervisor import Supervisor
+
+NOT_CLEAN = 1  # requests were cut off
+log = logging.getLogger("steelyard.control")
+
+
+async def run(supervisor: Supervisor) -> int:
+    """Until SIGTERM or SIGINT, which drain; the second ends at once. SIGHUP reloads. Returns the exit code."""
+    orders = _Orders(supervisor)
+    starting = asyncio.ensure_future(supervisor.start())
+    await orders.stop_or(starting)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait([starting])
+        return 0  # nothing was in flight
+    starting.result()
+    log.info("listening on %s", " and ".join(urls(supervisor)))
+    await orders.stop.wait()
+    drain = supervisor.config.timeouts.drain
+    log.info("stopping: no new connections; requests in flight have %g s; the same signal again ends them now", drain)
+    clean = await supervisor.stop()
+    if len(orders.given) > 1:
+        log.warning("stopped at once, as told twice")
+        return 128 + orders.given[1]
+    log.info("stopped") if clean else log.error("stopped, but not every request could finish")
+    return 0 if clean else NOT_CLEAN
+
+
+def urls(supervisor: Supervisor) -> list[str]:
+    scheme = "https" if supervisor.config.tls else "http"
+    return [
+        str(address)
+        if address.path
+        else f"{scheme}://{address.authority if address.host else f'0.0.0.0:{address.port}'}"
+        for address in supervisor.addresses
+    ]
+
+
+class _Orders:
+    """The signals, as they come."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self.given: list[int] = []
+        self._supervisor = supervisor
+        self.stop = asyncio.Event()
+        self._terminal = os.isatty(sys.stderr.fileno())
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._told_to_stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+
+    async def stop_or(self, task: asyncio.Future[None]) -> None:
+        stop = asyncio.ensure_future(self.stop.wait())
+        both: set[asyncio.Future[Any]] = {stop, task}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+
+    def _told_to_stop(self, number: int) -> None:
+        self.given.append(number)
+        self.stop.set()
+        if len(self.given) > 1:
+            self._supervisor.stop_now()
+
+    def _hang_up(self) -> None:
+        """A reload, unless the terminal we were started from is gone: then nobody can stop us but this."""
+        if self._terminal and not os.isatty(sys.stderr.fileno()):
+            self._told_to_stop(signal.SIGHUP)
+        else:
+            log.info("SIGHUP: reloading")
+            self._supervisor.reload_soon()

@@ -1,0 +1,48 @@
+"""Which column of the load board is whose. A replica keeps its column as long as it is configured."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+
+from .errors import SlotsError
+
+Table = dict[str, dict[str, int]]  # model → replica id → column
+
+
+class Slots:
+    """An assignment. It never changes: `assign` makes the next one, so a refused reload leaves nothing behind."""
+
+    def __init__(self, columns: int) -> None:
+        self.columns = columns
+        self.table: Table = {}
+        self._free = deque(range(columns))  # next to use first; given back ones last: a late writer hits nobody
+
+    def assign(self, replicas: Mapping[str, Iterable[str]]) -> Slots:
+        """For exactly these replicas; who had a column keeps it."""
+        wanted = {model: list(dict.fromkeys(ids)) for model, ids in replicas.items()}
+        asked = sum(map(len, wanted.values()))
+        if asked > self.columns:
+            raise SlotsError(
+                f"{asked} replicas are more than the {self.columns} that fit on the load board; "
+                "restart, and the board is made larger"
+            )
+        kept = {
+            model: {id: self.table[model][id] for id in ids if id in self.table.get(model, {})}
+            for model, ids in wanted.items()
+        }
+        free = deque(self._free)
+        free.extend(column for model, id, column in _entries(self.table) if id not in kept.get(model, {}))
+        result = Slots(self.columns)
+        result.table = {
+            model: {id: kept[model][id] if id in kept[model] else free.popleft() for id in ids}
+            for model, ids in wanted.items()
+        }
+        result._free = free
+        return result
+
+
+def _entries(table: Table) -> Iterator[tuple[str, str, int]]:
+    for model, ids in table.items():
+        for id, column in ids.items():
+            yield model, id, column

@@ -1,0 +1,157 @@
+"""What all workers say, as one. Pure: reports in, totals out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from math import inf
+from types import MappingProxyType
+from typing import TypeVar
+
+import msgspec
+
+from ..core.histogram import Histogram
+from ..link.messages import ModelReport, ReplicaReport, Report
+
+Key = tuple[str, str]  # model, replica id
+K = TypeVar("K")
+UNKNOWN = "unknown"  # the state of a replica that no worker has reported yet
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True):
+    """A replica as all workers together see it; counts are since the supervisor began."""
+
+    model: str
+    id: str
+    state: str  # what most workers think
+    in_flight: int
+    picks: int
+    failures: int
+    seconds: float
+    slowness: float  # mean over the workers
+
+
+class ModelStatus(msgspec.Struct, frozen=True):
+    """A model over all workers; counts are since the supervisor began."""
+
+    model: str
+    waiting: int
+    in_flight: int
+    verdicts: dict[str, int]
+    latency: dict[int, int]  # bucket of core.histogram → answers
+
+    @property
+    def requests(self) -> int:
+        return sum(self.verdicts.values())
+
+    def quantile(self, q: float) -> float:
+        """Of the latency, in seconds; nan before the first answer."""
+        return histogram(self.latency).quantile(q)
+
+
+class WorkerStatus(msgspec.Struct, frozen=True):
+    index: int
+    pid: int
+    serving: bool
+    connections: int
+
+
+class FleetStatus(msgspec.Struct, frozen=True):
+    workers: tuple[WorkerStatus, ...]
+    models: dict[str, ModelStatus]
+    replicas: dict[Key, ReplicaStatus]
+    connections: int
+    replaced: int = 0  # workers that ended unexpectedly so far
+
+
+class Past:
+    """What dead workers had counted: totals never go down because a worker died."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, ModelReport] = {}
+        self.replicas: dict[Key, ReplicaReport] = {}
+
+    def bury(self, report: Report) -> None:
+        for model in report.models:
+            known = self.models.get(model.model)
+            self.models[model.model] = msgspec.structs.replace(
+                model,
+                waiting=0,
+                in_flight=0,
+                verdicts=_sum(r.verdicts for r in (known, model) if r),
+                latency=_sum(r.latency for r in (known, model) if r),
+            )
+        for replica in report.replicas:
+            before = self.replicas.get((replica.model, replica.id))
+            self.replicas[replica.model, replica.id] = msgspec.structs.replace(
+                replica,
+                in_flight=0,
+                seconds=0.0,
+                picks=replica.picks + (before.picks if before else 0),
+                failures=replica.failures + (before.failures if before else 0),
+            )
+
+    def keep(self, configured: Mapping[str, Iterable[str]]) -> None:
+        """Forget who is not configured any more: a fleet that changes for months must not be remembered for ever."""
+        wanted = {(model, id) for model, ids in configured.items() for id in ids}
+        self.models = {model: report for model, report in self.models.items() if model in configured}
+        self.replicas = {key: report for key, report in self.replicas.items() if key in wanted}
+
+
+def merge(
+    reports: Iterable[Report], past: Past, configured: Mapping[str, Iterable[str]] = MappingProxyType({})
+) -> tuple[dict[str, ModelStatus], dict[Key, ReplicaStatus]]:
+    """The totals of the living, with the counts of the dead. Who is configured is there before anybody reports it."""
+    models: dict[str, list[ModelReport]] = {model: [] for model in configured}
+    replicas: dict[Key, list[ReplicaReport]] = {(model, id): [] for model, ids in configured.items() for id in ids}
+    for report in reports:
+        for model in report.models:
+            models.setdefault(model.model, []).append(model)
+        for replica in report.replicas:
+            replicas.setdefault((replica.model, replica.id), []).append(replica)
+    return (
+        {name: _model(name, models.get(name, []), past.models.get(name)) for name in {**past.models, **models}},
+        {key: _replica(key, replicas.get(key, []), past.replicas.get(key)) for key in {**past.replicas, **replicas}},
+    )
+
+
+def histogram(buckets: Mapping[int, int]) -> Histogram:
+    result = Histogram()
+    for bucket, count in buckets.items():
+        result.counts[bucket] += count
+        result.count += count
+    result.maximum = inf if result.count else 0.0  # not known: the buckets are all there is
+    return result
+
+
+def _model(name: str, living: list[ModelReport], dead: ModelReport | None) -> ModelStatus:
+    everyone = [*living, *([dead] if dead else [])]
+    return ModelStatus(
+        name,
+        waiting=sum(r.waiting for r in living),
+        in_flight=sum(r.in_flight for r in living),
+        verdicts=_sum(r.verdicts for r in everyone),
+        latency=_sum(r.latency for r in everyone),
+    )
+
+
+def _replica(key: Key, living: list[ReplicaReport], dead: ReplicaReport | None) -> ReplicaStatus:
+    everyone = [*living, *([dead] if dead else [])]
+    seen = living or everyone
+    return ReplicaStatus(
+        *key,
+        state=Counter(r.state for r in seen).most_common(1)[0][0] if seen else UNKNOWN,
+        in_flight=sum(r.in_flight for r in living),
+        picks=sum(r.picks for r in everyone),
+        failures=sum(r.failures for r in everyone),
+        seconds=sum(r.seconds for r in living),
+        slowness=sum(r.slowness for r in seen) / len(seen) if seen else 1.0,
+    )
+
+
+def _sum(parts: Iterable[Mapping[K, int]]) -> dict[K, int]:
+    total: dict[K, int] = {}
+    for part in parts:
+        for key, count in part.items():
+            total[key] = total.get(key, 0) + count
+    return total

@@ -1,0 +1,224 @@
+"""The supervisor: holds the sockets and the configuration, keeps the workers at work, and carries no request itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from ..addresses import Address
+from ..config import Config
+from ..core.errors import SteelyardError
+from ..link.messages import Applied
+from .crew import FROZEN, Crew
+from .in_force import InForce
+from .notify import notify, reloading
+from .orphans import orphans
+from .sockets import Listening
+from .status import FleetStatus, merge
+from .watch import Watch
+
+GATEWAY = (sys.executable, "-m", "steelyard.gateway")
+EVERY = 0.5  # seconds between looks at files and workers
+
+log = logging.getLogger("steelyard.control")
+
+
+class Supervisor:
+    """`start`, then `stop`; or `async with Supervisor(config) as supervisor:`. In between it looks after itself."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        reread: Callable[[], Config] | None = None,
+        files: Sequence[str | Path] = (),
+        command: Sequence[str] = GATEWAY,
+        frozen: float = FROZEN,
+    ) -> None:
+        """`reread` gives the configuration anew; it is called on `reload`, and when one of `files` has changed.
+
+        `frozen`: a worker that says nothing for so many seconds is killed and replaced.
+        """
+        self._reread = reread
+        self._files = tuple(files)
+        self._in_force = InForce(config)
+        self._watch = Watch(self._watched())
+        self._command = command
+        self._frozen = frozen
+        self._reload_wanted = asyncio.Event()
+        self._reloading = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def config(self) -> Config:
+        """What is in force."""
+        return self._in_force.good.config
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where it listens, with the real ports."""
+        return self._listening.addresses
+
+    def status(self) -> FleetStatus:
+        """The latest of all workers together."""
+        workers = self._crew.status()
+        reports = [worker.report for worker in self._crew.workers() if worker.report is not None]
+        models, replicas = merge(reports, self._crew.past, self._in_force.slots.table)
+        connections = sum(worker.connections for worker in workers)
+        return FleetStatus(workers, models, replicas, connections, self._crew.replaced)
+
+    # ------------------------------------------------------------------ start and stop
+
+    async def start(self) -> None:
+        """Returns when the first worker serves. ListenError or StartError: it cannot be, and nothing is left behind."""
+        left = orphans(self.config.addresses, self._command)
+        self._listening = Listening(self.config.addresses, shared=frozenset(left))
+        self._crew = Crew(
+            self._command,
+            self._listening,
+            greeting=self._in_force.greeting,
+            answered=self._answered,
+            died=self._in_force.died,
+            frozen=self._frozen,
+        )
+        try:
+            self._crew.renew(self.config.workers, self._in_force.slots.columns, 0.0)
+            self._tasks = [asyncio.create_task(self._look_after())]
+            await self._crew.first_started()
+        except BaseException:
+            await self._end(0.0)
+            raise
+        self._tasks.append(asyncio.create_task(self._reload_when_wanted()))
+        _send_home(set().union(*left.values()))
+        notify("READY=1")
+
+    async def stop(self, drain: float | None = None) -> bool:
+        """Requests in flight have `drain` seconds (None: timeouts.drain) to finish. Did all?"""
+        notify("STOPPING=1")
+        return await self._end(self.config.timeouts.drain if drain is None else drain)
+
+    def stop_now(self) -> None:
+        """Whatever is in flight; ends a `stop` that waits."""
+        self._crew.kill()
+
+    async def _end(self, drain: float) -> bool:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._listening.close_all()  # ours; each worker has its own, and takes who waits there before it closes them
+        return await self._crew.dismiss(drain)
+
+    async def __aenter__(self) -> Supervisor:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # ------------------------------------------------------------------ reload
+
+    def reload_soon(self) -> None:
+        self._reload_wanted.set()
+
+    async def reload(self) -> bool:
+        """Read the configuration again and bring it to all workers. If it is refused, the last good one stays."""
+        async with self._reloading:
+            reloading()
+            problem = await self._try_reload()
+            notify("READY=1")
+        if problem:
+            log.error("the new configuration is refused, the last good one stays: %s", problem)
+        return not problem
+
+    async def _try_reload(self) -> str:
+        self._watch.forget_changes()
+        try:
+            wanted = self._reread() if self._reread is not None else self.config
+            config, held_back = _changeable(wanted, self.config)
+            if problem := await self._in_force.change(config, self._crew.broadcast):
+                return problem
+        except SteelyardError as wrong:
+            return str(wrong)
+        except Exception as wrong:  # whatever a file or a policy of the user's own may do
+            return f"{type(wrong).__name__}: {wrong}"
+        self._reloaded(config)
+        if held_back:
+            log.warning("needs a restart: %s; all else in the new configuration is in force", held_back)
+        return ""
+
+    def _reloaded(self, config: Config) -> None:
+        slots = self._in_force.slots
+        self._watch.follow(self._watched())
+        self._crew.past.keep(slots.table)
+        self._crew.hurry()
+        if config.workers != self._crew.size:
+            self._crew.renew(config.workers, slots.columns, config.timeouts.drain)
+        log.info("reloaded: %s", summary(config))
+
+    def _answered(self, worker: int, answer: Applied) -> None:
+        if not self._in_force.answered(worker, answer) and answer.problem:
+            log.error("worker %d refuses the configuration that was good: %s", worker, answer.problem)
+
+    # ------------------------------------------------------------------ looking after
+
+    async def _look_after(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY)
+            self._crew.check()
+            if changed := self._watch.look():
+                log.info("changed: %s", ", ".join(changed))
+                self.reload_soon()
+
+    async def _reload_when_wanted(self) -> None:
+        while True:
+            await self._reload_wanted.wait()
+            self._reload_wanted.clear()
+            await self.reload()
+
+    def _watched(self) -> list[str | Path]:
+        """The files of the configuration, and those it names that are read once."""
+        tls = self.config.tls
+        certificates = [tls.certificate, tls.key, tls.client_ca] if tls else []
+        for model in self.config.models.values():
+            certificates += [model.tls.ca, model.tls.certificate, model.tls.key]
+        return [*self._files, *filter(None, certificates)]
+
+
+def _send_home(workers: set[int]) -> None:
+    for pid in workers:
+        log.warning("worker with pid %d is left from a supervisor that was killed: it is told to finish and end", pid)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+
+
+def _changeable(wanted: Config, now: Config) -> tuple[Config, str]:
+    """What can be put in force while running, and the keys that need a restart."""
+    held_back = []
+    if wanted.addresses != now.addresses:
+        held_back.append("listen")
+        wanted = msgspec.structs.replace(wanted, listen=now.listen)
+    if (wanted.tls is None) != (now.tls is None):
+        held_back.append("tls (to turn it on or off)")
+        wanted = msgspec.structs.replace(wanted, tls=now.tls)
+    return wanted, ", ".join(held_back)
+
+
+def summary(config: Config) -> str:
+    """`2 models, 5 replicas, 1 worker`"""
+    counts = {
+        "model": len(config.models),
+        "replica": sum(len(model.replicas) for model in config.models.values()),
+        "worker": config.workers,
+    }
+    return ", ".join(f"{count} {thing}{'' if count == 1 else 's'}" for thing, count in counts.items())

@@ -1,0 +1,55 @@
+"""A Unix socket to listen with: one for all workers."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from .tcp_socket import BACKLOG
+
+PRIVATE = 0o600  # for the user who runs the gateway
+
+
+class UnixSocket:
+    def __init__(self, path: str, mode: int = PRIVATE, *, take_over: bool = False) -> None:
+        """`take_over`: also if somebody listens there; new connections then come here."""
+        _clear_away(Path(path), take_over)
+        self.path = path
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.socket.bind(path)
+            os.chmod(path, mode)  # before listen: until then nobody can connect
+            self._inode = os.stat(path).st_ino
+            self.socket.listen(BACKLOG)
+            self.socket.setblocking(False)
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def close(self) -> None:
+        self.socket.close()
+        with suppress(OSError):
+            if os.stat(self.path).st_ino == self._inode:  # not one that somebody put there since
+                os.unlink(self.path)
+
+
+def _clear_away(path: Path, take_over: bool) -> None:
+    """A socket that nobody listens on any more may go; nothing else."""
+    try:
+        kind = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(kind):
+        raise FileExistsError(errno.EEXIST, "")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        answer = probe.connect_ex(str(path))
+    alive = answer in (0, errno.EAGAIN)  # the latter: its queue is full
+    if answer == errno.ECONNREFUSED or (alive and take_over):
+        path.unlink(missing_ok=True)
+    elif answer != errno.ENOENT:
+        raise OSError(errno.EADDRINUSE if alive else answer, os.strerror(answer))

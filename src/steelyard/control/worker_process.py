@@ -1,0 +1,193 @@
+"""One worker as the supervisor sees it: a process, a channel to it, and what it last said."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+from collections import deque
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from typing import Protocol, cast
+
+from ..link.messages import Applied, Frames, FromWorker, Report, Started, ToWorker, frame
+
+LAST_LINES = 20  # of its standard error, kept to tell why it died
+LONGEST_LINE = 4096
+CHUNK = 65536
+EVERY = 0.1  # seconds between looks, where the kernel does not tell
+
+
+class Owner(Protocol):
+    """Who is told what happens to a worker."""
+
+    def started(self, worker: WorkerProcess) -> None: ...
+
+    def applied(self, worker: WorkerProcess, answer: Applied) -> None: ...
+
+    def said(self, worker: WorkerProcess, line: str) -> None: ...
+
+    def ended(self, worker: WorkerProcess, code: int) -> None: ...
+
+
+class WorkerProcess(asyncio.Protocol):
+    """A child in a process group of its own: Ctrl-C in the terminal reaches the supervisor alone, which drains."""
+
+    def __init__(self, index: int, owner: Owner) -> None:
+        self.index = index
+        self.pid = 0
+        self.code: int | None = None  # once it ended; negative: the signal
+        self.serving = False  # it said that it started
+        self.report: Report | None = None  # the latest
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self.born = self.heard = self._loop.time()
+        self._frames = Frames(FromWorker)
+        self._channel: asyncio.WriteTransport | None = None
+        self._partial = b""  # of a line of its standard error
+        self.gone: asyncio.Future[int] = self._loop.create_future()  # when its owner has been told
+
+    async def start(self, command: Sequence[str], board: int, listen: Sequence[int], workers: int) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        with theirs, ExitStack() as undo:
+            undo.callback(ours.close)
+            arguments = {
+                "--channel": theirs.fileno(),
+                "--board": board,
+                "--listen": ",".join(map(str, listen)),
+                "--index": self.index,
+                "--workers": workers,
+            }
+            self._process = subprocess.Popen(
+                [*command, *(str(word) for pair in arguments.items() for word in pair)],
+                pass_fds=(theirs.fileno(), board, *listen),
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                process_group=0,
+            )
+            undo.pop_all()
+        self.pid = self._process.pid
+        assert self._process.stderr is not None
+        self._stderr = self._process.stderr.fileno()
+        os.set_blocking(self._stderr, False)
+        self._loop.add_reader(self._stderr, self._read_stderr)
+        self._await_end()
+        try:
+            await self._loop.create_unix_connection(lambda: self, sock=ours)
+        except OSError:  # then there is no way to speak to it
+            ours.close()
+            self.kill()
+
+    def send(self, message: ToWorker) -> None:
+        if self._channel is not None and not self._channel.is_closing():
+            self._channel.write(frame(message))
+
+    def kill(self) -> None:
+        if self.code is None:
+            self._process.kill()
+
+    # ------------------------------------------------------------------ the channel
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._channel = cast(asyncio.WriteTransport, transport)  # uvloop's are such, but do not say so
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        self._channel = None
+        if self.code is not None:
+            self._farewell()
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = self._loop.time()
+        try:
+            for message in self._frames.feed(data):
+                self._take(message)
+        except ValueError as problem:  # msgspec's errors are such
+            self._owner.said(self, f"error it does not speak our language and is killed: {problem}")
+            self.kill()
+
+    def _take(self, message: FromWorker) -> None:
+        match message:
+            case Report():
+                self.report = message
+            case Applied():
+                self._owner.applied(self, message)
+            case Started():
+                self.serving = True
+                self._owner.started(self)
+
+    # ------------------------------------------------------------------ standard error, and the end
+
+    def _read_stderr(self) -> bool:
+        """Was there anything?"""
+        try:
+            data = os.read(self._stderr, CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._loop.remove_reader(self._stderr)
+            return False
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if len(self._partial) > LONGEST_LINE:
+            lines.append(self._partial)
+            self._partial = b""
+        for line in lines:
+            self._say(line)
+        return True
+
+    def _say(self, line: bytes) -> None:
+        text = line[:LONGEST_LINE].decode(errors="replace").rstrip()
+        if text:
+            self.last_lines.append(text)
+            self._owner.said(self, text)
+
+    def _await_end(self) -> None:
+        try:
+            handle = os.pidfd_open(self.pid)
+        except OSError:  # a kernel without them, or no file descriptor left: ask now and then
+            self._loop.call_later(EVERY, self._look)
+            return
+        self._loop.add_reader(handle, self._ended, handle)
+
+    def _look(self) -> None:
+        if self._process.poll() is None:
+            self._loop.call_later(EVERY, self._look)
+        else:
+            self._ended(None)
+
+    def _ended(self, handle: int | None) -> None:
+        if handle is not None:
+            self._loop.remove_reader(handle)
+            os.close(handle)
+        self.code = self._process.wait()
+        self.serving = False
+        while self._read_stderr():
+            pass
+        self._say(self._partial)
+        self._loop.remove_reader(self._stderr)
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+        if self._channel is None:
+            self._farewell()
+        else:  # its last report may still be in the channel; unless somebody else holds it, the end comes at once
+            self._loop.call_later(EVERY, self._farewell)
+
+    def _farewell(self) -> None:
+        if self.gone.done():
+            return
+        if self._channel is not None:
+            self._channel.abort()
+        assert self.code is not None
+        self.gone.set_result(self.code)
+        self._owner.ended(self, self.code)
+
+
+def how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    with suppress(ValueError):
+        return f"signal {signal.Signals(-code).name}"
+    return f"signal {-code}"

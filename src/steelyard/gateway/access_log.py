@@ -1,0 +1,162 @@
+"""The access log: one line a request, JSON or text. Noting costs an append; lines are made in small batches between
+requests, and written by a thread."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+from datetime import UTC, datetime
+from time import monotonic, time
+from typing import Any, Final
+
+import msgspec
+
+from ..config import AccessLog as Settings
+from .exchange import Exchange
+
+BATCH: Final = 32  # lines made at once: some tens of microseconds
+WAITING: Final = 256  # batches of bytes that may wait for the disk; more are dropped and counted
+FLUSH_BYTES: Final = 64 << 10
+
+
+class Line(msgspec.Struct, omit_defaults=True):
+    """What a line says. Never headers, bodies or query strings: they carry secrets."""
+
+    time: str
+    id: str
+    client: str
+    method: str
+    path: str
+    status: int
+    verdict: str
+    ms: float
+    model: str = ""
+    tenant: str = ""
+    replica: str = ""
+    attempts: int = 0
+    queue_ms: float = 0.0
+    first_byte_ms: float = 0.0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    reason: str = ""
+    dropped: int = 0  # lines before this one that were lost because the disk did not keep up
+
+
+class AccessLog:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._text = settings.format == "text"
+        self._encoder = msgspec.json.Encoder()
+        self._notes: list[tuple[Any, ...]] = []
+        self._buffer = bytearray()
+        self._dropped = 0
+        self._fd = (
+            os.dup(sys.stdout.fileno())
+            if settings.path == "-"
+            else os.open(settings.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        )
+        self._queue: queue.Queue[bytes | None] = queue.Queue(WAITING)
+        self._thread = threading.Thread(target=self._write, name="access-log", daemon=True)
+        self._thread.start()
+
+    def note(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
+        self._notes.append(
+            (
+                now,
+                exchange.began,
+                exchange.dispatched,
+                exchange.first_byte,
+                exchange.request_id,
+                exchange.client.forwarding.client,
+                exchange.route,
+                exchange.status,
+                verdict,
+                exchange.model,
+                exchange.tenant,
+                exchange.replica_id,
+                exchange.attempts,
+                exchange.body_size,
+                exchange.bytes_out,
+                reason,
+            )
+        )
+        if len(self._notes) >= BATCH:
+            self._make_lines()
+
+    def _make_lines(self) -> None:
+        notes, self._notes = self._notes, []
+        offset = time() - monotonic()  # the only wall clock in the gateway: a log is for people
+        for now, began, sent, first, id, client, route, status, verdict, *rest in notes:
+            model, tenant, replica, attempts, size_in, size_out, reason = rest
+            line = Line(
+                time=datetime.fromtimestamp(now + offset, UTC).isoformat(timespec="milliseconds"),
+                id=id.decode("latin-1"),
+                client=client.decode("latin-1"),
+                method=route.method.decode("latin-1"),
+                path=route.path,
+                status=status,
+                verdict=verdict,
+                ms=round((now - began) * 1e3, 3),
+                model=model,
+                tenant=tenant,
+                replica=replica,
+                attempts=attempts,
+                queue_ms=round((sent - began) * 1e3, 3) if sent else 0.0,
+                first_byte_ms=round((first - began) * 1e3, 3) if first else 0.0,
+                bytes_in=size_in,
+                bytes_out=size_out,
+                reason=reason,
+                dropped=self._dropped,
+            )
+            self._dropped = 0
+            self._buffer += (_text(line) if self._text else self._encoder.encode(line)) + b"\n"
+        if len(self._buffer) >= FLUSH_BYTES:
+            self._hand_over()
+
+    def flush(self) -> None:
+        """Called a few times a second: what was noted reaches the file soon even when little happens."""
+        if self._notes:
+            self._make_lines()
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        if not self._buffer:
+            return
+        data, self._buffer = bytes(self._buffer), bytearray()
+        try:
+            self._queue.put_nowait(data)
+        except queue.Full:
+            self._dropped += data.count(b"\n")
+
+    def _write(self) -> None:
+        while (data := self._queue.get()) is not None:
+            try:
+                while data:
+                    data = data[os.write(self._fd, data) :]
+            except OSError:
+                self._dropped += data.count(b"\n")  # a full disk must not stop the gateway
+
+    def close(self) -> None:
+        self.flush()
+        self._queue.put(None)
+        self._thread.join(5.0)
+        os.close(self._fd)
+
+
+def _text(line: Line) -> bytes:
+    words = [line.time, line.client, line.method, _word(line.path), str(line.status), line.verdict, f"{line.ms:.1f}ms"]
+    rest = msgspec.structs.asdict(line)
+    words += [
+        f"{name}={_word(rest[name])}"
+        for name in ("model", "tenant", "replica", "attempts", "queue_ms", "bytes_in", "bytes_out", "reason", "dropped")
+        if rest[name]
+    ]
+    words.append(f"id={_word(line.id)}")
+    return " ".join(words).encode()
+
+
+def _word(value: object) -> str:
+    """One word, whatever a client wrote: a line stays a line."""
+    return "".join(c if c.isprintable() and not c.isspace() else "?" for c in str(value))

@@ -1,0 +1,100 @@
+"""What the gateway says itself: refusals, failures, and its own pages. Always whole, always with a length."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from math import ceil
+
+from ..core.decision import Reject
+from ..protocols.base import Answer
+from .exchange import Exchange
+from .fields import BadHead
+
+PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Failure:
+    """What can go wrong in the gateway: a stable code, a status, one sentence. The core's reasons are beside these."""
+
+    __slots__ = ("code", "sentence", "status")
+
+    def __init__(self, status: int, code: str, sentence: str) -> None:
+        self.status = status
+        self.code = code
+        self.sentence = sentence
+
+
+HEAD_TOO_LARGE = Failure(431, "head_too_large", "The request's headers are larger than this gateway allows.")
+BODY_TOO_LARGE = Failure(413, "body_too_large", "The request's body is larger than this gateway allows.")
+BODY_HIDES_MODEL = Failure(
+    413,
+    "body_hides_model",
+    "The body is too large to look for the model's name in it; name it in the header steelyard-model.",
+)
+HEAD_TIMEOUT = Failure(408, "head_timeout", "The request's headers did not arrive in time.")
+BODY_TIMEOUT = Failure(408, "body_timeout", "The request's body did not arrive in time.")
+TOO_MANY_CONNECTIONS = Failure(503, "too_many_connections", "This gateway has too many connections; try again later.")
+BUFFERS_FULL = Failure(503, "buffers_full", "This gateway holds too many request bodies; try again later.")
+NO_DESCRIPTORS = Failure(503, "no_descriptors", "This gateway has run out of connections; try again later.")
+REPLICA_FAILED = Failure(502, "replica_failed", "The replica closed the connection before it answered.")
+REPLICA_UNREACHABLE = Failure(502, "replica_unreachable", "No connection to the replica could be made.")
+REPLICA_NONSENSE = Failure(502, "replica_nonsense", "The replica's answer was not valid HTTP.")
+REPLICA_TIMEOUT = Failure(504, "replica_timeout", "The replica did not answer in time.")
+DEADLINE = Failure(504, "deadline", "The replica did not answer before the request's deadline.")
+STOPPING = Failure(503, "stopping", "This gateway is stopping; try again, another one may take it.")
+UNKNOWN_MODEL = Failure(404, "unknown_model", "No such model is served here.")
+NO_MODEL = Failure(
+    404, "unknown_model", "The request names no model, and there are several; name it in the header steelyard-model."
+)
+
+
+def bad_request(problem: BadHead) -> Failure:
+    return Failure(400, "bad_request", str(problem))
+
+
+def method_refused(problem: BadHead) -> Failure:
+    return Failure(405, "method_refused", str(problem))
+
+
+def refusal(reject: Reject) -> Failure:
+    reason = reject.reason
+    return Failure(reason.status, reason.code, reason.sentence)
+
+
+def whole(
+    answer: Answer, *, head: bool = False, close: bool = False, old: bool = False, lines: tuple[bytes, ...] = ()
+) -> bytes:
+    """A whole answer as bytes; to a HEAD request without its body."""
+    parts = [
+        b"HTTP/1.1 %d %b" % (answer.status, PHRASES.get(answer.status, b"")),
+        b"content-type: " + answer.content_type.encode(),
+        b"content-length: %d" % len(answer.body),
+        *lines,
+    ]
+    if close:
+        parts.append(b"connection: close")
+    elif old:
+        parts.append(b"connection: keep-alive")
+    parts += (b"", b"" if head else answer.body)
+    return b"\r\n".join(parts)
+
+
+def failure(problem: Failure, exchange: Exchange, retry_after: float = 0.0) -> bytes:
+    """A failure in the dialect of the request."""
+    lines = [b"steelyard-reason: " + problem.code.encode()]
+    if exchange.request_id:
+        lines.append(b"x-request-id: " + exchange.request_id)
+    if retry_after > 0.0 or problem.status in (429, 503):
+        lines.append(b"retry-after: %d" % max(1, ceil(retry_after)))
+    answer = exchange.route.dialect.error(problem.status, problem.code, problem.sentence)
+    return whole(answer, head=exchange.route.head, close=exchange.close, old=exchange.old, lines=tuple(lines))
+
+
+def unparsed(problem: Failure) -> bytes:
+    """A failure before it is known what was asked: plain JSON, and the connection ends."""
+    body = b'{"error":{"code":"%b","message":"%b"}}' % (problem.code.encode(), problem.sentence.encode())
+    lines = [b"steelyard-reason: " + problem.code.encode()]
+    if problem.status == 503:
+        lines.append(b"retry-after: 1")
+    return whole(Answer(problem.status, body), close=True, lines=tuple(lines))

@@ -1,0 +1,466 @@
+"""The carrier: connects clients, the balancer and replicas. It carries out what the balancer decides, and tells it what
+happened.
+
+One timer serves all requests (the alarm): the balancer's own wake-up, deadlines of running requests, and a sweep over
+connections whose time is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from heapq import heapify, heappop, heappush
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from ..config import Config
+from ..core.balancer import Balancer
+from ..core.decision import Cancel, Decision, Reject, Send
+from ..core.outcome import Outcome
+from ..core.replica import Replica
+from ..core.request import INFINITY, Phase
+from ..protocols.base import ModelView
+from . import accounts, answers
+from .access_log import AccessLog
+from .accounts import Account
+from .answers import Failure
+from .composing import identify
+from .exchange import Exchange
+from .fields import REQUEST_ROLES, RESPONSE_ROLES, Fields
+from .forwarding import Trust
+from .response_head import ResponseHead, StatusLines
+from .routing import Router
+from .upstream import TUNNEL, ReplicaConnection
+from .wishes import take_in
+
+if TYPE_CHECKING:
+    from .client import ClientConnection
+    from .neighbours import Neighbours
+
+SOONEST: Final = 0.0005  # seconds: never a busy loop, whatever is due
+SWEEP: Final = 0.25  # seconds between looks at connections whose time may be up
+SPARE: Final = 1024  # deadlines of requests that are over, kept before they are cleared out
+FRESH: Final = 1.0  # seconds: a connection unused for longer may be about to be closed by its server
+
+
+class Carrier:
+    def __init__(self, loop: asyncio.AbstractEventLoop, balancer: Balancer, config: Config) -> None:
+        self.loop = loop
+        self.balancer = balancer
+        self.clients: dict[ClientConnection, None] = {}
+        self.active: dict[ReplicaConnection, None] = {}  # connections with a request on them
+        self.heads_began: dict[ClientConnection, None] = {}  # part of a head has come
+        self.endpoints: dict[tuple[Any, ...], Any] = {}
+        self.accounts: dict[str, Account] = {}
+        self.unrouted = Account()  # what could not be read, or named no model of ours
+        self.log: AccessLog | None = None
+        self.neighbours: Neighbours | None = None  # the other workers, if there are any
+        self.fleet_view: Callable[[], Sequence[ModelView]] = list  # set by the fleet, which knows
+        self.held = 0  # bytes of request bodies in memory
+        self.draining = False
+        self.response_fields = Fields(RESPONSE_ROLES)
+        self.statuses = StatusLines()
+        self._deadlines: list[list[Any]] = []  # a heap of [when, number, exchange or None once it is over]
+        self._deadline_count = 0
+        self._watched = 0  # of those, not over
+        self._alarm_at = INFINITY
+        self._alarm: asyncio.TimerHandle | None = None
+        self._sweep_at = monotonic() + SWEEP
+        self.configure(config)
+
+    def configure(self, config: Config) -> None:
+        """The parts of the configuration that are looked at for each request."""
+        self.config = config
+        self.limits = config.limits
+        self.timeouts = config.timeouts
+        self.trust = Trust(config.trusted)
+        self.router = Router(config)
+        self.tenant_header = config.tenant_header.lower().encode()
+        wanted = {name for dialect in self.router.dialects for name in dialect.wanted_headers}
+        told = (*sorted(wanted), self.tenant_header) if self.tenant_header else tuple(sorted(wanted))
+        self.request_fields = Fields(REQUEST_ROLES, told)
+        self.accounts = {name: self.accounts.get(name) or Account() for name in config.models}
+        self._wake_by(monotonic() + SWEEP)
+
+    # ------------------------------------------------------------------ clients
+
+    def admit(self, client: ClientConnection) -> bool:
+        if self.draining or len(self.clients) >= self.limits.connections:
+            return False
+        self.clients[client] = None
+        return True
+
+    def dismiss(self, client: ClientConnection) -> None:
+        self.clients.pop(client, None)
+        self.heads_began.pop(client, None)
+
+    def prepare(self, exchange: Exchange) -> None:
+        """What the head alone tells; the rest is known when the body is there. Raises BadHead."""
+        route = exchange.route
+        if route.host:
+            exchange.lines = [line for line in exchange.lines if line[:5].lower() != b"host:"]
+            exchange.lines.append(b"host: " + route.host)
+            exchange.host = route.host
+        identify(exchange)
+        exchange.added = exchange.client.forwarding.lines_for(exchange)
+        if exchange.wishes and exchange.told is not None:
+            take_in(exchange, exchange.told, exchange.began)
+        if self.draining:
+            exchange.close = True
+
+    def hold(self, exchange: Exchange, size: int) -> bool:
+        """Count bytes of a body as held. False: there are too many."""
+        self.held += size
+        exchange.held += size
+        return self.held <= self.limits.buffered
+
+    def release(self, exchange: Exchange) -> None:
+        self.held -= exchange.held
+        exchange.held = 0
+
+    def arrive(self, exchange: Exchange) -> None:
+        """The request can be decided on: its body is there, or as much of it as may be kept."""
+        route = exchange.route
+        dialect, call = route.dialect, route.call
+        if call.local:
+            answer = dialect.answer(call, route.path, self.fleet_view())
+            if answer is not None:
+                exchange.status = answer.status
+                message = answers.whole(answer, head=route.head, close=exchange.close, old=exchange.old)
+                exchange.bytes_out = len(message)
+                exchange.client.transport.write(message)
+                self.close_account(exchange, "")
+                exchange.client.answered(exchange)
+                return
+        told = exchange.told
+        body = exchange.body
+        if call.reads_body and body:
+            whole = body[0] if len(body) == 1 else b"".join(body)
+            if exchange.body_done:
+                peek = dialect.peek(call, whole, told or {})
+            else:
+                peek = dialect.guess(call, max(exchange.length, exchange.body_size), whole, told or {})
+        else:
+            peek = dialect.guess(call, max(exchange.length, 0))
+        exchange.features = peek.features
+        exchange.kind = call.kind
+        if exchange.key is None:
+            exchange.key = peek.key
+        name = route.model or peek.model
+        if told is not None:
+            if b"steelyard-model" in told:
+                name = told[b"steelyard-model"].decode("utf-8", "replace")
+            if self.tenant_header:
+                exchange.tenant = told.get(self.tenant_header, b"")[:256].decode("latin-1")
+        model = self.router.resolve(name)
+        if model is None:
+            self._no_model(exchange, name)
+            return
+        exchange.model = model
+        exchange.account = self.accounts[model]
+        settings = self.router.models[model]
+        exchange.replayable = exchange.body_done and not exchange.upgrade
+        idempotent = call.idempotent if settings.idempotent is None else settings.idempotent
+        exchange.idempotent = idempotent and exchange.replayable
+        if settings.timeout is not None and exchange.deadline == INFINITY:
+            exchange.deadline = exchange.began + settings.timeout
+        self._submit(exchange)
+
+    def _no_model(self, exchange: Exchange, name: str) -> None:
+        if name:
+            problem = answers.UNKNOWN_MODEL
+        elif exchange.body_done:
+            problem = answers.NO_MODEL
+        else:
+            problem = answers.BODY_HIDES_MODEL
+        exchange.client.fail(exchange, problem)
+
+    # ------------------------------------------------------------------ decisions
+
+    def _submit(self, exchange: Exchange) -> None:
+        now = monotonic()
+        if self.neighbours is not None:
+            self.neighbours.look(now)
+        decision = self.balancer.submit(exchange, now)
+        if type(decision) is Send:
+            self._send(exchange, decision.replica, now)
+        elif type(decision) is Reject:
+            self._refuse(exchange, decision)
+        elif not exchange.held and not self.hold(exchange, exchange.body_size):
+            exchange.verdict = accounts.REFUSED
+            exchange.client.fail(exchange, answers.BUFFERS_FULL)
+        if exchange.deadline < INFINITY and exchange.phase is not Phase.DONE:
+            self._watch(exchange)
+        if self.balancer.wake < self._alarm_at:
+            self._wake_by(self.balancer.wake)
+
+    def carry_out(self, decisions: Sequence[Decision], now: float) -> None:
+        for decision in decisions:
+            exchange = decision.request
+            assert isinstance(exchange, Exchange)
+            if type(decision) is Send:
+                self._send(exchange, decision.replica, now, decision.hedged)
+            elif type(decision) is Reject:
+                self._refuse(exchange, decision)
+            elif type(decision) is Cancel:
+                self._cancel(exchange, decision.replica)
+        if self.balancer.wake < self._alarm_at:
+            self._wake_by(self.balancer.wake)
+
+    def _send(self, exchange: Exchange, replica: Replica, now: float, hedged: bool = False) -> None:
+        self.counted(replica)
+        exchange.replica_id = replica.id
+        way = replica.context
+        connection = way.endpoint.connection(INFINITY if exchange.idempotent else FRESH)
+        if hedged:
+            exchange.rival = connection
+        else:
+            exchange.upstream = connection
+            exchange.dispatched = now
+        connection.carry(exchange, replica)
+
+    def _refuse(self, exchange: Exchange, reject: Reject) -> None:
+        exchange.verdict = accounts.REFUSED
+        exchange.client.fail(exchange, answers.refusal(reject), reject.retry_after)
+
+    def _cancel(self, exchange: Exchange, replica: Replica) -> None:
+        self.counted(replica)
+        for connection in (exchange.upstream, exchange.rival):
+            if connection is not None and connection.replica is replica and connection.exchange is exchange:
+                self._detach(exchange, connection)
+                connection.cancel()
+                return
+
+    def _detach(self, exchange: Exchange, connection: ReplicaConnection) -> None:
+        if exchange.upstream is connection:
+            exchange.upstream, exchange.rival = exchange.rival, None
+        elif exchange.rival is connection:
+            exchange.rival = None
+
+    def counted(self, replica: Replica) -> None:
+        """A replica's number of requests changed: the other workers should know."""
+        if self.neighbours is not None:
+            self.neighbours.tell(replica)
+
+    # ------------------------------------------------------------------ what happened
+
+    def completed(self, exchange: Exchange, replica: Replica, now: float) -> None:
+        """The answer has been passed on to its last byte."""
+        if exchange.phase is Phase.RUNNING:
+            status = exchange.status
+            # How long a tunnel was open tells nothing of the model.
+            outcome = Outcome.CANCELLED if status == 101 else Outcome.OK if status < 400 else Outcome.CLIENT_ERROR
+            decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
+            self.counted(replica)
+            if decisions:
+                self.carry_out(decisions, now)
+        self.close_account(exchange, "")
+
+    def give_up(self, exchange: Exchange, connection: ReplicaConnection, outcome: Outcome, now: float) -> bool:
+        """A replica answered with an error. True: nobody else will try, so the client gets this answer."""
+        decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
+        self.counted(connection.replica)
+        if exchange.phase is Phase.DONE:
+            mine = [d for d in decisions if d.request is exchange]
+            if mine:  # a refusal, because there is no other replica: the replica's own words say more
+                decisions = [d for d in decisions if d.request is not exchange]
+            self._later(decisions)
+            return True
+        self._detach(exchange, connection)
+        connection.exchange = None
+        self.carry_out(decisions, now)
+        return False
+
+    def _later(self, decisions: Sequence[Decision]) -> None:
+        if decisions:
+            self.carry_out(decisions, monotonic())
+
+    def attempt_ended(
+        self, exchange: Exchange, connection: ReplicaConnection, outcome: Outcome, problem: Failure
+    ) -> None:
+        """An attempt failed before the client saw anything of it."""
+        self._detach(exchange, connection)
+        now = monotonic()
+        other = exchange.upstream
+        if other is not None and not outcome.failed:
+            # It was not this replica's fault, and another attempt runs: that one goes on alone.
+            self.carry_out(self.balancer.settle(exchange, other.replica, now), now)
+            return
+        decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
+        self.counted(connection.replica)
+        if exchange.phase is Phase.DONE and not any(d.request is exchange for d in decisions):
+            exchange.verdict = accounts.FAILED
+            exchange.client.fail(exchange, problem)
+        self.carry_out(decisions, now)
+
+    def truncated(self, exchange: Exchange, connection: ReplicaConnection) -> None:
+        """The answer broke off: the client's connection breaks off too."""
+        self._detach(exchange, connection)
+        now = monotonic()
+        decisions: Sequence[Decision] = ()
+        if exchange.phase is Phase.RUNNING:
+            decisions = self.balancer.finish(exchange, Outcome.TRUNCATED, now, replica=connection.replica)
+            self.counted(connection.replica)
+        exchange.verdict = accounts.FAILED
+        self.close_account(exchange, "truncated")
+        exchange.client.exchange = None
+        exchange.client.transport.abort()
+        self.carry_out(decisions, now)
+
+    def settle(self, exchange: Exchange, connection: ReplicaConnection, now: float) -> None:
+        """Of two attempts this one answers first."""
+        self.carry_out(self.balancer.settle(exchange, connection.replica, now), now)
+
+    def replace(self, exchange: Exchange, old: ReplicaConnection, new: ReplicaConnection) -> None:
+        """The same attempt on another connection."""
+        if exchange.upstream is old:
+            exchange.upstream = new
+        else:
+            exchange.rival = new
+        new.carry(exchange, old.replica)
+
+    def tunnel(self, exchange: Exchange, connection: ReplicaConnection, head: ResponseHead, rest: bytes) -> None:
+        """The replica changed protocols: from here on bytes are bytes."""
+        now = monotonic()
+        if exchange.rival is not None:
+            self.settle(exchange, connection, now)
+        exchange.status = 101
+        exchange.answered = exchange.close = True
+        exchange.first_byte = now
+        exchange.verdict = accounts.OK  # whoever closes it, and however long it lasted
+        connection.state = TUNNEL
+        connection.alive()
+        client = exchange.client
+        lines = (*head.lines, connection.replica.context.label, b"connection: upgrade\r\nupgrade: " + head.upgrade)
+        client.transport.write(b"\r\n".join((*lines, b"", rest)))
+        client.tunnel = connection
+        if client.pending:
+            connection.transport.write(client.pending)
+            client.pending = b""
+            client.caught_up()
+
+    def abandon(self, exchange: Exchange) -> None:
+        """The client left."""
+        exchange.verdict = exchange.verdict or accounts.CANCELLED
+        self.drop(exchange)
+        self.close_account(exchange, "client_left")
+
+    def drop(self, exchange: Exchange) -> None:
+        """Stop whatever runs or waits for it."""
+        if exchange.phase in (Phase.WAITING, Phase.RUNNING):
+            now = monotonic()
+            self.carry_out(self.balancer.cancel(exchange, now), now)
+        for connection in (exchange.upstream, exchange.rival):
+            if connection is not None and connection.exchange is exchange:
+                connection.cancel()
+        exchange.upstream = exchange.rival = None
+
+    def refused(self, problem: Failure) -> None:
+        """Something that was no request."""
+        self.unrouted.client_error += 1
+
+    def close_account(self, exchange: Exchange, reason: str) -> None:
+        """The request is over, one way or another: count it, write it down, hold nothing of it."""
+        if exchange.entry is not None:
+            exchange.entry[2] = None
+            exchange.entry = None
+            self._watched -= 1
+            if len(self._deadlines) > 2 * self._watched + SPARE:
+                self._deadlines = [entry for entry in self._deadlines if entry[2] is not None]
+                heapify(self._deadlines)
+        if exchange.held:
+            self.release(exchange)
+        exchange.body = []
+        account = exchange.account
+        now = monotonic()
+        if account is None:
+            account = self.unrouted
+        verdict = exchange.verdict
+        if not verdict:
+            status = exchange.status
+            if status < 400:
+                account.answered(now - exchange.began)
+                verdict = accounts.OK
+            else:
+                verdict = accounts.CLIENT_ERROR if status < 500 and status != 429 else accounts.FAILED
+                account.count(verdict)
+        else:
+            account.count(verdict)
+        if self.log is not None:
+            self.log.note(exchange, verdict, reason, now)
+        exchange.upstream = exchange.rival = None
+
+    # ------------------------------------------------------------------ time
+
+    def _watch(self, exchange: Exchange) -> None:
+        self._deadline_count += 1
+        self._watched += 1
+        exchange.entry = entry = [exchange.deadline, self._deadline_count, exchange]
+        heappush(self._deadlines, entry)
+        if exchange.deadline < self._alarm_at:
+            self._wake_by(exchange.deadline)
+
+    def _wake_by(self, when: float) -> None:
+        if when >= self._alarm_at:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = when
+        self._alarm = self.loop.call_later(max(0.0, when - monotonic()), self._ring)
+
+    def _ring(self) -> None:
+        """Whatever is due."""
+        self._alarm = None
+        self._alarm_at = INFINITY
+        now = monotonic()
+        try:
+            self._do_what_is_due(now)
+        finally:  # whatever went wrong with one request, the clock goes on for the others
+            soonest = min(self.balancer.wake, self._sweep_at, self._deadlines[0][0] if self._deadlines else INFINITY)
+            if self.neighbours is not None:
+                soonest = min(soonest, self.neighbours.look_again(now))
+            self._wake_by(max(soonest, now + SOONEST))
+
+    def _do_what_is_due(self, now: float) -> None:
+        if self.neighbours is not None:
+            self.neighbours.look(now)
+        self.carry_out(self.balancer.expire(now), now)
+        while self._deadlines and self._deadlines[0][0] <= now:
+            exchange = heappop(self._deadlines)[2]
+            if exchange is not None:
+                exchange.entry = None
+                self._watched -= 1
+                self._too_late(exchange, now)
+        if now >= self._sweep_at:
+            self._sweep(now)
+
+    def _too_late(self, exchange: Exchange, now: float) -> None:
+        """Its deadline passed while it ran. An answer that has begun may go on."""
+        if exchange.answered or exchange.phase is not Phase.RUNNING:
+            return
+        exchange.verdict = accounts.FAILED
+        running = [c for c in (exchange.upstream, exchange.rival) if c is not None]
+        if len(running) == 1:  # of two, neither can be told to be at fault
+            decisions = self.balancer.finish(exchange, Outcome.LATE, now, replica=running[0].replica)
+            self.counted(running[0].replica)
+            self.carry_out(decisions, now)
+        exchange.client.fail(exchange, answers.DEADLINE)
+
+    def _sweep(self, now: float) -> None:
+        self._sweep_at = now + SWEEP
+        for client in [c for c in self.clients if c.expires <= now]:
+            client.time_is_up()
+        for connection in [c for c in self.active if c.expires <= now]:
+            connection.time_is_up()
+        for endpoint in self.endpoints.values():
+            endpoint.sweep(now)
+        if self.log is not None:
+            self.log.flush()
+
+    # ------------------------------------------------------------------ the end
+
+    def drain(self) -> None:
+        """Take no more; each connection ends with the answer in progress."""
+        self.draining = True
+        for client in list(self.clients):
+            client.stop()

@@ -1,0 +1,91 @@
+"""Bodies in chunks (RFC 9112, 7.1), read strictly: a size in hex digits, CR LF, nothing that could be read two ways.
+
+Written here because the end of the body must be known to the byte: what follows it is the next request. llhttp reads on
+and does not tell. tests/gateway/test_chunks.py compares the two.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from .fields import REQUEST_ROLES, BadHead, parse_line
+
+LONGEST_LINE: Final = 4096  # of a chunk's size with its extensions, or of a trailer
+MOST_TRAILERS: Final = 64
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
+LINE, DATA, AFTER, TRAILERS, DONE = range(5)
+
+
+class Chunks:
+    """Takes the bytes of one chunked body as they come; `pieces` is its content, `trailers` what follows it."""
+
+    __slots__ = ("_count", "_held", "_left", "_state", "done", "pieces", "trailers")
+
+    def __init__(self) -> None:
+        self._state = LINE
+        self._left = 0  # bytes of the current chunk still to come
+        self._held = b""  # part of a line
+        self._count = 0  # trailers
+        self.done = False
+        self.pieces: list[bytes] | None = None  # content is collected only if somebody makes this a list
+        self.trailers: list[bytes] = []
+
+    def feed(self, data: bytes) -> int:
+        """How many of these bytes belong to the body; fewer than all only when it is done. Raises BadHead."""
+        at, size = 0, len(data)
+        while at < size:
+            state = self._state
+            if state == DATA:
+                end = at + self._left
+                if end > size:
+                    self._left = end - size
+                    end = size
+                else:
+                    self._state = AFTER
+                if self.pieces is not None:
+                    self.pieces.append(data[at:end])
+                at = end
+                continue
+            end = data.find(b"\n", at)
+            if end < 0:
+                self._held += data[at:]
+                if len(self._held) > LONGEST_LINE:
+                    raise BadHead("A line between chunks is too long.")
+                return size
+            line = data[at:end]
+            if self._held:
+                line = self._held + line
+                self._held = b""
+            if len(line) > LONGEST_LINE:
+                raise BadHead("A line between chunks is too long.")
+            if line[-1:] != b"\r":
+                raise BadHead("Lines end with CR and LF, not with LF alone.")
+            at = end + 1
+            self._line(line[:-1])
+            if self._state == DONE:
+                self.done = True
+                return at
+        return at
+
+    def _line(self, line: bytes) -> None:
+        if self._state == LINE:
+            match = _SIZE.fullmatch(line)
+            if match is None:
+                raise BadHead("A chunk's size is not a hexadecimal number.")
+            self._left = int(match[1], 16)
+            self._state = DATA if self._left else TRAILERS
+        elif self._state == AFTER:
+            if line:
+                raise BadHead("A chunk is longer than it says.")
+            self._state = LINE
+        elif line:
+            if (
+                parse_line(line)[0] not in REQUEST_ROLES
+            ):  # what decides routing, framing or trust is no trailer's to say
+                self.trailers.append(line)
+            self._count += 1
+            if self._count > MOST_TRAILERS:
+                raise BadHead("There are too many trailers.")
+        else:
+            self._state = DONE

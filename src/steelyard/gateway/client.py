@@ -1,0 +1,400 @@
+"""A client's connection: requests in, answers out, one at a time and in order.
+
+Callbacks on the transport, no task and no timer of its own: the carrier sweeps over all connections and closes those
+whose `expires` has passed.
+"""
+
+from __future__ import annotations
+
+from asyncio import Transport
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from ..core.request import INFINITY
+from . import accounts, answers
+from .answers import Failure
+from .chunks import Chunks
+from .exchange import Exchange
+from .fields import BadHead
+from .forwarding import Forwarding
+from .request_head import read_head
+from .routing import Refused
+
+if TYPE_CHECKING:
+    from .carrier import Carrier
+    from .upstream import ReplicaConnection
+
+END_OF_HEAD: Final = b"\r\n\r\n"
+MOST_EMPTY_LINES: Final = 8  # before a request line; careless clients send one after a body
+READ_AHEAD: Final = 64 << 10  # bytes of requests after the current one
+LINGER: Final = 2.0  # seconds in which the rest of an unread request may still arrive after the answer
+
+# Why reading is paused; several may hold at once.
+WAITS_FOR_REPLICA: Final = 1  # the body is too large to be kept while nobody takes it
+REPLICA_IS_SLOW: Final = 2
+TOO_FAR_AHEAD: Final = 4
+
+
+class ClientConnection:
+    __slots__ = (
+        "busy",
+        "carrier",
+        "chunked",
+        "ended",
+        "eof",
+        "exchange",
+        "expires",
+        "forwarding",
+        "halts",
+        "left",
+        "pending",
+        "stuck",
+        "transport",
+        "tunnel",
+    )
+
+    def __init__(self, carrier: Carrier) -> None:
+        self.carrier = carrier
+        self.transport: Transport = None  # type: ignore[assignment]  # until connection_made
+        self.exchange: Exchange | None = None  # the request being served
+        self.pending = b""  # bytes of what comes after it
+        self.left = 0  # bytes of the current body still to come
+        self.chunked: Chunks | None = None  # reads the current body, if it comes in chunks
+        self.tunnel: ReplicaConnection | None = None  # after an upgrade
+        self.expires = INFINITY
+        self.halts = 0
+        self.stuck = False  # the client does not take what is written
+        self.busy = False  # inside the loop over pending requests
+        self.eof = False  # the client sends no more
+        self.ended = False  # nothing more is read: the answer in progress is the last
+
+    # ------------------------------------------------------------------ the transport's callbacks
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        carrier = self.carrier
+        if not carrier.admit(self):
+            problem = answers.STOPPING if carrier.draining else answers.TOO_MANY_CONNECTIONS
+            transport.write(answers.unparsed(problem))
+            transport.close()
+            self.ended = True
+            return
+        transport.set_write_buffer_limits(high=carrier.limits.buffer)
+        peer = transport.get_extra_info("peername")
+        host = peer[0] if isinstance(peer, tuple) and peer else "unix"
+        tls = transport.get_extra_info("ssl_object") is not None
+        self.forwarding = Forwarding(host, tls, carrier.trust.believes(host))
+        self.expires = monotonic() + carrier.timeouts.idle
+
+    def data_received(self, data: bytes) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            if self.ended:
+                return
+            self.pending = self.pending + data if self.pending else data
+            if self.stuck:
+                self._read_ahead()
+            else:
+                self._serve_pending()
+        elif exchange.body_done:
+            if self.tunnel is not None:
+                self.tunnel.alive()
+                self.tunnel.transport.write(data)
+                return
+            self.pending += data
+            self._read_ahead()
+        elif self.chunked is not None:
+            self._chunked_body(exchange, data)
+        else:
+            self._sized_body(exchange, data)
+
+    def _read_ahead(self) -> None:
+        if len(self.pending) > READ_AHEAD:
+            self.halt(TOO_FAR_AHEAD)
+
+    def eof_received(self) -> bool:
+        """A client that stops sending has left, as far as anyone can tell: what runs for it is stopped."""
+        self.eof = True
+        tunnel = self.tunnel
+        if tunnel is not None and not tunnel.eof and tunnel.transport.can_write_eof():
+            tunnel.transport.write_eof()
+            return True  # the other direction may go on
+        return False  # the transport closes itself
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        self.ended = True
+        self.carrier.dismiss(self)
+        exchange = self.exchange
+        if exchange is not None:
+            self.exchange = None
+            self.carrier.abandon(exchange)
+        self.pending = b""
+
+    def pause_writing(self) -> None:
+        self.stuck = True
+        self.expires = monotonic() + self.carrier.timeouts.write
+        upstream = self.exchange.upstream if self.exchange is not None else None
+        if upstream is not None:
+            upstream.pause()
+
+    def resume_writing(self) -> None:
+        self.stuck = False
+        exchange = self.exchange
+        if exchange is None:
+            self.expires = monotonic() + self.carrier.timeouts.idle
+            self._serve_pending()
+            self.go_on(TOO_FAR_AHEAD)
+            return
+        self.expires = INFINITY if exchange.body_done or self.halts else monotonic() + self.carrier.timeouts.body
+        if exchange.upstream is not None:
+            exchange.upstream.go_on()
+
+    # ------------------------------------------------------------------ heads
+
+    def _serve_pending(self) -> None:
+        """Begin what has arrived, until a request needs time. A loop, not a recursion: many may be answered at once."""
+        if self.busy:
+            return
+        self.busy = True
+        try:
+            while self.pending and self.exchange is None and not self.ended and not self.stuck:
+                data = self.pending
+                end = data.find(END_OF_HEAD)
+                if end <= 0 or data[0] == 13:  # not all there, or an empty line before it
+                    if not self._incomplete(data):
+                        break
+                    continue
+                if end > self.carrier.limits.header_bytes:
+                    self.refuse(answers.HEAD_TOO_LARGE)
+                    break
+                self.pending = b""
+                try:
+                    self._begin(data, end)
+                except Refused as problem:
+                    self.refuse(answers.method_refused(problem))
+                except BadHead as problem:
+                    self.refuse(answers.bad_request(problem))
+        finally:
+            self.busy = False
+
+    def _incomplete(self, data: bytes) -> bool:
+        """A head that is not all there. True: look again, an empty line before it is gone (RFC 9112, 2.2)."""
+        if data.startswith(b"\r\n"):
+            empty = next((n for n in range(1, MOST_EMPTY_LINES) if not data.startswith(b"\r\n", 2 * n)), 0)
+            if not empty:
+                self.refuse(answers.bad_request(BadHead("There are too many empty lines before the request.")))
+            self.pending = data[2 * empty :]
+            return bool(empty)
+        if len(data) > self.carrier.limits.header_bytes:
+            self.refuse(answers.HEAD_TOO_LARGE)
+        elif data.count(b"\n") != data.count(b"\r\n"):
+            self.refuse(answers.bad_request(BadHead("Lines end with CR and LF, not with LF alone.")))
+        elif self not in self.carrier.heads_began:
+            # From the first byte on, not from the last: a head that drips in must not live longer for it.
+            self.carrier.heads_began[self] = None
+            self.expires = monotonic() + self.carrier.timeouts.header
+        return False
+
+    def _begin(self, data: bytes, end: int) -> None:
+        carrier = self.carrier
+        lines = data[:end].split(b"\r\n")
+        if len(lines) > carrier.limits.headers + 1:
+            self.refuse(answers.HEAD_TOO_LARGE)
+            return
+        if carrier.heads_began:
+            carrier.heads_began.pop(self, None)
+        first = lines[0]
+        route = carrier.router.routes.get(first)
+        if route is None:
+            route = carrier.router.find(first)
+        exchange = Exchange(self, route, monotonic())
+        exchange.old = route.old
+        del lines[0]
+        read_head(exchange, lines, carrier.request_fields, self.forwarding)
+        carrier.prepare(exchange)
+        self.exchange = exchange
+        self.expires = INFINITY
+        length = exchange.length
+        start = end + 4
+        if length == 0:
+            exchange.body_done = True
+            if len(data) > start:
+                self.pending = data[start:]
+            carrier.arrive(exchange)
+        elif length > 0:
+            if length > carrier.limits.body:
+                self.fail(exchange, answers.BODY_TOO_LARGE)
+            elif len(data) == start + length:  # the usual case: one read brought it all
+                exchange.body.append(data[start:])
+                exchange.body_size = length
+                exchange.body_done = True
+                carrier.arrive(exchange)
+            else:
+                self.left = length
+                self._continue(exchange)
+                if len(data) > start:
+                    self._sized_body(exchange, data[start:])
+        else:
+            self.chunked = Chunks()
+            self.chunked.pieces = []
+            self._continue(exchange)
+            if len(data) > start:
+                self._chunked_body(exchange, data[start:])
+
+    def _continue(self, exchange: Exchange) -> None:
+        self.expires = monotonic() + self.carrier.timeouts.body
+        if exchange.expects and not exchange.old:
+            self.transport.write(answers.CONTINUE)
+
+    # ------------------------------------------------------------------ bodies
+
+    def _sized_body(self, exchange: Exchange, data: bytes) -> None:
+        left = self.left - len(data)
+        if left < 0:
+            data, self.pending = data[:left], data[left:]
+            left = 0
+        self.left = left
+        self._take(exchange, data, left == 0)
+
+    def _chunked_body(self, exchange: Exchange, data: bytes) -> None:
+        chunked = self.chunked
+        assert chunked is not None
+        assert chunked.pieces is not None
+        try:
+            used = chunked.feed(data)
+        except BadHead as problem:
+            exchange.close = True
+            self.fail(exchange, answers.bad_request(problem))
+            return
+        content = b"".join(chunked.pieces)
+        chunked.pieces.clear()
+        if exchange.body_size + len(content) > self.carrier.limits.body:
+            self.fail(exchange, answers.BODY_TOO_LARGE)
+            return
+        if chunked.done:
+            self.pending = data[used:]
+            self.chunked = None
+            exchange.trailers = chunked.trailers
+            self._take(exchange, content, True)
+        elif content:
+            self._take(exchange, content, False)
+
+    def _take(self, exchange: Exchange, data: bytes, done: bool) -> None:
+        """A piece of the body: to the replica if it is on its way there, else it is kept."""
+        exchange.body_size += len(data)
+        exchange.body_done = done
+        if not self.stuck:
+            self.expires = INFINITY if done else monotonic() + self.carrier.timeouts.body
+        upstream = exchange.upstream
+        if upstream is not None and upstream.streaming:
+            upstream.send_body(exchange, data)
+            return
+        if data:
+            exchange.body.append(data)
+            if not self.carrier.hold(exchange, len(data)):
+                self.fail(exchange, answers.BUFFERS_FULL)
+                return
+        waiting = exchange.dispatched or exchange.attempts or exchange.arrived
+        if done:
+            if not waiting:
+                self.carrier.arrive(exchange)
+        elif exchange.body_size > self.carrier.limits.replay:
+            self.halt(WAITS_FOR_REPLICA)
+            if not waiting:
+                self.carrier.arrive(exchange)
+
+    def halt(self, why: int) -> None:
+        if not self.halts:
+            self.transport.pause_reading()
+            if not self.stuck:
+                self.expires = INFINITY  # while we do not read, it is not the client who is slow
+        self.halts |= why
+
+    def go_on(self, why: int) -> None:
+        if self.halts & why:
+            self.halts &= ~why
+            if not self.halts and not self.transport.is_closing():
+                self.transport.resume_reading()
+                if self.exchange is not None and not self.exchange.body_done and not self.stuck:
+                    self.expires = monotonic() + self.carrier.timeouts.body
+
+    def caught_up(self) -> None:
+        self.go_on(TOO_FAR_AHEAD)
+
+    # ------------------------------------------------------------------ answers
+
+    def answered(self, exchange: Exchange) -> None:
+        """The answer is written to its last byte: go on with the next request, or end."""
+        self.exchange = None
+        self.tunnel = None
+        self.chunked = None
+        if exchange.close or not exchange.body_done:
+            self._end(exchange)
+            return
+        self.expires = monotonic() + (self.carrier.timeouts.write if self.stuck else self.carrier.timeouts.idle)
+        if self.halts and not self.stuck:
+            self.go_on(WAITS_FOR_REPLICA | REPLICA_IS_SLOW | TOO_FAR_AHEAD)
+        if self.pending:
+            self._serve_pending()
+
+    def fail(self, exchange: Exchange, problem: Failure, retry_after: float = 0.0) -> None:
+        """Answer with a failure of ours, or, if the client has part of another answer, cut that one off."""
+        self.carrier.drop(exchange)
+        if exchange.answered:
+            if not exchange.verdict:
+                exchange.verdict = accounts.CLIENT_ERROR if problem.status < 500 else accounts.FAILED
+            self.carrier.close_account(exchange, problem.code)
+            self.exchange = None
+            self.transport.abort()  # never a clean end: the client must see that something is missing
+            return
+        exchange.status = problem.status
+        if not exchange.body_done:
+            exchange.close = True
+        message = answers.failure(problem, exchange, retry_after)
+        exchange.bytes_out = len(message)
+        exchange.answered = True
+        self.transport.write(message)
+        self.carrier.close_account(exchange, problem.code)
+        self.answered(exchange)
+
+    def refuse(self, problem: Failure) -> None:
+        """Answer to what could not be read. Where the next request would begin is unknown: the connection ends."""
+        self.pending = b""
+        self.carrier.heads_began.pop(self, None)
+        self.carrier.refused(problem)
+        self.transport.write(answers.unparsed(problem))
+        self._end(None)
+
+    def _end(self, exchange: Exchange | None) -> None:
+        """Close, but not on bytes still under way: a reset would take the answer with it (RFC 9112, 9.6)."""
+        self.ended = True
+        self.pending = b""
+        transport = self.transport
+        if transport.is_closing():
+            return
+        if (exchange is None or not exchange.body_done) and transport.can_write_eof():
+            self.expires = monotonic() + LINGER
+            self.halts = 0
+            transport.resume_reading()
+            transport.write_eof()
+        else:
+            transport.close()
+
+    def time_is_up(self) -> None:
+        """`expires` has passed."""
+        exchange = self.exchange
+        if exchange is not None and not exchange.body_done and not self.stuck and not exchange.answered:
+            self.fail(exchange, answers.BODY_TIMEOUT)
+        elif self in self.carrier.heads_began:
+            self.carrier.heads_began.pop(self, None)
+            self.refuse(answers.HEAD_TIMEOUT)
+        else:
+            self.transport.abort()
+
+    def stop(self) -> None:
+        """The gateway is draining: the answer in progress is the last."""
+        if self.exchange is not None:
+            self.exchange.close = True
+        elif not self.ended and not self.pending:
+            self.ended = True
+            self.transport.close()

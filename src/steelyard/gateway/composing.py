@@ -1,0 +1,97 @@
+"""Heads as they are sent on: what came, less what was for one hop, plus what this hop adds."""
+
+from __future__ import annotations
+
+from os import urandom
+
+from .exchange import CHUNKED, Exchange
+from .response_head import ResponseHead
+
+NAME = 24  # random bytes: 16 of a trace, 8 of a span
+_TENTHS = [b"%d.%d" % divmod(tenths, 10) for tenths in range(10_000)]  # of a millisecond, up to a second
+
+
+class Names:
+    """Random names, drawn from the system many at a time."""
+
+    def __init__(self) -> None:
+        self._random = b""
+        self._at = 0
+
+    def next(self) -> bytes:
+        at = self._at
+        if at >= len(self._random):
+            self._random = urandom(NAME * 256)
+            at = 0
+        self._at = at + NAME
+        return self._random[at : at + NAME].hex().encode()
+
+
+_names = Names()
+
+
+def milliseconds(seconds: float) -> bytes:
+    tenths = int(seconds * 1e4)
+    return _TENTHS[tenths] if 0 <= tenths < 10_000 else b"%.1f" % (seconds * 1e3)
+
+
+def identify(exchange: Exchange) -> None:
+    """Name a request that came without a name: an x-request-id, a traceparent."""
+    if exchange.request_id and exchange.traced:
+        return
+    bits = _names.next()
+    trace = bits[:32]
+    if exchange.traced:
+        exchange.request_id = trace
+        exchange.names = b"x-request-id: " + trace
+        return
+    parent = b"traceparent: 00-" + trace + b"-" + bits[32:] + b"-00"
+    if exchange.request_id:
+        exchange.names = parent
+    else:
+        exchange.request_id = trace
+        exchange.names = b"x-request-id: " + trace + b"\r\n" + parent
+
+
+def request_head(exchange: Exchange, authority: bytes) -> bytes:
+    """To the replica. `authority` names it, for a client of HTTP/1.0 that names no host."""
+    parts = [exchange.route.line, *exchange.lines, exchange.added]
+    if exchange.old and not exchange.host:
+        parts.append(b"host: " + authority)
+    if exchange.names:
+        parts.append(exchange.names)
+    if exchange.length == CHUNKED:
+        if exchange.body_done and not exchange.trailers:
+            parts.append(b"content-length: %d" % exchange.body_size)
+        else:
+            parts.append(b"transfer-encoding: chunked")
+    if exchange.upgrade:
+        parts.append(b"connection: upgrade\r\nupgrade: " + exchange.upgrade)
+    parts.append(b"\r\n")
+    return b"\r\n".join(parts)
+
+
+def response_head(exchange: Exchange, head: ResponseHead, length: int, label: bytes, now: float) -> bytes:
+    """To the client. `label` says who answered; it is made once for each replica."""
+    parts = head.lines
+    sent = exchange.dispatched
+    parts.append(
+        label
+        + b"\r\nserver-timing: queue;dur="
+        + milliseconds(sent - exchange.began)
+        + b", replica;dur="
+        + milliseconds(now - sent)
+    )
+    if not head.identified:
+        parts.append(b"x-request-id: " + exchange.request_id)
+    if length < 0:
+        if exchange.old:
+            exchange.close = True
+        else:
+            parts.append(b"transfer-encoding: chunked")
+    if exchange.close:
+        parts.append(b"connection: close")
+    elif exchange.old:
+        parts.append(b"connection: keep-alive")
+    parts.append(b"\r\n")
+    return b"\r\n".join(parts)

@@ -1,0 +1,86 @@
+"""The way to one server: a bounded stack of open connections, and how to make another."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ssl
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from ..addresses import Address
+from .upstream import ReplicaConnection
+
+if TYPE_CHECKING:
+    from .carrier import Carrier
+
+OURS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}  # not the replica's fault
+
+
+class Endpoint:
+    def __init__(
+        self, carrier: Carrier, address: Address, tls: Callable[[], ssl.SSLContext] | None, server_name: str
+    ) -> None:
+        self.carrier = carrier
+        self.address = address
+        self.authority = address.authority.encode()
+        self.users = 0  # replicas of models that are reached through it
+        self.idle: list[ReplicaConnection] = []  # the last used is the first used again: the others may grow old and go
+        self.closed = False
+        self._tls = tls
+        self._server_name = server_name or address.host
+        self._opening: set[asyncio.Task[None]] = set()
+
+    def connection(self, lasting: float) -> ReplicaConnection:
+        """A connection for one attempt: open, or about to be. `lasting`: unused for at most so many seconds."""
+        idle = self.idle
+        while idle:
+            connection = idle.pop()
+            if not connection.transport.is_closing() and connection.since + lasting > monotonic():
+                connection.reused = True
+                return connection
+            connection.transport.close()
+        return self.fresh()
+
+    def fresh(self) -> ReplicaConnection:
+        connection = ReplicaConnection(self)
+        task = self.carrier.loop.create_task(self._open(connection))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+        return connection
+
+    async def _open(self, connection: ReplicaConnection) -> None:
+        address, loop = self.address, self.carrier.loop
+        made: Any = lambda: connection  # noqa: E731  # has a protocol's callbacks without being an asyncio.Protocol
+        try:
+            async with asyncio.timeout(self.carrier.timeouts.connect):
+                if address.path:
+                    await loop.create_unix_connection(made, address.path)
+                elif self._tls is None:
+                    await loop.create_connection(made, address.host, address.port)
+                else:
+                    tls, name = self._tls(), self._server_name
+                    await loop.create_connection(made, address.host, address.port, ssl=tls, server_hostname=name)
+        except Exception as problem:  # OSError, TimeoutError, SSLError, UnicodeError of a host name…
+            connection.not_made(getattr(problem, "errno", None) in OURS)
+
+    def release(self, connection: ReplicaConnection, now: float) -> None:
+        """Keep it for the next request, if there is room."""
+        if self.closed or len(self.idle) >= self.carrier.limits.idle_connections:
+            connection.transport.close()
+            return
+        connection.since = now
+        self.idle.append(connection)
+
+    def sweep(self, now: float) -> None:
+        """Close what has not been used for a while; the oldest are at the bottom."""
+        longest = self.carrier.timeouts.replica_idle
+        while self.idle and self.idle[0].since + longest <= now:
+            self.idle.pop(0).transport.close()
+
+    def close(self) -> None:
+        """Nobody uses it any more; what runs goes on."""
+        self.closed = True
+        while self.idle:
+            self.idle.pop().transport.close()

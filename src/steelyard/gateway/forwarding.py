@@ -1,0 +1,59 @@
+"""Who the client is, told to replicas: `via`, `x-forwarded-*`. What a client says of it counts only if trusted."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+from .exchange import Exchange
+
+VIA = b"via: 1.1 steelyard"
+
+
+class Forwarding:
+    """What one client's connection adds to each request; worked out once a connection."""
+
+    __slots__ = ("added", "client", "proto", "trusts")
+
+    def __init__(self, client: str, tls: bool, trusts: bool) -> None:
+        self.client = client.encode()
+        self.proto = b"https" if tls else b"http"
+        self.trusts = trusts  # is the peer a proxy whose word is believed?
+        # Most requests come from peers that are not: then this is all there is to say.
+        self.added = b"\r\n".join((VIA, b"x-forwarded-for: " + self.client, b"x-forwarded-proto: " + self.proto))
+
+    def lines_for(self, exchange: Exchange) -> bytes:
+        """The lines to add to this request; asked once, because it takes the client's own out."""
+        if not self.trusts:
+            return self.added + b"\r\nx-forwarded-host: " + exchange.host if exchange.host else self.added
+        # A peer that is believed: its client stays the client, and the peer joins the list.
+        told = exchange.told or {}
+        chain = [line.partition(b":")[2].strip() for line in exchange.lines if _names_clients(line)]
+        exchange.lines = [line for line in exchange.lines if not _names_clients(line)]
+        added = [VIA, b"x-forwarded-for: " + b", ".join((*chain, self.client))]
+        if b"x-forwarded-proto" not in told:
+            added.append(b"x-forwarded-proto: " + self.proto)
+        if b"x-forwarded-host" not in told and exchange.host:
+            added.append(b"x-forwarded-host: " + exchange.host)
+        return b"\r\n".join(added)
+
+
+def _names_clients(line: bytes) -> bool:
+    return line[:16].lower() == b"x-forwarded-for:"
+
+
+class Trust:
+    """Which peers are believed."""
+
+    def __init__(self, networks: Sequence[str]) -> None:
+        self._networks = [ipaddress.ip_network(network) for network in networks]
+
+    def believes(self, host: str) -> bool:
+        if not self._networks:
+            return False
+        try:
+            address = ipaddress.ip_address(host.partition("%")[0])
+        except ValueError:
+            return False  # a Unix socket: nobody's address
+        mapped = getattr(address, "ipv4_mapped", None)
+        return any((mapped or address) in network for network in self._networks)

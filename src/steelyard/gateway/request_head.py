@@ -1,0 +1,150 @@
+"""The head of a request: checked, and sorted into what is passed on and what is acted on."""
+
+from __future__ import annotations
+
+from .exchange import CHUNKED, Exchange
+from .fields import (
+    CODING,
+    CONNECTION,
+    EXPECT,
+    FORWARDED,
+    HOP,
+    HOST,
+    LENGTH,
+    OURS,
+    TOLD,
+    TRACE,
+    TRAILER,
+    UPGRADE,
+    BadHead,
+    Field,
+    Fields,
+    length_of,
+    tokens,
+)
+from .forwarding import Forwarding
+
+UNKNOWN = Field(-1, b"", b"", b"")
+MOST_OPTIONS = 32
+# Not taken out, whoever names them: without the first three the next server would read another request than this one.
+_KEPT = {b"host", b"content-length", b"transfer-encoding", b"close", b"keep-alive", b"upgrade"}
+
+
+def read_head(exchange: Exchange, lines: list[bytes], fields: Fields, forwarding: Forwarding) -> None:
+    """Take in the lines after the request line. Raises BadHead; then nothing may be passed on."""
+    known = fields.known
+    out = exchange.lines
+    special: list[Field] | None = None
+    for line in lines:
+        field = known.get(line, UNKNOWN)
+        if field is UNKNOWN:
+            field = fields.learn(line)
+        if field is None:
+            out.append(line)
+        elif special is None:
+            special = [field]
+        else:
+            special.append(field)
+    if special is not None:
+        _act_on(exchange, special, forwarding)
+    elif not exchange.old:
+        raise BadHead("The host header is missing.")
+
+
+def _act_on(exchange: Exchange, special: list[Field], forwarding: Forwarding) -> None:
+    length = coding = host = connection = None
+    upgrade = b""
+    told: list[Field] | None = None
+    out = exchange.lines
+    for field in special:
+        role = field.role
+        if role == HOST:
+            if host is not None:
+                raise BadHead("There are two host headers.")
+            host = field
+            exchange.host = field.value
+            out.append(field.line)
+        elif role == LENGTH:
+            if length is not None:
+                raise BadHead("There are two content-length headers.")
+            length = field
+            exchange.length = length_of(field.value)
+        elif role == CONNECTION:
+            connection = field if connection is None else _joined(connection, field)
+        elif role in (TOLD, OURS):
+            out.append(field.line)
+            if told is None:
+                told = [field]
+            else:
+                told.append(field)
+            if role == OURS:
+                exchange.wishes = True
+        elif role == TRACE:
+            out.append(field.line)
+            if field.name == b"traceparent":
+                exchange.traced = True
+            else:
+                exchange.request_id = field.value
+        elif role == CODING:
+            if coding is not None or field.value.lower() != b"chunked":
+                raise BadHead("The only transfer-encoding understood is chunked.")
+            coding = field
+        elif role == EXPECT:
+            if field.value.lower() != b"100-continue":
+                raise BadHead("The only expectation understood is 100-continue.")
+            exchange.expects = True
+        elif role == UPGRADE:
+            upgrade = field.value
+        elif role == FORWARDED:
+            if forwarding.trusts:
+                if told is None:
+                    told = [field]
+                else:
+                    told.append(field)
+                out.append(field.line)
+        elif role == TRAILER:
+            out.append(field.line)
+        else:
+            assert role == HOP
+    if host is None and not exchange.old:
+        raise BadHead("The host header is missing.")
+    if coding is not None:
+        if length is not None:
+            raise BadHead("There are a content-length and a transfer-encoding; the body's end would be ambiguous.")
+        if exchange.old:
+            raise BadHead("HTTP/1.0 has no transfer-encoding.")
+        exchange.length = CHUNKED
+    if length is not None:
+        out.append(length.line)
+    if told is not None:
+        exchange.told = {field.name: field.value for field in told}
+    if exchange.old:
+        exchange.close = True
+    if connection is not None:
+        _connection(exchange, connection.value, upgrade)
+
+
+def _joined(first: Field, second: Field) -> Field:
+    return Field(CONNECTION, first.name, first.value + b"," + second.value, b"")
+
+
+def _connection(exchange: Exchange, value: bytes, upgrade: bytes) -> None:
+    """By RFC 9110, 7.6.1: what it names is for this hop only."""
+    if value == b"keep-alive" or value == b"Keep-Alive":  # what most clients say, and what is so anyway
+        if exchange.old:
+            exchange.close = False
+        return
+    options = set(tokens(value))
+    if len(options) > MOST_OPTIONS:
+        raise BadHead("The connection header names too many others.")
+    if b"close" in options:
+        exchange.close = True
+    elif b"keep-alive" in options:
+        exchange.close = False
+    if b"upgrade" in options and not exchange.old and not upgrade.lower().startswith(b"h2c"):
+        exchange.upgrade = upgrade  # not to HTTP/2: requests inside it would pass by routing and limits
+    nominated = options - _KEPT
+    if nominated:
+        exchange.lines = [line for line in exchange.lines if line.partition(b":")[0].lower() not in nominated]
+        if exchange.told is not None:
+            exchange.told = {name: value for name, value in exchange.told.items() if name not in nominated}

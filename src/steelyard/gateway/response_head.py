@@ -1,0 +1,131 @@
+"""The head of an answer: checked, and sorted into what is passed on and what is acted on."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from .exchange import CHUNKED
+from .fields import (
+    CODING,
+    CONNECTION,
+    HOP,
+    LENGTH,
+    LONGEST,
+    SPOOF,
+    TRACE,
+    TRAILER,
+    UPGRADE,
+    BadHead,
+    Field,
+    Fields,
+    length_of,
+    tokens,
+)
+
+UNKNOWN = Field(-1, b"", b"", b"")
+_KEPT = {b"content-length", b"close", b"keep-alive", b"upgrade"}
+UNTIL_CLOSE: Final = -2  # the body ends with the connection
+MOST_STATUSES = 1024
+_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
+
+
+class StatusLines:
+    """Status lines, checked once and remembered."""
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, tuple[int, bool, bytes]] = {}
+
+    def learn(self, line: bytes) -> tuple[int, bool, bytes]:
+        """Status, is it HTTP/1.0, and the line to pass on."""
+        match = _STATUS.fullmatch(line)
+        if match is None:
+            raise BadHead("The first line is not a status line.")
+        passed = b"HTTP/1.1" + line[8:]
+        told = (int(match[2]), match[1] == b"0", passed if len(line) > 12 else passed + b" ")
+        if len(line) <= LONGEST:
+            if len(self.known) >= MOST_STATUSES:
+                self.known.clear()
+            self.known[line] = told
+        return told
+
+
+class ResponseHead:
+    """What an answer's head says beyond the lines to pass on."""
+
+    __slots__ = ("close", "identified", "length", "lines", "old", "status", "upgrade")
+
+    def __init__(self, lines: list[bytes], fields: Fields, statuses: StatusLines) -> None:
+        """From the head's lines, its status line first. Raises BadHead."""
+        told = statuses.known.get(lines[0])
+        if told is None:
+            told = statuses.learn(lines[0])
+        self.status = told[0]
+        self.old = told[1]
+        self.close = told[1]  # does the replica close the connection after this?
+        self.length = UNTIL_CLOSE
+        self.upgrade = b""
+        self.identified = False  # it has an x-request-id
+        self.lines = out = [told[2]]
+        known = fields.known
+        special: list[Field] | None = None
+        for line in lines[1:]:
+            field = known.get(line, UNKNOWN)
+            if field is UNKNOWN:
+                field = fields.learn(line)
+            if field is None:
+                out.append(line)
+            elif special is None:
+                special = [field]
+            else:
+                special.append(field)
+        if special is not None:
+            self._act_on(special)
+
+    def _act_on(self, special: list[Field]) -> None:
+        coded = False
+        connection: bytes | None = None
+        for field in special:
+            role = field.role
+            if role == LENGTH:
+                if self.length >= 0:
+                    raise BadHead("There are two content-length headers.")
+                self.length = length_of(field.value)
+                self.lines.append(field.line)
+            elif role == CONNECTION:
+                connection = field.value if connection is None else connection + b"," + field.value
+            elif role == CODING:
+                if coded or field.value.lower() != b"chunked":
+                    raise BadHead("The only transfer-encoding understood is chunked.")
+                coded = True
+            elif role == TRACE:
+                self.identified = True
+                self.lines.append(field.line)
+            elif role == UPGRADE:
+                self.upgrade = field.value
+            elif role == TRAILER:
+                self.lines.append(field.line)
+            else:
+                assert role in (HOP, SPOOF)
+        if coded:
+            if self.length >= 0:
+                raise BadHead("There are a content-length and a transfer-encoding.")
+            self.length = CHUNKED
+        if connection is not None:
+            self._connection(connection)
+        if coded and self.old:
+            self.close = True  # RFC 9112, 6.1: its framing cannot be trusted any further
+
+    def _connection(self, value: bytes) -> None:
+        if value in (b"keep-alive", b"Keep-Alive"):
+            self.close = False
+            return
+        options = tokens(value)
+        if b"close" in options:
+            self.close = True
+        elif b"keep-alive" in options:
+            self.close = False
+        nominated = set(options) - _KEPT
+        if nominated:
+            status, *lines = self.lines
+            self.lines = [status, *(line for line in lines if line.partition(b":")[0].lower() not in nominated)]

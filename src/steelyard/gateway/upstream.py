@@ -1,0 +1,445 @@
+"""A connection to a replica: one request at a time out, its answer back to the client as it comes.
+
+Bytes of an answer are passed on as they are; only its head is read and rewritten. Where the body ends is counted
+(content-length) or told by llhttp (chunks).
+"""
+
+from __future__ import annotations
+
+from asyncio import Transport
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import httptools
+
+from ..core.outcome import Outcome
+from ..core.request import INFINITY
+from . import answers
+from .answers import Failure
+from .chunks import Chunks
+from .client import END_OF_HEAD, REPLICA_IS_SLOW, WAITS_FOR_REPLICA
+from .composing import request_head, response_head
+from .exchange import CHUNKED, Exchange
+from .fields import BadHead
+from .response_head import UNTIL_CLOSE, ResponseHead
+
+if TYPE_CHECKING:
+    from ..core.replica import Replica
+    from .endpoint import Endpoint
+
+CONNECTING, IDLE, HEAD, SIZED, IN_CHUNKS, ENDLESS, TUNNEL, OVER = range(8)
+
+LONGEST_HEAD: Final = 256 << 10
+ONE_WRITE: Final = 64 << 10  # a head and a body up to this are joined: one system call
+AGAIN: Final = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"  # what puts llhttp where chunks begin
+NO_BODY: Final = (204, 304)
+DECLINED: Final = (429, 503)  # the replica did nothing
+NOT_ITS_FAULT: Final = (501, 505)  # the request asked for what no replica has
+
+
+class ReplicaConnection:
+    __slots__ = (
+        "_began",
+        "_chunks",
+        "_parser",
+        "_sent",
+        "complete",
+        "endpoint",
+        "eof",
+        "exchange",
+        "expires",
+        "keep",
+        "left",
+        "paused",
+        "pending",
+        "replica",
+        "reused",
+        "since",
+        "state",
+        "streaming",
+        "tail",
+        "transport",
+    )
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.transport: Transport = None  # type: ignore[assignment]  # until connection_made
+        self.exchange: Exchange | None = None
+        self.replica: Replica = None  # type: ignore[assignment]  # until `carry`
+        self.state = CONNECTING
+        self.reused = False
+        self.paused = False
+        self.eof = False
+        self.tail = b""  # of the last piece in chunks
+        self.since = 0.0  # idle since
+        self.expires = INFINITY
+        self.streaming = False  # the request's body is passed on as it comes
+        self.keep = False  # may it be used again after this answer?
+        self.pending = b""  # part of a head
+        self.left = 0
+        self.complete = False
+        self._began = 0
+        self._sent = False
+        self._parser: httptools.HttpResponseParser | None = None
+        self._chunks: Chunks | None = None  # for clients of HTTP/1.0, who do not know chunks
+
+    # ------------------------------------------------------------------ the request
+
+    def carry(self, exchange: Exchange, replica: Replica) -> None:
+        """Take this request to its replica; at once, or when the connection is there."""
+        self.exchange = exchange
+        self.replica = replica
+        if self.state == IDLE:
+            self._send(exchange)
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        transport.set_write_buffer_limits(high=self.endpoint.carrier.limits.buffer)
+        self.state = IDLE
+        if self.exchange is not None:
+            self._send(self.exchange)
+        else:  # whoever it was made for has left meanwhile
+            self.endpoint.release(self, monotonic())
+
+    def not_made(self, ours: bool) -> None:
+        """No connection: nothing was sent. `ours`: for lack of something of this machine's."""
+        if self.state != CONNECTING:
+            return  # it was made in the very moment its time was up
+        self.state = OVER
+        exchange, self.exchange = self.exchange, None
+        if exchange is None:
+            return
+        carrier = self.endpoint.carrier
+        if ours:
+            carrier.attempt_ended(exchange, self, Outcome.CANCELLED, answers.NO_DESCRIPTORS)
+        else:
+            carrier.attempt_ended(exchange, self, Outcome.UNREACHABLE, answers.REPLICA_UNREACHABLE)
+
+    def _send(self, exchange: Exchange) -> None:
+        self.state = HEAD
+        self.keep = False
+        carrier = self.endpoint.carrier
+        carrier.active[self] = None
+        now = monotonic()
+        total = exchange.began + carrier.timeouts.total
+        self.expires = min(now + carrier.timeouts.first_byte, total)
+        if exchange.client.stuck:
+            self.pause()
+        head = request_head(exchange, self.endpoint.authority)
+        body = exchange.body
+        if exchange.body_done:
+            self.streaming = False
+            if exchange.length == CHUNKED and exchange.trailers:
+                self.transport.write(head)
+                if exchange.body_size:
+                    self._chunk(b"".join(body))
+                self._last_chunk(exchange)
+            elif not body:
+                self.transport.write(head)
+            elif exchange.body_size <= ONE_WRITE:
+                body.insert(0, head)
+                self.transport.write(b"".join(body))
+                del body[0]
+            else:
+                self.transport.write(head)
+                self.transport.writelines(body)
+            return
+        # The rest of the body goes straight through from now on, and cannot be sent again.
+        self.streaming = True
+        self.transport.write(head)
+        pieces, exchange.body = exchange.body, []
+        carrier.release(exchange)
+        for piece in pieces:
+            self.send_body(exchange, piece)
+        exchange.client.go_on(WAITS_FOR_REPLICA)
+
+    def send_body(self, exchange: Exchange, data: bytes) -> None:
+        if exchange.length != CHUNKED:
+            self.transport.write(data)
+            return
+        if data:
+            self._chunk(data)
+        if exchange.body_done:
+            self._last_chunk(exchange)
+
+    def _chunk(self, data: bytes) -> None:
+        self.transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
+
+    def _last_chunk(self, exchange: Exchange) -> None:
+        self.transport.write(b"\r\n".join((b"0", *exchange.trailers, b"", b"")))
+
+    def pause(self) -> None:
+        """The client does not keep up: read no more for now."""
+        self.paused = True
+        if self.state != CONNECTING:
+            self.transport.pause_reading()
+
+    def go_on(self) -> None:
+        if self.paused:
+            self.paused = False
+            if self.state != CONNECTING and not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        if self.exchange is not None:
+            self.exchange.client.halt(REPLICA_IS_SLOW)
+
+    def resume_writing(self) -> None:
+        if self.exchange is not None:
+            self.exchange.client.go_on(REPLICA_IS_SLOW)
+
+    # ------------------------------------------------------------------ the answer
+
+    def data_received(self, data: bytes) -> None:
+        exchange = self.exchange
+        state = self.state
+        if exchange is None:
+            self.transport.abort()  # nobody asked for anything
+        elif state == HEAD:
+            self._heads(exchange, self.pending + data if self.pending else data)
+        elif state == SIZED:
+            self._sized(exchange, data)
+        elif state == IN_CHUNKS:
+            self._in_chunks(exchange, data)
+        elif state == TUNNEL:
+            self._pass_on(exchange, data)
+        else:
+            self._pass_on(exchange, b"%x\r\n%b\r\n" % (len(data), data) if self._framed(exchange) else data)
+
+    def _heads(self, exchange: Exchange, data: bytes) -> None:
+        """The head of the answer, after any interim ones."""
+        carrier = self.endpoint.carrier
+        while True:
+            end = data.find(END_OF_HEAD)
+            if end < 0:
+                self.pending = data
+                if len(data) > LONGEST_HEAD:
+                    self._nonsense(exchange)
+                return
+            try:
+                head = ResponseHead(data[:end].split(b"\r\n"), carrier.response_fields, carrier.statuses)
+            except BadHead:
+                self._nonsense(exchange)
+                return
+            self.pending = b""
+            data = data[end + 4 :] if len(data) > end + 4 else b""
+            if head.status >= 200:
+                self._head(exchange, head, data)
+                return
+            if head.status == 101:
+                if exchange.upgrade:
+                    carrier.tunnel(exchange, self, head, data)
+                else:
+                    self._nonsense(exchange)
+                return
+            if head.status != 100 and not exchange.old:
+                exchange.client.transport.write(b"\r\n".join((*head.lines, b"", b"")))
+            if not data:
+                return
+
+    def _head(self, exchange: Exchange, head: ResponseHead, rest: bytes) -> None:
+        carrier = self.endpoint.carrier
+        status = head.status
+        length = 0 if exchange.route.head or status in NO_BODY else head.length
+        self.keep = not head.close and length != UNTIL_CLOSE
+        now = monotonic()
+        if (status >= 500 or status == 429) and status not in NOT_ITS_FAULT:
+            outcome = Outcome.OVERLOADED if status in DECLINED and exchange.replayable else Outcome.ERROR
+            if not carrier.give_up(exchange, self, outcome, now):
+                self._leave(self.keep and length == len(rest), now)
+                return
+        flight = exchange.flight
+        if flight is not None and (flight.entry is not None or exchange.rival is not None):
+            carrier.settle(exchange, self, now)
+        exchange.first_byte = now
+        exchange.status = status
+        exchange.answered = True
+        if not exchange.body_done:
+            exchange.close = True  # the rest of the body would be taken for the next request
+        exchange.body = []  # never sent again from here on
+        if exchange.held:
+            carrier.release(exchange)
+        message = response_head(exchange, head, length, self.replica.context.label, now)
+        self._begin_body(exchange, message, length, rest)
+
+    def _begin_body(self, exchange: Exchange, head: bytes, length: int, rest: bytes) -> None:
+        if length >= 0:
+            self.state = SIZED
+            self.left = length
+            if len(rest) <= ONE_WRITE:
+                self._sized(exchange, head + rest, len(head))
+            else:
+                exchange.client.transport.write(head)
+                self._sized(exchange, rest)
+            return
+        exchange.client.transport.write(head)
+        if length == CHUNKED:
+            self.state = IN_CHUNKS
+            self.complete = False
+            self.tail = b""
+            self._began = 0
+            if exchange.old:
+                self._chunks = Chunks()
+                self._chunks.pieces = []
+            else:
+                self._parser = httptools.HttpResponseParser(self)
+                self._parser.feed_data(AGAIN)
+        else:
+            self.state = ENDLESS
+        if rest:
+            self.data_received(rest)
+
+    def _sized(self, exchange: Exchange, data: bytes, extra: int = 0) -> None:
+        left = self.left - len(data) + extra
+        if left > 0:
+            self.left = left
+            self._pass_on(exchange, data)
+            return
+        if left < 0:  # more than it announced: what is left over is nobody's answer
+            self.keep = False
+            data = data[:left]
+        exchange.bytes_out += len(data)
+        exchange.client.transport.write(data)
+        self._finish(exchange)
+
+    def _in_chunks(self, exchange: Exchange, data: bytes) -> None:
+        try:
+            if self._chunks is not None:
+                used = self._chunks.feed(data)
+                if used < len(data):
+                    self.keep = False
+                self.complete = self._chunks.done
+                pieces = self._chunks.pieces or []
+                data = b"".join(pieces)
+                pieces.clear()
+            else:
+                assert self._parser is not None
+                self._parser.feed_data(data)
+        except (httptools.HttpParserError, BadHead):
+            self._cut_off(exchange)
+            return
+        if self._chunks is None:
+            tail = (self.tail + data)[-6:]
+            if self._began > 1 or (self.complete and not _ends_well(tail)):
+                self._cut_off(exchange)  # the replica says more than was asked
+                return
+            self.tail = tail
+        self._pass_on(exchange, data)
+        if self.complete:
+            self._finish(exchange)
+
+    def on_message_begin(self) -> None:
+        self._began += 1
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+    def _pass_on(self, exchange: Exchange, data: bytes) -> None:
+        exchange.bytes_out += len(data)
+        carrier = self.endpoint.carrier
+        self.expires = min(monotonic() + carrier.timeouts.stream, exchange.began + carrier.timeouts.total)
+        exchange.client.transport.write(data)
+
+    def alive(self) -> None:
+        """Bytes went through the tunnel."""
+        self.expires = monotonic() + self.endpoint.carrier.timeouts.stream
+
+    def _framed(self, exchange: Exchange) -> bool:
+        """Must an answer that ends with the connection be put in chunks for this client?"""
+        return self.state == ENDLESS and not exchange.old
+
+    def _finish(self, exchange: Exchange) -> None:
+        now = monotonic()
+        replica = self.replica
+        self._leave(self.keep and exchange.body_done, now)
+        carrier = self.endpoint.carrier
+        carrier.completed(exchange, replica, now)
+        exchange.client.answered(exchange)
+
+    def _leave(self, keep: bool, now: float) -> None:
+        """Done with this request."""
+        self.exchange = None
+        self._parser = None
+        self._chunks = None
+        self.expires = INFINITY
+        self.endpoint.carrier.active.pop(self, None)
+        if keep and not self.transport.is_closing():
+            self.state = IDLE
+            self.go_on()
+            self.endpoint.release(self, now)
+        else:
+            self.state = OVER
+            self.transport.abort()
+
+    # ------------------------------------------------------------------ the end
+
+    def cancel(self) -> None:
+        """Nobody wants the answer any more: the replica learns of it by the closed connection."""
+        self.exchange = None
+        self.expires = INFINITY
+        self.endpoint.carrier.active.pop(self, None)
+        if self.state != CONNECTING:
+            self.state = OVER
+            self.transport.abort()
+
+    def eof_received(self) -> bool:
+        exchange = self.exchange
+        if self.state == TUNNEL and exchange is not None and not exchange.client.eof:
+            self.eof = True
+            if exchange.client.transport.can_write_eof():
+                exchange.client.transport.write_eof()
+                return True  # the other direction may go on
+        return False
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        state, self.state = self.state, OVER
+        exchange = self.exchange
+        if exchange is None:
+            if state == IDLE and self in self.endpoint.idle:
+                self.endpoint.idle.remove(self)
+            return
+        carrier = self.endpoint.carrier
+        if state == TUNNEL or (state == ENDLESS and problem is None):
+            if self._framed_end(state, exchange):
+                exchange.client.transport.write(b"0\r\n\r\n")
+            self._finish(exchange)
+        elif exchange.answered:
+            self._cut_off(exchange)
+        elif self.reused and not self.pending and exchange.idempotent:
+            # It closed an idle connection as we used it again; nothing was done (RFC 9112, 9.3.1). Not an attempt.
+            self.exchange = None
+            carrier.active.pop(self, None)
+            connection = self.endpoint.fresh()
+            carrier.replace(exchange, self, connection)
+        else:
+            self._failed(exchange, Outcome.BROKEN, answers.REPLICA_FAILED)
+
+    def _framed_end(self, state: int, exchange: Exchange) -> bool:
+        return state == ENDLESS and not exchange.old
+
+    def time_is_up(self) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            return
+        if exchange.answered:
+            self._cut_off(exchange)
+        else:
+            self._failed(exchange, Outcome.TIMEOUT, answers.REPLICA_TIMEOUT)
+
+    def _nonsense(self, exchange: Exchange) -> None:
+        self._failed(exchange, Outcome.BROKEN, answers.REPLICA_NONSENSE)
+
+    def _failed(self, exchange: Exchange, outcome: Outcome, problem: Failure) -> None:
+        """Before the client has anything: it may be tried elsewhere."""
+        self._leave(False, 0.0)
+        self.endpoint.carrier.attempt_ended(exchange, self, outcome, problem)
+
+    def _cut_off(self, exchange: Exchange) -> None:
+        """After the client has part of the answer: it must see that the rest is missing."""
+        self._leave(False, 0.0)
+        self.endpoint.carrier.truncated(exchange, self)
+
+
+def _ends_well(tail: bytes) -> bool:
+    """Is the end of the chunks the end of what came? llhttp takes empty lines after it for nothing."""
+    return tail[-4:] == b"\r\n\r\n" and tail != b"\r\n\r\n\r\n"

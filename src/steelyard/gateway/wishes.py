@@ -1,0 +1,47 @@
+"""What a client asks of the gateway itself, in headers: a deadline, a priority, a session, a model."""
+
+from __future__ import annotations
+
+import re
+
+from .exchange import Exchange
+from .fields import BadHead
+
+_GRPC = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_NUMBER = re.compile(rb"[0-9]{1,12}(?:\.[0-9]{1,9})?")
+_PRIORITY = re.compile(rb"-?[0-9]{1,3}")
+LONGEST_KEY = 256
+
+
+def take_in(exchange: Exchange, told: dict[bytes, bytes], now: float) -> None:
+    """Set what these headers say on the exchange. Raises BadHead for our own; others' are ignored when malformed."""
+    seconds = _seconds(told)
+    if seconds is not None:
+        exchange.deadline = now + seconds
+    priority = told.get(b"steelyard-priority")
+    if priority is not None:
+        if not _PRIORITY.fullmatch(priority):
+            raise BadHead("steelyard-priority is a whole number from -999 to 999; higher goes first.")
+        exchange.priority = int(priority)
+    session = told.get(b"steelyard-session")
+    if session is not None:
+        exchange.key = session[:LONGEST_KEY].decode("latin-1")
+
+
+def _seconds(told: dict[bytes, bytes]) -> float | None:
+    ours = told.get(b"steelyard-timeout-ms")
+    if ours is not None:
+        if not _NUMBER.fullmatch(ours):
+            raise BadHead("steelyard-timeout-ms is a number of milliseconds, for example 250.")
+        return float(ours) / 1e3
+    grpc = told.get(b"grpc-timeout")
+    match = _GRPC.fullmatch(grpc) if grpc is not None else None
+    if match is not None:
+        return int(match[1]) * _GRPC_UNITS[match[2]]
+    for name in (b"x-envoy-expected-rq-timeout-ms", b"x-slo-ttft-ms"):
+        value = told.get(name)
+        if value is not None and _NUMBER.fullmatch(value):
+            # Envoy says 0 for "no limit"; a zero here is never a wish to be refused at once.
+            return float(value) / 1e3 or None
+    return None

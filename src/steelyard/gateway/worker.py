@@ -1,0 +1,170 @@
+"""The worker process: a loop, its listeners, and the channel to the supervisor. It goes on serving when that breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import ssl
+import sys
+from random import Random
+from time import monotonic
+from typing import Final
+
+from ..config import Config
+from ..core.balancer import Balancer
+from ..link.board import Board
+from ..link.messages import Applied, Apply, Drain, Frames, Started, ToWorker, frame
+from .access_log import AccessLog
+from .carrier import Carrier
+from .client import ClientConnection
+from .fleet import Fleet
+from .neighbours import Neighbours
+from .reports import report
+from .tls import client_context, renew
+
+BACKLOG: Final = 4096
+REPORT_EVERY: Final = 1.0
+SETTLE: Final = 0.05  # seconds in which the last connections of a listener that closes are still taken
+
+
+class Worker:
+    def __init__(self, channel: socket.socket, board: Board | None, listeners: list[socket.socket], index: int) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._channel = channel
+        self._board = board
+        self._listeners = listeners
+        self._index = index
+        self._servers: list[asyncio.Server] = []
+        self._tls: ssl.SSLContext | None = None
+        self._fleet: Fleet | None = None
+        self._carrier: Carrier | None = None
+        self._out: asyncio.StreamWriter | None = None
+        self._draining = False
+        self.over = asyncio.Event()
+
+    async def run(self) -> None:
+        reader, self._out = await asyncio.open_unix_connection(sock=self._channel)
+        self.loop.add_signal_handler(signal.SIGTERM, self._drain_soon, None)
+        self.loop.add_signal_handler(signal.SIGINT, lambda: None)  # the terminal's Ctrl-C is the supervisor's business
+        listening = asyncio.create_task(self._listen_to_supervisor(reader))
+        reporting = asyncio.create_task(self._report())
+        await self.over.wait()
+        listening.cancel()
+        reporting.cancel()
+        if self._carrier is not None and self._carrier.log is not None:
+            self._carrier.log.close()
+
+    # ------------------------------------------------------------------ the supervisor
+
+    async def _listen_to_supervisor(self, reader: asyncio.StreamReader) -> None:
+        frames = Frames(ToWorker)
+        while data := await reader.read(1 << 16):
+            for message in frames.feed(data):
+                if isinstance(message, Apply):
+                    await self._apply(message)
+                elif isinstance(message, Drain):
+                    self._drain_soon(message.seconds)
+        self._out = None  # it is gone; the last good configuration stays in force
+
+    def _say(self, message: Started | Applied) -> None:
+        if self._out is not None:
+            self._out.write(frame(message))
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_EVERY)
+            if self._out is not None and self._carrier is not None:
+                self._out.write(frame(report(self._carrier)))
+
+    async def _apply(self, message: Apply) -> None:
+        try:
+            first = self._carrier is None
+            self._put_in_force(message)
+            if first:
+                await self._open()
+                self._say(Started(os.getpid()))
+            self._say(Applied(message.number))
+        except Exception as problem:  # also whatever a user's own policy or dialect raises
+            self._say(Applied(message.number, str(problem) or repr(problem)))
+            if self._carrier is None:
+                sys.exit(f"steelyard worker {self._index}: {problem}")
+
+    def _put_in_force(self, message: Apply) -> None:
+        config = message.config
+        self._renew_tls(config)
+        if self._carrier is None:
+            carrier = Carrier(self.loop, Balancer(Random()), config)
+            if self._board is not None and self._board.workers > 1:
+                carrier.neighbours = Neighbours(carrier, self._board, self._index)
+            self._fleet = Fleet(carrier, carrier.neighbours)
+            self._carrier = carrier
+        assert self._fleet is not None
+        # Anew at each reload, so that a log that was moved away is let go; first, because opening it may fail.
+        log = AccessLog(config.access_log) if config.access_log is not None else None
+        try:
+            self._fleet.apply(config, message.slots, monotonic())
+        except Exception:
+            if log is not None:
+                log.close()
+            raise
+        old, self._carrier.log = self._carrier.log, log
+        if old is not None:
+            old.close()
+
+    def _renew_tls(self, config: Config) -> None:
+        if self._carrier is not None and bool(config.tls) != bool(self._tls):
+            raise ValueError("tls: turning it on or off needs a restart")
+        if config.tls is None:
+            return
+        if self._tls is None:
+            self._tls = client_context(config.tls)
+        else:
+            renew(self._tls, config.tls)
+
+    # ------------------------------------------------------------------ clients
+
+    async def _open(self) -> None:
+        carrier = self._carrier
+        assert carrier is not None
+        for listener in self._listeners:
+            self._servers.append(
+                await self.loop.create_server(
+                    lambda: ClientConnection(carrier),  # type: ignore[arg-type,return-value]
+                    sock=listener,
+                    ssl=self._tls,
+                    backlog=BACKLOG,
+                    ssl_handshake_timeout=carrier.timeouts.header if self._tls is not None else None,
+                )
+                if listener.family != socket.AF_UNIX
+                else await self.loop.create_unix_server(
+                    lambda: ClientConnection(carrier),  # type: ignore[arg-type,return-value]
+                    sock=listener,
+                    ssl=self._tls,
+                    backlog=BACKLOG,
+                )
+            )
+
+    def _drain_soon(self, seconds: float | None) -> None:
+        if self._draining:
+            return
+        self._draining = True
+        self._drained = asyncio.create_task(self._drain(seconds))
+
+    async def _drain(self, seconds: float | None) -> None:
+        """No new connections; what is in flight has its time; then the end."""
+        carrier = self._carrier
+        if carrier is not None:
+            await asyncio.sleep(SETTLE)
+            for server in self._servers:
+                server.close()
+            carrier.drain()
+            until = monotonic() + (carrier.timeouts.drain if seconds is None else seconds)
+            while carrier.clients and monotonic() < until:
+                await asyncio.sleep(SETTLE)
+                carrier.drain()
+            for client in list(carrier.clients):
+                client.transport.abort()
+            await asyncio.sleep(0)
+        self.over.set()

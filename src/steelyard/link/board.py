@@ -1,0 +1,95 @@
+"""The load board: memory shared by all workers, on which each writes how many requests it has on each replica.
+
+A worker has a part of its own: a count for each replica (its *slot*), and a ring of the slots it changed last, so that
+another finds out what changed without looking at everything. Each cell has one writer, is aligned and small, so it is
+read whole; a reader that comes a moment too early sees the change the next time. No locks.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+
+RING = 4096  # changes remembered; who falls further behind looks at every slot
+_HEADER = struct.Struct("=8sII")
+_MAGIC = b"steelyd1"
+_PAGE = 4096
+
+
+class Board:
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._map = mmap.mmap(fd, 0)
+        magic, self.workers, self.slots = _HEADER.unpack_from(self._map)
+        if magic != _MAGIC:
+            raise ValueError("this is not a load board of this version")
+        view = memoryview(self._map)
+        self._heads: list[memoryview] = []  # [0]: how many changes there have been
+        self._rings: list[memoryview] = []
+        self._rows: list[memoryview] = []
+        size = _part(self.slots)
+        for worker in range(self.workers):
+            at = _PAGE + worker * size
+            self._heads.append(view[at : at + 8].cast("Q"))
+            self._rings.append(view[at + 64 : at + 64 + 4 * RING].cast("I"))
+            self._rows.append(view[at + 64 + 4 * RING : at + 64 + 4 * (RING + self.slots)].cast("i"))
+
+    @classmethod
+    def create(cls, workers: int, slots: int) -> Board:
+        fd = os.memfd_create("steelyard-board", os.MFD_CLOEXEC)
+        os.ftruncate(fd, _PAGE + workers * _part(slots))
+        os.pwrite(fd, _HEADER.pack(_MAGIC, workers, slots), 0)
+        return cls(fd)
+
+    @classmethod
+    def attach(cls, fd: int) -> Board:
+        return cls(fd)
+
+    def put(self, worker: int, slot: int, count: int) -> None:
+        """This worker has so many requests there now."""
+        self._rows[worker][slot] = count
+        head = self._heads[worker]
+        number = head[0]
+        self._rings[worker][number % RING] = slot
+        head[0] = number + 1  # last: who sees the number finds the slot in the ring
+
+    def changes(self, worker: int) -> int:
+        """How many changes this worker has made."""
+        return self._heads[worker][0]
+
+    def changed(self, worker: int, since: int, now: int) -> Iterator[int]:
+        """The slots this worker changed between these two counts; every slot, if that is too long ago."""
+        if now - since >= RING:
+            yield from range(self.slots)
+            return
+        ring = self._rings[worker]
+        for number in range(since, now):
+            yield ring[number % RING]
+
+    def count(self, worker: int, slot: int) -> int:
+        return self._rows[worker][slot]
+
+    def others(self, worker: int, slot: int) -> int:
+        """How many requests all workers but this one have there."""
+        rows = self._rows
+        return sum(rows[other][slot] for other in range(self.workers) if other != worker)
+
+    def clear(self, worker: int) -> None:
+        """The worker is dead: it has nothing anywhere."""
+        row = self._rows[worker]
+        for slot in range(self.slots):
+            if row[slot]:
+                self.put(worker, slot, 0)
+
+    def close(self) -> None:
+        for view in (*self._heads, *self._rings, *self._rows):
+            view.release()
+        os.close(self.fd)
+
+
+def _part(slots: int) -> int:
+    """Bytes of one worker's part, in whole pages: two workers never write to the same one."""
+    size = 64 + 4 * (RING + slots)
+    return -(-size // _PAGE) * _PAGE

@@ -1,0 +1,283 @@
+"""`steelyard serve` as a program, with workers that carry nothing; tests/control has them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from steelyard.cli import main
+from steelyard.config import Config
+
+FAKE = Path(__file__).parents[1] / "control" / "fake_worker.py"
+START = f"""
+import sys
+import steelyard.control.supervisor as s
+s.Supervisor.__init__.__kwdefaults__["command"] = (sys.executable, {str(FAKE)!r})
+from steelyard.cli import main
+main()
+"""
+FILE = "listen: 127.0.0.1:0\nmodels:\n  m: {replicas: [{url: 'http://127.0.0.1:9'}]}\n"
+REPLICA = ("--replica", "http://127.0.0.1:9", "--listen", "127.0.0.1:0")
+
+
+class Serving:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[str] = []
+
+    def line_with(self, text: str) -> str:
+        """Reads on until it comes."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if text in line:
+                return line
+        raise AssertionError(f"no line with {text!r} in\n{''.join(self.lines)}")
+
+    def url(self) -> str:
+        match = re.search(r"listening on (http://127\.0\.0\.1:\d+)", self.line_with("listening on"))
+        assert match is not None
+        return match[1]
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        code = self.process.wait(30)
+        assert self.process.stderr is not None
+        self.lines += self.process.stderr
+        return code
+
+
+@contextmanager
+def serving(*arguments: str, **environment: str) -> Iterator[Serving]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", START, "serve", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        env={**os.environ, **environment},
+    )
+    too_long = threading.Timer(60.0, process.kill)
+    too_long.start()
+    with process:
+        try:
+            yield Serving(process)
+        finally:
+            too_long.cancel()
+            process.kill()
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        return str(answer.read().decode())
+
+
+# ---------------------------------------------------------------------- as a program
+
+
+def test_without_a_file_from_start_to_end() -> None:
+    with serving(*REPLICA) as program:
+        assert get(program.url()).startswith("0 ")
+        assert program.end() == 0
+        said = "".join(program.lines)
+    assert "model any: policy least_work, concurrency unlimited: 127.0.0.1:9" in said
+    assert re.search(r"stopped$", said)
+    for line in program.lines:
+        assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (info|warning) +\S", line), line
+        assert "\x1b" not in line
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_request_in_flight_is_finished(number: int) -> None:
+    with serving(*REPLICA) as program:
+        url = program.url()
+        _, host, port = url.replace("//", "").split(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(b"GET /slow HTTP/1.1\r\n\r\n")
+            get(url)  # so the other has been accepted
+            assert program.end(number) == 0
+            assert client.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_the_second_signal_ends_it_at_once() -> None:
+    with serving(*REPLICA, FAKE_WORKER="stubborn") as program:
+        program.url()
+        program.process.send_signal(signal.SIGINT)
+        program.line_with("stopping")
+        assert program.end(signal.SIGTERM) == 128 + signal.SIGTERM
+
+
+def test_told_to_stop_before_it_has_started() -> None:
+    with serving(*REPLICA, FAKE_WORKER="silent") as program:
+        program.line_with("model any")
+        children = Path(f"/proc/{program.process.pid}/task/{program.process.pid}/children")
+        while not (worker := children.read_text()):
+            time.sleep(0.01)
+        assert program.end() == 0
+    assert not Path(f"/proc/{worker.strip()}").exists()
+
+
+def test_json_lines_for_machines() -> None:
+    with serving(*REPLICA, "--log-format", "json") as program:
+        program.url()
+        assert program.end() == 0
+    entries = [json.loads(line) for line in program.lines]
+    assert all({"time", "level", "message"} <= set(entry) for entry in entries)
+    assert any(entry["message"].startswith("listening on http://127.0.0.1:") for entry in entries)
+
+
+def test_a_hang_up_and_a_saved_file_reload(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text(FILE)
+    with serving(str(file)) as program:
+        url = program.url()
+        assert get(url).endswith(" 1")
+        program.process.send_signal(signal.SIGHUP)
+        program.line_with("reloaded: 1 model, 1 replica, 1 worker")
+        assert get(url).endswith(" 2")
+        file.write_text(FILE.replace("m:", "m: {policy: nope}\n  n:"))
+        assert f"the last good one stays: {file}:3: models.m.policy" in program.line_with("refused")
+        file.write_text(FILE.replace("m:", "n:").replace("127.0.0.1:0", "127.0.0.1:1"))
+        program.line_with("reloaded")
+        program.line_with("needs a restart: listen")
+        assert get(url).endswith(" 3")
+        assert program.end() == 0
+
+
+def test_the_workers_go_on_when_the_supervisor_is_killed() -> None:
+    with serving(*REPLICA) as program:
+        url = program.url()
+        worker = int(get(url).split()[1])
+        program.process.kill()
+        program.process.wait()
+        try:
+            assert get(url).split()[1] == str(worker)
+        finally:
+            os.kill(worker, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("unix", [False, True])
+def test_and_leave_when_there_is_a_new_one(tmp_path: Path, unix: bool) -> None:
+    """Nobody has to find and kill what a killed supervisor left behind."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        where = f"unix:{tmp_path}/s" if unix else f"127.0.0.1:{free.getsockname()[1]}"
+    arguments = ("--replica", "http://127.0.0.1:9", "--listen", where, "--workers", "2")
+    with serving(*arguments) as program:
+        pids = {int(re.findall(r"pid (\d+)", program.line_with("serves"))[0]) for _ in range(2)}
+        program.process.kill()
+        program.process.wait()
+        with serving(*arguments) as another:
+            another.line_with("listening on")
+            while any(Path(f"/proc/{pid}").exists() for pid in pids):
+                time.sleep(0.01)
+            with serving(*arguments) as third:  # but not beside a supervisor that lives
+                assert third.process.wait(30) == 2
+            assert another.end() == 0
+
+
+def test_systemd_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text(FILE)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(20)
+        with serving(str(file), NOTIFY_SOCKET=str(tmp_path / "notify")) as program:
+            assert manager.recv(4096) == b"READY=1"
+            program.process.send_signal(signal.SIGHUP)
+            assert re.fullmatch(rb"RELOADING=1\nMONOTONIC_USEC=\d+", manager.recv(4096))
+            assert manager.recv(4096) == b"READY=1"
+            assert program.end() == 0
+            assert manager.recv(4096) == b"STOPPING=1"
+
+
+def test_what_it_cannot_do_is_one_line_and_exit_code_2() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        with serving("--replica", "http://127.0.0.1:9", "--listen", where) as program:
+            assert program.process.wait(30) == 2
+            error = program.line_with("error:")
+    assert error.startswith(f"error: cannot listen on {where}: the address is in use already")
+    with serving(*REPLICA, FAKE_WORKER="dies") as program:
+        assert program.process.wait(30) == 2
+        assert "ended with exit code 1" in program.line_with("error: worker 0")
+
+
+# ---------------------------------------------------------------------- what the flags mean
+
+
+@pytest.fixture
+def wanted(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
+    """The configurations that would have been served."""
+    found: list[Config] = []
+
+    def note(reread: Any, files: list[Path], log_format: str) -> int:
+        found.append(reread())
+        return 0
+
+    monkeypatch.setattr("steelyard.cli.serve._serve", note)
+    return found
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["serve", *arguments])
+
+
+def test_flags_alone(wanted: list[Config]) -> None:
+    flags = "--model m --policy random --concurrency 4 --listen :80 --listen unix:/s --workers 3 --access-log -"
+    assert invoke("--replica", "http://a:1", "--replica", "http://b:2", *flags.split()).exit_code == 0
+    (config,) = wanted
+    model = config.models["m"]
+    assert [replica.name for replica in model.replicas] == ["a:1", "b:2"]
+    assert (model.policy, model.concurrency, config.workers) == ("random", 4, 3)
+    assert config.listen == (":80", "unix:/s")
+    assert config.access_log is not None
+    assert (config.access_log.path, config.access_log.format) == ("-", "json")
+
+
+def test_flags_win_over_the_file(wanted: list[Config], tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text(FILE + "workers: 2\naccess_log: {path: x.log, format: text}\n")
+    assert invoke(str(file)).exit_code == 0
+    assert invoke(str(file), "--listen", ":81", "--concurrency", "auto", "--access-log", "/y.log").exit_code == 0
+    plain, changed = wanted
+    assert (plain.listen, plain.workers, plain.models["m"].concurrency) == ("127.0.0.1:0", 2, "unlimited")
+    assert (changed.listen, changed.workers, changed.models["m"].concurrency) == (":81", 2, "auto")
+    assert changed.access_log is not None
+    assert (changed.access_log.path, changed.access_log.format) == ("/y.log", "text")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("", "serve what? Name replicas: steelyard serve --replica http://HOST:PORT"),
+        ("--replica ftp://a", "--replica: 'ftp://a' is not the URL of a replica"),
+        ("--replica http://a:1 --concurrency 0", "a whole number from 1, auto or unlimited"),
+        ("--replica http://a:1 --listen nowhere", "--listen: 'nowhere' is not an address"),
+        ("--replica http://a:1 --policy nope", "--policy: "),
+        ("--replica http://a:1 --workers 0", "--workers"),
+        ("--replica http://a:1 --access-log=", "--access-log: name a file"),
+        ("x.yaml --replica http://a:1", "--replica is for serving without a file"),
+        ("x.yaml --model m", "--model is for serving without a file"),
+        ("no-such.yaml", "no-such.yaml"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(arguments: str, told: str) -> None:
+    result = invoke(*arguments.split())
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert told in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,87 @@
+"""A supervisor with workers that are quick to start, and what to ask them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from steelyard.addresses import Address
+from steelyard.config import Config, parse_config
+from steelyard.control.supervisor import Supervisor
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
+PATIENCE = 20.0  # seconds until a test gives up waiting
+
+
+def config(
+    workers: int = 1, listen: str = "127.0.0.1:0", models: str = "m", more: str = "", replica_tls: str = "{}"
+) -> Config:
+    one = f"{{replicas: [{{url: 'https://127.0.0.1:9'}}], tls: {replica_tls}}}"
+    named = "".join(f"  {name}: {one}\n" for name in models.split())
+    return parse_config(f"listen: {listen}\nworkers: {workers}\nmodels:\n{named}{more}")
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """On the loop that `steelyard serve` uses."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(work, 60))
+
+
+@asynccontextmanager
+async def supervised(made: Config | None = None, *, drain: float = 5.0, **options: Any) -> AsyncIterator[Supervisor]:
+    supervisor = Supervisor(made or config(), command=FAKE, **options)
+    await supervisor.start()
+    try:
+        yield supervisor
+    finally:
+        await supervisor.stop(drain)
+
+
+async def ask(supervisor: Supervisor, path: str = "/", address: Address | None = None) -> tuple[int, int, int]:
+    """Who answers: index, pid, and the number of its configuration."""
+    where = address or supervisor.addresses[0]
+    if where.path:
+        reader, writer = await asyncio.open_unix_connection(where.path)
+    else:
+        reader, writer = await asyncio.open_connection(where.host, where.port)
+    try:
+        writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+        answer = await reader.read()
+    finally:
+        writer.close()
+    if not answer:
+        raise ConnectionResetError("no answer")
+    index, pid, number = answer.rpartition(b"\r\n\r\n")[2].split()
+    return int(index), int(pid), int(number)
+
+
+async def until(true: Callable[[], Any], what: str = "") -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+def serving(supervisor: Supervisor) -> list[int]:
+    """The pids of the workers that serve."""
+    return [worker.pid for worker in supervisor.status().workers if worker.serving]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def lines(caplog: pytest.LogCaptureFixture, level: int = logging.INFO) -> str:
+    return "\n".join(record.getMessage() for record in caplog.records if record.levelno >= level)
