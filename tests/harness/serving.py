@@ -85,10 +85,11 @@ class Serving:
             try:
                 with Connection(self.address) as connection:
                     connection.send(b"?\r\n\r\n")  # nobody's request: refused, in plain or by TLS, but heard
-                    connection.wait_closed()
-            except (ConnectionError, FileNotFoundError):
+                    connection.wait_closed(1.0)
+            except (ConnectionError, FileNotFoundError, AssertionError):
                 return False
-            return all(map(processes.has_loop, self._takers()))
+            takers = self._takers()
+            return bool(takers) and all(map(processes.has_loop, takers))
 
         wait_until(listening, f"nothing listens on {self.address}; it said:\n{self.output}")
 

@@ -224,6 +224,14 @@ class Balancer:
         request.flight, request.hedge = flight, None
         return [Cancel(request, other.replica), *self._dispatch(pool, now)]
 
+    def resend(self, request: Request, now: float) -> bool:
+        """The replica closed an idle connection as this was sent: may it be sent there once more? Counts as an attempt,
+        and is paid for like one, but it is no failure of the replica's."""
+        if not _pool_of(request).retries.allows(request, Outcome.BROKEN, now):
+            return False
+        request.attempts += 1
+        return True
+
     def cancel(self, request: Request, now: float) -> Sequence[Decision]:
         """The client left. Returns `Cancel` for what runs, and what may go now instead."""
         if request.phase is Phase.WAITING:

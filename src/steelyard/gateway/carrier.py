@@ -250,6 +250,8 @@ class Carrier:
             status = exchange.status
             # How long a tunnel was open tells nothing of the model.
             outcome = Outcome.CANCELLED if status == 101 else Outcome.OK if status < 400 else Outcome.CLIENT_ERROR
+            if self.neighbours is not None and replica.limit < INFINITY:
+                self.neighbours.leave_to_longer(replica, exchange.model, now)
             decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
             self.counted(replica)
             if decisions:
@@ -304,7 +306,7 @@ class Carrier:
         exchange.verdict = accounts.FAILED
         self.close_account(exchange, "truncated")
         exchange.client.exchange = None
-        exchange.client.transport.abort()
+        exchange.client.break_off(exchange)
         self.carry_out(decisions, now)
 
     def settle(self, exchange: Exchange, connection: ReplicaConnection, now: float) -> None:
@@ -464,3 +466,16 @@ class Carrier:
         self.draining = True
         for client in list(self.clients):
             client.stop()
+
+    def close(self) -> None:
+        """The process ends: whoever is still connected is cut off."""
+        for client in list(self.clients):
+            client.transport.abort()
+        for connection in list(self.active):
+            connection.cancel()
+        for endpoint in self.endpoints.values():
+            endpoint.close()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self.log is not None:
+            self.log.close()

@@ -6,7 +6,9 @@ whose `expires` has passed.
 
 from __future__ import annotations
 
+import struct
 from asyncio import Transport
+from socket import AF_UNIX, SO_LINGER, SOL_SOCKET
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +30,9 @@ END_OF_HEAD: Final = b"\r\n\r\n"
 MOST_EMPTY_LINES: Final = 8  # before a request line; careless clients send one after a body
 READ_AHEAD: Final = 64 << 10  # bytes of requests after the current one
 LINGER: Final = 2.0  # seconds in which the rest of an unread request may still arrive after the answer
+LINGER_BYTES: Final = 1 << 20  # and how much of it
+
+RESET: Final = struct.pack("ii", 1, 0)
 
 # Why reading is paused; several may hold at once.
 WAITS_FOR_REPLICA: Final = 1  # the body is too large to be kept while nobody takes it
@@ -87,9 +92,22 @@ class ClientConnection:
         self.expires = monotonic() + carrier.timeouts.idle
 
     def data_received(self, data: bytes) -> None:
+        try:
+            self._received(data)
+        except MemoryError:
+            exchange = self.exchange
+            if exchange is None:
+                self.refuse(answers.BUFFERS_FULL)
+            else:
+                self.fail(exchange, answers.BUFFERS_FULL)
+
+    def _received(self, data: bytes) -> None:
         exchange = self.exchange
         if exchange is None:
             if self.ended:
+                self.left -= len(data)
+                if self.left < 0:
+                    self.transport.abort()  # it had its chance to stop
                 return
             self.pending = self.pending + data if self.pending else data
             if self.stuck:
@@ -208,7 +226,7 @@ class ClientConnection:
         if route is None:
             route = carrier.router.find(first)
         exchange = Exchange(self, route, monotonic())
-        exchange.old = route.old
+        exchange.old = exchange.close = route.old
         del lines[0]
         read_head(exchange, lines, carrier.request_fields, self.forwarding)
         carrier.prepare(exchange)
@@ -345,7 +363,7 @@ class ClientConnection:
                 exchange.verdict = accounts.CLIENT_ERROR if problem.status < 500 else accounts.FAILED
             self.carrier.close_account(exchange, problem.code)
             self.exchange = None
-            self.transport.abort()  # never a clean end: the client must see that something is missing
+            self.break_off(exchange)
             return
         exchange.status = problem.status
         if not exchange.body_done:
@@ -356,6 +374,14 @@ class ClientConnection:
         self.transport.write(message)
         self.carrier.close_account(exchange, problem.code)
         self.answered(exchange)
+
+    def break_off(self, exchange: Exchange) -> None:
+        """End in the middle of an answer: never a clean end, the client must see that something is missing."""
+        sock = self.transport.get_extra_info("socket")
+        if exchange.old and sock is not None and sock.family != AF_UNIX:
+            # To HTTP/1.0 the end of the connection is the end of the answer: only a reset tells the difference.
+            sock.setsockopt(SOL_SOCKET, SO_LINGER, RESET)
+        self.transport.abort()
 
     def refuse(self, problem: Failure) -> None:
         """Answer to what could not be read. Where the next request would begin is unknown: the connection ends."""
@@ -374,6 +400,7 @@ class ClientConnection:
             return
         if (exchange is None or not exchange.body_done) and transport.can_write_eof():
             self.expires = monotonic() + LINGER
+            self.left = LINGER_BYTES
             self.halts = 0
             transport.resume_reading()
             transport.write_eof()

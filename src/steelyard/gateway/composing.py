@@ -84,6 +84,8 @@ def response_head(exchange: Exchange, head: ResponseHead, length: int, label: by
     )
     if not head.identified:
         parts.append(b"x-request-id: " + exchange.request_id)
+    if head.status == 204 and head.length >= 0:  # RFC 9110, 8.6
+        parts[:] = [line for line in parts if line[:15].lower() != b"content-length:"]
     if length < 0:
         if exchange.old:
             exchange.close = True

@@ -7,7 +7,7 @@ import errno
 import ssl
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..addresses import Address
 from .upstream import ReplicaConnection
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from .carrier import Carrier
 
 OURS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}  # not the replica's fault
+
+
+QUIET: Final = 0.01  # seconds unused, after which it is worth a system call to see whether the server closed it
 
 
 class Endpoint:
@@ -37,7 +40,8 @@ class Endpoint:
         idle = self.idle
         while idle:
             connection = idle.pop()
-            if not connection.transport.is_closing() and connection.since + lasting > monotonic():
+            unused = monotonic() - connection.since
+            if not connection.transport.is_closing() and unused < lasting and (unused < QUIET or connection.quiet()):
                 connection.reused = True
                 return connection
             connection.transport.close()

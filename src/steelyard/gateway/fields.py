@@ -36,6 +36,9 @@ _LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00-\x08\x0a-\x1f
 
 _HOST = re.compile(rb"(?:[A-Za-z0-9\-._~!$&'()*+,;=%]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
+_PARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+_ID = re.compile(rb"[\x21-\x7e]{1,200}")
+
 HOP_BY_HOP = {b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te"}
 _COMMON = {
     b"content-length": LENGTH,
@@ -106,11 +109,12 @@ class Fields:
 
     def __init__(self, roles: dict[bytes, int], told: tuple[bytes, ...] = ()) -> None:
         self._roles = {**roles, **{name: TOLD for name in told if name not in roles}}
+        self._quick = b"authorization" not in self._roles
         self.known: dict[bytes, Field | None] = {}  # None: plain
 
     def learn(self, line: bytes) -> Field | None:
         """Check a line that is not known yet; None if it is plain."""
-        if line.startswith(_SECRETS) and not line[15:].translate(None, _VISIBLE):
+        if self._quick and line.startswith(_SECRETS) and not line[15:].translate(None, _VISIBLE):
             return None
         name, value = parse_line(line)
         role = self._roles.get(name, PLAIN)
@@ -119,11 +123,16 @@ class Fields:
         if role == HOST and not _HOST.fullmatch(value):
             raise BadHead("The host header is not a host and a port.")
         field = Field(role, name, value, line) if role else None
-        if len(line) <= LONGEST and name not in SECRET:
+        if len(line) <= LONGEST and name not in SECRET and role != TRACE:  # those are different each time
             if len(self.known) >= MOST:
                 self.known.clear()
             self.known[line] = field
         return field
+
+
+def is_trace(name: bytes, value: bytes) -> bool:
+    """Can this be passed on as the name of a request? Else it is begun anew (W3C Trace Context, 4.3)."""
+    return (_PARENT if name == b"traceparent" else _ID).fullmatch(value) is not None
 
 
 def length_of(value: bytes) -> int:

@@ -75,6 +75,8 @@ class Fleet:
                 if before.pool_options() != model.pool_options():
                     decisions += balancer.set_options(name, model.pool_options(), now=now)
             decisions += self._replicas(name, model, slots.get(name, {}), now)
+        if self._neighbours is not None:
+            self._neighbours.know_lines(slots)
         self._models = dict(config.models)
         carrier.carry_out(decisions, now)
 

@@ -19,6 +19,7 @@ from .fields import (
     BadHead,
     Field,
     Fields,
+    is_trace,
     length_of,
     tokens,
 )
@@ -80,11 +81,16 @@ def _act_on(exchange: Exchange, special: list[Field], forwarding: Forwarding) ->
             if role == OURS:
                 exchange.wishes = True
         elif role == TRACE:
-            out.append(field.line)
-            if field.name == b"traceparent":
-                exchange.traced = True
-            else:
-                exchange.request_id = field.value
+            if is_trace(field.name, field.value):
+                if field.name == b"x-request-id":
+                    if exchange.request_id:
+                        continue  # the first counts
+                    exchange.request_id = field.value
+                elif exchange.traced:
+                    continue
+                else:
+                    exchange.traced = True
+                out.append(field.line)
         elif role == CODING:
             if coding is not None or field.value.lower() != b"chunked":
                 raise BadHead("The only transfer-encoding understood is chunked.")
@@ -118,8 +124,6 @@ def _act_on(exchange: Exchange, special: list[Field], forwarding: Forwarding) ->
         out.append(length.line)
     if told is not None:
         exchange.told = {field.name: field.value for field in told}
-    if exchange.old:
-        exchange.close = True
     if connection is not None:
         _connection(exchange, connection.value, upgrade)
 
@@ -141,7 +145,7 @@ def _connection(exchange: Exchange, value: bytes, upgrade: bytes) -> None:
         exchange.close = True
     elif b"keep-alive" in options:
         exchange.close = False
-    if b"upgrade" in options and not exchange.old and not upgrade.lower().startswith(b"h2c"):
+    if b"upgrade" in options and not exchange.old and b"h2c" not in tokens(upgrade):
         exchange.upgrade = upgrade  # not to HTTP/2: requests inside it would pass by routing and limits
     nominated = options - _KEPT
     if nominated:

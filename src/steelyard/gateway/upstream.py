@@ -6,6 +6,7 @@ Bytes of an answer are passed on as they are; only its head is read and rewritte
 
 from __future__ import annotations
 
+import select
 from asyncio import Transport
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -42,7 +43,7 @@ class ReplicaConnection:
         "_began",
         "_chunks",
         "_parser",
-        "_sent",
+        "_poll",
         "complete",
         "endpoint",
         "eof",
@@ -79,7 +80,7 @@ class ReplicaConnection:
         self.left = 0
         self.complete = False
         self._began = 0
-        self._sent = False
+        self._poll: Any = None
         self._parser: httptools.HttpResponseParser | None = None
         self._chunks: Chunks | None = None  # for clients of HTTP/1.0, who do not know chunks
 
@@ -100,6 +101,13 @@ class ReplicaConnection:
             self._send(self.exchange)
         else:  # whoever it was made for has left meanwhile
             self.endpoint.release(self, monotonic())
+
+    def quiet(self) -> bool:
+        """Unused, is it still open, and silent? What a server says unasked must not be taken for the next answer."""
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not self._poll.poll(0)
 
     def not_made(self, ours: bool) -> None:
         """No connection: nothing was sent. `ours`: for lack of something of this machine's."""
@@ -263,6 +271,8 @@ class ReplicaConnection:
         self._begin_body(exchange, message, length, rest)
 
     def _begin_body(self, exchange: Exchange, head: bytes, length: int, rest: bytes) -> None:
+        carrier = self.endpoint.carrier
+        self.expires = min(exchange.first_byte + carrier.timeouts.stream, exchange.began + carrier.timeouts.total)
         if length >= 0:
             self.state = SIZED
             self.left = length
@@ -352,9 +362,10 @@ class ReplicaConnection:
         now = monotonic()
         replica = self.replica
         self._leave(self.keep and exchange.body_done, now)
-        carrier = self.endpoint.carrier
-        carrier.completed(exchange, replica, now)
-        exchange.client.answered(exchange)
+        try:
+            self.endpoint.carrier.completed(exchange, replica, now)
+        finally:  # whatever went wrong with the books, this client has its answer
+            exchange.client.answered(exchange)
 
     def _leave(self, keep: bool, now: float) -> None:
         """Done with this request."""
@@ -405,8 +416,8 @@ class ReplicaConnection:
             self._finish(exchange)
         elif exchange.answered:
             self._cut_off(exchange)
-        elif self.reused and not self.pending and exchange.idempotent:
-            # It closed an idle connection as we used it again; nothing was done (RFC 9112, 9.3.1). Not an attempt.
+        elif self.reused and not self.pending and carrier.balancer.resend(exchange, monotonic()):
+            # It closed an idle connection as we used it again (RFC 9112, 9.3.1): nothing was done, most likely.
             self.exchange = None
             carrier.active.pop(self, None)
             connection = self.endpoint.fresh()

@@ -53,8 +53,12 @@ class Worker:
         await self.over.wait()
         listening.cancel()
         reporting.cancel()
-        if self._carrier is not None and self._carrier.log is not None:
-            self._carrier.log.close()
+        await asyncio.gather(listening, reporting, return_exceptions=True)
+        if self._carrier is not None:
+            self._carrier.close()
+        if self._out is not None:
+            self._out.close()
+        await asyncio.sleep(0)  # what was closed is closed in the next turn
 
     # ------------------------------------------------------------------ the supervisor
 
@@ -164,7 +168,4 @@ class Worker:
             while carrier.clients and monotonic() < until:
                 await asyncio.sleep(SETTLE)
                 carrier.drain()
-            for client in list(carrier.clients):
-                client.transport.abort()
-            await asyncio.sleep(0)
         self.over.set()

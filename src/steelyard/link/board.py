@@ -1,8 +1,9 @@
 """The load board: memory shared by all workers, on which each writes how many requests it has on each replica.
 
-A worker has a part of its own: a count for each replica (its *slot*), and a ring of the slots it changed last, so that
-another finds out what changed without looking at everything. Each cell has one writer, is aligned and small, so it is
-read whole; a reader that comes a moment too early sees the change the next time. No locks.
+A worker has a part of its own: a count for each replica (its *slot*), how many requests wait there for each model (at
+the slot of one of its replicas), and a ring of the slots it changed last, so that another finds out what changed
+without looking at everything. Each cell has one writer, is aligned and small, so it is read whole; a reader that comes
+a moment too early sees the change the next time. No locks.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ class Board:
         self._heads: list[memoryview] = []  # [0]: how many changes there have been
         self._rings: list[memoryview] = []
         self._rows: list[memoryview] = []
+        self._lines: list[memoryview] = []
         size = _part(self.slots)
         for worker in range(self.workers):
             at = _PAGE + worker * size
             self._heads.append(view[at : at + 8].cast("Q"))
             self._rings.append(view[at + 64 : at + 64 + 4 * RING].cast("I"))
-            self._rows.append(view[at + 64 + 4 * RING : at + 64 + 4 * (RING + self.slots)].cast("i"))
+            at += 64 + 4 * RING
+            self._rows.append(view[at : at + 4 * self.slots].cast("i"))
+            self._lines.append(view[at + 4 * self.slots : at + 8 * self.slots].cast("i"))
 
     @classmethod
     def create(cls, workers: int, slots: int) -> Board:
@@ -76,20 +80,28 @@ class Board:
         rows = self._rows
         return sum(rows[other][slot] for other in range(self.workers) if other != worker)
 
+    def put_line(self, worker: int, slot: int, waiting: int) -> None:
+        self._lines[worker][slot] = waiting
+
+    def longest_line(self, worker: int, slot: int) -> int:
+        """How many wait in that one of the other workers where most do."""
+        return max((line[slot] for other, line in enumerate(self._lines) if other != worker), default=0)
+
     def clear(self, worker: int) -> None:
         """The worker is dead: it has nothing anywhere."""
-        row = self._rows[worker]
+        row, line = self._rows[worker], self._lines[worker]
         for slot in range(self.slots):
+            line[slot] = 0
             if row[slot]:
                 self.put(worker, slot, 0)
 
     def close(self) -> None:
-        for view in (*self._heads, *self._rings, *self._rows):
+        for view in (*self._heads, *self._rings, *self._rows, *self._lines):
             view.release()
         os.close(self.fd)
 
 
 def _part(slots: int) -> int:
     """Bytes of one worker's part, in whole pages: two workers never write to the same one."""
-    size = 64 + 4 * (RING + slots)
+    size = 64 + 4 * (RING + 2 * slots)
     return -(-size // _PAGE) * _PAGE

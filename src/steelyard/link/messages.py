@@ -14,7 +14,10 @@ LONGEST = 256 << 20  # of one message: a fleet of a million replicas is less
 
 
 class Apply(msgspec.Struct, frozen=True, tag="apply"):
-    """To a worker: serve by this configuration from now on. Answered with `Applied`."""
+    """To a worker: serve by this configuration from now on, and read the files it names again. Answered with `Applied`.
+
+    The first thing a worker is told.
+    """
 
     number: int
     config: Config
@@ -22,7 +25,7 @@ class Apply(msgspec.Struct, frozen=True, tag="apply"):
 
 
 class Drain(msgspec.Struct, frozen=True, tag="drain"):
-    """To a worker: take no new connections, finish what is in flight within `seconds`, then end."""
+    """To a worker: take no new connections, finish what is in flight within `seconds`, then end. May come twice."""
 
     seconds: float
 

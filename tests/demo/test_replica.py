@@ -1,0 +1,196 @@
+"""A demo replica as a process, through its socket."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from typing import Any
+
+import numpy as np
+import pytest
+import uvloop
+
+from steelyard.control.errors import StartError
+from steelyard.demo import fleet
+from steelyard.demo.fleet import ReplicaProcess, replicas
+from steelyard.demo.model import TopicModel
+from tests.harness.processes import descendants
+
+HEALTH = b"GET /health HTTP/1.1\r\n\r\n"
+
+
+@contextmanager
+def running(**speeds: int) -> Iterator[list[ReplicaProcess]]:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        context = replicas(speeds)
+        yield runner.run(_enter(context))
+        runner.run(_leave(context))
+
+
+async def _enter(context: Any) -> list[ReplicaProcess]:
+    found: list[ReplicaProcess] = await context.__aenter__()
+    return found
+
+
+async def _leave(context: Any) -> None:
+    await context.__aexit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def replica() -> Iterator[ReplicaProcess]:
+    with running(one=1) as (only,):
+        yield only
+
+
+@pytest.fixture
+def connection(replica: ReplicaProcess) -> Iterator[HTTPConnection]:
+    made = HTTPConnection("127.0.0.1", replica.port, timeout=30)
+    yield made
+    made.close()
+
+
+def embed(connection: HTTPConnection, **fields: Any) -> tuple[int, Any]:
+    connection.request("POST", "/v1/embeddings", json.dumps(fields))
+    answer = connection.getresponse()
+    return answer.status, json.load(answer)
+
+
+def exchange(port: int, sent: bytes) -> bytes:
+    """Everything that comes back until the replica closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as raw:
+        raw.sendall(sent)
+        return b"".join(iter(lambda: raw.recv(65536), b""))
+
+
+# ---------------------------------------------------------------------- the dialect
+
+
+def test_one_text_or_many(connection: HTTPConnection) -> None:
+    status, one = embed(connection, model="topics", input="rain and wind tonight")
+    assert status == 200
+    assert (one["object"], one["model"], one["usage"]["total_tokens"]) == ("list", "topics", 4)
+    status, many = embed(connection, model="topics", input=["bake the bread", "rain and wind tonight"])
+    assert [row["index"] for row in many["data"]] == [0, 1]
+    assert many["data"][1]["embedding"] == one["data"][0]["embedding"]
+    wanted = TopicModel().embed(["rain and wind tonight"])[0]
+    np.testing.assert_allclose(one["data"][0]["embedding"], wanted, atol=1e-3)
+
+
+def test_base64_as_the_openai_client_wants_it(connection: HTTPConnection) -> None:
+    _, plain = embed(connection, model="topics", input="a cake with honey")
+    _, packed = embed(connection, model="topics", input="a cake with honey", encoding_format="base64")
+    row = np.frombuffer(base64.b64decode(packed["data"][0]["embedding"]), "<f4")
+    np.testing.assert_allclose(row, plain["data"][0]["embedding"], atol=1e-3)
+
+
+def test_what_it_is(connection: HTTPConnection) -> None:
+    for path, told in {"/health": "ok", "/v1/models": "topics"}.items():
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        assert answer.status == 200
+        assert told in answer.read().decode()
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "told"),
+    [
+        ({"model": "gpt", "input": "x"}, 404, "There is no model 'gpt' here"),
+        ({"model": "topics"}, 400, "missing required field `input`"),
+        ({"model": "topics", "input": []}, 400, "input has 0 texts"),
+        ({"model": "topics", "input": [[1, 2]]}, 400, "Expected `str`"),
+        ({"model": "topics", "input": ["x"] * 2049}, 400, "input has 2049 texts"),
+        ({"model": "topics", "input": "x " * 8193}, 400, "input has 8193 words"),
+    ],
+)
+def test_what_it_cannot_do_is_told_as_openai_tells_it(
+    connection: HTTPConnection, fields: dict[str, Any], status: int, told: str
+) -> None:
+    assert embed(connection, **fields)[0] == status
+    _, body = embed(connection, **fields)  # the connection is still good
+    assert told in body["error"]["message"]
+    assert body["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/v1/embeddings", None, 405),
+        ("POST", "/v1/nothing", "{}", 404),
+        ("GET", "/?x=1", None, 404),
+        ("POST", "/v1/embeddings", "no json", 400),
+        ("POST", "/v1/embeddings", "x" * (1 << 20) + "x", 413),
+    ],
+)
+def test_other_requests(connection: HTTPConnection, method: str, path: str, body: str | None, status: int) -> None:
+    connection.request(method, path, body)
+    answer: HTTPResponse = connection.getresponse()
+    assert answer.status == status
+    assert json.load(answer)["error"]["message"]
+
+
+# ---------------------------------------------------------------------- the wire
+
+
+def test_pipelined_requests_are_answered_in_order(replica: ReplicaProcess) -> None:
+    texts = ["rain", "a cake with honey", "the bank"]
+    sent = b""
+    for text in texts:
+        body = json.dumps({"input": text}).encode()
+        sent += b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body) + HEALTH * 12
+    said = exchange(replica.port, sent + b"GET /health HTTP/1.1\r\nconnection: close\r\n\r\n")
+    assert said.count(b"HTTP/1.1 200 OK") == 40
+    assert [part[:5] for part in said.split(b"total_tokens")[1:]] == [b'":1}}', b'":4}}', b'":2}}']
+    assert said.split(b"total_tokens")[0].count(b'"ok"') == 0
+
+
+def test_a_body_in_chunks(replica: ReplicaProcess) -> None:
+    head = b"POST /v1/embeddings HTTP/1.1\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+    said = exchange(replica.port, head + b'b\r\n{"input": "\r\n8\r\na cake"}\r\n0\r\n\r\n')
+    assert b'"total_tokens":2' in said
+
+
+def test_what_is_no_http_is_refused_after_the_answers_that_are_due(replica: ReplicaProcess) -> None:
+    body = b'{"input": "rain"}'
+    good = b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    said = exchange(replica.port, good + b"what is this\r\n\r\n")
+    assert said.startswith(b"HTTP/1.1 200 OK")
+    assert b"HTTP/1.1 400 Bad Request" in said
+    assert b"connection: close" in said
+
+
+def test_a_client_that_leaves_does_no_harm(replica: ReplicaProcess, connection: HTTPConnection) -> None:
+    body = json.dumps({"input": ["rain and wind"] * 1000}).encode()
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", replica.port)) as raw:
+            raw.sendall(b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+    assert embed(connection, input="rain")[0] == 200
+
+
+# ---------------------------------------------------------------------- start and speed
+
+
+def test_one_that_does_not_start_takes_the_others_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(descendants(os.getpid()))
+    commands = iter([fleet.command("steelyard.demo.replica"), (sys.executable, "-c", "raise SystemExit(3)")])
+    monkeypatch.setattr(fleet, "command", lambda module: next(commands))
+    ended = pytest.raises(StartError, match="replica broken ended with exit code 3 before it was ready")
+    with ended, running(good=1, broken=1):
+        pass
+    assert set(descendants(os.getpid())) <= before
+
+
+def test_a_slower_replica_gives_the_same_answers() -> None:
+    with running(fast=1, slow=3) as (fast, slow):
+        answers = []
+        for replica in (fast, slow):
+            made = HTTPConnection("127.0.0.1", replica.port, timeout=30)
+            answers.append(embed(made, input=["rain", "a song"]))
+            made.close()
+    assert answers[0] == answers[1]

@@ -1,0 +1,33 @@
+"""docs/gateway.md names every code a client may see, with its status."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from steelyard.core.reason import Reason
+from steelyard.gateway import answers
+from steelyard.gateway.answers import Failure
+from steelyard.gateway.fields import REQUEST_ROLES, BadHead
+from steelyard.gateway.fields import OURS as FOR_US
+
+PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text(encoding="utf-8")
+
+
+def told() -> set[tuple[str, int]]:
+    rows = re.findall(r"^\| (`[^|]+`) \| (\d{3}) \|", PAGE, re.MULTILINE)
+    return {(code, int(status)) for codes, status in rows for code in re.findall(r"`(\w+)`", codes)}
+
+
+def test_every_reason_is_told_with_its_status() -> None:
+    ours = [value for value in vars(answers).values() if isinstance(value, Failure)]
+    ours += [answers.bad_request(BadHead("x")), answers.method_refused(BadHead("x"))]
+    codes = {(failure.code, failure.status) for failure in ours} - {("deadline", 504)}  # told in the core's row
+    assert told() == codes | {(reason.code, reason.status) for reason in Reason}
+
+
+def test_every_header_for_us_is_told() -> None:
+    table = PAGE.partition("## What a client may say")[2].partition("\n## ")[0]
+    for name, role in REQUEST_ROLES.items():
+        if role == FOR_US:
+            assert f"`{name.decode()}`" in table
