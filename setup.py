@@ -12,7 +12,7 @@ from setuptools import setup
 
 # Not here: modules of numpy arithmetic, which gain nothing, and enumerations with an __init__, which mypyc cannot do.
 PROTOCOLS = ["openai_body", "text"]
-CORE_PLAIN = {"kinds", "outcome", "reason", "regression"}
+CORE_PLAIN = {"kinds", "options", "outcome", "reason", "regression"}
 GATEWAY_PLAIN = {"__main__", "access_log", "fleet", "reports", "tls", "worker"}  # not on a request's way
 
 
@@ -26,7 +26,8 @@ def hot_modules() -> list[str]:
 
 def _modules(room: str, plain: set[str]) -> list[str]:
     found = Path(f"src/steelyard/{room}").rglob("*.py")
-    return sorted(str(path) for path in found if path.stem not in plain | {"__init__"})
+    # Policies stay plain: users look at their options and derive their own from them.
+    return sorted(str(path) for path in found if path.stem not in plain | {"__init__"} and "policies" not in path.parts)
 
 
 class LenientSignature(inspect.Signature):

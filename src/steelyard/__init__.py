@@ -21,7 +21,7 @@ from .core.replica import Event, Replica, State
 from .core.request import Flight, Request
 from .library import LoadBalancer, Refused, Target
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "POLICIES",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -9,14 +10,16 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -78,7 +81,12 @@ def serving(*arguments: str, **environment: str) -> Iterator[Serving]:
             yield Serving(process)
         finally:
             too_long.cancel()
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            workers = children.read_text().split() if children.exists() else []
             process.kill()
+            for worker in workers:  # they would go on
+                with suppress(ProcessLookupError):
+                    os.kill(int(worker), signal.SIGKILL)
 
 
 def get(url: str) -> str:
@@ -95,6 +103,7 @@ def test_without_a_file_from_start_to_end() -> None:
         assert program.end() == 0
         said = "".join(program.lines)
     assert "model any: policy least_work, concurrency unlimited: 127.0.0.1:9" in said
+    assert "next: send requests there as to a replica; Ctrl-C to stop" in said
     assert re.search(r"stopped$", said)
     for line in program.lines:
         assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (info|warning) +\S", line), line
@@ -145,6 +154,7 @@ def test_a_hang_up_and_a_saved_file_reload(tmp_path: Path) -> None:
     file.write_text(FILE)
     with serving(str(file)) as program:
         url = program.url()
+        program.line_with(f"next: steelyard check {file} has ")
         assert get(url).endswith(" 1")
         program.process.send_signal(signal.SIGHUP)
         program.line_with("reloaded: 1 model, 1 replica, 1 worker")
@@ -156,6 +166,33 @@ def test_a_hang_up_and_a_saved_file_reload(tmp_path: Path) -> None:
         program.line_with("needs a restart: listen")
         assert get(url).endswith(" 3")
         assert program.end() == 0
+
+
+def test_it_stops_when_its_terminal_is_closed() -> None:
+    """Then nobody could stop it with Ctrl-C. Otherwise a hang-up means a reload."""
+    ours, terminal = os.openpty()
+
+    def take_terminal() -> None:
+        fcntl.ioctl(2, termios.TIOCSCTTY, 0)
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", START, "serve", *REPLICA],
+        stderr=terminal,
+        start_new_session=True,
+        preexec_fn=take_terminal,
+    )
+    os.close(terminal)
+    with process:
+        said = b""
+        while b"listening on" not in said:
+            said += os.read(ours, 65536)
+        process.send_signal(signal.SIGHUP)
+        while b"reloaded" not in said:
+            said += os.read(ours, 65536)
+        worker = int(re.findall(rb"pid (\d+)", said)[0])
+        os.close(ours)
+        assert process.wait(30) == 0
+    assert not Path(f"/proc/{worker}").exists()
 
 
 def test_the_workers_go_on_when_the_supervisor_is_killed() -> None:
@@ -217,6 +254,17 @@ def test_what_it_cannot_do_is_one_line_and_exit_code_2() -> None:
 
 
 # ---------------------------------------------------------------------- what the flags mean
+
+
+def test_the_options_are_all_explained() -> None:
+    command = main.get_command(click.Context(main), "serve")
+    assert command is not None
+    options = {flag for option in command.params for flag in option.opts if flag.startswith("--")}
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    told = {
+        flag for row in re.findall(r"^\| `(--.*?)` \|", page, re.MULTILINE) for flag in re.findall(r"--[\w-]+", row)
+    }
+    assert told == options
 
 
 @pytest.fixture

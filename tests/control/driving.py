@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,17 @@ async def ask(supervisor: Supervisor, path: str = "/", address: Address | None =
     return int(index), int(pid), int(number)
 
 
-async def until(true: Callable[[], Any], what: str = "") -> None:
+async def refused(supervisor: Supervisor) -> int:
+    """Until nobody takes connections any more; how often somebody still answered."""
+    answers = 0
+    async with asyncio.timeout(PATIENCE):
+        with suppress(ConnectionError):
+            while await ask(supervisor):
+                answers += 1
+    return answers
+
+
+async def until(true: Callable[[], Any]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not true():
             await asyncio.sleep(0.01)

@@ -117,7 +117,7 @@ def test_a_worker_that_is_killed_meanwhile_is_no_reason_to_refuse() -> None:
             victim = serving(supervisor)[0]
             os.kill(victim, signal.SIGSTOP)
             reloading = asyncio.create_task(supervisor.reload())
-            await asyncio.sleep(0.05)
+            await until(lambda: supervisor._in_force._rollout)
             os.kill(victim, signal.SIGKILL)
             assert await reloading
             await until(lambda: len(serving(supervisor)) == 2)
@@ -165,7 +165,7 @@ def test_other_numbers_of_workers_and_nobody_is_turned_away() -> None:
             for size in (3, 1, 2):
                 old = serving(supervisor)
                 slow = [asyncio.create_task(ask(supervisor, "/slow")) for _ in range(5)]
-                await asyncio.sleep(0.1)
+                await until(lambda: supervisor.status().connections >= 5)
                 source.now = config(workers=size)
                 assert await supervisor.reload()
                 while not (len(serving(supervisor)) == size and not set(old) & set(serving(supervisor))):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from steelyard.control import limits, log
+from steelyard.control.flood import Flood
 from steelyard.control.notify import notify, reloading
 from steelyard.control.worker_process import how_it_ended
 
@@ -78,6 +79,15 @@ def test_a_terminal_that_is_gone_is_no_reason_to_stop(loggers: None) -> None:
             raise OSError(5, "Input/output error")
 
     log.set_up("text", Gone()).error("nobody hears this")
+
+
+def test_who_says_very_much_is_not_passed_on_whole() -> None:
+    flood = Flood(0.0)
+    assert sum(flood.pass_on(0.0) for _ in range(1000)) == 200
+    assert flood.dropped() == 800
+    assert flood.dropped() == 0
+    assert sum(flood.pass_on(10.0 + n / 1000) for n in range(1000)) == 200 + 19
+    assert sum(flood.pass_on(100.0 + n) for n in range(1000)) == 1000  # one a second is no flood
 
 
 def test_open_files() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ import pytest
 from steelyard.control.errors import ListenError, StartError
 from steelyard.control.supervisor import Supervisor
 
-from .driving import FAKE, ask, config, is_alive, lines, run, serving, supervised, until
+from .driving import FAKE, ask, config, is_alive, lines, refused, run, serving, supervised, until
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +27,7 @@ def nothing_is_left_behind(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     run(asyncio.sleep(0))  # what uvloop opens once and keeps
     before = sorted(os.listdir("/proc/self/fd"))
     yield
+    gc.collect()  # a load board's memory is given back with its last view
     assert sorted(os.listdir("/proc/self/fd")) == before
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     assert not children
@@ -91,13 +94,11 @@ def test_a_request_in_flight_is_finished_and_no_other_begun() -> None:
         slow = asyncio.create_task(ask(supervisor, "/slow"))
         await until(lambda: supervisor.status().connections)
         stopping = asyncio.create_task(supervisor.stop(10.0))
-        await asyncio.sleep(0.3)
-        with pytest.raises(ConnectionError):
-            await ask(supervisor)
+        others = await refused(supervisor)
         assert not slow.done()
         assert (await slow)[0] == 0
         assert await stopping is True
-        assert supervisor.status().models["m"].requests == 1  # the last report was read too
+        assert supervisor.status().models["m"].requests == 1 + others  # the last report was read too
 
     run(work())
 
@@ -122,7 +123,7 @@ def test_it_can_be_ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         supervisor = Supervisor(config(), command=FAKE)
         await supervisor.start()
         stopping = asyncio.create_task(supervisor.stop(1000.0))
-        await asyncio.sleep(0.05)
+        await until(lambda: all(seat.leaving for seat in supervisor._crew._all_seats()))
         supervisor.stop_now()
         assert await stopping is False
 
@@ -150,8 +151,9 @@ def test_killed_before_it_could_start(monkeypatch: pytest.MonkeyPatch, caplog: p
 def test_a_start_that_is_given_up_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         monkeypatch.setenv("FAKE_WORKER", "silent")
-        starting = asyncio.create_task(Supervisor(config(workers=2), command=FAKE).start())
-        await asyncio.sleep(0.3)
+        supervisor = Supervisor(config(workers=2), command=FAKE)
+        starting = asyncio.create_task(supervisor.start())
+        await until(lambda: hasattr(supervisor, "_crew") and len(supervisor.status().workers) == 2)
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
@@ -229,20 +231,25 @@ def test_a_frozen_worker_is_killed_and_replaced(how: str, caplog: pytest.LogCapt
                 await ask(supervisor, how)
             await until(lambda: serving(supervisor) not in ([], [pid]))
             assert (await ask(supervisor))[1] != pid
-        assert "said nothing for 1 s and is killed" in lines(caplog)
+        assert re.search(r"said nothing for \d+ s and is killed", lines(caplog))
 
     run(work())
 
 
-def test_a_supervisor_that_stood_still_blames_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_supervisor_that_stood_still_blames_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async def work() -> None:
+        monkeypatch.setattr("steelyard.control.crew.STOOD_STILL", 1.0)
         async with supervised(frozen=1.0) as supervisor:
-            (pid,) = serving(supervisor)
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(3.5)  # the whole supervisor, as after Ctrl-Z
-            os.kill(pid, signal.SIGCONT)
-            await asyncio.sleep(0.8)
-            assert serving(supervisor) == [pid]
+            (worker,) = supervisor._crew.workers()
+            os.kill(worker.pid, signal.SIGSTOP)
+            time.sleep(1.5)  # the whole supervisor, as after Ctrl-Z
+            supervisor._crew.check()
+            os.kill(worker.pid, signal.SIGCONT)
+            before = worker.report
+            await until(lambda: worker.report is not before)
+            assert serving(supervisor) == [worker.pid]
         assert "said nothing" not in lines(caplog)
 
     run(work())

@@ -23,6 +23,7 @@ MAY = {
     Outcome.ERROR: (True, False),
     Outcome.BROKEN: (True, False),
     Outcome.TIMEOUT: (True, False),
+    Outcome.LATE: (False, False),
     Outcome.TRUNCATED: (False, False),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -132,7 +133,9 @@ def follow(block: Block, here: Path) -> None:
     elif block.language == "sh":
         for line in block.text.splitlines():
             command = line.partition("  #")[0].strip()
-            if re.match(r"(steelyard|python -m steelyard)\b", command):
+            if command.startswith("steelyard serve"):
+                serve(command, where, here)
+            elif re.match(r"(steelyard|python -m steelyard)\b", command):
                 shell(command, where, here)
             elif command.startswith("make "):
                 assert f"\n{command.split()[1]}:" in text_of("Makefile"), f"{where}: {command}: no such target"
@@ -142,6 +145,27 @@ def follow(block: Block, here: Path) -> None:
                 assert command.startswith("pip install"), f"{where}: not known how to test {command!r}"
     else:
         assert not block.language, f"{where}: not known how to test {block.language!r}"
+
+
+def serve(command: str, where: str, here: Path) -> None:
+    """It does not end by itself: it is started, on a port of its own, and asked to stop when it listens."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    with subprocess.Popen(
+        ["bash", "-c", f"exec {command} --listen 127.0.0.1:0"],
+        cwd=here,
+        env={**os.environ, "PATH": path},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    ) as process:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if "listening on" in line:
+                process.send_signal(signal.SIGTERM)
+    assert process.returncode == 0, f"{where}: {command}\n{''.join(said)}"
+    assert any("listening on" in line for line in said), f"{where}: {command}\n{''.join(said)}"
 
 
 def shell(command: str, where: str, here: Path) -> None:

@@ -12,11 +12,13 @@ import msgspec
 import uvloop
 
 from .. import __version__
+from ..advice import advise
 from ..config import ANY, AccessLog, Config, from_replicas, load_config, overridden
 from ..control import log
+from ..control.configuration import summary
 from ..control.limits import raise_open_files, too_few_open_files
 from ..control.run import run
-from ..control.supervisor import Supervisor, summary
+from ..control.supervisor import Supervisor
 from ..core.errors import OptionError
 
 Concurrency = int | Literal["auto", "unlimited"]
@@ -130,10 +132,20 @@ def _serve(reread: Callable[[], Config], files: list[Path], log_format: str) -> 
         logger.info(line)
 
     async def work() -> int:
-        return await run(Supervisor(config, reread=reread, files=files))
+        return await run(Supervisor(config, reread=reread, files=files), *_next_steps(config, files))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work())
+
+
+def _next_steps(config: Config, files: list[Path]) -> list[str]:
+    how = "".join(f"save {file} to change it, " for file in files)
+    steps = [f"next: send requests there as to a replica; {how}Ctrl-C to stop"]
+    if warnings := len(advise(config)):
+        steps += [
+            f"next: steelyard check {file} has {warnings} warning{'s' * (warnings > 1)} for you" for file in files
+        ]
+    return steps
 
 
 def _what_is_served(config: Config) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..link.board import Board
 from ..link.messages import Applied, ToWorker
@@ -104,8 +105,12 @@ class Crew:
             task.add_done_callback(self._changing.discard)
 
     async def _relieve(self, before: list[Seat], drain: float) -> None:
-        waiting = [asyncio.ensure_future(seat.taken.wait()) for seat in self._seats.values()]
-        _, late = await asyncio.wait(waiting, timeout=START)
+        late: set[asyncio.Task[Any]] = {asyncio.create_task(seat.taken.wait()) for seat in self._seats.values()}
+        came: set[asyncio.Task[Any]] = set()
+        while not came:
+            came, late = await asyncio.wait(late, timeout=START)
+            if not came:
+                log.error("none of the new workers serves yet; the old ones go on")
         for task in late:
             task.cancel()
         await asyncio.gather(*(seat.dismiss(drain) for seat in before))

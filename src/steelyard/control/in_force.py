@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from ..config import Config
 from ..link.messages import Applied, Apply, ToWorker
+from .configuration import replica_ids
 from .rollout import Rollout
 from .slots import Slots
 
@@ -14,7 +15,7 @@ COLUMNS = 4096  # of the load board, at least: room for replicas that a reload a
 
 class InForce:
     def __init__(self, config: Config) -> None:
-        replicas = _replicas(config)
+        replicas = replica_ids(config)
         columns = max(COLUMNS, 2 * sum(map(len, replicas.values())))
         self.slots = Slots(columns).assign(replicas)
         self.good = Apply(1, config, self.slots.table)
@@ -23,7 +24,7 @@ class InForce:
 
     async def change(self, config: Config, broadcast: Callable[[ToWorker], Iterable[int]]) -> str:
         """What is wrong with the new one; then the last one stays. SlotsError, if its replicas do not fit."""
-        slots = self.slots.assign(_replicas(config))
+        slots = self.slots.assign(replica_ids(config))
         message = self._next(config, slots)
         self._rollout = Rollout(message, broadcast(message))
         try:
@@ -52,7 +53,3 @@ class InForce:
     def _next(self, config: Config, slots: Slots) -> Apply:
         self._number += 1
         return Apply(self._number, config, slots.table)
-
-
-def _replicas(config: Config) -> dict[str, list[str]]:
-    return {name: [replica.name for replica in model.replicas] for name, model in config.models.items()}

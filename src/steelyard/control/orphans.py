@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +13,8 @@ from ..addresses import Address
 
 LISTENS = "0A"  # the state of a TCP socket in /proc/net/tcp
 PROC = Path("/proc")
+
+log = logging.getLogger("steelyard.control")
 
 
 def orphans(addresses: Iterable[Address], command: Sequence[str]) -> dict[Address, set[int]]:
@@ -28,6 +32,13 @@ def orphans(addresses: Iterable[Address], command: Sequence[str]) -> dict[Addres
         if all(inode in holders for inode in inodes) and all(_is_worker(pid, command[1:]) for pid in pids):
             found[address] = pids
     return found
+
+
+def send_home(workers: Iterable[int]) -> None:
+    for pid in workers:
+        log.warning("worker with pid %d is left from a supervisor that was killed: it is told to finish and end", pid)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
 
 
 def _listening(address: Address) -> Iterator[int]:

@@ -15,8 +15,11 @@ NOT_CLEAN = 1  # requests were cut off
 log = logging.getLogger("steelyard.control")
 
 
-async def run(supervisor: Supervisor) -> int:
-    """Until SIGTERM or SIGINT, which drain; the second ends at once. SIGHUP reloads. Returns the exit code."""
+async def run(supervisor: Supervisor, *next_steps: str) -> int:
+    """Until SIGTERM or SIGINT, which drain; the second ends at once. SIGHUP reloads. Returns the exit code.
+
+    `next_steps` are said when it listens.
+    """
     orders = _Orders(supervisor)
     starting = asyncio.ensure_future(supervisor.start())
     await orders.stop_or(starting)
@@ -26,6 +29,8 @@ async def run(supervisor: Supervisor) -> int:
         return 0  # nothing was in flight
     starting.result()
     log.info("listening on %s", " and ".join(urls(supervisor)))
+    for step in next_steps:
+        log.info("%s", step)
     await orders.stop.wait()
     drain = supervisor.config.timeouts.drain
     log.info("stopping: no new connections; requests in flight have %g s; the same signal again ends them now", drain)

@@ -10,6 +10,7 @@ from ..link.board import Board
 from ..link.messages import Applied, Drain
 from .backoff import Backoff
 from .errors import ListenError
+from .flood import Flood
 from .worker_process import WorkerProcess, how_it_ended
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Seat:
         self.taken = asyncio.Event()  # a worker has served here
         self._crew = crew
         self._backoff = Backoff()
+        self._flood = Flood(asyncio.get_running_loop().time())
         self.fill()
 
     def fill(self, delay: float = 0.0) -> None:
@@ -59,7 +61,7 @@ class Seat:
             return
         log.error("%s; %s", why, f"next try in {delay:.0f} s" if delay else "starting another")
         if delay and any(worker.serving for worker in crew.workers()):
-            crew.listening.close(self.index)  # nobody shall wait here so long
+            crew.close_sockets(self)  # nobody shall wait here so long
         self.fill(delay)
 
     def hurry(self) -> None:
@@ -115,6 +117,10 @@ class Seat:
 
     def said(self, worker: WorkerProcess, line: str) -> None:
         """`warning it rains`: the first word may be the level."""
+        if not self._flood.pass_on(asyncio.get_running_loop().time()):
+            return
+        if dropped := self._flood.dropped():
+            log.warning("worker %d: %d lines are left out here", self.index, dropped)
         first, _, rest = line.partition(" ")
         level = LEVELS.get(first.lower().rstrip(":"))
         text = line if level is None else rest
@@ -132,7 +138,7 @@ class Seat:
         how = how_it_ended(code)
         self._crew.died(self.index, how)
         why = f"worker {self.index} (pid {worker.pid}) ended with {how} after {lived:.1f} s"
-        if code > 0 and worker.last_lines:
-            why += f"; its last words: {worker.last_lines[-1]}"
+        if code > 0 and worker.last_words:
+            why += f"; its last words: {worker.last_words}"
         delay = self._backoff.ended(lived)
         self._again(delay, why, hopeless=code >= 0 or delay > 0)  # a signal came from outside, and may not come again

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-
-import msgspec
 
 from ..addresses import Address
 from ..config import Config
 from ..core.errors import SteelyardError
 from ..link.messages import Applied
+from .configuration import certificates, changeable, summary
 from .crew import FROZEN, Crew
 from .in_force import InForce
 from .notify import notify, reloading
-from .orphans import orphans
+from .orphans import orphans, send_home
 from .sockets import Listening
 from .status import FleetStatus, merge
 from .watch import Watch
 
-GATEWAY = (sys.executable, "-m", "steelyard.gateway")
+GATEWAY = (sys.executable, "-P", "-m", "steelyard.gateway")
 EVERY = 0.5  # seconds between looks at files and workers
 
 log = logging.getLogger("steelyard.control")
@@ -98,7 +94,7 @@ class Supervisor:
             await self._end(0.0)
             raise
         self._tasks.append(asyncio.create_task(self._reload_when_wanted()))
-        _send_home(set().union(*left.values()))
+        send_home(set().union(*left.values()))
         notify("READY=1")
 
     async def stop(self, drain: float | None = None) -> bool:
@@ -145,7 +141,7 @@ class Supervisor:
         self._watch.forget_changes()
         try:
             wanted = self._reread() if self._reread is not None else self.config
-            config, held_back = _changeable(wanted, self.config)
+            config, held_back = changeable(wanted, self.config)
             if problem := await self._in_force.change(config, self._crew.broadcast):
                 return problem
         except SteelyardError as wrong:
@@ -175,10 +171,13 @@ class Supervisor:
     async def _look_after(self) -> None:
         while True:
             await asyncio.sleep(EVERY)
-            self._crew.check()
-            if changed := self._watch.look():
-                log.info("changed: %s", ", ".join(changed))
-                self.reload_soon()
+            try:
+                self._crew.check()
+                if changed := self._watch.look():
+                    log.info("changed: %s", ", ".join(changed))
+                    self.reload_soon()
+            except Exception:  # whatever it is, looking away for ever would be worse
+                log.exception("looking after the workers went wrong")
 
     async def _reload_when_wanted(self) -> None:
         while True:
@@ -187,38 +186,4 @@ class Supervisor:
             await self.reload()
 
     def _watched(self) -> list[str | Path]:
-        """The files of the configuration, and those it names that are read once."""
-        tls = self.config.tls
-        certificates = [tls.certificate, tls.key, tls.client_ca] if tls else []
-        for model in self.config.models.values():
-            certificates += [model.tls.ca, model.tls.certificate, model.tls.key]
-        return [*self._files, *filter(None, certificates)]
-
-
-def _send_home(workers: set[int]) -> None:
-    for pid in workers:
-        log.warning("worker with pid %d is left from a supervisor that was killed: it is told to finish and end", pid)
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-
-
-def _changeable(wanted: Config, now: Config) -> tuple[Config, str]:
-    """What can be put in force while running, and the keys that need a restart."""
-    held_back = []
-    if wanted.addresses != now.addresses:
-        held_back.append("listen")
-        wanted = msgspec.structs.replace(wanted, listen=now.listen)
-    if (wanted.tls is None) != (now.tls is None):
-        held_back.append("tls (to turn it on or off)")
-        wanted = msgspec.structs.replace(wanted, tls=now.tls)
-    return wanted, ", ".join(held_back)
-
-
-def summary(config: Config) -> str:
-    """`2 models, 5 replicas, 1 worker`"""
-    counts = {
-        "model": len(config.models),
-        "replica": sum(len(model.replicas) for model in config.models.values()),
-        "worker": config.workers,
-    }
-    return ", ".join(f"{count} {thing}{'' if count == 1 else 's'}" for thing, count in counts.items())
+        return [*self._files, *certificates(self.config)]

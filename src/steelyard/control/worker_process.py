@@ -7,17 +7,17 @@ import os
 import signal
 import socket
 import subprocess
-from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Protocol, cast
 
 from ..link.messages import Applied, Frames, FromWorker, Report, Started, ToWorker, frame
+from .last_words import LastWords
 
-LAST_LINES = 20  # of its standard error, kept to tell why it died
-LONGEST_LINE = 4096
-CHUNK = 65536
 EVERY = 0.1  # seconds between looks, where the kernel does not tell
+# A worker has one busy thread. Those that numpy would start for each core cost start-up time and memory for nothing.
+ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 class Owner(Protocol):
@@ -41,13 +41,11 @@ class WorkerProcess(asyncio.Protocol):
         self.code: int | None = None  # once it ended; negative: the signal
         self.serving = False  # it said that it started
         self.report: Report | None = None  # the latest
-        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self.born = self.heard = self._loop.time()
         self._frames = Frames(FromWorker)
         self._channel: asyncio.WriteTransport | None = None
-        self._partial = b""  # of a line of its standard error
         self.gone: asyncio.Future[int] = self._loop.create_future()  # when its owner has been told
 
     async def start(self, command: Sequence[str], board: int, listen: Sequence[int], workers: int) -> None:
@@ -67,20 +65,24 @@ class WorkerProcess(asyncio.Protocol):
                 pass_fds=(theirs.fileno(), board, *listen),
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
+                env=ENVIRONMENT | os.environ,
                 process_group=0,
             )
             undo.pop_all()
         self.pid = self._process.pid
         assert self._process.stderr is not None
-        self._stderr = self._process.stderr.fileno()
-        os.set_blocking(self._stderr, False)
-        self._loop.add_reader(self._stderr, self._read_stderr)
+        self._last_words = LastWords(self._process.stderr, partial(self._owner.said, self))
         self._await_end()
         try:
             await self._loop.create_unix_connection(lambda: self, sock=ours)
         except OSError:  # then there is no way to speak to it
             ours.close()
             self.kill()
+
+    @property
+    def last_words(self) -> str:
+        """The last line it wrote to its standard error."""
+        return self._last_words.lines[-1] if self._last_words.lines else ""
 
     def send(self, message: ToWorker) -> None:
         if self._channel is not None and not self._channel.is_closing():
@@ -119,30 +121,7 @@ class WorkerProcess(asyncio.Protocol):
                 self.serving = True
                 self._owner.started(self)
 
-    # ------------------------------------------------------------------ standard error, and the end
-
-    def _read_stderr(self) -> bool:
-        """Was there anything?"""
-        try:
-            data = os.read(self._stderr, CHUNK)
-        except BlockingIOError:
-            return False
-        if not data:
-            self._loop.remove_reader(self._stderr)
-            return False
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        if len(self._partial) > LONGEST_LINE:
-            lines.append(self._partial)
-            self._partial = b""
-        for line in lines:
-            self._say(line)
-        return True
-
-    def _say(self, line: bytes) -> None:
-        text = line[:LONGEST_LINE].decode(errors="replace").rstrip()
-        if text:
-            self.last_lines.append(text)
-            self._owner.said(self, text)
+    # ------------------------------------------------------------------ the end
 
     def _await_end(self) -> None:
         try:
@@ -164,12 +143,7 @@ class WorkerProcess(asyncio.Protocol):
             os.close(handle)
         self.code = self._process.wait()
         self.serving = False
-        while self._read_stderr():
-            pass
-        self._say(self._partial)
-        self._loop.remove_reader(self._stderr)
-        assert self._process.stderr is not None
-        self._process.stderr.close()
+        self._last_words.close()
         if self._channel is None:
             self._farewell()
         else:  # its last report may still be in the channel; unless somebody else holds it, the end comes at once

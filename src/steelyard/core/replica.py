@@ -175,7 +175,7 @@ class Replica:
         self.ready_since = 0.0
         self.notes: Any = None  # the policy's
         self.context: Any = None  # the driver's
-        self.cost = 0.0  # of the request being decided on, if it went there; `least_work` only
+        self.cost = 0.0  # of the request being decided on, if it went there: a policy's scratch
 
     def __repr__(self) -> str:
         return f"<Replica {self.id} {self.state.value} load={self.load}>"

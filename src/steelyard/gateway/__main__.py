@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import socket
+import sys
 
 import uvloop
 
@@ -18,6 +19,9 @@ async def _run(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    # A policy named package.module:Class may be where the user works. Last, so that it hides nothing installed; the
+    # supervisor starts us with -P, or the folder would be first.
+    sys.path.append("")
     parser = argparse.ArgumentParser(prog="steelyard.gateway", description=__doc__)
     parser.add_argument("--channel", type=int, required=True)
     parser.add_argument("--board", type=int, required=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 END_OF_HEAD: Final = b"\r\n\r\n"
 MOST_EMPTY_LINES: Final = 8  # before a request line; careless clients send one after a body
 READ_AHEAD: Final = 64 << 10  # bytes of requests after the current one
+LAST_CALL: Final = 1.0  # seconds: when draining, for a request on a connection that is idle
 LINGER: Final = 2.0  # seconds in which the rest of an unread request may still arrive after the answer
 LINGER_BYTES: Final = 1 << 20  # and how much of it
 
@@ -161,7 +162,7 @@ class ClientConnection:
         if exchange is None:
             self.expires = monotonic() + self.carrier.timeouts.idle
             self._serve_pending()
-            self.go_on(TOO_FAR_AHEAD)
+            self.go_on(WAITS_FOR_REPLICA | REPLICA_IS_SLOW | TOO_FAR_AHEAD)
             return
         self.expires = INFINITY if exchange.body_done or self.halts else monotonic() + self.carrier.timeouts.body
         if exchange.upstream is not None:
@@ -419,9 +420,8 @@ class ClientConnection:
             self.transport.abort()
 
     def stop(self) -> None:
-        """The gateway is draining: the answer in progress is the last."""
+        """The gateway is draining: the answer in progress is the last, or one to a request that is under way to us."""
         if self.exchange is not None:
             self.exchange.close = True
-        elif not self.ended and not self.pending:
-            self.ended = True
-            self.transport.close()
+        elif not self.ended:
+            self.expires = min(self.expires, monotonic() + LAST_CALL)

@@ -71,6 +71,8 @@ class Worker:
                 elif isinstance(message, Drain):
                     self._drain_soon(message.seconds)
         self._out = None  # it is gone; the last good configuration stays in force
+        if self._carrier is None:
+            self.over.set()  # there never was one
 
     def _say(self, message: Started | Applied) -> None:
         if self._out is not None:
@@ -79,8 +81,12 @@ class Worker:
     async def _report(self) -> None:
         while True:
             await asyncio.sleep(REPORT_EVERY)
-            if self._out is not None and self._carrier is not None:
-                self._out.write(frame(report(self._carrier)))
+            self._report_now()
+
+    def _report_now(self) -> None:
+        out = self._out
+        if out is not None and self._carrier is not None and not out.transport.get_write_buffer_size():
+            out.write(frame(report(self._carrier)))
 
     async def _apply(self, message: Apply) -> None:
         try:
@@ -98,24 +104,24 @@ class Worker:
     def _put_in_force(self, message: Apply) -> None:
         config = message.config
         self._renew_tls(config)
-        if self._carrier is None:
+        carrier, fleet = self._carrier, self._fleet
+        if carrier is None or fleet is None:
             carrier = Carrier(self.loop, Balancer(Random()), config)
             if self._board is not None and self._board.workers > 1:
                 carrier.neighbours = Neighbours(carrier, self._board, self._index)
-            self._fleet = Fleet(carrier, carrier.neighbours)
-            self._carrier = carrier
-        assert self._fleet is not None
+            fleet = Fleet(carrier, carrier.neighbours)
         # Anew at each reload, so that a log that was moved away is let go; first, because opening it may fail.
         log = AccessLog(config.access_log) if config.access_log is not None else None
         try:
-            self._fleet.apply(config, message.slots, monotonic())
+            fleet.apply(config, message.slots, monotonic())
         except Exception:
             if log is not None:
                 log.close()
             raise
-        old, self._carrier.log = self._carrier.log, log
+        old, carrier.log = carrier.log, log
         if old is not None:
             old.close()
+        self._carrier, self._fleet = carrier, fleet
 
     def _renew_tls(self, config: Config) -> None:
         if self._carrier is not None and bool(config.tls) != bool(self._tls):
@@ -167,5 +173,5 @@ class Worker:
             until = monotonic() + (carrier.timeouts.drain if seconds is None else seconds)
             while carrier.clients and monotonic() < until:
                 await asyncio.sleep(SETTLE)
-                carrier.drain()
+            self._report_now()
         self.over.set()

@@ -26,7 +26,7 @@ class Board:
         magic, self.workers, self.slots = _HEADER.unpack_from(self._map)
         if magic != _MAGIC:
             raise ValueError("this is not a load board of this version")
-        view = memoryview(self._map)
+        self._view = view = memoryview(self._map)
         self._heads: list[memoryview] = []  # [0]: how many changes there have been
         self._rings: list[memoryview] = []
         self._rows: list[memoryview] = []
@@ -98,6 +98,8 @@ class Board:
     def close(self) -> None:
         for view in (*self._heads, *self._rings, *self._rows, *self._lines):
             view.release()
+        self._view.release()
+        self._map.close()
         os.close(self.fd)
 
 

@@ -7,8 +7,6 @@ from math import isfinite
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
-from mypy_extensions import mypyc_attr
-
 from ..errors import OptionError
 from ..request import INFINITY
 
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from ..request import Flight, Request
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # a user's own policy is plain Python, whatever this was built with
 class Policy:
     """Picks one of several replicas that could all take a request now.
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from itertools import islice
 from random import Random
 
+from ..cheapest import cheapest
 from ..pool import Pool
-from ..remaining import OVERRUN, STEPS_PER_UNIT
 from ..replica import Replica
 from ..request import INFINITY, Flight, Request
 from .base import Policy, number, pick_by_share
@@ -46,37 +46,7 @@ class LeastWork(Policy):
             return candidates[0]
         if len(candidates) > MANY:
             candidates = self._sample(request, candidates)
-        base = request.base
-        cold = request.cold_seconds
-        estimator = self._pool.estimator
-        interference = estimator.curve.interference
-        table = self._remaining.table
-        steps = len(table)
-        most = len(interference) - 1
-        best = INFINITY
-        for replica in candidates:
-            cost = base * replica.slowness * replica.drag
-            n = replica.load
-            if n:
-                # estimator.in_the_way, written out: this is the inner loop of every decision
-                left = replica.outside * estimator.typical * replica.slowness if replica.outside else 0.0
-                for oldest in replica.flights:
-                    alone = oldest.alone
-                    age = now - (oldest.started if oldest.started > replica.last_finish else replica.last_finish)
-                    step = int(age / alone * STEPS_PER_UNIT) if age > 0.0 else 0
-                    left += replica.work - alone + (alone * table[step] if step < steps else age * OVERRUN)
-                    break
-                cost += left * interference[n + 1 if n < most else most]
-            if cold:
-                cost += self._cold_seconds(request, replica)
-            replica.cost = cost
-            if cost < best:
-                best = cost
-        line = best * self._tie
-        tied = [replica for replica in candidates if replica.cost <= line]
-        if len(tied) > 1:
-            least = min(replica.load for replica in tied)
-            tied = [replica for replica in tied if replica.load == least]
+        tied = cheapest(request, candidates, self._pool.estimator, self._tie, now)
         self._last = choice = tied[0] if len(tied) == 1 else pick_by_share(tied, self._random())
         return choice
 

@@ -1,0 +1,41 @@
+"""What the supervisor asks of a configuration."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..config import Config
+
+
+def changeable(wanted: Config, now: Config) -> tuple[Config, str]:
+    """What can be put in force while running, and the keys that need a restart."""
+    held_back = []
+    if wanted.addresses != now.addresses:
+        held_back.append("listen")
+        wanted = msgspec.structs.replace(wanted, listen=now.listen)
+    if (wanted.tls is None) != (now.tls is None):
+        held_back.append("tls (to turn it on or off)")
+        wanted = msgspec.structs.replace(wanted, tls=now.tls)
+    return wanted, ", ".join(held_back)
+
+
+def certificates(config: Config) -> list[str]:
+    """The files it names that are read once: who changes them wants them read again."""
+    found = [config.tls.certificate, config.tls.key, config.tls.client_ca] if config.tls else []
+    for model in config.models.values():
+        found += [model.tls.ca, model.tls.certificate, model.tls.key]
+    return [path for path in dict.fromkeys(found) if path]
+
+
+def replica_ids(config: Config) -> dict[str, list[str]]:
+    return {name: [replica.name for replica in model.replicas] for name, model in config.models.items()}
+
+
+def summary(config: Config) -> str:
+    """`2 models, 5 replicas, 1 worker`"""
+    counts = {
+        "model": len(config.models),
+        "replica": sum(len(model.replicas) for model in config.models.values()),
+        "worker": config.workers,
+    }
+    return ", ".join(f"{count} {thing}{'' if count == 1 else 's'}" for thing, count in counts.items())

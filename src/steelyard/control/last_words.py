@@ -1,0 +1,56 @@
+"""What a worker writes to its standard error: passed on line by line, and the last of it kept to tell why it died."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import IO
+
+KEPT = 20  # lines
+LONGEST = 4096  # bytes of a line; the rest is cut off
+CHUNK = 65536
+
+
+class LastWords:
+    def __init__(self, stream: IO[bytes], say: Callable[[str], None]) -> None:
+        self.lines: deque[str] = deque(maxlen=KEPT)
+        self._stream = stream
+        self._fd = stream.fileno()
+        self._say = say
+        self._partial = b""
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(self._fd, False)
+        self._loop.add_reader(self._fd, self._read)
+
+    def close(self) -> None:
+        """The worker has ended: what it wrote is there to be read."""
+        while self._read():
+            pass
+        self._loop.remove_reader(self._fd)
+        self._stream.close()
+        self._take(self._partial)
+
+    def _read(self) -> bool:
+        """Was there anything?"""
+        try:
+            data = os.read(self._fd, CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._loop.remove_reader(self._fd)
+            return False
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if len(self._partial) > LONGEST:
+            lines.append(self._partial)
+            self._partial = b""
+        for line in lines:
+            self._take(line)
+        return True
+
+    def _take(self, line: bytes) -> None:
+        text = line[:LONGEST].decode(errors="replace").rstrip()
+        if text:
+            self.lines.append(text)
+            self._say(text)
