@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from enum import Enum
 from heapq import heappop, heappush
 from random import Random
+from types import GetSetDescriptorType
 from typing import Any, ClassVar
 from unittest import SkipTest
 
@@ -403,7 +404,7 @@ class _Guarded(_Watched):
             super().attach(pool)
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
-        before = {name: getattr(request, name) for name in Request.__slots__}
+        before = {name: getattr(request, name) for name in _slots(Request)}
         with self._hands_off("choose"):
             choice = super().choose(request, candidates, now)
         for name, value in before.items():
@@ -450,14 +451,25 @@ class _Guarded(_Watched):
 
 
 def _fields(replica: Replica) -> dict[str, object]:
-    return {name: _frozen(getattr(replica, name)) for name in Replica.__slots__ if name != "notes"}
+    return {name: _frozen(getattr(replica, name)) for name in _slots(Replica) if name != "notes"}
 
 
 def _frozen(value: object) -> object:
     """A copy to compare with later, as deep as a replica's own bookkeeping goes."""
     if isinstance(value, dict):
         return tuple(value.items())
-    slots: Sequence[str] = getattr(type(value), "__slots__", ())
+    slots = _slots(type(value))
     if slots and not isinstance(value, Enum):
         return tuple(_frozen(getattr(value, name)) for name in slots)
     return value
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    """The fields of a class with slots; compiled ones have no `__slots__` left, but a descriptor for each."""
+    if not kind.__module__.startswith("steelyard."):
+        return ()
+    if "__slots__" in vars(kind):
+        return tuple(vars(kind)["__slots__"])
+    return tuple(
+        name for name, value in vars(kind).items() if isinstance(value, GetSetDescriptorType) and name[0] != "_"
+    )

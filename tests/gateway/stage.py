@@ -1,0 +1,128 @@
+"""A stage for conversations: a carrier with its fleet, between clients and replicas that the test plays.
+
+Nothing here is real but the gateway's own code: the loop has no sockets, and its clock moves when the test says so.
+Each test reads like a conversation: who says what, and what the other end hears.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from steelyard.config import Config, parse_config
+from steelyard.core.balancer import Balancer
+from steelyard.core.replica import Replica
+from steelyard.gateway.accounts import Account
+from steelyard.gateway.carrier import Carrier
+from steelyard.gateway.client import ClientConnection
+from steelyard.gateway.fleet import Fleet
+
+from .loop import Dial, Loop, Wire
+from .transports import FakeTransport
+
+CLOCKED = ("carrier", "client", "upstream", "endpoint", "access_log")  # modules that read the clock
+
+
+class Stage:
+    def __init__(self, config: str | Config, seed: int = 1) -> None:
+        self.loop = Loop()
+        self._patch = pytest.MonkeyPatch()
+        for module in CLOCKED:
+            self._patch.setattr(f"steelyard.gateway.{module}.monotonic", self.loop.time)
+        self.config = parse_config(config) if isinstance(config, str) else config
+        self.balancer = Balancer(Random(seed))
+        self.carrier = Carrier(self.loop, self.balancer, self.config)
+        self.fleet = Fleet(self.carrier)
+        self.fleet.apply(self.config, {}, self.loop.now)
+        self.clients: list[Wire] = []
+        self.replicas: set[Replica] = set()  # all there ever were
+
+    def close(self) -> None:
+        for wire in (*self.clients, *self.loop.wires):
+            wire.transport.abort()
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.settle()
+        self._patch.undo()
+        self.loop.close()
+
+    # ------------------------------------------------------------------ who is there
+
+    def client(self, peer: Any = ("192.0.2.7", 4242), tls: bool = False) -> Wire:
+        protocol = ClientConnection(self.carrier)
+        transport = FakeTransport(self.loop, protocol, peer, tls)
+        protocol.connection_made(transport)
+        self.loop.settle()
+        wire = Wire(transport)
+        self.clients.append(wire)
+        return wire
+
+    def dial(self, place: str = "") -> Dial:
+        """The connection the gateway waits for."""
+        self.loop.settle()
+        waiting = [dial for dial in self.loop.dials if dial.waiting and dial.place.endswith(place)]
+        assert waiting, f"no connection to {place or 'any replica'} is wanted"
+        return waiting[0]
+
+    def accept(self, place: str = "") -> Wire:
+        return self.dial(place).accept()
+
+    def replica(self, place: str = "") -> Wire:
+        """The replica's end of the one connection that has a request on it; it is accepted if need be."""
+        while self.dialling:
+            self.accept()
+        (wire,) = [
+            w for w in self.loop.wires if w.transport.protocol in self.carrier.active and w.place.endswith(place)
+        ]
+        return wire
+
+    @property
+    def dialling(self) -> list[str]:
+        self.loop.settle()
+        return [dial.place for dial in self.loop.dials if dial.waiting]
+
+    def reload(self, config: str | Config) -> None:
+        self.remember()
+        self.config = parse_config(config) if isinstance(config, str) else config
+        self.fleet.apply(self.config, {}, self.loop.now)
+        self.loop.settle()
+
+    def pass_time(self, seconds: float) -> None:
+        self.loop.pass_time(seconds)
+
+    # ------------------------------------------------------------------ what must hold
+
+    def remember(self) -> None:
+        for model in self.balancer.models:
+            self.replicas.update(self.balancer.pool(model).replicas.values())
+
+    def account(self, model: str = "*") -> Account:
+        return self.carrier.accounts[model]
+
+    def check_idle(self, *, counted: int | None = None) -> None:
+        """Nobody asks for anything: nothing may be left of anybody."""
+        self.loop.settle()
+        self.remember()
+        assert not self.loop.problems, self.loop.problems
+        assert self.carrier.held == 0
+        assert not self.carrier.active
+        for client in self.carrier.clients:
+            assert client.exchange is None
+            assert client.tunnel is None
+        assert [r for r in self.replicas if r.in_flight or r.flights] == []
+        for model in self.balancer.models:
+            pool = self.balancer.pool(model)
+            assert pool.active == 0
+            assert len(pool.line) == 0
+            assert not pool.displaced
+        for endpoint in self.carrier.endpoints.values():
+            assert not [c for c in endpoint.idle if c.exchange is not None or c.transport.paused]
+        if counted is not None:
+            assert self.counted() == counted
+
+    def counted(self) -> int:
+        accounts = [*self.carrier.accounts.values(), self.carrier.unrouted]
+        return sum(sum(account.verdicts().values()) for account in accounts)

@@ -1,0 +1,156 @@
+"""Deadlines that clients give: while the request waits, connects, runs, streams."""
+
+from collections.abc import Callable
+
+import pytest
+
+from steelyard.gateway.carrier import SPARE
+
+from .reading import answer, read_answer, request
+from .stage import Stage
+
+TWO = "models: {m: {policy: round_robin, replicas: [{url: 'http://a:1'}, {url: 'http://b:1'}]}}"
+ONE_AT_A_TIME = "models: {m: {concurrency: 1, replicas: [{url: 'http://a:1'}]}}"
+SECOND = "steelyard-timeout-ms: 1000"
+
+
+def test_while_it_waits(staged: Callable[..., Stage]) -> None:
+    stage = staged(ONE_AT_A_TIME)
+    first, second = stage.client(), stage.client()
+    first.says(request())
+    second.says(request("GET /", SECOND))
+    replica = stage.replica()
+    stage.pass_time(0.9)
+    assert second.hears() == b""
+    stage.pass_time(0.2)
+    told = read_answer(second.hears())
+    assert (told.status, told["steelyard-reason"]) == (503, "deadline")
+    assert "retry-after" in told
+    assert stage.account("m").refused == 1
+    replica.says(answer())
+    stage.check_idle(counted=2)
+
+
+def test_while_the_connection_is_made(stage: Stage) -> None:
+    client = stage.client()
+    client.says(request("GET /", SECOND))
+    dial = stage.dial()
+    stage.pass_time(1.1)
+    told = read_answer(client.hears())
+    assert (told.status, told["steelyard-reason"]) == (504, "deadline")
+    assert dial.accept().hears() == b""
+    assert stage.account().failed == 1
+    stage.check_idle(counted=1)
+
+
+def test_while_it_runs(staged: Callable[..., Stage]) -> None:
+    stage = staged(TWO)
+    client = stage.client()
+    client.says(request("GET /", SECOND))
+    replica = stage.replica()
+    stage.pass_time(1.1)
+    assert read_answer(client.hears())["steelyard-reason"] == "deadline"
+    assert replica.closed
+    assert stage.dialling == [], "there is no time to try again"
+    assert not client.closed
+    client.says(request())
+    stage.replica().says(answer(b"ok"))
+    assert read_answer(client.hears()).body == b"ok"
+    stage.check_idle(counted=2)
+
+
+@pytest.mark.parametrize("said", [b"content-length: 2\r\n\r\n", b"transfer-encoding: chunked\r\n\r\n2\r\n"])
+def test_an_answer_that_has_begun_may_go_on(stage: Stage, said: bytes) -> None:
+    client = stage.client()
+    client.says(request("GET /", SECOND))
+    replica = stage.replica()
+    stage.pass_time(0.9)
+    replica.says(b"HTTP/1.1 200 OK\r\n" + said)
+    stage.pass_time(5)
+    replica.says(b"ok" if b"length" in said else b"ok\r\n0\r\n\r\n")
+    assert read_answer(client.hears()).body == b"ok"
+    assert stage.account().ok == 1
+    stage.check_idle(counted=1)
+
+
+def test_nothing_is_tried_again_after_it(staged: Callable[..., Stage]) -> None:
+    stage = staged(TWO)
+    client = stage.client()
+    client.says(request("GET /", SECOND))
+    stage.pass_time(0.5)
+    stage.replica().says(answer(b"", status="500 Broken"))
+    stage.pass_time(0.6)
+    assert read_answer(client.hears())["steelyard-reason"] == "deadline"
+    stage.check_idle(counted=1)
+
+
+def test_one_that_has_passed_already_is_refused(stage: Stage) -> None:
+    client = stage.client()
+    client.says(request("GET /", "steelyard-timeout-ms: 0"))
+    told = read_answer(client.hears())
+    assert (told.status, told["steelyard-reason"]) == (503, "deadline")
+    assert stage.dialling == []
+    stage.check_idle(counted=1)
+
+
+def test_it_counts_from_the_head_not_from_the_body(stage: Stage) -> None:
+    client = stage.client()
+    client.says(request("POST /", SECOND, "content-length: 2") + b"x")
+    stage.pass_time(1.5)
+    client.says(b"x")
+    assert read_answer(client.hears())["steelyard-reason"] == "deadline"
+    stage.check_idle(counted=1)
+
+
+def test_that_of_the_model(staged: Callable[..., Stage]) -> None:
+    stage = staged("models: {m: {timeout: 1s, replicas: [{url: 'http://a:1'}]}}")
+    patient, hasty = stage.client(), stage.client()
+    patient.says(request("GET /", "steelyard-timeout-ms: 5000"))
+    hasty.says(request())
+    while stage.dialling:
+        stage.accept()
+    stage.pass_time(1.1)
+    assert read_answer(hasty.hears())["steelyard-reason"] == "deadline"
+    assert patient.hears() == b""
+    stage.pass_time(4)
+    assert read_answer(patient.hears())["steelyard-reason"] == "deadline"
+    stage.check_idle(counted=2)
+
+
+def test_the_soonest_rings_first(stage: Stage) -> None:
+    clients = {ms: stage.client() for ms in (900, 300, 600)}
+    for ms, client in clients.items():
+        client.says(request("GET /", f"steelyard-timeout-ms: {ms}"))
+    while stage.dialling:
+        stage.accept()
+    for ms in (300, 600, 900):
+        assert clients[ms].hears() == b""
+        stage.pass_time(0.31)
+        assert read_answer(clients[ms].hears())["steelyard-reason"] == "deadline"
+    stage.check_idle(counted=3)
+
+
+def test_distant_ones_are_forgotten_with_their_requests(stage: Stage) -> None:
+    """Clients choose them: each must not cost memory until its day."""
+    client = stage.client()
+    for _ in range(3 * SPARE):
+        client.says(request("GET /", "steelyard-timeout-ms: 999999999999"))
+        stage.replica().says(answer())
+    assert len(stage.carrier._deadlines) <= SPARE + 1
+    stage.check_idle(counted=3 * SPARE)
+
+
+def test_those_of_running_requests_outlive_the_clearing(stage: Stage) -> None:
+    slow = stage.client()
+    slow.says(request("GET /slow", "steelyard-timeout-ms: 5000"))
+    waiting = stage.replica()
+    client = stage.client()
+    for _ in range(2 * SPARE):
+        client.says(request("GET /", "steelyard-timeout-ms: 999999"))
+        while stage.dialling:
+            stage.accept()
+        (busy,) = [w for w in stage.loop.wires if w.transport.protocol in stage.carrier.active and w is not waiting]
+        busy.says(answer())
+    stage.pass_time(5.1)
+    assert read_answer(slow.hears())["steelyard-reason"] == "deadline"
+    stage.check_idle(counted=2 * SPARE + 1)
