@@ -213,8 +213,8 @@ REPLICA = {"url": "http://a:1"}
         ({"replicas": [REPLICA, REPLICA]}, "replicas[1]: 'a:1' is the name of replicas[0] too; give each an id"),
         ({"replicas": [{"url": "http://b", "id": "a b"}]}, "replicas[0].id: 'a b': the name of a replica has 1 to 128"),
         ({"replicas": [{"url": "unix:/a b"}]}, "replicas[0].url: 'unix:/a b': the name of a replica has 1 to 128"),
-        ({"replicas": [{**REPLICA, "weight": 0}]}, "replicas[0].weight: expected `float` > 0"),
-        ({"replicas": [{**REPLICA, "weight": float("inf")}]}, "replicas[0].weight: expected `float` <= 1000000000"),
+        ({"replicas": [{**REPLICA, "weight": 0}]}, "replicas[0].weight: expected `float` >= 1e-06"),
+        ({"replicas": [{**REPLICA, "weight": float("inf")}]}, "replicas[0].weight: expected `float` <= 1000000.0"),
     ],
 )  # fmt: skip
 def test_what_a_model_may_not_say(keys: dict[str, Any], message: str) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from steelyard.core.reason import Reason
 from steelyard.gateway import answers
 from steelyard.gateway.answers import Failure
-from steelyard.gateway.fields import REQUEST_ROLES, BadHead
 from steelyard.gateway.fields import OURS as FOR_US
+from steelyard.gateway.fields import REQUEST_ROLES, BadHead
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text(encoding="utf-8")
 

@@ -18,6 +18,7 @@ def about(meaning: str, **schema: Any) -> msgspec.Meta:
 Count = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 Natural = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+Weight = Annotated[float, msgspec.Meta(ge=1e-6, le=1e6)]  # as the core checks it
 NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Percent = Annotated[float, msgspec.Meta(gt=0, lt=100)]
 

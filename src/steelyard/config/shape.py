@@ -20,12 +20,12 @@ from .parts import (
     Limits,
     Natural,
     Part,
-    Positive,
     ReplicaTls,
     Retry,
     Slo,
     Timeouts,
     Tls,
+    Weight,
     about,
 )
 
@@ -42,7 +42,7 @@ class ReplicaConfig(Part, frozen=True):
 
     url: Annotated[str, about("`http://host:port`, `https://host` or `unix:/path`", examples=["http://10.0.0.1:8000"])]
     id: Annotated[str, about("what it is called; empty: host and port")] = ""
-    weight: Annotated[Positive, about("its size against the other replicas of the model")] = 1.0
+    weight: Annotated[Weight, about("its size against the other replicas of the model")] = 1.0
     zone: Annotated[str, about("where it stands")] = ""
     device: Annotated[str, about("what it runs on, a name under `devices`")] = ""
 

@@ -90,10 +90,11 @@ class Seat:
             self._filling.cancel()
             self._crew.vacated(self)
             return True
-        if worker.serving:
-            worker.send(Drain(drain))
-        else:  # it has nothing to finish
+        if not worker.serving:  # it has nothing to finish
             worker.kill()
+            await worker.gone
+            return True
+        worker.send(Drain(drain))
         done, _ = await asyncio.wait([worker.gone], timeout=drain + AFTER_DRAIN)
         if not done:
             log.error(

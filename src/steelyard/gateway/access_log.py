@@ -7,6 +7,7 @@ import os
 import queue
 import sys
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 from time import monotonic, time
 from typing import Any, Final
@@ -137,12 +138,13 @@ class AccessLog:
                     data = data[os.write(self._fd, data) :]
             except OSError:
                 self._dropped += data.count(b"\n")  # a full disk must not stop the gateway
+        os.close(self._fd)  # here, because a disk that hangs may keep us longer than `close` waits
 
     def close(self) -> None:
         self.flush()
-        self._queue.put(None)
+        with suppress(queue.Full):
+            self._queue.put(None, timeout=1.0)
         self._thread.join(5.0)
-        os.close(self._fd)
 
 
 def _text(line: Line) -> bytes:

@@ -8,6 +8,7 @@ connections whose time is up.
 from __future__ import annotations
 
 import asyncio
+from asyncio import Transport
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from time import monotonic
@@ -56,6 +57,7 @@ class Carrier:
         self.log: AccessLog | None = None
         self.neighbours: Neighbours | None = None  # the other workers, if there are any
         self.fleet_view: Callable[[], Sequence[ModelView]] = list  # set by the fleet, which knows
+        self.unsent: list[tuple[Transport, bytes]] = []  # see `write_soon`
         self.held = 0  # bytes of request bodies in memory
         self.draining = False
         self.response_fields = Fields(RESPONSE_ROLES)
@@ -81,6 +83,26 @@ class Carrier:
         self.request_fields = Fields(REQUEST_ROLES, told)
         self.accounts = {name: self.accounts.get(name) or Account() for name in config.models}
         self._wake_by(monotonic() + SWEEP)
+
+    # ------------------------------------------------------------------ bytes
+
+    def write_soon(self, transport: Transport, data: bytes) -> None:
+        """At the end of this turn of the loop, with the others of this turn.
+
+        Written one by one as they come, each write may wake a process on the other side that went to sleep after the
+        last: on a virtual machine that costs more than the write. Together they find it awake.
+        """
+        unsent = self.unsent
+        if not unsent:
+            self.loop.call_soon(self.flush)
+        unsent.append((transport, data))
+
+    def flush(self) -> None:
+        """Write what was to be written soon; also before anything else is done to a transport that may be waiting."""
+        unsent, self.unsent = self.unsent, []
+        for transport, data in unsent:
+            if not transport.is_closing():
+                transport.write(data)
 
     # ------------------------------------------------------------------ clients
 
@@ -128,7 +150,7 @@ class Carrier:
                 exchange.status = answer.status
                 message = answers.whole(answer, head=route.head, close=exchange.close, old=exchange.old)
                 exchange.bytes_out = len(message)
-                exchange.client.transport.write(message)
+                exchange.client.write(message)
                 self.close_account(exchange, "")
                 exchange.client.answered(exchange)
                 return
@@ -189,6 +211,8 @@ class Carrier:
         elif not exchange.held and not self.hold(exchange, exchange.body_size):
             exchange.verdict = accounts.REFUSED
             exchange.client.fail(exchange, answers.BUFFERS_FULL)
+        elif self.neighbours is not None:
+            self._wake_by(self.neighbours.look_again(now))
         if exchange.deadline < INFINITY and exchange.phase is not Phase.DONE:
             self._watch(exchange)
         if self.balancer.wake < self._alarm_at:
@@ -204,6 +228,8 @@ class Carrier:
                 self._refuse(exchange, decision)
             elif type(decision) is Cancel:
                 self._cancel(exchange, decision.replica)
+            elif self.neighbours is not None:
+                self._wake_by(self.neighbours.look_again(now))
         if self.balancer.wake < self._alarm_at:
             self._wake_by(self.balancer.wake)
 
@@ -334,10 +360,10 @@ class Carrier:
         connection.alive()
         client = exchange.client
         lines = (*head.lines, connection.replica.context.label, b"connection: upgrade\r\nupgrade: " + head.upgrade)
-        client.transport.write(b"\r\n".join((*lines, b"", rest)))
+        client.write(b"\r\n".join((*lines, b"", rest)))
         client.tunnel = connection
         if client.pending:
-            connection.transport.write(client.pending)
+            connection.write(client.pending)
             client.pending = b""
             client.caught_up()
 

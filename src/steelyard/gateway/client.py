@@ -118,7 +118,7 @@ class ClientConnection:
         elif exchange.body_done:
             if self.tunnel is not None:
                 self.tunnel.alive()
-                self.tunnel.transport.write(data)
+                self.tunnel.write(data)
                 return
             self.pending += data
             self._read_ahead()
@@ -136,6 +136,7 @@ class ClientConnection:
         self.eof = True
         tunnel = self.tunnel
         if tunnel is not None and not tunnel.eof and tunnel.transport.can_write_eof():
+            self.carrier.flush()
             tunnel.transport.write_eof()
             return True  # the other direction may go on
         return False  # the transport closes itself
@@ -263,7 +264,7 @@ class ClientConnection:
     def _continue(self, exchange: Exchange) -> None:
         self.expires = monotonic() + self.carrier.timeouts.body
         if exchange.expects and not exchange.old:
-            self.transport.write(answers.CONTINUE)
+            self.write(answers.CONTINUE)
 
     # ------------------------------------------------------------------ bodies
 
@@ -322,6 +323,12 @@ class ClientConnection:
             if not waiting:
                 self.carrier.arrive(exchange)
 
+    def write(self, data: bytes) -> None:
+        """Now, and after what was to be written soon."""
+        if self.carrier.unsent:
+            self.carrier.flush()
+        self.transport.write(data)
+
     def halt(self, why: int) -> None:
         if not self.halts:
             self.transport.pause_reading()
@@ -372,12 +379,14 @@ class ClientConnection:
         message = answers.failure(problem, exchange, retry_after)
         exchange.bytes_out = len(message)
         exchange.answered = True
-        self.transport.write(message)
+        self.write(message)
         self.carrier.close_account(exchange, problem.code)
         self.answered(exchange)
 
     def break_off(self, exchange: Exchange) -> None:
         """End in the middle of an answer: never a clean end, the client must see that something is missing."""
+        if self.carrier.unsent:
+            self.carrier.flush()
         sock = self.transport.get_extra_info("socket")
         if exchange.old and sock is not None and sock.family != AF_UNIX:
             # To HTTP/1.0 the end of the connection is the end of the answer: only a reset tells the difference.
@@ -389,7 +398,7 @@ class ClientConnection:
         self.pending = b""
         self.carrier.heads_began.pop(self, None)
         self.carrier.refused(problem)
-        self.transport.write(answers.unparsed(problem))
+        self.write(answers.unparsed(problem))
         self._end(None)
 
     def _end(self, exchange: Exchange | None) -> None:
@@ -397,6 +406,8 @@ class ClientConnection:
         self.ended = True
         self.pending = b""
         transport = self.transport
+        if self.carrier.unsent:
+            self.carrier.flush()
         if transport.is_closing():
             return
         if (exchange is None or not exchange.body_done) and transport.can_write_eof():

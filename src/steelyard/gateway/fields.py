@@ -120,7 +120,7 @@ class Fields:
         role = self._roles.get(name, PLAIN)
         if not role and b"_" in name and name.replace(b"_", b"-") in self._roles:
             role = HOP  # CGI and WSGI servers take x_forwarded_for for x-forwarded-for: it is dropped, not believed
-        if role == HOST and not _HOST.fullmatch(value):
+        if role == HOST and not is_host(value):
             raise BadHead("The host header is not a host and a port.")
         field = Field(role, name, value, line) if role else None
         if len(line) <= LONGEST and name not in SECRET and role != TRACE:  # those are different each time
@@ -128,6 +128,10 @@ class Fields:
                 self.known.clear()
             self.known[line] = field
         return field
+
+
+def is_host(value: bytes) -> bool:
+    return _HOST.fullmatch(value) is not None
 
 
 def is_trace(name: bytes, value: bytes) -> bool:

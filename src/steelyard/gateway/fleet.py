@@ -9,8 +9,8 @@ from time import time
 
 from ..addresses import replica_address
 from ..config import Config, ModelConfig, ReplicaConfig, ReplicaTls
+from ..core.balancer import Balancer
 from ..core.decision import Decision
-from ..core.policies import make_policy
 from ..protocols.base import ModelView
 from .carrier import Carrier
 from .endpoint import Endpoint
@@ -47,9 +47,9 @@ class Fleet:
         """Put this configuration into force. Raises before anything is changed, or not at all."""
         Router(config)
         Trust(config.trusted)
-        for model in config.models.values():
-            model.pool_options()
-            make_policy(model.policy, Random(0), model.policy_options)
+        for name, model in config.models.items():
+            if model != self._models.get(name):
+                _try(model, now)
         contexts = {
             model.tls: replica_context(model.tls)
             for model in config.models.values()
@@ -92,6 +92,7 @@ class Fleet:
         for id, settings in wanted.items():
             known = pool.replicas.get(id)
             if known is not None:
+                known.zone = settings.zone
                 if known.weight != settings.weight:
                     balancer.set_weight(id, settings.weight, name, now=now)
                 continue
@@ -127,6 +128,14 @@ class Fleet:
         balancer = self._carrier.balancer
         pools = [(name, balancer.pool(name)) for name in balancer.models]
         return [ModelView(name, len(p.members), len(p.replicas), self._created[name]) for name, p in pools]
+
+
+def _try(model: ModelConfig, now: float) -> None:
+    """Somewhere else first: a policy of the user's own may raise whatever it likes, whenever it likes."""
+    trial = Balancer(Random(0))
+    trial.add_model("", model.policy, model.pool_options(), model.policy_options, now)
+    for replica in model.replicas:
+        trial.add_replica(replica.name, weight=replica.weight, now=now)
 
 
 def _key(settings: ReplicaConfig, model: ModelConfig) -> tuple[object, ...]:

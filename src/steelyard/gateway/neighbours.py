@@ -29,6 +29,7 @@ class Neighbours:
         self._replicas: dict[int, tuple[Replica, str]] = {}  # slot → replica and its model
         self._lines: dict[str, int] = {}  # model → the slot where its waiting requests are told
         self._left: deque[tuple[float, int]] = deque()  # until when, which slot: left to another worker
+        self._refresh = REFRESH
         self._refresh_at = 0.0
 
     # ------------------------------------------------------------------ what this worker has
@@ -46,6 +47,8 @@ class Neighbours:
         for slot in self._lines.values():
             self._board.put_line(self._index, slot, 0)
         self._lines = {model: min(columns.values()) for model, columns in slots.items() if columns}
+        balancer = self._carrier.balancer
+        self._refresh = min([REFRESH, *(2.0 * balancer.pool(model).options.interval for model in balancer.models)])
 
     def tell(self, replica: Replica) -> None:
         """Write down what this worker has there, unless it was removed and only finishes what it has."""
@@ -82,7 +85,7 @@ class Neighbours:
             slot = self._left.popleft()[1]
             changed = {slot} if changed is None else {slot, *changed}
         if now >= self._refresh_at:
-            self._refresh_at = now + REFRESH
+            self._refresh_at = now + self._refresh
             changed = set(self._replicas)
         if changed is not None:
             self._take_in(changed, now)
@@ -119,5 +122,6 @@ class Neighbours:
         mine = len(self._carrier.balancer.pool(model).line)
         if not mine or self._board.longest_line(self._index, slot) <= 2 * mine + 1:
             return
-        self._carrier.balancer.report_outside(replica.id, replica.outside + 1, model, now=now)
+        decisions = self._carrier.balancer.report_outside(replica.id, replica.outside + 1, model, now=now)
         self._left.append((now + LEFT, replica.context.slot))
+        self._carrier.carry_out(decisions, now)

@@ -96,9 +96,10 @@ def _act_on(exchange: Exchange, special: list[Field], forwarding: Forwarding) ->
                 raise BadHead("The only transfer-encoding understood is chunked.")
             coding = field
         elif role == EXPECT:
-            if field.value.lower() != b"100-continue":
-                raise BadHead("The only expectation understood is 100-continue.")
-            exchange.expects = True
+            for expectation in tokens(field.value):
+                if expectation != b"100-continue":
+                    raise BadHead("The only expectation understood is 100-continue.")
+                exchange.expects = True
         elif role == UPGRADE:
             upgrade = field.value
         elif role == FORWARDED:

@@ -8,7 +8,7 @@ from typing import Final
 from ..config import ANY, Config
 from ..protocols import DIALECTS, make_dialect
 from ..protocols.base import Call, Dialect
-from .fields import BadHead
+from .fields import BadHead, is_host
 
 MOST = 4096  # request lines remembered; when full, all are forgotten
 LONGEST = 512  # bytes of a line worth remembering
@@ -83,6 +83,8 @@ class Router:
         absolute = _ABSOLUTE.fullmatch(target)
         if absolute:
             host, target = absolute[1], absolute[2] or b"/"
+            if not is_host(host):
+                raise BadHead("The request target names no host.")
             if not target.startswith(b"/"):
                 target = b"/" + target
         if not _TARGET.fullmatch(target) or (target == b"*" and method != b"OPTIONS"):

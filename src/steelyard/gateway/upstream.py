@@ -138,23 +138,22 @@ class ReplicaConnection:
         if exchange.body_done:
             self.streaming = False
             if exchange.length == CHUNKED and exchange.trailers:
-                self.transport.write(head)
+                self.write(head)
                 if exchange.body_size:
                     self._chunk(b"".join(body))
                 self._last_chunk(exchange)
             elif not body:
-                self.transport.write(head)
+                carrier.write_soon(self.transport, head)
             elif exchange.body_size <= ONE_WRITE:
-                body.insert(0, head)
-                self.transport.write(b"".join(body))
-                del body[0]
+                carrier.write_soon(self.transport, b"".join((head, *body)))
             else:
-                self.transport.write(head)
-                self.transport.writelines(body)
+                self.write(head)
+                for piece in body:
+                    self.write(piece)
             return
         # The rest of the body goes straight through from now on, and cannot be sent again.
         self.streaming = True
-        self.transport.write(head)
+        self.write(head)
         pieces, exchange.body = exchange.body, []
         carrier.release(exchange)
         for piece in pieces:
@@ -163,7 +162,7 @@ class ReplicaConnection:
 
     def send_body(self, exchange: Exchange, data: bytes) -> None:
         if exchange.length != CHUNKED:
-            self.transport.write(data)
+            self.write(data)
             return
         if data:
             self._chunk(data)
@@ -171,10 +170,19 @@ class ReplicaConnection:
             self._last_chunk(exchange)
 
     def _chunk(self, data: bytes) -> None:
-        self.transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
+        self.write(b"%x\r\n" % len(data))
+        self.write(data)
+        self.write(b"\r\n")
 
     def _last_chunk(self, exchange: Exchange) -> None:
-        self.transport.write(b"\r\n".join((b"0", *exchange.trailers, b"", b"")))
+        self.write(b"\r\n".join((b"0", *exchange.trailers, b"", b"")))
+
+    def write(self, data: bytes) -> None:
+        """Now, and after what was to be written soon."""
+        carrier = self.endpoint.carrier
+        if carrier.unsent:
+            carrier.flush()
+        self.transport.write(data)
 
     def pause(self) -> None:
         """The client does not keep up: read no more for now."""
@@ -241,7 +249,7 @@ class ReplicaConnection:
                     self._nonsense(exchange)
                 return
             if head.status != 100 and not exchange.old:
-                exchange.client.transport.write(b"\r\n".join((*head.lines, b"", b"")))
+                exchange.client.write(b"\r\n".join((*head.lines, b"", b"")))
             if not data:
                 return
 
@@ -279,10 +287,10 @@ class ReplicaConnection:
             if len(rest) <= ONE_WRITE:
                 self._sized(exchange, head + rest, len(head))
             else:
-                exchange.client.transport.write(head)
+                exchange.client.write(head)
                 self._sized(exchange, rest)
             return
-        exchange.client.transport.write(head)
+        exchange.client.write(head)
         if length == CHUNKED:
             self.state = IN_CHUNKS
             self.complete = False
@@ -309,7 +317,7 @@ class ReplicaConnection:
             self.keep = False
             data = data[:left]
         exchange.bytes_out += len(data)
-        exchange.client.transport.write(data)
+        self.endpoint.carrier.write_soon(exchange.client.transport, data)
         self._finish(exchange)
 
     def _in_chunks(self, exchange: Exchange, data: bytes) -> None:
@@ -348,7 +356,7 @@ class ReplicaConnection:
         exchange.bytes_out += len(data)
         carrier = self.endpoint.carrier
         self.expires = min(monotonic() + carrier.timeouts.stream, exchange.began + carrier.timeouts.total)
-        exchange.client.transport.write(data)
+        carrier.write_soon(exchange.client.transport, data)
 
     def alive(self) -> None:
         """Bytes went through the tunnel."""
@@ -398,6 +406,7 @@ class ReplicaConnection:
         if self.state == TUNNEL and exchange is not None and not exchange.client.eof:
             self.eof = True
             if exchange.client.transport.can_write_eof():
+                self.endpoint.carrier.flush()
                 exchange.client.transport.write_eof()
                 return True  # the other direction may go on
         return False
@@ -412,7 +421,7 @@ class ReplicaConnection:
         carrier = self.endpoint.carrier
         if state == TUNNEL or (state == ENDLESS and problem is None):
             if self._framed_end(state, exchange):
-                exchange.client.transport.write(b"0\r\n\r\n")
+                exchange.client.write(b"0\r\n\r\n")
             self._finish(exchange)
         elif exchange.answered:
             self._cut_off(exchange)

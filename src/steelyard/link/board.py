@@ -53,10 +53,10 @@ class Board:
 
     def put(self, worker: int, slot: int, count: int) -> None:
         """This worker has so many requests there now."""
-        self._rows[worker][slot] = count
         head = self._heads[worker]
         number = head[0]
-        self._rings[worker][number % RING] = slot
+        self._rings[worker][number % RING] = slot  # first: it refuses a slot that is none
+        self._rows[worker][slot] = count
         head[0] = number + 1  # last: who sees the number finds the slot in the ring
 
     def changes(self, worker: int) -> int:

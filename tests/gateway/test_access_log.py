@@ -1,0 +1,235 @@
+"""The access log: a line for each request, whatever it was, and never more than a line."""
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steelyard.config import AccessLog as Settings
+from steelyard.gateway import access_log
+from steelyard.gateway.access_log import AccessLog
+
+from .reading import answer, request
+from .stage import Stage
+
+MODELS = """
+tenant_header: x-tenant
+models: {m: {policy: round_robin, replicas: [{url: 'http://a:1'}, {url: 'http://b:1'}]}}
+"""
+
+
+@pytest.fixture
+def stage(staged: Callable[..., Stage]) -> Stage:
+    return staged(MODELS)
+
+
+def logged(stage: Stage, path: Path, kind: Any = "json") -> Callable[[], list[Any]]:
+    stage.carrier.log = log = AccessLog(Settings(path=str(path), format=kind))
+
+    def read() -> list[Any]:
+        stage.carrier.log = None
+        log.close()
+        lines = path.read_text().split("\n")
+        assert lines.pop() == "", "the last line has an end"
+        return [json.loads(line) for line in lines] if kind == "json" else lines
+
+    return read
+
+
+def test_what_a_line_says(stage: Stage, tmp_path: Path) -> None:
+    read = logged(stage, tmp_path / "log")
+    client = stage.client()
+    client.says(request("POST /v1/chat/completions?key=secret", "x-request-id: 7", "x-tenant: t", body=b"secret"))
+    first = stage.replica()
+    stage.pass_time(0.25)
+    first.says(answer(b"", status="503 Busy"))
+    second = stage.replica()
+    stage.pass_time(0.5)
+    second.says(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n")
+    stage.pass_time(0.25)
+    second.says(b"ok")
+    (line,) = read()
+    assert (line["id"], line["client"], line["status"], line["verdict"]) == ("7", "192.0.2.7", 200, "ok")
+    assert (line["method"], line["path"]) == ("POST", "/v1/chat/completions")
+    assert (line["model"], line["tenant"], line["replica"], line["attempts"]) == ("m", "t", second.place, 2)
+    assert (line["ms"], line["first_byte_ms"], line["bytes_in"]) == (1000.0, 750.0, 6)
+    assert line["bytes_out"] >= 2
+    assert "secret" not in json.dumps(line)
+
+
+def test_every_request_has_a_line_however_it_ends(stage: Stage, tmp_path: Path) -> None:
+    read = logged(stage, tmp_path / "log")
+    client = stage.client()
+    for line, status in (("GET /ok", "200 OK"), ("GET /no", "404 No")):
+        client.says(request(line))
+        stage.replica().says(answer(b"", status=status))
+    client.says(request("POST /broken", body=b"x"))
+    stage.replica().breaks()
+    client.says(request("GET /refused", "steelyard-timeout-ms: 0"))
+    client.says(request("GET /left"))
+    stage.replica()
+    client.breaks()
+    other = stage.client()
+    other.says(request("POST /cut", body=b""))
+    stage.replica().says(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n")
+    stage.replica().breaks()
+    ends = {line["path"]: (line["status"], line["verdict"], line.get("reason", "")) for line in read()}
+    assert ends == {
+        "/ok": (200, "ok", ""),
+        "/no": (404, "client_error", ""),
+        "/broken": (502, "failed", "replica_failed"),
+        "/refused": (503, "refused", "deadline"),
+        "/left": (0, "cancelled", "client_left"),
+        "/cut": (200, "failed", "truncated"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["json", "text"])
+def test_a_line_stays_a_line(stage: Stage, tmp_path: Path, kind: str) -> None:
+    """Whatever a client writes: no newline, no control sequence for somebody's terminal."""
+    read = logged(stage, tmp_path / "log", kind)
+    client = stage.client()
+    nasty = b"/\x9b2J\x85\xa0\xadx"
+    client.says(b"GET " + nasty + b' HTTP/1.1\r\nhost: a\r\nx-request-id: "\x9b a=b\r\nx-tenant: \x85\t"\r\n\r\n')
+    stage.replica().says(answer())
+    lines = read()
+    assert len(lines) == 1
+    if kind == "text":
+        assert lines[0].isprintable()
+        assert not any(c.isspace() and c != " " for c in lines[0])
+    else:
+        assert lines[0]["path"].encode("latin-1") == nasty
+
+
+def test_text_says_it_in_words(stage: Stage, tmp_path: Path) -> None:
+    read = logged(stage, tmp_path / "log", "text")
+    client = stage.client()
+    client.says(request("GET /a", "x-request-id: 7"))
+    stage.replica().says(answer())
+    (line,) = read()
+    words = line.split(" ")
+    assert words[1:6] == ["192.0.2.7", "GET", "/a", "200", "ok"]
+    assert {"model=m", "attempts=1", "id=7"} <= set(words)
+    assert [word for word in words if word.startswith("replica=")]
+
+
+def test_what_little_there_is_reaches_the_file_without_more(stage: Stage, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    read = logged(stage, path)
+    client = stage.client()
+    client.says(request())
+    stage.replica().says(answer())
+    assert path.read_text() == ""
+    stage.pass_time(0.5)
+    assert stage.carrier.log is not None
+    assert not stage.carrier.log._buffer, "it is the writer's now"
+    assert len(read()) == 1
+
+
+def test_many_lines_are_all_there_and_in_order(stage: Stage, tmp_path: Path) -> None:
+    read = logged(stage, tmp_path / "log")
+    client = stage.client()
+    for number in range(500):
+        client.says(request(f"GET /{number}"))
+        stage.replica().says(answer())
+    assert [line["path"] for line in read()] == [f"/{number}" for number in range(500)]
+
+
+def test_it_is_appended_to_and_nobody_else_may_read_it(stage: Stage, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    for _ in range(2):
+        read = logged(stage, path)
+        client = stage.client()
+        client.says(request())
+        stage.replica().says(answer())
+        lines = read()
+    assert len(lines) == 2
+    assert path.stat().st_mode & 0o007 == 0
+
+
+class Stuck:
+    """A disk that takes nothing until it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.free = threading.Event()
+        self.reached = threading.Event()
+        write = os.write
+
+        def slow(fd: int, data: bytes) -> int:
+            self.reached.set()
+            self.free.wait(30)
+            return write(fd, data)
+
+        monkeypatch.setattr("steelyard.gateway.access_log.os.write", slow)
+
+
+def test_a_disk_that_does_not_keep_up_costs_lines_not_memory(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_log, "FLUSH_BYTES", 1)
+    monkeypatch.setattr(access_log, "WAITING", 2)
+    disk = Stuck(monkeypatch)
+    read = logged(stage, tmp_path / "log")
+    client = stage.client()
+    for number in range(20 * access_log.BATCH):
+        client.says(request(f"GET /{number}"))
+        stage.replica().says(answer())
+    assert disk.reached.wait(30)
+    disk.free.set()
+    lines = read()
+    assert len(lines) + sum(line.get("dropped", 0) for line in lines) <= 20 * access_log.BATCH
+    assert len(lines) <= 6 * access_log.BATCH
+
+
+def test_a_log_that_is_closed_while_its_disk_hangs_leaves_the_descriptor_alone(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number may be a client's socket a moment later: the thread that writes to it must be over first."""
+    disk = Stuck(monkeypatch)
+    log = AccessLog(Settings(path=str(tmp_path / "log")))
+    stage.carrier.log = log
+    client = stage.client()
+    client.says(request())
+    stage.replica().says(answer())
+    log.flush()
+    assert disk.reached.wait(30)
+    stage.carrier.log = None
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "join", lambda self, timeout=None: None)
+        log.close()
+    os.fstat(log._fd)
+    disk.free.set()
+    log._thread.join(30)
+    assert not log._thread.is_alive()
+    assert (tmp_path / "log").read_text().count("\n") == 1
+
+
+def test_closing_does_not_wait_for_a_disk_that_hangs(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reload closes the old log in the loop: with a full queue it must not stand still until the disk is back."""
+    monkeypatch.setattr(access_log, "WAITING", 1)
+    disk = Stuck(monkeypatch)
+    log = AccessLog(Settings(path=str(tmp_path / "log")))
+    stage.carrier.log = log
+    client = stage.client()
+    for _ in range(3):
+        client.says(request())
+        stage.replica().says(answer())
+        log.flush()
+        assert disk.reached.wait(30)
+    stage.carrier.log = None
+    join = threading.Thread.join
+    closing = threading.Thread(target=log.close, daemon=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "join", lambda self, timeout=None: None)
+        closing.start()
+        join(closing, 3.0)
+        hangs = closing.is_alive()
+    disk.free.set()
+    join(closing, 30.0)
+    assert not hangs

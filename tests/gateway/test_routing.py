@@ -1,0 +1,109 @@
+"""From a request line to a dialect, a path and a model."""
+
+import pytest
+
+from steelyard.config import parse_config
+from steelyard.gateway import routing
+from steelyard.gateway.fields import BadHead
+from steelyard.gateway.routing import Refused, Router
+
+FLEET = """
+models:
+  talk: {dialect: openai, replicas: []}
+  see: {dialect: oip, paths: [/see, /see/deep], replicas: []}
+  deep: {paths: [/see/deeper/], replicas: []}
+"""
+
+
+@pytest.fixture
+def router() -> Router:
+    return Router(parse_config(FLEET))
+
+
+@pytest.mark.parametrize(
+    ("line", "method", "target", "path"),
+    [
+        (b"GET / HTTP/1.1", b"GET", b"/", "/"),
+        (b"POST /a?b=/c HTTP/1.0", b"POST", b"/a?b=/c", "/a"),
+        (b"OPTIONS * HTTP/1.1", b"OPTIONS", b"*", "*"),
+        (b"PROPFIND /a%20b HTTP/1.1", b"PROPFIND", b"/a%20b", "/a%20b"),
+        (b"GET http://h:1/x?y HTTP/1.1", b"GET", b"/x?y", "/x"),
+        (b"GET HTTPS://h HTTP/1.1", b"GET", b"/", "/"),
+        (b"GET http://h?q HTTP/1.1", b"GET", b"/?q", "/"),
+        (b"GET //a//b HTTP/1.1", b"GET", b"//a//b", "//a//b"),
+    ],
+)
+def test_request_lines(router: Router, line: bytes, method: bytes, target: bytes, path: str) -> None:
+    route = router.find(line)
+    assert (route.method, route.target, route.path) == (method, target, path)
+    assert route.line == method + b" " + target + b" HTTP/1.1"
+    assert route.old == line.endswith(b"1.0")
+    assert route.head == (method == b"HEAD")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"", b"GET", b"GET /", b"GET  / HTTP/1.1", b"GET / HTTP/1.1 ", b" GET / HTTP/1.1", b"GET\t/\tHTTP/1.1"),
+        *(b"GET / HTTP/1.2", b"GET / HTTP/2", b"GET / http/1.1", b"GET / HTTP/1.10", b"GET / HTTP/0.9"),
+        *(b"G(T / HTTP/1.1", b"G\xc9T / HTTP/1.1", b" / HTTP/1.1", b"GET a HTTP/1.1", b"GET * HTTP/1.1"),
+        *(b"GET /\x00 HTTP/1.1", b"GET /\x7f HTTP/1.1", b"GET /\r HTTP/1.1", b"GET /\n HTTP/1.1", b"GET /\t HTTP/1.1"),
+        *(b"GET ftp://h/ HTTP/1.1", b"GET http:///x HTTP/1.1", b"GET http:// HTTP/1.1", b"GET h:1 HTTP/1.1"),
+        *(b"GET http://u:p@h/ HTTP/1.1", b"GET http://h h/ HTTP/1.1"),
+    ],
+)
+def test_what_is_no_request_line(router: Router, line: bytes) -> None:
+    with pytest.raises(BadHead):
+        router.find(line)
+    assert not router.routes
+
+
+@pytest.mark.parametrize("method", [b"CONNECT", b"TRACE"])
+def test_methods_that_are_not_served(router: Router, method: bytes) -> None:
+    with pytest.raises(Refused):
+        router.find(method + b" / HTTP/1.1")
+
+
+@pytest.mark.parametrize(
+    ("path", "model"),
+    [
+        *(("/see", "see"), ("/see/", "see"), ("/see/x", "see"), ("/seesaw", ""), ("/see/deep/x", "see")),
+        *(("/see/deeper", "deep"), ("/see/deeper/x", "deep"), ("/see/deeperx", "see"), ("/other", "")),
+        ("/v2/models/talk/infer", "talk"),
+    ],
+)
+def test_paths_name_models_whole_part_by_whole_part(router: Router, path: str, model: str) -> None:
+    assert router.find(b"POST " + path.encode() + b" HTTP/1.1").model == model
+
+
+def test_the_dialect_is_told_by_the_path(router: Router) -> None:
+    lines = {
+        b"POST /v1/chat/completions HTTP/1.1": "openai",
+        b"POST /v2/models/see/infer HTTP/1.1": "oip",
+        b"POST /predict HTTP/1.1": "http",
+    }
+    assert {line: router.find(line).dialect.name for line in lines} == lines
+
+
+def test_names_find_models(router: Router) -> None:
+    assert router.resolve("talk") == "talk"
+    assert router.resolve("nobody") is None
+    assert router.resolve("") is None
+    only = Router(parse_config("models: {one: {replicas: []}}"))
+    assert (only.resolve(""), only.resolve("one"), only.resolve("two")) == ("one", "one", None)
+    anything = Router(parse_config("models: {one: {replicas: []}, '*': {replicas: []}}"))
+    assert (anything.resolve("one"), anything.resolve("two"), anything.resolve("")) == ("one", "*", "*")
+
+
+def test_lines_are_remembered_within_bounds(router: Router) -> None:
+    for number in range(2 * routing.MOST + 10):
+        router.find(b"GET /%d HTTP/1.1" % number)
+        assert len(router.routes) <= routing.MOST
+    router.find(b"GET /" + b"a" * routing.LONGEST + b" HTTP/1.1")
+    assert max(map(len, router.routes)) <= routing.LONGEST
+
+
+def test_a_remembered_line_is_the_same_route(router: Router) -> None:
+    route = router.find(b"GET /a HTTP/1.1")
+    assert router.routes[b"GET /a HTTP/1.1"] is route
+    assert router.find(b"GET /A HTTP/1.1").path == "/A"
