@@ -95,6 +95,15 @@ class TestExpectations:
                 assert response.status == 200
                 assert [status for status, _ in response.informational] in ([], [100])
 
+    @pytest.mark.parametrize("value", ["200-ok", "100-continue, other"])
+    def test_what_is_not_known_may_be_refused(self, gateway: Serving, value: str) -> None:
+        assert gateway.ask("POST", body=b"x", headers={"expect": value}).status in (200, 400, 417)
+
+    @pytest.mark.parametrize("value", ["100-Continue", "", ", 100-continue"])
+    def test_as_lenient_as_lists_are(self, gateway: Serving, value: str) -> None:
+        """RFC 9110 10.1.1: not case-sensitive; 5.6.1.2: empty elements are nothing."""
+        assert gateway.ask("POST", body=b"x", headers={"expect": value}).status == 200
+
     def test_a_refused_client_may_keep_its_body(self, gateway: Serving) -> None:
         """Known to be refused from its head alone: no 100, no body needed."""
         head = request("POST", headers={"expect": "100-continue", "content-length": str(10**12)})

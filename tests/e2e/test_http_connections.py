@@ -28,7 +28,7 @@ def test_one_request_goes_through(gateway: Serving, stub: StubReplica) -> None:
     assert json.loads(response.body) == {"replica": "a", "id": "first"}
     seen = stub.request("first")
     assert (seen["method"], seen["target"], seen["version"]) == ("POST", "/any/path?with=query&a=%2F", "1.1")
-    assert stub.of("body", id="first")[0]["length"] == 5
+    assert stub.wait("body", id="first")["length"] == 5
 
 
 def test_a_connection_serves_many_requests(gateway: Serving) -> None:

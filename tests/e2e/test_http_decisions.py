@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,9 +19,11 @@ from tests.harness import (
     config,
     model,
     new_id,
+    nothing_left,
     request,
     scripts,
     slots_free,
+    wait_until,
 )
 
 CHAT = "/v1/chat/completions"
@@ -90,6 +93,12 @@ class Held:
         for connection in self.connections:
             connection.close()
         slots_free(self.gateway, self.stub, headers={"steelyard-model": self.name})
+
+
+def iter_forever(*stubs: StubReplica) -> Iterator[StubReplica]:
+    while True:
+        time.sleep(0.005)
+        yield from stubs
 
 
 class TestWhichModel:
@@ -342,6 +351,47 @@ class TestOrder:
                     assert connection.response().status == 200
                     connection.close()
             assert max(event["active"] for event in alone.of("request")) == 1
+
+    def test_two_workers_count_each_other_s_load(self, stubs: list[StubReplica]) -> None:
+        """Least connections over two workers is as even as over one."""
+        settings = config({"*": model(*stubs, policy="least_connections")}, workers=2)
+        gate, connections = new_id("gate"), []
+        with Serving(settings) as own:
+            for _ in range(12):
+                id, connection = new_id(), own.connect()
+                connection.send(request("POST", id=id, script=scripts.held(gate)))
+                connections.append(connection)
+                wait_until(lambda id=id: any(stub.of("waiting", id=id) for stub in stubs), "it reaches a replica")
+            takers = {own.worker_of(connection) for connection in connections}
+            held = [len(stub.of("waiting", gate=gate)) for stub in stubs]
+            for stub in stubs:
+                stub.open(gate)
+            for connection in connections:
+                assert connection.response().status == 200
+                connection.close()
+        assert len(takers) == 2, "one worker took all connections"
+        assert max(held) - min(held) <= 1, held
+
+    def test_a_late_request_is_hedged_and_the_loser_cancelled(self, stubs: list[StubReplica]) -> None:
+        a, b, _ = stubs
+        hedge = {"enabled": True, "budget": 1.0, "quantile": 0.9}
+        settings = config({"*": model(a, b, idempotent=True, hedge=hedge, policy="round_robin")})
+        with Serving(settings) as own, nothing_left(own), own.connect() as connection:
+            for _ in range(60):
+                assert connection.ask("POST", script=scripts.slow(0.01)).status == 200
+            id, gate = new_id(), new_id("gate")
+            a.answer_all(scripts.held(gate))
+            connection.send(request("POST", id=id))
+            first = next(stub for stub in iter_forever(a, b) if stub.of("request", id=id))
+            if first is b:  # it was its turn, so nothing was late
+                assert connection.response().status == 200
+                id = new_id()
+                connection.send(request("POST", id=id))
+            response = connection.response()
+            assert response.headers["steelyard-replica"] == "b"
+            assert f'"{id}"'.encode() in response.body
+            a.wait_left(id)
+            a.answer_all(None)
 
     def test_a_session_stays_where_it_is(self, gateway: Serving) -> None:
         homes: dict[str, set[str]] = {}

@@ -55,11 +55,13 @@ class TestEvents:
     @pytest.mark.parametrize("framing", ["chunked", "until close", "length"])
     def test_in_every_framing(self, gateway: Serving, stub: StubReplica, framing: str) -> None:
         gate, events = new_id("event"), ["data: one\n\n", "data: two\n\n"]
-        head, end, last = "HTTP/1.1 200 ok\r\ncontent-type: text/event-stream\r\n", "", ["close"]
-        if framing == "chunked":
+        head, end, last = "HTTP/1.1 200 ok\r\ncontent-type: text/event-stream\r\n", "", ["sleep", 0]
+        if framing == "until close":
+            last = ["close"]
+        elif framing == "chunked":
             head, end, events = f"{head}transfer-encoding: chunked\r\n", "0\r\n\r\n", [scripts.chunk(e) for e in events]
-        elif framing == "length":
-            head, last = f"{head}content-length: {sum(map(len, events))}\r\n", ["sleep", 0]
+        else:
+            head = f"{head}content-length: {sum(map(len, events))}\r\n"
         script = [["body"], ["send", f"{head}\r\n{events[0]}"], ["gate", gate], ["send", events[1] + end], last]
         with gateway.connect() as connection:
             connection.send(request("POST", script=script))

@@ -17,6 +17,7 @@ from tests.harness import (
     config,
     model,
     new_id,
+    nothing_left,
     request,
     scripts,
     wait_until,
@@ -133,6 +134,20 @@ class TestClients:
                 assert connection.ask("GET").status == 200
         finally:
             files[0].write_bytes(good)
+
+
+def test_handshakes_that_never_end(plain: StubReplica, authority: Authority, local: tuple[Path, Path]) -> None:
+    """Who connects and says nothing, or half a hello, is cut like any slow client; others do not notice."""
+    tls = {"certificate": str(local[0]), "key": str(local[1])}
+    with Serving(config([plain], tls=tls, timeouts={"header": "1s", "idle": "1s"})) as gateway, nothing_left(gateway):
+        slow = [gateway.connect() for _ in range(10)]
+        for connection in slow[5:]:
+            connection.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        with gateway.connect(tls=authority.client_context()) as connection:
+            assert connection.ask("POST").status == 200
+        for connection in slow:
+            connection.wait_closed()
+            connection.close()
 
 
 def test_clients_must_show_a_certificate(

@@ -90,6 +90,7 @@ HEADS = {
     "two spaces before the version": head(first="POST /work  HTTP/1.1"),
     "space after the version": head(first="POST /work HTTP/1.1 "),
     "tabs between": head(first="POST\t/work\tHTTP/1.1"),
+    "a high byte in the target": head(first="POST /w\xfcrk HTTP/1.1"),
     "a space in the target": head(first="POST /wo rk HTTP/1.1"),
     "version in small letters": head(first="POST /work http/1.1"),
     "version 1.10": head(first="POST /work HTTP/1.10"),

@@ -211,6 +211,23 @@ def ask_once(gateway: Serving) -> int:
         return 0
 
 
+def test_unused_connections_to_a_replica_are_bounded() -> None:
+    with StubReplica("a") as stub:
+        settings = config([stub], limits={"idle_connections": 3}, timeouts={"replica_idle": "60s"})
+        with Serving(settings) as gateway:
+            clients = [gateway.connect() for _ in range(20)]
+            gate = new_id("gate")
+            for connection in clients:
+                connection.send(request("POST", script=scripts.held(gate)))
+            stub.wait("waiting", 20)
+            stub.open(gate)
+            for connection in clients:
+                assert connection.response().status == 200
+                connection.close()
+            stub.wait_for(lambda: len(stub.of("open")) - len(stub.of("lost")) <= 3, "no more than three are kept")
+            assert gateway.ask("POST").status == 200
+
+
 def test_bodies_kept_in_memory_are_bounded_all_together() -> None:
     """Many waiting requests with bodies that have to be read: over `buffered` they are refused or slowed, not kept."""
     with StubReplica("a") as stub:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -120,6 +122,39 @@ class TestKilled:
         ledger.check()
         assert all(end.startswith("error 502") for end in ends), ends
 
+    def test_a_body_is_sent_again_whole(self, pair: tuple[StubReplica, StubReplica]) -> None:
+        """What the second replica gets is what the client sent, however it was framed."""
+        body = bytes(range(256)) * 2000
+        digest = hashlib.sha256(body).hexdigest()
+        with Serving(config(both(pair))) as gateway, nothing_left(gateway), gateway.connect() as connection:
+            pair[0].answer_all([["body"], ["close"]])
+            for options in ({"body": body}, {"chunks": [body[:7], body[7:100_000], body[100_000:]]}) * 2:
+                id = new_id()
+                response = connection.ask("POST", id=id, headers={"steelyard-model": "safe"}, **options)
+                assert response.headers["steelyard-replica"] == "b"
+                assert pair[1].wait("body", id=id)["sha"] == digest
+
+    @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
+    def test_a_body_too_large_to_keep(self, pair: tuple[StubReplica, StubReplica], chunked: bool) -> None:
+        """Streamed, so it cannot be sent again once a part is gone; but a connection refused takes nothing away."""
+        ledger, body = Ledger(*pair), bytes(range(256)) * 2000
+        digest = hashlib.sha256(body).hexdigest()
+        options = {"chunks": [body[:100_000], body[100_000:]]} if chunked else {"body": body}
+        with Serving(config(both(pair), limits={"replay": "1KiB"})) as gateway, nothing_left(gateway):
+            headers = {"steelyard-model": "safe"}
+            pair[0].answer_all([["body"], ["close"]])
+            with gateway.connect() as connection:
+                ends = [ledger.ask(connection, may_retry=False, headers=headers, **options) for _ in range(4)]
+            ledger.check()
+            assert sorted(ends)[-2:] == ["ok", "ok"]
+            assert all(end.startswith("error 502") for end in sorted(ends)[:2])
+            pair[0].kill()
+            with gateway.connect() as connection:
+                ends = [ledger.ask(connection, may_retry=False, headers=headers, **options) for _ in range(4)]
+        ledger.check()
+        assert ends == ["ok"] * 4
+        assert {event["sha"] for event in pair[1].of("body")} == {digest}
+
     def test_half_a_head_is_no_head(self, pair: tuple[StubReplica, StubReplica]) -> None:
         with Serving(config(both(pair))) as gateway, nothing_left(gateway):
             response = gateway.ask(
@@ -143,7 +178,12 @@ class TestMidStream:
     @pytest.fixture(scope="class")
     @classmethod
     def fleet(cls) -> Iterator[tuple[Serving, list[StubReplica]]]:
-        with StubReplica("a") as a, StubReplica("b") as b, Serving(config(both((a, b)))) as gateway:
+        with (
+            StubReplica("a") as a,
+            StubReplica("b") as b,
+            Serving(config(both((a, b)))) as gateway,
+            nothing_left(gateway),
+        ):
             yield gateway, [a, b]
 
     @pytest.mark.parametrize("version", ["1.1", "1.0"])
@@ -155,7 +195,7 @@ class TestMidStream:
         gateway, stubs = fleet
         id, gate = new_id(), new_id("break")
         script = scripts.raw(self.BROKEN[kind], ["gate", gate], [how])
-        with nothing_left(gateway), gateway.connect() as connection:
+        with gateway.connect() as connection:
             headers = {"steelyard-model": "safe"}
             connection.send(request("POST", id=id, headers=headers, script=script, version=version))
             response = connection.begin()
@@ -170,7 +210,7 @@ class TestMidStream:
         gateway, stubs = fleet
         id, gate = new_id(), new_id("break")
         script = scripts.raw("HTTP/1.1 200 OK\r\n\r\ndata: half", ["gate", gate], ["reset"])
-        with nothing_left(gateway), gateway.connect() as connection:
+        with gateway.connect() as connection:
             connection.send(request("POST", id=id, headers={"steelyard-model": "safe"}, script=script))
             response = connection.begin()
             connection.read_body(response, b"data: half")
@@ -203,6 +243,18 @@ class TestMidStream:
                 connection.close()
             assert (cut, on) == (10, 10)
         assert [seen_by(pair, id) for id in ids] == [1] * 20
+
+    def test_a_stream_that_never_ends_is_cut_at_last(self, pair: tuple[StubReplica, StubReplica]) -> None:
+        """`total` is for the whole of a request, however lively it is."""
+        id = new_id()
+        drips = [["send", scripts.chunk("data: x\n\n")], ["sleep", 0.05]] * 400
+        with Serving(config(both(pair), timeouts={"total": "1s"})) as gateway, nothing_left(gateway):
+            with gateway.connect() as connection:
+                pair[0].answer_all([["body"], ["send", scripts.SSE_HEAD], *drips, ["send", "0\r\n\r\n"]])
+                connection.send(request("POST", id=id, headers={"steelyard-model": "only a"}))
+                with pytest.raises(Truncated):
+                    connection.response()
+            pair[0].wait_left(id)
 
     def test_a_stream_that_stalls_is_cut(self, pair: tuple[StubReplica, StubReplica]) -> None:
         id = new_id()
@@ -361,6 +413,11 @@ def full_backlog() -> Iterator[int]:
                 filler.close()
 
 
+def kept(stub: StubReplica, *states: str) -> bool:
+    """Are there connections to the replica in one of these states?"""
+    return any(row[1] == stub.port and row[2] in states for row in tcp_sockets())
+
+
 class TestKeepAliveRace:
     """The replica closes an unused connection just as the gateway sends on it."""
 
@@ -383,10 +440,6 @@ class TestKeepAliveRace:
     @pytest.mark.parametrize("method", ["GET", "POST"])
     def test_closed_by_the_replica_while_unused(self, method: str) -> None:
         """What the gateway has seen before it sends costs nobody anything, not even what must not run twice."""
-
-        def let_go() -> bool:
-            return not any(row[1] == stub.port and row[2] in (ESTABLISHED, CLOSE_WAIT) for row in tcp_sockets())
-
         with StubReplica("a") as stub:
             ledger = Ledger(stub)
             models = {"*": model(stub, idempotent=False, ejection={"enabled": False})}
@@ -394,9 +447,32 @@ class TestKeepAliveRace:
                 for _ in range(20):
                     ledger.ask(connection, may_retry=False, method=method)
                     stub.close_idle()
-                    wait_until(let_go, "the gateway keeps what the replica has closed")
+                    wait_until(lambda: not kept(stub, ESTABLISHED, CLOSE_WAIT), "the gateway keeps what is closed")
                 ledger.check()
                 assert ledger.count() == {"ok": 20}
+
+    def test_closed_as_it_is_used(self) -> None:
+        """The end of the connection is there before the request is sent on it: it never ran, so it may run elsewhere.
+
+        The worker is stopped meanwhile, so that it finds both at once: the client's request first, then the end.
+        """
+        with StubReplica("a") as stub:
+            ledger = Ledger(stub)
+            models = {"*": model(stub, idempotent=False, ejection={"enabled": False})}
+            with Serving(config(models, timeouts={"replica_idle": "30s"})) as gateway, gateway.connect() as connection:
+                for _ in range(5):
+                    assert ledger.ask(connection, may_retry=False) == "ok"
+                    id = ledger.new(may_retry=False)
+                    os.kill(gateway.worker, signal.SIGSTOP)
+                    try:
+                        connection.send(request("POST", id=id))
+                        stub.close_idle()
+                        wait_until(lambda: not kept(stub, ESTABLISHED), "the replica did not close")
+                    finally:
+                        os.kill(gateway.worker, signal.SIGCONT)
+                    ledger.tell(id, connection.response("POST"))
+                ledger.check()
+                assert ledger.count() == {"ok": 10}
 
     def test_under_load(self) -> None:
         """Connections closed at any moment between requests."""

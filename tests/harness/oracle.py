@@ -89,7 +89,7 @@ class Ledger:
 def nothing_left(serving: Serving, *, memory: int = 48 * MIB, spare: int = 0) -> Iterator[None]:
     """What is opened and kept inside is given back: file descriptors all, memory but for `memory` bytes."""
     workers = serving.workers
-    before, bytes_before = steady(serving.descriptors), serving.memory()
+    before, bytes_before = steady(serving.descriptors, calm=0.3), serving.memory()
     yield
     wait_until(
         lambda: serving.descriptors() <= before + spare,

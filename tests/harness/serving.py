@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,6 +54,7 @@ class Serving:
     ) -> None:
         """`arguments` instead of a configuration: `serve --replica …`; then `address` says where it will listen."""
         self.folder = Path(tempfile.mkdtemp(prefix="serving-"))
+        atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
         self.file = self.folder / "steelyard.yaml"
         self.log = self.folder / "log"
         if configuration is not None:

@@ -1,4 +1,4 @@
-"""The inner loop of `least_work`: which candidates would finish a request soonest.
+"""The inner loop of `least_work`: which candidate would finish a request soonest.
 
 Apart from the policy so that it can be compiled (see setup.py); policies stay plain Python, to be looked into and
 derived from.
@@ -6,18 +6,24 @@ derived from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .estimate import Estimator
 from .remaining import OVERRUN, STEPS_PER_UNIT
 from .replica import Replica
 from .request import INFINITY, Request
+from .shares import pick_by_share
 
 
 def cheapest(
-    request: Request, candidates: Sequence[Replica], estimator: Estimator, tie: float, now: float
-) -> list[Replica]:
-    """Those that cost at most `tie` times the least and have the fewest requests.
+    request: Request,
+    candidates: Sequence[Replica],
+    estimator: Estimator,
+    tie: float,
+    random: Callable[[], float],
+    now: float,
+) -> Replica:
+    """Of those that cost at most `tie` times the least, one with the fewest requests, by their weights.
 
     Cost is the seconds it takes there, plus the part of the work already there that would be in its way.
     """
@@ -53,9 +59,10 @@ def cheapest(
     line = best * tie
     tied = [replica for replica in candidates if replica.cost <= line]
     if len(tied) == 1:
-        return tied
+        return tied[0]
     least = tied[0].load
     for replica in tied:
         if replica.load < least:
             least = replica.load
-    return [replica for replica in tied if replica.load == least]
+    tied = [replica for replica in tied if replica.load == least]
+    return tied[0] if len(tied) == 1 else pick_by_share(tied, random())

@@ -58,6 +58,7 @@ class Carrier:
         self.neighbours: Neighbours | None = None  # the other workers, if there are any
         self.fleet_view: Callable[[], Sequence[ModelView]] = list  # set by the fleet, which knows
         self.unsent: list[tuple[Transport, bytes]] = []  # see `write_soon`
+        self._turn_began = False
         self.held = 0  # bytes of request bodies in memory
         self.draining = False
         self.response_fields = Fields(RESPONSE_ROLES)
@@ -87,15 +88,22 @@ class Carrier:
     # ------------------------------------------------------------------ bytes
 
     def write_soon(self, transport: Transport, data: bytes) -> None:
-        """At the end of this turn of the loop, with the others of this turn.
+        """The first of this turn of the loop at once, the others together at the turn's end.
 
         Written one by one as they come, each write may wake a process on the other side that went to sleep after the
         last: on a virtual machine that costs more than the write. Together they find it awake.
         """
-        unsent = self.unsent
-        if not unsent:
-            self.loop.call_soon(self.flush)
-        unsent.append((transport, data))
+        if self._turn_began:
+            self.unsent.append((transport, data))
+            return
+        self._turn_began = True
+        self.loop.call_soon(self.end_turn)
+        transport.write(data)
+
+    def end_turn(self) -> None:
+        self._turn_began = False
+        if self.unsent:
+            self.flush()
 
     def flush(self) -> None:
         """Write what was to be written soon; also before anything else is done to a transport that may be waiting."""

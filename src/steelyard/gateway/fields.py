@@ -73,12 +73,20 @@ class BadHead(ValueError):
     """A head that is refused. The message is one sentence for whoever sent it."""
 
 
+def length_of(value: bytes) -> int:
+    """A content-length: digits and nothing else."""
+    if not value.isdigit() or len(value) > 18:
+        raise BadHead("The content-length is not a number.")
+    return int(value)
+
+
 class Field:
     """One header line that needs more than passing on."""
 
-    __slots__ = ("line", "name", "role", "value")
+    __slots__ = ("line", "name", "number", "role", "value")
 
     def __init__(self, role: int, name: bytes, value: bytes, line: bytes) -> None:
+        self.number = length_of(value) if role == LENGTH else 0
         self.role = role
         self.name = name  # in lower case
         self.value = value
@@ -137,13 +145,6 @@ def is_host(value: bytes) -> bool:
 def is_trace(name: bytes, value: bytes) -> bool:
     """Can this be passed on as the name of a request? Else it is begun anew (W3C Trace Context, 4.3)."""
     return (_PARENT if name == b"traceparent" else _ID).fullmatch(value) is not None
-
-
-def length_of(value: bytes) -> int:
-    """A content-length: digits and nothing else."""
-    if not value.isdigit() or len(value) > 18:
-        raise BadHead("The content-length is not a number.")
-    return int(value)
 
 
 def tokens(value: bytes) -> list[bytes]:

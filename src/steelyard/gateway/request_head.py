@@ -20,7 +20,6 @@ from .fields import (
     Field,
     Fields,
     is_trace,
-    length_of,
     tokens,
 )
 from .forwarding import Forwarding
@@ -69,7 +68,7 @@ def _act_on(exchange: Exchange, special: list[Field], forwarding: Forwarding) ->
             if length is not None:
                 raise BadHead("There are two content-length headers.")
             length = field
-            exchange.length = length_of(field.value)
+            exchange.length = field.number
         elif role == CONNECTION:
             connection = field if connection is None else _joined(connection, field)
         elif role in (TOLD, OURS):

@@ -19,7 +19,6 @@ from .fields import (
     BadHead,
     Field,
     Fields,
-    length_of,
     tokens,
 )
 
@@ -90,7 +89,7 @@ class ResponseHead:
             if role == LENGTH:
                 if self.length >= 0:
                     raise BadHead("There are two content-length headers.")
-                self.length = length_of(field.value)
+                self.length = field.number
                 self.lines.append(field.line)
             elif role == CONNECTION:
                 connection = field.value if connection is None else connection + b"," + field.value

@@ -14,8 +14,8 @@ MOST = 4096  # request lines remembered; when full, all are forgotten
 LONGEST = 512  # bytes of a line worth remembering
 
 _METHOD = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_TARGET = re.compile(rb"/[\x21\x22\x24-\x7e\x80-\xff]*|\*")
-_ABSOLUTE = re.compile(rb"https?://([^/?#@\x00-\x20\x7f]+)([\x21-\x7e\x80-\xff]*)", re.IGNORECASE)
+_TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*|\*")
+_ABSOLUTE = re.compile(rb"https?://([^/?#@\x00-\x20\x7f]+)([\x21-\x7e]*)", re.IGNORECASE)
 _REFUSED = {b"CONNECT", b"TRACE"}  # a tunnel to anywhere, and an echo of secrets
 
 PLAIN: Final = "http"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -94,6 +95,8 @@ class Worker:
             self._put_in_force(message)
             if first:
                 await self._open()
+                gc.collect()
+                gc.freeze()  # what is there now stays; no need to look at it again and again
                 self._say(Started(os.getpid()))
             self._say(Applied(message.number))
         except Exception as problem:  # also whatever a user's own policy or dialect raises

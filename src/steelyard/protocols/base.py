@@ -31,7 +31,7 @@ class Call(NamedTuple):
     local: bool = False  # does `answer` know what to say?
 
 
-class Peek(NamedTuple):
+class Peek(msgspec.Struct, frozen=True, gc=False):
     """What a request's body tells."""
 
     model: str = ""  # empty: it names none

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import OptionError
 from ..request import INFINITY
+from ..shares import pick_by_share as pick_by_share
 
 if TYPE_CHECKING:
     from ..outcome import Outcome
@@ -91,18 +92,3 @@ def number(
             f"{name} must be {wanted}{f' and below {below:g}' if below < INFINITY else ''}, not {value!r}"
         )
     return value
-
-
-def pick_by_share(tied: Sequence[Replica], random_value: float) -> Replica:
-    """One of several equally good replicas, by their weights. `random_value` is uniform in [0, 1)."""
-    if len(tied) == 1:
-        return tied[0]
-    total = 0.0
-    for replica in tied:
-        total += replica.share
-    left = random_value * total
-    for replica in tied:
-        left -= replica.share
-        if left < 0.0:
-            return replica
-    return tied[-1]

@@ -8,7 +8,7 @@ from ..cheapest import cheapest
 from ..pool import Pool
 from ..replica import Replica
 from ..request import INFINITY, Flight, Request
-from .base import Policy, number, pick_by_share
+from .base import Policy, number
 
 MANY = 64  # above this many candidates a sample is looked at
 SAMPLE = 8
@@ -46,8 +46,7 @@ class LeastWork(Policy):
             return candidates[0]
         if len(candidates) > MANY:
             candidates = self._sample(request, candidates)
-        tied = cheapest(request, candidates, self._pool.estimator, self._tie, now)
-        self._last = choice = tied[0] if len(tied) == 1 else pick_by_share(tied, self._random())
+        self._last = choice = cheapest(request, candidates, self._pool.estimator, self._tie, self._random, now)
         return choice
 
     def _sample(self, request: Request, candidates: Sequence[Replica]) -> list[Replica]:
