@@ -22,11 +22,18 @@ format: $(VENV)/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Long: prints the tables of docs/policies.md with date and machine. See benchmarks/README.md.
-bench: $(VENV)/installed
+# Long: prints the tables of docs/policies.md and docs/performance.md with date and machine. See benchmarks/README.md.
+# Compares with the peers that are installed; wrk, nginx and haproxy come from the distribution.
+bench: $(VENV)/bench $(COMPILED)/installed
 	$(BIN)/python -m benchmarks.decide
 	$(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.policies
+	STEELYARD_PEERS=$(CURDIR)/$(COMPILED)/bin:$$STEELYARD_PEERS $(BIN)/python -m benchmarks.overhead --all
+	STEELYARD_PEERS=$(CURDIR)/$(COMPILED)/bin:$$STEELYARD_PEERS $(BIN)/python -m benchmarks.arena
+
+$(VENV)/bench: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	touch $@
 
 demo: $(VENV)/installed
 	$(BIN)/steelyard demo $(ARGS)

@@ -230,3 +230,24 @@ def test_trailers_of_a_request_reach_the_replica(stage: Stage, pieces: tuple[byt
     assert (heard.body, heard.trailers) == (b"".join(pieces), [("x-sum", "1")])
     replica.says(answer())
     stage.check_idle(counted=1)
+
+
+def test_the_names_of_trailers_are_passed_on(stage: Stage) -> None:
+    client = stage.client()
+    client.says(
+        request("POST /", "trailer: x-sum", "transfer-encoding: chunked") + chunked(b"a", trailers=["x-sum: 1"])
+    )
+    replica = stage.replica()
+    assert read_request(replica.hears())["trailer"] == "x-sum"
+    head = b"HTTP/1.1 200 OK\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n"
+    replica.says(head + chunked(b"a", trailers=["x-sum: 1"]))
+    told = read_answer(client.hears())
+    assert (told["trailer"], told.trailers) == ("x-sum", [("x-sum", "1")])
+
+
+@pytest.mark.parametrize("name", ["host", "content-length", "x-forwarded-for", "connection", "steelyard-model"])
+def test_a_trailer_says_nothing_that_only_a_head_may_say(stage: Stage, name: str) -> None:
+    client = stage.client()
+    trailers = [f"{name}: 1", "x-stays: 1"]
+    client.says(request("POST /", "transfer-encoding: chunked") + chunked(b"a", trailers=trailers))
+    assert read_request(stage.replica().hears()).trailers == [("x-stays", "1")]

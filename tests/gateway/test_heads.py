@@ -4,6 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from steelyard.gateway.fields import BadHead
+from steelyard.gateway.response_head import MOST_STATUSES, StatusLines
+
 from .reading import answer, read_answer, read_request, request
 from .stage import Stage
 
@@ -178,3 +181,35 @@ def test_names_differ(stage: Stage) -> None:
         names.add(read_request(stage.replica().hears())["x-request-id"])
         stage.replica().says(answer())
     assert len(names) == 600
+
+
+def test_status_lines_are_remembered_within_bounds() -> None:
+    statuses = StatusLines()
+    assert statuses.learn(b"HTTP/1.0 200 OK") == (200, True, b"HTTP/1.1 200 OK")
+    assert statuses.learn(b"HTTP/1.1 404") == (404, False, b"HTTP/1.1 404 ")
+    assert sorted(statuses.known) == [b"HTTP/1.0 200 OK", b"HTTP/1.1 404"]
+    for number in range(3 * MOST_STATUSES):
+        statuses.learn(b"HTTP/1.1 200 %d" % number)
+        assert len(statuses.known) <= MOST_STATUSES
+    statuses.learn(b"HTTP/1.1 200 " + b"x" * 100_000)
+    assert max(map(len, statuses.known)) < 1000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"", b"HTTP/1.1", b"HTTP/1.1 ", b"HTTP/1.1 20", b"HTTP/1.1 099 X", b"HTTP/1.1 2000", b"HTTP/1.1 2x0 X"),
+        *(
+            b"HTTP/1.1  200 OK",
+            b" HTTP/1.1 200 OK",
+            b"http/1.1 200 OK",
+            b"HTTP/2 200 OK",
+            b"HTTP/1.2 200 OK",
+            b"200 OK",
+        ),
+        *(b"HTTP/1.1 200 a\x00", b"HTTP/1.1 200 a\r", b"HTTP/1.1 200\tOK", b"HTTP/1.1 \xb2\xb2\xb2 OK"),
+    ],
+)
+def test_what_is_no_status_line(line: bytes) -> None:
+    with pytest.raises(BadHead):
+        StatusLines().learn(line)

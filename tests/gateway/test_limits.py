@@ -200,3 +200,16 @@ def test_no_few_bytes_keep_the_gateway_busy(stage: Stage, data: bytes, most: int
     finally:
         sys.setprofile(None)
     assert calls < most
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_no_memory_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch, begun: bool) -> None:
+    def out_of_memory(*_: object) -> None:
+        raise MemoryError
+
+    client = stage.client()
+    monkeypatch.setattr(stage.carrier, "arrive" if begun else "prepare", out_of_memory)
+    client.says(request("POST /", body=b"x"))
+    assert read_answer(client.hears())["steelyard-reason"] == "buffers_full"
+    monkeypatch.undo()
+    stage.check_idle(counted=1)

@@ -225,3 +225,35 @@ def test_who_was_halted_and_stuck_at_the_end_of_an_answer_is_read_again(staged: 
     client.says(request())
     stage.replica().says(answer(b"next"))
     assert read_answer(client.hears()).body == b"next"
+
+
+def test_chunks_that_break_the_rules_after_the_answer_began_break_it_off(staged: Callable[..., Stage]) -> None:
+    stage = staged(SMALL)
+    client = stage.client()
+    client.says(request("POST /", "transfer-encoding: chunked") + b"7d0\r\n" + b"x" * 2000 + b"\r\n")
+    replica = stage.replica()
+    replica.says(STREAM + b"1\r\na\r\n")
+    client.says(b"zz\r\n")
+    assert client.cut_off
+    assert replica.closed
+    assert stage.account("m").client_error == 1
+    stage.check_idle(counted=1)
+
+
+def test_who_is_refused_while_halted_is_read_again_so_that_the_refusal_arrives(staged: Callable[..., Stage]) -> None:
+    """A connection that is closed on unread bytes is reset, and the answer may be lost with it (RFC 9112, 9.6)."""
+    stage = staged(SMALL.replace("policy", "concurrency: 1, max_wait: 5s, policy"))
+    first = stage.client()
+    first.says(request())
+    stage.replica()
+    client = stage.client()
+    client.says(request("POST /", f"content-length: {FULL}"), b"x" * 1100)
+    assert client.transport.paused
+    stage.pass_time(6)
+    assert read_answer(client.hears())["steelyard-reason"] == "waited"
+    assert client.transport.eof_heard
+    assert not client.transport.paused
+    client.says(b"x" * 1000)
+    client.ends()
+    assert client.closed
+    assert not client.cut_off

@@ -160,3 +160,12 @@ def test_the_fleet_is_shown_by_the_gateway_itself(fleet: Stage) -> None:
     assert b'"id":"talk"' in data.replace(b" ", b"")
     assert fleet.dialling == []
     fleet.check_idle(counted=3)
+
+
+def test_an_old_client_that_keeps_its_connection_keeps_it_after_a_refusal(fleet: Stage) -> None:
+    client = fleet.client()
+    for _ in range(2):
+        client.says(request("GET /nowhere", "connection: keep-alive", version="1.0"))
+        told = read_answer(client.hears())
+        assert (told.status, told["connection"]) == (404, "keep-alive")
+    assert not client.closed

@@ -107,3 +107,4 @@ def test_a_remembered_line_is_the_same_route(router: Router) -> None:
     route = router.find(b"GET /a HTTP/1.1")
     assert router.routes[b"GET /a HTTP/1.1"] is route
     assert router.find(b"GET /A HTTP/1.1").path == "/A"
+    assert len(router.routes) == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from steelyard.config import Tls
-from steelyard.gateway.tls import client_context, renew
+from steelyard.gateway.tls import client_context, fingerprint
 
 from ..harness.certificates import Authority
 
@@ -65,11 +65,22 @@ def test_http_1_1_and_no_old_protocols(old: Authority, server: tuple[Path, Path]
     assert ours.selected_alpn_protocol() == "http/1.1"
 
 
-def test_a_renewed_certificate_is_shown_to_the_next_client(old: Authority, server: tuple[Path, Path]) -> None:
-    context = client_context(tls(server))
-    before = shake(context, old.client_context())["serialNumber"]
-    renew(context, tls(old.issue("renewed", "DNS:gateway")))
-    assert shake(context, old.client_context())["serialNumber"] != before
+def test_files_that_changed_are_noticed(old: Authority, tmp_path: Path) -> None:
+    """In place, as certificate managers write them: the configuration is the same, what it names is not."""
+    first, second = old.issue("first", "DNS:gateway"), old.issue("second", "DNS:gateway")
+    pair = (tmp_path / "certificate.pem", tmp_path / "key.pem")
+
+    def put(source: tuple[Path, Path]) -> None:
+        for here, there in zip(pair, source, strict=True):
+            here.write_bytes(there.read_bytes())
+
+    put(first)
+    before, shown = fingerprint(tls(pair)), shake(client_context(tls(pair)), old.client_context())["serialNumber"]
+    assert fingerprint(tls(pair)) == before
+    put(second)
+    assert fingerprint(tls(pair)) != before
+    assert shake(client_context(tls(pair)), old.client_context())["serialNumber"] != shown
+    assert fingerprint(None) == ()
 
 
 def test_clients_must_show_a_certificate_where_it_is_asked_for(old: Authority, server: tuple[Path, Path]) -> None:
@@ -83,18 +94,15 @@ def test_an_authority_that_was_replaced_is_trusted_no_more(
     old: Authority, new: Authority, server: tuple[Path, Path]
 ) -> None:
     """A context can only add to what it trusts; whose keys were stolen must be out after a reload all the same."""
-    context = client_context(tls(server, old))
-    renew(context, tls(server, new))
+    assert fingerprint(tls(server, new)) != fingerprint(tls(server, old))
+    context = client_context(tls(server, new))
     trusted = old.client_context(*new.issue("client"))
     assert shake(context, trusted)
     with pytest.raises(ssl.SSLError):
         shake(context, old.client_context(*old.issue("stolen")))
 
 
-def test_files_that_do_not_fit_change_nothing(old: Authority, server: tuple[Path, Path], tmp_path: Path) -> None:
-    context = client_context(tls(server, old))
-    client = old.client_context(*old.issue("client"))
-    before = shake(context, client)["serialNumber"]
+def test_files_that_do_not_fit_are_refused(old: Authority, server: tuple[Path, Path], tmp_path: Path) -> None:
     other = old.issue("other", "DNS:gateway")
     broken = [Tls(certificate=str(server[0]), key=str(other[1]), client_ca=str(old.ca))]
     (tmp_path / "none.pem").write_text("nothing")
@@ -102,6 +110,4 @@ def test_files_that_do_not_fit_change_nothing(old: Authority, server: tuple[Path
     broken.append(Tls(certificate=str(tmp_path / "gone"), key=str(other[1])))
     for wish in broken:
         with pytest.raises(OSError):  # noqa: PT011
-            renew(context, wish)
-    assert shake(context, client)["serialNumber"] == before
-    assert context.verify_mode is ssl.CERT_REQUIRED
+            client_context(wish)

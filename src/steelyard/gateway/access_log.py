@@ -20,6 +20,7 @@ from .exchange import Exchange
 BATCH: Final = 32  # lines made at once: some tens of microseconds
 WAITING: Final = 256  # batches of bytes that may wait for the disk; more are dropped and counted
 FLUSH_BYTES: Final = 64 << 10
+LAST_LINES: Final = 5.0  # seconds for the disk at the end
 
 
 class Line(msgspec.Struct, omit_defaults=True):
@@ -53,6 +54,7 @@ class AccessLog:
         self._notes: list[tuple[Any, ...]] = []
         self._buffer = bytearray()
         self._dropped = 0
+        self._over = False
         self._fd = (
             os.dup(sys.stdout.fileno())
             if settings.path == "-"
@@ -132,7 +134,15 @@ class AccessLog:
             self._dropped += data.count(b"\n")
 
     def _write(self) -> None:
-        while (data := self._queue.get()) is not None:
+        while True:
+            try:
+                data = self._queue.get(timeout=1.0)
+            except queue.Empty:
+                if self._over:
+                    break
+                continue
+            if data is None:
+                break
             try:
                 while data:
                     data = data[os.write(self._fd, data) :]
@@ -140,11 +150,14 @@ class AccessLog:
                 self._dropped += data.count(b"\n")  # a full disk must not stop the gateway
         os.close(self._fd)  # here, because a disk that hangs may keep us longer than `close` waits
 
-    def close(self) -> None:
+    def close(self, patience: float = LAST_LINES) -> None:
+        """Write what is noted; waits at most `patience` seconds for the disk. The thread ends when it is done."""
         self.flush()
+        self._over = True
         with suppress(queue.Full):
-            self._queue.put(None, timeout=1.0)
-        self._thread.join(5.0)
+            self._queue.put_nowait(None)
+        if patience:
+            self._thread.join(patience)
 
 
 def _text(line: Line) -> bytes:

@@ -280,17 +280,22 @@ class Carrier:
 
     def completed(self, exchange: Exchange, replica: Replica, now: float) -> None:
         """The answer has been passed on to its last byte."""
-        if exchange.phase is Phase.RUNNING:
-            status = exchange.status
-            # How long a tunnel was open tells nothing of the model.
-            outcome = Outcome.CANCELLED if status == 101 else Outcome.OK if status < 400 else Outcome.CLIENT_ERROR
-            if self.neighbours is not None and replica.limit < INFINITY:
-                self.neighbours.leave_to_longer(replica, exchange.model, now)
-            decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
-            self.counted(replica)
-            if decisions:
-                self.carry_out(decisions, now)
-        self.close_account(exchange, "")
+        try:
+            if exchange.phase is Phase.RUNNING:
+                self._finished(exchange, replica, now)
+        finally:  # a user's own policy may have raised: the request is over all the same
+            self.close_account(exchange, "")
+
+    def _finished(self, exchange: Exchange, replica: Replica, now: float) -> None:
+        status = exchange.status
+        # How long a tunnel was open tells nothing of the model.
+        outcome = Outcome.CANCELLED if status == 101 else Outcome.OK if status < 400 else Outcome.CLIENT_ERROR
+        if self.neighbours is not None and replica.limit < INFINITY:
+            self.neighbours.leave_to_longer(replica, exchange.model, now)
+        decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
+        self.counted(replica)
+        if decisions:
+            self.carry_out(decisions, now)
 
     def give_up(self, exchange: Exchange, connection: ReplicaConnection, outcome: Outcome, now: float) -> bool:
         """A replica answered with an error. True: nobody else will try, so the client gets this answer."""

@@ -1,8 +1,9 @@
-"""TLS for clients: one context for all listeners, its certificate replaced in place when the files change."""
+"""TLS for clients. A context is made anew when its files change: one in use cannot forget an authority."""
 
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 
 from ..config import Tls
 
@@ -10,18 +11,16 @@ from ..config import Tls
 def client_context(tls: Tls) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["http/1.1"])
-    renew(context, tls)
+    context.load_cert_chain(tls.certificate, tls.key)
+    if tls.client_ca:
+        context.load_verify_locations(tls.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
-def renew(context: ssl.SSLContext, tls: Tls) -> None:
-    """Read the files again: new handshakes use what is there now. Raises before the context is changed."""
-    trial = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    trial.load_cert_chain(tls.certificate, tls.key)
-    if tls.client_ca:
-        trial.load_verify_locations(tls.client_ca)
-        context.load_verify_locations(tls.client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED
-    else:
-        context.verify_mode = ssl.CERT_NONE
-    context.load_cert_chain(tls.certificate, tls.key)
+def fingerprint(tls: Tls | None) -> tuple[object, ...]:
+    """What it is made from; equal as long as nothing changed."""
+    if tls is None:
+        return ()
+    files = [name for name in (tls.certificate, tls.key, tls.client_ca) if name]
+    return (tls, *(Path(name).read_bytes() for name in files))

@@ -11,9 +11,8 @@ import ssl
 import sys
 from random import Random
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
-from ..config import Config
 from ..core.balancer import Balancer
 from ..link.board import Board
 from ..link.messages import Applied, Apply, Drain, Frames, Started, ToWorker, frame
@@ -23,7 +22,7 @@ from .client import ClientConnection
 from .fleet import Fleet
 from .neighbours import Neighbours
 from .reports import report
-from .tls import client_context, renew
+from .tls import client_context, fingerprint
 
 BACKLOG: Final = 4096
 REPORT_EVERY: Final = 1.0
@@ -39,6 +38,7 @@ class Worker:
         self._index = index
         self._servers: list[asyncio.Server] = []
         self._tls: ssl.SSLContext | None = None
+        self._tls_made_from: tuple[object, ...] = ()
         self._fleet: Fleet | None = None
         self._carrier: Carrier | None = None
         self._out: asyncio.StreamWriter | None = None
@@ -92,9 +92,13 @@ class Worker:
     async def _apply(self, message: Apply) -> None:
         try:
             first = self._carrier is None
+            made_from = fingerprint(message.config.tls)
+            tls = client_context(message.config.tls) if message.config.tls is not None else None
             self._put_in_force(message)
-            if first:
+            if first or made_from != self._tls_made_from:
+                self._tls, self._tls_made_from = tls, made_from
                 await self._open()
+            if first:
                 gc.collect()
                 gc.freeze()  # what is there now stays; no need to look at it again and again
                 self._say(Started(os.getpid()))
@@ -106,7 +110,6 @@ class Worker:
 
     def _put_in_force(self, message: Apply) -> None:
         config = message.config
-        self._renew_tls(config)
         carrier, fleet = self._carrier, self._fleet
         if carrier is None or fleet is None:
             carrier = Carrier(self.loop, Balancer(Random()), config)
@@ -123,41 +126,26 @@ class Worker:
             raise
         old, carrier.log = carrier.log, log
         if old is not None:
-            old.close()
+            old.close(0.0)  # its thread ends by itself
         self._carrier, self._fleet = carrier, fleet
-
-    def _renew_tls(self, config: Config) -> None:
-        if self._carrier is not None and bool(config.tls) != bool(self._tls):
-            raise ValueError("tls: turning it on or off needs a restart")
-        if config.tls is None:
-            return
-        if self._tls is None:
-            self._tls = client_context(config.tls)
-        else:
-            renew(self._tls, config.tls)
 
     # ------------------------------------------------------------------ clients
 
     async def _open(self) -> None:
+        """Listen, on copies of the sockets: when certificates change, new servers are there before the old ones go."""
         carrier = self._carrier
         assert carrier is not None
+        before, self._servers = self._servers, []
+        made: Any = lambda: ClientConnection(carrier)  # noqa: E731
+        handshake = carrier.timeouts.header if self._tls is not None else None
         for listener in self._listeners:
-            self._servers.append(
-                await self.loop.create_server(
-                    lambda: ClientConnection(carrier),  # type: ignore[arg-type,return-value]
-                    sock=listener,
-                    ssl=self._tls,
-                    backlog=BACKLOG,
-                    ssl_handshake_timeout=carrier.timeouts.header if self._tls is not None else None,
-                )
-                if listener.family != socket.AF_UNIX
-                else await self.loop.create_unix_server(
-                    lambda: ClientConnection(carrier),  # type: ignore[arg-type,return-value]
-                    sock=listener,
-                    ssl=self._tls,
-                    backlog=BACKLOG,
-                )
+            create: Any = self.loop.create_unix_server if listener.family == socket.AF_UNIX else self.loop.create_server
+            server = await create(
+                made, sock=listener.dup(), ssl=self._tls, backlog=BACKLOG, ssl_handshake_timeout=handshake
             )
+            self._servers.append(server)
+        for old in before:
+            old.close()
 
     def _drain_soon(self, seconds: float | None) -> None:
         if self._draining:
@@ -172,6 +160,8 @@ class Worker:
             await asyncio.sleep(SETTLE)
             for server in self._servers:
                 server.close()
+            for listener in self._listeners:
+                listener.close()
             carrier.drain()
             until = monotonic() + (carrier.timeouts.drain if seconds is None else seconds)
             while carrier.clients and monotonic() < until:
