@@ -10,6 +10,7 @@ from steelyard.gateway.response_head import MOST_STATUSES, StatusLines
 from .reading import answer, read_answer, read_request, request
 from .stage import Stage
 
+THEIRS = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 FRAMINGS = [
     ("content-length: 5", "transfer-encoding: chunked"),
     ("transfer-encoding: chunked", "content-length: 5"),
@@ -165,12 +166,23 @@ def test_names_are_made_where_there_are_none_and_kept_where_there_are(stage: Sta
     assert heard["x-request-id"] == trace
     stage.replica().says(answer())
     assert read_answer(client.hears())["x-request-id"] == trace
-    theirs = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    client.says(request("GET /", "X-Request-Id: mine", f"TraceParent: {theirs}"))
+    client.says(request("GET /", "X-Request-Id: mine", f"TraceParent: {THEIRS}"))
     heard = read_request(stage.replica().hears())
-    assert (heard.all("x-request-id"), heard.all("traceparent")) == (["mine"], [theirs])
+    assert (heard.all("x-request-id"), heard.all("traceparent")) == (["mine"], [THEIRS])
     stage.replica().says(answer(b"", "x-request-id: the replica's"))
     assert read_answer(client.hears()).all("x-request-id") == ["the replica's"]
+
+
+@pytest.mark.parametrize("given", ["x-request-id: mine", f"traceparent: {THEIRS}"])
+def test_the_name_that_is_missing_is_made(stage: Stage, given: str) -> None:
+    client = stage.client()
+    client.says(request("GET /", given))
+    heard = read_request(stage.replica().hears())
+    name, value = given.split(": ")
+    assert heard.all(name) == [value]
+    assert len(heard.all("x-request-id")) == len(heard.all("traceparent")) == 1
+    stage.replica().says(answer())
+    assert read_answer(client.hears())["x-request-id"] == heard["x-request-id"]
 
 
 def test_names_differ(stage: Stage) -> None:

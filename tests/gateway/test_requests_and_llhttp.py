@@ -147,10 +147,8 @@ def target_of(first: str) -> str:
 
 def allowed(data: bytes, ours: Message) -> bool:
     """Where llhttp refuses more than the RFCs: methods it has not heard of (RFC 9110, 9.1: any token), extensions of
-    chunks with space before them (RFC 9112, 7.1.1; none is passed on). Bytes above 0x7f in a target are no URI, but
-    there is only one way to read them."""
-    method, target, _ = ours.first.split(" ")
-    return method not in METHODS or not target.isascii() or b";" in data
+    chunks with space before them (RFC 9112, 7.1.1; none is passed on)."""
+    return ours.first.split(" ")[0] not in METHODS or b";" in data
 
 
 def agrees(ours: Message, theirs: Message) -> None:

@@ -245,6 +245,10 @@ class Connection:
             raise
         self._rest = b""
 
+    def __del__(self) -> None:
+        """Whoever forgets to close it is a client in a thread that was told to stop: nothing to warn of."""
+        self.sock.close()
+
     # ------------------------------------------------------------------ sending
 
     def send(self, data: bytes) -> None:

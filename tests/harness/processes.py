@@ -39,7 +39,11 @@ def alive(pid: int) -> bool:
 
 def descendants(pid: int) -> list[int]:
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").glob("*/children"))
+    except (FileNotFoundError, ProcessLookupError):  # it ended as we looked
+        return found
+    for task in tasks:
         try:
             children = [int(child) for child in task.read_text().split()]
         except (FileNotFoundError, ProcessLookupError):

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 SOONEST: Final = 0.0005  # seconds: never a busy loop, whatever is due
 SWEEP: Final = 0.25  # seconds between looks at connections whose time may be up
+SMALL: Final = 16 << 10  # bytes that may wait for the end of the turn; more must be able to stop their source at once
 SPARE: Final = 1024  # deadlines of requests that are over, kept before they are cleared out
 FRESH: Final = 1.0  # seconds: a connection unused for longer may be about to be closed by its server
 
@@ -93,11 +94,14 @@ class Carrier:
         Written one by one as they come, each write may wake a process on the other side that went to sleep after the
         last: on a virtual machine that costs more than the write. Together they find it awake.
         """
-        if self._turn_began:
+        if self._turn_began and len(data) <= SMALL:
             self.unsent.append((transport, data))
             return
-        self._turn_began = True
-        self.loop.call_soon(self.end_turn)
+        if self.unsent:
+            self.flush()
+        if not self._turn_began:
+            self._turn_began = True
+            self.loop.call_soon(self.end_turn)
         transport.write(data)
 
     def end_turn(self) -> None:

@@ -1,0 +1,160 @@
+"""Routing on real sockets, side by side with the peers: W1–W4 and W8 with p50, p99, p99.9, goodput and failures.
+
+    python -m benchmarks.arena [--contests W1,W3] [--requests 4000] [--seeds 3] [--quick] [--peers …] [--update-docs]
+
+Every proxy gets the same requests at the same times (the simulator's, same seeds), sent when they are due. The replicas
+are a mock of a model server's time (benchmarks/replicas.py). A run in which the generator was late does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.progress import Progress
+
+from steelyard.simulate.result import RunResult
+from steelyard.simulate.run import IDEAL, Task, run_task
+from steelyard.simulate.workload import random_jobs
+
+from . import openloop
+from .contests import CONTESTS, Contest
+from .lab import Lab, Proxy, chosen, described
+from .pages import write_section
+from .peers import PEERS, Peer
+from .processes import Stage, StartError
+from .replicas import CONTROL, Plan
+from .scores import LAG, Scores
+
+USUAL = "nginx,haproxy,haproxy-queue,envoy,smg,vllm-router,steelyard-connections,steelyard-queue"
+ALL = "W1,W2,W3,W4,W8"
+REPLICAS = 16
+TRIES = 3  # of a run, while the benchmark itself is late
+AHEAD = 0.5  # seconds from the plan to the first request
+
+
+def tell(port: int, plan: Plan) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5.0)
+    connection.request("POST", CONTROL.decode(), msgspec.json.encode(plan))
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+def play(lab: Lab, proxy: Proxy, contest: Contest, seed: int, progress: Callable[[], None]) -> openloop.Outcome:
+    scenario = contest.scenario
+    begin = monotonic() + AHEAD
+    tell(lab.ports[0], Plan.of(scenario, begin))
+    return openloop.run(proxy.port, begin, random_jobs(scenario, contest.rate, seed), progress)
+
+
+def result_of(contest: Contest, peer: str, seed: int, outcome: openloop.Outcome) -> RunResult:
+    """As the simulator counts: after the warm-up, which is for learning, and goodput within three times the work."""
+    scenario = contest.scenario
+    result = RunResult(scenario.name, peer, contest.load, seed, requests=scenario.requests)
+    result.seconds = scenario.requests / contest.rate
+    warmup = scenario.warmup * result.seconds
+    for answer in outcome.answers:
+        if answer.job.born < warmup:
+            continue
+        if answer.seconds is None:
+            result.failed += 1
+        else:
+            result.latency.add(answer.seconds)
+            result.prompt += answer.seconds <= 3.0 * answer.job.work
+    result.failed += outcome.statuses["no answer"]
+    result.served = {f"r{place}": count for place, count in sorted(outcome.replicas.items())}
+    return result
+
+
+def run(options: argparse.Namespace, contests: list[Contest], peers: list[Peer], scores: Scores) -> None:
+    total = sum(c.scenario.requests / c.rate for c in contests) * options.seeds * len(peers)
+    with Stage() as stage, Progress() as progress:
+        lab = Lab(stage, REPLICAS)
+        lab.start_module("benchmarks.replicas")
+        bar = progress.add_task("", total=total)
+        for contest in contests:
+            for seed in range(1, options.seeds + 1):
+                scores.add(run_task(Task(contest.scenario, IDEAL, contest.load, seed)))
+                for peer in peers:
+                    seconds = contest.scenario.requests / contest.rate
+                    progress.update(bar, description=f"{contest.title}, seed {seed}: {peer.name}")
+                    if peer.name not in scores.broken:
+                        bout(lab, peer, contest, seed, scores, progress.refresh)
+                    progress.advance(bar, seconds)
+
+
+def bout(lab: Lab, peer: Peer, contest: Contest, seed: int, scores: Scores, tick: Callable[[], None]) -> None:
+    """One peer, one contest, one seed; a proxy that has just been started, so that nothing learned is carried over."""
+    tell(lab.ports[0], Plan(()))
+    count = sum(group.count for group in contest.scenario.fleet)
+    for _ in range(TRIES):
+        try:
+            with lab.proxy(peer, count) as proxy:
+                outcome = play(lab, proxy, contest, seed, tick)
+        except (StartError, OSError) as problem:
+            scores.broken[peer.name] = str(problem)
+            return
+        if outcome.lag <= LAG:
+            break
+    scores.add(result_of(contest, peer.name, seed, outcome), outcome.lag, dict(outcome.statuses))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--contests", default=ALL, help=f"of {', '.join(CONTESTS)}")
+    parser.add_argument("--peers", default=USUAL, help=f"of {', '.join(PEERS)}")
+    parser.add_argument("--requests", type=int, default=4000, help="of each run, at least")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="one seed of 500 requests: does it work at all?")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="every run's figures")
+    parser.add_argument(
+        "--update-docs", action="store_true", help="write the tables into docs/performance.md; W1 … only"
+    )
+    options = parser.parse_args()
+    if options.quick:
+        options.requests, options.seeds = 500, 1
+    return options
+
+
+def wanted(names: str, requests: int) -> list[Contest]:
+    chosen = []
+    for name in names.split(","):
+        if name not in CONTESTS:
+            raise SystemExit(f"no contest {name!r}; there are {', '.join(CONTESTS)}")
+        chosen += [contest.of(requests) for contest in CONTESTS[name] if contest.of(requests) not in chosen]
+    return chosen
+
+
+def main() -> None:
+    options = arguments()
+    peers, missing = chosen(options.peers.split(","))
+    contests = wanted(options.contests, options.requests)
+    command = f"python -m benchmarks.arena --contests {options.contests} --requests {options.requests}"
+    machine = described(
+        f"{command} --seeds {options.seeds}{'' if options.peers == USUAL else f' --peers {options.peers}'}"
+    )
+    scores = Scores([peer.name for peer in peers], missing)
+    run(options, contests, peers, scores)
+    console = Console(width=140)
+    scores.show(console, contests)
+    console.print(machine, markup=False, highlight=False)
+    if options.json is not None:
+        raw: dict[str, Any] = {"machine": machine, "runs": scores.raw(), "broken": scores.broken}
+        options.json.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
+    for name in options.contests.split(",") if options.update_docs else ():
+        text = f"Measured {machine}.\n{scores.markdown([c for c in contests if c in wanted(name, options.requests)])}"
+        write_section("performance.md", f"benchmarks/arena.py {name}", text)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit("stopped") from None

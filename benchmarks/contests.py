@@ -1,0 +1,84 @@
+"""What the arena plays: W1–W4 and W8 of the simulator's catalog, as far as sockets of one machine can carry them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from steelyard.documents import Seconds
+from steelyard.simulate.catalog import EXPONENTIAL, LOGNORMAL, PARETO, SPEEDS_124, TWO_SLOW
+from steelyard.simulate.scenario import Arrivals, Fault, Group, Scenario, Workload
+
+EIGHT = (Group(count=8),)
+FAULT_AT = 10.0
+FAULT_LASTS = 30.0
+FAULT_RUN = 50.0  # seconds
+
+
+@dataclass(frozen=True)
+class Contest:
+    """`goal`: which of the goals it decides, if any."""
+
+    scenario: Scenario
+    load: float
+    goal: Literal["even", "uneven", ""] = ""
+
+    @property
+    def rate(self) -> float:
+        return self.load * self.scenario.capacity / self.scenario.workload.sizes.mean
+
+    @property
+    def title(self) -> str:
+        return f"{self.scenario.name}, {self.load:.0%}"
+
+    def of(self, requests: int) -> Contest:
+        """With so many requests; where a fault takes its time, as many as that takes, if that is more."""
+        least = round(FAULT_RUN * self.rate) if self.scenario.faults else 0
+        return Contest(msgspec.structs.replace(self.scenario, requests=max(requests, least)), self.load, self.goal)
+
+
+def contest(
+    name: str, load: float, fleet: tuple[Group, ...], workload: Workload, goal: str = "", **more: Fault
+) -> Contest:
+    scenario = Scenario(name=name, fleet=fleet, workload=workload, faults=tuple(more.values()), loads=(load,))
+    return Contest(scenario, load, goal)  # type: ignore[arg-type]
+
+
+def fault(kind: Literal["slow", "errors", "crash"]) -> Fault:
+    return Fault(kind=kind, at=Seconds(FAULT_AT), lasts=Seconds(FAULT_LASTS), cold=Seconds(0.0))
+
+
+def bursty(cv: float) -> Workload:
+    return Workload(sizes=LOGNORMAL, features=0.5, arrivals=Arrivals(kind="gamma", cv=cv))
+
+
+HALF = Workload(sizes=LOGNORMAL, features=0.5)
+
+# By the catalog's names, and by goal.
+CONTESTS: dict[str, list[Contest]] = {
+    "W1": [
+        contest("W1 8 equal, exponential", load, EIGHT, Workload(sizes=EXPONENTIAL, features=0.0), "even")
+        for load in (0.7, 0.85)
+    ],
+    "W2": [contest("W2 14 fast + 2 at 1/16, exponential", 0.7, TWO_SLOW, Workload(sizes=EXPONENTIAL, features=0.5))],
+    "W3": [
+        *(
+            contest(f"W3 speeds 1:2:4, lognormal, features {share:g}", 0.8, SPEEDS_124, workload, "uneven")
+            for share, workload in ((0.5, HALF), (0.9, Workload(sizes=LOGNORMAL, features=0.9)))
+        ),
+        contest("W3 8 equal, lognormal, features 0.5", 0.8, EIGHT, HALF),
+        contest("W3 8 equal, Pareto, features 0.5", 0.8, EIGHT, Workload(sizes=PARETO, features=0.5)),
+    ],
+    "W4": [contest("W4 speeds 1:2:4, bursts of CV 3", 0.7, SPEEDS_124, bursty(3.0))],
+    "W8": [
+        contest("W8 one ×5 slower for 30 s", 0.7, EIGHT, HALF, fault=fault("slow")),
+        contest("W8 one with instant 500s for 30 s", 0.7, EIGHT, HALF, fault=fault("errors")),
+        contest("W8 one crashed for 30 s", 0.7, EIGHT, HALF, fault=fault("crash")),
+    ],
+}
+CONTESTS |= {
+    goal: [contest for contests in CONTESTS.values() for contest in contests if contest.goal == goal]
+    for goal in ("even", "uneven")  # those that decide a goal
+}

@@ -1,0 +1,27 @@
+"""Steelyard itself, started as a user would: `steelyard serve --replica …`, all defaults on."""
+
+from __future__ import annotations
+
+from .base import Peer, Setting, Start
+
+
+class Steelyard(Peer):
+    program = "steelyard"
+    rewrites = "x-forwarded-*, via, x-request-id, traceparent, server-timing, steelyard-replica"
+    ours = True
+
+    def __init__(self, name: str, policy: str = "", concurrency: str = "") -> None:
+        self.name = name
+        self.policy = policy
+        self.concurrency = concurrency
+        self.rule = f"{policy or 'least_work (default)'}" + (f", concurrency {concurrency}" if concurrency else "")
+
+    def start(self, program: str, setting: Setting) -> Start:
+        command = [program, "serve", "--listen", f"127.0.0.1:{setting.listen}", "--workers", "1"]
+        for port in setting.replicas:
+            command += ["--replica", f"http://127.0.0.1:{port}"]
+        if self.policy:
+            command += ["--policy", self.policy]
+        if self.concurrency:
+            command += ["--concurrency", self.concurrency]
+        return Start(command)
