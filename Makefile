@@ -28,8 +28,8 @@ bench: $(VENV)/bench $(COMPILED)/installed
 	$(BIN)/python -m benchmarks.decide
 	$(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.policies
-	STEELYARD_PEERS=$(CURDIR)/$(COMPILED)/bin:$$STEELYARD_PEERS $(BIN)/python -m benchmarks.overhead --all
-	STEELYARD_PEERS=$(CURDIR)/$(COMPILED)/bin:$$STEELYARD_PEERS $(BIN)/python -m benchmarks.arena
+	$(BIN)/python -m benchmarks.overhead --all
+	$(BIN)/python -m benchmarks.arena
 
 $(VENV)/bench: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'

@@ -26,7 +26,7 @@ from .peers import PEERS, Peer
 from .processes import Stage, StartError
 from .rounds import Report, Rounds
 
-USUAL = "haproxy,haproxy-plain,nginx,envoy,smg,sglang-router,vllm-router,steelyard"
+USUAL = "haproxy,haproxy-plain,nginx,envoy,smg,sglang-router,vllm-router,steelyard,steelyard-pure"
 DIRECT = "direct"
 R = TypeVar("R")
 

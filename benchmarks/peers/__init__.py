@@ -21,6 +21,7 @@ PEERS: dict[str, Peer] = {
         Router("sglang-router", ("launch",)),
         Router("vllm-router"),
         Steelyard("steelyard"),
+        Steelyard("steelyard-pure", pure=True),
         Steelyard("steelyard-queue", "least_work", "1"),
         Steelyard("steelyard-connections", "least_connections", "1"),
     )

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 from .base import Peer, Setting, Start
+
+COMPILED = Path(__file__).parents[2] / ".venv-compiled" / "bin" / "steelyard"  # what `make compiled` makes
 
 
 class Steelyard(Peer):
@@ -10,11 +15,19 @@ class Steelyard(Peer):
     rewrites = "x-forwarded-*, via, x-request-id, traceparent, server-timing, steelyard-replica"
     ours = True
 
-    def __init__(self, name: str, policy: str = "", concurrency: str = "") -> None:
+    def __init__(self, name: str, policy: str = "", concurrency: str = "", pure: bool = False) -> None:
         self.name = name
         self.policy = policy
         self.concurrency = concurrency
+        self.pure = pure
         self.rule = f"{policy or 'least_work (default)'}" + (f", concurrency {concurrency}" if concurrency else "")
+
+    def find(self) -> str | None:
+        """Compiled, if it was; the pure form is beside this Python."""
+        if self.pure:
+            beside = Path(sys.executable).parent / self.program
+            return str(beside) if beside.exists() else None
+        return str(COMPILED) if COMPILED.exists() else super().find()
 
     def start(self, program: str, setting: Setting) -> Start:
         command = [program, "serve", "--listen", f"127.0.0.1:{setting.listen}", "--workers", "1"]
