@@ -54,13 +54,14 @@ class AccessLog:
         self._notes: list[tuple[Any, ...]] = []
         self._buffer = bytearray()
         self._dropped = 0
+        self._told = 0  # lost lines that the lines in the buffer tell of
         self._over = False
         self._fd = (
             os.dup(sys.stdout.fileno())
             if settings.path == "-"
             else os.open(settings.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
         )
-        self._queue: queue.Queue[bytes | None] = queue.Queue(WAITING)
+        self._queue: queue.Queue[tuple[bytes, int] | None] = queue.Queue(WAITING)
         self._thread = threading.Thread(target=self._write, name="access-log", daemon=True)
         self._thread.start()
 
@@ -113,6 +114,7 @@ class AccessLog:
                 reason=reason,
                 dropped=self._dropped,
             )
+            self._told += self._dropped
             self._dropped = 0
             self._buffer += (_text(line) if self._text else self._encoder.encode(line)) + b"\n"
         if len(self._buffer) >= FLUSH_BYTES:
@@ -127,27 +129,33 @@ class AccessLog:
     def _hand_over(self) -> None:
         if not self._buffer:
             return
-        data, self._buffer = bytes(self._buffer), bytearray()
+        batch = (bytes(self._buffer), self._told)
+        self._buffer, self._told = bytearray(), 0
         try:
-            self._queue.put_nowait(data)
+            self._queue.put_nowait(batch)
         except queue.Full:
-            self._dropped += data.count(b"\n")
+            self._lost(*batch)
+
+    def _lost(self, data: bytes, told: int) -> None:
+        """Lines did not reach the file, and with them what they told of lines lost before."""
+        self._dropped += data.count(b"\n") + told
 
     def _write(self) -> None:
         while True:
             try:
-                data = self._queue.get(timeout=1.0)
+                batch = self._queue.get(timeout=1.0)
             except queue.Empty:
                 if self._over:
                     break
                 continue
-            if data is None:
+            if batch is None:
                 break
+            data, told = batch
             try:
                 while data:
                     data = data[os.write(self._fd, data) :]
             except OSError:
-                self._dropped += data.count(b"\n")  # a full disk must not stop the gateway
+                self._lost(data, told)  # a full disk must not stop the gateway
         os.close(self._fd)  # here, because a disk that hangs may keep us longer than `close` waits
 
     def close(self, patience: float = LAST_LINES) -> None:

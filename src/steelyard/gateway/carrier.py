@@ -113,8 +113,11 @@ class Carrier:
         """Write what was to be written soon; also before anything else is done to a transport that may be waiting."""
         unsent, self.unsent = self.unsent, []
         for transport, data in unsent:
-            if not transport.is_closing():
-                transport.write(data)
+            try:
+                if not transport.is_closing():
+                    transport.write(data)
+            except RuntimeError:  # shut down meanwhile; the others still wait for theirs
+                pass
 
     # ------------------------------------------------------------------ clients
 
