@@ -18,6 +18,7 @@ class Loop(asyncio.SelectorEventLoop):
         self.dials: list[Dial] = []
         self.wires: list[Wire] = []  # to replicas
         self.problems: list[Any] = []
+        self.held = False  # several things happen in one turn of the loop
         self.set_exception_handler(lambda _, context: self.problems.append(context))
 
     def time(self) -> float:
@@ -25,7 +26,7 @@ class Loop(asyncio.SelectorEventLoop):
 
     def settle(self) -> None:
         """Until nothing is left to do at this time."""
-        while True:
+        while not self.held:
             self.stop()
             self.run_forever()
             if not self._ready and (self._next() or self.now + 1) > self.now:  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
 """The access log: a line for each request, whatever it was, and never more than a line."""
 
+import errno
 import json
 import os
 import threading
@@ -179,9 +180,11 @@ def test_a_disk_that_does_not_keep_up_costs_lines_not_memory(
         stage.replica().says(answer())
     assert disk.reached.wait(30)
     disk.free.set()
+    client.says(request("GET /after"))
+    stage.replica().says(answer())
     lines = read()
-    assert len(lines) + sum(line.get("dropped", 0) for line in lines) <= 20 * access_log.BATCH
     assert len(lines) <= 6 * access_log.BATCH
+    assert len(lines) + sum(line.get("dropped", 0) for line in lines) == 20 * access_log.BATCH + 1
 
 
 def test_a_log_that_is_closed_while_its_disk_hangs_leaves_the_descriptor_alone(
@@ -232,3 +235,35 @@ def test_closing_does_not_wait_for_a_disk_that_hangs(
     disk.free.set()
     join(closing, 30.0)
     assert not hangs
+
+
+def test_a_full_disk_is_told_when_there_is_room_again(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = logged(stage, tmp_path / "log")
+    log = stage.carrier.log
+    assert log is not None
+    full, tried = threading.Event(), threading.Event()
+    full.set()
+    write = os.write
+
+    def disk(fd: int, data: bytes) -> int:
+        tried.set()
+        if full.is_set():
+            raise OSError(errno.ENOSPC, "full")
+        return write(fd, data)
+
+    monkeypatch.setattr("steelyard.gateway.access_log.os.write", disk)
+    client = stage.client()
+    for number in range(3):
+        client.says(request(f"GET /{number}"))
+        stage.replica().says(answer())
+    log.flush()
+    assert tried.wait(30)
+    while not log._dropped:
+        tried.wait(0.001)
+    full.clear()
+    client.says(request("GET /after"))
+    stage.replica().says(answer())
+    (line,) = read()
+    assert (line["path"], line["dropped"]) == ("/after", 3)

@@ -165,6 +165,18 @@ def test_more_than_it_announced_is_nobodys_answer(stage: Stage) -> None:
     stage.check_idle(counted=2)
 
 
+@pytest.mark.parametrize("more", [b"\r\n", b"\n", b"x", b"HTTP/1.1 200 OK\r\n\r\n", b"0\r\n\r\n"])
+def test_more_than_the_last_chunk_is_nobodys_answer(stage: Stage, more: bytes) -> None:
+    client = stage.client()
+    client.says(request())
+    replica = stage.replica()
+    replica.says(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunked(b"one") + more)
+    heard = client.hears()
+    assert client.cut_off or heard.endswith(b"\r\n" + chunked(b"one"))
+    assert replica.closed
+    stage.check_idle(counted=1)
+
+
 def test_a_replica_that_speaks_out_of_turn_is_not_used_again(stage: Stage) -> None:
     client = stage.client()
     client.says(request())

@@ -154,3 +154,16 @@ def test_those_of_running_requests_outlive_the_clearing(stage: Stage) -> None:
     stage.pass_time(5.1)
     assert read_answer(slow.hears())["steelyard-reason"] == "deadline"
     stage.check_idle(counted=2 * SPARE + 1)
+
+
+def test_the_slot_of_one_that_was_too_late_goes_to_who_waits(staged: Callable[..., Stage]) -> None:
+    stage = staged(ONE_AT_A_TIME)
+    late, waiting = stage.client(), stage.client()
+    late.says(request("GET /late", SECOND))
+    stage.replica()
+    waiting.says(request("GET /next"))
+    stage.pass_time(1.1)
+    assert read_answer(late.hears())["steelyard-reason"] == "deadline"
+    stage.replica().says(answer(b"next"))
+    assert read_answer(waiting.hears()).body == b"next"
+    stage.check_idle(counted=2)

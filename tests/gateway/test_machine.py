@@ -94,6 +94,7 @@ def step(world: World, random: Random) -> None:
     elif kind < 0.75:
         world.answers(which, some(STATUSES), some(SIZES), some(FRAMINGS), some(PARTS), random.random() < 0.1)
     elif kind < 0.85:
+        world.stage.loop.held = False
         world.stage.pass_time(some(TIMES))
     elif kind < 0.91:
         world.a_client_does(which, some(["", "", "", *CLIENTS]))
@@ -107,8 +108,11 @@ def step(world: World, random: Random) -> None:
 def test_long_walks(seed: int) -> None:
     """Hypothesis finds the shortest way to a fault; a long walk gets to places where no short way leads."""
     world, random = World(), Random(seed)
-    for _ in range(300):
-        step(world, random)
+    for _ in range(150):
+        world.stage.loop.held = random.random() < 0.5  # several things in one turn of the loop, or one at a time
+        for _ in range(random.randrange(1, 5)):
+            step(world, random)
+        world.stage.loop.held = False
         world.check()
     world.end()
     assert sum(len(asked.executions) for asked in world.asked.values()) > 10, "little happened"

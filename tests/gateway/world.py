@@ -77,8 +77,10 @@ class World:
     def asks(
         self, which: int, method: str, kind: str, model: str, size: int, framing: str, wish: str, part: float
     ) -> None:
-        while len(self.present) < 2:
+        if len(self.present) < 3:
             self.clients.append(Client(self.stage.client()))
+        if not self.present:
+            return  # there are too many connections: those that end are still there
         client = self.present[which % len(self.present)]
         if client.unsent:
             client.goes_on()

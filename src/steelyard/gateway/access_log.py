@@ -20,6 +20,7 @@ from .exchange import Exchange
 BATCH: Final = 32  # lines made at once: some tens of microseconds
 WAITING: Final = 256  # batches of bytes that may wait for the disk; more are dropped and counted
 FLUSH_BYTES: Final = 64 << 10
+LAST_ROOM: Final = 0.5  # seconds, at the end, for the last lines to find a place in the queue
 LAST_LINES: Final = 5.0  # seconds for the disk at the end
 
 
@@ -88,6 +89,8 @@ class AccessLog:
         )
         if len(self._notes) >= BATCH:
             self._make_lines()
+            if len(self._buffer) >= FLUSH_BYTES:
+                self._hand_over()
 
     def _make_lines(self) -> None:
         notes, self._notes = self._notes, []
@@ -117,8 +120,6 @@ class AccessLog:
             self._told += self._dropped
             self._dropped = 0
             self._buffer += (_text(line) if self._text else self._encoder.encode(line)) + b"\n"
-        if len(self._buffer) >= FLUSH_BYTES:
-            self._hand_over()
 
     def flush(self) -> None:
         """Called a few times a second: what was noted reaches the file soon even when little happens."""
@@ -126,13 +127,14 @@ class AccessLog:
             self._make_lines()
         self._hand_over()
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, room: float = 0.0) -> None:
+        """To the thread; waits at most `room` seconds for a place."""
         if not self._buffer:
             return
         batch = (bytes(self._buffer), self._told)
         self._buffer, self._told = bytearray(), 0
         try:
-            self._queue.put_nowait(batch)
+            self._queue.put(batch, block=room > 0.0, timeout=room)
         except queue.Full:
             self._lost(*batch)
 
@@ -160,10 +162,13 @@ class AccessLog:
 
     def close(self, patience: float = LAST_LINES) -> None:
         """Write what is noted; waits at most `patience` seconds for the disk. The thread ends when it is done."""
-        self.flush()
+        room = min(LAST_ROOM, patience)
+        if self._notes:
+            self._make_lines()
+        self._hand_over(room)
         self._over = True
         with suppress(queue.Full):
-            self._queue.put_nowait(None)
+            self._queue.put(None, block=room > 0.0, timeout=room)
         if patience:
             self._thread.join(patience)
 

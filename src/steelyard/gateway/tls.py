@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from hashlib import sha256
 from pathlib import Path
 
 from ..config import Tls
@@ -23,4 +24,7 @@ def fingerprint(tls: Tls | None) -> tuple[object, ...]:
     if tls is None:
         return ()
     files = [name for name in (tls.certificate, tls.key, tls.client_ca) if name]
-    return (tls, *(Path(name).read_bytes() for name in files))
+    return (
+        tls,
+        *(sha256(Path(name).read_bytes()).digest() for name in files),
+    )  # a key is not kept where it need not be
