@@ -312,16 +312,12 @@ class Carrier:
             mine = [d for d in decisions if d.request is exchange]
             if mine:  # a refusal, because there is no other replica: the replica's own words say more
                 decisions = [d for d in decisions if d.request is not exchange]
-            self._later(decisions)
+            self.carry_out(decisions, now)
             return True
         self._detach(exchange, connection)
         connection.exchange = None
         self.carry_out(decisions, now)
         return False
-
-    def _later(self, decisions: Sequence[Decision]) -> None:
-        if decisions:
-            self.carry_out(decisions, monotonic())
 
     def attempt_ended(
         self, exchange: Exchange, connection: ReplicaConnection, outcome: Outcome, problem: Failure

@@ -93,6 +93,9 @@ class Field:
         self.line = line
 
 
+UNKNOWN: Final = Field(-1, b"", b"", b"")
+
+
 def parse_line(line: bytes) -> tuple[bytes, bytes]:
     """The lower-case name and the value of a header line."""
     match = _LINE.fullmatch(line)
@@ -119,6 +122,22 @@ class Fields:
         self._roles = {**roles, **{name: TOLD for name in told if name not in roles}}
         self._quick = b"authorization" not in self._roles
         self.known: dict[bytes, Field | None] = {}  # None: plain
+
+    def sort(self, lines: list[bytes], plain: list[bytes]) -> list[Field] | None:
+        """Plain lines are added to `plain`; returns the others, None if there are none. Raises BadHead."""
+        known = self.known
+        special: list[Field] | None = None
+        for line in lines:
+            field = known.get(line, UNKNOWN)
+            if field is UNKNOWN:
+                field = self.learn(line)
+            if field is None:
+                plain.append(line)
+            elif special is None:
+                special = [field]
+            else:
+                special.append(field)
+        return special
 
     def learn(self, line: bytes) -> Field | None:
         """Check a line that is not known yet; None if it is plain."""

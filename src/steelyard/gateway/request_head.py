@@ -24,7 +24,6 @@ from .fields import (
 )
 from .forwarding import Forwarding
 
-UNKNOWN = Field(-1, b"", b"", b"")
 MOST_OPTIONS = 32
 # Not taken out, whoever names them: without the first three the next server would read another request than this one.
 _KEPT = {b"host", b"content-length", b"transfer-encoding", b"close", b"keep-alive", b"upgrade"}
@@ -32,19 +31,7 @@ _KEPT = {b"host", b"content-length", b"transfer-encoding", b"close", b"keep-aliv
 
 def read_head(exchange: Exchange, lines: list[bytes], fields: Fields, forwarding: Forwarding) -> None:
     """Take in the lines after the request line. Raises BadHead; then nothing may be passed on."""
-    known = fields.known
-    out = exchange.lines
-    special: list[Field] | None = None
-    for line in lines:
-        field = known.get(line, UNKNOWN)
-        if field is UNKNOWN:
-            field = fields.learn(line)
-        if field is None:
-            out.append(line)
-        elif special is None:
-            special = [field]
-        else:
-            special.append(field)
+    special = fields.sort(lines, exchange.lines)
     if special is not None:
         _act_on(exchange, special, forwarding)
     elif not exchange.old:

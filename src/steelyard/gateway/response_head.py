@@ -22,7 +22,6 @@ from .fields import (
     tokens,
 )
 
-UNKNOWN = Field(-1, b"", b"", b"")
 _KEPT = {b"content-length", b"close", b"keep-alive", b"upgrade"}
 UNTIL_CLOSE: Final = -2  # the body ends with the connection
 MOST_STATUSES = 1024
@@ -65,19 +64,8 @@ class ResponseHead:
         self.length = UNTIL_CLOSE
         self.upgrade = b""
         self.identified = False  # it has an x-request-id
-        self.lines = out = [told[2]]
-        known = fields.known
-        special: list[Field] | None = None
-        for line in lines[1:]:
-            field = known.get(line, UNKNOWN)
-            if field is UNKNOWN:
-                field = fields.learn(line)
-            if field is None:
-                out.append(line)
-            elif special is None:
-                special = [field]
-            else:
-                special.append(field)
+        self.lines = [told[2]]
+        special = fields.sort(lines[1:], self.lines)
         if special is not None:
             self._act_on(special)
 

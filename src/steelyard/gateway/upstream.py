@@ -219,8 +219,8 @@ class ReplicaConnection:
             self._in_chunks(exchange, data)
         elif state == TUNNEL:
             self._pass_on(exchange, data)
-        else:
-            self._pass_on(exchange, b"%x\r\n%b\r\n" % (len(data), data) if self._framed(exchange) else data)
+        else:  # it ends with the connection: put in chunks, for clients that know them
+            self._pass_on(exchange, b"%x\r\n%b\r\n" % (len(data), data) if not exchange.old else data)
 
     def _heads(self, exchange: Exchange, data: bytes) -> None:
         """The head of the answer, after any interim ones."""
@@ -362,10 +362,6 @@ class ReplicaConnection:
         """Bytes went through the tunnel."""
         self.expires = monotonic() + self.endpoint.carrier.timeouts.stream
 
-    def _framed(self, exchange: Exchange) -> bool:
-        """Must an answer that ends with the connection be put in chunks for this client?"""
-        return self.state == ENDLESS and not exchange.old
-
     def _finish(self, exchange: Exchange) -> None:
         now = monotonic()
         replica = self.replica
@@ -420,7 +416,7 @@ class ReplicaConnection:
             return
         carrier = self.endpoint.carrier
         if state == TUNNEL or (state == ENDLESS and problem is None):
-            if self._framed_end(state, exchange):
+            if state == ENDLESS and not exchange.old:
                 exchange.client.write(b"0\r\n\r\n")
             self._finish(exchange)
         elif exchange.answered:
@@ -433,9 +429,6 @@ class ReplicaConnection:
             carrier.replace(exchange, self, connection)
         else:
             self._failed(exchange, Outcome.BROKEN, answers.REPLICA_FAILED)
-
-    def _framed_end(self, state: int, exchange: Exchange) -> bool:
-        return state == ENDLESS and not exchange.old
 
     def time_is_up(self) -> None:
         exchange = self.exchange

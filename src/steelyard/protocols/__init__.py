@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 
 from ..core.errors import OptionError
+from ..core.naming import find_class
 from .base import Answer, Call, Dialect, ModelView, Peek
 
 # In this order they are asked whether a path is theirs; the last takes everything.
@@ -20,24 +20,7 @@ __all__ = ["DIALECTS", "Answer", "Call", "Dialect", "ModelView", "Peek", "dialec
 
 def find_dialect(name: str) -> type[Dialect]:
     """The class behind a name of the table, or behind `package.module:Class`."""
-    target = DIALECTS.get(name, name)
-    if ":" not in target:
-        raise OptionError(
-            f"no dialect {name!r}; there are {', '.join(DIALECTS)}, or name your own as package.module:Class"
-        )
-    module_name, _, class_name = target.partition(":")
-    if not module_name or not class_name:
-        raise OptionError(f"dialect {name!r}: write package.module:Class")
-    try:
-        module = import_module(module_name)
-    except Exception as problem:  # whatever a user's module raises while it is imported
-        raise OptionError(f"dialect {name!r}: cannot import {module_name!r}: {problem}") from problem
-    found = getattr(module, class_name, None)
-    if found is None:
-        raise OptionError(f"dialect {name!r}: module {module_name!r} has no {class_name!r}")
-    if not (isinstance(found, type) and issubclass(found, Dialect)):
-        raise OptionError(f"dialect {name!r}: {class_name} is not a subclass of steelyard.protocols.Dialect")
-    return found
+    return find_class("dialect", name, DIALECTS, Dialect, "steelyard.protocols.Dialect")
 
 
 @cache

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from importlib import import_module
 from random import Random
 from typing import Any
 
 from ..errors import OptionError
+from ..naming import find_class
 from .base import Policy
 
 POLICIES: dict[str, str] = {
@@ -30,24 +30,7 @@ __all__ = ["POLICIES", "Policy", "find_policy", "make_policy", "policy_options"]
 
 def find_policy(name: str) -> type[Policy]:
     """The class behind a name of the table, or behind `package.module:Class`."""
-    target = POLICIES.get(name, name)
-    if ":" not in target:
-        raise OptionError(
-            f"no policy {name!r}; there are {', '.join(POLICIES)}, or name your own as package.module:Class"
-        )
-    module_name, _, class_name = target.partition(":")
-    if not module_name or not class_name:
-        raise OptionError(f"policy {name!r}: write package.module:Class")
-    try:
-        module = import_module(module_name)
-    except Exception as problem:  # whatever a user's module raises while it is imported
-        raise OptionError(f"policy {name!r}: cannot import {module_name!r}: {problem}") from problem
-    found = getattr(module, class_name, None)
-    if found is None:
-        raise OptionError(f"policy {name!r}: module {module_name!r} has no {class_name!r}")
-    if not (isinstance(found, type) and issubclass(found, Policy)):
-        raise OptionError(f"policy {name!r}: {class_name} is not a subclass of steelyard.Policy")
-    return found
+    return find_class("policy", name, POLICIES, Policy, "steelyard.Policy")
 
 
 def policy_options(kind: type[Policy]) -> dict[str, Any]:
