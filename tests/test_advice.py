@@ -5,17 +5,22 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import assume, given
+from hypothesis import given
+from msgspec.structs import replace
 
 from steelyard.advice import GATEWAY, MODELS, Advice, advise, notes
-from steelyard.config import Config, load_config, parse_config, problems
+from steelyard.config import Config, ModelConfig, load_config, parse_config, problems
+from steelyard.config.rules import find_problems
 from steelyard.documents import show_key
 
 from .configs import CONFIGS
 
 EXAMPLE = Path(__file__).parents[1] / "examples/gateway.yaml"
 TWO = [{"url": "http://a:1"}, {"url": "http://b:1"}]
-WISE: dict[str, Any] = {"dialect": "oip", "replicas": TWO, "slo": {"latency": "1s"}, "health": {}}
+WISE: dict[str, Any] = {"dialect": "oip", "replicas": TWO, "slo": {"latency": "1s"}}
+ASK = {"path": "/v2/models/m/infer"}
+READY = {"path": "/ready"}
+DNS = {"dns": "m.models.svc", "port": 8000}
 
 
 def gateway(**keys: Any) -> Config:
@@ -24,6 +29,10 @@ def gateway(**keys: Any) -> Config:
 
 def model(**keys: Any) -> Config:
     return gateway(models={"m": {**WISE, **keys}})
+
+
+def probed(**keys: Any) -> Config:
+    return model(health=keys)
 
 
 def on(*devices: str) -> dict[str, Any]:
@@ -42,6 +51,14 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (gateway(trusted=["10.0.0.0/8", "0.0.0.0/0"]), "trusted[1]"),
         (gateway(trusted=["::/0"]), "trusted[0]"),
     ],
+    "admin-no-tls": [
+        (gateway(admin={"listen": ":9080", "token_file": "t"}), "admin.listen"),
+        (gateway(admin={"listen": "gw.example:9080", "token_file": "t"}), "admin.listen"),
+    ],
+    "admits-everyone": [
+        (gateway(admin={"allow": ["*.models.svc", "10.0.0.0/8", "0.0.0.0/0"]}), "admin.allow[2]"),
+        (gateway(admin={"allow": ["::/0"]}), "admin.allow[0]"),
+    ],
     "timeout-order": [
         (gateway(timeouts={"connect": "2m", "total": "1m"}), "timeouts.connect"),
         (gateway(timeouts={"first_byte": "2h"}), "timeouts.first_byte"),
@@ -57,20 +74,16 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
     "blind-policy": [
         (model(policy="round_robin", dialect="openai"), "models.m.policy"),
         (model(policy="weighted_round_robin", dialect="openai"), "models.m.policy"),
-        (model(policy="random", dialect=""), "models.m.policy"),
+        (model(policy="random", dialect="", health=READY), "models.m.policy"),
+        (model(policy="random", dialect="vllm"), "models.m.policy"),
     ],
     "auto-concurrency": [
         (model(concurrency="auto", dialect="openai"), "models.m.concurrency"),
-        (model(concurrency="auto", dialect=""), "models.m.concurrency"),
+        (model(concurrency="auto", dialect="", health=READY), "models.m.concurrency"),
     ],
     "no-replicas": [(model(replicas=[]), "models.m")],
     "single-replica": [(model(replicas=TWO[:1]), "models.m.replicas")],
     "same-address": [(model(replicas=[*TWO, {"url": "http://a:1/", "id": "x"}]), "models.m.replicas[2]")],
-    "no-readiness-probe": [(model(health=None), "models.m")],
-    "liveness-only": [
-        (model(health={"path": path}), "models.m.health.path")
-        for path in ("/", "/ping", "/v1/models", "/v1/models/", "/v1/models?a=b", "/v2/health/live")
-    ],
     "no-sla": [(model(slo=None), "models.m")],
     "retry-budget": [(model(retry={"budget": "100%"}), "models.m.retry.budget")],
     "retry-attempts": [(model(retry={"attempts": 6}), "models.m.retry.attempts")],
@@ -78,7 +91,57 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
     "unverified-tls": [
         (model(tls={"verify": False}, replicas=[{"url": "https://a"}, {"url": "https://b"}]), "models.m.tls.verify")
     ],
-    "unused-tls": [(model(tls={"server_name": "a"}), "models.m.tls")],
+    "unused-tls": [
+        (model(tls={"server_name": "a"}), "models.m.tls"),
+        (model(tls={"server_name": "a"}, replicas=[], discovery=[DNS]), "models.m.tls"),
+    ],
+    "no-readiness-probe": [(probed(enabled=False), "models.m.health.enabled")],
+    "liveness-only": [
+        *(
+            (probed(path=path), "models.m.health.path")
+            for path in ("/", "/ping", "/v1/models", "/v1/models/", "/v1/models?a=b", "/v2/health/live")
+        ),
+        (model(replicas=[TWO[0], {**TWO[1], "ready": "/v1/models"}]), "models.m.replicas[1].ready"),
+    ],
+    "guessed-readiness": [
+        (model(dialect=""), "models.m"),
+        (model(dialect="", replicas=[TWO[0], {**TWO[1], "ready": "/ready"}]), "models.m"),
+        (model(dialect="", replicas=[], discovery=[DNS]), "models.m"),
+    ],
+    "probe-overrun": [
+        (probed(timeout="6s"), "models.m.health.timeout"),
+        (probed(interval="1s"), "models.m.health.timeout"),  # the default is 2 s
+    ],
+    "slow-detection": [
+        (probed(interval="1m"), "models.m.health.interval"),
+        (probed(fall=30), "models.m.health.interval"),
+        (probed(interval="20s", timeout="20s", fall=3), "models.m.health.interval"),
+    ],
+    "frequent-probes": [
+        (probed(interval="100ms", timeout="100ms"), "models.m.health.interval"),
+        (probed(loading_interval="200ms"), "models.m.health.loading_interval"),
+    ],
+    "frequent-inference": [
+        (probed(inference={**ASK, "every": 0}), "models.m.health.inference.every"),
+        (probed(inference={**ASK, "every": "9s"}), "models.m.health.inference.every"),
+    ],
+    "shell-placeholder": [
+        (probed(command=["/bin/sh", "-c", "check {id}"]), "models.m.health.command[2]"),
+        (probed(command=["bash", "-c", "check {url}/{model}"]), "models.m.health.command[2]"),
+    ],
+    "frequent-scrapes": [
+        (model(load={"interval": "1s"}, dialect="vllm"), "models.m.load.interval"),
+        (model(load={"interval": "1s", "enabled": True}, dialect="openai"), "models.m.load.interval"),
+        (model(load={"interval": "1s", "enabled": True}, dialect="", health=READY), "models.m.load.interval"),
+    ],
+    "unused-load": [
+        (model(load={"path": "/metrics"}), "models.m.load"),
+        (model(load={"interval": "1s"}, dialect="", health=READY), "models.m.load"),
+        (model(load={"port": 9090, "enabled": False}, dialect="vllm"), "models.m.load"),
+    ],
+    "believes-at-once": [
+        (model(discovery=[DNS, {"file": "f.yaml", "hold": 0}]), "models.m.discovery[1].hold"),
+    ],
 }
 
 
@@ -111,8 +174,26 @@ def test_what_is_unwise_is_told_once_and_nothing_else(code: str, config: Config,
         model(concurrency=32, dialect="openai"),
         model(retry={"budget": "100%", "attempts": 1}),
         model(hedge={"enabled": True}),
-        model(health={"path": "/v2/models/m/ready"}),
         model(tls={"server_name": "a"}, replicas=[{"url": "https://a"}, {"url": "https://b"}]),
+        model(tls={"server_name": "a"}, discovery=[{**DNS, "scheme": "https"}]),
+        model(tls={"server_name": "a"}, discovery=[{"file": "f.yaml"}]),  # which may have https URLs in it
+        model(replicas=[], discovery=[DNS]),
+        model(replicas=TWO[:1], discovery=[DNS]),
+        model(load={"enabled": False}, dialect="vllm"),
+        model(load={"enabled": True, "path": "/metrics"}),
+        model(load={"interval": "1s"}, dialect="triton"),  # not an engine that hangs
+        probed(path="/v2/models/m/ready"),
+        model(dialect="", health=READY),
+        model(dialect="", replicas=[{**replica, "ready": "/ready"} for replica in TWO]),
+        probed(path="/ping", inference=ASK),  # which proves more
+        probed(enabled=True, interval="2s", fall=3, warm_up=[ASK]),
+        probed(interval="15s", inference={**ASK, "every": 0}),  # seldom enough
+        probed(command=["sh", "-c", 'check "$1"', "check", "{id}"]),
+        probed(command=["sh", "-c", "curl -fs {url}/ready"]),  # a URL has no character that a shell obeys
+        probed(command=["./check", "--id={id}"]),
+        gateway(admin={"listen": "", "allow": []}),
+        gateway(admin={"listen": "localhost:9080", "allow": ["10.0.0.0/8", "*.models.svc"]}),
+        gateway(admin={"listen": "unix:/run/admin"}),
     ],
 )
 def test_what_is_wise(config: Config) -> None:
@@ -127,14 +208,14 @@ def test_what_is_not_in_force_is_noted() -> None:
     config = gateway(
         models={
             "a": {"replicas": [TWO[0], {**TWO[1], "zone": "x", "device": "g"}]},
-            "b": {"slo": {"latency": "1s"}, "health": {}},
+            "b": {"slo": {"latency": "1s"}, "health": {"path": "/ready"}, "discovery": [DNS]},
         },
         devices={"g": {"memory": "1GiB"}},
     )
     keys = [show_key(note.key) for note in notes(config)]
-    assert keys == ["devices", "models.a.replicas[1].zone", "models.b.slo", "models.b.health"]
+    assert keys == ["devices", "models.a.replicas[1].zone", "models.b.slo"]
     assert all("yet" in note.what for note in notes(config))
-    assert notes(model(slo=None, health=None)) == []
+    assert notes(model(slo=None)) == []
 
 
 def test_every_warning_is_explained() -> None:
@@ -145,7 +226,23 @@ def test_every_warning_is_explained() -> None:
 
 @given(CONFIGS)
 def test_advice_on_whatever_is_valid(config: Config) -> None:
-    assume(not problems(config))
+    config = mended(config)
+    assert not problems(config)
     for advice in advise(config):
         assert isinstance(advice, Advice)
     notes(config)
+
+
+def mended(config: Config) -> Config:
+    """With the default in place of whatever is wrong: among so many keys there is nearly always something."""
+    while (found := next(find_problems(config), None)) is not None:
+        top, *below = map(str, found.key)
+        if top != "models":
+            config = replace(config, **{top: getattr(Config(models={}), top)})
+            continue
+        models = {name: model for name, model in config.models.items() if below[1:] or name not in below}
+        if below[1:]:
+            name, part = below[:2]
+            models[name] = replace(models[name], **{part: getattr(ModelConfig(), part)})
+        config = replace(config, models=models or {"m": ModelConfig()})
+    return config

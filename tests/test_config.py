@@ -170,10 +170,11 @@ REPLICA = {"url": "http://a:1"}
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"dialect": "vllm"}, "dialect: no dialect 'vllm': servers of that name speak openai; write openai"),
-        ({"dialect": "Triton"}, "dialect: no dialect 'Triton': servers of that name speak oip; write oip"),
+        ({"dialect": "ollama"}, "dialect: no dialect 'ollama': servers of that name speak openai; write openai"),
+        ({"dialect": "MLServer"}, "dialect: no dialect 'MLServer': servers of that name speak oip; write oip"),
+        ({"dialect": "vLLM"}, "dialect: no dialect 'vLLM' (did you mean `vllm`?)"),
         ({"dialect": "openia"}, "dialect: no dialect 'openia' (did you mean `openai`?)"),
-        ({"dialect": "grpc"}, "dialect: no dialect 'grpc'; there are openai, oip, http"),
+        ({"dialect": "grpc"}, "dialect: no dialect 'grpc'; there are openai, vllm"),
         ({"dialect": "no.such:Dialect"}, "dialect: dialect 'no.such:Dialect': cannot import"),
         ({"policy": "least_wrok"}, "policy: no policy 'least_wrok' (did you mean `least_work`?)"),
         ({"policy": "fastest"}, "policy: no policy 'fastest'; there are least_work"),
@@ -234,7 +235,7 @@ listen: nowhere
 limits: {buffer: 0}
 models:
   gpt-4.1:
-    dialect: vllm
+    dialect: kserve
     policy: nope
     retry: {reserve: 99}
     hedge: {quantile: 0}

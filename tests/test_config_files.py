@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,11 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from steelyard.config import load_config, parse_config
+from steelyard.config import load_config, parse_config, read_tokens
 from steelyard.documents import DocumentError
 
 from .harness.certificates import Authority
 
+TOKEN = "0123456789abcdef"
 REPLICAS = [{"url": "https://a"}, {"url": "https://b"}]
 
 
@@ -118,6 +120,61 @@ def test_where_no_access_log_can_be(folder: Path, path: str, what: str) -> None:
     (line,) = told(folder, access_log={"path": path})
     assert line.startswith("access_log.path: ")
     assert what in line
+
+
+def test_files_of_discovery_and_of_tokens(folder: Path) -> None:
+    (folder / "replicas.yaml").write_text("[]")
+    (folder / "tokens").write_text(f"# for the deployer\n\n{TOKEN}\n  another-{TOKEN}  \n")
+    found = load_config(
+        write(
+            folder,
+            models={"m": {"discovery": [{"dns": "m.svc", "port": 1}, {"file": "replicas.yaml"}]}},
+            admin={"token_file": "tokens"},
+        )
+    )
+    assert [source.file for source in found.models["m"].discovery] == ["", str(folder / "replicas.yaml")]
+    assert found.admin.token_file == str(folder / "tokens")
+    assert read_tokens(found.admin.token_file) == (TOKEN, f"another-{TOKEN}")
+
+
+def test_files_of_discovery_that_cannot_be_read(folder: Path) -> None:
+    models = {"m": {"discovery": [{"file": "no.yaml"}, {"file": "."}]}}
+    shown = [line.replace(str(folder), ".") for line in told(folder, models=models)]
+    assert shown == [
+        "models.m.discovery[0].file: no.yaml: cannot be read: No such file or directory",
+        "models.m.discovery[1].file: .: cannot be read: Is a directory",
+    ]
+
+
+def test_pipes_are_not_waited_for(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    models = {"m": {"discovery": [{"file": "pipe"}]}}
+    assert list(told(folder, models=models, admin={"token_file": "pipe"})) == [
+        "admin.token_file: pipe: cannot be read: it is a pipe, and must be read again when it changes",
+        "models.m.discovery[0].file: pipe: cannot be read: it is a pipe",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (None, "bad-tokens: cannot be read: No such file or directory"),
+        ("", "bad-tokens: there is no token in it: write one a line; `openssl rand -hex 32` makes a good one"),
+        ("# none\n\n", "bad-tokens: there is no token in it"),
+        (f"{TOKEN}\ns3cret with spaces\n", "bad-tokens: line 2: a token is visible ASCII without spaces, at most 512"),
+        ("s3crét", "bad-tokens: line 1: a token is visible ASCII without spaces, at most 512"),
+        ("x" * 513, "bad-tokens: line 1: a token is visible ASCII without spaces, at most 512"),
+        ("s3cret", "bad-tokens: line 1: a token has at least 16 characters; `openssl rand -hex 32` makes a good one"),
+        ("x\n" * 40_000, "bad-tokens: longer than 64 KiB, so it is hardly a list of tokens"),
+    ],
+)
+def test_files_of_tokens_that_cannot_be_used(folder: Path, text: str | None, what: str) -> None:
+    (folder / "bad-tokens").unlink(missing_ok=True)
+    if text is not None:
+        (folder / "bad-tokens").write_text(text, encoding="utf-8")
+    (line,) = told(folder, admin={"token_file": "bad-tokens"})
+    assert line.startswith(f"admin.token_file: {what}")
+    assert "s3cr" not in line
 
 
 def test_a_text_alone_is_checked_without_its_files() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +47,15 @@ def test_with_all_flags() -> None:
         (["http://a:1"], {"listen": (":1", ":1")}, "--listen: ':1' is there twice"),
         (["http://a:1"], {"workers": 0}, "--workers: expected `int` >= 1"),
         (["http://a:1"], {"model": ""}, "--model: a model's name has 1 to 256 characters"),
+        (["http://a:1"], {"health_path": "ready"}, "--health-path: 'ready': a path begins with a slash"),
+        (["http://a:1"], {"admin": "9080"}, "--admin: '9080' is not an address: write 127.0.0.1:9080"),
+        (["http://a:1"], {"admin": ":9080"}, "--admin: other machines can reach :9080: name a token_file"),
+        (["http://a:1"], {"admin": "127.0.0.1:8080"}, "--admin: '127.0.0.1:8080' is where requests come in"),
+        (
+            ["http://a:1"],
+            {"admin_token_file": "/no/file"},
+            "--admin-token-file: /no/file: cannot be read: No such file",
+        ),
     ],
 )
 def test_a_wrong_flag_is_named(urls: list[str], flags: dict[str, Any], message: str) -> None:
@@ -68,6 +78,29 @@ def test_flags_outrank_the_file(file: Config) -> None:
     assert (found.listen, found.workers) == (":2", 1)
     assert [model.concurrency for model in found.models.values()] == ["auto", "auto"]
     assert found.models["a"].policy_options == {"max_age": 2.0}
+
+
+def test_flags_of_probes_and_of_the_admin_api(file: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tokens").write_text("0123456789abcdef")
+    monkeypatch.chdir(tmp_path)
+    found = overridden(file, health_path="/ready", admin=":9080", admin_token_file="tokens")
+    assert [model.health.path for model in found.models.values()] == ["/ready", "/ready"]
+    assert (found.admin.listen, found.admin.token_file) == (":9080", str(tmp_path / "tokens"))
+    assert overridden(found) == found
+    back = overridden(found, health_path="", admin="127.0.0.1:0", admin_token_file="")
+    assert (back.models["a"].health.path, back.admin.listen, back.admin.token_file) == ("", "127.0.0.1:0", "")
+
+
+@pytest.mark.parametrize("off", ["", "off"])
+def test_the_admin_api_can_be_turned_off(file: Config, off: str) -> None:
+    assert file.admin.listen is None
+    assert overridden(file, admin=off).admin.listen == ""
+
+
+def test_a_flag_that_does_not_go_with_the_file() -> None:
+    file = parse_config("models: {listen: {health: {command: [./ready]}, replicas: [{url: 'http://a:1'}]}}")
+    with pytest.raises(OptionError, match=r"^--health-path: command is asked instead"):
+        overridden(file, health_path="/ready")
 
 
 def test_another_policy_does_not_get_the_options_of_the_first(file: Config) -> None:

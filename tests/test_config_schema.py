@@ -47,6 +47,13 @@ def test_examples_conform(name: str) -> None:
         {"models": {"m": {"concurrency": 0}}},
         {"models": {"m": {"max_wait": "soon"}}},
         {"models": {"m": {"retry": {"budget": 1.2}}}},
+        {"models": {"m": {"health": None}}},
+        {"models": {"m": {"health": {"warm_up": [{"body": 1}]}}}},
+        {"models": {"m": {"health": {"headers": {"x": 1}}}}},
+        {"models": {"m": {"load": {"port": 65536}}}},
+        {"models": {"m": {"discovery": {"dns": "a"}}}},
+        {"models": {"m": {"discovery": [{"dns": "a", "type": "mx"}]}}},
+        {**GOOD, "admin": {"ports": [8000]}},
         {**GOOD, "listen": 8080},
         {**GOOD, "worker": 1},
         {**GOOD, "workers": 0},
@@ -66,7 +73,7 @@ def test_what_the_types_refuse_does_not_conform(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("key", "right", "wrong"), [
     ("policy", ["random", "my.package:Policy"], ["least_wrok", ""]),
-    ("dialect", ["openai", "", "my.package:Dialect"], ["vllm", "grpc"]),
+    ("dialect", ["openai", "vllm", "", "my.package:Dialect"], ["vLLM", "grpc"]),
 ])  # fmt: skip
 def test_the_schema_knows_the_names(key: str, right: list[str], wrong: list[str]) -> None:
     assert all(VALIDATOR.is_valid({"models": {"m": {key: name}}}) for name in right)
@@ -118,3 +125,12 @@ def test_defaults_are_shown_as_people_write_them() -> None:
     assert parts["Limits"]["properties"]["body"]["default"] == "256MiB"
     assert parts["Retry"]["properties"]["budget"]["default"] == 0.2
     assert parts["ModelConfig"]["properties"]["policy"]["default"] == "least_work"
+    assert parts["Health"]["properties"]["interval"]["default"] == "5s"
+    assert parts["Health"]["properties"]["headers"]["default"] == {}
+    assert parts["Admin"]["properties"]["ports"]["default"] == ["1024-65535"]
+
+
+def test_the_body_of_what_is_asked_may_be_anything() -> None:
+    for body in ("text", 1, None, [1, "a"], {"model": "m", "n": {"x": []}}):
+        asking = {"path": "/", "body": body}
+        VALIDATOR.validate({"models": {"m": {"health": {"inference": asking, "warm_up": [asking]}}}})

@@ -13,7 +13,7 @@ from steelyard.cli import main, screen
 from steelyard.config import schema
 
 EXAMPLE = Path(__file__).parents[2] / "examples/gateway.yaml"
-UNWISE = "models:\n  a:\n    dialect: oip\n    replicas: [{url: 'http://a:1'}, {url: 'http://b:1'}]\n    health: {}\n"
+UNWISE = "models:\n  a:\n    dialect: oip\n    replicas: [{url: 'http://a:1'}, {url: 'http://b:1', zone: z}]\n"
 WRONG = "worker: 1\nmodels:\n  gpt-4.1:\n    queue: long\n"
 
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_example_is_valid_and_wise() -> None:
     result = check(EXAMPLE, "--strict")
     assert result.exit_code == 0
-    assert "valid: 2 models, 5 replicas; 0 warnings, 6 notes" in result.stdout
+    assert "valid: 2 models, 5 replicas; 0 warnings, 4 notes" in result.stdout
     assert "warning:" not in result.stdout
 
 
@@ -43,8 +43,8 @@ def test_a_warning_is_one_line_with_its_place(folder: Path) -> None:
     assert result.stdout.splitlines() == [
         "unwise.yaml:2: warning: models.a: No latency or availability is promised, so nobody can say whether it is "
         "good enough. Add slo, for example {latency: 2s, percentile: 99, availability: 99.9}. [no-sla]",
-        "unwise.yaml:5: note: models.a.health: is read, but replicas are not probed yet in this version: they count as "
-        "ready until requests fail",
+        "unwise.yaml:4: note: models.a.replicas[1].zone: is read, but replicas are not chosen by zone yet in "
+        "this version",
         "unwise.yaml: valid: 1 model, 2 replicas; 1 warning, 1 note",
     ]
 
@@ -72,7 +72,7 @@ def test_for_programs(folder: Path) -> None:
     assert (warning["code"], warning["line"], warning["key"]) == ("no-sla", 2, "models.a")
     assert warning["what"]
     assert warning["do"]
-    assert [(note["line"], note["key"]) for note in report["notes"]] == [(5, "models.a.health")]
+    assert [(note["line"], note["key"]) for note in report["notes"]] == [(4, "models.a.replicas[1].zone")]
 
 
 def test_errors_for_programs(folder: Path) -> None:
@@ -95,9 +95,17 @@ def test_in_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[0] == "warning  models.a  unwise.yaml:2  no-sla"
     assert lines[1].startswith("         No latency or availability is promised")
     assert any(line.startswith("         → Add slo") for line in lines)
-    assert "note     models.a.health  unwise.yaml:5" in lines
+    assert "note     models.a.replicas[1].zone  unwise.yaml:4" in lines
     assert lines[-1] == "✓ unwise.yaml: valid: 1 model, 2 replicas; 1 warning, 1 note"
     assert max(map(len, lines)) <= 80
+
+
+def test_files_that_it_names_are_looked_at(folder: Path) -> None:
+    (folder / "found.yaml").write_text(UNWISE + "    discovery: [{file: no.yaml}]\nadmin: {token_file: no.txt}\n")
+    assert check("found.yaml").stderr.splitlines() == [
+        f"error: found.yaml:5: models.a.discovery[0].file: {folder}/no.yaml: cannot be read: No such file or directory",
+        f"error: found.yaml:6: admin.token_file: {folder}/no.txt: cannot be read: No such file or directory",
+    ]
 
 
 def test_the_schema(folder: Path) -> None:

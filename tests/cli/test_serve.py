@@ -24,7 +24,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from steelyard.cli import main
-from steelyard.config import Config
+from steelyard.cli.serve import _what_is_served
+from steelyard.config import Config, Discovery, ModelConfig, ReplicaConfig
 
 FAKE = Path(__file__).parents[1] / "control" / "fake_worker.py"
 START = f"""
@@ -308,6 +309,35 @@ def test_flags_win_over_the_file(wanted: list[Config], tmp_path: Path) -> None:
     assert (changed.access_log.path, changed.access_log.format) == ("/y.log", "text")
 
 
+def test_flags_of_probes_and_of_the_admin_api(
+    wanted: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tokens").write_text("0123456789abcdef")
+    flags = "--health-path /ready?deep=1 --admin :9080 --admin-token-file tokens"
+    assert invoke("--replica", "http://a:1", *flags.split()).exit_code == 0
+    assert invoke("--replica", "http://a:1", "--admin", "off").exit_code == 0
+    assert invoke("--replica", "http://a:1", "--admin=").exit_code == 0
+    assert invoke("--replica", "http://a:1").exit_code == 0
+    assert wanted[0].models["*"].health.path == "/ready?deep=1"
+    assert wanted[0].admin.token_file == str(tmp_path / "tokens")
+    assert [config.admin.listen for config in wanted] == [":9080", "", "", None]
+
+
+def test_it_says_where_replicas_are() -> None:
+    listed = tuple(ReplicaConfig(url=f"http://r{n}") for n in range(10))
+    found = (Discovery(dns="m.svc", port=1), Discovery(file="/etc/more.yaml"))
+    models = {
+        "many": ModelConfig(replicas=listed, discovery=found),
+        "found": ModelConfig(discovery=found[:1]),
+        "none": ModelConfig(),
+    }
+    many, some, none = _what_is_served(Config(models=models))
+    assert many.endswith("r6:80, r7:80 and 2 more and those found in m.svc and those found in /etc/more.yaml")
+    assert some.endswith(": those found in m.svc")
+    assert none.endswith(": no replicas yet")
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -318,6 +348,10 @@ def test_flags_win_over_the_file(wanted: list[Config], tmp_path: Path) -> None:
         ("--replica http://a:1 --policy nope", "--policy: "),
         ("--replica http://a:1 --workers 0", "--workers"),
         ("--replica http://a:1 --access-log=", "--access-log: name a file"),
+        ("--replica http://a:1 --health-path ready", "--health-path: 'ready': a path begins with a slash"),
+        ("--replica http://a:1 --admin 9080", "--admin: '9080' is not an address"),
+        ("--replica http://a:1 --admin :9080", "--admin: other machines can reach :9080: name a token_file"),
+        ("--replica http://a:1 --admin-token-file no-such.txt", "--admin-token-file: "),
         ("x.yaml --replica http://a:1", "--replica is for serving without a file"),
         ("x.yaml --model m", "--model is for serving without a file"),
         ("no-such.yaml", "no-such.yaml"),

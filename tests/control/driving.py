@@ -25,9 +25,9 @@ PATIENCE = 20.0  # seconds until a test gives up waiting
 def config(
     workers: int = 1, listen: str = "127.0.0.1:0", models: str = "m", more: str = "", replica_tls: str = "{}"
 ) -> Config:
-    one = f"{{replicas: [{{url: 'https://127.0.0.1:9'}}], tls: {replica_tls}}}"
+    one = f"{{replicas: [{{url: 'https://127.0.0.1:9'}}], health: {{enabled: false}}, tls: {replica_tls}}}"
     named = "".join(f"  {name}: {one}\n" for name in models.split())
-    return parse_config(f"listen: {listen}\nworkers: {workers}\nmodels:\n{named}{more}")
+    return parse_config(f"listen: {listen}\nworkers: {workers}\nadmin: {{listen: ''}}\nmodels:\n{named}{more}")
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

@@ -26,6 +26,7 @@ from steelyard.link.messages import (
     ReplicaReport,
     Report,
     Started,
+    Tell,
     ToWorker,
     frame,
 )
@@ -50,13 +51,22 @@ class FakeWorker:
         self.reader, self.writer = await asyncio.open_unix_connection(sock=self.channel)
         asyncio.get_running_loop().create_task(self.report())
         frames = Frames(ToWorker)
-        while data := await self.reader.read(65536):
+        while data := await self.read():
             for message in frames.feed(data):
                 if isinstance(message, Drain):
                     return await self.drain()
-                await self.take(message)
+                if isinstance(message, Apply):
+                    await self.take(message)
+                elif isinstance(message, Tell) and self.apply is not None:
+                    self.say(self.now(message.number))
         await asyncio.Event().wait()  # the supervisor is gone; go on
         return 0
+
+    async def read(self) -> bytes:
+        try:
+            return await self.reader.read(65536)
+        except ConnectionError:  # the supervisor was killed before it read all that was said
+            return b""
 
     async def take(self, message: Apply) -> None:
         if "deadly" in message.config.models:
@@ -113,12 +123,12 @@ class FakeWorker:
                 self.say(self.now())
             await asyncio.sleep(0.1)
 
-    def now(self) -> Report:
+    def now(self, told: int = 0) -> Report:
         models, replicas = [], []
         for name, ids in (self.apply.slots if self.apply else {}).items():
             models.append(ModelReport(name, 0, self.busy, {"ok": self.answers}, {3000: self.answers}))
             replicas += [ReplicaReport(name, id, "ready", self.busy, self.answers, 0, 0.0, 1.0) for id in ids]
-        return Report(self.busy, tuple(models), tuple(replicas))
+        return Report(self.busy, tuple(models), tuple(replicas), told)
 
     def say(self, message: FromWorker) -> None:
         self.writer.write(frame(message))

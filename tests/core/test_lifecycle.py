@@ -319,3 +319,95 @@ def test_in_a_panic_only_replicas_that_answer_are_used():
     balancer.report("c", Event.LOST, now=2.0)
     balancer.report("d", Event.DRAIN, now=2.0)
     assert {sent(balancer.submit(Request(), 3.0)) for _ in range(8)} == {"a", "b"}
+
+
+# ---------------------------------------------------------------------- many, one by one
+
+
+def test_who_comes_and_goes_one_by_one_leaves_the_rotation_as_a_look_at_all_would():
+    balancer = fleet(slow_start=0.0)
+    for number in range(6):
+        balancer.add_replica(f"r{number}", state=State.STARTING, now=0.0)
+    pool = balancer.pool()
+    for number in (3, 0, 5, 1):
+        balancer.report(f"r{number}", Event.LOADED, now=1.0)
+    assert [r.id for r in pool.members] == ["r0", "r1", "r3", "r5"]
+    balancer.report("r3", Event.LOST, now=2.0)
+    balancer.remove_replica("r0", now=2.0)
+    assert [r.id for r in pool.members] == [r.id for r in pool.open] == ["r1", "r5"]
+    balancer.report("r3", Event.LOADED, now=3.0)
+    assert [r.id for r in pool.members] == [r.id for r in pool.open] == ["r1", "r3", "r5"]
+    before = pool.drain_rate
+    pool._rotate(3.0)
+    assert pool.drain_rate == pytest.approx(before)
+
+
+# ---------------------------------------------------------------------- slow start, and who needs none
+
+
+def test_who_was_ready_when_first_looked_at_needs_no_slow_start():
+    balancer = fleet(slow_start=10.0)
+    for id in "abc":
+        balancer.add_replica(id, state=State.STARTING, now=0.0)
+    for number, id in enumerate("abc"):
+        balancer.report(id, Event.LOADED, now=0.1 * number)
+    assert [replica(balancer, id).share for id in "abc"] == [1.0, 1.0, 1.0]
+
+
+def test_who_was_seen_loading_starts_slowly():
+    balancer = fleet("a", slow_start=10.0)
+    balancer.add_replica("b", state=State.STARTING, now=0.0)
+    balancer.report("b", Event.LIVE, now=1.0)
+    balancer.report("b", Event.LOADED, now=2.0)
+    assert replica(balancer, "b").share == pytest.approx(0.1)
+
+
+def test_who_joins_later_starts_slowly_even_if_it_is_ready_at_first_sight():
+    balancer = fleet("a", slow_start=10.0)
+    balancer.add_replica("b", state=State.STARTING, now=60.0)
+    balancer.report("b", Event.LOADED, now=60.1)
+    assert replica(balancer, "b").share == pytest.approx(0.1)
+
+
+# ---------------------------------------------------------------------- ejected by a fellow
+
+
+def test_what_a_fellow_balancer_found_counts_here_too():
+    balancer = fleet("a", "b", "c")
+    balancer.eject("a", 5.0, now=1.0)
+    assert replica(balancer, "a").state is State.EJECTED
+    assert {sent(balancer.submit(Request(), 1.0)) for _ in range(10)} == {"b", "c"}
+    pass_time(balancer, 1.0, 7.5)
+    assert replica(balancer, "a").state is State.READY
+
+
+@pytest.mark.parametrize("event", [Event.LIVE, Event.LOST, Event.DRAIN])
+def test_only_who_gets_requests_can_be_ejected(event):
+    balancer = fleet("a", "b")
+    balancer.report("a", event, now=0.5)
+    state = replica(balancer, "a").state
+    balancer.eject("a", 5.0, now=1.0)
+    assert replica(balancer, "a").state is state
+
+
+def test_ejections_are_counted_for_whoever_tells_others():
+    balancer = fleet("a", "b", "c")
+    balancer.eject("a", 5.0, now=1.0)
+    assert balancer.ejections == 1
+
+
+# ---------------------------------------------------------------------- may it go elsewhere?
+
+
+def test_what_runs_on_a_frozen_replica_may_go_elsewhere_if_it_may_run_twice():
+    balancer = fleet("a", "b")
+    safe, unsafe = start(balancer, 0.0, idempotent=True), start(balancer, 0.0, idempotent=False)
+    assert balancer.may_retry(safe, 1.0)
+    assert not balancer.may_retry(unsafe, 1.0)
+
+
+def test_but_not_if_there_is_nowhere_to_go():
+    balancer = fleet("a")
+    request = start(balancer, 0.0, idempotent=True)
+    balancer.report("a", Event.LOST, now=1.0)
+    assert not balancer.may_retry(request, 1.0)

@@ -14,7 +14,7 @@ import pytest
 
 from steelyard.config import Config, parse_config
 from steelyard.core.balancer import Balancer
-from steelyard.core.replica import Replica
+from steelyard.core.replica import Event, Replica, State
 from steelyard.gateway.accounts import Account
 from steelyard.gateway.carrier import Carrier
 from steelyard.gateway.client import ClientConnection
@@ -37,6 +37,7 @@ class Stage:
         self.carrier = Carrier(self.loop, self.balancer, self.config)
         self.fleet = Fleet(self.carrier)
         self.fleet.apply(self.config, {}, self.loop.now)
+        self.probe()
         self.clients: list[Wire] = []
         self.replicas: set[Replica] = set()  # all there ever were
 
@@ -48,6 +49,14 @@ class Stage:
         self.loop.settle()
         self._patch.undo()
         self.loop.close()
+
+    def probe(self) -> None:
+        """What the supervisor does in life: it finds whoever is new ready."""
+        for model in self.balancer.models:
+            for replica in list(self.balancer.pool(model).replicas.values()):
+                if replica.state is State.STARTING:
+                    loaded = self.balancer.report(replica.id, Event.LOADED, model, now=self.loop.now)
+                    self.carrier.carry_out(loaded, self.loop.now)
 
     # ------------------------------------------------------------------ who is there
 
@@ -88,6 +97,7 @@ class Stage:
         self.remember()
         self.config = parse_config(config) if isinstance(config, str) else config
         self.fleet.apply(self.config, {}, self.loop.now)
+        self.probe()
         self.loop.settle()
 
     def pass_time(self, seconds: float) -> None:

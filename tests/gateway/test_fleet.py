@@ -197,7 +197,7 @@ def test_a_report_says_what_is_so(staged: Callable[..., Stage]) -> None:
     for client in clients:
         client.says(request("GET /", "steelyard-model: m"))
     replica = stage.replica()
-    told = report(stage.carrier)
+    told = report(stage.carrier, stage.loop.now)
     m, n = told.models
     assert (told.connections, m.model, m.in_flight, m.waiting, n.in_flight) == (3, "m", 1, 2, 0)
     (only,) = told.replicas
@@ -206,7 +206,7 @@ def test_a_report_says_what_is_so(staged: Callable[..., Stage]) -> None:
     replica.says(answer())
     stage.replica().says(answer(b"", status="404 No"))
     clients[2].breaks()
-    told = report(stage.carrier)
+    told = report(stage.carrier, stage.loop.now)
     assert told.models[0].verdicts == {"ok": 1, "client_error": 1, "failed": 0, "refused": 0, "cancelled": 1}
     assert list(told.models[0].latency.values()) == [1]
     assert (told.connections, told.replicas[0].in_flight, told.replicas[0].picks) == (2, 0, 3)
@@ -214,7 +214,7 @@ def test_a_report_says_what_is_so(staged: Callable[..., Stage]) -> None:
 
 def test_a_report_is_a_copy(staged: Callable[..., Stage]) -> None:
     stage = staged(BASE)
-    told = report(stage.carrier)
+    told = report(stage.carrier, stage.loop.now)
     client = stage.client()
     client.says(request())
     stage.replica().says(answer())

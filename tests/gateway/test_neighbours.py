@@ -43,6 +43,7 @@ class Worker(Stage):
         self.config = parse_config(text)
         table = {"m": slots or {id: IDS.index(id) for id in IDS}}
         self.fleet.apply(self.config, table, self.loop.now)
+        self.probe()
         self.loop.settle()
 
     def in_flight(self) -> dict[str, int]:

@@ -24,6 +24,9 @@ from .waiting import PATIENCE, wait_until
 # Unused connections to replicas end soon, so that file descriptors are soon back where they were.
 DEFAULTS: dict[str, Any] = {"timeouts": {"replica_idle": "200ms", "drain": "5s"}}
 
+# Where a test counts what each replica sees, probes would be in the way; those that are about probes turn them on.
+UNPROBED: dict[str, Any] = {"health": {"enabled": False}}
+
 
 def config(
     models: Mapping[str, Mapping[str, Any]] | Sequence[StubReplica], listen: Any = None, **rest: Any
@@ -31,7 +34,13 @@ def config(
     """A configuration; replicas alone make one model that takes every name."""
     if not isinstance(models, Mapping):
         models = {"*": {"replicas": [stub.config for stub in models]}}
-    whole = {"listen": listen or f"127.0.0.1:{processes.free_port()}", "models": dict(models), **rest}
+    models = {name: UNPROBED | settings for name, settings in models.items()}
+    whole = {
+        "listen": listen or f"127.0.0.1:{processes.free_port()}",
+        "models": models,
+        "admin": {"listen": ""},
+        **rest,
+    }
     whole["timeouts"] = DEFAULTS["timeouts"] | rest.get("timeouts", {})
     return whole
 

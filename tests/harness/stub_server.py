@@ -1,7 +1,8 @@
 """A replica that does what it is told, byte by byte; a process of its own, so that it can be stopped and killed.
 
 Run by `stub.StubReplica`. Commands come in on standard input, what happens goes out on standard output, one JSON
-object a line. A request brings its own script in the header `x-stub` (base64 of JSON), or gets the script set for all.
+object a line. A request brings its own script in the header `x-stub` (base64 of JSON), or gets the script set for its
+path, or the one set for all.
 A script is a list of steps `[name, argument…]`; the methods `do_…` below are the steps.
 
 Requests are read strictly: what no client may send is reported as `malformed`, so every test is a test of that too.
@@ -20,6 +21,7 @@ import socket
 import ssl
 import struct
 import sys
+import time
 from collections import defaultdict
 from itertools import count
 from typing import Any
@@ -78,6 +80,7 @@ class Exchange:
         self.reader = reader
         self.writer = writer
         self.id = ""
+        self.path = ""
         self.fields: list[tuple[str, str]] = []
         self.length = 0
         self.chunked = False
@@ -104,6 +107,7 @@ class Exchange:
                 raise Malformed(f"header line {line!r}")
             self.fields.append((field[1].lower(), field[2]))
         self._framing(first[3])
+        self.path = first[2].partition("?")[0]
         self.id = ",".join(self.values("x-test-id"))
         self.stub.active += 1
         emit(
@@ -210,6 +214,10 @@ class Exchange:
     async def do_sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    async def do_block(self, seconds: float) -> None:
+        """Work as a server of one thread does: nobody else is answered meanwhile."""
+        time.sleep(seconds)
+
     async def do_gate(self, name: str) -> None:
         """Go on when the test opens this gate."""
         emit("waiting", conn=self.conn, id=self.id, gate=name)
@@ -256,6 +264,7 @@ class Stub:
         self.options = options
         self.name = options["name"]
         self.script = options.get("script") or REPLY
+        self.paths: dict[str, list[list[Any]]] = dict(options.get("paths", {}))
         self.gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.active = 0
         self.numbers = count(1)
@@ -328,7 +337,7 @@ class Stub:
     def script_of(self, exchange: Exchange) -> list[list[Any]]:
         own = exchange.values("x-stub")
         if not own or self.options.get("deaf"):
-            return self.script
+            return self.paths.get(exchange.path, self.script)
         script: list[list[Any]] = json.loads(base64.b64decode(own[0]))
         return script
 
@@ -344,6 +353,10 @@ class Stub:
 
     def on_script(self, script: list[list[Any]] | None) -> None:
         self.script = script or REPLY
+
+    def on_path(self, path: str, script: list[list[Any]]) -> None:
+        self.paths[path] = script
+        emit("told", path=path)
 
     def on_open(self, gate: str) -> None:
         self.gates[gate].set()

@@ -9,7 +9,22 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from steelyard.core.errors import OptionError
-from steelyard.protocols import DIALECTS, Answer, Call, Dialect, ModelView, Peek, dialect_of, find_dialect, make_dialect
+from steelyard.protocols import (
+    BY_NAME,
+    DIALECTS,
+    Answer,
+    Call,
+    Dialect,
+    MetricsAt,
+    ModelView,
+    Peek,
+    Question,
+    Questions,
+    Verdict,
+    dialect_of,
+    find_dialect,
+    make_dialect,
+)
 from steelyard.protocols.base import FEATURES
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW", ""]
@@ -45,7 +60,13 @@ PATHS = [
     "/v2/models/m/generate_stream",
     "/v2/repository/index",
     "/v2/repository/models/m/load",
+    "/generate",
+    "/generate_stream",
+    "/predictions/m",
+    "/predictions/m/1.0",
+    "/explanations/m",
 ]
+MODELS = ["*", "m", "org/model", "two words", "grüße", "100%", "a?b#c", "..", "\ud800", "", "x" * 5000]
 FLEETS = [
     [],
     [ModelView("m", 1, 2, 1_700_000_000)],
@@ -71,6 +92,8 @@ NASTY = [
     b'{"inputs":[{"shape":[-1,"x",null]}]}',
     b'{"inputs":[{"shape":[-3,-4]}],"parameters":{"sequence_id":' + b"9" * 5000 + b"}}",
     b'{"text_input":[[[]]],"max_tokens":-5}',
+    b'{"inputs":[["a"],{}],"parameters":{"max_new_tokens":1e999,"best_of":-1}}',
+    b'{"inputs":7,"parameters":[]}',
     b'{"size":"999999x999999","num_inference_steps":1e300,"prompt":null}',
     DEEP,
     DEEP + b"]" * 100_000 + b"}",
@@ -124,6 +147,7 @@ FIELDS = [
     "sequence_id",
     "binary_data_size",
     "text_input",
+    "max_new_tokens",
     "num_inference_steps",
     "output",
     "arguments",
@@ -173,7 +197,8 @@ def test_a_dialect_is_found_by_its_name_and_there_is_one_of_each(name):
 
 
 def test_an_unknown_name_is_refused_with_those_that_there_are():
-    with pytest.raises(OptionError, match="no dialect 'opneai'; there are openai, oip, http, or name your own"):
+    known = "openai, vllm, sglang, tgi, oip, triton, torchserve, http"
+    with pytest.raises(OptionError, match=f"no dialect 'opneai'; there are {known}, or name your own"):
         find_dialect("opneai")
     with pytest.raises(OptionError, match="no dialect 'opneai'"):
         make_dialect("opneai")
@@ -252,6 +277,8 @@ def test_a_new_dialect_is_one_line_and_is_asked_in_its_turn(monkeypatch):
         ("GET", "/", "http"),
         ("OPTIONS", "*", "http"),
         ("POST", "/predict/v1/chat/completions", "http"),
+        ("POST", "/generate", "http"),
+        ("POST", "/predictions/m", "http"),
     ],
 )
 def test_who_claims_what(method, path, name):
@@ -263,6 +290,7 @@ def test_everything_is_claimed_by_somebody_and_always_by_the_same(method, path):
     dialect, call = dialect_of(method, path)
     assert isinstance(call, Call)
     assert dialect_of(method, path) == (dialect, call)
+    assert dialect.name not in BY_NAME, "no path tells one server from another"
 
 
 # ---------------------------------------------------------------------- every dialect
@@ -372,3 +400,94 @@ def test_headers_that_a_dialect_wants_are_lower_case(name):
     for header in make_dialect(name).wanted_headers:
         assert isinstance(header, bytes)
         assert header == header.lower()
+
+
+# ---------------------------------------------------------------------- is it ready?
+
+
+def asked(questions: Questions) -> list[Question]:
+    """All that may be asked."""
+    found = [*questions.ready, *([questions.live] if questions.live is not None else [])]
+    for question in found:
+        if question.instead is not None:
+            found.append(question.instead)
+        assert len(found) < 10, "there must be an end to it"
+    return found
+
+
+ANSWERS = [
+    *NASTY,
+    b"ok",
+    b'{"error":"Not Found"}',
+    b'{"error":7,"message":7,"ready":"no","data":7}',
+    b'{"data":[{"id":7}]}',
+    b'{"data":[null]}',
+    b'[{"workers":7}]',
+    b'[{"workers":[{"status":7}]}]',
+    b"[[]]",
+    b"\xff" * 100,
+]
+
+
+@names
+@pytest.mark.parametrize("model", MODELS, ids=ascii)
+def test_what_is_asked_can_be_sent(name, model):
+    dialect = make_dialect(name)
+    questions = dialect.questions(model)
+    assert questions == dialect.questions(model)
+    assert questions.ready, "who asks nothing knows nothing"
+    for question in asked(questions):
+        assert question.path.startswith("/")
+        assert question.path.isascii()
+        assert question.path.isprintable()
+        assert not set(question.path) & set(" ?#\\")
+        assert question.method in ("GET", "POST")
+        assert isinstance(question.body, bytes)
+        assert 0 <= question.port < 65536
+
+
+@names
+def test_every_model_is_asked_for_by_its_own_name_or_all_alike(name):
+    found = {model: make_dialect(name).questions(model) for model in MODELS if model not in ("*", "\ud800")}
+    assert len(set(found.values())) in (1, len(found))
+
+
+@names
+@pytest.mark.parametrize("status", [*range(100, 600, 7), 200, 204, 400, 404, 405, 501, 503])
+def test_every_answer_is_judged(name, status):
+    dialect = make_dialect(name)
+    for model in MODELS:
+        for question in asked(dialect.questions(model)):
+            for body in ANSWERS:
+                verdict = dialect.judge(question, status, body, model)
+                assert isinstance(verdict, Verdict)
+                assert verdict is not Verdict.READY or 200 <= status < 300
+
+
+@names
+@given(data=st.data(), status=st.integers(0, 999), body=bodies, model=st.text(max_size=10))
+def test_no_answer_makes_the_judge_raise(name, data, status, body, model):
+    dialect = make_dialect(name)
+    question = data.draw(st.sampled_from(asked(dialect.questions(model))))
+    verdict = dialect.judge(question, status, body, model)
+    assert isinstance(verdict, Verdict)
+    assert dialect.judge(question, status, body, model) is verdict
+
+
+@names
+def test_where_metrics_are_told(name):
+    dialect = make_dialect(name)
+    assert isinstance(dialect.orca, bool)
+    if dialect.metrics is not None:
+        assert isinstance(dialect.metrics, MetricsAt)
+        assert dialect.metrics.path.startswith("/")
+        assert 0 <= dialect.metrics.port < 65536
+
+
+def test_a_users_own_dialect_need_not_know_of_probes():
+    own = Own()
+    assert own.questions("m") == own.questions("*") == Questions((Question("/health"),))
+    assert own.judge(Question("/health"), 200, b"", "m") is Verdict.READY
+    assert own.judge(Question("/health"), 503, b"", "m") is Verdict.LOADING
+    assert own.judge(Question("/health"), 404, b"", "m") is Verdict.ABSENT
+    assert (own.metrics, own.orca) == (None, False)

@@ -10,7 +10,10 @@ from typing import NamedTuple
 from ..config import Config
 from ..documents import Key
 from .gateway import GATEWAY
-from .models import MODELS
+from .health import HEALTH
+from .models import MODELS as BALANCING
+
+MODELS = {**BALANCING, **HEALTH}
 
 __all__ = ["GATEWAY", "MODELS", "Advice", "Note", "advise", "notes"]
 
@@ -43,9 +46,6 @@ def notes(config: Config) -> list[Note]:
         key: Key = ("models", name)
         if model.slo is not None:
             found.append(Note((*key, "slo"), "is read, but nothing is measured against it yet in this version"))
-        if model.health is not None:
-            what = "is read, but replicas are not probed yet in this version: they count as ready until requests fail"
-            found.append(Note((*key, "health"), what))
         zoned = next((place for place, replica in enumerate(model.replicas) if replica.zone), None)
         if zoned is not None:
             what = "is read, but replicas are not chosen by zone yet in this version"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from ipaddress import ip_network
 
+from ..addresses import listen_address
 from ..config import Config, Timeouts
+from ..config.forms import network
 from ..documents import Key
 from ..units import show_seconds
 from .found import Found
@@ -25,9 +26,25 @@ def no_tls(config: Config) -> Found:
 def trusts_everyone(config: Config) -> Found:
     """forwarded headers are believed from everywhere"""
     for place, text in enumerate(config.trusted):
-        if ip_network(text).prefixlen == 0:
+        if (found := network(text)) is not None and found.prefixlen == 0:
             what = f"{text} is every address, so any client can say who it is."
             yield ("trusted", place), what, "Name the networks of your own proxies only."
+
+
+def admin_no_tls(config: Config) -> Found:
+    """other machines can reach the admin API, which has no TLS"""
+    listen = config.admin.listen
+    if listen and not listen_address(listen).loopback:
+        what = f"Other machines can reach {listen}, and the tokens they show are not encrypted."
+        yield ("admin", "listen"), what, "Listen on 127.0.0.1, and go there through ssh or what ends TLS."
+
+
+def admits_everyone(config: Config) -> Found:
+    """replicas may be added with any address"""
+    for place, text in enumerate(config.admin.allow):
+        if (found := network(text)) is not None and found.prefixlen == 0:
+            what = f"{text} is every address, so whoever may add replicas can have requests sent anywhere."
+            yield ("admin", "allow", place), what, "Name the networks of your own replicas only."
 
 
 def timeout_order(config: Config) -> Found:
@@ -85,6 +102,8 @@ def unused_device(config: Config) -> Found:
 GATEWAY: dict[str, Callable[[Config], Found]] = {
     "no-tls": no_tls,
     "trusts-everyone": trusts_everyone,
+    "admin-no-tls": admin_no_tls,
+    "admits-everyone": admits_everyone,
     "timeout-order": timeout_order,
     "keep-alive-race": keep_alive_race,
     "no-replay": no_replay,

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from ..addresses import replica_address
 from ..config import ModelConfig, ReplicaTls
 from ..documents import Key
+from ..protocols import find_dialect
+from ..protocols.openai import OpenAI
 from .found import Found
 
 BLIND = ("round_robin", "weighted_round_robin", "random")  # look neither at load nor at sizes
-ONLY_ALIVE = ("/", "/ping", "/live", "/livez", "/health/live", "/v1/models", "/v2", "/v2/health/live", "/metrics")
 MUCH_BUDGET = 0.5  # retries per request: half as many attempts again, just when the fleet is failing
 MANY_ATTEMPTS = 5
 
@@ -25,8 +26,8 @@ def weights_ignored(key: Key, model: ModelConfig) -> Found:
 
 
 def blind_policy(key: Key, model: ModelConfig) -> Found:
-    """a policy that looks at no load, for requests of uneven size (`dialect: openai`, or none given)"""
-    if model.policy in BLIND and _may_generate(model):
+    """a policy that looks at no load, for requests of uneven size (`dialect: openai` or one like it, or none given)"""
+    if model.policy in BLIND and may_generate(model):
         what = (
             f"{model.policy} sends to busy replicas too, and generating an answer takes from milliseconds to minutes."
         )
@@ -34,22 +35,23 @@ def blind_policy(key: Key, model: ModelConfig) -> Found:
 
 
 def auto_concurrency(key: Key, model: ModelConfig) -> Found:
-    """`concurrency: auto` in front of engines that batch (`dialect: openai`, or none given)"""
-    if model.concurrency == "auto" and _may_generate(model):
+    """`concurrency: auto` in front of engines that batch (`dialect: openai` or one like it, or none given)"""
+    if model.concurrency == "auto" and may_generate(model):
         what = "Near saturation, auto lets engines that batch take too few requests at once."
         do = "Give the number that one replica serves well, for example 32; see docs/decisions/0004-concurrency.md."
         yield (*key, "concurrency"), what, do
 
 
 def no_replicas(key: Key, model: ModelConfig) -> Found:
-    """a model without replicas"""
-    if not model.replicas:
-        yield key, "It has no replicas, so every request for it is refused.", "Add replicas, or remove the model."
+    """a model without replicas and without `discovery`"""
+    if not model.replicas and not model.discovery:
+        what = "It has no replicas, so every request for it is refused until some register or are added."
+        yield key, what, "List replicas or give discovery, unless they register or come through the admin API."
 
 
 def single_replica(key: Key, model: ModelConfig) -> Found:
-    """a model with one replica"""
-    if len(model.replicas) == 1:
+    """a model with one replica and without `discovery`"""
+    if len(model.replicas) == 1 and not model.discovery:
         what = "With one replica there is nowhere to go when it fails, restarts or is full."
         yield (*key, "replicas"), what, "Add a second one."
 
@@ -63,22 +65,6 @@ def same_address(key: Key, model: ModelConfig) -> Found:
         if seen[where] == 2:
             what = f"{where} is there more than once and gets the load of several."
             yield (*key, "replicas", place), what, "Name it once, with a higher weight if it is larger."
-
-
-def no_readiness_probe(key: Key, model: ModelConfig) -> Found:
-    """no `health`"""
-    if model.health is None:
-        what = "Without a readiness probe, requests are sent to replicas that still load the model."
-        yield key, what, "Add health: {} to ask as the dialect says, or health: {path: /ready}."
-
-
-def liveness_only(key: Key, model: ModelConfig) -> Found:
-    """a readiness path that only proves that the server is up"""
-    path = (model.health.path if model.health is not None else "").partition("?")[0]
-    if path and (path.rstrip("/") or "/") in ONLY_ALIVE:
-        what = f"{path} answers before the model is loaded: it proves that the server is up, not that it is ready."
-        do = "Use /v2/models/NAME/ready (OIP), /health (vLLM, TGI), /health_generate (SGLang), or leave path out."
-        yield (*key, "health", "path"), what, do
 
 
 def no_sla(key: Key, model: ModelConfig) -> Found:
@@ -120,13 +106,21 @@ def unverified_tls(key: Key, model: ModelConfig) -> Found:
 
 def unused_tls(key: Key, model: ModelConfig) -> Found:
     """TLS settings for replicas that are reached without TLS"""
-    if model.tls != ReplicaTls() and not any(replica_address(replica.url).tls for replica in model.replicas):
+    if model.tls != ReplicaTls() and not _may_use_tls(model):
         yield (*key, "tls"), "No replica has an https URL, so this changes nothing.", "Write https:// in their URLs."
 
 
-def _may_generate(model: ModelConfig) -> bool:
+def _may_use_tls(model: ModelConfig) -> bool:
+    """A file of replicas may have https URLs in it, and so may those that register."""
+    if not model.replicas and not model.discovery:
+        return True
+    found = any(source.file or source.scheme == "https" for source in model.discovery)
+    return found or any(replica_address(replica.url).tls for replica in model.replicas)
+
+
+def may_generate(model: ModelConfig) -> bool:
     """A dialect that is told by the path may be OpenAI's."""
-    return model.dialect in ("", "openai")
+    return not model.dialect or issubclass(find_dialect(model.dialect), OpenAI)
 
 
 MODELS: dict[str, Callable[[Key, ModelConfig], Found]] = {
@@ -136,8 +130,6 @@ MODELS: dict[str, Callable[[Key, ModelConfig], Found]] = {
     "no-replicas": no_replicas,
     "single-replica": single_replica,
     "same-address": same_address,
-    "no-readiness-probe": no_readiness_probe,
-    "liveness-only": liveness_only,
     "no-sla": no_sla,
     "retry-budget": retry_budget,
     "retry-attempts": retry_attempts,

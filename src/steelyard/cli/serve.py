@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -13,7 +13,7 @@ import uvloop
 
 from .. import __version__
 from ..advice import advise
-from ..config import ANY, AccessLog, Config, from_replicas, load_config, overridden
+from ..config import ANY, AccessLog, Config, ModelConfig, from_replicas, load_config, overridden
 from ..control import log
 from ..control.configuration import summary
 from ..control.limits import raise_open_files, too_few_open_files
@@ -35,6 +35,16 @@ With a file, which can say more:
   steelyard check gateway.yaml
   steelyard serve gateway.yaml
   steelyard serve gateway.yaml --listen 127.0.0.1:9000      # the command line wins over the file
+
+\b
+A replica gets requests when its readiness probe says that the model is loaded, and none before:
+  --health-path /ready            ask there; without it, as the dialect says
+
+\b
+The admin API shows the fleet, and adds, drains and removes replicas, at http://127.0.0.1:9080:
+  --admin 127.0.0.1:9081          at another address
+  --admin :9080 --admin-token-file tokens.txt     for other machines too, if they show a token of that file
+  --admin off                     not at all
 
 \b
 While it runs:
@@ -73,6 +83,21 @@ def _concurrency(context: click.Context, parameter: click.Parameter, value: str 
     help="Also [V6]:PORT, :PORT (all addresses), unix:/PATH; several times. By default 127.0.0.1:8080.",
 )
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes that forward; by default 1.")
+@click.option(
+    "--health-path",
+    metavar="PATH",
+    help="Readiness probe of the replicas, for example /ready; by default what the dialect says.",
+)
+@click.option(
+    "--admin",
+    metavar="HOST:PORT|off",
+    help="Where the admin API listens; also unix:/PATH. By default 127.0.0.1:9080, if that is free.",
+)
+@click.option(
+    "--admin-token-file",
+    metavar="PATH",
+    help="Bearer tokens of the admin API, one a line; needed where other machines can reach it.",
+)
 @click.option("--access-log", metavar="PATH", help="A line for each request there; - is standard output.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Of what goes to stderr.")
 def serve(
@@ -83,20 +108,27 @@ def serve(
     concurrency: Concurrency | None,
     listen: tuple[str, ...],
     workers: int | None,
+    health_path: str | None,
+    admin: str | None,
+    admin_token_file: str | None,
     access_log: str | None,
     log_format: str,
 ) -> int:
-    where = None if not listen else listen[0] if len(listen) == 1 else listen
+    flags: dict[str, Any] = {
+        "policy": policy,
+        "concurrency": concurrency,
+        "listen": None if not listen else listen[0] if len(listen) == 1 else listen,
+        "workers": workers,
+        "health_path": health_path,
+        "admin": admin,
+        "admin_token_file": admin_token_file,
+    }
 
     def reread() -> Config:
         if config is None:
-            made = from_replicas(
-                replicas, model=model or ANY, policy=policy, concurrency=concurrency, listen=where, workers=workers
-            )
+            made = from_replicas(replicas, model=model or ANY, **flags)
         else:
-            made = overridden(
-                load_config(config), policy=policy, concurrency=concurrency, listen=where, workers=workers
-            )
+            made = overridden(load_config(config), **flags)
         return made if access_log is None else _with_log(made, access_log)
 
     _check_source(config, replicas, model)
@@ -152,10 +184,16 @@ def _what_is_served(config: Config) -> list[str]:
     """At most a screenful: a fleet may be large."""
     lines = []
     for name, model in config.models.items():
-        places = ", ".join(replica.name for replica in model.replicas[:8]) or "no replicas yet"
-        more = len(model.replicas) - 8
-        lines.append(
-            f"model {'any' if name == ANY else name}: policy {model.policy}, concurrency {model.concurrency}: "
-            f"{places}{f' and {more} more' if more > 0 else ''}"
-        )
+        how = f"policy {model.policy}, concurrency {model.concurrency}"
+        lines.append(f"model {'any' if name == ANY else name}: {how}: {_where(model)}")
     return lines if len(lines) <= 12 else [*lines[:11], f"and {len(lines) - 11} more models"]
+
+
+def _where(model: ModelConfig) -> str:
+    """Its replicas, and where more are found."""
+    places = ", ".join(replica.name for replica in model.replicas[:8])
+    parts = [places] if places else []
+    if (more := len(model.replicas) - 8) > 0:
+        parts.append(f"{more} more")
+    parts += [f"those found in {source.file or source.dns}" for source in model.discovery]
+    return " and ".join(parts) or "no replicas yet"

@@ -2,20 +2,28 @@
 
 from .flags import from_replicas, overridden
 from .load import load_config, load_tree, parse_config
-from .parts import AccessLog, Ejection, Health, Hedge, Limits, ReplicaTls, Retry, Slo, Timeouts, Tls
+from .model_rules import replica_problems
+from .parts import AccessLog, Ejection, Hedge, Limits, ReplicaTls, Retry, Slo, Timeouts, Tls
 from .rules import problems
 from .schema import schema
 from .shape import ANY, Config, Device, ModelConfig, ReplicaConfig
+from .tokens import read_tokens
+from .watching import Admin, Asking, Discovery, Health, Inference, Load, WarmUp
 
 __all__ = [
     "ANY",
     "AccessLog",
+    "Admin",
+    "Asking",
     "Config",
     "Device",
+    "Discovery",
     "Ejection",
     "Health",
     "Hedge",
+    "Inference",
     "Limits",
+    "Load",
     "ModelConfig",
     "ReplicaConfig",
     "ReplicaTls",
@@ -23,11 +31,14 @@ __all__ = [
     "Slo",
     "Timeouts",
     "Tls",
+    "WarmUp",
     "from_replicas",
     "load_config",
     "load_tree",
     "overridden",
     "parse_config",
     "problems",
+    "read_tokens",
+    "replica_problems",
     "schema",
 ]

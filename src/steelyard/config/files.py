@@ -12,7 +12,8 @@ import msgspec
 
 from ..documents import Key, Problem
 from .parts import Part
-from .shape import Config
+from .shape import Config, ModelConfig
+from .tokens import read_tokens
 
 STDOUT = "-"
 P = TypeVar("P", bound=Part)
@@ -20,15 +21,21 @@ P = TypeVar("P", bound=Part)
 
 def anchored(config: Config, folder: Path) -> Config:
     """With relative paths taken from the folder of the configuration, not from wherever the gateway is started."""
-    models = {
-        name: msgspec.structs.replace(model, tls=_from(folder, model.tls, "ca", "certificate", "key"))
-        for name, model in config.models.items()
-    }
+    models = {name: _anchored(model, folder) for name, model in config.models.items()}
     tls = config.tls and _from(folder, config.tls, "certificate", "key", "client_ca")
     log = config.access_log
     if log is not None and log.path != STDOUT:
         log = _from(folder, log, "path")
-    return msgspec.structs.replace(config, models=models, tls=tls, access_log=log)
+    admin = _from(folder, config.admin, "token_file")
+    return msgspec.structs.replace(config, models=models, tls=tls, access_log=log, admin=admin)
+
+
+def _anchored(model: ModelConfig, folder: Path) -> ModelConfig:
+    return msgspec.structs.replace(
+        model,
+        tls=_from(folder, model.tls, "ca", "certificate", "key"),
+        discovery=tuple(_from(folder, source, "file") for source in model.discovery),
+    )
 
 
 def _from(folder: Path, part: P, *names: str) -> P:
@@ -46,6 +53,11 @@ def file_problems(config: Config) -> Iterator[Problem]:
         if model.tls.certificate:
             yield from _identity(key, model.tls.certificate, model.tls.key)
         yield from _authorities((*key, "ca"), model.tls.ca)
+        for place, source in enumerate(model.discovery):
+            if source.file:
+                yield from _unreadable(("models", name, "discovery", place, "file"), source.file)
+    if config.admin.token_file:
+        yield from token_problems(("admin", "token_file"), config.admin.token_file)
     if config.access_log is not None and config.access_log.path != STDOUT:
         yield from _log(("access_log", "path"), Path(config.access_log.path))
 
@@ -81,10 +93,19 @@ def _authorities(key: Key, path: str) -> Iterator[Problem]:
 
 def _unreadable(key: Key, path: str) -> Iterator[Problem]:
     try:
+        if Path(path).is_fifo():  # we would wait for somebody to write
+            raise ValueError("it is a pipe")
         with open(path, "rb") as file:
             file.read(1)
     except (OSError, ValueError) as problem:
         yield Problem(key, f"{path}: cannot be read: {getattr(problem, 'strerror', None) or problem}")
+
+
+def token_problems(key: Key, path: str) -> Iterator[Problem]:
+    try:
+        read_tokens(path)
+    except ValueError as problem:
+        yield Problem(key, str(problem))
 
 
 def _log(key: Key, path: Path) -> Iterator[Problem]:

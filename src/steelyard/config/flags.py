@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ..core.errors import OptionError
 from ..documents import Key, encode_value, mistakes
+from .files import token_problems
 from .rules import find_problems
 from .shape import ANY, Concurrency, Config, ModelConfig, ReplicaConfig
 
-# The part of a key path that a flag sets.
-_FLAGS = {
-    "listen": "--listen",
-    "workers": "--workers",
-    "policy": "--policy",
-    "policy_options": "--policy",
-    "concurrency": "--concurrency",
-    "replicas": "--replica",
-    "models": "--model",
+OFF = "off"  # what turns the admin API off on the command line, where an empty text is easily lost
+
+# The end of a key path, and the flag that sets it.
+_FLAGS: dict[Key, str] = {
+    ("admin", "listen"): "--admin",
+    ("admin", "token_file"): "--admin-token-file",
+    ("health", "path"): "--health-path",
+    ("listen",): "--listen",
+    ("workers",): "--workers",
+    ("policy",): "--policy",
+    ("policy_options",): "--policy",
+    ("concurrency",): "--concurrency",
+    ("replicas",): "--replica",
+    ("models",): "--model",
 }
 
 
@@ -32,13 +39,24 @@ def from_replicas(
     concurrency: Concurrency | None = None,
     listen: str | tuple[str, ...] | None = None,
     workers: int | None = None,
+    health_path: str | None = None,
+    admin: str | None = None,
+    admin_token_file: str | None = None,
 ) -> Config:
     """The configuration of `steelyard serve --replica URL …`. OptionError names the flag that is wrong."""
     replicas = tuple(ReplicaConfig(url=url) for url in urls)
     if not replicas:
         raise OptionError("--replica: name at least one, for example http://10.0.0.1:8000")
-    config = Config(models={model: ModelConfig(replicas=replicas)})
-    return overridden(config, listen=listen, workers=workers, policy=policy, concurrency=concurrency)
+    return overridden(
+        Config(models={model: ModelConfig(replicas=replicas)}),
+        listen=listen,
+        workers=workers,
+        policy=policy,
+        concurrency=concurrency,
+        health_path=health_path,
+        admin=admin,
+        admin_token_file=admin_token_file,
+    )
 
 
 def overridden(
@@ -48,18 +66,37 @@ def overridden(
     workers: int | None = None,
     policy: str | None = None,
     concurrency: Concurrency | None = None,
+    health_path: str | None = None,
+    admin: str | None = None,
+    admin_token_file: str | None = None,
 ) -> Config:
-    """A configuration with what the command line says instead; policy and concurrency are for all its models."""
-    models = {name: _balanced(model, policy, concurrency) for name, model in config.models.items()}
-    changes = _given(models=models, listen=listen, workers=workers)
+    """A configuration with what the command line says instead; what is of models is for all of them."""
+    models = {name: _changed(model, policy, concurrency, health_path) for name, model in config.models.items()}
+    token_file = None if admin_token_file is None else _token_file(admin_token_file)
+    given = _given(listen="" if admin == OFF else admin, token_file=token_file)
+    changes = _given(
+        models=models, listen=listen, workers=workers, admin=msgspec.structs.replace(config.admin, **given)
+    )
     return _valid(msgspec.structs.replace(config, **changes))
 
 
-def _balanced(model: ModelConfig, policy: str | None, concurrency: Concurrency | None) -> ModelConfig:
+def _changed(
+    model: ModelConfig, policy: str | None, concurrency: Concurrency | None, health_path: str | None
+) -> ModelConfig:
     changes = _given(policy=policy, concurrency=concurrency)
     if policy is not None and policy != model.policy:
         changes["policy_options"] = {}  # they were another policy's
+    if health_path is not None:
+        changes["health"] = msgspec.structs.replace(model.health, path=health_path)
     return msgspec.structs.replace(model, **changes)
+
+
+def _token_file(path: str) -> str:
+    """From where the command was given, as every path on a command line."""
+    whole = str(Path(path).absolute()) if path else ""
+    for problem in token_problems((), whole) if whole else ():
+        raise OptionError(f"--admin-token-file: {problem.what}")
+    return whole
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -74,4 +111,9 @@ def _valid(config: Config) -> Config:
 
 
 def _flag(key: Key) -> str:
-    return next(flag for step in reversed(key) if (flag := _FLAGS.get(str(step))) is not None)
+    """Of the longest part of the key path that a flag sets."""
+    for end in range(len(key), 0, -1):
+        for names, flag in _FLAGS.items():
+            if key[:end][-len(names) :] == names:
+                return flag
+    raise AssertionError(f"no flag sets {key}")

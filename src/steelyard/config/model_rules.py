@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from math import isfinite
 from random import Random
 from typing import Any
 
@@ -16,16 +15,18 @@ from ..core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOpti
 from ..core.policies import POLICIES, find_policy, make_policy, policy_options
 from ..documents import Key, Problem, closest, one_of
 from ..protocols import DIALECTS, find_dialect
+from .discovery_rules import discovery_problems
+from .forms import is_plain, wrong_path, wrong_target
 from .parts import Part
-from .shape import Config, ModelConfig
+from .probe_rules import probe_problems
+from .shape import Config, ModelConfig, ReplicaConfig
 
-_PATH = re.compile(r"/[\x21-\x7e]*")
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,128}")  # replicas are named in response headers
-_SPEAKS = {"vllm": "openai", "sglang": "openai", "tgi": "openai", "triton": "oip", "mlserver": "oip", "kserve": "oip"}
+_SPEAKS = {"mlserver": "oip", "kserve": "oip", "ovms": "oip", "ollama": "openai", "litserve": "http", "bentoml": "http"}
 
 
 def model_problems(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]:
-    for rule in (_dialect, _policy, _options, _paths, _goals, _health, _tls):
+    for rule in (_dialect, _policy, _options, _paths, _goals, probe_problems, discovery_problems, _tls):
         yield from rule(key, model)
     yield from _replicas(key, model, config)
 
@@ -37,6 +38,9 @@ def _dialect(key: Key, model: ModelConfig) -> Iterator[Problem]:
     if name.lower() in _SPEAKS:
         spoken = _SPEAKS[name.lower()]
         yield Problem((*key, "dialect"), f"no dialect {name!r}: servers of that name speak {spoken}; write {spoken}")
+        return
+    if name.lower() in DIALECTS:
+        yield Problem((*key, "dialect"), f"no dialect {name!r} (did you mean `{name.lower()}`?)")
         return
     try:
         find_dialect(name)
@@ -55,7 +59,7 @@ def _policy(key: Key, model: ModelConfig) -> Iterator[Problem]:
     for option in unknown:
         hint = one_of(option, known, otherwise="it takes") or " (it takes none)"
         yield Problem((*key, option), f"{model.policy} has no option {option!r}{hint}")
-    if not _plain(model.policy_options):
+    if not is_plain(model.policy_options):
         yield Problem(key, "must be text, numbers, true or false, or lists and mappings of these")
     elif not unknown:
         try:
@@ -67,19 +71,6 @@ def _policy(key: Key, model: ModelConfig) -> Iterator[Problem]:
 def _meant(what: str, name: str, known: Iterable[str]) -> str:
     close = closest(name, known)
     return f"no {what} {name!r}{close}" if close else ""
-
-
-def _plain(value: Any) -> bool:
-    """Can it be sent to a worker, and is it the same there?"""
-    if isinstance(value, dict):
-        return all(isinstance(name, str) and _plain(inner) for name, inner in value.items())
-    if isinstance(value, list):
-        return all(map(_plain, value))
-    if isinstance(value, float):
-        return isfinite(value)
-    if isinstance(value, int):
-        return abs(value) < 1 << 63
-    return value is None or isinstance(value, str)
 
 
 def _options(key: Key, model: ModelConfig) -> Iterator[Problem]:
@@ -107,22 +98,10 @@ def _tried(key: Key, make: Callable[..., object], **options: Any) -> Iterator[Pr
 
 def _paths(key: Key, model: ModelConfig) -> Iterator[Problem]:
     for place, path in enumerate(model.paths):
-        if what := _wrong_path(path):
+        if what := wrong_path(path):
             yield Problem((*key, "paths", place), what)
         elif path in model.paths[:place]:
             yield Problem((*key, "paths", place), f"{path!r} is there twice")
-
-
-def _wrong_path(path: str) -> str:
-    if not path.startswith("/"):
-        return f"{path!r}: a path begins with a slash"
-    if not _PATH.fullmatch(path):
-        return f"{path!r}: write spaces and letters outside ASCII as they are in a URL, %20 for a space"
-    if "?" in path or "#" in path:
-        return f"{path!r}: a path ends before ? and #"
-    if "//" in path or any(part in (".", "..") for part in path.split("/")):
-        return f"{path!r}: write it without //, . and .."
-    return ""
 
 
 def _goals(key: Key, model: ModelConfig) -> Iterator[Problem]:
@@ -136,11 +115,6 @@ def _goals(key: Key, model: ModelConfig) -> Iterator[Problem]:
             yield Problem((*key, "slo", name), "must be more than 0")
     if slo.latency is slo.first_byte is slo.availability is None:
         yield Problem((*key, "slo"), "promises nothing: give latency, first_byte or availability")
-
-
-def _health(key: Key, model: ModelConfig) -> Iterator[Problem]:
-    if model.health is not None and model.health.path and (what := _wrong_path(model.health.path.partition("?")[0])):
-        yield Problem((*key, "health", "path"), what)
 
 
 def _tls(key: Key, model: ModelConfig) -> Iterator[Problem]:
@@ -161,14 +135,25 @@ def _replicas(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]
         if config.devices and replica.device and replica.device not in config.devices:
             hint = one_of(replica.device, config.devices, otherwise="there are")
             yield Problem((*here, "device"), f"no {replica.device!r} under devices{hint}")
-        try:
-            replica_address(replica.url)
-        except ValueError as problem:
-            yield Problem((*here, "url"), str(problem))
-            continue
+        found = list(replica_problems(here, replica))
+        yield from found
+        if any(problem.key[-1] == "url" for problem in found):
+            continue  # it may have no name
         name = replica.name
-        if not _VISIBLE.fullmatch(name):
-            what = f"{name!r}: the name of a replica has 1 to 128 characters of ASCII, without spaces; give it an id"
-            yield Problem((*here, "id" if replica.id else "url"), what)
         if seen.setdefault(name, place) != place:
             yield Problem(here, f"{name!r} is the name of replicas[{seen[name]}] too; give each an id of its own")
+
+
+def replica_problems(key: Key, replica: ReplicaConfig) -> Iterator[Problem]:
+    """Of one replica, wherever it comes from."""
+    if replica.ready and (what := wrong_target(replica.ready)):
+        yield Problem((*key, "ready"), what)
+    try:
+        replica_address(replica.url)
+    except ValueError as problem:
+        yield Problem((*key, "url"), str(problem))
+        return
+    name = replica.name
+    if not _VISIBLE.fullmatch(name):
+        what = f"{name!r}: the name of a replica has 1 to 128 characters of ASCII, without spaces; give it an id"
+        yield Problem((*key, "id" if replica.id else "url"), what)

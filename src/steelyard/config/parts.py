@@ -20,6 +20,8 @@ Natural = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Weight = Annotated[float, msgspec.Meta(ge=1e-6, le=1e6)]  # as the core checks it
 NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]  # 0: none given
+Status = Annotated[int, msgspec.Meta(ge=100, le=599)]
 Percent = Annotated[float, msgspec.Meta(gt=0, lt=100)]
 
 
@@ -95,12 +97,6 @@ class Slo(Part, frozen=True):
     percentile: Annotated[Percent, about("percent of requests for which `latency` and `first_byte` hold")] = 99.0
     availability: Annotated[Percent | None, about("percent of requests that should succeed")] = None
     first_byte: Annotated[Seconds | None, about("longest that the first byte of an answer should take")] = None
-
-
-class Health(Part, frozen=True):
-    """How to ask whether a replica is ready."""
-
-    path: Annotated[str, about("path of the readiness probe; empty: what the dialect says")] = ""
 
 
 class Ejection(Part, frozen=True):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from ipaddress import ip_network
 
 from ..addresses import listen_address
 from ..documents import Key, Problem, show_key
 from ..units import show_size
+from .admin_rules import admin_problems
+from .forms import FRAMING, is_token, network, network_meant
 from .model_rules import model_problems
 from .parts import Limits
 from .shape import Config
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
-_FRAMING = {"connection", "content-length", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"}
 _MAY_BE_ZERO = {"replay", "drain"}
 _LONGEST_NAME = 256
 
@@ -47,24 +45,16 @@ def _listen(config: Config) -> Iterator[Problem]:
 
 def _trusted(config: Config) -> Iterator[Problem]:
     for place, text in enumerate(config.trusted):
-        try:
-            ip_network(text)
-        except ValueError:
-            yield Problem(("trusted", place), f"{text!r} is not a network{_network_meant(text)}")
-
-
-def _network_meant(text: str) -> str:
-    try:
-        return f": did you mean {ip_network(text, strict=False)}?"
-    except ValueError:
-        return ": write for example 10.0.0.0/8, 192.168.1.7 or fd00::/8"
+        if network(text) is None:
+            meant = network_meant(text) or ": write for example 10.0.0.0/8, 192.168.1.7 or fd00::/8"
+            yield Problem(("trusted", place), f"{text!r} is not a network{meant}")
 
 
 def _tenant_header(config: Config) -> Iterator[Problem]:
     name = config.tenant_header
-    if name and not _TOKEN.fullmatch(name):
+    if name and not is_token(name):
         yield Problem(("tenant_header",), f"{name!r} is not the name of a header: write for example x-tenant")
-    elif name.lower() in _FRAMING:
+    elif name.lower() in FRAMING:
         yield Problem(
             ("tenant_header",), f"{name!r} says how to read a request, not whose it is: write for example x-tenant"
         )
@@ -121,4 +111,4 @@ def _models(config: Config) -> Iterator[Problem]:
                 yield Problem((*key, "paths", place), f"{path!r} is a path of the model {other!r} too")
 
 
-_RULES = (_listen, _trusted, _tenant_header, _limits, _timeouts, _files, _devices, _models)
+_RULES = (_listen, _trusted, _tenant_header, _limits, _timeouts, _files, admin_problems, _devices, _models)

@@ -15,7 +15,6 @@ from .parts import (
     AccessLog,
     Count,
     Ejection,
-    Health,
     Hedge,
     Limits,
     Natural,
@@ -28,6 +27,7 @@ from .parts import (
     Weight,
     about,
 )
+from .watching import Admin, Discovery, Health, Load
 
 ANY = "*"  # the model that takes every name: what `serve --replica` without a model makes
 
@@ -45,6 +45,7 @@ class ReplicaConfig(Part, frozen=True):
     weight: Annotated[Weight, about("its size against the other replicas of the model")] = 1.0
     zone: Annotated[str, about("where it stands")] = ""
     device: Annotated[str, about("what it runs on, a name under `devices`")] = ""
+    ready: Annotated[str, about("path of its readiness probe, if it is another than the model's `health` says")] = ""
 
     @property
     def name(self) -> str:
@@ -95,7 +96,9 @@ class ModelConfig(Part, frozen=True):
     retry: Annotated[Retry, about("a failed request, sent again to another replica")] = Retry()
     hedge: Annotated[Hedge, about("a second attempt elsewhere while the first still runs")] = Hedge()
     slo: Annotated[Slo | None, about("what is promised")] = None
-    health: Annotated[Health | None, about("how to ask whether a replica is ready")] = None
+    health: Annotated[Health, about("how to ask whether a replica is ready")] = Health()
+    load: Annotated[Load, about("what a replica itself says of its load")] = Load()
+    discovery: Annotated[tuple[Discovery, ...], about("where more replicas are found")] = ()
     tls: Annotated[ReplicaTls, about("TLS to replicas with https URLs")] = ReplicaTls()
 
     def pool_options(self) -> PoolOptions:
@@ -142,6 +145,7 @@ class Config(Part, frozen=True):
     limits: Annotated[Limits, about("what a client may ask of the gateway")] = Limits()
     timeouts: Annotated[Timeouts, about("how long the gateway waits")] = Timeouts()
     access_log: Annotated[AccessLog | None, about("a line for each request")] = None
+    admin: Annotated[Admin, about("the admin API")] = Admin()
     devices: Annotated[dict[str, Device], about("what replicas run on, by name")] = msgspec.field(default_factory=dict)
 
     @property

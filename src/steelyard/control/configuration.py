@@ -16,6 +16,9 @@ def changeable(wanted: Config, now: Config) -> tuple[Config, str]:
     if (wanted.tls is None) != (now.tls is None):
         held_back.append("tls (to turn it on or off)")
         wanted = msgspec.structs.replace(wanted, tls=now.tls)
+    if wanted.admin.listen != now.admin.listen:
+        held_back.append("admin.listen")
+        wanted = msgspec.structs.replace(wanted, admin=msgspec.structs.replace(wanted.admin, listen=now.admin.listen))
     return wanted, ", ".join(held_back)
 
 

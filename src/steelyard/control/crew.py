@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..link.board import Board
-from ..link.messages import Applied, ToWorker
+from ..link.messages import Applied, Report, ToWorker, Trouble
 from .errors import StartError
 from .seat import START, Seat
 from .sockets import Listening
 from .status import Past, WorkerStatus
 from .worker_process import WorkerProcess
 
+ANSWER = 1.0  # seconds for a report that is asked for
 FROZEN = 10.0  # seconds without a report: a worker is killed
 STOOD_STILL = 3.0  # seconds between two checks: the supervisor itself was stopped, or the machine slept
 
@@ -30,13 +31,17 @@ class Crew:
         greeting: Callable[[], list[ToWorker]],
         answered: Callable[[int, Applied], None],
         died: Callable[[int, str], None],
+        reported: Callable[[Report], None],
+        trouble: Callable[[Trouble], None],
         frozen: float = FROZEN,
     ) -> None:
-        """`greeting` is what a new worker is told first; `answered` and `died` hear of answers and unexpected ends."""
+        """`greeting` is what a new worker is told first; the others hear of what workers say, and unexpected ends."""
         self.command = command
         self.listening = listening
         self.greeting = greeting
         self.answered = answered
+        self.reported = reported
+        self.trouble = trouble
         self.past = Past()
         self.replaced = 0  # workers that ended unexpectedly
         self._died = died
@@ -46,6 +51,7 @@ class Crew:
         self._changing: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._checked = self._loop.time()
+        self._told = 0
         self._first: asyncio.Future[None] = self._loop.create_future()
         self._first.add_done_callback(lambda first: first.cancelled() or first.exception())
 
@@ -63,6 +69,17 @@ class Crew:
         for worker in told.values():
             worker.send(message)
         return list(told)
+
+    def reports(self) -> list[Report]:
+        """The latest of each worker."""
+        return [worker.report for worker in self.workers() if worker.report is not None]
+
+    async def tell(self) -> None:
+        """Returns when each worker has reported and done what it was told before, or does not answer in time."""
+        self._told += 1
+        asked = [worker.tell(self._told) for worker in self.workers()]
+        if asked:
+            await asyncio.wait(asked, timeout=ANSWER)
 
     def hurry(self) -> None:
         for seat in self._seats.values():

@@ -55,9 +55,9 @@ def _tcp(address: Address, problem: OSError) -> str:
     match problem.errno:
         case errno.EADDRINUSE:
             who = f"`ss -ltnp 'sport = :{address.port}'` shows by whom"
-            return f"the address is in use already; {who}, or choose another with --listen"
+            return f"the address is in use already; {who}, or choose another"
         case errno.EACCES | errno.EPERM if address.port < 1024:
-            return "ports below 1024 are for root, or need CAP_NET_BIND_SERVICE; choose one above with --listen"
+            return "ports below 1024 are for root, or need CAP_NET_BIND_SERVICE; choose one above"
         case number if number in ABSENT:
             return "this machine has no such address; 0.0.0.0 and [::] stand for all it has"
     return problem.strerror or str(problem)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ..config import Config
-from ..link.messages import Applied, Apply, ToWorker
+import msgspec
+
+from ..config import Config, ModelConfig, ReplicaConfig
+from ..link.messages import Applied, Apply, Members, ToWorker
 from .configuration import replica_ids
 from .rollout import Rollout
 from .slots import Slots
@@ -37,6 +39,16 @@ class InForce:
         else:
             self.good, self.slots = message, slots
         return problem
+
+    def regroup(
+        self, model: str, settings: ModelConfig, removed: tuple[str, ...], added: tuple[ReplicaConfig, ...]
+    ) -> Members:
+        """Other replicas for one model; nothing that a worker could refuse. SlotsError, if they do not fit."""
+        config = self.good.config
+        config = msgspec.structs.replace(config, models={**config.models, model: settings})
+        self.slots = self.slots.assign(replica_ids(config))
+        self.good = Apply(self.good.number, config, self.slots.table)
+        return Members(model, removed, added, self.slots.table[model])
 
     def greeting(self) -> list[ToWorker]:
         """The good one first: a new worker must be able to start, whatever is on its way."""

@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import Any
 
+from ..addresses import Address
 from .supervisor import Supervisor
 
 NOT_CLEAN = 1  # requests were cut off
@@ -29,6 +30,8 @@ async def run(supervisor: Supervisor, *next_steps: str) -> int:
         return 0  # nothing was in flight
     starting.result()
     log.info("listening on %s", " and ".join(urls(supervisor)))
+    if supervisor.admin_address is not None:
+        log.info("admin API on %s", _url(supervisor.admin_address))
     for step in next_steps:
         log.info("%s", step)
     await orders.stop.wait()
@@ -44,12 +47,13 @@ async def run(supervisor: Supervisor, *next_steps: str) -> int:
 
 def urls(supervisor: Supervisor) -> list[str]:
     scheme = "https" if supervisor.config.tls else "http"
-    return [
-        str(address)
-        if address.path
-        else f"{scheme}://{address.authority if address.host else f'0.0.0.0:{address.port}'}"
-        for address in supervisor.addresses
-    ]
+    return [_url(address, scheme) for address in supervisor.addresses]
+
+
+def _url(address: Address, scheme: str = "http") -> str:
+    if address.path:
+        return str(address)
+    return f"{scheme}://{address.authority if address.host else f'0.0.0.0:{address.port}'}"
 
 
 class _Orders:

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..link.board import Board
-from ..link.messages import Applied, Drain
+from ..link.messages import Applied, Drain, Report, Trouble
 from .backoff import Backoff
 from .errors import ListenError
 from .flood import Flood
@@ -115,6 +115,12 @@ class Seat:
     def applied(self, worker: WorkerProcess, answer: Applied) -> None:
         if not (answer.problem and self._crew.failed_to_start(answer.problem)):
             self._crew.answered(self.index, answer)
+
+    def reported(self, worker: WorkerProcess, report: Report) -> None:
+        self._crew.reported(report)
+
+    def trouble(self, worker: WorkerProcess, trouble: Trouble) -> None:
+        self._crew.trouble(trouble)
 
     def said(self, worker: WorkerProcess, line: str) -> None:
         """`warning it rains`: the first word may be the level."""

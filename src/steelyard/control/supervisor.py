@@ -8,19 +8,25 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from ..addresses import Address
 from ..config import Config
 from ..core.errors import SteelyardError
-from ..link.messages import Applied
+from ..link.messages import Applied, ToWorker
 from .configuration import certificates, changeable, summary
 from .crew import FROZEN, Crew
-from .in_force import InForce
+from .errors import ListenError
+from .fleet import Fleet
 from .notify import notify, reloading
+from .operating import Operating
 from .orphans import orphans, send_home
 from .sockets import Listening
 from .status import FleetStatus, merge
 from .watch import Watch
+
+if TYPE_CHECKING:
+    from .admin.server import AdminServer
 
 GATEWAY = (sys.executable, "-P", "-m", "steelyard.gateway")
 EVERY = 0.5  # seconds between looks at files and workers
@@ -46,29 +52,33 @@ class Supervisor:
         """
         self._reread = reread
         self._files = tuple(files)
-        self._in_force = InForce(config)
+        self._fleet = Fleet(config)
+        self._admin: AdminServer | None = None
         self._watch = Watch(self._watched())
         self._command = command
         self._frozen = frozen
         self._reload_wanted = asyncio.Event()
-        self._reloading = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def config(self) -> Config:
         """What is in force."""
-        return self._in_force.good.config
+        return self._fleet.config
 
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Where it listens, with the real ports."""
         return self._listening.addresses
 
+    @property
+    def admin_address(self) -> Address | None:
+        """Where the admin API is, with the real port; None: there is none."""
+        return self._admin.address if self._admin is not None else None
+
     def status(self) -> FleetStatus:
         """The latest of all workers together."""
         workers = self._crew.status()
-        reports = [worker.report for worker in self._crew.workers() if worker.report is not None]
-        models, replicas = merge(reports, self._crew.past, self._in_force.slots.table)
+        models, replicas = merge(self._crew.reports(), self._crew.past, self._fleet.in_force.slots.table)
         connections = sum(worker.connections for worker in workers)
         return FleetStatus(workers, models, replicas, connections, self._crew.replaced)
 
@@ -81,15 +91,19 @@ class Supervisor:
         self._crew = Crew(
             self._command,
             self._listening,
-            greeting=self._in_force.greeting,
+            greeting=self._greeting,
             answered=self._answered,
-            died=self._in_force.died,
+            died=self._fleet.in_force.died,
+            reported=self._fleet.heard,
+            trouble=self._fleet.trouble,
             frozen=self._frozen,
         )
         try:
-            self._crew.renew(self.config.workers, self._in_force.slots.columns, 0.0)
+            await self._fleet.begin(self._crew)
+            self._crew.renew(self.config.workers, self._fleet.in_force.slots.columns, 0.0)
             self._tasks = [asyncio.create_task(self._look_after())]
             await self._crew.first_started()
+            await self._open_admin()
         except BaseException:
             await self._end(0.0)
             raise
@@ -110,6 +124,9 @@ class Supervisor:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._admin is not None:
+            await self._admin.stop()
+        await self._fleet.end()
         self._listening.close_all()  # ours; each worker has its own, and takes who waits there before it closes them
         return await self._crew.dismiss(drain)
 
@@ -129,20 +146,24 @@ class Supervisor:
 
     async def reload(self) -> bool:
         """Read the configuration again and bring it to all workers. If it is refused, the last good one stays."""
-        async with self._reloading:
+        return not await self._reload()
+
+    async def _reload(self) -> str:
+        async with self._fleet.changing:
             reloading()
             problem = await self._try_reload()
             notify("READY=1")
         if problem:
             log.error("the new configuration is refused, the last good one stays: %s", problem)
-        return not problem
+        return problem
 
     async def _try_reload(self) -> str:
         self._watch.forget_changes()
         try:
-            wanted = self._reread() if self._reread is not None else self.config
-            config, held_back = changeable(wanted, self.config)
-            if problem := await self._in_force.change(config, self._crew.broadcast):
+            now = self._fleet.roster.config
+            wanted = self._reread() if self._reread is not None else now
+            config, held_back = changeable(wanted, now)
+            if problem := await self._fleet.configure(config):
                 return problem
         except SteelyardError as wrong:
             return str(wrong)
@@ -154,8 +175,9 @@ class Supervisor:
         return ""
 
     def _reloaded(self, config: Config) -> None:
-        slots = self._in_force.slots
+        slots = self._fleet.in_force.slots
         self._watch.follow(self._watched())
+        self._follow_admin(config)
         self._crew.past.keep(slots.table)
         self._crew.hurry()
         if config.workers != self._crew.size:
@@ -163,8 +185,38 @@ class Supervisor:
         log.info("reloaded: %s", summary(config))
 
     def _answered(self, worker: int, answer: Applied) -> None:
-        if not self._in_force.answered(worker, answer) and answer.problem:
+        if not self._fleet.in_force.answered(worker, answer) and answer.problem:
             log.error("worker %d refuses the configuration that was good: %s", worker, answer.problem)
+
+    def _follow_admin(self, config: Config) -> None:
+        if self._admin is not None:
+            try:
+                self._admin.follow(config.admin)
+            except SteelyardError as problem:  # a token file that was removed this very moment
+                log.error("the admin API stays as it was: %s", problem)
+
+    def _greeting(self) -> list[ToWorker]:
+        """What a new worker is told: the configuration, and how every replica stands."""
+        return [*self._fleet.in_force.greeting(), *self._fleet.so_far()]
+
+    # ------------------------------------------------------------------ the admin API
+
+    async def _open_admin(self) -> None:
+        wanted = self.config.admin
+        if wanted.listen == "":
+            return
+        from .admin.server import AdminServer  # after the first worker has started: it takes a while to import
+
+        operations = Operating(self._fleet, self._crew, self._reload, asyncio.get_running_loop().time())
+        admin = AdminServer(operations, wanted)
+        try:
+            await admin.start()
+        except ListenError as problem:
+            if wanted.listen is not None:
+                raise
+            log.warning("no admin API: %s; choose another address with --admin", problem)
+            return
+        self._admin = admin
 
     # ------------------------------------------------------------------ looking after
 
@@ -173,6 +225,7 @@ class Supervisor:
             await asyncio.sleep(EVERY)
             try:
                 self._crew.check()
+                self._fleet.tick()
                 if changed := self._watch.look():
                     log.info("changed: %s", ", ".join(changed))
                     self.reload_soon()

@@ -10,9 +10,10 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from math import inf
 from typing import Protocol, cast
 
-from ..link.messages import Applied, Frames, FromWorker, Report, Started, ToWorker, frame
+from ..link.messages import Applied, Frames, FromWorker, Report, Started, Tell, ToWorker, Trouble, frame
 from .last_words import LastWords
 
 EVERY = 0.1  # seconds between looks, where the kernel does not tell
@@ -26,6 +27,10 @@ class Owner(Protocol):
     def started(self, worker: WorkerProcess) -> None: ...
 
     def applied(self, worker: WorkerProcess, answer: Applied) -> None: ...
+
+    def reported(self, worker: WorkerProcess, report: Report) -> None: ...
+
+    def trouble(self, worker: WorkerProcess, trouble: Trouble) -> None: ...
 
     def said(self, worker: WorkerProcess, line: str) -> None: ...
 
@@ -46,6 +51,7 @@ class WorkerProcess(asyncio.Protocol):
         self.born = self.heard = self._loop.time()
         self._frames = Frames(FromWorker)
         self._channel: asyncio.WriteTransport | None = None
+        self._asked: list[tuple[int, asyncio.Future[None]]] = []
         self.gone: asyncio.Future[int] = self._loop.create_future()  # when its owner has been told
 
     async def start(self, command: Sequence[str], board: int, listen: Sequence[int], workers: int) -> None:
@@ -88,6 +94,22 @@ class WorkerProcess(asyncio.Protocol):
         if self._channel is not None and not self._channel.is_closing():
             self._channel.write(frame(message))
 
+    def tell(self, number: int) -> asyncio.Future[None]:
+        """Ask for a report now; done when it is there, or will never be."""
+        asked: asyncio.Future[None] = self._loop.create_future()
+        if self.code is not None or not self.serving:
+            asked.set_result(None)
+            return asked
+        self._asked.append((number, asked))
+        self.send(Tell(number))
+        return asked
+
+    def _answer(self, number: float) -> None:
+        """Those who asked for a report up to this number have it."""
+        for asked in [asked for wanted, asked in self._asked if wanted <= number and not asked.done()]:
+            asked.set_result(None)
+        self._asked = [(wanted, asked) for wanted, asked in self._asked if not asked.done()]
+
     def kill(self) -> None:
         if self.code is None:
             self._process.kill()
@@ -115,6 +137,10 @@ class WorkerProcess(asyncio.Protocol):
         match message:
             case Report():
                 self.report = message
+                self._answer(message.told)
+                self._owner.reported(self, message)
+            case Trouble():
+                self._owner.trouble(self, message)
             case Applied():
                 self._owner.applied(self, message)
             case Started():
@@ -155,6 +181,7 @@ class WorkerProcess(asyncio.Protocol):
         if self._channel is not None:
             self._channel.abort()
         assert self.code is not None
+        self._answer(inf)
         self.gone.set_result(self.code)
         self._owner.ended(self, self.code)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from .decision import Cancel, Decision, Reject, Send, Wait
 from .errors import MisuseError, OptionError, UnknownModelError
+from .foreign import Foreign
 from .options import PoolOptions
 from .outcome import Outcome, Resend
 from .policies import make_policy
@@ -36,6 +37,7 @@ class Balancer:
         self.wake = INFINITY  # `next_wake` as a plain number: may be too early, never too late
         self._hedges: list[list[Any]] = []  # a heap of [when, number, flight or None once it landed]
         self._hedge_count = 0
+        self.ejections = 0  # so far, of all models: who wants to tell others of them looks whether it grew
 
     # ------------------------------------------------------------------ models and replicas
 
@@ -149,6 +151,31 @@ class Balancer:
         pool.set_outside(replica, in_flight if age <= usual else 0, now, age)
         return self._dispatch(pool, now)
 
+    def report_engine(
+        self, id: str, requests: float, model: str = "", *, now: float, lasting: float
+    ) -> Sequence[Decision]:
+        """How many requests the replica itself says it has, running and waiting; it holds for `lasting` seconds.
+
+        This corrects the own counts (somebody else may use the replica too) and never replaces them: core/foreign.py.
+        """
+        pool = self.pool(model)
+        replica = pool.find(id)
+        if not 0.0 <= requests < INFINITY:
+            raise OptionError(f"replica {id!r}: cannot have {requests} requests")
+        if replica.readings is None:
+            replica.readings = Foreign()
+        replica.readings.read(requests, replica.load - replica.foreign, lasting, now)
+        pool.set_foreign(replica, now)
+        return self._dispatch(pool, now)
+
+    def eject(self, id: str, seconds: float, model: str = "", *, now: float) -> None:
+        """A fellow balancer found that this replica fails: take it out here too, for so long."""
+        pool = self.pool(model)
+        replica = pool.find(id)
+        if replica.state is State.READY:
+            replica.ejections += 1
+            self._take_out(pool, replica, seconds, now)
+
     # ------------------------------------------------------------------ requests
 
     def submit(self, request: Request, now: float, *, wait: bool = True) -> Decision:
@@ -206,6 +233,8 @@ class Balancer:
             request.phase = Phase.DONE
         if len(pool.line):
             released = self._dispatch(pool, now)
+            if decisions and type(decisions[0]) is Wait and request.phase is Phase.RUNNING:
+                decisions = None  # it found a place after all
             if released:
                 return [*decisions, *released] if decisions else released
         return decisions or NOTHING
@@ -231,6 +260,12 @@ class Balancer:
             return False
         request.attempts += 1
         return True
+
+    def may_retry(self, request: Request, now: float) -> bool:
+        """Could this running request be tried elsewhere, if its replica were given up? Nothing is paid yet."""
+        pool = _pool_of(request)
+        others = any(r not in request.avoid for r in pool.members)
+        return others and request.idempotent and pool.retries.could(request, now)
 
     def cancel(self, request: Request, now: float) -> Sequence[Decision]:
         """The client left. Returns `Cancel` for what runs, and what may go now instead."""
@@ -444,7 +479,11 @@ class Balancer:
             self._eject(pool, replica, now)
 
     def _eject(self, pool: Pool, replica: Replica, now: float) -> None:
-        replica.ejected_until = now + pool.ejection.sentence(replica)
+        self._take_out(pool, replica, pool.ejection.sentence(replica), now)
+
+    def _take_out(self, pool: Pool, replica: Replica, seconds: float, now: float) -> None:
+        self.ejections += 1
+        replica.ejected_until = now + seconds
         pool.move(replica, Event.EJECT, now)
 
     # ------------------------------------------------------------------ hedging

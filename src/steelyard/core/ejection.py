@@ -60,13 +60,15 @@ class Ejection:
     def _crawling(self, members: Sequence[Replica], now: float) -> list[Replica]:
         """Slow against the pool's median, and slower than its weight promised, for long enough.
 
-        Both: hardware declared slow is no outlier, nor is a replica that merely was given a large weight.
+        Both: hardware declared slow is no outlier, nor is a replica that merely was given a large weight. Nor is one
+        outlying that is hardly used: what it showed long ago, maybe just after its start, is no reason.
         """
         line = self.options.slow * median_low([r.slowness for r in members])
         promised = self.options.slow * median_low([r.slowness * r.weight for r in members])
         found = []
         for r in members:
-            if r.slowness <= line or r.slowness * r.weight <= promised:
+            unused = r.speed is not None and now - r.speed.stamp > self.options.slow_for
+            if unused or r.slowness <= line or r.slowness * r.weight <= promised:
                 r.slow_since = INFINITY
             elif r.slow_since == INFINITY:
                 r.slow_since = now

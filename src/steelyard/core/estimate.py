@@ -35,6 +35,8 @@ ENOUGH = 30  # requests before features are believed
 USELESS = 1.2  # sd of the residual above which they are not
 BETTER = 0.95  # a form must beat the constant's squared error by this to be used
 SETTLED = 256  # requests before the batching curve is learned: the first to finish are the short ones, and few ran then
+ALIKE = 0.2  # ln: two that are no further apart stand for what is typical together
+SURE = 30  # requests after which one replica says as much as another of what is typical
 QUIET = 0.01  # least residual variance assumed: nobody predicts better than 10 %
 BRIEF = 1e-6
 HUGE = 1e12  # a larger feature is a mistake
@@ -238,7 +240,7 @@ class Estimator:
             for replica in replicas:
                 replica.slowness = replica.speed.value()
             return
-        centre = sorted(r.speed.ln for r in replicas)[len(replicas) // 2]
+        centre = _centre([r.speed for r in replicas])
         # One trial of a replica believed slow per some 200 requests per replica: rare enough not to touch p99.
         fade = exp(-finished / max(1000.0, 200.0 * len(replicas)))
         for replica in replicas:
@@ -257,3 +259,21 @@ class Estimator:
         self._lowest += ln
         self._highest += ln
         self.version += 1
+
+
+def _centre(speeds: list[Slowness]) -> float:
+    """The median of ln(slowness), each replica counted by what is known of it; of two in the middle, near the faster.
+
+    Counted alike, the first few answers of some that were cold would stand for what is typical; and of two replicas the
+    slower would. Then the other looks fast, gets everything, and nothing ever puts that right: only who looks slow
+    against the typical is tried again.
+    """
+    ordered = sorted((speed.ln, min(speed.seen, SURE)) for speed in speeds)
+    left = sum(weight for _, weight in ordered) / 2
+    for place, (ln, weight) in enumerate(ordered):
+        left -= weight
+        if left < 0.0 or place == len(ordered) - 1:
+            return ln
+        if left == 0.0:
+            return ln + min(ordered[place + 1][0] - ln, ALIKE) / 2
+    raise AssertionError("at least one replica")

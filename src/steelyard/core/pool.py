@@ -6,7 +6,7 @@ and `open`, those of them with a free slot. Both are in a stable order.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 
 from .concurrency import TRIED_BY, next_limit, step_down, step_up
 from .ejection import Ejection
@@ -56,6 +56,7 @@ class Pool:
         self._ticks = 0
         self._orders = 0
         self.tick_at = now + options.interval
+        self._made = now
         self.use(policy, now)
         self._set_limit(options.concurrency)
 
@@ -104,21 +105,21 @@ class Pool:
             replica.warm = {}
         self.replicas[replica.id] = replica
         self.estimator.admit(replica, now)
-        if replica.state is not State.READY or self._ejected:
+        if self._ejected or replica.state is State.EJECTED:
             self._rotate(now)
-            return
-        # The usual case, without a look at all the others: thousands may join one by one.
-        self.members.append(replica)
-        self.policy.joined(replica, now)
-        self._reopen(replica)
-        self._measure(replica)
+        elif replica.state is State.READY:
+            self._join(replica, now)
 
     def remove(self, id: str, now: float) -> Replica:
         """Forget a replica. What runs there goes on, and gives back to it when it ends."""
         replica = self.find(id)
-        replica.state = next_state(replica.state, Event.REMOVE)
+        before = replica.state
+        replica.state = next_state(before, Event.REMOVE)
         del self.replicas[id]
-        self._rotate(now)
+        if self._ejected:
+            self._rotate(now)
+        elif before is State.READY:
+            self._leave(replica, now)
         replica.notes = None  # whoever is in charge when its last requests end must not find another's notes
         return replica
 
@@ -136,7 +137,7 @@ class Pool:
         if new is old:
             return
         if new is State.READY:
-            replica.ready_since = now if self.members else now - self.options.slow_start
+            replica.ready_since = now - self.options.slow_start if self._was_ready(old, now) else now
             replica.consecutive_failures = 0
             replica.slow_since = INFINITY
             replica.successes = replica.failures = 0
@@ -149,7 +150,19 @@ class Pool:
                 if replica.warm is not None:
                     replica.warm.clear()
             self._ramp(replica, now)
-        self._rotate(now)
+        if self._ejected or State.EJECTED in (old, new):
+            self._rotate(now)
+        elif new is State.READY:
+            self._join(replica, now)
+        elif old is State.READY:
+            self._leave(replica, now)
+
+    def _was_ready(self, before: State, now: float) -> bool:
+        """Is it ready only in our eyes just now? Then it needs no slow start; nor does the only one there is.
+
+        Just after our own start, who is ready when first looked at has been so before. Later, it has just come.
+        """
+        return not self.members or (before is State.STARTING and now - self._made <= self.options.slow_start)
 
     def set_weight(self, replica: Replica, weight: float, now: float) -> None:
         replica.weight = weight
@@ -160,10 +173,44 @@ class Pool:
     def set_outside(self, replica: Replica, count: int, now: float, age: float = 0.0) -> None:
         """Other balancers had this many requests there, `age` seconds ago."""
         replica.outside_at = now - age
+        self._set_outside(replica, count + replica.foreign, now)
+
+    def _set_outside(self, replica: Replica, count: int, now: float) -> None:
         self._advance(replica, now)
         replica.load += count - replica.outside
         replica.outside = count
         self._reopen(replica)
+
+    def set_foreign(self, replica: Replica, now: float) -> None:
+        """Conclude anew how many requests are there that no balancer sent.
+
+        They count as load, but leave the limit to ours: what a replica says of itself must never shut it.
+        """
+        readings = replica.readings
+        largest = max((r.load - r.foreign for r in self.members), default=0)
+        count = readings.count(largest, now) if readings is not None else 0
+        change = count - replica.foreign
+        if change:
+            replica.foreign = count
+            replica.limit += change
+            self._set_outside(replica, replica.outside + change, now)
+
+    # The usual cases, without a look at all the others: thousands may come and go one by one.
+
+    def _join(self, replica: Replica, now: float) -> None:
+        if self.members and self.members[-1].order > replica.order:
+            insort(self.members, replica, key=_by_order)
+        else:
+            self.members.append(replica)
+        self.policy.joined(replica, now)
+        self._reopen(replica)
+        self._measure(replica)
+
+    def _leave(self, replica: Replica, now: float) -> None:
+        self.members.remove(replica)
+        self.policy.left(replica, now)
+        self._reopen(replica)
+        self._measure()
 
     def _rotate(self, now: float) -> None:
         """Work out anew who is in rotation: the ready, and the ejected too when too few are left (panic)."""
@@ -308,8 +355,10 @@ class Pool:
         self.estimator.tick(self.members, self.finished - self._finished_at_tick)
         self._finished_at_tick = self.finished
         for replica in self.members:
-            if replica.outside and now - replica.outside_at > FRESH * self.options.interval:
+            if replica.outside > replica.foreign and now - replica.outside_at > FRESH * self.options.interval:
                 self.set_outside(replica, 0, now)  # who reported it may be gone
+            if replica.foreign and replica.readings is not None and now >= replica.readings.expires:
+                self.set_foreign(replica, now)
             if now - replica.ready_since > self.options.ejection.longest and replica.ejections:
                 replica.ejections -= 1  # a long time without trouble earns a shorter sentence
                 replica.ready_since = now - self.options.slow_start
@@ -346,7 +395,7 @@ class Pool:
         if concurrency == "auto":
             odd = float(step_up(int(limit)) if len(self.line) else step_down(int(limit), busiest))
         for replica in self.replicas.values():
-            wanted = odd if (replica.order + self._ticks) % TRIED_BY == 0 else limit
+            wanted = replica.foreign + (odd if (replica.order + self._ticks) % TRIED_BY == 0 else limit)
             if wanted != replica.limit:
                 replica.limit = wanted
                 self._reopen(replica)

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 from .errors import IllegalTransitionError, OptionError
+from .foreign import Foreign
 from .latency import WindowedQuantiles
 from .request import INFINITY, Flight
 
@@ -115,6 +116,7 @@ class Replica:
         "failed",
         "failures",
         "flights",
+        "foreign",
         "id",
         "in_flight",
         "last_finish",
@@ -126,6 +128,7 @@ class Replica:
         "outside",
         "outside_at",
         "picks",
+        "readings",
         "ready_since",
         "share",
         "slow_since",
@@ -151,8 +154,10 @@ class Replica:
         self.order = 0  # position in the pool, for a stable scan
         self.limit = INFINITY  # requests it takes at once
         self.in_flight = 0  # ours
-        self.outside = 0  # other balancers', as last heard
-        self.outside_at = 0.0  # when that was so
+        self.outside = 0  # other balancers', as last heard, and those of others still
+        self.outside_at = 0.0  # when other balancers were heard of
+        self.foreign = 0  # of `outside`: those that no balancer we know of sent
+        self.readings: Foreign | None = None  # what it says itself, behind `foreign`
         self.load = 0  # the sum of the two
         self.attained = 0.0  # work done by each request that ran here all along; see core/curve.py
         self.clock = 0.0  # when that was brought up to date

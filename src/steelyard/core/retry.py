@@ -26,10 +26,14 @@ class RetryBudget:
         """May this request go to another replica? Takes from the purse if so."""
         if outcome.resend is Resend.NEVER or (outcome.resend is Resend.IF_IDEMPOTENT and not request.idempotent):
             return False
-        if request.attempts >= self.options.attempts or now >= request.deadline or self.purse < 1.0:
+        if not self.could(request, now):
             return False
         self.purse -= 1.0
         return True
+
+    def could(self, request: Request, now: float) -> bool:
+        """Are there attempts, time and budget left?"""
+        return request.attempts < self.options.attempts and now < request.deadline and self.purse >= 1.0
 
 
 class HedgeBudget:

@@ -18,9 +18,10 @@ from ..config import Config
 from ..core.balancer import Balancer
 from ..core.decision import Cancel, Decision, Reject, Send
 from ..core.outcome import Outcome
-from ..core.replica import Replica
+from ..core.replica import Replica, State
 from ..core.request import INFINITY, Phase
 from ..protocols.base import ModelView
+from ..protocols.load import read_orca
 from . import accounts, answers
 from .access_log import AccessLog
 from .accounts import Account
@@ -42,6 +43,8 @@ SOONEST: Final = 0.0005  # seconds: never a busy loop, whatever is due
 SWEEP: Final = 0.25  # seconds between looks at connections whose time may be up
 SMALL: Final = 16 << 10  # bytes that may wait for the end of the turn; more must be able to stop their source at once
 SPARE: Final = 1024  # deadlines of requests that are over, kept before they are cleared out
+LOAD_EVERY: Final = 0.1  # seconds: a load report that comes sooner after another is not read
+LASTING: Final = 5.0  # seconds for which one holds
 FRESH: Final = 1.0  # seconds: a connection unused for longer may be about to be closed by its server
 
 
@@ -57,6 +60,7 @@ class Carrier:
         self.unrouted = Account()  # what could not be read, or named no model of ours
         self.log: AccessLog | None = None
         self.neighbours: Neighbours | None = None  # the other workers, if there are any
+        self.trouble: Callable[[Replica, bool], None] | None = None  # who wants to hear of replicas in trouble
         self.fleet_view: Callable[[], Sequence[ModelView]] = list  # set by the fleet, which knows
         self.unsent: list[tuple[Transport, bytes]] = []  # see `write_soon`
         self._turn_began = False
@@ -308,6 +312,7 @@ class Carrier:
         """A replica answered with an error. True: nobody else will try, so the client gets this answer."""
         decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
         self.counted(connection.replica)
+        self.suspect(connection.replica)
         if exchange.phase is Phase.DONE:
             mine = [d for d in decisions if d.request is exchange]
             if mine:  # a refusal, because there is no other replica: the replica's own words say more
@@ -336,6 +341,36 @@ class Carrier:
             exchange.verdict = accounts.FAILED
             exchange.client.fail(exchange, problem)
         self.carry_out(decisions, now)
+        if outcome.failed:
+            self.suspect(connection.replica)
+
+    def suspect(self, replica: Replica, *, refused: bool = False) -> None:
+        """It failed in a way that a probe should look at."""
+        if self.trouble is not None:
+            self.trouble(replica, refused)
+
+    def take_in_load(self, replica: Replica, told: bytes, now: float) -> None:
+        """A load report came with an answer (ORCA)."""
+        way = replica.context
+        if now < way.load_at + LOAD_EVERY:
+            return
+        way.load_at = now
+        load = read_orca(told)
+        if load is None or replica.state is State.GONE:
+            return
+        way.load = load
+        if load.requests is not None:
+            engine = self.balancer.report_engine
+            self.carry_out(engine(replica.id, load.requests, way.model, now=now, lasting=LASTING), now)
+
+    def fail_over(self, replica: Replica) -> None:
+        """It is frozen: what waits for its first byte and may be sent elsewhere is sent elsewhere."""
+        for connection in [c for c in self.active if c.replica is replica]:
+            exchange = connection.exchange
+            if exchange is None or exchange.answered or exchange.rival is not None:
+                continue
+            if exchange.phase is Phase.RUNNING and self.balancer.may_retry(exchange, monotonic()):
+                connection.time_is_up()
 
     def truncated(self, exchange: Exchange, connection: ReplicaConnection) -> None:
         """The answer broke off: the client's connection breaks off too."""

@@ -53,13 +53,15 @@ def identify(exchange: Exchange) -> None:
         exchange.names = b"x-request-id: " + trace + b"\r\n" + parent
 
 
-def request_head(exchange: Exchange, authority: bytes) -> bytes:
-    """To the replica. `authority` names it, for a client of HTTP/1.0 that names no host."""
+def request_head(exchange: Exchange, authority: bytes, asks: bytes) -> bytes:
+    """To the replica. `authority` names it, for a client of HTTP/1.0 that names no host; `asks`: a line of ours."""
     parts = [exchange.route.line, *exchange.lines, exchange.added]
     if exchange.old and not exchange.host:
         parts.append(b"host: " + authority)
     if exchange.names:
         parts.append(exchange.names)
+    if asks:
+        parts.append(asks)
     if exchange.length == CHUNKED:
         if exchange.body_done and not exchange.trailers:
             parts.append(b"content-length: %d" % exchange.body_size)

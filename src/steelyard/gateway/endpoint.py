@@ -15,9 +15,8 @@ from .upstream import ReplicaConnection
 if TYPE_CHECKING:
     from .carrier import Carrier
 
+NOBODY = (errno.ECONNREFUSED, errno.ENOENT)  # nobody listens there
 OURS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}  # not the replica's fault
-
-
 QUIET: Final = 0.01  # seconds unused, after which it is worth a system call to see whether the server closed it
 
 
@@ -67,7 +66,7 @@ class Endpoint:
                     tls, name = self._tls(), self._server_name
                     await loop.create_connection(made, address.host, address.port, ssl=tls, server_hostname=name)
         except Exception as problem:  # OSError, TimeoutError, SSLError, UnicodeError of a host name…
-            connection.not_made(getattr(problem, "errno", None) in OURS)
+            connection.not_made(getattr(problem, "errno", None) in OURS, _refused(problem))
 
     def release(self, connection: ReplicaConnection, now: float) -> None:
         """Keep it for the next request, if there is room."""
@@ -88,3 +87,12 @@ class Endpoint:
         self.closed = True
         while self.idle:
             self.idle.pop().transport.close()
+
+
+def _refused(problem: Exception) -> bool:
+    """By every address that the host has: asyncio joins their problems into one without a number."""
+    if not isinstance(problem, OSError):
+        return False
+    if problem.errno is not None:
+        return problem.errno in NOBODY
+    return "Multiple exceptions" in str(problem) and str(problem).count("refused") > str(problem).count(", ")

@@ -24,6 +24,7 @@ OURS: Final = 10  # steelyard-… and the other names for a deadline; passed on
 TOLD: Final = 11  # passed on, and looked at: what a dialect or the configuration wants to know
 TRAILER: Final = 12
 SPOOF: Final = 13  # in an answer: what only Steelyard may say
+LOAD: Final = 14  # in an answer: what the replica says of its load (ORCA), for whoever balances it and nobody else
 
 MOST = 4096  # lines remembered of each direction; when full, all are forgotten
 LONGEST = 256  # bytes of a line worth remembering
@@ -58,6 +59,7 @@ REQUEST_ROLES = _COMMON | {
     b"x-real-ip": FORWARDED,
     b"x-request-id": TRACE,
     b"traceparent": TRACE,
+    b"endpoint-load-metrics-format": HOP,  # whoever balances the replicas asks for it
     b"steelyard-timeout-ms": OURS,
     b"steelyard-priority": OURS,
     b"steelyard-session": OURS,
@@ -66,7 +68,12 @@ REQUEST_ROLES = _COMMON | {
     b"x-envoy-expected-rq-timeout-ms": OURS,
     b"x-slo-ttft-ms": OURS,
 }
-RESPONSE_ROLES = _COMMON | {b"steelyard-replica": SPOOF, b"steelyard-reason": SPOOF, b"x-request-id": TRACE}
+RESPONSE_ROLES = _COMMON | {
+    b"endpoint-load-metrics": LOAD,
+    b"steelyard-replica": SPOOF,
+    b"steelyard-reason": SPOOF,
+    b"x-request-id": TRACE,
+}
 
 
 class BadHead(ValueError):
@@ -150,7 +157,7 @@ class Fields:
         if role == HOST and not is_host(value):
             raise BadHead("The host header is not a host and a port.")
         field = Field(role, name, value, line) if role else None
-        if len(line) <= LONGEST and name not in SECRET and role != TRACE:  # those are different each time
+        if len(line) <= LONGEST and name not in SECRET and role not in (TRACE, LOAD):  # those are different each time
             if len(self.known) >= MOST:
                 self.known.clear()
             self.known[line] = field

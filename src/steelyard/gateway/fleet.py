@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from time import time
 
@@ -11,7 +11,11 @@ from ..addresses import replica_address
 from ..config import Config, ModelConfig, ReplicaConfig, ReplicaTls
 from ..core.balancer import Balancer
 from ..core.decision import Decision
+from ..core.replica import Replica, State
+from ..link.messages import Members
+from ..protocols import make_dialect
 from ..protocols.base import ModelView
+from ..protocols.load import EngineLoad
 from .carrier import Carrier
 from .endpoint import Endpoint
 from .forwarding import VIA, Trust
@@ -19,15 +23,42 @@ from .neighbours import Neighbours
 from .routing import Router
 
 NO_SLOT = -1
+ASKS = b"endpoint-load-metrics-format: JSON"
 
 
 class Way:
     """What a replica's `context` holds: how to reach it, and what its answers are labelled with."""
 
-    __slots__ = ("config", "endpoint", "key", "label", "slot")
+    __slots__ = (
+        "asks",
+        "config",
+        "endpoint",
+        "heard",
+        "key",
+        "label",
+        "latency",
+        "latency_at",
+        "load",
+        "load_at",
+        "model",
+        "probed",
+        "slot",
+        "told_at",
+    )
 
-    def __init__(self, config: ReplicaConfig, endpoint: Endpoint, key: tuple[object, ...], slot: int) -> None:
+    def __init__(
+        self, config: ReplicaConfig, model: str, endpoint: Endpoint, key: tuple[object, ...], slot: int
+    ) -> None:
         self.config = config
+        self.model = model
+        self.probed = True  # somebody will say when it is ready again, if it is taken out
+        self.asks = b""  # a header line of requests that asks for load reports
+        self.heard = 0.0  # when the head of an answer last came from it
+        self.load: EngineLoad | None = None  # its last load report
+        self.load_at = 0.0
+        self.told_at = 0.0  # when trouble with it was last told
+        self.latency = (0.0, 0.0)  # p50 and p99 as last worked out, which takes too long to do at each report
+        self.latency_at = 0.0
         self.endpoint = endpoint
         self.key = key
         self.slot = slot
@@ -74,37 +105,79 @@ class Fleet:
                     decisions += balancer.set_policy(name, model.policy, model.policy_options, now=now)
                 if before.pool_options() != model.pool_options():
                     decisions += balancer.set_options(name, model.pool_options(), now=now)
-            decisions += self._replicas(name, model, slots.get(name, {}), now)
+            wanted = {replica.name for replica in model.replicas}
+            gone = [id for id in balancer.pool(name).replicas if id not in wanted]
+            decisions += self._settle(name, model, gone, model.replicas, slots.get(name, {}), now)
         if self._neighbours is not None:
             self._neighbours.know_lines(slots)
         self._models = dict(config.models)
         carrier.carry_out(decisions, now)
 
-    def _replicas(self, name: str, model: ModelConfig, slots: Mapping[str, int], now: float) -> list[Decision]:
+    def members(self, message: Members, now: float) -> None:
+        """Replicas that come and go; of one that is there already, the weight and the zone may change."""
+        model = self._models.get(message.model)
+        if model is None:
+            return  # removed meanwhile
+        if any(replica_address(r.url).tls for r in message.added) and model.tls not in self._contexts:
+            self._contexts[model.tls] = replica_context(model.tls)
+        decisions = self._settle(message.model, model, message.removed, message.added, message.slots, now)
+        if self._neighbours is not None:
+            self._neighbours.know_line(message.model, message.slots)
+        self._carrier.carry_out(decisions, now)
+
+    def _settle(
+        self,
+        name: str,
+        model: ModelConfig,
+        removed: Iterable[str],
+        wanted: Iterable[ReplicaConfig],
+        slots: Mapping[str, int],
+        now: float,
+    ) -> list[Decision]:
         balancer = self._carrier.balancer
         pool = balancer.pool(name)
-        wanted = {replica.name: replica for replica in model.replicas}
+        elsewhere = [r.name for r in wanted if r.name in pool.replicas and self._moved(pool.replicas[r.name], r, model)]
         decisions: list[Decision] = []
-        for id, replica in list(pool.replicas.items()):
-            if id not in wanted or _key(wanted[id], model) != replica.context.key:
-                self._let_go(replica.context)
+        for id in (*removed, *elsewhere):
+            if id in pool.replicas:
+                self._let_go(pool.replicas[id].context)
                 decisions += balancer.remove_replica(id, name, now=now)
-        for id, settings in wanted.items():
-            known = pool.replicas.get(id)
-            if known is not None:
-                known.zone = settings.zone
-                if known.weight != settings.weight:
-                    balancer.set_weight(id, settings.weight, name, now=now)
+        for settings in wanted:
+            known = pool.replicas.get(settings.name)
+            if known is None:
+                decisions += self._add(name, model, settings, slots.get(settings.name, NO_SLOT), now)
                 continue
-            way = self._way(settings, model, slots.get(id, NO_SLOT))
-            decisions += balancer.add_replica(
-                id, name, weight=settings.weight, zone=settings.zone, context=way, now=now
-            )
-            if self._neighbours is not None and way.slot != NO_SLOT:
-                self._neighbours.know(pool.replicas[id], name, way.slot)
+            known.zone = settings.zone
+            if known.weight != settings.weight:
+                balancer.set_weight(known.id, settings.weight, name, now=now)
+            self._tune(known.context, model)
         return decisions
 
-    def _way(self, settings: ReplicaConfig, model: ModelConfig, slot: int) -> Way:
+    @staticmethod
+    def _moved(replica: Replica, settings: ReplicaConfig, model: ModelConfig) -> bool:
+        return bool(replica.context.key != _key(settings, model))
+
+    def _add(self, name: str, model: ModelConfig, settings: ReplicaConfig, slot: int, now: float) -> Sequence[Decision]:
+        way = self._way(name, settings, model, slot)
+        self._tune(way, model)
+        # Who is probed gets nothing before a probe has seen it ready.
+        state = State.STARTING if model.health.enabled else State.READY
+        balancer = self._carrier.balancer
+        decisions = balancer.add_replica(
+            settings.name, name, weight=settings.weight, zone=settings.zone, state=state, context=way, now=now
+        )
+        if self._neighbours is not None and slot != NO_SLOT:
+            self._neighbours.know(balancer.pool(name).replicas[settings.name], name, slot)
+        return decisions
+
+    def _tune(self, way: Way, model: ModelConfig) -> None:
+        way.probed = model.health.enabled
+        orca = model.load.orca
+        if orca is None:
+            orca = bool(model.dialect) and make_dialect(model.dialect).orca
+        way.asks = ASKS if orca else b""
+
+    def _way(self, name: str, settings: ReplicaConfig, model: ModelConfig, slot: int) -> Way:
         key = _key(settings, model)
         endpoints = self._carrier.endpoints
         endpoint = endpoints.get(key)
@@ -113,7 +186,7 @@ class Fleet:
             tls = (lambda tls=model.tls: self._contexts[tls]) if address.tls else None
             endpoint = endpoints[key] = Endpoint(self._carrier, address, tls, model.tls.server_name)
         endpoint.users += 1
-        return Way(settings, endpoint, key, slot)
+        return Way(settings, name, endpoint, key, slot)
 
     def _let_go(self, way: Way) -> None:
         way.endpoint.users -= 1

@@ -46,9 +46,19 @@ class Neighbours:
         """After a change of the fleet: where each model's line is told. All workers find the same place."""
         for slot in self._lines.values():
             self._board.put_line(self._index, slot, 0)
-        self._lines = {model: min(columns.values()) for model, columns in slots.items() if columns}
+        self._lines = {}
+        for model, columns in slots.items():
+            self.know_line(model, columns)
         balancer = self._carrier.balancer
         self._refresh = min([REFRESH, *(2.0 * balancer.pool(model).options.interval for model in balancer.models)])
+
+    def know_line(self, model: str, columns: Mapping[str, int]) -> None:
+        """Of one model, whose replicas have these columns."""
+        before = self._lines.pop(model, None)
+        if before is not None:
+            self._board.put_line(self._index, before, 0)
+        if columns:
+            self._lines[model] = min(columns.values())
 
     def tell(self, replica: Replica) -> None:
         """Write down what this worker has there, unless it was removed and only finishes what it has."""
@@ -99,7 +109,7 @@ class Neighbours:
                 continue
             replica, model = known
             count = board.others(self._index, slot)
-            if count or replica.outside:
+            if count or replica.outside > replica.foreign:
                 decisions += carrier.balancer.report_outside(replica.id, count, model, now=now)
         if decisions:
             carrier.carry_out(decisions, now)
@@ -122,6 +132,7 @@ class Neighbours:
         mine = len(self._carrier.balancer.pool(model).line)
         if not mine or self._board.longest_line(self._index, slot) <= 2 * mine + 1:
             return
-        decisions = self._carrier.balancer.report_outside(replica.id, replica.outside + 1, model, now=now)
+        others = replica.outside - replica.foreign + 1
+        decisions = self._carrier.balancer.report_outside(replica.id, others, model, now=now)
         self._left.append((now + LEFT, replica.context.slot))
         self._carrier.carry_out(decisions, now)

@@ -2,20 +2,87 @@
 
 from __future__ import annotations
 
+from ..core.pool import Pool
+from ..core.replica import Replica, State
+from ..core.request import INFINITY
+from ..core.stall import overdue
 from ..link.messages import ModelReport, ReplicaReport, Report
 from .carrier import Carrier
 
+QUANTILES_EVERY = 5.0  # seconds between two looks at a replica's latencies …
+QUANTILES_AT_ONCE = 32  # … of so many in one report: it must not hold up requests
 
-def report(carrier: Carrier) -> Report:
+
+def report(carrier: Carrier, now: float, told: int = 0) -> Report:
     balancer = carrier.balancer
     models = []
     replicas = []
+    heard = _last_bytes(carrier)
+    looks = QUANTILES_AT_ONCE
     for name in balancer.models:
         pool = balancer.pool(name)
-        account = carrier.accounts[name]
-        models.append(ModelReport(name, len(pool.line), pool.active, account.verdicts(), dict(account.buckets)))
-        replicas += [
-            ReplicaReport(name, r.id, r.state.value, r.in_flight, r.picks, r.failed, r.work, r.slowness)
-            for r in pool.replicas.values()
-        ]
-    return Report(len(carrier.clients), tuple(models), tuple(replicas))
+        models.append(_model(carrier, name, pool))
+        for replica in pool.replicas.values():
+            if looks and now - replica.context.latency_at >= QUANTILES_EVERY and replica.picks:
+                _look_at_latency(replica, now)
+                looks -= 1
+            replicas.append(_replica(name, pool, replica, heard.get(replica, 0.0), now))
+    return Report(len(carrier.clients), tuple(models), tuple(replicas), told)
+
+
+def _model(carrier: Carrier, name: str, pool: Pool) -> ModelReport:
+    account = carrier.accounts[name]
+    return ModelReport(
+        name,
+        len(pool.line),
+        pool.active,
+        account.verdicts(),
+        dict(account.buckets),
+        pool.estimator.typical,
+        pool.drain_rate,
+        pool.panicking,
+    )
+
+
+def _replica(model: str, pool: Pool, replica: Replica, heard: float, now: float) -> ReplicaReport:
+    way = replica.context
+    load = way.load
+    return ReplicaReport(
+        model,
+        replica.id,
+        replica.state.value,
+        replica.in_flight,
+        replica.picks,
+        replica.failed,
+        replica.work,
+        replica.slowness,
+        replica.outside,
+        replica.foreign,
+        None if replica.limit == INFINITY else int(replica.limit) - replica.foreign,
+        replica.weight,
+        replica.share,
+        replica.consecutive_failures,
+        replica.ejections,
+        max(0.0, replica.ejected_until - now) if replica.state is State.EJECTED else 0.0,
+        way.latency[0],
+        way.latency[1],
+        bool(replica.flights) and overdue(replica, pool.estimator, max(heard, way.heard), now),
+        load.cache if load is not None else None,
+        load.utilization if load is not None else None,
+    )
+
+
+def _last_bytes(carrier: Carrier) -> dict[Replica, float]:
+    """When the last byte of an answer that still comes was heard, of each replica that sends one."""
+    heard: dict[Replica, float] = {}
+    for connection in carrier.active:
+        exchange = connection.exchange
+        if exchange is not None and exchange.answered:
+            heard[connection.replica] = max(heard.get(connection.replica, 0.0), connection.since)
+    return heard
+
+
+def _look_at_latency(replica: Replica, now: float) -> None:
+    way = replica.context
+    way.latency = (replica.latency.quantile(0.5, now), replica.latency.quantile(0.99, now))
+    way.latency_at = now

@@ -11,6 +11,7 @@ from .fields import (
     CONNECTION,
     HOP,
     LENGTH,
+    LOAD,
     LONGEST,
     SPOOF,
     TRACE,
@@ -51,7 +52,7 @@ class StatusLines:
 class ResponseHead:
     """What an answer's head says beyond the lines to pass on."""
 
-    __slots__ = ("close", "identified", "length", "lines", "old", "status", "upgrade")
+    __slots__ = ("close", "identified", "length", "lines", "load", "old", "status", "upgrade")
 
     def __init__(self, lines: list[bytes], fields: Fields, statuses: StatusLines) -> None:
         """From the head's lines, its status line first. Raises BadHead."""
@@ -64,6 +65,7 @@ class ResponseHead:
         self.length = UNTIL_CLOSE
         self.upgrade = b""
         self.identified = False  # it has an x-request-id
+        self.load = b""  # what the replica says of its load
         self.lines = [told[2]]
         special = fields.sort(lines[1:], self.lines)
         if special is not None:
@@ -90,6 +92,8 @@ class ResponseHead:
                 self.lines.append(field.line)
             elif role == UPGRADE:
                 self.upgrade = field.value
+            elif role == LOAD:
+                self.load = field.value
             elif role == TRAILER:
                 self.lines.append(field.line)
             else:

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from ..config import ANY, Config
-from ..protocols import DIALECTS, make_dialect
+from ..protocols import BY_NAME, DIALECTS, make_dialect
 from ..protocols.base import Call, Dialect
 from .fields import BadHead, is_host
 
@@ -49,10 +49,11 @@ class Router:
         self.routes: dict[bytes, Route] = {}
         spoken = {model.dialect for model in config.models.values()}
         own = sorted(name for name in spoken if name and name not in DIALECTS)  # package.module:Class
-        names = [*own, *(name for name in DIALECTS if name in spoken or "" in spoken)]
+        by_path = [name for name in DIALECTS if name not in BY_NAME]
+        names = [*own, *(name for name in DIALECTS if name in spoken or ("" in spoken and name in by_path))]
         self.dialects = [make_dialect(name) for name in names if name != PLAIN]
         # A fleet that speaks any of these is asked for all its models, and whether it is ready, in each of them.
-        rest = [name for name in DIALECTS if name not in names and name != PLAIN] if self.dialects else []
+        rest = [name for name in by_path if name not in names and name != PLAIN] if self.dialects else []
         self._asked = [make_dialect(name) for name in rest]
         self.plain = make_dialect(PLAIN)  # knows every path, so it is asked last
         self._by_path = sorted(

@@ -72,7 +72,7 @@ class ReplicaConnection:
         self.paused = False
         self.eof = False
         self.tail = b""  # of the last piece in chunks
-        self.since = 0.0  # idle since
+        self.since = 0.0  # idle since; while an answer comes: its last byte came
         self.expires = INFINITY
         self.streaming = False  # the request's body is passed on as it comes
         self.keep = False  # may it be used again after this answer?
@@ -109,8 +109,8 @@ class ReplicaConnection:
             self._poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not self._poll.poll(0)
 
-    def not_made(self, ours: bool) -> None:
-        """No connection: nothing was sent. `ours`: for lack of something of this machine's."""
+    def not_made(self, ours: bool, refused: bool) -> None:
+        """No connection: nothing was sent. `ours`: this machine lacks something. `refused`: nobody is there."""
         if self.state != CONNECTING:
             return  # it was made in the very moment its time was up
         self.state = OVER
@@ -122,6 +122,8 @@ class ReplicaConnection:
             carrier.attempt_ended(exchange, self, Outcome.CANCELLED, answers.NO_DESCRIPTORS)
         else:
             carrier.attempt_ended(exchange, self, Outcome.UNREACHABLE, answers.REPLICA_UNREACHABLE)
+            if refused:
+                carrier.suspect(self.replica, refused=True)
 
     def _send(self, exchange: Exchange) -> None:
         self.state = HEAD
@@ -133,7 +135,7 @@ class ReplicaConnection:
         self.expires = min(now + carrier.timeouts.first_byte, total)
         if exchange.client.stuck:
             self.pause()
-        head = request_head(exchange, self.endpoint.authority)
+        head = request_head(exchange, self.endpoint.authority, self.replica.context.asks)
         body = exchange.body
         if exchange.body_done:
             self.streaming = False
@@ -259,6 +261,10 @@ class ReplicaConnection:
         length = 0 if exchange.route.head or status in NO_BODY else head.length
         self.keep = not head.close and length != UNTIL_CLOSE
         now = monotonic()
+        way = self.replica.context
+        way.heard = now
+        if head.load:
+            carrier.take_in_load(self.replica, head.load, now)
         if (status >= 500 or status == 429) and status not in NOT_ITS_FAULT:
             outcome = Outcome.OVERLOADED if status in DECLINED and exchange.replayable else Outcome.ERROR
             if not carrier.give_up(exchange, self, outcome, now):
@@ -275,7 +281,7 @@ class ReplicaConnection:
         exchange.body = []  # never sent again from here on
         if exchange.held:
             carrier.release(exchange)
-        message = response_head(exchange, head, length, self.replica.context.label, now)
+        message = response_head(exchange, head, length, way.label, now)
         self._begin_body(exchange, message, length, rest)
 
     def _begin_body(self, exchange: Exchange, head: bytes, length: int, rest: bytes) -> None:
@@ -355,12 +361,14 @@ class ReplicaConnection:
     def _pass_on(self, exchange: Exchange, data: bytes) -> None:
         exchange.bytes_out += len(data)
         carrier = self.endpoint.carrier
-        self.expires = min(monotonic() + carrier.timeouts.stream, exchange.began + carrier.timeouts.total)
+        self.since = now = monotonic()
+        self.expires = min(now + carrier.timeouts.stream, exchange.began + carrier.timeouts.total)
         carrier.write_soon(exchange.client.transport, data)
 
     def alive(self) -> None:
         """Bytes went through the tunnel."""
-        self.expires = monotonic() + self.endpoint.carrier.timeouts.stream
+        self.since = now = monotonic()
+        self.expires = now + self.endpoint.carrier.timeouts.stream
 
     def _finish(self, exchange: Exchange) -> None:
         now = monotonic()

@@ -14,18 +14,35 @@ from time import monotonic
 from typing import Any, Final
 
 from ..core.balancer import Balancer
+from ..core.replica import Event, Replica, State
 from ..link.board import Board
-from ..link.messages import Applied, Apply, Drain, Frames, Started, ToWorker, frame
+from ..link.messages import (
+    Applied,
+    Apply,
+    Changes,
+    Drain,
+    Frames,
+    FromWorker,
+    Members,
+    Readings,
+    Started,
+    Tell,
+    ToWorker,
+    Trouble,
+    frame,
+)
 from .access_log import AccessLog
 from .carrier import Carrier
 from .client import ClientConnection
 from .fleet import Fleet
 from .neighbours import Neighbours
 from .reports import report
+from .tidings import take_in_changes, take_in_readings
 from .tls import client_context, fingerprint
 
 BACKLOG: Final = 4096
 REPORT_EVERY: Final = 1.0
+TROUBLE_EVERY: Final = 0.2  # seconds between two words about trouble with the same replica
 SETTLE: Final = 0.05  # seconds in which the last connections of a listener that closes are still taken
 
 
@@ -43,6 +60,7 @@ class Worker:
         self._carrier: Carrier | None = None
         self._out: asyncio.StreamWriter | None = None
         self._draining = False
+        self._ejections = 0  # as of the last report
         self.over = asyncio.Event()
 
     async def run(self) -> None:
@@ -65,17 +83,58 @@ class Worker:
 
     async def _listen_to_supervisor(self, reader: asyncio.StreamReader) -> None:
         frames = Frames(ToWorker)
-        while data := await reader.read(1 << 16):
+        while data := await self._read(reader):
             for message in frames.feed(data):
                 if isinstance(message, Apply):
                     await self._apply(message)
                 elif isinstance(message, Drain):
                     self._drain_soon(message.seconds)
+                elif self._carrier is not None and self._fleet is not None:
+                    self._hear(message, self._carrier, self._fleet)
         self._out = None  # it is gone; the last good configuration stays in force
         if self._carrier is None:
             self.over.set()  # there never was one
 
-    def _say(self, message: Started | Applied) -> None:
+    @staticmethod
+    async def _read(reader: asyncio.StreamReader) -> bytes:
+        """Nothing: it is gone. One that was killed before it read all we said is reset, not closed."""
+        try:
+            return await reader.read(1 << 16)
+        except ConnectionError:
+            return b""
+
+    def _hear(self, message: Members | Changes | Readings | Tell, carrier: Carrier, fleet: Fleet) -> None:
+        """What is said of replicas. Whatever goes wrong with one message, the next is heard."""
+        now = monotonic()
+        try:
+            match message:
+                case Members():
+                    fleet.members(message, now)
+                case Changes():
+                    take_in_changes(carrier, message.changes, now)
+                case Readings():
+                    take_in_readings(carrier, message.readings, now)
+                case Tell():
+                    self._say(report(carrier, now, message.number))
+        except Exception as problem:  # also whatever a user's own policy raises
+            print(f"error {type(message).__name__}: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
+
+    def _trouble(self, replica: Replica, refused: bool) -> None:
+        """The supervisor should look at it. One where nobody listens is out until a probe has seen it ready."""
+        carrier, way, now = self._carrier, replica.context, monotonic()
+        assert carrier is not None
+        if carrier.balancer.ejections != self._ejections and carrier.neighbours is not None:
+            self._report_now()  # it, or another, was ejected just now: the other workers should hear of it
+        if self._out is None or not way.probed or replica.state is State.GONE:
+            return  # nobody could tell when it is back: the balancer's own ejection has to do
+        if refused and replica.state in (State.READY, State.EJECTED):
+            self._say(Trouble(way.model, replica.id, True))
+            carrier.carry_out(carrier.balancer.report(replica.id, Event.LOST, way.model, now=now), now)
+        elif now >= way.told_at + TROUBLE_EVERY:
+            way.told_at = now
+            self._say(Trouble(way.model, replica.id, False))
+
+    def _say(self, message: FromWorker) -> None:
         if self._out is not None:
             self._out.write(frame(message))
 
@@ -87,7 +146,8 @@ class Worker:
     def _report_now(self) -> None:
         out = self._out
         if out is not None and self._carrier is not None and not out.transport.get_write_buffer_size():
-            out.write(frame(report(self._carrier)))
+            self._ejections = self._carrier.balancer.ejections
+            out.write(frame(report(self._carrier, monotonic())))
 
     async def _apply(self, message: Apply) -> None:
         try:
@@ -113,6 +173,7 @@ class Worker:
         carrier, fleet = self._carrier, self._fleet
         if carrier is None or fleet is None:
             carrier = Carrier(self.loop, Balancer(Random()), config)
+            carrier.trouble = self._trouble
             if self._board is not None and self._board.workers > 1:
                 carrier.neighbours = Neighbours(carrier, self._board, self._index)
             fleet = Fleet(carrier, carrier.neighbours)

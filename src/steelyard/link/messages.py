@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..config import Config
+from ..config import Config, ReplicaConfig
 from ..documents import decode_value, encode_value
 
 LONGEST = 256 << 20  # of one message: a fleet of a million replicas is less
@@ -22,6 +22,51 @@ class Apply(msgspec.Struct, frozen=True, tag="apply"):
     number: int
     config: Config
     slots: dict[str, dict[str, int]]  # model → replica id → its column on the load board
+
+
+class Members(msgspec.Struct, frozen=True, tag="members"):
+    """To a worker: replicas of one model that come and go. The rest of the configuration stays."""
+
+    model: str
+    removed: tuple[str, ...]
+    added: tuple[ReplicaConfig, ...]  # one that is there under that name is changed
+    slots: dict[str, int]  # of all its replicas
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True):
+    """What happened to a replica: an event of its lifecycle (core.replica.Event)."""
+
+    model: str
+    id: str
+    event: str
+    seconds: float = 0.0  # of an ejection
+
+
+class Changes(msgspec.Struct, frozen=True, tag="changes"):
+    """To a worker: what probes saw, what operators want, whom other workers ejected."""
+
+    changes: tuple[Change, ...]
+
+
+class Reading(msgspec.Struct, frozen=True, array_like=True):
+    """What a replica says it has, running and waiting."""
+
+    model: str
+    id: str
+    requests: float
+    lasting: float  # seconds for which it holds
+
+
+class Readings(msgspec.Struct, frozen=True, tag="readings"):
+    """To a worker: what replicas say of their load."""
+
+    readings: tuple[Reading, ...]
+
+
+class Tell(msgspec.Struct, frozen=True, tag="tell"):
+    """To a worker: report now. What was sent before this has been done by then."""
+
+    number: int
 
 
 class Drain(msgspec.Struct, frozen=True, tag="drain"):
@@ -43,6 +88,14 @@ class Applied(msgspec.Struct, frozen=True, tag="applied"):
     problem: str = ""
 
 
+class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
+    """From a worker: a replica failed it in a way that a probe should look at."""
+
+    model: str
+    id: str
+    refused: bool  # nobody listens there: this worker has taken it out, until it is told that it is ready
+
+
 class ReplicaReport(msgspec.Struct, frozen=True):
     """A replica as one worker sees it."""
 
@@ -54,6 +107,19 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     failures: int  # of those, failed
     seconds: float  # estimated work there now
     slowness: float
+    outside: int = 0  # requests of other workers and of others
+    foreign: int = 0  # of these, such that no worker sent
+    limit: int | None = None  # requests at once; None: no limit
+    weight: float = 1.0
+    share: float = 1.0  # the weight in force
+    consecutive: int = 0  # failures in a row
+    ejections: int = 0
+    ejected_for: float = 0.0  # seconds left
+    p50: float = 0.0  # latency of late, seconds; 0: none
+    p99: float = 0.0
+    overdue: bool = False  # what runs there should have sent a byte by now
+    cache: float | None = None  # of its last load report in an answer (ORCA): share of its cache in use
+    utilization: float | None = None
 
 
 class ModelReport(msgspec.Struct, frozen=True):
@@ -64,18 +130,22 @@ class ModelReport(msgspec.Struct, frozen=True):
     in_flight: int
     verdicts: dict[str, int]  # ok, client_error, failed, refused, cancelled
     latency: dict[int, int]  # bucket of core.histogram → answers
+    typical: float = 0.0  # estimated seconds of a typical request on a typical replica
+    drain_rate: float = 0.0  # seconds of typical work done per second
+    panicking: bool = False
 
 
 class Report(msgspec.Struct, frozen=True, tag="report"):
-    """From a worker, about once a second."""
+    """From a worker, about once a second, and when told to."""
 
     connections: int
     models: tuple[ModelReport, ...]
     replicas: tuple[ReplicaReport, ...]
+    told: int = 0  # the number of the last `Tell`
 
 
-ToWorker = Apply | Drain
-FromWorker = Started | Applied | Report
+ToWorker = Apply | Members | Changes | Readings | Tell | Drain
+FromWorker = Started | Applied | Trouble | Report
 
 
 def frame(message: ToWorker | FromWorker) -> bytes:

@@ -7,15 +7,43 @@ from functools import cache
 from ..core.errors import OptionError
 from ..core.naming import find_class
 from .base import Answer, Call, Dialect, ModelView, Peek
+from .health import Question, Questions, Verdict, by_status
+from .load import EngineLoad, MetricsAt, read_metrics, read_orca
 
 # In this order they are asked whether a path is theirs; the last takes everything.
 DIALECTS: dict[str, str] = {
     "openai": "steelyard.protocols.openai:OpenAI",
+    "vllm": "steelyard.protocols.vllm:Vllm",
+    "sglang": "steelyard.protocols.sglang:Sglang",
+    "tgi": "steelyard.protocols.tgi:Tgi",
     "oip": "steelyard.protocols.oip:OpenInference",
+    "triton": "steelyard.protocols.triton:Triton",
+    "torchserve": "steelyard.protocols.torchserve:TorchServe",
     "http": "steelyard.protocols.plain:PlainHttp",
 }
+# Those of one server, not of a family: no path tells them, so they are spoken only where the configuration says so.
+BY_NAME = frozenset(("vllm", "sglang", "tgi", "triton", "torchserve"))
 
-__all__ = ["DIALECTS", "Answer", "Call", "Dialect", "ModelView", "Peek", "dialect_of", "find_dialect", "make_dialect"]
+__all__ = [
+    "BY_NAME",
+    "DIALECTS",
+    "Answer",
+    "Call",
+    "Dialect",
+    "EngineLoad",
+    "MetricsAt",
+    "ModelView",
+    "Peek",
+    "Question",
+    "Questions",
+    "Verdict",
+    "by_status",
+    "dialect_of",
+    "find_dialect",
+    "make_dialect",
+    "read_metrics",
+    "read_orca",
+]
 
 
 def find_dialect(name: str) -> type[Dialect]:
@@ -32,6 +60,8 @@ def make_dialect(name: str) -> Dialect:
 def dialect_of(method: str, path: str) -> tuple[Dialect, Call]:
     """Who claims this request, and what it is. `path` has no query. Pure: the answer can be kept."""
     for name in DIALECTS:
+        if name in BY_NAME:
+            continue
         dialect = make_dialect(name)
         call = dialect.call(method, path)
         if call is not None:

@@ -2,7 +2,7 @@
 
 The gateway asks in this order: `call` (from method and path alone, so the answer can be kept), `answer` (what the
 gateway says itself, for the whole fleet), `peek` (one look into the body, when it is all there) or `guess` (when it is
-not), and `error` when a request fails.
+not), and `error` when a request fails. The supervisor asks for `questions`, sends them, and lets the dialect `judge`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from typing import Any, ClassVar, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import msgspec
+
+from .health import Question, Questions, Verdict, by_status
+from .load import MetricsAt
 
 FEATURES = 3  # every dialect gives so many numbers, so that a model reached through several is learned as one
 LARGEST = 1e12  # of a feature: whoever asks for more asks for nonsense
@@ -86,6 +89,17 @@ class Dialect:
     def error(self, status: int, code: str, sentence: str) -> Answer:
         """An error in the words of this dialect; `code` is stable and machine-readable."""
         raise NotImplementedError
+
+    metrics: ClassVar[MetricsAt | None] = None  # where such a server tells its load; None: nowhere that is known
+    orca: ClassVar[bool] = False  # does it add a load report to its answers, if asked for one?
+
+    def questions(self, model: str) -> Questions:
+        """How such a server is asked whether `model` is ready there; `*`: whether it is, whatever it serves."""
+        return Questions((Question("/health"),))
+
+    def judge(self, question: Question, status: int, body: bytes, model: str) -> Verdict:
+        """What its answer to one of `questions` means. Never raises: the body may be cut, or nonsense."""
+        return by_status(status)
 
 
 def bounded(amount: float) -> float:

@@ -8,6 +8,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from .base import ANY, LOOKS, REPEATABLE, Answer, Call, Dialect, ModelView, Peek, bounded, to_json, unescaped
+from .health import Question, Questions, Verdict, by_status, escaped, fields, lacks_model
 from .oip_body import generate, infer
 
 HEADER_LENGTH = b"inference-header-content-length"  # of the JSON before the tensors, in Triton's binary extension
@@ -86,6 +87,19 @@ class OpenInference(Dialect):
 
     def error(self, status: int, code: str, sentence: str) -> Answer:
         return Answer(status, to_json({"error": sentence}))
+
+    def questions(self, model: str) -> Questions:
+        # Of the model alone: the server's own readiness may wait for others that are still loading.
+        place = "/v2/health/ready" if model == ANY else f"/v2/models/{escaped(model)}/ready"
+        return Questions((Question(place),), live=Question("/v2/health/live"))
+
+    def judge(self, question: Question, status: int, body: bytes, model: str) -> Verdict:
+        verdict, said = by_status(status), fields(body)
+        if lacks_model(question, status, said.get("error")):
+            return Verdict.LOADING
+        if verdict is Verdict.READY and (said.get("ready") is False or said.get("live") is False):
+            return Verdict.LOADING  # some say it in the body of a 200
+        return verdict
 
 
 def _model_call(method: str, model: str, version: str | None, verb: str) -> Call:

@@ -1,0 +1,154 @@
+"""Warnings about how the replicas of a model are found, probed and read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import PurePath
+
+from ..config import Health, Load, ModelConfig
+from ..documents import Key
+from ..protocols import find_dialect
+from ..units import show_seconds
+from .found import Found
+from .models import may_generate
+
+ONLY_ALIVE = ("/", "/ping", "/live", "/livez", "/health/live", "/v1/models", "/v2", "/v2/health/live", "/metrics")
+SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh")
+LONG = 60.0  # seconds in which a dead replica should be found
+OFTEN = 0.25  # seconds between two probes
+COSTLY = 10.0  # seconds between two real inferences
+ENGINES_HANG = 2.0  # seconds between two reads of metrics
+
+
+def no_readiness_probe(key: Key, model: ModelConfig) -> Found:
+    """`health.enabled: false`"""
+    if not model.health.enabled:
+        what = "Without a readiness probe, requests are sent to replicas that still load the model."
+        yield (*key, "health", "enabled"), what, "Remove it to ask as the dialect says, or give health.path."
+
+
+def liveness_only(key: Key, model: ModelConfig) -> Found:
+    """a readiness path that only proves that the server is up"""
+    if model.health.inference is not None:
+        return  # that proves more
+    for where, target in _ready_paths(model):
+        path = target.partition("?")[0]
+        if (path.rstrip("/") or "/") in ONLY_ALIVE:
+            what = f"{path} answers before the model is loaded: it proves that the server is up, not that it is ready."
+            do = "Use /v2/models/NAME/ready (OIP), /health (vLLM, TGI), /health_generate (SGLang), or leave path out."
+            yield (*key, *where), what, do
+
+
+def _ready_paths(model: ModelConfig) -> Iterator[tuple[Key, str]]:
+    if model.health.path:
+        yield ("health", "path"), model.health.path
+    for place, replica in enumerate(model.replicas):
+        if replica.ready:
+            yield ("replicas", place, "ready"), replica.ready
+
+
+def guessed_readiness(key: Key, model: ModelConfig) -> Found:
+    """neither a dialect nor anything else says how to ask whether a replica is ready"""
+    health = model.health
+    told = model.dialect or health.path or health.command or health.inference is not None
+    if health.enabled and not told and not (model.replicas and all(replica.ready for replica in model.replicas)):
+        what = (
+            "The usual paths are tried, and a replica that knows none of them counts as ready when it answers at all."
+        )
+        yield key, what, "Give its dialect, or the path that says whether the model is loaded as health.path."
+
+
+def probe_overrun(key: Key, model: ModelConfig) -> Found:
+    """a probe may take longer than the time between two"""
+    health = model.health
+    if health.enabled and health.timeout > health.interval:
+        times = f"{show_seconds(health.timeout)}, and the next is due after {show_seconds(health.interval)}"
+        what = f"A probe may take {times}, so a replica that hangs is found late."
+        yield (*key, "health", "timeout"), what, "Make timeout shorter than interval, or interval longer."
+
+
+def slow_detection(key: Key, model: ModelConfig) -> Found:
+    """a replica that does not answer any more is taken out after more than a minute"""
+    seconds = _detection(model.health)
+    if model.health.enabled and seconds > LONG:
+        what = f"A replica that hangs gets requests for up to {show_seconds(seconds)}."
+        yield (*key, "health", "interval"), what, "Make interval, timeout or fall less: 5s, 2s and 2 find it in 9 s."
+
+
+def _detection(health: Health) -> float:
+    """The longest: it hangs just after a good probe, and `fall` probes, soon after each other, find no answer."""
+    return health.interval + health.fall * max(health.timeout, min(health.interval, health.loading_interval))
+
+
+def frequent_probes(key: Key, model: ModelConfig) -> Found:
+    """a replica is probed more than four times a second"""
+    for name in ("interval", "loading_interval"):
+        seconds = getattr(model.health, name)
+        if model.health.enabled and seconds < OFTEN:
+            what = f"A probe every {show_seconds(seconds)} takes time from the replica, and more so when it is loading."
+            yield (*key, "health", name), what, "Use 500ms or more: failing requests are noticed without any probe."
+
+
+def frequent_inference(key: Key, model: ModelConfig) -> Found:
+    """a replica does a real inference for its probe more often than every ten seconds"""
+    health, inference = model.health, model.health.inference
+    if health.enabled and inference is not None and (seconds := max(inference.every, health.interval)) < COSTLY:
+        what = f"Every replica does a real inference each {show_seconds(seconds)}, only to be probed."
+        yield (*key, "health", "inference", "every"), what, "Use 30s or more: the plain probe is asked in between."
+
+
+def shell_placeholder(key: Key, model: ModelConfig) -> Found:
+    """a name that others may choose, put into the script of a shell"""
+    command = model.health.command
+    if not command or PurePath(command[0]).name not in SHELLS:
+        return
+    for place, argument in enumerate(command):
+        name = next((name for name in ("id", "model") if f"{{{name}}}" in argument and argument != f"{{{name}}}"), None)
+        if name is not None:
+            what = f"The shell runs what is in {{{name}}}, and who registers a replica may choose that."
+            yield (*key, "health", "command", place), what, f'Write "$STEELYARD_{name.upper()}" in the script instead.'
+
+
+def frequent_scrapes(key: Key, model: ModelConfig) -> Found:
+    """metrics of engines that generate, read more often than every two seconds"""
+    if _metrics_are_read(model) and model.load.interval < ENGINES_HANG and may_generate(model):
+        what = f"vLLM can hang when its metrics are read every {show_seconds(model.load.interval)}."
+        yield (*key, "load", "interval"), what, "Use 5s: the gateway's own counts are always up to date."
+
+
+def unused_load(key: Key, model: ModelConfig) -> Found:
+    """settings of metrics that are not read"""
+    load, usual = model.load, Load()
+    if not _metrics_are_read(model) and (load.path or load.port or load.interval != usual.interval):
+        why = f"the dialect {model.dialect} knows of none" if model.dialect else "no dialect says that there are any"
+        why = "enabled is false" if load.enabled is False else why
+        yield (*key, "load"), f"Metrics are not read, because {why}.", "Add enabled: true, or leave it all out."
+
+
+def _metrics_are_read(model: ModelConfig) -> bool:
+    if model.load.enabled is not None:
+        return model.load.enabled
+    return bool(model.dialect) and find_dialect(model.dialect).metrics is not None
+
+
+def believes_at_once(key: Key, model: ModelConfig) -> Found:
+    """discovery with `hold: 0`"""
+    for place, source in enumerate(model.discovery):
+        if not source.hold:
+            what = f"When {source.file or source.dns} suddenly lists far fewer replicas, the rest are gone at once."
+            yield (*key, "discovery", place, "hold"), what, "Use 60s or so, time enough for a slip to be mended."
+
+
+HEALTH: dict[str, Callable[[Key, ModelConfig], Found]] = {
+    "no-readiness-probe": no_readiness_probe,
+    "liveness-only": liveness_only,
+    "guessed-readiness": guessed_readiness,
+    "probe-overrun": probe_overrun,
+    "slow-detection": slow_detection,
+    "frequent-probes": frequent_probes,
+    "frequent-inference": frequent_inference,
+    "shell-placeholder": shell_placeholder,
+    "frequent-scrapes": frequent_scrapes,
+    "unused-load": unused_load,
+    "believes-at-once": believes_at_once,
+}

@@ -1,0 +1,56 @@
+"""What a handler is given and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..operations import NotKnownError, Operations
+from ..views import ModelView, ReplicaView
+from .allow import Allowed
+
+
+class Call(NamedTuple):
+    """A request that may be made, read and checked."""
+
+    operations: Operations
+    allowed: Allowed
+    lease: float  # seconds, the longest
+    path: Mapping[str, str]
+    body: Any  # as the route says
+    query: Any
+
+    @property
+    def model(self) -> str:
+        return self.path["model"]
+
+    @property
+    def replica(self) -> str:
+        return self.path["replica"]
+
+    def model_view(self) -> ModelView:
+        for view in self.operations.fleet().models:
+            if view.model == self.model:
+                return view
+        raise NotKnownError(f"no model {self.model!r}")
+
+    def replica_view(self, name: str | None = None) -> ReplicaView:
+        name = self.replica if name is None else name
+        fleet = self.operations.fleet()
+        for view in fleet.replicas:
+            if view.model == self.model and view.id == name:
+                return view
+        if any(view.model == self.model for view in fleet.models):
+            raise NotKnownError(f"no replica {name!r} of the model {self.model!r}")
+        raise NotKnownError(f"no model {self.model!r}")
+
+
+class Reply(NamedTuple):
+    value: msgspec.Struct | None = None  # None: no body
+    status: int = 0  # 0: that of the route
+    headers: Mapping[str, str] = {}
+
+
+Handler = Callable[[Call], Awaitable[Reply]]

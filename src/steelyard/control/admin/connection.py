@@ -1,0 +1,132 @@
+"""One connection to the admin API: uvicorn's, with bounds on what it does not bound."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from .refusals import JSON, Refusal, standing_headers
+
+MOST_BUSY = 64  # connections; above, requests are refused
+MOST_OPEN = 4 * MOST_BUSY  # above, connections are closed unread
+_MOST_HEAD = 64 << 10
+_SECONDS = 30.0  # for a request to arrive, and for an answer to be read
+
+_log = logging.getLogger("steelyard.admin.http")
+_log.setLevel(logging.ERROR)  # uvicorn warns of every bad request: whoever can reach us could fill the log
+
+
+class Connection(HttpToolsProtocol):
+    """A request arrives in half a minute, its head has a bounded size, and all answers are JSON."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.logger = _log
+        self._timer: asyncio.TimerHandle | None = None
+        self._head = 0  # bytes of a head that is not yet complete
+        self._in_head = False
+        self._in_body = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MOST_OPEN:
+            transport.abort()
+        elif len(self.connections) > MOST_BUSY:
+            self._make_room()
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._waited()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        before = self._in_head
+        super().data_received(data)
+        if self._in_head and before:
+            self._head += len(data)
+            if self._head > _MOST_HEAD:
+                self._refuse(Refusal(431, f"the head of the request is larger than {_MOST_HEAD >> 10} KiB"))
+        if self._timer is self.timeout_keep_alive_task is None and (self.cycle is None or self.cycle.response_complete):
+            self._wait()  # for what began no request, or ended one that was answered already
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(Refusal(400, "this is no request of HTTP/1.1"))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head, self._in_head, self._in_body = 0, True, False
+        self._wait()
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._in_body = False, True
+        self.server_state.default_headers = standing_headers()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        self._waited()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.get_write_buffer_size():
+            self._wait()  # also if it is closing: that waits for the last byte to be read
+
+    def timeout_keep_alive_handler(self) -> None:
+        if not self.transport.get_write_buffer_size():
+            super().timeout_keep_alive_handler()
+
+    @property
+    def idle(self) -> bool:
+        """Between two requests."""
+        answered = self.cycle is not None and self.cycle.response_complete and self._timer is None
+        return answered and not self._in_head and not self.transport.is_closing()
+
+    def _make_room(self) -> None:
+        """A fleet of replicas that renew their leases would else keep others out by what they do not use."""
+        for other in self.connections:
+            if isinstance(other, Connection) and other.idle:
+                other.transport.close()
+                return
+
+    def _unsupported_upgrade_warning(self) -> None:
+        pass  # it is answered as if it had not asked
+
+    def _wait(self) -> None:
+        self._waited()
+        self._timer = self.loop.call_later(_SECONDS, self._too_slow)
+
+    def _waited(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        if self._in_head or self._in_body:
+            self._refuse(Refusal(408, f"the request did not arrive in {_SECONDS:g} seconds"))
+        else:
+            self.transport.abort()
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Instead of an answer, if none has begun; then the connection is closed."""
+        if self.transport.is_closing():
+            return
+        if not self._answered:
+            length = (b"content-length", str(len(refusal.body)).encode())
+            headers = [*standing_headers(), JSON, length, (b"connection", b"close")]
+            head = b"".join(b"%b: %b\r\n" % header for header in headers)
+            self.transport.write(STATUS_LINE[refusal.status] + head + b"\r\n" + refusal.body)
+        self.transport.close()
+        self._in_head = self._in_body = False
+        self._wait()  # for the last byte to be read
+
+    @property
+    def _answered(self) -> bool:
+        """Has the answer begun to what is arriving?"""
+        if self.cycle is None or self._in_head:
+            return False
+        return self._in_body and self.cycle.response_started

@@ -1,0 +1,152 @@
+"""The OpenAPI 3.1 document, made of the table of routes and their types, so that it cannot say anything else."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from ... import __version__
+from .access import OPEN
+from .bodies import PRINTABLE, Body, Failure, Nothing
+from .refusals import CODES, encode
+from .routes import OPENAPI, ROUTES, Route
+
+_REF = "#/components/schemas/{name}"
+_STANDING = ("cache-control", "x-content-type-options")
+_HEADERS = {
+    "cache-control": ("always `no-store`", {"type": "string", "const": "no-store"}),
+    "x-content-type-options": ("always `nosniff`", {"type": "string", "const": "nosniff"}),
+    "www-authenticate": ("how to say who one is", {"type": "string", "pattern": "^Bearer"}),
+    "allow": ("the methods it takes", {"type": "string"}),
+    "retry-after": ("seconds", {"type": "string", "pattern": "^[0-9]+$"}),
+    "location": ("path of what was made", {"type": "string", "pattern": "^/v1/models/"}),
+}
+_WITH = {401: ("www-authenticate",), 405: ("allow",), 503: ("retry-after",)}  # refusals with more headers
+_ANYWHERE = [400, 403, 408, 431, 500]  # also where nothing is read and no token needed
+_SEGMENTS = {
+    "model": (
+        "name of a model, percent-encoded where it has slashes or the like",
+        {"type": "string", "minLength": 1, "maxLength": 256, "pattern": PRINTABLE, "format": "model"},
+    ),
+    "replica": (
+        "id of a replica, percent-encoded in the same way",
+        {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$", "format": "replica"},
+    ),
+}
+
+
+@cache
+def document(*, token: bool) -> bytes:
+    """`token`: whether one is needed."""
+    types = [kind for route in ROUTES for kind in (route.takes, route.gives) if kind not in (None, Nothing)]
+    _, schemas = msgspec.json.schema_components([*types, Failure], ref_template=_REF)
+    schemas["ModelChanges"]["minProperties"] = 1
+    paths: dict[str, Any] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, token)
+    paths[OPENAPI] = {"get": _this(token)}
+    about = "The fleet, shown and changed while it runs. Every answer but a success is a `Failure` in JSON."
+    made: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "Steelyard admin API", "version": __version__, "description": about},
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "headers": {name: _header(name) for name in _HEADERS},
+            "responses": {code: _refusal(status) for status, (code, _) in CODES.items()},
+        },
+    }
+    if token:
+        made["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    return encode(made)
+
+
+def _operation(route: Route, token: bool) -> dict[str, Any]:
+    made: dict[str, Any] = {"operationId": route.name, "summary": route.about, **_security(route.path, token)}
+    if parameters := [*map(_segment, _names(route)), *_query(route.query)]:
+        made["parameters"] = parameters
+    if route.takes is not Nothing:
+        made["requestBody"] = {"required": True, "content": _json(_ref(route.takes))}
+    made["responses"] = {str(status): _refused(status) for status in _refusals(route, token)}
+    made["responses"][str(route.status)] = _success(route)
+    if route.path in OPEN:
+        made["responses"]["503"] = _answer("it does not; `reasons` says why", _ref(route.gives))
+    return made
+
+
+def _this(token: bool) -> dict[str, Any]:
+    found = {"200": _answer("the document", {"type": "object"})}
+    found |= {str(status): _refused(status) for status in _always(token)}
+    return {"operationId": "openapi", "summary": "This document.", "responses": found, **_security(OPENAPI, token)}
+
+
+def _security(path: str, token: bool) -> dict[str, Any]:
+    return {"security": [{"token": []}]} if token and path not in OPEN else {}
+
+
+def _names(route: Route) -> list[str]:
+    return re.findall(r"{(\w+)}", route.path)
+
+
+def _segment(name: str) -> dict[str, Any]:
+    about, schema = _SEGMENTS[name]
+    return {"name": name, "in": "path", "required": True, "description": about, "schema": schema}
+
+
+def _query(kind: type[Body]) -> list[dict[str, Any]]:
+    _, found = msgspec.json.schema_components([kind], ref_template=_REF)
+    fields = found[kind.__name__]["properties"].items()
+    return [{"name": name, "in": "query", "required": False, "schema": schema} for name, schema in fields]
+
+
+def _refusals(route: Route, token: bool) -> list[int]:
+    """Every status that it can refuse with."""
+    if route.path in OPEN:
+        return _ANYWHERE
+    named = [404] if _names(route) else []
+    changes = [409, 413, 415] if route.method != "GET" else []
+    return sorted([*_always(token), *named, *changes])
+
+
+def _always(token: bool) -> list[int]:
+    return [*_ANYWHERE, *([401] if token else []), 422, 503]
+
+
+def _refused(status: int) -> dict[str, Any]:
+    return {"$ref": f"#/components/responses/{CODES[status][0]}"}
+
+
+def _refusal(status: int) -> dict[str, Any]:
+    return _answer(CODES[status][1], _ref(Failure), _WITH.get(status, ()))
+
+
+def _success(route: Route) -> dict[str, Any]:
+    if route.gives is None:
+        return {"description": "done", "headers": _headers(())}
+    return _answer("done", _ref(route.gives), ("location",) if route.status == 201 else ())
+
+
+def _answer(about: str, schema: dict[str, Any], more: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {"description": about, "headers": _headers(more), "content": _json(schema)}
+
+
+def _headers(more: tuple[str, ...]) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in (*_STANDING, *more)}
+
+
+def _header(name: str) -> dict[str, Any]:
+    about, schema = _HEADERS[name]
+    return {"description": about, "required": True, "schema": schema}
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _ref(kind: type[msgspec.Struct] | None) -> dict[str, Any]:
+    assert kind is not None
+    return {"$ref": _REF.format(name=kind.__name__)}

@@ -1,0 +1,68 @@
+"""All routes, in one table: the application and the OpenAPI document are both made of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from ..views import FleetView, ModelView, ReplicaView
+from . import changing, showing
+from .bodies import (
+    Body,
+    Events,
+    Lease,
+    Leased,
+    ModelChanges,
+    Models,
+    NewReplica,
+    Nothing,
+    Reloaded,
+    ReplicaChanges,
+    Replicas,
+    Status,
+    Withdrawal,
+)
+from .calls import Handler
+
+
+class Route(NamedTuple):
+    method: str
+    path: str
+    handler: Handler
+    about: str
+    gives: type[msgspec.Struct] | None  # None: nothing, 204
+    takes: type[Body] = Nothing
+    query: type[Body] = Nothing
+    status: int = 200
+
+    @property
+    def name(self) -> str:
+        return self.handler.__name__
+
+
+_MODEL = "/v1/models/{model}"
+_REPLICAS = f"{_MODEL}/replicas"
+_REPLICA = f"{_REPLICAS}/{{replica}}"
+_LEASE = f"{_MODEL}/leases/{{replica}}"
+
+ROUTES = (
+    Route("GET", "/healthz", showing.healthz, "Does Steelyard itself work?", Status),
+    Route("GET", "/readyz", showing.readyz, "Should it get traffic now?", Status),
+    Route("GET", "/v1/fleet", showing.fleet, "Everything, with every number the balancer uses.", FleetView),
+    Route("GET", "/v1/events", showing.events, "What happened, the latest last.", Events),
+    Route("GET", "/v1/models", showing.models, "All models.", Models),
+    Route("GET", _MODEL, showing.model, "One model.", ModelView),
+    Route("PATCH", _MODEL, changing.change_model, "Change its policy or concurrency.", ModelView, ModelChanges),
+    Route("GET", _REPLICAS, showing.replicas, "The replicas of a model.", Replicas),
+    Route("POST", _REPLICAS, changing.add, "Add a replica, until a restart.", ReplicaView, NewReplica, status=201),
+    Route("GET", _REPLICA, showing.replica, "One replica.", ReplicaView),
+    Route("PATCH", _REPLICA, changing.change_replica, "Change its weight.", ReplicaView, ReplicaChanges),
+    Route("DELETE", _REPLICA, changing.remove, "Remove one that was added or registered.", None, status=204),
+    Route("POST", f"{_REPLICA}/drain", changing.drain, "Send it nothing new; what runs is finished.", ReplicaView),
+    Route("POST", f"{_REPLICA}/undrain", changing.undrain, "Send it requests again when it is ready.", ReplicaView),
+    Route("PUT", _LEASE, changing.announce, "A replica registers, or renews.", Leased, Lease),
+    Route("DELETE", _LEASE, changing.withdraw, "A registered replica leaves.", None, query=Withdrawal, status=204),
+    Route("POST", "/v1/reload", changing.reload, "Read the configuration again.", Reloaded),
+)
+OPENAPI = "/openapi.json"

@@ -1,0 +1,140 @@
+"""The admin API as a server in the supervisor's event loop. Importing this brings in Starlette and uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+
+import msgspec
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from ...addresses import Address, listen_address
+from ...config import Admin
+from .. import tcp_socket
+from ..errors import ABSENT, ListenError, cannot_listen
+from ..operations import Operations
+from ..unix_socket import UnixSocket
+from .access import Access
+from .allow import Allowed
+from .app import Application
+from .connection import MOST_BUSY, Connection
+
+DEFAULT = "127.0.0.1:9080"
+_BACKLOG = 128
+_TURNS = 3  # of the loop, in which an aborted connection is lost
+_PATIENCE = 1.0  # seconds for requests in progress when it stops
+
+
+class AdminServer:
+    """Serves between `start` and `stop`. It installs no signal handlers and starts no thread."""
+
+    def __init__(self, operations: Operations, admin: Admin) -> None:
+        """Raises AccessError if everybody could use it, OptionError for an allow-list that cannot be."""
+        self.operations = operations
+        self._address = listen_address(DEFAULT if admin.listen is None else admin.listen)
+        self.follow(admin)
+        self._state = ServerState()
+        self._servers: list[asyncio.Server] = []
+        self._unix: UnixSocket | None = None
+
+    def follow(self, admin: Admin) -> None:
+        """What a new configuration says of tokens, addresses and leases holds from now on; `listen` stays."""
+        access, allowed = Access(self._address, admin), Allowed(admin)  # each may raise: then nothing is changed
+        self.access, self.allowed, self.lease = access, allowed, float(admin.lease)
+
+    @property
+    def address(self) -> Address:
+        """With the real port, once it is started."""
+        return self._address
+
+    @property
+    def busy(self) -> bool:
+        return len(self._state.connections) > MOST_BUSY
+
+    async def start(self) -> None:
+        """Raises ListenError if the address cannot be had."""
+        config = Config(
+            Application(self),
+            interface="asgi3",
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+        )
+        config.load()
+        loop = asyncio.get_running_loop()
+        sockets = self._bind()
+        for made in sockets:
+            made.setblocking(False)
+            self._servers.append(
+                await loop.create_server(lambda: Connection(config, self._state, {}), sock=made, backlog=_BACKLOG)
+            )
+
+    async def stop(self) -> None:
+        """What is in progress has a second to end."""
+        for server in self._servers:
+            server.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _PATIENCE
+        while (self._state.connections or self._state.tasks) and loop.time() < until:
+            await asyncio.sleep(0.01)
+        await self._cut_off()
+        for server in self._servers:
+            await server.wait_closed()
+        self._servers.clear()
+        if self._unix is not None:
+            self._unix.close()
+            self._unix = None
+
+    async def _cut_off(self) -> None:
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        for _ in range(_TURNS):  # they hear of it before their tasks are cancelled: there is nobody to answer
+            await asyncio.sleep(0)
+        tasks = list(self._state.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _bind(self) -> list[socket.socket]:
+        try:
+            if self._address.path:
+                self._unix = UnixSocket(self._address.path)
+                return [self._unix.socket]
+            sockets = _tcp_sockets(self._address)
+        except socket.gaierror as problem:
+            what = f"{self._address.host!r} is no host that is known here"
+            raise ListenError(f"cannot listen on {self._address}: {what}: {problem.strerror}") from None
+        except OSError as problem:
+            raise cannot_listen(self._address, problem) from None
+        self._address = msgspec.structs.replace(self._address, port=sockets[0].getsockname()[1])
+        return sockets
+
+
+def _tcp_sockets(address: Address) -> list[socket.socket]:
+    """Without SO_REUSEPORT: two supervisors that share an address would each get half of what is asked."""
+    made: list[socket.socket] = []
+    port, absent = address.port, OSError(errno.EADDRNOTAVAIL, "")
+    for place in tcp_socket.places(address):
+        try:
+            made.append(_listening(place, port))
+        except OSError as problem:
+            if problem.errno in ABSENT:
+                absent = problem
+                continue
+            for one in made:
+                one.close()
+            raise
+        port = made[0].getsockname()[1]  # a port that the kernel chose for one is the port for all
+    if not made:
+        raise absent
+    return made
+
+
+def _listening(place: tcp_socket.Place, port: int) -> socket.socket:
+    return socket.create_server((place.host, port), family=place.family, dualstack_ipv6=place.both, backlog=_BACKLOG)

@@ -1,0 +1,57 @@
+"""What every source of replicas can do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from ...config import Discovery, ReplicaConfig
+from ...core.errors import SteelyardError
+
+MOST = 10_000  # replicas of one source
+
+
+class DiscoveryError(SteelyardError):
+    """A source cannot be asked, or what it says cannot be used."""
+
+    reason = "discovery_failed"
+
+
+class Found(NamedTuple):
+    """What a source names now."""
+
+    replicas: tuple[ReplicaConfig, ...]
+    ttl: float | None = None  # seconds for which the source says that this holds; None: it does not say
+    note: str = ""  # what was left out and why, in words
+
+
+class Source:
+    """Where replicas are found: one entry of a model's `discovery`.
+
+    There is one object for as long as the entry is configured, so it may remember what it saw. Looks never overlap.
+    """
+
+    def __init__(self, settings: Discovery) -> None:
+        self.settings = settings
+
+    def describe(self) -> str:
+        """In words: `file replicas.yaml`."""
+        raise NotImplementedError
+
+    async def look(self) -> Found:
+        """What it names now, the same in the same order if nothing changed. DiscoveryError: nothing can be said."""
+        raise NotImplementedError
+
+    async def news(self) -> None:
+        """Returns when it is worth to look at once. Here: never."""
+        await asyncio.Event().wait()
+
+
+def too_many(count: int) -> DiscoveryError:
+    return DiscoveryError(f"it names {count:,} replicas, and at most {MOST:,} are taken")
+
+
+def some(things: list[str], most: int = 3) -> str:
+    """The first few, and how many more there are: a sentence has an end."""
+    more = len(things) - most
+    return "; ".join(things[:most]) + (f"; and {more} more" if more > 0 else "")

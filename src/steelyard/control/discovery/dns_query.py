@@ -1,0 +1,91 @@
+"""One question to the name servers, and its answer or what went wrong in words."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import NamedTuple
+
+import dns.asyncresolver
+import dns.exception
+import dns.name
+import dns.nameserver
+import dns.rdata
+import dns.rdatatype
+import dns.resolver
+import dns.rrset
+
+from ...addresses import listen_address
+from .base import DiscoveryError
+from .dns_sockets import Tidy
+
+LONGEST = 5.0  # seconds for one question, all name servers and tries together
+PAYLOAD = 1232  # bytes of an answer by UDP that no network cuts up (DNS flag day 2020)
+_SOCKETS = Tidy()
+
+
+class Answer(NamedTuple):
+    """`records` is empty: there are none of this type. Not `exists`: nor of any other, there is no such name."""
+
+    records: tuple[dns.rdata.Rdata, ...]
+    ttl: float  # the least on the way to them, aliases included
+    additional: tuple[dns.rrset.RRset, ...]
+    exists: bool
+
+
+NO_SUCH_NAME = Answer((), 0.0, (), False)
+
+
+class NameServers:
+    """Those of the system, as /etc/resolv.conf has them now, or the one that is configured."""
+
+    def __init__(self, resolver: dns.asyncresolver.Resolver, search: bool) -> None:
+        self._resolver = resolver
+        self._search = search
+        resolver.use_edns(0, 0, PAYLOAD)
+
+    @classmethod
+    async def find(cls, server: str) -> NameServers:
+        """`server` is `host:port`; empty: those of the system, with the domains that it searches."""
+        try:
+            if not server:
+                return cls(dns.asyncresolver.Resolver(), search=True)
+            resolver = dns.asyncresolver.Resolver(configure=False)
+            resolver.nameservers = await _addresses_of(server)
+        except (dns.exception.DNSException, ValueError, OSError) as problem:
+            raise DiscoveryError(f"name server {server or 'of the system'}: {_words(problem)}") from None
+        return cls(resolver, search=False)
+
+    async def ask(self, name: dns.name.Name, kind: dns.rdatatype.RdataType) -> Answer:
+        """DiscoveryError: no name server has an answer."""
+        asked = f"{name.to_text(omit_final_dot=True)} {kind.name}"
+        try:
+            async with asyncio.timeout(LONGEST):  # of the loop: dnspython's own would follow jumps of the wall clock
+                found = await self._resolver.resolve(
+                    name, kind, raise_on_no_answer=False, search=self._search, lifetime=LONGEST, backend=_SOCKETS
+                )
+        except dns.resolver.NXDOMAIN:
+            return NO_SUCH_NAME
+        except (dns.exception.Timeout, TimeoutError):
+            raise DiscoveryError(f"{asked}: no name server answered within {LONGEST:g} s") from None
+        except (dns.exception.DNSException, OSError) as problem:
+            raise DiscoveryError(f"{asked}: {_words(problem)}") from None
+        ttl = float(found.chaining_result.minimum_ttl)
+        return Answer(tuple(found.rrset or ()), ttl, tuple(found.response.additional), True)
+
+
+async def _addresses_of(server: str) -> list[dns.nameserver.Nameserver]:
+    address = listen_address(server)
+    if not address.host or not address.port:
+        raise ValueError("write its host and port, for example 127.0.0.1:8600")
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_DGRAM)
+    return [dns.nameserver.Do53Nameserver(str(place[0]), address.port) for *_, place in found]
+
+
+def _words(problem: Exception) -> str:
+    if isinstance(problem, dns.resolver.NoNameservers):
+        errors = problem.kwargs.get("errors") or [("", False, 0, "nothing", None)]
+        server, _, _, what, _ = errors[-1]
+        return f"no name server has an answer; {server} says {what or type(what).__name__}"
+    return " ".join(str(problem).split()) or type(problem).__name__

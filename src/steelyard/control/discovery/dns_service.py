@@ -1,0 +1,77 @@
+"""The hosts and ports of a service: SRV records (RFC 2782)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import dns.name
+import dns.rdata
+import dns.rdatatype
+from dns.rdtypes.IN.SRV import SRV
+
+from .base import DiscoveryError
+from .dns_addresses import Addresses, IPAddress, Resolved, brought_along
+from .dns_query import NameServers
+
+AT_ONCE = 16  # questions for addresses of hosts
+
+
+class Place(NamedTuple):
+    """Where a replica should be."""
+
+    address: IPAddress
+    port: int
+    weight: float = 1.0
+
+
+class Service(NamedTuple):
+    places: list[Place]
+    ttls: tuple[float, ...]
+    problems: tuple[str, ...]  # of hosts whose addresses may be missing or old
+
+
+async def service(servers: NameServers, name: dns.name.Name, addresses: Addresses) -> Service:
+    """DiscoveryError: nothing can be said. Hosts that cannot be found now are where they were last."""
+    answer = await servers.ask(name, dns.rdatatype.SRV)
+    if not answer.exists:
+        raise DiscoveryError(f"{name.to_text(omit_final_dot=True)}: there is no such name")
+    records = first_choice(answer.records)
+    wanted = dict.fromkeys(record.target for record in records)
+    hosts = {host: brought_along(host, answer.additional) for host in wanted}
+    addresses.keep(wanted)
+    found = await _resolved(servers, [host for host, known in hosts.items() if known is None], addresses)
+    found |= {host: known for host, known in hosts.items() if known is not None}
+    places = [
+        Place(address, record.port, float(record.weight or 1))  # 0 is "hardly ever", not never: RFC 2782
+        for record in records
+        for address in found[record.target].addresses
+    ]
+    problems = tuple(problem for host in wanted if (problem := _problem(host, found[host])))
+    if problems and not places:
+        raise DiscoveryError(problems[0])
+    return Service(places, (answer.ttl, *(ttl for known in found.values() for ttl in known.ttls)), problems)
+
+
+def first_choice(records: Iterable[dns.rdata.Rdata]) -> list[SRV]:
+    """Those of the lowest priority number; the others are for when these fail. A target `.` is no service at all."""
+    offered = [record for record in records if isinstance(record, SRV) and record.target != dns.name.root]
+    best = min((record.priority for record in offered), default=0)
+    return [record for record in offered if record.priority == best]
+
+
+async def _resolved(
+    servers: NameServers, hosts: list[dns.name.Name], addresses: Addresses
+) -> dict[dns.name.Name, Resolved]:
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def one(host: dns.name.Name) -> Resolved:
+        async with turn:
+            return await addresses.of(servers, host)
+
+    return dict(zip(hosts, await asyncio.gather(*map(one, hosts)), strict=True))
+
+
+def _problem(host: dns.name.Name, found: Resolved) -> str:
+    return found.problem or ("" if found.addresses else f"{host.to_text(omit_final_dot=True)} has no address")

@@ -1,0 +1,152 @@
+"""Replicas that announced themselves. A lease that is not renewed lapses: the replica is drained, then forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from heapq import heapify, heappop, heappush
+from math import isfinite
+from typing import NamedTuple
+
+from ...config import ReplicaConfig
+from ...core.errors import OptionError, SteelyardError
+
+MOST = 10_000  # leases
+
+Key = tuple[str, str]  # model, replica id
+
+
+class TooManyLeasesError(SteelyardError):
+    """No room for one more; nothing was changed."""
+
+    reason = "too_many_leases"
+
+
+class News(Enum):
+    """What an announcement means. Whatever it is, the lease is not lapsed any more."""
+
+    NEW = "new"
+    RENEWED = "renewed"  # nothing but its time
+    CHANGED = "changed"  # the same process, with another address, weight, zone …
+    RESTARTED = "restarted"  # another process under the same id
+    RETURNED = "returned"  # as it was before it lapsed or left
+
+
+class Lease(NamedTuple):
+    """`lapsed`: it ran out, or the replica left; it gets nothing new."""
+
+    model: str
+    replica: ReplicaConfig
+    instance: str
+    until: float
+    lapsed: bool = False
+
+    @property
+    def key(self) -> Key:
+        return self.model, self.replica.name
+
+
+class Leases:
+    """Pure: the caller says what time it is, and drains and removes what this names."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._models: dict[str, dict[str, Lease]] = {}
+        self._count = 0
+        self._ends: list[tuple[float, Key]] = []  # a heap; those of leases that were renewed since are passed over
+
+    def announce(self, model: str, replica: ReplicaConfig, seconds: float, instance: str, now: float) -> News:
+        """It holds for so many seconds from now. TooManyLeasesError, OptionError: it does not."""
+        if not (seconds > 0 and isfinite(seconds)):
+            raise OptionError(f"seconds: a lease holds for more than 0 seconds, not {seconds}")
+        before = self.lease((model, replica.name))
+        if before is None:
+            if self._count >= self._most:
+                raise TooManyLeasesError(
+                    f"there are {self._count:,} registered replicas already, and no more are taken"
+                )
+            self._count += 1
+        lease = Lease(model, replica, instance, now + seconds)
+        self._keep(lease)
+        return _news(before, lease)
+
+    def withdraw(self, model: str, id: str, instance: str) -> bool:
+        """It leaves, and counts as lapsed. False: there is no such lease, or it is of another instance by now.
+
+        An empty `instance` stands for whichever it is.
+        """
+        lease = self.lease((model, id))
+        if lease is None or (instance and instance != lease.instance):
+            return False
+        self._models[model][id] = lease._replace(lapsed=True)
+        return True
+
+    def expired(self, now: float) -> list[Key]:
+        """Those that lapse now. Each is told once, and again only if it was renewed meanwhile."""
+        found = []
+        while (end := self.next_expiry()) is not None and end <= now:
+            _, key = heappop(self._ends)
+            model, id = key
+            self._models[model][id] = self._models[model][id]._replace(lapsed=True)
+            found.append(key)
+        return found
+
+    def next_expiry(self) -> float | None:
+        """When `expired` will have something to tell; None: never, as it is now."""
+        while self._ends and not self._stands(*self._ends[0]):
+            heappop(self._ends)
+        return self._ends[0][0] if self._ends else None
+
+    def forget(self, key: Key) -> None:
+        """As if it had never been. Nothing happens if there is no such lease."""
+        model, id = key
+        if self._models.get(model, {}).pop(id, None) is not None:
+            self._count -= 1
+            if not self._models[model]:
+                del self._models[model]
+
+    # ------------------------------------------------------------------ what there is
+
+    def lease(self, key: Key) -> Lease | None:
+        return self._models.get(key[0], {}).get(key[1])
+
+    def left(self, key: Key, now: float) -> float | None:
+        """Seconds; 0: it lapsed. None: no such lease."""
+        lease = self.lease(key)
+        if lease is None:
+            return None
+        return 0.0 if lease.lapsed else max(0.0, lease.until - now)
+
+    def replicas(self, model: str) -> tuple[Lease, ...]:
+        """Of one model, those that lapsed included, in the order in which they came."""
+        return tuple(self._models.get(model, {}).values())
+
+    def models(self) -> tuple[str, ...]:
+        return tuple(self._models)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Lease]:
+        return (lease for leases in self._models.values() for lease in leases.values())
+
+    def _keep(self, lease: Lease) -> None:
+        self._models.setdefault(lease.model, {})[lease.replica.name] = lease
+        heappush(self._ends, (lease.until, lease.key))
+        if len(self._ends) > 2 * self._count + 100:  # mostly of leases that were renewed
+            self._ends = [(lease.until, lease.key) for lease in self if not lease.lapsed]
+            heapify(self._ends)
+
+    def _stands(self, until: float, key: Key) -> bool:
+        lease = self.lease(key)
+        return lease is not None and not lease.lapsed and lease.until == until
+
+
+def _news(before: Lease | None, lease: Lease) -> News:
+    if before is None:
+        return News.NEW
+    if before.instance != lease.instance:
+        return News.RESTARTED
+    if before.replica != lease.replica:
+        return News.CHANGED
+    return News.RETURNED if before.lapsed else News.RENEWED

@@ -1,0 +1,65 @@
+"""What is believed of what a source says. Bad news are believed late, good news at once: a replica too many is found
+out by its probe, one too few is capacity thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...config import ReplicaConfig
+from ...units import show_seconds
+
+
+class Settled:
+    """The replicas of one source that are in force. Pure: the caller says what was seen, and when."""
+
+    def __init__(self) -> None:
+        self.replicas: tuple[ReplicaConfig, ...] = ()
+        self.problem = ""  # why the last look failed or is not believed, in words; empty: all is well
+        self.good_at: float | None = None  # of the last look that named replicas
+        self._missing: dict[str, float] = {}  # in force, but no longer named: since when
+        self._interrupted = False  # by a look that failed
+
+    @property
+    def held_back(self) -> tuple[str, ...]:
+        """Replicas that the source no longer names, kept for now."""
+        return tuple(self._missing)
+
+    def due(self, hold: float) -> float | None:
+        """When a look would make something of what is held back believed; None: nothing is."""
+        return min(self._missing.values()) + hold if self._missing else None
+
+    def failed(self, why: str) -> None:
+        """A look that says nothing: all stays as it is, and what is held back begins its time anew."""
+        self._interrupted = True
+        count = len(self.replicas)
+        kept = f"the {count} known from before are kept" if count else "none are known from before"
+        self.problem = f"{why}; {kept}"
+
+    def named(self, replicas: Iterable[ReplicaConfig], now: float, hold: float, note: str = "") -> bool:
+        """A look that worked. False: it names nothing, which is not believed."""
+        named = {replica.name: replica for replica in replicas}
+        if not named:
+            self.failed("; ".join(filter(None, ["it names no replicas", note])))
+            return False
+        self.good_at = now
+        kept = self._kept(named, now, hold)
+        self.replicas = (*named.values(), *kept)
+        self.problem = "; ".join(filter(None, [self._held(hold), note]))
+        return True
+
+    def _kept(self, named: dict[str, ReplicaConfig], now: float, hold: float) -> list[ReplicaConfig]:
+        """Of those that are no longer named, those that stay for now."""
+        urls = {replica.url for replica in named.values()}  # under another name, it is not lost
+        lost = [replica for replica in self.replicas if replica.name not in named and replica.url not in urls]
+        sudden = len(self.replicas) >= 2 and 2 * len(lost) > len(self.replicas)
+        before = dict.fromkeys(self._missing, now) if self._interrupted else self._missing
+        since = {r.name: before.get(r.name, now) for r in lost if sudden or r.name in before}
+        self._missing = {name: start for name, start in since.items() if now - start < hold}
+        self._interrupted = False
+        return [replica for replica in lost if replica.name in self._missing]
+
+    def _held(self, hold: float) -> str:
+        if not self._missing:
+            return ""
+        count = f"{len(self._missing)} of {len(self.replicas)} replicas"
+        return f"it no longer names {count}, which are kept until it has not named them for {show_seconds(hold)}"

@@ -1,0 +1,316 @@
+"""The fleet: who belongs to it and how each replica stands, kept up to date and told to the workers.
+
+Sources say who the replicas are (roster), probes how they are, workers what they learn with real requests. Here it all
+comes together; each change goes to every worker as a small message, and to a new worker in its greeting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from ..config import Config, Discovery, ModelConfig, ReplicaConfig
+from ..core.replica import Event, State
+from ..link.messages import Change, Changes, Members, Reading, Readings, Report, ToWorker, Trouble
+from ..protocols.load import EngineLoad
+from .chronicle import Chronicle
+from .discovery.discoverer import Discoverer
+from .discovery.leases import Leases, News
+from .ejections import Ejections
+from .errors import SlotsError
+from .in_force import InForce
+from .probing.prober import Prober
+from .probing.scraper import Scraper
+from .probing.target import Target
+from .roster import FOUND, REGISTERED, Key, Member, Roster, difference
+from .standing import Standing
+
+FEW = 20  # replicas
+LOSSES = (State.UNREACHABLE, State.LOADING)  # to come here from ready is worth a warning
+UNPROBED = "not probed: it counts as ready"
+TOGETHER = 0.05  # seconds
+LASTING = 3.0  # scrape intervals for which what a replica says of its load holds
+
+
+class Workers(Protocol):
+    """What the fleet needs of the crew."""
+
+    def broadcast(self, message: ToWorker) -> list[int]: ...
+
+    def reports(self) -> list[Report]: ...
+
+    async def tell(self) -> None: ...
+
+
+class Fleet:
+    def __init__(self, config: Config) -> None:
+        self.roster = Roster(config)
+        self.in_force = InForce(self.roster.effective(config))
+        self.standings: dict[Key, Standing] = {}
+        self.chronicle = Chronicle()
+        self.leases = Leases()
+        self.changing = asyncio.Lock()  # one change of the configuration at a time
+        self.drained: set[Key] = set()  # by an operator: it stays so until the operator says otherwise
+        self.too_many = ""  # in words, if replicas that were found or registered do not fit
+        self._rolling = False
+        self._waiting: set[str] = set()  # models whose replicas changed meanwhile
+        self._changes: list[Change] = []
+        self._readings: list[Reading] = []
+        self._ejections = Ejections()
+        self._asking: asyncio.Task[None] | None = None
+
+    async def begin(self, workers: Workers) -> None:
+        self._workers = workers
+        self._loop = asyncio.get_running_loop()
+        self.prober = Prober(self._saw, self._progresses)
+        self.scraper = Scraper(self._heard_load, self._restarted)
+        self.discoverer = Discoverer(self._found)
+        self._follow()
+        self.discoverer.follow(_sources(self.roster.config))
+
+    async def end(self) -> None:
+        await asyncio.gather(self.discoverer.close(), self.prober.close(), self.scraper.close())
+
+    @property
+    def config(self) -> Config:
+        """What is in force, with the replicas that were found and what operators changed."""
+        return self.in_force.good.config
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def members(self) -> dict[Key, Member]:
+        return {(m, id): member for m in self.config.models for id, member in self.roster.members(m).items()}
+
+    # ------------------------------------------------------------------ the configuration
+
+    async def configure(self, config: Config) -> str:
+        """Put this in force, in all workers or in none. What is wrong with it, if it is refused."""
+        effective = self.roster.effective(config)
+        self._rolling = True
+        self._follow(effective)  # before workers know them: what is seen of the old must not be taken for the new
+        try:
+            problem = await self.in_force.change(effective, self._workers.broadcast)
+        finally:
+            self._rolling = False
+        if not problem:
+            self.roster.config = config
+            self.roster.forget(config.models)
+            self.discoverer.follow(_sources(config))
+        self._follow()
+        waiting, self._waiting = self._waiting, set()
+        for model in waiting:
+            self.refresh(model)
+        return problem
+
+    def refresh(self, model: str) -> None:
+        """Sources may name other replicas for this model now."""
+        if self._rolling:
+            self._waiting.add(model)
+            return
+        before = self.config.models.get(model)
+        if before is None:
+            return
+        after = self.roster.effective(self.roster.config).models[model]
+        removed, added = difference(before.replicas, after.replicas)
+        if not removed and not added:
+            return
+        try:
+            message = self.in_force.regroup(model, after, removed, added)
+        except SlotsError as problem:
+            self.too_many = str(problem)
+            self.chronicle.note("replica", str(problem), model=model, level=logging.ERROR)
+            return
+        self.too_many = ""
+        self._follow()
+        self.flush()  # what was seen before must not reach a replica that is new under the same name
+        self._workers.broadcast(message)
+        self._note_members(model, before, message)
+
+    def _note_members(self, model: str, before: ModelConfig, message: Members) -> None:
+        known = {replica.name for replica in before.replicas}
+        for id in message.removed:
+            self.chronicle.note("replica", "removed", model=model, replica=id)
+        for replica in message.added:
+            what = "changed" if replica.name in known else f"added: {replica.url}"
+            self.chronicle.note("replica", what, model=model, replica=replica.name)
+
+    def _follow(self, coming: Config | None = None) -> None:
+        """Probe whoever belongs to the fleet; with a configuration that is coming, only who stays the same in it."""
+        now = self._loop.time()
+        targets = _targets(self.config)
+        if coming is not None:
+            later = _targets(coming)
+            targets = {key: target for key, target in targets.items() if _stays(target, later.get(key))}
+        for key in [key for key in self.standings if key not in targets]:
+            del self.standings[key]
+        if coming is None:
+            self.drained &= targets.keys()
+        for key, target in targets.items():
+            standing = self.standings.get(key)
+            if standing is None:
+                standing = self.standings[key] = Standing(now)
+                if key in self.drained:  # another server under its name: what the operator wants still holds
+                    self._move(key, Event.DRAIN, "an operator drains it")
+            if not target.health.enabled and standing.state not in (State.READY, State.DRAINING):
+                self._move(key, Event.LOADED, UNPROBED)
+        self.prober.follow(targets)
+        self.scraper.follow(targets)
+
+    # ------------------------------------------------------------------ how replicas are
+
+    def _saw(self, key: Key, event: Event, why: str) -> None:
+        self._move(key, event, why)
+
+    def move(self, key: Key, event: Event, why: str) -> None:
+        """An operator's wish, or a replica's own."""
+        self._move(key, event, why)
+        if event is Event.UNDRAIN:
+            self._see_anew(key)
+
+    def _see_anew(self, key: Key) -> None:
+        if self.config.models[key[0]].health.enabled:
+            self.prober.see_anew(key)
+        else:
+            self._move(key, Event.LOADED, UNPROBED)
+
+    def _move(self, key: Key, event: Event, why: str) -> None:
+        standing = self.standings.get(key)
+        if standing is None:
+            return
+        before = standing.state
+        changed = standing.take(event, why, self._loop.time())
+        if changed:
+            level = logging.WARNING if before is State.READY and standing.state in LOSSES else logging.INFO
+            if before is State.STARTING and len(self.standings) > FEW:
+                level = logging.DEBUG  # a start of a large fleet needs no line for each
+            what = f"{standing.state.value}: {why}"
+            self.chronicle.note("replica", what, model=key[0], replica=key[1], level=level)
+        if not self._changes:
+            self._loop.call_soon(self.flush)
+        self._changes.append(Change(*key, event.value))
+
+    def flush(self) -> None:
+        """What happened in one turn of the loop goes out together."""
+        if self._changes:
+            changes, self._changes = self._changes, []
+            self._workers.broadcast(Changes(tuple(changes)))
+        if self._readings:
+            readings, self._readings = self._readings, []
+            self._workers.broadcast(Readings(tuple(readings)))
+
+    def so_far(self) -> list[ToWorker]:
+        """How everybody stands, for a worker that is new."""
+        now = self._loop.time()
+        changes = [
+            Change(*key, event.value)
+            for key, standing in self.standings.items()
+            if (event := standing.replayed()) is not None
+        ]
+        return [Changes((*changes, *self._ejections.in_force(now)))]
+
+    async def _progresses(self, key: Key) -> bool:
+        """Does what runs there go on, as far as workers can tell?"""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask_workers())
+        await asyncio.shield(self._asking)
+        views = [r for report in self._workers.reports() for r in report.replicas if (r.model, r.id) == key]
+        return any(view.in_flight and not view.overdue for view in views)
+
+    async def _ask_workers(self) -> None:
+        await asyncio.sleep(TOGETHER)  # many probes may fail at once: one question answers all
+        await self._workers.tell()
+
+    def trouble(self, message: Trouble) -> None:
+        """A worker had trouble with a replica."""
+        key = (message.model, message.id)
+        if key not in self.standings:
+            return
+        if message.refused:
+            self._move(key, Event.LOST, "connection refused")
+            self.prober.see_anew(key)
+        else:
+            self.prober.look_now(key)
+
+    def heard(self, report: Report) -> None:
+        """A worker reported."""
+        reports = self._workers.reports()
+        if len(reports) > 1 and (found := self._ejections.hear(reports, self.config.models, self._loop.time())):
+            for change in found:
+                what = f"ejected for {change.seconds:.0f} s: it fails real requests"
+                self.chronicle.note("replica", what, model=change.model, replica=change.id, level=logging.WARNING)
+            self._workers.broadcast(Changes(tuple(found)))
+
+    # ------------------------------------------------------------------ what replicas say of themselves
+
+    def _heard_load(self, key: Key, load: EngineLoad) -> None:
+        model = self.config.models.get(key[0])
+        if load.requests is None or model is None or key not in self.standings:
+            return
+        if not self._readings and not self._changes:
+            self._loop.call_soon(self.flush)
+        self._readings.append(Reading(*key, load.requests, LASTING * model.load.interval))
+
+    def _restarted(self, key: Key) -> None:
+        if key in self.standings:
+            self._move(key, Event.LIVE, "restarted")
+            self._see_anew(key)
+
+    # ------------------------------------------------------------------ who belongs to it
+
+    def _found(self, model: str, replicas: tuple[ReplicaConfig, ...]) -> None:
+        self.roster.tell(FOUND, model, replicas)
+        self.refresh(model)
+
+    def registered(self, model: str) -> None:
+        """Leases of this model came or went."""
+        self.roster.tell(REGISTERED, model, (lease.replica for lease in self.leases.replicas(model)))
+        self.refresh(model)
+
+    def announced(self, key: Key, news: News) -> None:
+        """A replica registered or renewed its lease."""
+        self.registered(key[0])
+        standing = self.standings.get(key)
+        if standing is None or key in self.drained or news is News.NEW:
+            return
+        if standing.state is State.DRAINING:  # it was on its way out, and is back
+            self._move(key, Event.UNDRAIN, "registered again")
+            self._see_anew(key)
+        elif news is News.RESTARTED:
+            self._restarted(key)
+
+    def tick(self) -> None:
+        """What time alone brings about; to be called a few times a second."""
+        now = self._loop.time()
+        for key in self.leases.expired(now):
+            self.chronicle.note("lease", "not renewed: it drains", model=key[0], replica=key[1], level=logging.WARNING)
+            self._move(key, Event.DRAIN, "its lease ran out")
+        for key in [lease.key for lease in self.leases if lease.lapsed and not self._runs_there(lease.key)]:
+            self.leases.forget(key)
+            self.registered(key[0])
+
+    def _runs_there(self, key: Key) -> bool:
+        standing = self.standings.get(key)
+        if standing is None:
+            return False
+        if self._loop.time() - standing.since < 2.0:  # reports may be older than the drain
+            return True
+        return any(r.in_flight for report in self._workers.reports() for r in report.replicas if (r.model, r.id) == key)
+
+
+def _targets(config: Config) -> dict[Key, Target]:
+    return {
+        (name, replica.name): Target(name, replica, model.dialect, model.health, model.load, model.tls)
+        for name, model in config.models.items()
+        for replica in model.replicas
+    }
+
+
+def _stays(target: Target, later: Target | None) -> bool:
+    """Is it the same to workers? Else they forget it, and begin with another under its name."""
+    return later is not None and target.is_same_server(later)
+
+
+def _sources(config: Config) -> dict[str, tuple[Discovery, ...]]:
+    return {name: model.discovery for name, model in config.models.items() if model.discovery}

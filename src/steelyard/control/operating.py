@@ -1,0 +1,179 @@
+"""What operators and replicas may ask of a running supervisor, done."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from ..addresses import Address, replica_address
+from ..config import Config, ModelConfig, ReplicaConfig
+from ..config.model_rules import model_problems
+from ..core.replica import Event
+from ..documents import show_key
+from .crew import Crew
+from .fleet import Fleet
+from .operations import ConflictError, InvalidError, NotKnownError
+from .roster import ADDED, FILE, FOUND, REGISTERED, Key, Member
+from .showing import fleet_view
+from .views import FleetView, Happening
+
+_WHERE_FROM = {FILE: "the configuration names it", FOUND: "discovery names it"}
+
+
+class Operating:
+    def __init__(self, fleet: Fleet, crew: Crew, reload: Callable[[], Awaitable[str]], began: float) -> None:
+        self._fleet = fleet
+        self._crew = crew
+        self._reload = reload
+        self._began = began
+
+    # ------------------------------------------------------------------ to look at
+
+    def fleet(self) -> FleetView:
+        return fleet_view(self._fleet, self._crew, self._began)
+
+    def happenings(self) -> list[Happening]:
+        return self._fleet.chronicle.latest()
+
+    def live(self) -> bool:
+        return any(worker.serving for worker in self._crew.workers())
+
+    def unready(self) -> list[str]:
+        view = self.fleet()
+        problems = [] if self.live() else ["no worker serves"]
+        return problems + [f"no replica of {m.model} is ready" for m in view.models if not m.ready]
+
+    # ------------------------------------------------------------------ replicas
+
+    async def add(self, model: str, replica: ReplicaConfig) -> None:
+        settings = self._model(model)
+        if replica.name in self._fleet.roster.members(model):
+            raise ConflictError(f"{model} has a replica {replica.name!r} already; give the new one another id")
+        _check(settings, replica, self._fleet.config)
+        roster = self._fleet.roster
+        roster.tell(ADDED, model, (*roster.told(ADDED, model), replica))
+        self._fleet.refresh(model)
+
+    async def remove(self, model: str, replica: str) -> None:
+        member = self._member(model, replica)
+        roster, fleet = self._fleet.roster, self._fleet
+        if member.source in _WHERE_FROM:
+            raise ConflictError(f"{_WHERE_FROM[member.source]}: take it out there; to keep requests away now, drain it")
+        if member.source == ADDED:
+            roster.tell(ADDED, model, (r for r in roster.told(ADDED, model) if r.name != replica))
+            fleet.refresh(model)
+        else:
+            fleet.leases.forget((model, replica))
+            fleet.registered(model)
+        roster.weights.pop((model, replica), None)
+
+    async def drain(self, model: str, replica: str) -> None:
+        self._member(model, replica)
+        self._fleet.drained.add((model, replica))
+        await self._drain((model, replica), "an operator drains it")
+
+    async def _drain(self, key: Key, why: str) -> None:
+        self._fleet.move(key, Event.DRAIN, why)
+        self._fleet.flush()
+        await self._crew.tell()
+
+    async def undrain(self, model: str, replica: str) -> None:
+        self._member(model, replica)
+        self._fleet.drained.discard((model, replica))
+        self._fleet.move((model, replica), Event.UNDRAIN, "no longer drained; to be seen ready again")
+
+    async def set_weight(self, model: str, replica: str, weight: float | None) -> None:
+        member = self._member(model, replica)
+        if weight is not None:
+            changed = msgspec.structs.replace(member.settings, weight=weight)
+            _check(self._model(model), changed, self._fleet.config)
+        weights = self._fleet.roster.weights
+        if weight is None:
+            weights.pop((model, replica), None)
+        else:
+            weights[model, replica] = weight
+        self._fleet.refresh(model)
+
+    # ------------------------------------------------------------------ models and the configuration
+
+    async def set_model(self, model: str, changes: dict[str, Any]) -> None:
+        async with self._fleet.changing:
+            self._model(model)
+            roster = self._fleet.roster
+            before = roster.models.get(model, {})
+            after = {key: value for key, value in (before | changes).items() if value is not None}
+            if changes.get("policy") and not changes.get("policy_options"):
+                after["policy_options"] = {}  # they were another policy's
+            elif "policy" not in after:
+                after.pop("policy_options", None)
+            _check_model(model, msgspec.structs.replace(roster.config.models[model], **after), self._fleet.config)
+            roster.models[model] = after
+            problem = await self._fleet.configure(roster.config)
+            if problem:
+                roster.models[model] = before
+                raise InvalidError("", problem)
+            if not after:
+                del roster.models[model]
+            what = ", ".join(f"{key}: {value}" for key, value in after.items()) or "as the configuration says"
+            self._fleet.chronicle.note("model", f"set to {what}", model=model)
+
+    async def reload(self) -> None:
+        if problem := await self._reload():
+            raise InvalidError("", f"the new configuration is refused, the last good one stays: {problem}")
+
+    # ------------------------------------------------------------------ leases
+
+    async def announce(self, model: str, replica: ReplicaConfig, seconds: float, instance: str) -> float:
+        settings = self._model(model)
+        member = self._fleet.roster.members(model).get(replica.name)
+        if member is not None and member.source != REGISTERED:
+            raise ConflictError(f"{replica.name!r} is a replica of {model} already, and not a registered one")
+        _check(settings, replica, self._fleet.config)
+        fleet = self._fleet
+        now = fleet.now()
+        held = min(seconds, fleet.roster.config.admin.lease)
+        news = fleet.leases.announce(model, replica, held, instance, now)
+        fleet.announced((model, replica.name), news)
+        return held
+
+    async def withdraw(self, model: str, replica: str, instance: str) -> None:
+        self._member(model, replica)
+        if not self._fleet.leases.withdraw(model, replica, instance):
+            raise ConflictError(f"another instance has registered as {replica!r} since, or it never registered")
+        await self._drain((model, replica), "it leaves")
+
+    # ------------------------------------------------------------------ who
+
+    def _model(self, model: str) -> ModelConfig:
+        found = self._fleet.config.models.get(model)
+        if found is None:
+            raise NotKnownError(f"there is no model {model!r}")
+        return found
+
+    def _member(self, model: str, replica: str) -> Member:
+        self._model(model)
+        member = self._fleet.roster.members(model).get(replica)
+        if member is None:
+            raise NotKnownError(f"{model} has no replica {replica!r}")
+        return member
+
+
+def _check(model: ModelConfig, replica: ReplicaConfig, config: Config) -> None:
+    """By the rules of the configuration; and it must not be ourselves, or requests would go round in circles."""
+    for problem in model_problems(("replica",), msgspec.structs.replace(model, replicas=(replica,)), config):
+        if problem.key[:3] == ("replica", "replicas", 0):
+            raise InvalidError(show_key(problem.key[3:]), problem.what)
+    if any(_is_own(listen, replica_address(replica.url)) for listen in config.addresses):
+        raise InvalidError("url", "this is where Steelyard itself takes requests: name the model server's own address")
+
+
+def _is_own(listen: Address, address: Address) -> bool:
+    everywhere = listen.host in ("", "0.0.0.0", "::")
+    return listen.port == address.port and (listen.host == address.host or (everywhere and address.loopback))
+
+
+def _check_model(name: str, model: ModelConfig, config: Config) -> None:
+    for problem in model_problems((), model, config):
+        raise InvalidError(show_key(problem.key), problem.what)

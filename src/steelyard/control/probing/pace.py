@@ -1,0 +1,45 @@
+"""When to look at a replica next. Every time is jittered by a tenth, so that a fleet's probes do not march in step."""
+
+from __future__ import annotations
+
+from random import Random
+
+from ...config import Health
+
+JITTER = 0.1
+PATIENT = 60.0  # seconds unreachable, after which it is looked for less and less often
+SLACKENING = 12.0  # each so many seconds more add one to the pause
+
+
+class Pace:
+    def __init__(self, health: Health, rng: Random) -> None:
+        self.change(health)
+        self._rng = rng
+
+    def change(self, health: Health) -> None:
+        self._interval = float(health.interval)
+        self._loading = float(health.loading_interval)
+
+    def ready(self, began: float, now: float) -> float:
+        """`interval` after the last look began; at least a tenth of it after it ended, however long it took."""
+        return max(began + self._jittered(self._interval), now + 0.1 * self._interval)
+
+    def doubted(self, began: float, now: float) -> float:
+        """It was ready, and the last look was bad: at once, or `loading_interval` after that look began.
+
+        Silence has taken its time already, so two silent looks take `interval` and two timeouts to be found out.
+        """
+        return max(began + self._jittered(min(self._interval, self._loading)), now)
+
+    def loading(self, now: float, failures: int = 0) -> float:
+        """`loading_interval`; twice as long for each warm-up or inference in a row that failed, up to `interval`."""
+        pause = self._loading * 2.0 ** min(failures - 1, 20) if failures else self._loading
+        return now + self._jittered(min(pause, max(self._interval, self._loading)))
+
+    def lost(self, now: float, seconds: float) -> float:
+        """`loading_interval` too; when it has been unreachable for more than a minute, slower, up to `interval`."""
+        pause = min(self._interval, (seconds - PATIENT) / SLACKENING)
+        return now + self._jittered(max(pause, self._loading))
+
+    def _jittered(self, seconds: float) -> float:
+        return seconds * self._rng.uniform(1.0 - JITTER, 1.0 + JITTER)

@@ -1,0 +1,37 @@
+"""What one look at a replica shows."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Kind(Enum):
+    READY = "ready"
+    LOADING = "loading"  # it answers, and is not ready
+    ABSENT = "absent"  # it answers, and does not know what was asked
+    REFUSED = "refused"  # nobody listens
+    SILENT = "silent"  # no answer in time, or no way to it
+    BROKEN = "broken"  # what it says is nonsense, or that it is beyond help
+    UNKNOWN = "unknown"  # this machine could not look: nothing was learned
+
+
+ANSWERS = frozenset((Kind.READY, Kind.LOADING, Kind.ABSENT))  # there is a server that lives
+
+
+class Seen(NamedTuple):
+    kind: Kind
+    detail: str  # in words
+    instance: str = ""  # who the server process says it is
+    seconds: float = 0.0  # the look took
+    sure: bool = False  # the server itself says that it is not ready: no need to ask twice
+
+
+class Tried(NamedTuple):
+    """What came of a real request that was sent to try a replica out."""
+
+    problem: str = ""  # in words; empty: it went well
+    doubtful: bool = False  # too late or too busy: no failure, if real requests make progress there
+    void: bool = False  # this machine could not ask: nothing was learned
+    note: str = ""  # what should be known although it went well
+    instance: str = ""

@@ -1,0 +1,54 @@
+"""TLS to replicas: one context for each set of files, made anew when a file changes."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from contextlib import suppress
+
+from ...config import ReplicaTls
+from .errors import CannotAskError
+
+Marks = tuple[tuple[int, int, int], ...]
+
+
+class Contexts:
+    """What was read last goes on to be used as long as the files cannot be read: someone is replacing them."""
+
+    def __init__(self) -> None:
+        self._known: dict[ReplicaTls, tuple[Marks, ssl.SSLContext]] = {}
+
+    def of(self, tls: ReplicaTls) -> ssl.SSLContext:
+        """CannotAskError: there is none."""
+        known = self._known.get(tls)
+        marks = _marks(tls)
+        if known is not None and known[0] == marks:
+            return known[1]
+        try:
+            context = replica_context(tls)
+        except (OSError, ValueError) as problem:  # OpenSSL's errors are OSErrors
+            if known is None:
+                raise CannotAskError(f"the files of `tls` cannot be used: {problem}") from None
+            context = known[1]
+        self._known[tls] = marks, context
+        return context
+
+
+def replica_context(tls: ReplicaTls) -> ssl.SSLContext:
+    """As the workers make it (gateway/fleet.py): who is probed must be spoken to in the same way."""
+    context = ssl.create_default_context(cafile=tls.ca or None)
+    if tls.certificate:
+        context.load_cert_chain(tls.certificate, tls.key)
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _marks(tls: ReplicaTls) -> Marks:
+    marks = []
+    for name in filter(None, (tls.ca, tls.certificate, tls.key)):
+        with suppress(OSError):
+            found = os.stat(name)
+            marks.append((found.st_mtime_ns, found.st_size, found.st_ino))
+    return tuple(marks)

@@ -1,0 +1,79 @@
+"""Who the replicas of each model are: those the configuration lists, those found, registered, and added by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..config import Config, ModelConfig, ReplicaConfig
+
+Key = tuple[str, str]  # model, replica id
+
+FILE, FOUND, REGISTERED, ADDED = "file", "discovery", "registered", "admin"
+SOURCES = (FILE, FOUND, REGISTERED, ADDED)  # of two that name the same replica, the first is believed
+
+
+class Member(NamedTuple):
+    settings: ReplicaConfig
+    source: str
+
+
+class Roster:
+    """Sources in, one list a model out; and what operators changed at run time, on top of the configuration.
+
+    What an operator set stays until it is taken back or Steelyard restarts, also over reloads of the configuration.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._told: dict[str, dict[str, tuple[ReplicaConfig, ...]]] = {FOUND: {}, REGISTERED: {}, ADDED: {}}
+        self.weights: dict[Key, float] = {}
+        self.models: dict[str, dict[str, Any]] = {}  # policy, policy_options, concurrency
+
+    def tell(self, source: str, model: str, replicas: Iterable[ReplicaConfig]) -> None:
+        """From now on this source names exactly these for this model."""
+        self._told[source][model] = tuple(replicas)
+
+    def told(self, source: str, model: str) -> tuple[ReplicaConfig, ...]:
+        return self._told[source].get(model, ())
+
+    def members(self, model: str, config: Config | None = None) -> dict[str, Member]:
+        settings = (config or self.config).models[model]
+        found: dict[str, Member] = {}
+        for source in SOURCES:
+            for replica in settings.replicas if source == FILE else self.told(source, model):
+                found.setdefault(replica.name, Member(self._weighed(model, replica), source))
+        return found
+
+    def _weighed(self, model: str, replica: ReplicaConfig) -> ReplicaConfig:
+        weight = self.weights.get((model, replica.name))
+        return replica if weight is None else msgspec.structs.replace(replica, weight=weight)
+
+    def effective(self, config: Config) -> Config:
+        """The configuration as workers get it."""
+        models = {name: self._model(name, model, config) for name, model in config.models.items()}
+        return msgspec.structs.replace(config, models=models)
+
+    def _model(self, name: str, model: ModelConfig, config: Config) -> ModelConfig:
+        replicas = tuple(member.settings for member in self.members(name, config).values())
+        return msgspec.structs.replace(model, replicas=replicas, **self.models.get(name, {}))
+
+    def forget(self, models: Mapping[str, object]) -> None:
+        """What was told and set of models that are no more."""
+        for told in self._told.values():
+            for model in [name for name in told if name not in models]:
+                del told[model]
+        self.models = {name: changes for name, changes in self.models.items() if name in models}
+        self.weights = {key: weight for key, weight in self.weights.items() if key[0] in models}
+
+
+def difference(
+    before: Iterable[ReplicaConfig], after: Iterable[ReplicaConfig]
+) -> tuple[tuple[str, ...], tuple[ReplicaConfig, ...]]:
+    """Who is gone, and who is new or changed."""
+    old = {replica.name: replica for replica in before}
+    new = {replica.name: replica for replica in after}
+    gone = tuple(name for name in old if name not in new)
+    return gone, tuple(replica for name, replica in new.items() if old.get(name) != replica)

@@ -1,0 +1,37 @@
+"""How a replica stands in the eyes of the supervisor. The core's table says what follows from an event."""
+
+from __future__ import annotations
+
+from ..core.errors import IllegalTransitionError
+from ..core.replica import Event, State, next_state
+
+# What brings a worker that knows nothing to the same state.
+_REPLAYED = {
+    State.LOADING: Event.LIVE,
+    State.READY: Event.LOADED,
+    State.UNREACHABLE: Event.LOST,
+    State.DRAINING: Event.DRAIN,
+}
+
+
+class Standing:
+    def __init__(self, now: float) -> None:
+        self.state = State.STARTING
+        self.since = now
+        self.why = "not looked at yet"
+
+    def take(self, event: Event, why: str, now: float) -> bool:
+        """Did its state change?"""
+        try:
+            state = next_state(self.state, event)
+        except IllegalTransitionError:  # an undrain of one that does not drain
+            return False
+        if state is self.state:
+            if state is not State.DRAINING:
+                self.why = why
+            return False
+        self.state, self.why, self.since = state, why, now
+        return True
+
+    def replayed(self) -> Event | None:
+        return _REPLAYED.get(self.state)

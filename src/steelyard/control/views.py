@@ -1,0 +1,150 @@
+"""The fleet as the admin API shows it: every number the balancer uses, and what stands behind each replica's state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """Part of what is shown."""
+
+
+class ProbeView(View, frozen=True):
+    """What the probes of a replica see."""
+
+    verdict: str  # of the last one: ready, loading, absent, broken, refused, silent; unknown before the first
+    detail: str  # in words
+    age: float | None  # seconds since the last one ended; none yet: None
+    seconds: float  # it took
+    good: int  # in a row
+    bad: int  # in a row
+    needed: int  # good ones in a row before it is ready: more, if it keeps changing
+    instance: str  # who the server says it is; empty: it does not say
+    restarts: int  # seen
+    loading_for: float | None  # seconds since it was first seen loading; None: it is not
+
+
+class SignalView(View, frozen=True):
+    """What a replica itself says of its load, and what becomes of it."""
+
+    running: float | None
+    waiting: float | None
+    cache: float | None
+    memory_used: float | None
+    memory_total: float | None
+    utilization: float | None
+    age: float | None  # seconds; None: never heard
+    stale: bool  # too old to be used
+    problem: str  # why the last read failed; empty: it did not
+    foreign: int  # requests there that are not ours, as concluded from it
+
+
+class WorkerReplicaView(View, frozen=True):
+    """A replica as one worker's balancer sees it."""
+
+    worker: int
+    state: str
+    in_flight: int
+    outside: int  # requests of other workers and of others, in force
+    limit: int | None  # requests at once; None: no limit
+    work: float  # seconds of estimated work there
+    slowness: float  # seconds here for one on a typical replica
+    weight: float
+    share: float  # the weight in force: less during slow start and after failures
+    picks: int
+    failures: int
+    consecutive_failures: int
+    ejections: int
+    ejected_for: float  # seconds left
+    p50: float  # latency over the last half minute, seconds; 0: none
+    p99: float
+    overdue: bool  # requests there wait longer than they should for the next byte
+    cache: float | None  # of its last load report in an answer (ORCA): share of its cache in use
+    utilization: float | None
+
+
+class ReplicaView(View, frozen=True):
+    model: str
+    id: str
+    url: str
+    source: str  # file, discovery, registered, admin
+    state: str  # starting, loading, ready, ejected, unreachable, draining
+    since: float  # seconds in that state
+    why: str  # in words
+    weight: float
+    zone: str
+    device: str
+    draining: bool  # an operator's wish, or a lease that ran out
+    in_flight: int
+    picks: int
+    failures: int
+    work: float
+    slowness: float
+    lease: float | None  # seconds left; None: it needs none
+    probe: ProbeView | None  # None: it is not probed
+    signals: SignalView | None  # None: it is not asked
+    workers: tuple[WorkerReplicaView, ...]
+
+
+class DiscoveryView(View, frozen=True):
+    model: str
+    source: str  # in words: `file replicas.yaml`
+    replicas: int  # in force
+    age: float | None  # seconds since the last good look
+    problem: str  # why the last look failed or is not believed; empty: all is well
+    held_back: tuple[str, ...]  # replicas it no longer names, kept for now
+
+
+class ModelView(View, frozen=True):
+    model: str
+    policy: str
+    policy_options: dict[str, Any]
+    concurrency: int | str
+    replicas: int
+    ready: int
+    waiting: int
+    in_flight: int
+    verdicts: dict[str, int]
+    p50: float | None  # of all answers since the start, seconds
+    p99: float | None
+    typical: float  # estimated seconds of a typical request on a typical replica
+    drain_rate: float  # seconds of typical work that its replicas do per second
+    panicking: bool  # too few healthy replicas: ejected ones are used too
+    overridden: tuple[str, ...]  # what was set through the admin API and differs from the configuration
+
+
+class WorkerView(View, frozen=True):
+    index: int
+    pid: int
+    serving: bool
+    connections: int
+
+
+class Alarm(View, frozen=True):
+    """Something a person should know now."""
+
+    code: str  # stable
+    what: str  # in words
+    age: float
+
+
+class Happening(View, frozen=True):
+    """Something that happened."""
+
+    age: float  # seconds ago
+    kind: str  # stable: replica, discovery, lease, config, worker…
+    what: str  # in words
+    model: str = ""
+    replica: str = ""
+
+
+class FleetView(View, frozen=True):
+    version: str
+    uptime: float
+    workers: tuple[WorkerView, ...]
+    models: tuple[ModelView, ...]
+    replicas: tuple[ReplicaView, ...]
+    discovery: tuple[DiscoveryView, ...]
+    alarms: tuple[Alarm, ...]

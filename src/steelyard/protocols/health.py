@@ -1,0 +1,67 @@
+"""How a model server is asked whether it lives and whether a model is ready there, and what its answers mean."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from .text import BROKEN
+
+
+class Verdict(Enum):
+    READY = "ready"
+    LOADING = "loading"  # it lives, but the model is not ready
+    ABSENT = "absent"  # it lives, and does not know what was asked: this is no such server
+    BROKEN = "broken"  # it answers, but says itself that it is beyond help
+
+
+class Question(NamedTuple):
+    """One request of a probe."""
+
+    path: str
+    method: str = "GET"
+    body: bytes = b""
+    port: int = 0  # where it is asked, unless the configuration says; 0: the replica's own
+    instead: Question | None = None  # asked where this one is ABSENT: older versions of a server
+
+
+class Questions(NamedTuple):
+    """What to ask a server. It is ready when every question of `ready` is answered with READY.
+
+    `live` is asked only when one was not: a ready server lives. It must be READY then, however long a model loads, or
+    the server counts as dead. None: any answer at all proves life.
+    """
+
+    ready: tuple[Question, ...]
+    live: Question | None = None
+
+
+def by_status(status: int) -> Verdict:
+    """What a status alone tells, where a dialect knows no better."""
+    if 200 <= status < 300:
+        return Verdict.READY
+    if status in (404, 405, 501):
+        return Verdict.ABSENT
+    return Verdict.LOADING
+
+
+def escaped(name: str) -> str:
+    """A model's name as one part of a path."""
+    return quote(name, safe="", errors="replace")
+
+
+def fields(body: bytes) -> dict[str, Any]:
+    """What a JSON object says; nothing, if it is none."""
+    try:
+        value = msgspec.json.decode(body)
+    except BROKEN:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def lacks_model(question: Question, status: int, sentence: object) -> bool:
+    """Is this 404 the right server's, which has no such model (yet)? Others speak of the path, if of anything."""
+    return status == 404 and isinstance(sentence, str) and "model" in sentence.replace(question.path, "").lower()

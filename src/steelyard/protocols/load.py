@@ -1,0 +1,170 @@
+"""What model servers say of their own load: metrics in Prometheus' text form, and ORCA reports in answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from math import nan
+from typing import Any, NamedTuple
+
+from .health import fields
+
+
+class EngineLoad(NamedTuple):
+    """None: it does not say."""
+
+    running: float | None = None  # requests being worked on, over all engines of the server
+    waiting: float | None = None  # requests in its own queue
+    cache: float | None = None  # share of its key-value cache in use, of the fullest engine
+    memory_used: float | None = None  # bytes of accelerator memory
+    memory_total: float | None = None
+    utilization: float | None = None  # 0 … 1, as the server defines it
+    started: float | None = None  # process_start_time_seconds: changes when the server restarts
+
+    @property
+    def requests(self) -> float | None:
+        """All it has, as far as it says."""
+        if self.running is None and self.waiting is None:
+            return None
+        return (self.running or 0.0) + (self.waiting or 0.0)
+
+
+class MetricsAt(NamedTuple):
+    """Where a server has its metrics."""
+
+    path: str = "/metrics"
+    port: int = 0  # 0: its own
+
+
+_SGLANG = {"num_running_reqs": "running", "num_queue_reqs": "waiting", "token_usage": "cache"}
+ENGINES = {  # how names begin → the rest of the name → what of EngineLoad
+    "vllm:": {
+        "num_requests_running": "running",
+        "num_requests_waiting": "waiting",
+        "kv_cache_usage_perc": "cache",
+        "gpu_cache_usage_perc": "cache",  # the older name
+    },
+    "sglang:": _SGLANG,
+    "sglang_": _SGLANG,
+    "tgi_": {"batch_current_size": "running", "queue_size": "waiting"},
+    "trtllm_": {
+        "num_requests_running": "running",
+        "num_requests_waiting": "waiting",
+        "kv_cache_utilization": "cache",
+        "gpu_memory_usage_bytes": "memory_used",
+    },
+    "nv_": {  # Triton
+        "inference_pending_request_count": "waiting",
+        "gpu_memory_used_bytes": "memory_used",
+        "gpu_memory_total_bytes": "memory_total",
+    },
+    "GPU": {"MemoryUsed": "memory_used"},  # TorchServe
+    "steelyard_": {  # our own kit
+        "requests_running": "running",
+        "requests_waiting": "waiting",
+        "memory_used_bytes": "memory_used",
+        "memory_total_bytes": "memory_total",
+        "utilization": "utilization",
+    },
+    "process_": {"start_time_seconds": "started"},
+}
+METRICS = {f"{engine}{name}": what for engine, names in ENGINES.items() for name, what in names.items()}
+UNITS = {"GPUMemoryUsed": 2.0**20}  # bytes, where a name does not mean bytes
+
+LARGEST = 8 << 20  # bytes of metrics that are looked at
+LINES = 4096  # of them that count; who writes more writes nonsense
+LONGEST = 16 << 10  # bytes of an ORCA report
+DIGITS = 40  # characters of a number
+
+
+def _highest(shares: Iterable[float]) -> float:
+    return min(1.0, max(shares))
+
+
+# The largest value that can be true, and what several are together: engines and devices add up, caches do not.
+_RULES: dict[str, tuple[float, Callable[[Iterable[float]], float]]] = {
+    "running": (1e6, sum),
+    "waiting": (1e6, sum),
+    "cache": (1.0, max),
+    "memory_used": (1e15, sum),
+    "memory_total": (1e15, sum),
+    "utilization": (100.0, _highest),  # ORCA lets who is overloaded say more than 1
+    "started": (1e11, max),
+}
+# ORCA reports name them with or without the engine.
+_NAMED = {name: what for names in (*ENGINES.values(), METRICS) for name, what in names.items()}
+_NAMED["application_utilization"] = "utilization"
+
+# Tied to the beginning of a line by a literal, which is found at the speed of memchr; the rest is never looked at.
+_LINE = re.compile(
+    r"\n({})".format("|".join(f"{engine}(?:{'|'.join(names)})" for engine, names in ENGINES.items())).encode()
+    + rb'(?:[ \t]*+\{((?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+)\}[ \t]*+|[ \t]++)([^ \t\r\n]++)'
+)
+_PART = re.compile(rb'(?:^|,)\s*priority="[^"]')  # SGLang: counted in the line with priority=""
+_RANK = re.compile(rb'\b(?:tp|pp|moe_ep)_rank="[^"]*"')  # SGLang: such ranks of an engine have the same requests
+
+
+def read_metrics(text: bytes) -> EngineLoad | None:
+    """The load in a page of metrics; None: it tells nothing of it. What makes no sense is left out. Never raises."""
+    if len(text) > LARGEST:
+        text = text[: text.rfind(b"\n", 0, LARGEST) + 1]
+    told: dict[str, dict[bytes, list[float]]] = {}
+    for line in islice(_LINE.finditer(b"\n" + text), LINES):
+        name, labels = line[1].decode(), line[2] or b""
+        if not _PART.search(labels):
+            value = _number(line[3]) * UNITS.get(name, 1.0)
+            told.setdefault(name, {}).setdefault(_RANK.sub(b"", labels), []).append(value)
+    return _load({name: list(engines.values()) for name, engines in told.items()})
+
+
+def read_orca(report: bytes) -> EngineLoad | None:
+    """The load in the header `endpoint-load-metrics` of an answer; None: it tells nothing of it. Never raises."""
+    if len(report) > LONGEST:
+        return None
+    form, _, said = report.strip().partition(b" ")
+    form = form.upper()
+    told: dict[str, list[list[float]]] = {}
+    for name, value in _in_json(said) if form == b"JSON" else _in_text(said) if form == b"TEXT" else ():
+        if name in _NAMED:
+            told.setdefault(name, []).append([_number(value)])  # an engine each, where a name is there twice
+    return _load(told)
+
+
+def _in_json(said: bytes) -> Iterator[tuple[str, Any]]:
+    report = fields(said)
+    for field in ("named_metrics", "namedMetrics"):  # the second is how protobuf writes it
+        named = report.get(field)
+        if isinstance(named, dict):
+            yield from named.items()
+    for field in ("application_utilization", "applicationUtilization"):
+        if field in report:
+            yield "application_utilization", report[field]
+
+
+def _in_text(said: bytes) -> Iterator[tuple[str, bytes]]:
+    for pair in said.split(b","):
+        name, _, value = pair.rpartition(b"=" if b"=" in pair else b":")
+        yield name.strip().decode("ascii", "replace").removeprefix("named_metrics."), value.strip()
+
+
+def _number(value: Any) -> float:
+    """NaN: it is none."""
+    if isinstance(value, bool | str) or (isinstance(value, bytes) and (len(value) > DIGITS or b"_" in value)):
+        return nan
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return nan
+
+
+def _load(told: Mapping[str, Iterable[list[float]]]) -> EngineLoad | None:
+    """Of each name the values, an engine each; of one engine, those that say the same."""
+    found: dict[str, float] = {}
+    for name, engines in told.items():
+        what = _NAMED[name]
+        largest, unite = _RULES[what]
+        if all(0.0 <= value <= largest for values in engines for value in values):
+            # Two names tell the same twice: an old one and a new one, an engine's and the kit's around it.
+            found[what] = max(found.get(what, 0.0), unite(max(values) for values in engines))
+    return EngineLoad(**found) if found else None

@@ -1,0 +1,167 @@
+"""The kit: what a model server says of itself."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from . import options as read
+from .asgi import App
+from .life import Life
+from .memory import Meter
+from .middleware import Middleware
+from .options import Options
+from .state import Readiness
+from .turns import Turns
+
+
+class Kit:
+    """One for each process of a model server; nothing happens before the app gets its first event.
+
+    `gateway`: the admin address of Steelyard, or several; without one there are readiness, counts and drain only.
+    `url`: how the gateway reaches this replica. `concurrency`: how many requests run at once; `queue` more wait here.
+    `ready_when`: a path of the app that answers 200 when it is ready, in place of calls of `ready()`.
+    `always`: paths that are answered while loading too, and not counted.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        gateway: str | Iterable[str] | None = None,
+        url: str | None = None,
+        id: str = "",
+        weight: float = 1.0,
+        zone: str = "",
+        device: str = "",
+        token: str | None = None,
+        lease: float = 15.0,
+        concurrency: int | None = None,
+        queue: int = 1024,
+        grace: float = 30.0,
+        quiet: float = 1.0,
+        settle: float = 5.0,
+        ready_when: str = "",
+        always: Iterable[str] = (),
+    ) -> None:
+        self._equip(
+            Options(
+                model=read.name("model", model, needed=True),
+                gateways=read.gateways(gateway),
+                url=read.url(url),
+                id=read.replica(id),
+                weight=read.number("weight", weight, 1e-6, 1e6),
+                zone=read.name("zone", zone),
+                device=read.name("device", device),
+                token=read.token(token),
+                lease=read.number("lease", lease, 1.0, 86_400.0),
+                concurrency=None if concurrency is None else read.count("concurrency", concurrency, 1),
+                queue=read.count("queue", queue, 0),
+                grace=read.number("grace", grace, 0.0, 86_400.0),
+                quiet=read.number("quiet", quiet, 0.0, 3600.0),
+                settle=read.number("settle", settle, 0.0, 3600.0),
+                ready_when=ready_when,
+                always=read.paths(always, ready_when),
+            )
+        )
+
+    def _equip(self, options: Options) -> None:
+        self.options = options
+        self.readiness = Readiness()
+        self.turns = Turns(options.concurrency, options.queue)
+        self.meter = Meter()
+        self.refused: dict[str, int] = {}
+        self.parent: Any = None  # the process that called `run`, if this is not it
+        self._life: Life | None = None
+        self._beginning = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """LitServe sends its server to other processes: what arrives there is a kit that has not begun."""
+        return _revived, (self.options,)
+
+    def __repr__(self) -> str:
+        return f"<kit of a replica of {self.options.model!r}: {self.state}>"
+
+    # ------------------------------------------------------------------ around an app
+
+    def middleware(self, app: App) -> App:
+        """For `add_middleware` of FastAPI and Starlette, and for `middlewares` of LitServe."""
+        return Middleware(self, app)
+
+    def wrap(self, app: App) -> App:
+        """The same for any ASGI app."""
+        return Middleware(self, app)
+
+    def run(self, serve: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """For a server whose app runs in a process of its own, as LitServe's does: `kit.run(server.run, port=8001)`.
+
+        SIGTERM and SIGINT to this process then drain the app's process before the server ends.
+        """
+        from .parent import Parent
+
+        self.parent = Parent(self.options.grace)
+        return self.parent.run(lambda: serve(*args, **kwargs))
+
+    # ------------------------------------------------------------------ what the model says
+
+    def ready(self) -> None:
+        """The model is loaded. From any thread."""
+        self.readiness.ready()
+
+    def loading(self, reason: str = "the model is being loaded") -> None:
+        """It is not, or no longer: requests are refused until `ready`."""
+        self.readiness.loading(reason)
+
+    def drain(self) -> bool:
+        """Leave, where no signal can say so: waits until nothing runs here or the grace is over. True: nothing does.
+
+        It blocks; in a coroutine, `await asyncio.to_thread(kit.drain)`.
+        """
+        return self.begin().drain("the app was asked to end")
+
+    @property
+    def state(self) -> str:
+        """`loading`, `ready` or `draining`."""
+        return self.readiness.told.state
+
+    @property
+    def running(self) -> int:
+        return self.turns.running
+
+    @property
+    def waiting(self) -> int:
+        return self.turns.waiting
+
+    @property
+    def instance(self) -> str:
+        """Of this process, at random; empty before the first event."""
+        return self._life.instance if self._life is not None else ""
+
+    # ------------------------------------------------------------------ from start to end
+
+    def begin(self) -> Life:
+        """At the first event in this process, which may be a fork of the one that made the kit."""
+        life = self._life
+        if life is not None and life.process == os.getpid():
+            return life
+        with self._beginning:
+            life = self._life
+            if life is None or life.process != os.getpid():
+                self.readiness.begin_anew()
+                life = Life(self)
+                life.begin()
+                self._life = life
+                # The first look at a GPU can take a second; here nobody waits for it.
+                threading.Thread(target=self.meter.read, name="steelyard-memory", daemon=True).start()
+        return life
+
+    def end(self) -> None:
+        self._life = None
+
+
+def _revived(options: Options) -> Kit:
+    kit = Kit.__new__(Kit)
+    kit._equip(options)
+    return kit

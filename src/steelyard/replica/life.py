@@ -1,0 +1,111 @@
+"""What runs beside the app in its process, from its first event to its last: leases, signals, the drain."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from .asgi import Scope
+from .client import Gateway
+from .drain import Drain
+from .place import name_of, seen_in
+from .process import started
+from .registration import Announcement, Registration
+from .signals import Signals
+
+if TYPE_CHECKING:
+    from .kit import Kit
+
+READY_PATH = "/steelyard/ready"
+LOOK = 0.02  # seconds between two looks at whether all is over
+LEAVE = 2.0  # seconds that a server waits for the leases to be given up when it ends without a drain
+log = logging.getLogger("steelyard.replica")
+
+
+class Life:
+    """One process, one instance: a gateway that meets another one knows that the replica was restarted."""
+
+    def __init__(self, kit: Kit) -> None:
+        self.process = os.getpid()
+        self.instance = secrets.token_hex(8)
+        self.started = started()
+        self._kit = kit
+        self._parent = kit.parent if kit.parent is not None and kit.parent.process != self.process else None
+        self._url = kit.options.url
+        self._drain: Drain | None = None
+        self._signals = Signals(lambda: self.drain("the process was asked to end"))
+        self._registrations = [
+            Registration(Gateway(address, kit.options.token), kit.options.lease, self._announcement)
+            for address in kit.options.gateways
+        ]
+
+    def begin(self) -> None:
+        self._signals.install()
+        if self._parent is not None and not self._parent.here():
+            log.warning("several processes serve this app: only the first is registered, and counts are its own")
+            self._registrations, self._parent = [], None
+        if self._registrations and not self._url:
+            log.warning("no url and no STEELYARD_URL: the gateway is told of this replica after its first request")
+        for registration in self._registrations:
+            registration.start()
+
+    def meet(self, scope: Scope) -> None:
+        """A request tells where we are, if nobody else did."""
+        if not self._url:
+            self._url = seen_in(scope, self._kit.options.gateways)
+
+    def _announcement(self) -> Announcement | None:
+        options = self._kit.options
+        if not self._url:
+            return None
+        about: dict[str, Any] = {
+            "url": self._url,
+            "seconds": options.lease,
+            "instance": self.instance,
+            "weight": options.weight,
+            "zone": options.zone,
+            "device": options.device,
+            "ready": READY_PATH,
+        }
+        return Announcement(options.model, options.id or name_of(self._url), self.instance, about)
+
+    # ------------------------------------------------------------------ the end
+
+    def drain(self, why: str) -> bool:
+        """Until nothing is left to lose, or the grace is over. True: nothing was."""
+        kit, turns = self._kit, self._kit.turns
+        kit.readiness.drain(why)
+        self._give_up_leases()
+        options = kit.options
+        if self._drain is None:
+            self._drain = Drain(time.monotonic(), options.grace, options.quiet, options.settle)
+            # A warning, because only those are seen in a server that has not set up logging for us.
+            log.warning("draining: %s; %d requests are here; a second signal ends it at once", why, turns.present)
+        while not self._drain.over(time.monotonic(), turns.present, turns.last, self._withdrawn):
+            time.sleep(LOOK)
+        if (left := turns.present) > 0:
+            log.warning("%d requests are still here after %g s of grace", left, options.grace)
+        if self._parent is not None:
+            self._parent.drained()
+        return left == 0
+
+    async def leave(self) -> None:
+        """The server ends by itself. It does not wait long: what could be drained is drained already."""
+        self._kit.readiness.drain("the server ends")
+        self._give_up_leases()
+        end = time.monotonic() + LEAVE
+        while time.monotonic() < end and not all(registration.over for registration in self._registrations):
+            await asyncio.sleep(LOOK)
+        self._signals.restore()
+
+    def _give_up_leases(self) -> None:
+        for registration in self._registrations:
+            registration.leave()
+
+    @property
+    def _withdrawn(self) -> bool:
+        return bool(self._registrations) and all(registration.withdrawn for registration in self._registrations)

@@ -1,0 +1,114 @@
+"""What a kit is told, checked once."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..core.errors import OptionError
+
+_GATEWAY = re.compile(r"https?://[^/?#\s@]+(/[^?#\s@]*)?|unix:/[^\0]+", re.IGNORECASE)
+_URL = re.compile(r"https?://[^/?#\s@]+/?|unix:/[^\0]+", re.IGNORECASE)
+_NAME = re.compile(r"[^\x00-\x1f\x7f]+")
+_ID = re.compile(r"[!-~]{0,128}")  # it is named in headers of answers
+_TOKEN = re.compile(r"[\x21-\x7e]*")
+_PATH = re.compile(r"/[^\s#]*")
+
+
+class Options(NamedTuple):
+    model: str
+    gateways: tuple[str, ...]
+    url: str  # empty: what the first request tells
+    id: str  # empty: host and port of the URL
+    weight: float
+    zone: str
+    device: str
+    token: str
+    lease: float
+    concurrency: int | None
+    queue: int
+    grace: float
+    quiet: float
+    settle: float
+    ready_when: str
+    always: frozenset[str]
+
+    def __repr__(self) -> str:  # a token has no place in a log
+        return f"<options of a replica of {self.model!r}>"
+
+
+def gateways(given: str | Iterable[str] | None) -> tuple[str, ...]:
+    if given is None:
+        given = os.environ.get("STEELYARD_GATEWAY", "")
+    if isinstance(given, str):
+        given = [part.strip() for part in given.split(",")]
+    found = tuple(dict.fromkeys(address.rstrip("/") for address in given if address))
+    for address in found:
+        if not _GATEWAY.fullmatch(address):
+            raise OptionError(f"gateway: {address!r} is no address of an admin API; write http://127.0.0.1:9080")
+        _checked("gateway", address)
+    return found
+
+
+def url(given: str | None) -> str:
+    given = os.environ.get("STEELYARD_URL", "") if given is None else given
+    if given and not _URL.fullmatch(given):
+        raise OptionError(f"url: {given!r} is not how a gateway reaches this replica; write http://10.0.0.1:8001")
+    _checked("url", given)
+    return given.rstrip("/")
+
+
+def _checked(key: str, address: str) -> None:
+    """What only shows when it is taken apart: a port of 99999, a bracket that is not closed."""
+    from urllib.parse import urlsplit
+
+    try:
+        if not address.startswith("unix:"):
+            urlsplit(address).port  # noqa: B018
+    except ValueError as problem:
+        raise OptionError(f"{key}: {address!r}: {problem}") from None
+
+
+def token(given: str | None) -> str:
+    given = os.environ.get("STEELYARD_TOKEN", "").strip() if given is None else given
+    if not _TOKEN.fullmatch(given):
+        raise OptionError("token: it has a space or a character that no header can carry")
+    return given
+
+
+def paths(always: Iterable[str], ready_when: str) -> frozenset[str]:
+    if isinstance(always, str):
+        raise OptionError("always: give a list of paths")
+    for key, path in [*(("always", path) for path in always), ("ready_when", ready_when or "/")]:
+        if not _PATH.fullmatch(path):
+            raise OptionError(f"{key}: {path!r} is no path of the app; write for example /health")
+    return frozenset(path.partition("?")[0] for path in (*always, ready_when) if path)
+
+
+def name(key: str, given: str, *, needed: bool = False) -> str:
+    if (needed and not given) or (given and not _NAME.fullmatch(given)):
+        raise OptionError(f"{key}: {given!r} is no name")
+    return given
+
+
+def replica(given: str) -> str:
+    if not _ID.fullmatch(given):
+        raise OptionError(f"id: {given!r} is no name of a replica: at most 128 characters of ASCII, without spaces")
+    return given
+
+
+def number(key: str, given: float, least: float, most: float) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given):
+        raise OptionError(f"{key}: {given!r} is no number")
+    if not least <= given <= most:
+        raise OptionError(f"{key}: {given!r} is not from {least:g} to {most:g}")
+    return float(given)
+
+
+def count(key: str, given: int, least: int) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= 10**9:
+        raise OptionError(f"{key}: {given!r} is no whole number of {least} or more")
+    return given

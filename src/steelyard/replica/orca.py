@@ -1,0 +1,34 @@
+"""The load report in an answer (ORCA): asked for by the request, so that whoever does not care does not pay."""
+
+from __future__ import annotations
+
+from .asgi import to_json
+from .memory import Memory
+from .turns import Turns
+
+WANTED = b"endpoint-load-metrics-format"
+REPORT = b"endpoint-load-metrics"
+
+
+def report(wanted: bytes, turns: Turns, memory: Memory) -> bytes:
+    """The value of the header; empty: in that form it cannot be told."""
+    form = wanted.strip().upper()
+    if form not in (b"JSON", b"TEXT"):
+        return b""
+    used, total = memory.scarce
+    shares = {
+        "application_utilization": turns.utilization,
+        "mem_utilization": used / total if used is not None and total else None,
+    }
+    named = {
+        "num_requests_running": turns.running,
+        "num_requests_waiting": turns.waiting,
+        "memory_used_bytes": used,
+        "memory_total_bytes": total,
+    }
+    told = {key: round(value, 4) for key, value in shares.items() if value is not None}
+    known = {key: value for key, value in named.items() if value is not None}
+    if form == b"JSON":
+        return b"JSON " + to_json({**told, "named_metrics": known})
+    flat = {**told, **{f"named_metrics.{key}": value for key, value in known.items()}}
+    return b"TEXT " + ", ".join(f"{key}={value}" for key, value in flat.items()).encode()

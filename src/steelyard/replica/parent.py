@@ -1,0 +1,110 @@
+"""The main process of a server whose app runs in another: LitServe, which dies of SIGTERM and leaves its children."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import struct
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from .signals import ENDING, Signals, die_of
+
+LOOK = 0.05  # seconds between two looks at the app's process
+MARGIN = 5.0  # seconds on top of the grace, for a process that has trouble to say that it is done
+_CELL = struct.Struct("=qq")  # the process of the app, and whether it has drained
+
+
+class Parent:
+    """Passes the signal to the process of the app, waits until that has drained, and then lets the server end."""
+
+    def __init__(self, grace: float) -> None:
+        self.process = os.getpid()
+        self._grace = grace
+        self._cell = mmap.mmap(-1, _CELL.size)  # shared with the processes forked from here
+        self._signals = Signals(self._drain)
+        self._draining = False
+
+    # ------------------------------------------------------------------ in the process of the app
+
+    def here(self) -> bool:
+        """False: another process has the app too."""
+        if self._child not in (0, os.getpid()) and not _ended(self._child):
+            return False
+        self._cell[:] = _CELL.pack(os.getpid(), 0)
+        return True
+
+    def drained(self) -> None:
+        self._cell[:] = _CELL.pack(os.getpid(), 1)
+
+    # ------------------------------------------------------------------ in the main process
+
+    def run(self, serve: Callable[[], Any]) -> Any:
+        before = {number: signal.signal(number, self._interrupt) for number in ENDING}
+        self._signals.install()
+        try:
+            return serve()
+        except KeyboardInterrupt:
+            return None  # asked to end, before the server could do so by itself
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            _end_children()
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        """What the server takes for Ctrl-C. A process forked from here has inherited this, and should not have."""
+        if os.getpid() != self.process:
+            die_of(number)
+            return
+        if self._draining:  # and asked again: the server would wait for what runs
+            with suppress(ProcessLookupError):
+                os.kill(self._child, signal.SIGKILL)
+        raise KeyboardInterrupt
+
+    @property
+    def _child(self) -> int:
+        return int(_CELL.unpack(self._cell)[0])
+
+    def _drain(self) -> None:
+        child = self._child
+        if not child:
+            return  # still loading: there is nothing to lose
+        self._draining = True
+        end = time.monotonic() + self._grace + MARGIN
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGTERM)
+            while time.monotonic() < end and not self._done() and not _ended(child):
+                time.sleep(LOOK)
+        self._draining = False
+
+    def _done(self) -> bool:
+        return bool(_CELL.unpack(self._cell)[1])
+
+
+def _ended(pid: int) -> bool:
+    """Nobody has waited for it yet, so there is still something of that number."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+def _end_children() -> None:
+    """Those the server has started and left."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    children = multiprocessing.active_children() if multiprocessing is not None else []
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.join(2.0)
+        if child.is_alive():
+            child.kill()
+            child.join()

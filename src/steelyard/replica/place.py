@@ -1,0 +1,49 @@
+"""Where this replica can be reached, and what it is called."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+from .asgi import Scope
+
+PORTS = {"http": 80, "https": 443}
+
+
+def seen_in(scope: Scope, gateways: Sequence[str]) -> str:
+    """The URL of the server, as a request found it; empty: it does not say, or says what a gateway cannot use."""
+    host, port = (scope.get("server") or ("", None))[:2]
+    if not host or not port or scope.get("type") != "http":
+        return ""
+    if _here_only(host) and not all(_near(gateway) for gateway in gateways):
+        return ""  # asked from this machine, while the gateway is on another
+    return f"{scope.get('scheme') or 'http'}://{_joined(host, int(port))}"
+
+
+def name_of(url: str) -> str:
+    """Host and port, as a gateway calls a replica that has no name."""
+    from urllib.parse import urlsplit
+
+    if url.startswith("unix:"):
+        return url
+    parts = urlsplit(url)
+    return _joined(parts.hostname or "", parts.port or PORTS[parts.scheme])
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _near(gateway: str) -> bool:
+    from urllib.parse import urlsplit
+
+    return gateway.startswith("unix:") or _here_only(urlsplit(gateway).hostname or "")
+
+
+def _here_only(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

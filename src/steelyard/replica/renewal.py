@@ -1,0 +1,63 @@
+"""A lease at one gateway: what to do after each answer. Pure: it neither sends nor waits."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+FIRST, LONGEST = 0.2, 5.0  # seconds between two tries while the gateway is away
+SLOW = 30.0  # seconds between two tries that a person must mend first
+AGAIN = (401, 404, 408, 429)  # a token being changed, a model that is not configured yet, a gateway that is busy
+LEAST = 0.2  # seconds between two renewals, whatever a gateway says
+
+
+class Next(NamedTuple):
+    wait: float  # seconds until the next try
+    say: str = ""  # one sentence for the log; empty: it was said already
+    good: bool = False
+
+
+class Renewal:
+    """Renews at a third of what is granted, so that two renewals may be lost; says each problem once."""
+
+    def __init__(self, gateway: str, seconds: float, rng: Random) -> None:
+        self.gateway = gateway
+        self.seconds = seconds
+        self.held = False  # the gateway knows us, as far as we know
+        self._rng = rng
+        self._failures = 0
+        self._said: str | None = None
+
+    def granted(self, seconds: float | None) -> Next:
+        """For so long; None: it did not say."""
+        held = self.seconds if seconds is None or not 0 < seconds <= 86_400 else seconds
+        self._failures = 0
+        self.held = True
+        wait = max(LEAST, held / 3 * self._rng.uniform(0.8, 1.0))
+        return Next(wait, self._once(f"registered with the gateway {self.gateway} for {held:g} s at a time"), True)
+
+    def away(self, why: str) -> Next:
+        return self._later(f"the gateway {self.gateway} cannot be reached ({why}); it is tried again for ever")
+
+    def refused(self, status: int, why: str) -> Next:
+        what = f"{status}: {why}" if why else str(status)
+        if status == 401:
+            return self._later(f"the gateway {self.gateway} does not accept the token ({what}); set STEELYARD_TOKEN")
+        if status == 404:
+            return self._later(f"the gateway {self.gateway} has no such model ({what}); it is asked again")
+        if status in AGAIN or not 400 <= status < 500:
+            return self._later(f"the gateway {self.gateway} cannot register this replica now ({what})")
+        self.held = False
+        sentence = f"the gateway {self.gateway} refuses this replica ({what}); mend its options or the gateway's"
+        return Next(SLOW * self._rng.uniform(0.8, 1.0), self._once(sentence))
+
+    def _later(self, sentence: str) -> Next:
+        wait = min(LONGEST, FIRST * 2.0 ** min(self._failures, 10)) * self._rng.uniform(0.5, 1.0)
+        self._failures += 1
+        return Next(wait, self._once(sentence))
+
+    def _once(self, sentence: str) -> str:
+        if sentence == self._said:
+            return ""
+        self._said = sentence
+        return sentence

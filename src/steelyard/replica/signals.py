@@ -1,0 +1,78 @@
+"""The signals that end a server, held back until the replica has drained."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
+class Signals:
+    """Stands in front of the server's own handlers: the first signal begins the drain, and they get it afterwards.
+
+    A second one means it: both are passed on at once.
+    """
+
+    def __init__(self, drain: Callable[[], object]) -> None:
+        self._drain = drain  # called in a thread of its own; the signal is passed on when it returns
+        self._process = 0
+        self._before: dict[int, Any] = {}
+        self._held: int | None = None
+        self._over = False
+
+    def install(self) -> bool:
+        """False: this is no place for it: not the main thread, or no server that handles signals by itself."""
+        if threading.current_thread() is not threading.main_thread():
+            return False
+        if not callable(signal.getsignal(signal.SIGTERM)):
+            return False  # a test or a script that calls the app: its Ctrl-C is not ours to change
+        self._process = os.getpid()
+        for number in ENDING:
+            self._before[number] = signal.signal(number, self._handle)
+        return True
+
+    def restore(self) -> None:
+        """As it was, where nobody has changed it since."""
+        if threading.current_thread() is threading.main_thread():
+            for number, before in self._before.items():
+                if signal.getsignal(number) == self._handle:
+                    signal.signal(number, before)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Runs between any two steps of the main thread, so it takes no lock: the main thread might hold it."""
+        if self._over or os.getpid() != self._process:
+            self._pass_on(number, frame)
+        elif self._held is None:
+            self._held = number
+            _thread.start_new_thread(self._hold, (number,))  # threading's own would wait for the thread to run
+        else:
+            self._over = True
+            self._pass_on(self._held, frame)
+            self._pass_on(number, frame)
+
+    def _hold(self, number: int) -> None:
+        try:
+            self._drain()
+        finally:
+            if not self._over:
+                self._over = True
+                os.kill(self._process, number)  # comes back to `_handle`, in the main thread
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        before = self._before.get(number)
+        if callable(before):
+            before(number, frame)
+        elif before == signal.SIG_DFL:
+            die_of(number)
+
+
+def die_of(number: int) -> None:
+    """What the signal does to a process that does not care for it."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

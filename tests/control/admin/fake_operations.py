@@ -1,0 +1,217 @@
+"""A fleet in memory that does, and refuses, what `Operations` documents."""
+
+from __future__ import annotations
+
+import asyncio
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin
+
+import msgspec
+
+from steelyard.config import ReplicaConfig
+from steelyard.control.operations import ConflictError, InvalidError, NotKnownError
+from steelyard.control.views import (
+    Alarm,
+    DiscoveryView,
+    FleetView,
+    Happening,
+    ModelView,
+    ProbeView,
+    ReplicaView,
+    SignalView,
+    View,
+    WorkerReplicaView,
+    WorkerView,
+)
+from steelyard.core.policies import POLICIES
+
+LEASE = 60.0
+MOST_EVENTS = 100
+
+V = TypeVar("V", bound=View)
+
+
+def shown(kind: type[V], **fields: Any) -> V:
+    """A view with these fields; what is not given is anything of its type, so a new field breaks no test."""
+    given = {field.name: fields.pop(field.name, _anything(field.type)) for field in msgspec.structs.fields(kind)}
+    assert not fields, f"{kind.__name__} has no {', '.join(fields)}"
+    return msgspec.convert(given, kind)
+
+
+def _anything(kind: Any) -> Any:
+    kinds = get_args(kind) if get_origin(kind) is UnionType else (kind,)
+    if NoneType in kinds:
+        return None
+    plain = get_origin(kinds[0]) or kinds[0]
+    return {float: 0.5, int: 1}[plain] if plain in (float, int) else plain()
+
+
+def replica(model: str, settings: ReplicaConfig, source: str) -> ReplicaView:
+    workers = [shown(WorkerReplicaView, worker=index, state="ready", weight=settings.weight) for index in range(2)]
+    return shown(
+        ReplicaView,
+        model=model,
+        id=settings.name,
+        url=settings.url,
+        source=source,
+        state="ready",
+        why="its probe says so",
+        weight=settings.weight,
+        zone=settings.zone,
+        device=settings.device,
+        probe=shown(ProbeView, verdict="ready", age=1.5),
+        signals=shown(SignalView, running=2.0),
+        workers=tuple(workers),
+    )
+
+
+def model(name: str) -> ModelView:
+    return shown(ModelView, model=name, policy="least_work", concurrency="unlimited", verdicts={"ok": 14}, p50=0.1)
+
+
+class FakeOperations:
+    """Two models; the replica `a` of each is of the configuration. `wrong_config`: what a reload is refused for."""
+
+    def __init__(self, *names: str) -> None:
+        self.models = {name: model(name) for name in names or ("llama", "org/mœdel:7b.1")}
+        self.replicas: dict[tuple[str, str], ReplicaView] = {}
+        self.weights: dict[tuple[str, str], float] = {}  # of the configuration
+        self.instances: dict[tuple[str, str], str] = {}
+        self.events: list[Happening] = []
+        self.serving = True
+        self.wrong_config = ""
+        self.slow: asyncio.Event | None = None  # a drain waits for it
+        self.bug = False
+        self.rolling = 0  # for so many looks, what is added is not shown yet
+        for name in self.models:
+            self._put(name, ReplicaConfig(url="http://127.0.0.1:8001", id="a"), "file")
+
+    def fleet(self) -> FleetView:
+        if self.bug:
+            raise ZeroDivisionError("a secret of the fleet")
+        self.rolling -= 1
+        replicas = [view for view in self.replicas.values() if view.source != "admin" or self.rolling < 0]
+        return shown(
+            FleetView,
+            workers=(shown(WorkerView, index=0, pid=4711, serving=self.serving),),
+            models=tuple(map(self._counted, self.models.values())),
+            replicas=tuple(replicas),
+            discovery=(shown(DiscoveryView, model="llama", source="file r.yaml", held_back=("x",)),),
+            alarms=(shown(Alarm, code="discovery", what="it is empty"),),
+        )
+
+    def happenings(self) -> list[Happening]:
+        return self.events
+
+    def live(self) -> bool:
+        return self.serving
+
+    def unready(self) -> list[str]:
+        ready = {name for (name, _), view in self.replicas.items() if view.state == "ready"}
+        return [f"no replica of {name} is ready" for name in self.models if name not in ready]
+
+    async def add(self, model: str, replica: ReplicaConfig) -> None:
+        self._model(model)
+        if (model, replica.name) in self.replicas:
+            raise ConflictError(f"{model} has a replica {replica.name!r} already")
+        self._check(replica)
+        self._put(model, replica, "admin")
+
+    async def remove(self, model: str, replica: str) -> None:
+        if self._replica(model, replica).source in ("file", "discovery"):
+            raise ConflictError("the configuration names it: take it out there")
+        self._forget(model, replica)
+
+    async def drain(self, model: str, replica: str) -> None:
+        self._replica(model, replica)
+        if self.slow is not None:
+            await self.slow.wait()
+        self._change(model, replica, state="draining", draining=True)
+
+    async def undrain(self, model: str, replica: str) -> None:
+        self._replica(model, replica)
+        self._change(model, replica, state="loading", draining=False)
+
+    async def set_weight(self, model: str, replica: str, weight: float | None) -> None:
+        self._replica(model, replica)
+        self._change(model, replica, weight=self.weights[model, replica] if weight is None else weight)
+
+    async def set_model(self, model: str, changes: dict[str, Any]) -> None:
+        view = self._model(model)
+        policy = changes.get("policy")
+        if policy is not None and policy not in POLICIES:
+            raise InvalidError("policy", f"no policy {policy!r}")
+        if "no_such" in (changes.get("policy_options") or {}):
+            raise InvalidError("policy_options.no_such", f"{policy} has no such option")
+        kept = {name for name in view.overridden if name not in changes}
+        given = {name for name, value in changes.items() if value is not None}
+        fields = {
+            "policy": changes.get("policy", view.policy) or "least_work",
+            "concurrency": changes.get("concurrency", view.concurrency) or "unlimited",
+        }
+        self.models[model] = msgspec.structs.replace(view, **fields, overridden=tuple(sorted(kept | given)))
+        self._note("model", f"set to {sorted(given)}", model)
+
+    async def reload(self) -> None:
+        if self.wrong_config:
+            raise InvalidError("models.llama.policy", self.wrong_config)
+        self._note("config", "read again")
+
+    async def announce(self, model: str, replica: ReplicaConfig, seconds: float, instance: str) -> float:
+        self._model(model)
+        key = model, replica.name
+        if key in self.replicas and self.replicas[key].source != "registered":
+            raise ConflictError(f"{replica.name!r} is a replica of {model} already, and not a registered one")
+        self._check(replica)
+        if self.instances.get(key) != instance:
+            self._put(model, replica, "registered", state="loading")
+        self.instances[key] = instance
+        self._change(model, replica.name, lease=min(seconds, LEASE))
+        return min(seconds, LEASE)
+
+    async def withdraw(self, model: str, replica: str, instance: str) -> None:
+        self._replica(model, replica)
+        known = self.instances.get((model, replica))
+        if known is None or (instance and instance != known):  # an empty one stands for whichever it is
+            raise ConflictError(f"another instance has registered as {replica!r} since, or it never registered")
+        self._forget(model, replica)
+
+    # ------------------------------------------------------------------
+
+    def _counted(self, view: ModelView) -> ModelView:
+        own = [replica for replica in self.replicas.values() if replica.model == view.model]
+        ready = sum(replica.state == "ready" for replica in own)
+        return msgspec.structs.replace(view, replicas=len(own), ready=ready)
+
+    def _model(self, model: str) -> ModelView:
+        if model not in self.models:
+            raise NotKnownError(f"there is no model {model!r}")
+        return self.models[model]
+
+    def _replica(self, model: str, replica: str) -> ReplicaView:
+        self._model(model)
+        if (model, replica) not in self.replicas:
+            raise NotKnownError(f"{model} has no replica {replica!r}")
+        return self.replicas[model, replica]
+
+    def _check(self, replica: ReplicaConfig) -> None:
+        if replica.device == "nowhere":
+            raise InvalidError("device", f"no {replica.device!r} under devices")
+
+    def _put(self, name: str, settings: ReplicaConfig, source: str, state: str = "ready") -> None:
+        view = msgspec.structs.replace(replica(name, settings, source), state=state)
+        self.replicas[name, settings.name] = view
+        self.weights[name, settings.name] = settings.weight
+        self._note("replica", f"known from {source}", name, settings.name)
+
+    def _forget(self, model: str, replica: str) -> None:
+        del self.replicas[model, replica]
+        self.instances.pop((model, replica), None)
+        self._note("replica", "gone", model, replica)
+
+    def _change(self, model: str, replica: str, **fields: Any) -> None:
+        self.replicas[model, replica] = msgspec.structs.replace(self.replicas[model, replica], **fields)
+
+    def _note(self, kind: str, what: str, model: str = "", replica: str = "") -> None:
+        self.events = [*self.events, Happening(age=0.0, kind=kind, what=what, model=model, replica=replica)]
+        self.events = self.events[-MOST_EVENTS:]

@@ -1,0 +1,23 @@
+"""Coroutines in tests, and patience."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import uvloop
+
+PATIENCE = 20.0  # seconds until a test gives up waiting
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """On the loop that `steelyard serve` uses."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(work, 60))
+
+
+async def until(true: Callable[[], Any]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not true():
+            await asyncio.sleep(0.01)

@@ -1,0 +1,46 @@
+"""What docs/discovery.md shows of files is understood as it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from textwrap import dedent
+
+from steelyard.config import Discovery
+from steelyard.control.discovery.file_forms import replicas_of
+from steelyard.control.discovery.settled import Settled
+
+from .naming import replicas
+
+PAGE = (Path(__file__).parents[3] / "docs/discovery.md").read_text(encoding="utf-8")
+BLOCKS = [dedent(block[2]) for block in re.findall(r"^( *)```(\w*)\n(.*?)^\1```", PAGE, re.DOTALL | re.MULTILINE)]
+
+
+def shown(beginning: str) -> str:
+    (block,) = [block for block in BLOCKS if block.startswith(beginning)]
+    return block
+
+
+def test_the_three_forms() -> None:
+    ours = replicas_of(shown("# replicas.yaml"), "replicas.yaml")
+    assert [(one.name, one.weight) for one in ours] == [("10.0.0.1:8000", 1), ("10.0.0.2:8000", 1), ("big", 4)]
+    named = replicas_of(shown('{"replicas"'), "replicas.json")
+    assert [one.weight for one in named] == [1, 2]
+    prometheus = replicas_of(shown('[\n  {"targets"'), "targets.json")
+    assert [(one.url, one.weight, one.zone) for one in prometheus] == [
+        ("http://10.0.0.1:8000", 4, "a"),
+        ("http://10.0.0.2:8000", 4, "a"),
+        ("https://10.0.0.3:8443", 1, ""),
+    ]
+
+
+def test_the_defaults() -> None:
+    assert f"| `interval` | {Discovery().interval:.0f}s |" in PAGE
+    assert f"| `hold` | {Discovery().hold:.0f}s |" in PAGE
+
+
+def test_the_problem_it_shows() -> None:
+    settled = Settled()
+    settled.named(replicas("a b c d e f g h"), 0, 60)
+    settled.named(replicas("a b c"), 1, 60)
+    assert f'"problem": "{settled.problem}"' in PAGE

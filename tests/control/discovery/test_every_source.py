@@ -1,0 +1,241 @@
+"""One suite over every source of the table: what the discoverer relies on, whoever wrote the source.
+
+A new source needs a stage here: how to make the place it looks at say something, nothing, nonsense, or not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from steelyard.config import Config, Discovery, ModelConfig
+from steelyard.config.model_rules import model_problems
+from steelyard.control.discovery import SOURCES, DiscoveryError, Found, Source, dns_query, kind_of, make_source
+from steelyard.control.discovery import file as file_module
+
+from .name_server import NameServer, name_server
+from .naming import ids
+from .running import run
+
+ONE, TWO = "10.0.0.1", "10.0.0.2"
+
+
+class Stage(Protocol):
+    settings: Discovery
+
+    def name(self, *hosts: str) -> None:
+        """These, each at port 8000; none: it exists and names nothing."""
+
+    def break_down(self) -> None:
+        """It cannot be asked."""
+
+    def talk_nonsense(self) -> None: ...
+
+
+class FileStage:
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "replicas.yaml"
+        self.settings = Discovery(file=str(self.path))
+
+    def name(self, *hosts: str) -> None:
+        self.path.write_text("replicas: [" + ", ".join(f"'http://{host}:8000'" for host in hosts) + "]")
+
+    def break_down(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+    def talk_nonsense(self) -> None:
+        self.path.write_bytes(b"\x00\xff- {")
+
+
+class DnsStage:
+    def __init__(self, server: NameServer) -> None:
+        self.server = server
+        self.settings = Discovery(dns="llama.test", port=8000, server=server.server)
+
+    def name(self, *hosts: str) -> None:
+        self._reset()
+        self.server.say("llama.test", "A", *hosts)
+
+    def break_down(self) -> None:
+        self._reset()
+        self.server.rcodes = {("llama.test", kind): "SERVFAIL" for kind in ("A", "AAAA")}
+
+    def talk_nonsense(self) -> None:
+        self._reset()
+        self.server.garbage = True
+
+    def _reset(self) -> None:
+        self.server.garbage, self.server.rcodes = False, {}
+
+
+class ServiceStage(DnsStage):
+    def __init__(self, server: NameServer) -> None:
+        super().__init__(server)
+        self.settings = Discovery(dns="_http._tcp.llama.test", type="srv", server=server.server)
+
+    def name(self, *hosts: str) -> None:
+        self._reset()
+        self.server.say(self.settings.dns, "SRV", *(f"0 1 8000 h{host}." for host in hosts))
+        for host in hosts:
+            self.server.say(f"h{host}", "A", host)
+
+    def break_down(self) -> None:
+        self._reset()
+        self.server.rcodes = {(self.settings.dns, "SRV"): "SERVFAIL"}
+
+
+@asynccontextmanager
+async def with_file(folder: Path) -> AsyncIterator[Stage]:
+    yield FileStage(folder)
+
+
+@asynccontextmanager
+async def with_dns(folder: Path) -> AsyncIterator[Stage]:
+    async with name_server() as server:
+        yield DnsStage(server)
+
+
+@asynccontextmanager
+async def with_service(folder: Path) -> AsyncIterator[Stage]:
+    async with name_server() as server:
+        yield ServiceStage(server)
+
+
+STAGES: dict[str, list[Callable[[Path], AbstractAsyncContextManager[Stage]]]] = {
+    "file": [with_file],
+    "dns": [with_dns, with_service],
+}
+ALL = [stage for kind in SOURCES for stage in STAGES.get(kind, ())]
+
+Staged = Callable[[Path], AbstractAsyncContextManager[Stage]]
+every_source = pytest.mark.parametrize("staged", ALL, ids=lambda staged: staged.__name__.removeprefix("with_"))
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_module, "EVERY", 0.02)
+
+
+def hosts(found: Found) -> str:
+    return ids(found.replicas).replace(":8000", "")
+
+
+async def why(source: Source) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dns_query, "LONGEST", 0.5)  # nonsense is as good as silence
+        with pytest.raises(DiscoveryError) as problem:
+            await source.look()
+    return str(problem.value)
+
+
+def test_every_source_has_a_stage() -> None:
+    assert set(STAGES) == set(SOURCES)
+
+
+@every_source
+def test_its_kind_is_told_by_its_key(staged: Staged, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with staged(tmp_path) as stage:
+            kind = kind_of(stage.settings)
+            source = make_source(stage.settings)
+            assert isinstance(source, Source)
+            said = source.describe()
+            assert said.startswith(f"{kind} ")
+            assert getattr(stage.settings, kind) in said
+            assert said.isprintable()
+
+    run(work())
+
+
+@every_source
+def test_what_it_names_keeps_the_rules_of_a_configuration(staged: Staged, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with staged(tmp_path) as stage:
+            stage.name(ONE, TWO)
+            found = await make_source(stage.settings).look()
+            assert hosts(found) == f"{ONE} {TWO}"
+            assert found.note == ""
+            assert found.ttl is None or found.ttl >= 0
+            assert not list(model_problems((), ModelConfig(replicas=found.replicas), Config(models={})))
+
+    run(work())
+
+
+@every_source
+def test_what_did_not_change_is_the_same(staged: Staged, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with staged(tmp_path) as stage:
+            stage.name(ONE, TWO)
+            source = make_source(stage.settings)
+            assert await source.look() == await source.look()
+
+    run(work())
+
+
+@every_source
+def test_what_changed_is_seen_at_the_next_look(staged: Staged, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with staged(tmp_path) as stage:
+            source = make_source(stage.settings)
+            for names in ([ONE], [ONE, TWO], [TWO]):
+                stage.name(*names)
+                assert hosts(await source.look()) == " ".join(names)
+
+    run(work())
+
+
+@every_source
+def test_nothing_is_nothing(staged: Staged, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with staged(tmp_path) as stage:
+            stage.name(ONE)
+            source = make_source(stage.settings)
+            await source.look()
+            stage.name()
+            assert (await source.look()).replicas == ()
+
+    run(work())
+
+
+@every_source
+def test_what_cannot_be_asked_or_talks_nonsense_is_told_in_one_sentence(staged: Staged, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with staged(tmp_path) as stage:
+            source = make_source(stage.settings)
+            for fault in (stage.break_down, stage.talk_nonsense):
+                fault()
+                first = await why(source)
+                stage.name(ONE)
+                assert hosts(await source.look()) == ONE
+                fault()
+                later = await why(source)
+                for problem in (first, later):
+                    assert problem
+                    assert problem.isprintable()
+                stage.name(ONE, TWO)
+                assert hosts(await source.look()) == f"{ONE} {TWO}"
+
+    run(work())
+
+
+@every_source
+def test_looking_and_waiting_can_be_cancelled(staged: Staged, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with staged(tmp_path) as stage:
+            stage.name(ONE)
+            source = make_source(stage.settings)
+            for turns in range(8):
+                task = asyncio.ensure_future(source.look() if turns % 2 else source.news())
+                for _ in range(turns // 2):
+                    await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            assert hosts(await source.look()) == ONE
+
+    run(work())

@@ -1,0 +1,209 @@
+"""What is believed of a source, at given times."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steelyard.config import ReplicaConfig
+from steelyard.control.discovery.settled import Settled
+
+from .naming import ids, replica, replicas
+
+HOLD = 60.0
+
+
+class Driven(Settled):
+    def sees(self, names: str, now: float) -> str:
+        self.named(replicas(names), now, HOLD)
+        return ids(self.replicas)
+
+
+def test_before_the_first_look() -> None:
+    settled = Settled()
+    assert (settled.replicas, settled.problem, settled.good_at, settled.held_back) == ((), "", None, ())
+
+
+def test_a_first_look_that_fails_says_so() -> None:
+    settled = Settled()
+    settled.failed("x.yaml: cannot be read")
+    assert settled.replicas == ()
+    assert settled.problem == "x.yaml: cannot be read; none are known from before"
+    assert settled.good_at is None
+
+
+def test_good_news_are_believed_at_once() -> None:
+    settled = Driven()
+    assert settled.sees("a", 0) == "a"
+    assert settled.sees("a b c d e f", 1) == "a b c d e f"
+    assert (settled.problem, settled.good_at) == ("", 1)
+
+
+def test_failing_keeps_the_last_good_and_tells() -> None:
+    settled = Driven()
+    settled.sees("a b", 0)
+    settled.failed("the server said SERVFAIL")
+    assert ids(settled.replicas) == "a b"
+    assert settled.problem == "the server said SERVFAIL; the 2 known from before are kept"
+    assert settled.good_at == 0
+    assert settled.sees("a b", 5) == "a b"
+    assert settled.problem == ""
+
+
+def test_nothing_is_never_believed() -> None:
+    settled = Driven()
+    settled.sees("a", 0)
+    assert settled.named((), 1, HOLD) is False
+    assert settled.named((), 1e9, HOLD, note="10 left out") is False
+    assert ids(settled.replicas) == "a"
+    assert settled.problem == "it names no replicas; 10 left out; the 1 known from before are kept"
+
+
+def test_a_small_loss_is_believed_at_once() -> None:
+    settled = Driven()
+    settled.sees("a b c d", 0)
+    assert settled.sees("a b", 1) == "a b"  # half, not more
+    assert settled.sees("b", 2) == "b"
+    assert (settled.held_back, settled.problem) == ((), "")
+
+
+def test_one_of_one_may_be_replaced() -> None:
+    settled = Driven()
+    settled.sees("a", 0)
+    assert settled.sees("b", 1) == "b"
+
+
+def test_the_sudden_loss_of_more_than_half_is_held_back_and_shown() -> None:
+    settled = Driven()
+    settled.sees("a b c", 0)
+    assert settled.sees("a", 10) == "a b c"
+    assert settled.held_back == ("b", "c")
+    assert settled.due(HOLD) == 70
+    assert "it no longer names 2 of 3 replicas" in settled.problem
+    assert settled.sees("a", 69.9) == "a b c"
+    assert settled.sees("a", 70) == "a"
+    assert (settled.held_back, settled.problem, settled.due(HOLD)) == ((), "", None)
+
+
+def test_if_the_list_recovers_nothing_happened() -> None:
+    settled = Driven()
+    settled.sees("a b c", 0)
+    settled.sees("a", 10)
+    assert settled.sees("a b c", 30) == "a b c"
+    assert (settled.held_back, settled.problem) == ((), "")
+    settled.sees("a", 50)
+    assert settled.sees("a", 100) == "a b c"  # its time began anew
+
+
+def test_what_recovers_in_part_is_held_back_in_part() -> None:
+    settled = Driven()
+    settled.sees("a b c d", 0)
+    settled.sees("a", 10)
+    assert settled.sees("a b", 20) == "a b c d"
+    assert settled.held_back == ("c", "d")
+    assert settled.sees("a b", 70) == "a b"
+
+
+def test_new_ones_are_added_at_once_even_then() -> None:
+    settled = Driven()
+    settled.sees("a b c", 0)
+    assert settled.sees("x y", 10) == "a b c x y"
+    assert settled.held_back == ("a", "b", "c")
+    assert settled.sees("x y", 70) == "x y"
+
+
+def test_a_failed_look_interrupts() -> None:
+    settled = Driven()
+    settled.sees("a b c", 0)
+    settled.sees("a", 10)
+    settled.failed("no answer")
+    assert settled.held_back == ("b", "c")
+    assert settled.sees("a", 75) == "a b c"
+    assert settled.sees("a", 134) == "a b c"
+    assert settled.sees("a", 135) == "a"
+
+
+def test_lists_that_name_others_each_time_make_one_of_all_that_were_seen_lately() -> None:
+    """As some name servers do that give eight of a hundred."""
+    settled = Driven()
+    settled.sees("a b", 0)
+    settled.sees("c d", 20)
+    settled.sees("e f", 40)
+    assert settled.sees("a b", 60) == "a b c d e f"
+    assert settled.sees("e f", 80) == "a b c d e f"  # c and d were last seen at 20 and first missed at 40
+    assert settled.sees("e f", 100) == "a b e f"
+
+
+def test_another_name_for_the_same_url_is_no_loss() -> None:
+    settled = Settled()
+    settled.named([ReplicaConfig(url="http://h:1"), ReplicaConfig(url="http://h:2")], 0, HOLD)
+    settled.named([ReplicaConfig(url="http://h:1", id="one"), ReplicaConfig(url="http://h:2", id="two")], 1, HOLD)
+    assert ids(settled.replicas) == "one two"
+
+
+def test_what_is_said_of_a_replica_is_the_latest() -> None:
+    settled = Settled()
+    settled.named([replica("a")], 0, HOLD)
+    settled.named([replica("a", weight=3.0)], 1, HOLD)
+    assert settled.replicas[0].weight == 3.0
+
+
+def test_without_holding_back() -> None:
+    settled = Settled()
+    settled.named(replicas("a b c"), 0, 0.0)
+    settled.named(replicas("a"), 1, 0.0)
+    assert ids(settled.replicas) == "a"
+
+
+def test_a_note_is_a_problem_but_no_failure() -> None:
+    settled = Settled()
+    assert settled.named(replicas("a"), 0, HOLD, "169.254.1.1 is not taken")
+    assert (settled.problem, settled.good_at) == ("169.254.1.1 is not taken", 0)
+
+
+# ---------------------------------------------------------------------- whatever happens
+
+LOOKS = st.lists(
+    st.tuples(st.floats(0, 50), st.none() | st.frozensets(st.sampled_from("abcdefgh"))), min_size=1, max_size=40
+)
+
+
+@given(LOOKS, st.floats(0, 100))
+def test_whatever_a_source_says(looks: list[tuple[float, frozenset[str] | None]], hold: float) -> None:
+    settled = Settled()
+    now = 0.0
+    absent_since: dict[str, float] = {}  # by good looks without a failure between
+    for wait, names in looks:
+        now += wait
+        before = {one.name for one in settled.replicas}
+        if not names:
+            settled.failed("no") if names is None else settled.named((), now, hold)
+            assert {one.name for one in settled.replicas} == before
+            assert settled.problem
+            absent_since.clear()
+            continue
+        settled.named(replicas(sorted(names)), now, hold)
+        after = {one.name for one in settled.replicas}
+        absent_since = {name: absent_since.get(name, now) for name in before - names}
+        assert names <= after <= names | before
+        assert after - names == set(settled.held_back)
+        assert bool(settled.problem) == bool(settled.held_back)
+        lost = before - after
+        if len(before) >= 2 and 2 * len(before - names) > len(before):
+            assert all(now - absent_since[name] >= hold for name in lost)
+        assert all(now - absent_since[name] < hold for name in settled.held_back)
+
+
+@given(LOOKS, st.frozensets(st.sampled_from("abcdefgh"), min_size=1))
+def test_a_source_that_keeps_saying_the_same_is_believed_in_the_end(
+    looks: list[tuple[float, frozenset[str] | None]], last: frozenset[str]
+) -> None:
+    settled = Settled()
+    now = 0.0
+    for wait, names in looks:
+        now += wait
+        settled.named(replicas(sorted(names)), now, HOLD) if names is not None else settled.failed("no")
+    for seconds in (0.0, HOLD / 2, HOLD + 1):
+        settled.named(replicas(sorted(last)), now + seconds, HOLD)
+    assert {one.name for one in settled.replicas} == last
+    assert settled.problem == ""

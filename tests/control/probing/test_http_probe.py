@@ -1,0 +1,352 @@
+"""One look at one replica, over real sockets."""
+
+from __future__ import annotations
+
+import pytest
+
+from steelyard.control.probing.http_probe import HttpProbe
+from steelyard.control.probing.seen import Kind, Seen
+from steelyard.control.probing.target import Target
+from steelyard.control.probing.tls import Contexts
+from tests.control.driving import run
+
+from .servers import Asked, Server, serving, target
+
+
+async def look(aim: Target) -> Seen:
+    return await HttpProbe(aim, Contexts()).look()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "sure"),
+    [
+        (200, Kind.READY, False),
+        (204, Kind.READY, False),
+        (503, Kind.LOADING, True),
+        (500, Kind.LOADING, False),
+        (404, Kind.LOADING, False),
+        (301, Kind.LOADING, False),
+    ],
+)
+def test_a_path_of_the_configuration(status: int, kind: Kind, sure: bool) -> None:
+    async def scenario() -> None:
+        async with serving() as server:
+            server.answers["/well?deep=1"] = status
+            seen = await look(target(server.url, path="/well?deep=1", dialect="vllm"))
+            assert (seen.kind, seen.sure) == (kind, sure)
+            assert seen.detail == f"answers {status} to GET /well"
+            assert seen.seconds > 0
+            assert server.paths() == ["/well?deep=1"]
+
+    run(scenario())
+
+
+def test_a_path_of_the_replica_itself_goes_first() -> None:
+    async def scenario() -> None:
+        async with serving(own=200) as server:
+            seen = await look(target(server.url, path="/model", ready="/own"))
+            assert seen.kind is Kind.READY
+            assert server.paths() == ["/own"]
+
+    run(scenario())
+
+
+def test_headers_and_another_port() -> None:
+    async def scenario() -> None:
+        async with serving(ready=200) as server, serving() as own:
+            aim = target(own.url, path="/ready", port=server.port, headers={"Authorization": "Bearer x", "Host": "y"})
+            assert (await look(aim)).kind is Kind.READY
+            assert not own.asked
+            (asked,) = server.asked
+            assert asked.headers["authorization"] == "Bearer x"
+            assert asked.headers["host"] == "y"
+            assert asked.headers["connection"] == "close"
+
+    run(scenario())
+
+
+def test_a_header_that_would_be_two_is_not_sent() -> None:
+    async def scenario() -> None:
+        async with serving(ready=200) as server:
+            seen = await look(target(server.url, path="/ready", headers={"x": "1\r\nevil: 1"}))
+            assert seen.kind is Kind.UNKNOWN
+            assert not server.asked
+
+    run(scenario())
+
+
+def test_the_server_says_why() -> None:
+    async def scenario() -> None:
+        async with Running() as server:
+            server.answers["/ready"] = server.reply(503, b'{"reason": "weights 3 of 8\\u0007"}')
+            seen = await look(target(server.url, path="/ready"))
+            assert seen.detail == "answers 503 to GET /ready: weights 3 of 8\ufffd"
+
+    run(scenario())
+
+
+class Running(Server):
+    async def __aenter__(self) -> Server:
+        return await self.start()
+
+    async def __aexit__(self, *problem: object) -> None:
+        await self.stop()
+
+
+def test_who_it_is() -> None:
+    async def scenario() -> None:
+        async with serving(ready=503) as server:
+            server.instance = "abc"
+            assert (await look(target(server.url, path="/ready"))).instance == "abc"
+
+    run(scenario())
+
+
+# ------------------------------------------------------------------ alive, if not ready?
+
+
+def test_liveness_is_asked_only_where_it_is_not_ready() -> None:
+    async def scenario() -> None:
+        async with serving(ready=200, live=200) as server:
+            aim = target(server.url, path="/ready", live="/live")
+            assert (await look(aim)).kind is Kind.READY
+            assert server.paths() == ["/ready"]
+            server.answers["/ready"] = 503
+            assert (await look(aim)).kind is Kind.LOADING
+            assert server.paths() == ["/ready", "/ready", "/live"]
+            server.answers["/live"] = 500
+            seen = await look(aim)
+            assert (seen.kind, seen.sure) == (Kind.BROKEN, True)
+            assert "it does not live" in seen.detail
+
+    run(scenario())
+
+
+def test_one_that_answered_and_then_is_silent_is_not_ready() -> None:
+    async def scenario() -> None:
+        async with serving(ready=503) as server:
+
+            def freeze(asked: Asked) -> bytes:
+                server.frozen = True
+                return server.reply(503)
+
+            server.answers["/ready"] = freeze
+            seen = await look(target(server.url, path="/ready", live="/live", timeout=1.5))
+            assert (seen.kind, seen.sure) == (Kind.LOADING, True)
+
+    run(scenario())
+
+
+# ------------------------------------------------------------------ no answer
+
+
+def test_no_answer() -> None:
+    async def scenario() -> None:
+        async with serving(ready=b"nonsense\r\n\r\n") as server:
+            aim = target(server.url, path="/ready")
+            seen = await look(aim)
+            assert (seen.kind, seen.sure) == (Kind.BROKEN, False)
+            assert seen.detail == "its answer is not HTTP/1.1: GET /ready"
+            server.frozen = True
+            seen = await look(target(server.url, path="/ready", timeout=0.1))
+            assert seen.kind is Kind.SILENT
+            assert seen.detail == "no answer in time (0.1 s): GET /ready"
+        seen = await look(aim)
+        assert seen.kind is Kind.REFUSED
+        assert seen.detail == "refuses connections"
+
+    run(scenario())
+
+
+def test_all_questions_of_a_look_share_one_time_limit() -> None:
+    async def scenario() -> None:
+        async with serving(health=200) as server:
+
+            def freeze(asked: Asked) -> bytes:
+                server.frozen = True
+                return server.reply(200)
+
+            server.answers["/health"] = freeze
+            seen = await look(target(server.url, dialect="vllm", timeout=1.5))
+            assert seen.kind is Kind.SILENT
+            assert server.paths() == ["/health", "/v1/models"]
+
+    run(scenario())
+
+
+# ------------------------------------------------------------------ by dialect
+
+
+def test_vllm_has_to_list_the_model_too() -> None:
+    async def scenario() -> None:
+        async with Running(health=200) as server:
+            aim = target(server.url, dialect="vllm", model="llama")
+            server.answers["/v1/models"] = server.reply(200, b'{"data": [{"id": "other"}]}')
+            assert (await look(aim)).kind is Kind.LOADING
+            server.answers["/v1/models"] = server.reply(200, b'{"data": [{"id": "llama"}]}')
+            assert (await look(aim)).kind is Kind.READY
+            server.answers["/health"] = 503
+            assert (await look(aim)).kind is not Kind.READY
+            assert server.paths()[-1] == "/health"
+
+    run(scenario())
+
+
+def test_a_model_of_the_open_inference_protocol() -> None:
+    async def scenario() -> None:
+        async with serving() as server:
+            server.answers["/v2/models/a%2Fb/ready"] = 200
+            assert (await look(target(server.url, dialect="oip", model="a/b"))).kind is Kind.READY
+            assert (await look(target(server.url, dialect="oip", model="c"))).kind in (Kind.ABSENT, Kind.LOADING)
+            server.answers["/v2/health/ready"] = 200
+            assert (await look(target(server.url, dialect="oip", model="*"))).kind is Kind.READY
+
+    run(scenario())
+
+
+def test_what_servers_of_all_kinds_speak_says_nothing_of_a_readiness_path() -> None:
+    async def scenario() -> None:
+        async with serving() as server:
+            for dialect in ("http", "openai"):
+                seen = await look(target(server.url, dialect=dialect))
+                assert seen.kind is Kind.READY
+                assert seen.detail == "answers, but has no readiness path: set health.path"
+
+    run(scenario())
+
+
+def test_a_server_that_does_not_know_the_question_is_not_ready() -> None:
+    async def scenario() -> None:
+        async with serving() as server:
+            seen = await look(target(server.url, dialect="oip"))
+            assert seen.kind is Kind.ABSENT
+            assert seen.detail.endswith(": set health.path")
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("dialect", ["http", "openai", "oip", ""])
+def test_our_kit_knows_better_than_the_app(dialect: str) -> None:
+    async def scenario() -> None:
+        async with Running(health=200) as server:
+            server.answers["/v2/models/m/ready"] = 200
+            says = b'{"state": "draining", "instance": "i", "reason": "SIGTERM"}'
+            server.answers["/steelyard/ready"] = server.reply(503, says)
+            probe = HttpProbe(target(server.url, dialect=dialect), Contexts())
+            seen = await probe.look()
+            assert (seen.kind, seen.sure) == (Kind.LOADING, True)
+            assert seen.detail == "answers 503 to GET /steelyard/ready: SIGTERM"
+            server.answers["/steelyard/ready"] = server.reply(200, b'{"state": "ready", "instance": "i"}')
+            server.asked.clear()
+            assert (await probe.look()).kind is Kind.READY
+            assert server.paths() == ["/steelyard/ready"]
+
+    run(scenario())
+
+
+def test_a_server_that_answers_every_path_has_no_kit() -> None:
+    async def scenario() -> None:
+        for status in (200, 500, 503):
+            async with serving(health=503) as server:
+                server.answers["/steelyard/ready"] = status
+                probe = HttpProbe(target(server.url, dialect="http"), Contexts())
+                assert (await probe.look()).detail == "answers 503 to GET /health"
+                server.asked.clear()
+                await probe.look()
+                assert server.paths() == ["/health"]
+
+    run(scenario())
+
+
+def test_what_cannot_have_our_kit_is_not_asked_for_it() -> None:
+    async def scenario() -> None:
+        async with serving() as server:
+            for dialect in ("vllm", "sglang", "tgi", "triton"):
+                await look(target(server.url, dialect=dialect))
+            assert "/steelyard/ready" not in server.paths()
+
+    run(scenario())
+
+
+# ------------------------------------------------------------------ nobody said what it speaks
+
+KIT = b'{"state": "loading", "instance": "i"}'  # what our kit says; the others do not look into it
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/steelyard/ready", ["/steelyard/ready"]),
+        ("/health", ["/steelyard/ready", "/health"]),
+        ("/v2/models/m/ready", ["/steelyard/ready", "/health", "/v2/models/m/ready"]),
+    ],
+)
+def test_what_answers_is_found_and_remembered(path: str, asked: list[str]) -> None:
+    async def scenario() -> None:
+        async with serving() as server:
+            server.answers[path] = server.reply(503, KIT)
+            probe = HttpProbe(target(server.url, dialect=""), Contexts())
+            assert (await probe.look()).kind is Kind.LOADING
+            assert server.paths()[: len(asked)] == asked
+            server.asked.clear()
+            server.answers[path] = server.reply(200, KIT)
+            assert (await probe.look()).kind is Kind.READY
+            assert server.paths() == [path]
+
+    run(scenario())
+
+
+def test_every_way_is_tried_when_somebody_answers_again() -> None:
+    async def scenario() -> None:
+        async with serving(health=503) as server:
+            probe = HttpProbe(target(server.url, dialect=""), Contexts())
+            await server.stop()
+            for _ in range(4):
+                assert (await probe.look()).kind is Kind.REFUSED
+            await server.start()
+            assert (await probe.look()).detail == "answers 503 to GET /health"
+
+    run(scenario())
+
+
+def test_what_is_not_there_any_more_is_looked_for_again() -> None:
+    async def scenario() -> None:
+        async with serving(health=200) as server:
+            probe = HttpProbe(target(server.url, dialect=""), Contexts())
+            assert (await probe.look()).kind is Kind.READY
+            server.answers = {"/v2/models/m/ready": 200}
+            server.asked.clear()
+            assert (await probe.look()).detail == "answers 200 to GET /v2/models/m/ready"
+            server.answers = {"/v2/models/m/ready": 200, "/steelyard/ready": server.reply(503, KIT)}
+            probe.forget()
+            assert (await probe.look()).kind is Kind.LOADING
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("status", [404, 401, 403, 405, 307])
+def test_where_nothing_is_found_any_answer_will_do(status: int) -> None:
+    async def scenario() -> None:
+        async with serving() as server:
+            server.answers = dict.fromkeys(("/steelyard/ready", "/health", "/v2/models/m/ready"), status)
+            probe = HttpProbe(target(server.url, dialect=""), Contexts())
+            seen = await probe.look()
+            assert seen.kind is Kind.READY
+            assert "set health.path" in seen.detail
+            server.asked.clear()
+            await probe.look()
+            assert len(server.asked) <= 2  # one of them a look (and the liveness that belongs to it)
+            server.answers["/health"] = 503
+            kinds = [(await probe.look()).kind for _ in range(4)]
+            assert kinds[-1] is Kind.LOADING  # found at last
+
+    run(scenario())
+
+
+def test_a_unix_socket(tmp_path: pytest.TempPathFactory) -> None:
+    async def scenario() -> None:
+        async with serving(path=f"{tmp_path}/socket", health=200) as server:
+            assert (await look(target(server.url, dialect=""))).kind is Kind.READY
+            assert server.asked[-1].headers["host"] == "localhost"
+
+    run(scenario())

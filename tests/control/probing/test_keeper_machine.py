@@ -1,0 +1,154 @@
+"""Random histories of a replica: whatever is seen of it, the promises hold."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from steelyard.config import Health
+from steelyard.control.probing.damping import MOST
+from steelyard.control.probing.keeper import INFINITY, Keeper, Told
+from steelyard.control.probing.seen import ANSWERS, Kind, Seen, Tried
+from steelyard.control.probing.trials import Trial
+from steelyard.core.replica import TRANSITIONS, Event, State, next_state
+
+from .conversations import INFERENCE, WARM_UP
+
+SIGHTS = st.builds(
+    Seen,
+    kind=st.sampled_from([*Kind, Kind.READY, Kind.READY, Kind.READY]),
+    detail=st.just("seen"),
+    instance=st.sampled_from(["", "", "a", "b"]),
+    seconds=st.sampled_from([0.0, 0.01, 2.0]),
+    sure=st.booleans(),
+).map(lambda seen: seen._replace(sure=seen.sure and seen.kind in (Kind.LOADING, Kind.BROKEN)))
+OUTCOMES = st.builds(
+    Tried,
+    problem=st.sampled_from(["", "", "it failed"]),
+    doubtful=st.booleans(),
+    void=st.booleans(),
+    instance=st.sampled_from(["", "a", "b"]),
+).map(lambda tried: tried if tried.problem else tried._replace(doubtful=False, void=False))
+
+
+class Replica(RuleBasedStateMachine):
+    @initialize(
+        rise=st.integers(1, 3),
+        fall=st.integers(1, 3),
+        interval=st.sampled_from([0.01, 0.3, 5.0, 60.0]),
+        loading=st.sampled_from([0.01, 0.5, 10.0]),
+        warm_up=st.booleans(),
+        inference=st.booleans(),
+        seed=st.integers(0, 100),
+    )
+    def begin(self, rise, fall, interval, loading, warm_up, inference, seed):
+        self.health = Health(
+            rise=rise,
+            fall=fall,
+            interval=interval,
+            loading_interval=loading,
+            warm_up=WARM_UP if warm_up else (),
+            inference=INFERENCE if inference else None,
+        )
+        self.now = 50.0
+        self.keeper = Keeper(self.health, Random(seed), self.now)
+        self.state = State.STARTING
+        self.told: Event | None = None
+        self.good = 0  # looks in a row
+        self.excused = 0  # bad looks in a row since the last good one
+        self.passed: set[Trial] = set()
+
+    def hear(self, news: list[Told]) -> None:
+        for event, why in news:
+            assert why
+            assert event is not self.told, "only changes are told"
+            assert event in TRANSITIONS[self.state]
+            self.state = next_state(self.state, event)
+            self.told = event
+            if event is Event.LOADED:
+                wanted = {Trial.WARM_UP: self.health.warm_up, Trial.INFERENCE: self.health.inference}
+                assert self.passed >= {trial for trial, is_wanted in wanted.items() if is_wanted}
+            else:
+                self.passed.discard(Trial.INFERENCE)
+
+    @rule(seen=SIGHTS, busy=st.booleans(), late=st.sampled_from([0.0, 0.0, 0.2, 70.0]))
+    def look(self, seen, busy, late):
+        if self.keeper.due == INFINITY:
+            return
+        needed, cooled, was_ready = self.keeper.needed, self.keeper.cooled, self.keeper.ready
+        self.now = max(self.now, self.keeper.due) + late + seen.seconds
+        news = self.keeper.saw(seen, self.now, busy=busy)
+        if self.keeper.cooled != cooled:
+            self.passed.clear()  # for all that is known, it is another process
+            self.good = 0 if seen.kind is not Kind.READY else self.good
+        if seen.kind is Kind.READY:
+            self.good += 1
+            self.excused = 0
+        elif seen.kind is Kind.UNKNOWN or (busy and was_ready and seen.kind is Kind.SILENT):
+            assert news == []
+        else:
+            self.good = 0
+            self.excused += 1
+            if seen.sure or seen.kind is Kind.REFUSED or self.excused >= self.health.fall:
+                assert not self.keeper.ready
+                assert self.told is not None or news
+        if any(event is Event.LOADED for event, _ in news):
+            assert seen.kind is Kind.READY
+            assert self.good >= min(needed, self.keeper.needed) or was_ready
+        if news and news[-1].event is Event.LIVE:
+            assert seen.kind in ANSWERS
+        self.hear(news)
+
+    @precondition(lambda self: self.keeper.trying is not None)
+    @rule(outcome=OUTCOMES, busy=st.booleans(), seconds=st.sampled_from([0.0, 3.0, 40.0]))
+    def attempt(self, outcome, busy, seconds):
+        trial, cooled, was_ready = self.keeper.trying, self.keeper.cooled, self.keeper.ready
+        self.now += seconds
+        news = self.keeper.tried(outcome, self.now, busy=busy)
+        if self.keeper.cooled != cooled:
+            self.passed.clear()
+            self.good = 0
+        elif not outcome.problem:
+            self.passed.add(trial)
+        elif not was_ready:
+            self.good = 0
+            assert not self.keeper.ready
+        self.hear(news)
+
+    @rule()
+    def see_anew(self):
+        self.keeper.see_anew(self.now)
+        assert not self.keeper.ready
+        assert self.keeper.due == self.now
+        self.told = None
+        self.good = self.excused = 0
+        self.passed.discard(Trial.INFERENCE)
+
+    @rule()
+    def change(self):
+        self.keeper.change(self.health, self.now)
+        self.told = None
+
+    @invariant()
+    def it_is_looked_at_again(self):
+        keeper = self.keeper
+        if keeper.trying is not None and not keeper.ready:
+            assert keeper.due == INFINITY
+            return
+        longest = 1.1 * max(self.health.interval, self.health.loading_interval)
+        assert keeper.due <= self.now + longest
+        assert keeper.due >= self.now or keeper.trying is not None or keeper.ready
+
+    @invariant()
+    def what_is_told_is_true(self):
+        keeper = self.keeper
+        if self.told is not None:
+            assert keeper.ready == (self.told is Event.LOADED)
+        assert self.health.rise <= keeper.needed <= MOST
+        assert keeper.trying is not Trial.WARM_UP or not keeper.ready
+        assert keeper._news == []
+
+
+TestReplica = Replica.TestCase
