@@ -11,6 +11,7 @@ from typing import IO
 KEPT = 20  # lines
 LONGEST = 4096  # bytes of a line; the rest is cut off
 CHUNK = 65536
+MOST = 64  # chunks read at the end
 
 
 class LastWords:
@@ -25,9 +26,10 @@ class LastWords:
         self._loop.add_reader(self._fd, self._read)
 
     def close(self) -> None:
-        """The worker has ended: what it wrote is there to be read."""
-        while self._read():
-            pass
+        """The process has ended: what it wrote is there to be read, but not all that others may go on writing."""
+        for _ in range(MOST):
+            if not self._read():
+                break
         self._loop.remove_reader(self._fd)
         self._stream.close()
         self._take(self._partial)

@@ -102,6 +102,10 @@ def _introduce(console: Console, supervisor: Supervisor, fleet: Sequence[Replica
     curl = f"  curl -i {url}{PATH} -H 'content-type: application/json' -d '{body}'"
     console.print("talk to it from another terminal; Ctrl-C here ends the demo:")
     console.print(curl, style="cyan", soft_wrap=True, markup=False)
+    if supervisor.admin_address is not None:
+        look = f"  curl http://{supervisor.admin_address}/v1/fleet"
+        console.print("how each replica stands, and why:")
+        console.print(look, style="cyan", soft_wrap=True, markup=False)
 
 
 def _farewell(console: Console, policy: str) -> None:

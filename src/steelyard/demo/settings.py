@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ..config import Config, ModelConfig, ReplicaConfig, overridden
+from ..config import Admin, Config, ModelConfig, ReplicaConfig, overridden
 from ..control.tcp_socket import Place, in_use
 from ..core.errors import OptionError
 from .corpus import MODEL
 
 HOST = "127.0.0.1"
-PORT = 8080  # if nobody has it
+PORT, ADMIN = 8080, 9080  # if nobody has them
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -27,13 +27,14 @@ def configuration(urls: Mapping[str, str], options: Options) -> Config:
     """The gateway in front of these replicas, by name, with all its defaults. OptionError names what cannot be."""
     fleet = tuple(ReplicaConfig(id=name, url=url) for name, url in urls.items())
     model = ModelConfig(replicas=fleet, dialect="openai")
-    config = Config(models={MODEL: model}, listen=f"{HOST}:{_port(options.port)}")
+    admin = Admin(listen=f"{HOST}:{_port(None, ADMIN)}")
+    config = Config(models={MODEL: model}, listen=f"{HOST}:{_port(options.port, PORT)}", admin=admin)
     return overridden(config, policy=options.policy, workers=options.workers)
 
 
-def _port(wanted: int | None) -> int:
+def _port(wanted: int | None, usual: int) -> int:
     """0: the kernel chooses."""
-    place = Place(socket.AF_INET, HOST, wanted or PORT)
+    place = Place(socket.AF_INET, HOST, wanted or usual)
     if not in_use(place):
         return place.port
     if wanted is not None:

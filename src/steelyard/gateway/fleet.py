@@ -9,6 +9,7 @@ from time import time
 
 from ..addresses import replica_address
 from ..config import Config, ModelConfig, ReplicaConfig, ReplicaTls
+from ..config.contexts import replica_context
 from ..core.balancer import Balancer
 from ..core.decision import Decision
 from ..core.replica import Replica, State
@@ -213,13 +214,3 @@ def _try(model: ModelConfig, now: float) -> None:
 
 def _key(settings: ReplicaConfig, model: ModelConfig) -> tuple[object, ...]:
     return (settings.url, model.tls)
-
-
-def replica_context(tls: ReplicaTls) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=tls.ca or None)
-    if tls.certificate:
-        context.load_cert_chain(tls.certificate, tls.key)
-    if not tls.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context

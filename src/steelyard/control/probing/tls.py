@@ -7,6 +7,7 @@ import ssl
 from contextlib import suppress
 
 from ...config import ReplicaTls
+from ...config.contexts import replica_context
 from .errors import CannotAskError
 
 Marks = tuple[tuple[int, int, int], ...]
@@ -32,17 +33,6 @@ class Contexts:
             context = known[1]
         self._known[tls] = marks, context
         return context
-
-
-def replica_context(tls: ReplicaTls) -> ssl.SSLContext:
-    """As the workers make it (gateway/fleet.py): who is probed must be spoken to in the same way."""
-    context = ssl.create_default_context(cafile=tls.ca or None)
-    if tls.certificate:
-        context.load_cert_chain(tls.certificate, tls.key)
-    if not tls.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def _marks(tls: ReplicaTls) -> Marks:
