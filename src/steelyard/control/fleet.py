@@ -53,6 +53,7 @@ class Fleet:
         self.changing = asyncio.Lock()  # one change of the configuration at a time
         self.drained: set[Key] = set()  # by an operator: it stays so until the operator says otherwise
         self.too_many = ""  # in words, if replicas that were found or registered do not fit
+        self._followed: dict[Key, Target] = {}
         self._rolling = False
         self._waiting: set[str] = set()  # models whose replicas changed meanwhile
         self._changes: list[Change] = []
@@ -112,7 +113,7 @@ class Fleet:
         before = self.config.models.get(model)
         if before is None:
             return
-        after = self.roster.effective(self.roster.config).models[model]
+        after = self.roster.model(model)
         removed, added = difference(before.replicas, after.replicas)
         if not removed and not added:
             return
@@ -123,9 +124,9 @@ class Fleet:
             self.chronicle.note("replica", str(problem), model=model, level=logging.ERROR)
             return
         self.too_many = ""
-        self._follow()
-        self.flush()  # what was seen before must not reach a replica that is new under the same name
+        self.flush()  # what was seen before is of those who were there before
         self._workers.broadcast(message)
+        self._follow()
         self._note_members(model, before, message)
 
     def _note_members(self, model: str, before: ModelConfig, message: Members) -> None:
@@ -143,8 +144,9 @@ class Fleet:
         if coming is not None:
             later = _targets(coming)
             targets = {key: target for key, target in targets.items() if _stays(target, later.get(key))}
-        for key in [key for key in self.standings if key not in targets]:
+        for key in [key for key in self.standings if not _stays(self._followed[key], targets.get(key))]:
             del self.standings[key]
+        self._followed = targets
         if coming is None:
             self.drained &= targets.keys()
         for key, target in targets.items():
@@ -270,6 +272,8 @@ class Fleet:
 
     def announced(self, key: Key, news: News) -> None:
         """A replica registered or renewed its lease."""
+        if news is News.RENEWED:
+            return  # the usual case, again and again: nothing changes
         self.registered(key[0])
         standing = self.standings.get(key)
         if standing is None or key in self.drained or news is News.NEW:

@@ -53,12 +53,14 @@ class Roster:
 
     def effective(self, config: Config) -> Config:
         """The configuration as workers get it."""
-        models = {name: self._model(name, model, config) for name, model in config.models.items()}
+        models = {name: self.model(name, config) for name in config.models}
         return msgspec.structs.replace(config, models=models)
 
-    def _model(self, name: str, model: ModelConfig, config: Config) -> ModelConfig:
+    def model(self, name: str, config: Config | None = None) -> ModelConfig:
+        """One of its models."""
+        config = config or self.config
         replicas = tuple(member.settings for member in self.members(name, config).values())
-        return msgspec.structs.replace(model, replicas=replicas, **self.models.get(name, {}))
+        return msgspec.structs.replace(config.models[name], replicas=replicas, **self.models.get(name, {}))
 
     def forget(self, models: Mapping[str, object]) -> None:
         """What was told and set of models that are no more."""
