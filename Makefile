@@ -30,6 +30,8 @@ bench: $(VENV)/bench $(COMPILED)/installed
 	$(BIN)/python -m benchmarks.policies
 	$(BIN)/python -m benchmarks.overhead --all
 	$(BIN)/python -m benchmarks.arena
+	$(BIN)/python -m benchmarks.lifecycle
+	$(BIN)/python -m benchmarks.probing
 
 $(VENV)/bench: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.core.errors import OptionError
-from steelyard.core.foreign import AT_LEAST, READINGS, TRUSTED, Foreign
+from steelyard.core.foreign import AT_LEAST, READINGS, TRUSTED, Foreign, trusted
 from steelyard.core.request import Request
 
 from .driving import fleet, pass_time, replica, sent, start, waits
@@ -110,11 +110,21 @@ def test_impossible_numbers_are_refused(requests):
         balancer.report_engine("a", requests, now=1.0, lasting=1.0)
 
 
-@given(st.lists(st.tuples(st.floats(0, 1e9), st.integers(0, 100), st.floats(0, 10)), max_size=20), st.integers(0, 100))
-def test_never_below_nothing_nor_above_what_is_trusted(readings, largest):
+@given(st.lists(st.tuples(st.floats(0, 1e9), st.integers(0, 100), st.floats(0, 10)), max_size=20))
+def test_never_more_than_the_last_reading_says_nor_less_than_nothing(readings):
     foreign, now = Foreign(), 0.0
     for requests, own, passed in readings:
         now += passed
         foreign.read(requests, own, 5.0, now)
-        count = foreign.count(largest, now)
-        assert 0 <= count <= min(max(0.0, requests - own), TRUSTED * largest + AT_LEAST)
+        assert 0 <= foreign.believed(now) <= max(0.0, requests - own)
+
+
+@given(st.lists(st.floats(0, 1e12), min_size=3, max_size=6), st.integers(0, 20))
+def test_never_more_than_is_trusted(requests, own):
+    balancer = fleet("a", "b", policy="least_connections")
+    for _ in range(own):
+        start(balancer, 0.0)
+    for number in requests:
+        balancer.report_engine("a", number, now=1.0, lasting=5.0)
+    largest = max(replica(balancer, id).in_flight for id in "ab")
+    assert 0 <= replica(balancer, "a").foreign <= trusted(largest) == TRUSTED * largest + AT_LEAST

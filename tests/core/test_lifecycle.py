@@ -8,7 +8,7 @@ from steelyard.core.outcome import Outcome
 from steelyard.core.replica import Event, Replica, State, next_state
 from steelyard.core.request import Phase, Request
 
-from .driving import fleet, pass_time, refused, replica, sent, serve, start, waits
+from .driving import NO_RETRY, fleet, pass_time, refused, replica, sent, serve, start, waits
 
 # The whole lifecycle, written a second time: a change of the table must be meant. A dash is an illegal move.
 TABLE = """
@@ -402,12 +402,35 @@ def test_ejections_are_counted_for_whoever_tells_others():
 def test_what_runs_on_a_frozen_replica_may_go_elsewhere_if_it_may_run_twice():
     balancer = fleet("a", "b")
     safe, unsafe = start(balancer, 0.0, idempotent=True), start(balancer, 0.0, idempotent=False)
-    assert balancer.may_retry(safe, 1.0)
-    assert not balancer.may_retry(unsafe, 1.0)
+    assert balancer.may_move(safe, 1.0)
+    assert not balancer.may_move(unsafe, 1.0)
 
 
 def test_but_not_if_there_is_nowhere_to_go():
     balancer = fleet("a")
     request = start(balancer, 0.0, idempotent=True)
     balancer.report("a", Event.LOST, now=1.0)
-    assert not balancer.may_retry(request, 1.0)
+    assert not balancer.may_move(request, 1.0)
+
+
+def test_moving_off_a_lost_replica_is_no_attempt_too_many():
+    balancer = fleet("a", "b", "c", "d", "e")
+    request = start(balancer, 0.0, idempotent=True)
+    request.attempts = 3  # all it has
+    assert balancer.may_move(request, 1.0)
+    assert request.attempts == 2
+
+
+def test_where_nothing_is_tried_twice_nothing_is_moved():
+    balancer = fleet("a", "b", retry=NO_RETRY)
+    request = start(balancer, 0.0, idempotent=True)
+    assert not balancer.may_move(request, 1.0)
+    assert request.attempts == 1
+
+
+def test_what_is_not_moved_keeps_its_count():
+    balancer = fleet("a", "b")
+    request = start(balancer, 0.0, idempotent=True, deadline=0.5)
+    request.attempts = 3
+    assert not balancer.may_move(request, 1.0)
+    assert request.attempts == 3

@@ -74,12 +74,12 @@ class Crew:
         """The latest of each worker."""
         return [worker.report for worker in self.workers() if worker.report is not None]
 
-    async def tell(self) -> None:
+    async def tell(self, seconds: float = ANSWER) -> None:
         """Returns when each worker has reported and done what it was told before, or does not answer in time."""
         self._told += 1
         asked = [worker.tell(self._told) for worker in self.workers()]
         if asked:
-            await asyncio.wait(asked, timeout=ANSWER)
+            await asyncio.wait(asked, timeout=seconds)
 
     def hurry(self) -> None:
         for seat in self._seats.values():

@@ -9,7 +9,7 @@ from ..core.replica import State
 from ..link.messages import Change, ReplicaReport, Report
 from .roster import Key
 
-SAME = 1.0  # seconds: two sentences that end so close together are one
+SAME = 2.0  # seconds: two sentences that end so close together are one; reports are up to a second old
 
 
 class Ejections:
@@ -17,13 +17,16 @@ class Ejections:
 
     def __init__(self) -> None:
         self._until: dict[Key, float] = {}
+        self._pardoned: dict[Key, float] = {}  # until when reports may still be of who was there before
 
     def hear(self, reports: Iterable[Report], models: Mapping[str, ModelConfig], now: float) -> list[Change]:
         """From the latest reports of all workers: whom all of them should eject now."""
+        self._until = {key: until for key, until in self._until.items() if until > now - SAME}
+        self._pardoned = {key: until for key, until in self._pardoned.items() if until > now}
         seen: dict[Key, list[ReplicaReport]] = {}
         for report in reports:
             for replica in report.replicas:
-                if replica.consecutive or replica.ejected_for:
+                if (replica.consecutive or replica.ejected_for) and (replica.model, replica.id) not in self._pardoned:
                     seen.setdefault((replica.model, replica.id), []).append(replica)
         found = []
         for key, views in seen.items():
@@ -43,5 +46,9 @@ class Ejections:
 
     def in_force(self, now: float) -> list[Change]:
         """For a worker that is new."""
-        self._until = {key: until for key, until in self._until.items() if until > now - SAME}
         return [Change(*key, "eject", until - now) for key, until in self._until.items() if until > now]
+
+    def forget(self, key: Key, now: float) -> None:
+        """It is gone, or another process by now; what was reported a moment ago is not of that one."""
+        if self._until.pop(key, None) is not None:
+            self._pardoned[key] = now + SAME

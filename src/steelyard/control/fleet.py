@@ -30,6 +30,10 @@ FEW = 20  # replicas
 LOSSES = (State.UNREACHABLE, State.LOADING)  # to come here from ready is worth a warning
 UNPROBED = "not probed: it counts as ready"
 TOGETHER = 0.05  # seconds
+ANSWER = 0.5  # seconds for workers to say whether a replica goes on; the prober waits a little longer
+GATHER = 0.05  # seconds between two changes of who belongs to the fleet
+STOOD_STILL = 3.0  # seconds between two ticks: it was us who did not listen
+REPORTED = 1.8  # seconds after which reports are newer than a drain
 LASTING = 3.0  # scrape intervals for which what a replica says of its load holds
 
 
@@ -40,7 +44,7 @@ class Workers(Protocol):
 
     def reports(self) -> list[Report]: ...
 
-    async def tell(self) -> None: ...
+    async def tell(self, seconds: float) -> None: ...
 
 
 class Fleet:
@@ -55,15 +59,19 @@ class Fleet:
         self.too_many = ""  # in words, if replicas that were found or registered do not fit
         self._followed: dict[Key, Target] = {}
         self._rolling = False
-        self._waiting: set[str] = set()  # models whose replicas changed meanwhile
+        self._waiting: set[str] = set()  # models whose replicas may have changed
+        self._gathering: asyncio.TimerHandle | None = None
+        self._ticked = 0.0
         self._changes: list[Change] = []
         self._readings: list[Reading] = []
         self._ejections = Ejections()
+        self._out: set[Key] = set()  # ejected by some worker, as of the last reports
         self._asking: asyncio.Task[None] | None = None
 
     async def begin(self, workers: Workers) -> None:
         self._workers = workers
         self._loop = asyncio.get_running_loop()
+        self._ticked = self._loop.time()
         self.prober = Prober(self._saw, self._progresses)
         self.scraper = Scraper(self._heard_load, self._restarted)
         self.discoverer = Discoverer(self._found)
@@ -71,6 +79,8 @@ class Fleet:
         self.discoverer.follow(_sources(self.roster.config))
 
     async def end(self) -> None:
+        if self._gathering is not None:
+            self._gathering.cancel()
         await asyncio.gather(self.discoverer.close(), self.prober.close(), self.scraper.close())
 
     @property
@@ -90,35 +100,59 @@ class Fleet:
         """Put this in force, in all workers or in none. What is wrong with it, if it is refused."""
         effective = self.roster.effective(config)
         self._rolling = True
-        self._follow(effective)  # before workers know them: what is seen of the old must not be taken for the new
+        self._follow(effective)
+        self.flush()  # before workers know the new ones: what was seen of the old must not be taken for theirs
         try:
-            problem = await self.in_force.change(effective, self._workers.broadcast)
+            problem = await self.in_force.change(effective, self._tell_with_drains)
+            if not problem:
+                self.roster.use(config)
+                self.discoverer.follow(_sources(config))
+                self.roster.forget(config.models)
+                for lease in [lease for lease in self.leases if lease.model not in config.models]:
+                    self.leases.forget(lease.key)
         finally:
             self._rolling = False
-        if not problem:
-            self.roster.config = config
-            self.roster.forget(config.models)
-            self.discoverer.follow(_sources(config))
-        self._follow()
-        waiting, self._waiting = self._waiting, set()
-        for model in waiting:
-            self.refresh(model)
+            self._follow(configured=True)
+            self._regroup()
         return problem
 
-    def refresh(self, model: str) -> None:
-        """Sources may name other replicas for this model now."""
-        if self._rolling:
-            self._waiting.add(model)
-            return
+    def _tell_with_drains(self, message: ToWorker) -> list[int]:
+        """A replica that is another from now on may be ready at once; but not if an operator drains it."""
+        told = self._workers.broadcast(message)
+        if self.drained:
+            self._workers.broadcast(Changes(tuple(Change(*key, Event.DRAIN.value) for key in self.drained)))
+        return told
+
+    def refresh(self, model: str, *, at_once: bool = False) -> None:
+        """Sources may name other replicas for this model now. At once, unless others did just now: a crowd that comes
+        together is one change."""
+        self._waiting.add(model)
+        if not self._rolling and (at_once or self._gathering is None):
+            self._regroup()
+
+    def _regroup(self) -> None:
+        """Put in force what sources say of the models that wait for it."""
+        waiting, self._waiting = self._waiting, set()
+        for model in waiting:
+            self._regroup_one(model)
+        if waiting and self._gathering is None:
+            self._gathering = self._loop.call_later(GATHER, self._gathered)
+
+    def _gathered(self) -> None:
+        self._gathering = None
+        if not self._rolling:
+            self._regroup()
+
+    def _regroup_one(self, model: str) -> None:
         before = self.config.models.get(model)
         if before is None:
             return
-        after = self.roster.model(model)
-        removed, added = difference(before.replicas, after.replicas)
+        replicas = self.roster.model(model).replicas  # and nothing else: all else needs the workers' consent
+        removed, added = difference(before.replicas, replicas)
         if not removed and not added:
             return
         try:
-            message = self.in_force.regroup(model, after, removed, added)
+            message = self.in_force.regroup(model, replicas, removed, added)
         except SlotsError as problem:
             self.too_many = str(problem)
             self.chronicle.note("replica", str(problem), model=model, level=logging.ERROR)
@@ -137,8 +171,11 @@ class Fleet:
             what = "changed" if replica.name in known else f"added: {replica.url}"
             self.chronicle.note("replica", what, model=model, replica=replica.name)
 
-    def _follow(self, coming: Config | None = None) -> None:
-        """Probe whoever belongs to the fleet; with a configuration that is coming, only who stays the same in it."""
+    def _follow(self, coming: Config | None = None, *, configured: bool = False) -> None:
+        """Probe whoever belongs to the fleet; with a configuration that is coming, only who stays the same in it.
+
+        `configured`: it came, or was refused.
+        """
         now = self._loop.time()
         targets = _targets(self.config)
         if coming is not None:
@@ -146,15 +183,20 @@ class Fleet:
             targets = {key: target for key, target in targets.items() if _stays(target, later.get(key))}
         for key in [key for key in self.standings if not _stays(self._followed[key], targets.get(key))]:
             del self.standings[key]
+            self._ejections.forget(key, now)
         self._followed = targets
         if coming is None:
-            self.drained &= targets.keys()
+            self.drained = {key for key in self.drained if key[0] in self.config.models}
         for key, target in targets.items():
             standing = self.standings.get(key)
             if standing is None:
                 standing = self.standings[key] = Standing(now)
                 if key in self.drained:  # another server under its name: what the operator wants still holds
                     self._move(key, Event.DRAIN, "an operator drains it")
+                elif self.has_lapsed(key):
+                    self._move(key, Event.DRAIN, "its lease ran out")
+                elif configured:  # refused, workers have it as before: draining, maybe, and nobody told them otherwise
+                    self._tell(Change(*key, Event.UNDRAIN.value))
             if not target.health.enabled and standing.state not in (State.READY, State.DRAINING):
                 self._move(key, Event.LOADED, UNPROBED)
         self.prober.follow(targets)
@@ -183,15 +225,20 @@ class Fleet:
             return
         before = standing.state
         changed = standing.take(event, why, self._loop.time())
+        if changed and event in (Event.LIVE, Event.LOST):
+            self._ejections.forget(key, self._loop.time())
         if changed:
             level = logging.WARNING if before is State.READY and standing.state in LOSSES else logging.INFO
             if before is State.STARTING and len(self.standings) > FEW:
                 level = logging.DEBUG  # a start of a large fleet needs no line for each
             what = f"{standing.state.value}: {why}"
             self.chronicle.note("replica", what, model=key[0], replica=key[1], level=level)
+        self._tell(Change(*key, event.value))
+
+    def _tell(self, change: Change) -> None:
         if not self._changes:
             self._loop.call_soon(self.flush)
-        self._changes.append(Change(*key, event.value))
+        self._changes.append(change)
 
     def flush(self) -> None:
         """What happened in one turn of the loop goes out together."""
@@ -222,7 +269,7 @@ class Fleet:
 
     async def _ask_workers(self) -> None:
         await asyncio.sleep(TOGETHER)  # many probes may fail at once: one question answers all
-        await self._workers.tell()
+        await self._workers.tell(ANSWER)
 
     def trouble(self, message: Trouble) -> None:
         """A worker had trouble with a replica."""
@@ -238,11 +285,17 @@ class Fleet:
     def heard(self, report: Report) -> None:
         """A worker reported."""
         reports = self._workers.reports()
+        self._note_ejections(reports)
         if len(reports) > 1 and (found := self._ejections.hear(reports, self.config.models, self._loop.time())):
-            for change in found:
-                what = f"ejected for {change.seconds:.0f} s: it fails real requests"
-                self.chronicle.note("replica", what, model=change.model, replica=change.id, level=logging.WARNING)
+            self.flush()
             self._workers.broadcast(Changes(tuple(found)))
+
+    def _note_ejections(self, reports: list[Report]) -> None:
+        out = {(r.model, r.id): r.ejected_for for report in reports for r in report.replicas if r.ejected_for}
+        for key in out.keys() - self._out:
+            what = f"ejected for {out[key]:.0f} s: it fails or crawls with real requests"
+            self.chronicle.note("replica", what, model=key[0], replica=key[1], level=logging.WARNING)
+        self._out = set(out)
 
     # ------------------------------------------------------------------ what replicas say of themselves
 
@@ -265,10 +318,12 @@ class Fleet:
         self.roster.tell(FOUND, model, replicas)
         self.refresh(model)
 
-    def registered(self, model: str) -> None:
+    def registered(self, model: str, *, at_once: bool = False) -> None:
         """Leases of this model came or went."""
+        if model not in self.config.models:
+            return
         self.roster.tell(REGISTERED, model, (lease.replica for lease in self.leases.replicas(model)))
-        self.refresh(model)
+        self.refresh(model, at_once=at_once)
 
     def announced(self, key: Key, news: News) -> None:
         """A replica registered or renewed its lease."""
@@ -276,7 +331,7 @@ class Fleet:
             return  # the usual case, again and again: nothing changes
         self.registered(key[0])
         standing = self.standings.get(key)
-        if standing is None or key in self.drained or news is News.NEW:
+        if standing is None or key in self.drained:
             return
         if standing.state is State.DRAINING:  # it was on its way out, and is back
             self._move(key, Event.UNDRAIN, "registered again")
@@ -287,20 +342,43 @@ class Fleet:
     def tick(self) -> None:
         """What time alone brings about; to be called a few times a second."""
         now = self._loop.time()
+        if now - self._ticked > STOOD_STILL:
+            self.leases.put_off(now - self._ticked, now)
+        self._ticked = now
         for key in self.leases.expired(now):
-            self.chronicle.note("lease", "not renewed: it drains", model=key[0], replica=key[1], level=logging.WARNING)
-            self._move(key, Event.DRAIN, "its lease ran out")
-        for key in [lease.key for lease in self.leases if lease.lapsed and not self._runs_there(lease.key)]:
-            self.leases.forget(key)
-            self.registered(key[0])
+            if self._is_registered(key):
+                what = "not renewed: it drains"
+                self.chronicle.note("lease", what, model=key[0], replica=key[1], level=logging.WARNING)
+                self._move(key, Event.DRAIN, "its lease ran out")
+        if lapsed := [lease.key for lease in self.leases if lease.lapsed]:
+            self._forget_lapsed(lapsed, now)
 
-    def _runs_there(self, key: Key) -> bool:
-        standing = self.standings.get(key)
-        if standing is None:
-            return False
-        if self._loop.time() - standing.since < 2.0:  # reports may be older than the drain
-            return True
-        return any(r.in_flight for report in self._workers.reports() for r in report.replicas if (r.model, r.id) == key)
+    def _forget_lapsed(self, lapsed: list[Key], now: float) -> None:
+        """Those where nothing runs any more; and those that another source names by now, which go on."""
+        running = {(r.model, r.id) for report in self._workers.reports() for r in report.replicas if r.in_flight}
+        over = []
+        for key in lapsed:
+            standing = self.standings.get(key)
+            if not self._is_registered(key):
+                over.append(key)
+                if standing is not None and standing.state is State.DRAINING and key not in self.drained:
+                    self._move(key, Event.UNDRAIN, "named by another source than its lease")
+                    self._see_anew(key)
+            elif standing is None or (key not in running and now - standing.since > REPORTED):
+                over.append(key)
+        for key in over:
+            self.leases.forget(key)
+        for model in {model for model, _ in over}:
+            self.registered(model)
+
+    def _is_registered(self, key: Key) -> bool:
+        member = self.roster.find(*key)
+        return member is not None and member.source == REGISTERED
+
+    def has_lapsed(self, key: Key) -> bool:
+        """Is it here by a lease alone, and that ran out?"""
+        lease = self.leases.lease(key)
+        return lease is not None and lease.lapsed and self._is_registered(key)
 
 
 def _targets(config: Config) -> dict[Key, Target]:

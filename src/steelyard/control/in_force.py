@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from ..config import Config, ModelConfig, ReplicaConfig
+from ..config import Config, ReplicaConfig
 from ..link.messages import Applied, Apply, Members, ToWorker
 from .configuration import replica_ids
 from .rollout import Rollout
@@ -41,10 +41,15 @@ class InForce:
         return problem
 
     def regroup(
-        self, model: str, settings: ModelConfig, removed: tuple[str, ...], added: tuple[ReplicaConfig, ...]
+        self,
+        model: str,
+        replicas: tuple[ReplicaConfig, ...],
+        removed: tuple[str, ...],
+        added: tuple[ReplicaConfig, ...],
     ) -> Members:
         """Other replicas for one model; nothing that a worker could refuse. SlotsError, if they do not fit."""
         config = self.good.config
+        settings = msgspec.structs.replace(config.models[model], replicas=replicas)
         config = msgspec.structs.replace(config, models={**config.models, model: settings})
         self.slots = self.slots.assign(replica_ids(config))
         self.good = Apply(self.good.number, config, self.slots.table)

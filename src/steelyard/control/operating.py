@@ -10,7 +10,7 @@ import msgspec
 from ..addresses import Address, replica_address
 from ..config import Config, ModelConfig, ReplicaConfig
 from ..config.model_rules import model_problems
-from ..core.replica import Event
+from ..core.replica import Event, State
 from ..documents import show_key
 from .crew import Crew
 from .fleet import Fleet
@@ -49,7 +49,7 @@ class Operating:
 
     async def add(self, model: str, replica: ReplicaConfig) -> None:
         settings = self._model(model)
-        if replica.name in self._fleet.roster.members(model):
+        if self._fleet.roster.find(model, replica.name) is not None:
             raise ConflictError(f"{model} has a replica {replica.name!r} already; give the new one another id")
         _check(settings, replica, self._fleet.config)
         roster = self._fleet.roster
@@ -63,11 +63,12 @@ class Operating:
             raise ConflictError(f"{_WHERE_FROM[member.source]}: take it out there; to keep requests away now, drain it")
         if member.source == ADDED:
             roster.tell(ADDED, model, (r for r in roster.told(ADDED, model) if r.name != replica))
-            fleet.refresh(model)
+            fleet.refresh(model, at_once=True)
         else:
             fleet.leases.forget((model, replica))
-            fleet.registered(model)
+            fleet.registered(model, at_once=True)
         roster.weights.pop((model, replica), None)
+        fleet.drained.discard((model, replica))
 
     async def drain(self, model: str, replica: str) -> None:
         self._member(model, replica)
@@ -81,8 +82,14 @@ class Operating:
 
     async def undrain(self, model: str, replica: str) -> None:
         self._member(model, replica)
-        self._fleet.drained.discard((model, replica))
-        self._fleet.move((model, replica), Event.UNDRAIN, "no longer drained; to be seen ready again")
+        key = (model, replica)
+        if self._fleet.has_lapsed(key):
+            raise ConflictError("its lease ran out, or it left: it comes back when it registers again")
+        self._fleet.drained.discard(key)
+        standing = self._fleet.standings.get(key)
+        if standing is not None and standing.state is not State.DRAINING:
+            return
+        self._fleet.move(key, Event.UNDRAIN, "no longer drained; to be seen ready again")
 
     async def set_weight(self, model: str, replica: str, weight: float | None) -> None:
         member = self._member(model, replica)
@@ -103,16 +110,18 @@ class Operating:
             self._model(model)
             roster = self._fleet.roster
             before = roster.models.get(model, {})
-            after = {key: value for key, value in (before | changes).items() if value is not None}
-            if changes.get("policy") and not changes.get("policy_options"):
-                after["policy_options"] = {}  # they were another policy's
-            elif "policy" not in after:
-                after.pop("policy_options", None)
+            after = _changed(before, changes)
+            if "policy_options" in after:  # they are of this policy, whatever the configuration may say later
+                after.setdefault("policy", roster.config.models[model].policy)
             _check_model(model, msgspec.structs.replace(roster.config.models[model], **after), self._fleet.config)
             roster.models[model] = after
-            problem = await self._fleet.configure(roster.config)
+            problem = "not put in force"
+            try:
+                problem = await self._fleet.configure(roster.config)
+            finally:
+                if problem:
+                    roster.models[model] = before
             if problem:
-                roster.models[model] = before
                 raise InvalidError("", problem)
             if not after:
                 del roster.models[model]
@@ -126,12 +135,13 @@ class Operating:
     # ------------------------------------------------------------------ leases
 
     async def announce(self, model: str, replica: ReplicaConfig, seconds: float, instance: str) -> float:
-        settings = self._model(model)
-        member = self._fleet.roster.members(model).get(replica.name)
+        settings, fleet = self._model(model), self._fleet
+        member = fleet.roster.find(model, replica.name)
         if member is not None and member.source != REGISTERED:
             raise ConflictError(f"{replica.name!r} is a replica of {model} already, and not a registered one")
-        _check(settings, replica, self._fleet.config)
-        fleet = self._fleet
+        lease = fleet.leases.lease((model, replica.name))
+        if lease is None or lease.replica != replica:
+            _check(settings, replica, fleet.config)
         now = fleet.now()
         held = min(seconds, fleet.roster.config.admin.lease)
         news = fleet.leases.announce(model, replica, held, instance, now)
@@ -139,10 +149,11 @@ class Operating:
         return held
 
     async def withdraw(self, model: str, replica: str, instance: str) -> None:
-        self._member(model, replica)
+        member = self._member(model, replica)
         if not self._fleet.leases.withdraw(model, replica, instance):
             raise ConflictError(f"another instance has registered as {replica!r} since, or it never registered")
-        await self._drain((model, replica), "it leaves")
+        if member.source == REGISTERED:
+            await self._drain((model, replica), "it leaves")
 
     # ------------------------------------------------------------------ who
 
@@ -154,10 +165,20 @@ class Operating:
 
     def _member(self, model: str, replica: str) -> Member:
         self._model(model)
-        member = self._fleet.roster.members(model).get(replica)
+        member = self._fleet.roster.find(model, replica)
         if member is None:
             raise NotKnownError(f"{model} has no replica {replica!r}")
         return member
+
+
+def _changed(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """What is set on top of the configuration; None takes it back."""
+    after = {key: value for key, value in (before | changes).items() if value is not None}
+    if "policy" in changes and changes.get("policy_options") is None:
+        after.pop("policy_options", None)  # they were another policy's
+        if changes["policy"] is not None:
+            after["policy_options"] = {}  # and so were those of the configuration
+    return after
 
 
 def _check(model: ModelConfig, replica: ReplicaConfig, config: Config) -> None:

@@ -27,17 +27,30 @@ class Roster:
     """
 
     def __init__(self, config: Config) -> None:
-        self.config = config
-        self._told: dict[str, dict[str, tuple[ReplicaConfig, ...]]] = {FOUND: {}, REGISTERED: {}, ADDED: {}}
+        self._told: dict[str, dict[str, dict[str, ReplicaConfig]]] = {FOUND: {}, REGISTERED: {}, ADDED: {}}
         self.weights: dict[Key, float] = {}
         self.models: dict[str, dict[str, Any]] = {}  # policy, policy_options, concurrency
+        self.use(config)
+
+    def use(self, config: Config) -> None:
+        """What the configuration says from now on."""
+        self.config = config
+        self._told[FILE] = {name: _by_name(model.replicas) for name, model in config.models.items()}
 
     def tell(self, source: str, model: str, replicas: Iterable[ReplicaConfig]) -> None:
         """From now on this source names exactly these for this model."""
-        self._told[source][model] = tuple(replicas)
+        self._told[source][model] = _by_name(replicas)
 
     def told(self, source: str, model: str) -> tuple[ReplicaConfig, ...]:
-        return self._told[source].get(model, ())
+        return tuple(self._told[source].get(model, {}).values())
+
+    def find(self, model: str, id: str) -> Member | None:
+        """One of them, without a look at the others."""
+        for source in SOURCES:
+            replica = self._told[source].get(model, {}).get(id)
+            if replica is not None:
+                return Member(self._weighed(model, replica), source)
+        return None
 
     def members(self, model: str, config: Config | None = None) -> dict[str, Member]:
         settings = (config or self.config).models[model]
@@ -79,3 +92,11 @@ def difference(
     new = {replica.name: replica for replica in after}
     gone = tuple(name for name in old if name not in new)
     return gone, tuple(replica for name, replica in new.items() if old.get(name) != replica)
+
+
+def _by_name(replicas: Iterable[ReplicaConfig]) -> dict[str, ReplicaConfig]:
+    """The first of each name."""
+    found: dict[str, ReplicaConfig] = {}
+    for replica in replicas:
+        found.setdefault(replica.name, replica)
+    return found

@@ -226,6 +226,7 @@ class Supervisor:
             try:
                 self._crew.check()
                 self._fleet.tick()
+                self._crew.past.keep(self._fleet.in_force.slots.table)
                 if changed := self._watch.look():
                     log.info("changed: %s", ", ".join(changed))
                     self.reload_soon()
@@ -236,7 +237,10 @@ class Supervisor:
         while True:
             await self._reload_wanted.wait()
             self._reload_wanted.clear()
-            await self.reload()
+            try:
+                await self.reload()
+            except Exception:  # or nobody would ever be heard again who wants one
+                log.exception("the reload went wrong")
 
     def _watched(self) -> list[str | Path]:
         return [*self._files, *certificates(self.config)]

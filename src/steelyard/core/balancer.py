@@ -261,11 +261,25 @@ class Balancer:
         request.attempts += 1
         return True
 
-    def may_retry(self, request: Request, now: float) -> bool:
-        """Could this running request be tried elsewhere, if its replica were given up? Nothing is paid yet."""
+    def may_move(self, request: Request, now: float) -> bool:
+        """Its replica was lost while it waits there. Could it be tried elsewhere? Nothing is paid yet.
+
+        If so, this attempt does not count against the number it has: left there, it would wait for ever.
+        """
         pool = _pool_of(request)
-        others = any(r not in request.avoid for r in pool.members)
-        return others and request.idempotent and pool.retries.could(request, now)
+        retries = pool.retries
+        if (
+            not request.idempotent
+            or retries.options.attempts < 2
+            or not any(r not in request.avoid for r in pool.members)
+        ):
+            return False
+        counted = request.attempts
+        request.attempts = min(counted, retries.options.attempts - 1)
+        if retries.could(request, now):
+            return True
+        request.attempts = counted
+        return False
 
     def cancel(self, request: Request, now: float) -> Sequence[Decision]:
         """The client left. Returns `Cancel` for what runs, and what may go now instead."""

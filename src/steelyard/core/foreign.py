@@ -26,8 +26,11 @@ class Foreign:
         self._beyond = [*self._beyond[1 - READINGS :], max(0.0, requests - own)]
         self.expires = now + lasting
 
-    def count(self, largest: int, now: float) -> int:
-        """How many requests there are not ours. `largest`: the largest load of our own in the pool."""
-        if now >= self.expires or len(self._beyond) < READINGS:
-            return 0
-        return int(min(*self._beyond, TRUSTED * largest + AT_LEAST))
+    def believed(self, now: float) -> int:
+        """How many requests there are not ours, as far as the last readings agree."""
+        return int(min(self._beyond)) if now < self.expires and len(self._beyond) >= READINGS else 0
+
+
+def trusted(largest: int) -> int:
+    """The most that is believed, where the largest load of our own on any replica is this."""
+    return TRUSTED * largest + AT_LEAST

@@ -7,11 +7,13 @@ and `open`, those of them with a free slot. Both are in a stable order.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from itertools import islice
 
 from .concurrency import TRIED_BY, next_limit, step_down, step_up
 from .ejection import Ejection
 from .errors import OptionError, UnknownReplicaError
 from .estimate import Estimator
+from .foreign import AT_LEAST, trusted
 from .options import PoolOptions
 from .outcome import Outcome
 from .policies.base import Policy
@@ -24,6 +26,8 @@ PENALTY = 3.0  # a failure counts as this many times slower than predicted
 RAMP_FLOOR = 0.1
 SHOULD_SERVE = (State.READY, State.EJECTED, State.UNREACHABLE)  # who is loading or draining is no reason to panic
 MOST_STRIKES = 5
+FEW = 64  # members, all of whom are looked at when one leaves
+NAMED = 10  # replicas, where an error says which there are
 FRESH = 3.0  # intervals after which news of other balancers is forgotten
 
 
@@ -41,7 +45,7 @@ class Pool:
         self.open: list[Replica] = []
         self._open_orders: list[int] = []  # `order` of each in `open`: bisected to keep it sorted
         self.panicking = False
-        self._ejected = 0
+        self._states: dict[State, int] = dict.fromkeys(State, 0)  # replicas in each
         self.active = 0  # attempts running
         self.finished = 0  # attempts that ended
         self.drain_rate = 0.0  # seconds of (typical) work the members can do per second
@@ -105,10 +109,7 @@ class Pool:
             replica.warm = {}
         self.replicas[replica.id] = replica
         self.estimator.admit(replica, now)
-        if self._ejected or replica.state is State.EJECTED:
-            self._rotate(now)
-        elif replica.state is State.READY:
-            self._join(replica, now)
+        self._turn(replica, None, now)
 
     def remove(self, id: str, now: float) -> Replica:
         """Forget a replica. What runs there goes on, and gives back to it when it ends."""
@@ -116,10 +117,7 @@ class Pool:
         before = replica.state
         replica.state = next_state(before, Event.REMOVE)
         del self.replicas[id]
-        if self._ejected:
-            self._rotate(now)
-        elif before is State.READY:
-            self._leave(replica, now)
+        self._turn(replica, before, now)
         replica.notes = None  # whoever is in charge when its last requests end must not find another's notes
         return replica
 
@@ -127,7 +125,8 @@ class Pool:
         try:
             return self.replicas[id]
         except KeyError:
-            known = ", ".join(sorted(self.replicas)) or "none"
+            some = list(islice(self.replicas, NAMED))
+            known = ", ".join([*sorted(some), *["…"] * (len(self.replicas) > NAMED)]) or "none"
             raise UnknownReplicaError(f"no replica {id!r} in the pool of {self.model!r} (known: {known})") from None
 
     def move(self, replica: Replica, event: Event, now: float) -> None:
@@ -150,12 +149,7 @@ class Pool:
                 if replica.warm is not None:
                     replica.warm.clear()
             self._ramp(replica, now)
-        if self._ejected or State.EJECTED in (old, new):
-            self._rotate(now)
-        elif new is State.READY:
-            self._join(replica, now)
-        elif old is State.READY:
-            self._leave(replica, now)
+        self._turn(replica, old, now)
 
     def _was_ready(self, before: State, now: float) -> bool:
         """Is it ready only in our eyes just now? Then it needs no slow start; nor does the only one there is.
@@ -187,15 +181,33 @@ class Pool:
         They count as load, but leave the limit to ours: what a replica says of itself must never shut it.
         """
         readings = replica.readings
-        largest = max((r.load - r.foreign for r in self.members), default=0)
-        count = readings.count(largest, now) if readings is not None else 0
+        count = readings.believed(now) if readings is not None else 0
+        if count > AT_LEAST:  # only then is it worth a look at all
+            count = min(count, trusted(max((r.load - r.foreign for r in self.members), default=0)))
         change = count - replica.foreign
         if change:
             replica.foreign = count
             replica.limit += change
             self._set_outside(replica, replica.outside + change, now)
 
-    # The usual cases, without a look at all the others: thousands may come and go one by one.
+    def _turn(self, replica: Replica, before: State | None, now: float) -> None:
+        """Its state changed: who is in rotation now? Without a look at all the others, unless a panic begins or ends:
+        thousands may come and go one by one."""
+        states, panicked = self._states, self.panicking
+        if before is not None:
+            states[before] -= 1
+        states[replica.state] += 1
+        expected = sum(states[state] for state in SHOULD_SERVE)
+        self.panicking = bool(states[State.EJECTED]) and states[State.READY] < self.options.ejection.panic * expected
+        if self.panicking is not panicked:
+            self._rotate(now)
+            return
+        was = before is State.READY or (before is State.EJECTED and panicked)
+        is_now = self.in_rotation(replica)
+        if is_now and not was:
+            self._join(replica, now)
+        elif was and not is_now:
+            self._leave(replica, now)
 
     def _join(self, replica: Replica, now: float) -> None:
         if self.members and self.members[-1].order > replica.order:
@@ -207,21 +219,19 @@ class Pool:
         self._measure(replica)
 
     def _leave(self, replica: Replica, now: float) -> None:
-        self.members.remove(replica)
+        del self.members[bisect_left(self.members, replica.order, key=_by_order)]
         self.policy.left(replica, now)
         self._reopen(replica)
-        self._measure()
+        if len(self.members) <= FEW:
+            self._measure()
+        else:
+            self._rate = max(0.0, self._rate - 1.0 / replica.slowness)  # near enough, until the next tick
+            self._set_drain_rate()
 
     def _rotate(self, now: float) -> None:
         """Work out anew who is in rotation: the ready, and the ejected too when too few are left (panic)."""
         before = self.members
-        ready = [r for r in self.replicas.values() if r.state is State.READY]
-        ejected = [r for r in self.replicas.values() if r.state is State.EJECTED]
-        expected = sum(r.state in SHOULD_SERVE for r in self.replicas.values())
-        self._ejected = len(ejected)
-        self.panicking = bool(ejected) and len(ready) < self.options.ejection.panic * expected
-        members = sorted(ready + ejected, key=_by_order) if self.panicking else ready
-        self.members = members
+        self.members = members = [r for r in self.replicas.values() if self.in_rotation(r)]
         then, after = set(before), set(members)
         for replica in before:
             if replica not in after:
@@ -412,9 +422,12 @@ class Pool:
                 fastest = replica.slowness
         self._rate = rate
         self.fastest = fastest if rate else 1.0
+        self._set_drain_rate()
+
+    def _set_drain_rate(self) -> None:
         at_once = min(self.limit, 1024.0)
         each = at_once / self.estimator.curve.at(at_once) if self.limit < INFINITY else 1.0
-        self.drain_rate = rate * each / self.estimator.remaining.mean
+        self.drain_rate = self._rate * each / self.estimator.remaining.mean
 
     def retry_after(self) -> float:
         """Seconds after which another try has a chance: what waits has started by then; at the least, one is over."""

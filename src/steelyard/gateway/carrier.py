@@ -369,7 +369,7 @@ class Carrier:
             exchange = connection.exchange
             if exchange is None or exchange.answered or exchange.rival is not None:
                 continue
-            if exchange.phase is Phase.RUNNING and self.balancer.may_retry(exchange, monotonic()):
+            if exchange.phase is Phase.RUNNING and self.balancer.may_move(exchange, monotonic()):
                 connection.time_is_up()
 
     def truncated(self, exchange: Exchange, connection: ReplicaConnection) -> None:

@@ -43,6 +43,7 @@ from .tls import client_context, fingerprint
 BACKLOG: Final = 4096
 REPORT_EVERY: Final = 1.0
 TROUBLE_EVERY: Final = 0.2  # seconds between two words about trouble with the same replica
+UNHEARD: Final = 64 << 10  # bytes that wait for the supervisor: it stands still
 SETTLE: Final = 0.05  # seconds in which the last connections of a listener that closes are still taken
 
 
@@ -125,7 +126,7 @@ class Worker:
         assert carrier is not None
         if carrier.balancer.ejections != self._ejections and carrier.neighbours is not None:
             self._report_now()  # it, or another, was ejected just now: the other workers should hear of it
-        if self._out is None or not way.probed or replica.state is State.GONE:
+        if not self._is_heard() or not way.probed or replica.state is State.GONE:
             return  # nobody could tell when it is back: the balancer's own ejection has to do
         if refused and replica.state in (State.READY, State.EJECTED):
             self._say(Trouble(way.model, replica.id, True))
@@ -133,6 +134,10 @@ class Worker:
         elif now >= way.told_at + TROUBLE_EVERY:
             way.told_at = now
             self._say(Trouble(way.model, replica.id, False))
+
+    def _is_heard(self) -> bool:
+        """Is there a supervisor, and does it listen?"""
+        return self._out is not None and self._out.transport.get_write_buffer_size() < UNHEARD
 
     def _say(self, message: FromWorker) -> None:
         if self._out is not None:

@@ -212,6 +212,8 @@ def test_other_settings_do_not_disturb_one_that_is_ready() -> None:
 
 def test_a_ready_one_is_looked_at_every_interval() -> None:
     talk = Conversation()
+    talk.sees(READY._replace(seconds=0.3))
+    assert 1.0 <= talk.pause + 0.3 <= 5.0  # the first time anywhere in it: those who started together part ways
     for _ in range(50):
         talk.sees(READY._replace(seconds=0.3))
         assert 4.5 <= talk.pause + 0.3 <= 5.5

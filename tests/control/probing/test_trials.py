@@ -41,7 +41,7 @@ def test_no_loaded_before_the_warm_up() -> None:
     assert talk.keeper.last.kind is Kind.LOADING
     assert talk.tries() == [LOADED]
     assert talk.keeper.trying is None
-    assert 4.5 <= talk.pause <= 5.5
+    assert 1.0 <= talk.pause <= 5.0
 
 
 def test_a_failed_warm_up_is_tried_again_after_another_look() -> None:

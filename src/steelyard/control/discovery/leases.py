@@ -97,6 +97,15 @@ class Leases:
             heappop(self._ends)
         return self._ends[0][0] if self._ends else None
 
+    def put_off(self, seconds: float, now: float) -> None:
+        """Those that would lapse now hold so much longer: for a while nobody could have been heard."""
+        for leases in self._models.values():
+            for id, lease in leases.items():
+                if lease.until <= now and not lease.lapsed:
+                    leases[id] = lease._replace(until=lease.until + seconds)
+        self._ends = [(lease.until, lease.key) for lease in self if not lease.lapsed]
+        heapify(self._ends)
+
     def forget(self, key: Key) -> None:
         """As if it had never been. Nothing happens if there is no such lease."""
         model, id = key

@@ -62,6 +62,7 @@ class Keeper:
         self._unheard = 0  # looks in a row without an answer
         self._excused = 0  # silent looks in a row that did not count, because it was busy
         self._was_ready = False  # when it was to be seen anew
+        self._risen = False  # it became ready with this look
         self._news: list[Told] = []
 
     @property
@@ -128,7 +129,7 @@ class Keeper:
             self.trying = trial
             self._loads(f"{detail}; its {trial.value} is under way", now)
         else:
-            self.ready = True
+            self.ready = self._risen = True
             self._damping.rose(now)
             self._tell(Event.LOADED, detail, now)
 
@@ -244,7 +245,11 @@ class Keeper:
     def _plan(self, began: float, now: float) -> None:
         if self.ready:
             soon = (self.bad or self._excused) and self.trying is None and self.last.kind is not Kind.UNKNOWN
-            self.due = self._pace.doubted(began, now) if soon else self._pace.ready(began, now)
+            first, self._risen = self._risen, False
+            if soon:
+                self.due = self._pace.doubted(began, now)
+            else:
+                self.due = self._pace.risen(began, now) if first else self._pace.ready(began, now)
         elif self.trying is not None:
             self.due = INFINITY
         elif self._told is Event.LOST:

@@ -24,6 +24,10 @@ class Pace:
         """`interval` after the last look began; at least a tenth of it after it ended, however long it took."""
         return max(began + self._jittered(self._interval), now + 0.1 * self._interval)
 
+    def risen(self, began: float, now: float) -> float:
+        """It just became ready: some time within `interval`, so that those who started together part ways."""
+        return max(began + self._rng.uniform(0.2, 1.0) * self._interval, now + 0.1 * self._interval)
+
     def doubted(self, began: float, now: float) -> float:
         """It was ready, and the last look was bad: at once, or `loading_interval` after that look began.
 

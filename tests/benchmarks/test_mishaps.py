@@ -1,0 +1,128 @@
+"""A replica in a process of its own: it can be frozen, restarted and made to misbehave, and says what reached it."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from math import isnan
+from time import monotonic, sleep
+
+import pytest
+from benchmarks.inferences import PATH, request
+from benchmarks.mishaps import COLD, ERRORS, FLAPPING, FROZEN, Kind, Mishap, Server, happening
+from benchmarks.probed import READY
+from benchmarks.processes import Stage, StartError, cores, free_ports
+
+LONG = 1000.0  # seconds: never, for a test
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Stage() as stage:
+        server = Server(stage, cores()[0], free_ports(1)[0])
+        server.start()
+        yield server
+        server.stop()
+
+
+def ask(server: Server, method: str, path: str, body: bytes = b"{}") -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+    try:
+        connection.request(method, path, body)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def infer(server: Server) -> int:
+    return ask(server, "POST", PATH)
+
+
+def is_ready(server: Server) -> bool:
+    return ask(server, "GET", READY) == 200
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = monotonic() + PATIENCE
+    while not condition():
+        assert monotonic() < end, "in vain"
+        sleep(0.01)
+
+
+def test_it_says_what_reached_it(server: Server) -> None:
+    before = monotonic()
+    assert is_ready(server)
+    assert infer(server) == 200
+    assert [what for _, what in server.seen()] == ["up", "200"]
+    assert before <= server.seen()[1][0] <= monotonic()
+
+
+def test_what_reaches_a_frozen_one_is_told_with_the_time_at_which_it_came(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client:
+        FROZEN.begin(server)
+        client.sendall(request(0.001))
+        sleep(0.1)
+        thawed = monotonic()
+        assert FROZEN.end is not None
+        FROZEN.end(server)
+        assert client.recv(4096).startswith(b"HTTP/1.1 200")
+    (arrived,) = [when for when, what in server.seen() if what == "200"]
+    assert arrived < thawed
+
+
+def test_errors_and_flapping_begin_and_end(server: Server) -> None:
+    for kind, misbehaves in ((ERRORS, lambda: infer(server) == 500), (FLAPPING, lambda: not is_ready(server))):
+        kind.begin(server)
+        wait_for(misbehaves)
+        assert kind.end is not None
+        kind.end(server)
+        wait_for(lambda: infer(server) == 200 and is_ready(server))
+
+
+def test_one_that_is_not_ready_fails_what_it_is_given(server: Server) -> None:
+    server.restart(LONG)
+    assert not is_ready(server)
+    assert infer(server) == 503
+    assert ask(server, "GET", "/v2/health/live") == 200
+
+
+def test_a_restarted_one_is_bad_from_when_it_listens_to_when_it_is_ready(server: Server) -> None:
+    mishap = Mishap(COLD, server, 0.0, 0.0)
+    mishap.began = monotonic()
+    server.restart(0.3)
+    wait_for(lambda: is_ready(server))
+    mishap.ended = monotonic()
+    up, ready = mishap.window()
+    assert mishap.began < up < ready < mishap.ended
+    assert [what for _, what in server.seen()] == ["up", "up", "ready"]
+
+
+def test_what_has_begun_is_ended_when_the_run_is_broken_off(server: Server) -> None:
+    mishap = Mishap(FROZEN, server, monotonic(), LONG)
+
+    def broken_off() -> None:
+        with happening([mishap]):
+            wait_for(lambda: not isnan(mishap.began))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken_off()
+    assert mishap.began <= mishap.ended
+    assert infer(server) == 200
+
+
+def test_trouble_with_a_mishap_is_not_swallowed(server: Server) -> None:
+    def fail(server: Server) -> None:
+        raise StartError("it would not start")
+
+    with pytest.raises(StartError, match="would not"), happening([Mishap(Kind("odd", fail, None), server, 0.0, 0.0)]):
+        pass
+
+
+def test_a_frozen_one_can_be_stopped(server: Server) -> None:
+    server.send(signal.SIGSTOP)
+    server.stop()
+    assert server.running is None

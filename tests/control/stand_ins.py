@@ -1,0 +1,282 @@
+"""A fleet with workers inside the test: each has a real balancer and the gateway's own ways, and carries no request.
+
+Messages travel as they do in life, as bytes; a worker that is made later is greeted as the supervisor does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from random import Random
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from steelyard.config import Config, ReplicaConfig, parse_config
+from steelyard.control import fleet as fleet_module
+from steelyard.control.fleet import Fleet
+from steelyard.control.probing.target import Key, Target
+from steelyard.control.views import ProbeView
+from steelyard.core.balancer import Balancer
+from steelyard.core.replica import Event
+from steelyard.gateway.carrier import Carrier
+from steelyard.gateway.fleet import Fleet as Ways
+from steelyard.gateway.tidings import take_in_changes, take_in_readings
+from steelyard.link.messages import (
+    Applied,
+    Apply,
+    Changes,
+    Frames,
+    Members,
+    Readings,
+    ReplicaReport,
+    Report,
+    ToWorker,
+    frame,
+)
+
+from .driving import run
+
+A, B = ("m", "a"), ("m", "b")
+HERE, THERE = "http://127.0.0.1:9", "http://127.0.0.1:10"
+ONE = "models: {m: {replicas: [{id: a, url: 'http://127.0.0.1:9'}]}}"
+MOVED = ONE.replace(":9", ":10")
+TWO = "models: {m: {replicas: [{id: a, url: 'http://127.0.0.1:9'}, {id: b, url: 'http://127.0.0.1:10'}]}}"
+UNPROBED = "models: {m: {health: {enabled: false}, replicas: [{id: a, url: 'http://127.0.0.1:9'}]}}"
+EMPTY = "models: {m: {}}"
+
+
+def made(text: str) -> Config:
+    return parse_config("admin: {listen: ''}\n" + text)
+
+
+def replica(id: str = "a", url: str = HERE, weight: float = 1.0) -> ReplicaConfig:
+    return ReplicaConfig(url=url, id=id, weight=weight)
+
+
+def in_flight(*keys: Key, overdue: bool = False) -> Report:
+    """A worker has something there."""
+    seen = (ReplicaReport(model, id, "ready", 1, 1, 0, 0.0, 1.0, overdue=overdue) for model, id in keys)
+    return Report(0, (), tuple(seen))
+
+
+class InProcess:
+    """A worker."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.carrier: Carrier | None = None
+        self.ways: Ways | None = None
+
+    def hear(self, message: ToWorker) -> Applied | None:
+        match message:
+            case Apply():
+                return self._apply(message)
+            case Members() if self.ways is not None:
+                self.ways.members(message, monotonic())
+            case Changes() if self.carrier is not None:
+                take_in_changes(self.carrier, message.changes, monotonic())
+            case Readings() if self.carrier is not None:
+                take_in_readings(self.carrier, message.readings, monotonic())
+        return None
+
+    def _apply(self, message: Apply) -> Applied:
+        if "refused" in message.config.models:
+            return Applied(message.number, "no such certificate")
+        if self.carrier is None:
+            self.carrier = Carrier(self._loop, Balancer(Random(1)), message.config)
+            self.ways = Ways(self.carrier)
+        assert self.ways is not None
+        self.ways.apply(message.config, message.slots, monotonic())
+        return Applied(message.number)
+
+    def states(self) -> dict[Key, str]:
+        assert self.carrier is not None
+        pools = self.carrier.balancer
+        return {(m, id): r.state.value for m in pools.models for id, r in pools.pool(m).replicas.items()}
+
+    def urls(self) -> dict[Key, str]:
+        assert self.carrier is not None
+        pools = self.carrier.balancer
+        return {(m, id): r.context.config.url for m in pools.models for id, r in pools.pool(m).replicas.items()}
+
+
+class InProcessCrew:
+    """What the fleet needs of a crew. `heard` is all that was said, the latest last."""
+
+    def __init__(self, fleet: Fleet, size: int = 1) -> None:
+        self.fleet = fleet
+        self.heard: list[ToWorker] = []
+        self.told: list[Report] = []
+        self.tells = 0
+        self.slow = False  # answers to a configuration wait for `answer`
+        self._loop = asyncio.get_running_loop()
+        self.workers: dict[int, InProcess] = {}
+        self._answers: list[tuple[int, Applied]] = []
+        for index in range(size):
+            self.hire(index)
+
+    def hire(self, index: int) -> InProcess:
+        """As `Seat` and `Supervisor` greet a new one."""
+        worker = self.workers[index] = InProcess(self._loop)
+        for message in [*self.fleet.in_force.greeting(), *self.fleet.so_far()]:
+            self._send(index, message)
+        return worker
+
+    def broadcast(self, message: ToWorker) -> list[int]:
+        self.heard.append(message)
+        for index in self.workers:
+            self._send(index, message)
+        return list(self.workers)
+
+    def _send(self, index: int, message: ToWorker) -> None:
+        (as_heard,) = Frames(ToWorker).feed(frame(message))
+        answer = self.workers[index].hear(as_heard)
+        if answer is not None:
+            self._answers.append((index, answer))
+            if not self.slow:
+                self._loop.call_soon(self.answer)
+
+    def answer(self) -> None:
+        answers, self._answers = self._answers, []
+        for index, answer in answers:
+            self.fleet.in_force.answered(index, answer)
+
+    def reports(self) -> list[Report]:
+        return self.told
+
+    async def tell(self, seconds: float = 0.0) -> None:
+        self.tells += 1
+
+    def kinds(self) -> list[str]:
+        return [type(message).__name__ for message in self.heard]
+
+
+class Clock:
+    """The loop, with a clock that the test may put forward."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.ahead = 0.0
+
+    def time(self) -> float:
+        return self._loop.time() + self.ahead
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+
+class ScriptedProber:
+    """Sees what the test says. It tells only of whom it follows, as the real one does."""
+
+    def __init__(self, saw: Any, progress: Any) -> None:
+        self.saw, self.progress = saw, progress
+        self.targets: dict[Key, Target] = {}
+        self.anew: list[Key] = []
+        self.hurried: list[Key] = []
+        self._ready: set[tuple[Key, str]] = set()  # who is so, or was when it was not asked any more, and where
+
+    def follow(self, targets: Mapping[Key, Target]) -> None:
+        for key, target in targets.items():
+            if not target.health.enabled:
+                self._ready.add((key, target.settings.url))  # it counts as such
+        self.targets = {key: target for key, target in targets.items() if target.health.enabled}
+
+    def sees(self, key: Key, event: Event = Event.LOADED, why: str = "seen") -> None:
+        if key in self.targets:
+            seen = (key, self.targets[key].settings.url)
+            if event is Event.LOADED:
+                self._ready.add(seen)
+            else:
+                self._ready.discard(seen)
+            self.saw(key, event, why)
+
+    def was_ready(self, key: Key, url: str) -> bool:
+        """When it was last looked at."""
+        return (key, url) in self._ready
+
+    def see_anew(self, key: Key) -> None:
+        self.anew.append(key)
+
+    def look_now(self, key: Key) -> None:
+        self.hurried.append(key)
+
+    def view(self, key: Key) -> ProbeView | None:
+        return None
+
+    async def close(self) -> None:
+        pass
+
+
+class Played:
+    """A fleet that runs, its workers and its probes."""
+
+    def __init__(self, fleet: Fleet, crew: InProcessCrew, prober: ScriptedProber) -> None:
+        self.fleet, self.crew, self.prober = fleet, crew, prober
+        self.clock = Clock(asyncio.get_running_loop())
+        fleet._loop = self.clock  # type: ignore[assignment]
+
+    def pass_time(self, seconds: float) -> None:
+        """As the supervisor does it: a look twice a second."""
+        for _ in range(int(2 * seconds)):
+            self.clock.ahead += 0.5
+            self.fleet.tick()
+
+    def state(self, key: Key) -> str:
+        return self.fleet.standings[key].state.value
+
+    def everywhere(self, key: Key) -> set[str]:
+        """Its state in the eyes of all workers."""
+        return {worker.states().get(key, "unknown") for worker in self.crew.workers.values()}
+
+    async def settle(self) -> None:
+        """Until nothing is left that was to be done soon."""
+        for _ in range(8):
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def played(config: Config, workers: int = 1) -> AsyncIterator[Played]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fleet_module, "Prober", ScriptedProber)
+        patch.setattr(fleet_module, "GATHER", 0.0)
+        fleet = Fleet(config)
+        crew = InProcessCrew(fleet, 0)
+        await fleet.begin(crew)
+        for index in range(workers):
+            crew.hire(index)
+        await asyncio.sleep(0)
+        prober: Any = fleet.prober
+        try:
+            yield Played(fleet, crew, prober)
+        finally:
+            await fleet.end()
+            for worker in crew.workers.values():
+                if worker.carrier is not None:
+                    worker.carrier.close()
+
+
+Scene = Callable[[Played], Awaitable[None]]
+
+
+def play(config: str, scene: Scene, workers: int = 2) -> None:
+    async def work() -> None:
+        async with played(made(config), workers) as stage:
+            await scene(stage)
+
+    run(work())
+
+
+def acted(config: str, workers: int = 2) -> Callable[[Scene], Callable[[], None]]:
+    """The scene as a test, with a fleet by this configuration."""
+
+    def as_test(scene: Scene) -> Callable[[], None]:
+        def test() -> None:
+            play(config, scene, workers)
+
+        test.__doc__ = scene.__doc__
+        return test
+
+    return as_test

@@ -1,0 +1,201 @@
+"""The fleet made visible."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from steelyard import __version__
+from steelyard.config import ReplicaConfig
+from steelyard.control.crew import Crew
+from steelyard.control.showing import LONG_LOADING, fleet_view
+from steelyard.control.status import Past, WorkerStatus
+from steelyard.control.views import FleetView, ReplicaView
+from steelyard.core.replica import Event
+from steelyard.link.messages import ModelReport, ReplicaReport, Report
+
+from .stand_ins import Played, acted, made
+
+FIRST = "{id: a, url: 'http://127.0.0.1:9', zone: z, device: d, weight: 2}"
+TWO = f"models: {{m: {{replicas: [{FIRST}, {{id: b, url: 'http://127.0.0.1:10'}}]}}, n: {{}}}}"
+A, B = ("m", "a"), ("m", "b")
+
+
+class Reporting:
+    """What a crew says of its workers."""
+
+    def __init__(self, *reports: Report | None) -> None:
+        self._reports = reports
+        self.past = Past()
+
+    def workers(self) -> list[Any]:
+        class One:
+            def __init__(self, index: int, report: Report | None) -> None:
+                self.index, self.report = index, report
+
+        return [One(index, report) for index, report in enumerate(self._reports)]
+
+    def reports(self) -> list[Report]:
+        return [report for report in self._reports if report is not None]
+
+    def status(self) -> tuple[WorkerStatus, ...]:
+        return tuple(WorkerStatus(n, 100 + n, r is not None, n) for n, r in enumerate(self._reports))
+
+
+def seen(id: str = "a", state: str = "ready", **more: Any) -> ReplicaReport:
+    usual = {"in_flight": 0, "picks": 0, "failures": 0, "seconds": 0.0, "slowness": 1.0}
+    return ReplicaReport("m", id, state, **(usual | more))
+
+
+def report(*replicas: ReplicaReport, **model: Any) -> Report:
+    one = ModelReport("m", **{"waiting": 0, "in_flight": 0, "verdicts": {}, "latency": {}, **model})
+    return Report(0, (one,), replicas)
+
+
+def show(stage: Played, *reports: Report | None) -> FleetView:
+    return fleet_view(stage.fleet, cast(Crew, Reporting(*reports)), stage.fleet.now() - 5.0)
+
+
+def one(view: FleetView, id: str = "a") -> ReplicaView:
+    (found,) = [replica for replica in view.replicas if replica.id == id]
+    return found
+
+
+@acted(TWO)
+async def test_before_any_worker_reports_everybody_is_there(stage: Played) -> None:
+    view = show(stage)
+    assert view.version == __version__
+    assert view.uptime >= 5.0
+    assert [(r.model, r.id, r.state, r.why) for r in view.replicas] == [
+        ("m", "a", "starting", "not looked at yet"),
+        ("m", "b", "starting", "not looked at yet"),
+    ]
+    a = one(view)
+    assert (a.url, a.source, a.weight, a.zone, a.device) == ("http://127.0.0.1:9", "file", 2.0, "z", "d")
+    assert (a.lease, a.workers, a.draining) == (None, (), False)
+    assert [(m.model, m.replicas, m.ready, m.p50, m.p99) for m in view.models] == [
+        ("m", 2, 0, None, None),
+        ("n", 0, 0, None, None),
+    ]
+    assert [alarm.what for alarm in view.alarms] == ["no replica of m is ready", "no replica of n is ready"]
+
+
+@acted(TWO)
+async def test_the_supervisor_s_state_is_shown_whatever_workers_have_heard_yet(stage: Played) -> None:
+    stage.prober.sees(A, Event.LOST, "refuses connections")
+    view = one(show(stage, report(seen("a", "ready"), seen("b", "starting"))))
+    assert (view.state, view.why) == ("unreachable", "refuses connections")
+
+
+@acted(TWO)
+async def test_an_ejection_is_the_workers_to_tell(stage: Played) -> None:
+    stage.prober.sees(A)
+    out = seen("a", "ejected", ejected_for=20.0, ejections=2, consecutive=5)
+    view = show(stage, report(out), report(out), report(seen("a")))
+    assert (one(view).state, one(view).why) == ("ejected", "it fails or crawls with real requests")
+    assert [w.ejected_for for w in one(view).workers] == [20.0, 20.0, 0.0]
+    assert view.models[0].ready == 0
+    view = show(stage, report(out), report(seen("a")), report(seen("a")))
+    assert (one(view).state, view.models[0].ready) == ("ready", 1)
+
+
+@acted(TWO)
+async def test_one_that_is_out_anyway_is_not_shown_as_ejected(stage: Played) -> None:
+    stage.prober.sees(A)
+    stage.fleet.move(A, Event.DRAIN, "an operator drains it")
+    view = one(show(stage, report(seen("a", "ejected", ejected_for=20.0))))
+    assert (view.state, view.draining, view.why) == ("draining", True, "an operator drains it")
+
+
+@acted(TWO)
+async def test_numbers_are_added_up_and_each_worker_s_own_are_there(stage: Played) -> None:
+    first = seen("a", in_flight=2, picks=10, failures=1, seconds=1.5, slowness=1.0, limit=4, p99=0.2, overdue=True)
+    second = seen("a", in_flight=1, picks=5, failures=2, seconds=0.5, slowness=3.0, outside=2, foreign=1, cache=0.5)
+    view = one(show(stage, report(first), None, report(second)))
+    assert (view.in_flight, view.picks, view.failures, view.work, view.slowness) == (3, 15, 3, 2.0, 2.0)
+    assert [(w.worker, w.in_flight, w.limit, w.overdue, w.cache) for w in view.workers] == [
+        (0, 2, 4, True, None),
+        (2, 1, None, False, 0.5),
+    ]
+
+
+@acted(TWO)
+async def test_models_are_added_up(stage: Played) -> None:
+    stage.prober.sees(A)
+    reports = (
+        report(seen(), waiting=1, in_flight=2, verdicts={"ok": 3}, latency={3000: 3}, typical=0.2, drain_rate=2.0),
+        report(seen(), waiting=2, in_flight=1, verdicts={"ok": 1}, latency={3000: 1}, typical=0.4, panicking=True),
+        report(seen(), typical=1.0),  # has answered nothing: it guesses
+    )
+    model = show(stage, *reports).models[0]
+    assert (model.waiting, model.in_flight, model.verdicts) == (3, 3, {"ok": 4})
+    assert model.typical == pytest.approx(0.3)
+    assert (model.drain_rate, model.panicking) == (2.0, True)
+    assert model.p50 is not None
+    assert model.p50 == model.p99
+
+
+@acted(TWO)
+async def test_workers_are_shown(stage: Played) -> None:
+    view = show(stage, report(), None)
+    assert [(w.index, w.pid, w.serving, w.connections) for w in view.workers] == [
+        (0, 100, True, 0),
+        (1, 101, False, 1),
+    ]
+
+
+@acted(TWO)
+async def test_what_workers_say_of_those_who_are_gone_is_not_shown(stage: Played) -> None:
+    other = ReplicaReport("gone", "a", "ready", 1, 1, 0, 0.0, 1.0)
+    view = show(stage, report(seen("a"), seen("gone")), report(other))
+    assert {(r.model, r.id) for r in view.replicas} == {A, B}
+    assert [m.model for m in view.models] == ["m", "n"]
+
+
+@acted(TWO)
+async def test_whoever_is_on_the_way_is_shown_when_it_is_there(stage: Played) -> None:
+    stage.crew.slow = True
+    changing = asyncio.create_task(stage.fleet.configure(made(TWO.replace(":9'", ":11'"))))
+    await stage.settle()
+    assert {r.id for r in show(stage).replicas} == {"b"}
+    stage.fleet._found("n", (ReplicaConfig(url="http://127.0.0.1:12", id="c"),))
+    assert {r.id for r in show(stage).replicas} == {"b"}
+    stage.crew.answer()
+    await changing
+    await stage.settle()
+    assert {r.id for r in show(stage).replicas} == {"a", "b", "c"}
+
+
+@acted(TWO)
+async def test_long_loading_is_an_alarm(stage: Played) -> None:
+    stage.prober.sees(A, Event.LIVE, "503")
+    stage.prober.sees(B)
+    assert [alarm.code for alarm in show(stage).alarms] == ["no_ready_replica"]  # of n
+    stage.clock.ahead += LONG_LOADING + 1.0
+    (alarm,) = [alarm for alarm in show(stage).alarms if alarm.code == "loading_long"]
+    assert alarm.what.startswith("m/a has been loading for 60")
+    assert alarm.what.endswith("s: 503")
+    assert alarm.age > LONG_LOADING
+
+
+@acted(TWO)
+async def test_what_operators_set_is_marked(stage: Played) -> None:
+    stage.fleet.roster.models["m"] = {"concurrency": 3}
+    assert [model.overridden for model in show(stage).models] == [("concurrency",), ()]
+
+
+@acted("models: {m: {dialect: vllm, replicas: [{id: a, url: 'http://127.0.0.1:9'}]}}")
+async def test_load_that_replicas_tell_is_shown_with_its_age(stage: Played) -> None:
+    view = one(show(stage, report(seen("a", foreign=2), seen("b")), report(seen("a", foreign=3))))
+    assert view.signals is not None
+    assert (view.signals.age, view.signals.stale, view.signals.foreign) == (None, False, 3)
+
+
+@acted(TWO)
+async def test_everything_shown_is_json(stage: Played) -> None:
+    stage.prober.sees(A)
+    view = show(stage, report(seen("a"), verdicts={"ok": 1}, latency={3000: 1}))
+    assert msgspec.json.decode(msgspec.json.encode(view), type=FleetView) == view
