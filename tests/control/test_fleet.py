@@ -157,7 +157,7 @@ async def test_trouble_with_nobody_we_know_is_nothing(stage: Played) -> None:
 async def test_a_restart_is_loading_until_seen_ready(stage: Played) -> None:
     stage.prober.sees(A)
     await stage.settle()
-    stage.fleet._restarted(A)
+    stage.fleet.restarted(A)
     await stage.settle()
     assert (stage.everywhere(A), stage.prober.anew) == ({"loading"}, [A])
 

@@ -23,8 +23,8 @@ from .stand_ins import (
 
 
 def announce(stage: Played, id: str = "a", url: str = HERE, seconds: float = 5.0, instance: str = "first") -> None:
-    news = stage.fleet.leases.announce("m", replica(id, url), seconds, instance, stage.fleet.now())
-    stage.fleet.announced(("m", id), news)
+    news = stage.fleet.registrations.leases.announce("m", replica(id, url), seconds, instance, stage.fleet.now())
+    stage.fleet.registrations.announced(("m", id), news)
 
 
 @acted(EMPTY)
@@ -42,7 +42,7 @@ async def test_who_registers_is_a_replica_until_the_lease_runs_out(stage: Played
     assert (stage.state(A), stage.everywhere(A)) == ("draining", {"draining"})
     stage.pass_time(3.0)
     assert stage.fleet.members() == {}
-    assert (stage.fleet.standings, len(stage.fleet.leases)) == ({}, 0)
+    assert (stage.fleet.standings, len(stage.fleet.registrations.leases)) == ({}, 0)
     assert [w.states() for w in stage.crew.workers.values()] == [{}, {}]
 
 
@@ -82,10 +82,27 @@ async def test_who_is_forgotten_and_back_in_the_same_turn_is_back(stage: Played)
     await stage.settle()
     stage.fleet._found("m", (replica("b", THERE),))  # what changes after this waits a little, to be one change
     stage.pass_time(3.0)
-    assert len(stage.fleet.leases) == 0
+    assert len(stage.fleet.registrations.leases) == 0
     announce(stage)
     await stage.settle()
     assert stage.everywhere(A) <= {"starting", "loading"}
+    stage.prober.sees(A)
+    await stage.settle()
+    assert (stage.state(A), stage.everywhere(A)) == ("ready", {"ready"})
+
+
+@acted(EMPTY)
+async def test_who_is_forgotten_and_found_in_the_same_turn_is_not_kept_out(stage: Played) -> None:
+    announce(stage)
+    stage.prober.sees(A)
+    stage.pass_time(5.5)
+    await stage.settle()
+    stage.fleet._found("m", (replica("b", THERE),))  # what changes after this waits a little, to be one change
+    stage.pass_time(3.0)
+    assert len(stage.fleet.registrations.leases) == 0
+    stage.fleet._found("m", (replica("b", THERE), replica()))
+    await stage.settle()
+    stage.pass_time(1.0)
     stage.prober.sees(A)
     await stage.settle()
     assert (stage.state(A), stage.everywhere(A)) == ("ready", {"ready"})
@@ -104,8 +121,8 @@ async def test_another_instance_is_a_restart(stage: Played) -> None:
 async def test_another_instance_elsewhere_after_the_first_left_begins_anew(stage: Played) -> None:
     announce(stage)
     stage.prober.sees(A)
-    stage.fleet.leases.withdraw("m", "a", "first")
-    stage.fleet.move(A, Event.DRAIN, "it leaves")
+    stage.fleet.registrations.leases.withdraw("m", "a", "first")
+    stage.fleet.registrations.leaves(A, "it leaves")
     announce(stage, url=THERE, instance="second")
     await stage.settle()
     assert stage.everywhere(A) <= {"starting", "loading"}
@@ -165,12 +182,12 @@ def test_a_lease_that_ends_takes_nobody_out_whom_another_source_names(leaves: bo
         stage.prober.sees(A)
         stage.fleet._found("m", (replica(),))
         if leaves:
-            stage.fleet.leases.withdraw("m", "a", "first")
-            stage.fleet.move(A, Event.DRAIN, "it leaves")
+            stage.fleet.registrations.leases.withdraw("m", "a", "first")
+            stage.fleet.registrations.leaves(A, "it leaves")
         stage.pass_time(30.0)
         stage.prober.sees(A)
         await stage.settle()
-        assert len(stage.fleet.leases) == 0
+        assert len(stage.fleet.registrations.leases) == 0
         assert (stage.state(A), stage.everywhere(A)) == ("ready", {"ready"})
 
     play(EMPTY, scene)
@@ -193,7 +210,7 @@ async def test_leases_of_a_model_that_is_gone_are_forgotten(stage: Played) -> No
     announce(stage)
     assert await stage.fleet.configure(made("models: {n: {}}")) == ""
     stage.pass_time(30.0)
-    assert (len(stage.fleet.leases), stage.fleet.standings) == (0, {})
+    assert (len(stage.fleet.registrations.leases), stage.fleet.standings) == (0, {})
 
 
 @acted(EMPTY)

@@ -102,7 +102,7 @@ class Lifecycles(RuleBasedStateMachine):
         self.stage.prober.sees(("m", id), Event.LOST)
 
     def is_another_process(self, id: str, port: int) -> None:
-        self.stage.fleet._restarted(("m", id))
+        self.stage.fleet.restarted(("m", id))
 
     @rule(what=st.lists(happening, min_size=1, max_size=4))
     def happens_at_once(self, what: list[tuple[str, str, int]]) -> None:
@@ -176,7 +176,7 @@ class Lifecycles(RuleBasedStateMachine):
             self.stage.prober.sees(key)
         self.settle()
         for key, member in fleet.members().items():
-            lease = fleet.leases.lease(key)
+            lease = fleet.registrations.leases.lease(key)
             leaves = member.source == "registered" and lease is not None and lease.lapsed
             if key not in fleet.drained and not leaves:
                 assert self.stage.everywhere(key) == {"ready"}, key

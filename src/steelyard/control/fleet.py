@@ -16,14 +16,14 @@ from ..link.messages import Change, Changes, Members, Reading, Readings, Report,
 from ..protocols.load import EngineLoad
 from .chronicle import Chronicle
 from .discovery.discoverer import Discoverer
-from .discovery.leases import Leases, News
 from .ejections import Ejections
 from .errors import SlotsError
 from .in_force import InForce
 from .probing.prober import Prober
 from .probing.scraper import Scraper
 from .probing.target import Target
-from .roster import FOUND, REGISTERED, Key, Member, Roster, difference
+from .registrations import Registrations
+from .roster import FOUND, Key, Member, Roster, difference
 from .standing import Standing
 
 FEW = 20  # replicas
@@ -32,8 +32,6 @@ UNPROBED = "not probed: it counts as ready"
 TOGETHER = 0.05  # seconds
 ANSWER = 0.5  # seconds for workers to say whether a replica goes on; the prober waits a little longer
 GATHER = 0.05  # seconds between two changes of who belongs to the fleet
-STOOD_STILL = 3.0  # seconds between two ticks: it was us who did not listen
-REPORTED = 1.8  # seconds after which reports are newer than a drain
 LASTING = 3.0  # scrape intervals for which what a replica says of its load holds
 
 
@@ -53,7 +51,7 @@ class Fleet:
         self.in_force = InForce(self.roster.effective(config))
         self.standings: dict[Key, Standing] = {}
         self.chronicle = Chronicle()
-        self.leases = Leases()
+        self.registrations = Registrations(self)
         self.changing = asyncio.Lock()  # one change of the configuration at a time
         self.drained: set[Key] = set()  # by an operator: it stays so until the operator says otherwise
         self.too_many = ""  # in words, if replicas that were found or registered do not fit
@@ -61,19 +59,18 @@ class Fleet:
         self._rolling = False
         self._waiting: set[str] = set()  # models whose replicas may have changed
         self._gathering: asyncio.TimerHandle | None = None
-        self._ticked = 0.0
         self._changes: list[Change] = []
         self._readings: list[Reading] = []
         self._ejections = Ejections()
+        self._going_on: set[Key] = set()  # where requests run and make progress, as workers said when last asked
         self._out: set[Key] = set()  # ejected by some worker, as of the last reports
         self._asking: asyncio.Task[None] | None = None
 
     async def begin(self, workers: Workers) -> None:
         self._workers = workers
         self._loop = asyncio.get_running_loop()
-        self._ticked = self._loop.time()
         self.prober = Prober(self._saw, self._progresses)
-        self.scraper = Scraper(self._heard_load, self._restarted)
+        self.scraper = Scraper(self._heard_load, self.restarted)
         self.discoverer = Discoverer(self._found)
         self._follow()
         self.discoverer.follow(_sources(self.roster.config))
@@ -108,8 +105,7 @@ class Fleet:
                 self.roster.use(config)
                 self.discoverer.follow(_sources(config))
                 self.roster.forget(config.models)
-                for lease in [lease for lease in self.leases if lease.model not in config.models]:
-                    self.leases.forget(lease.key)
+                self.registrations.forget_models()
         finally:
             self._rolling = False
             self._follow(configured=True)
@@ -193,8 +189,8 @@ class Fleet:
                 standing = self.standings[key] = Standing(now)
                 if key in self.drained:  # another server under its name: what the operator wants still holds
                     self._move(key, Event.DRAIN, "an operator drains it")
-                elif self.has_lapsed(key):
-                    self._move(key, Event.DRAIN, "its lease ran out")
+                elif self.registrations.has_lapsed(key):
+                    self.registrations.leaves(key, "its lease ran out")
                 elif configured:  # refused, workers have it as before: draining, maybe, and nobody told them otherwise
                     self._tell(Change(*key, Event.UNDRAIN.value))
             if not target.health.enabled and standing.state not in (State.READY, State.DRAINING):
@@ -264,12 +260,13 @@ class Fleet:
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask_workers())
         await asyncio.shield(self._asking)
-        views = [r for report in self._workers.reports() for r in report.replicas if (r.model, r.id) == key]
-        return any(view.in_flight and not view.overdue for view in views)
+        return key in self._going_on
 
     async def _ask_workers(self) -> None:
         await asyncio.sleep(TOGETHER)  # many probes may fail at once: one question answers all
         await self._workers.tell(ANSWER)
+        replicas = [r for report in self._workers.reports() for r in report.replicas]
+        self._going_on = {(r.model, r.id) for r in replicas if r.in_flight and not r.overdue}
 
     def trouble(self, message: Trouble) -> None:
         """A worker had trouble with a replica."""
@@ -307,7 +304,8 @@ class Fleet:
             self._loop.call_soon(self.flush)
         self._readings.append(Reading(*key, load.requests, LASTING * model.load.interval))
 
-    def _restarted(self, key: Key) -> None:
+    def restarted(self, key: Key) -> None:
+        """It is another process than before."""
         if key in self.standings:
             self._move(key, Event.LIVE, "restarted")
             self._see_anew(key)
@@ -318,67 +316,13 @@ class Fleet:
         self.roster.tell(FOUND, model, replicas)
         self.refresh(model)
 
-    def registered(self, model: str, *, at_once: bool = False) -> None:
-        """Leases of this model came or went."""
-        if model not in self.config.models:
-            return
-        self.roster.tell(REGISTERED, model, (lease.replica for lease in self.leases.replicas(model)))
-        self.refresh(model, at_once=at_once)
-
-    def announced(self, key: Key, news: News) -> None:
-        """A replica registered or renewed its lease."""
-        if news is News.RENEWED:
-            return  # the usual case, again and again: nothing changes
-        self.registered(key[0])
-        standing = self.standings.get(key)
-        if standing is None or key in self.drained:
-            return
-        if standing.state is State.DRAINING:  # it was on its way out, and is back
-            self._move(key, Event.UNDRAIN, "registered again")
-            self._see_anew(key)
-        elif news is News.RESTARTED:
-            self._restarted(key)
-
     def tick(self) -> None:
         """What time alone brings about; to be called a few times a second."""
-        now = self._loop.time()
-        if now - self._ticked > STOOD_STILL:
-            self.leases.put_off(now - self._ticked, now)
-        self._ticked = now
-        for key in self.leases.expired(now):
-            if self._is_registered(key):
-                what = "not renewed: it drains"
-                self.chronicle.note("lease", what, model=key[0], replica=key[1], level=logging.WARNING)
-                self._move(key, Event.DRAIN, "its lease ran out")
-        if lapsed := [lease.key for lease in self.leases if lease.lapsed]:
-            self._forget_lapsed(lapsed, now)
+        self.registrations.tick(self._loop.time())
 
-    def _forget_lapsed(self, lapsed: list[Key], now: float) -> None:
-        """Those where nothing runs any more; and those that another source names by now, which go on."""
-        running = {(r.model, r.id) for report in self._workers.reports() for r in report.replicas if r.in_flight}
-        over = []
-        for key in lapsed:
-            standing = self.standings.get(key)
-            if not self._is_registered(key):
-                over.append(key)
-                if standing is not None and standing.state is State.DRAINING and key not in self.drained:
-                    self._move(key, Event.UNDRAIN, "named by another source than its lease")
-                    self._see_anew(key)
-            elif standing is None or (key not in running and now - standing.since > REPORTED):
-                over.append(key)
-        for key in over:
-            self.leases.forget(key)
-        for model in {model for model, _ in over}:
-            self.registered(model)
-
-    def _is_registered(self, key: Key) -> bool:
-        member = self.roster.find(*key)
-        return member is not None and member.source == REGISTERED
-
-    def has_lapsed(self, key: Key) -> bool:
-        """Is it here by a lease alone, and that ran out?"""
-        lease = self.leases.lease(key)
-        return lease is not None and lease.lapsed and self._is_registered(key)
+    def running(self) -> set[Key]:
+        """Where requests run, as workers last reported."""
+        return {(r.model, r.id) for report in self._workers.reports() for r in report.replicas if r.in_flight}
 
 
 def _targets(config: Config) -> dict[Key, Target]:

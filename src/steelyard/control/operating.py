@@ -15,7 +15,7 @@ from ..documents import show_key
 from .crew import Crew
 from .fleet import Fleet
 from .operations import ConflictError, InvalidError, NotKnownError
-from .roster import ADDED, FILE, FOUND, REGISTERED, Key, Member
+from .roster import ADDED, FILE, FOUND, REGISTERED, Member
 from .showing import fleet_view
 from .views import FleetView, Happening
 
@@ -65,25 +65,25 @@ class Operating:
             roster.tell(ADDED, model, (r for r in roster.told(ADDED, model) if r.name != replica))
             fleet.refresh(model, at_once=True)
         else:
-            fleet.leases.forget((model, replica))
-            fleet.registered(model, at_once=True)
+            fleet.registrations.remove((model, replica))
         roster.weights.pop((model, replica), None)
         fleet.drained.discard((model, replica))
 
     async def drain(self, model: str, replica: str) -> None:
         self._member(model, replica)
         self._fleet.drained.add((model, replica))
-        await self._drain((model, replica), "an operator drains it")
+        self._fleet.move((model, replica), Event.DRAIN, "an operator drains it")
+        await self._told()
 
-    async def _drain(self, key: Key, why: str) -> None:
-        self._fleet.move(key, Event.DRAIN, why)
+    async def _told(self) -> None:
+        """Returns when workers have heard of it."""
         self._fleet.flush()
         await self._crew.tell()
 
     async def undrain(self, model: str, replica: str) -> None:
         self._member(model, replica)
         key = (model, replica)
-        if self._fleet.has_lapsed(key):
+        if self._fleet.registrations.has_lapsed(key):
             raise ConflictError("its lease ran out, or it left: it comes back when it registers again")
         self._fleet.drained.discard(key)
         standing = self._fleet.standings.get(key)
@@ -139,21 +139,22 @@ class Operating:
         member = fleet.roster.find(model, replica.name)
         if member is not None and member.source != REGISTERED:
             raise ConflictError(f"{replica.name!r} is a replica of {model} already, and not a registered one")
-        lease = fleet.leases.lease((model, replica.name))
+        lease = fleet.registrations.leases.lease((model, replica.name))
         if lease is None or lease.replica != replica:
             _check(settings, replica, fleet.config)
         now = fleet.now()
         held = min(seconds, fleet.roster.config.admin.lease)
-        news = fleet.leases.announce(model, replica, held, instance, now)
-        fleet.announced((model, replica.name), news)
+        news = fleet.registrations.leases.announce(model, replica, held, instance, now)
+        fleet.registrations.announced((model, replica.name), news)
         return held
 
     async def withdraw(self, model: str, replica: str, instance: str) -> None:
         member = self._member(model, replica)
-        if not self._fleet.leases.withdraw(model, replica, instance):
+        if not self._fleet.registrations.leases.withdraw(model, replica, instance):
             raise ConflictError(f"another instance has registered as {replica!r} since, or it never registered")
         if member.source == REGISTERED:
-            await self._drain((model, replica), "it leaves")
+            self._fleet.registrations.leaves((model, replica), "it leaves")
+            await self._told()
 
     # ------------------------------------------------------------------ who
 

@@ -146,7 +146,7 @@ def _replica(
         failures=status.failures,
         work=status.seconds,
         slowness=status.slowness,
-        lease=fleet.leases.left(key, now),
+        lease=fleet.registrations.leases.left(key, now),
         probe=fleet.prober.view(key),
         signals=_signals(fleet, key, seen),
         workers=tuple(_as_seen_by(worker, report) for worker, report in seen),
