@@ -9,7 +9,7 @@ SERVERS := .venv-servers
 .PHONY: test test-compiled check format demo bench compiled clean
 
 test: $(VENV)/installed $(SERVERS)/installed
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
 
 check: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -53,7 +53,7 @@ $(COMPILED)/installed: $(VENV)/installed setup.py $(shell find src/steelyard/cor
 
 # The parts of the tests that matter to it, with the compiled package in place of the source.
 test-compiled: $(COMPILED)/installed $(SERVERS)/installed
-	PYTHONPATH=$(CURDIR)/$(shell echo $(COMPILED)/lib/python3*/site-packages) $(BIN)/python -m pytest -n 2 --dist loadgroup \
+	PYTHONPATH=$(CURDIR)/$(shell echo $(COMPILED)/lib/python3*/site-packages) $(BIN)/python -m pytest -n 3 --dist loadgroup \
 		tests/conformance tests/e2e tests/faults tests/real tests/test_library.py $(ARGS)
 
 # The real model servers of tests/real, apart because their dependencies are many and not ours.

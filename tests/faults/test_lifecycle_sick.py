@@ -1,0 +1,285 @@
+"""Replicas that are there and do not serve: frozen, flapping, failing at once. And a busy one, which is well."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.harness import Connection, Ledger, Serving, StubReplica, model, new_id, request, scripts, wait_until
+from tests.harness.admin import PROBED, AdminClient
+from tests.harness.client import Response
+from tests.harness.probed import PACED, ProbedReplica, Watched, watched
+from tests.harness.traffic import traffic
+
+pytestmark = pytest.mark.xdist_group("sick")
+
+HASTY = PROBED | {"timeout": "250ms", "fall": 2}  # a probe of a frozen or busy one fails soon
+NERVOUS = PROBED | {"fall": 1}
+SOON = {"seconds": "1s", "longest": "1s"}
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[list[ProbedReplica]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(ProbedReplica(name)) for name in "abcd"]
+
+
+@pytest.fixture(scope="module")
+def told(four: list[ProbedReplica]) -> Iterator[Watched]:
+    """One gateway for all: each test has a model of its own, with the same replicas."""
+    models = {
+        "again": model(*four, health=HASTY, idempotent=True),
+        "once": model(*four[:2], health=HASTY, idempotent=False),
+        "busy": model(four[0], health=HASTY | {"timeout": "100ms"}, idempotent=False),
+        "flaps": model(*four, health=NERVOUS, idempotent=False, slow_start="100ms"),
+        "fails": model(*four, health=PROBED, idempotent=False, ejection={"consecutive": 3}),
+        "recovers": model(*four, health=PROBED, idempotent=True, ejection=SOON),
+    }
+    with watched(models=models, workers=2) as told:
+        yield told
+
+
+@pytest.fixture
+def stubs(four: list[ProbedReplica], told: Watched) -> list[ProbedReplica]:
+    """All well, in every eye but that of the test about ejection, which lasts."""
+    for stub in four:
+        stub.ready()
+        stub.answer_all(PACED)
+    for name, view in told.admin.models().items():
+        for id in "abcd"[: view.replicas]:
+            told.admin.wait_state(id, "ready", "ejected", model=name)
+    return four
+
+
+def of(name: str) -> dict[str, Any]:
+    """What a request to this model brings."""
+    return {"headers": {"steelyard-model": name, "steelyard-timeout-ms": "25000"}}
+
+
+class Held:
+    """Requests that wait at the replicas they were sent to, several at each."""
+
+    def __init__(self, gateway: Serving, name: str, stubs: list[ProbedReplica]) -> None:
+        self.gate = new_id("gate")
+        self.running: dict[str, Connection] = {}
+        for _ in range(4 * len(stubs)):
+            id, connection = new_id("h"), gateway.connect()
+            connection.send(request("POST", id=id, script=scripts.held(self.gate), **of(name)))
+            self.running[id] = connection
+        there = 4 * len(stubs)
+        wait_until(lambda: sum(len(stub.of("waiting", gate=self.gate)) for stub in stubs) == there, "not all arrived")
+
+    def at(self, stub: StubReplica) -> set[str]:
+        return {event["id"] for event in stub.of("waiting", gate=self.gate)}
+
+    def answer(self, id: str) -> Response:
+        with self.running.pop(id) as connection:
+            return connection.response()
+
+
+class TestFrozen:
+    def test_what_may_be_retried_is_answered_by_others(self, told: Watched, stubs: list[ProbedReplica]) -> None:
+        (gateway, admin), d = told, stubs[3]
+        held = Held(gateway, "again", stubs)
+        stuck = held.at(d)
+        assert stuck
+        d.freeze()
+        try:
+            for stub in stubs[:3]:
+                stub.open(held.gate)
+            for id in held.running.keys() - stuck:
+                assert held.answer(id).status == 200
+            for id in stuck:
+                response = held.answer(id)
+                assert response.status == 200, response
+                assert b'"replica": "d"' not in response.body
+            for stub in stubs[:3]:
+                stub.sync()
+            for id in stuck:
+                assert sum(len(stub.of("request", id=id)) for stub in stubs) == 2
+            admin.wait_state("d", "unreachable", model="again")
+            after = {new_id("after") for _ in range(40)}
+            for id in after:
+                assert gateway.ask("POST", id=id, **of("again")).status == 200
+        finally:
+            d.thaw()
+        d.sync()
+        assert not {event["id"] for event in d.real()} & after, "it got requests after it was found frozen"
+        mark = d.mark
+        admin.wait_ready("d", model="again")
+        with traffic(gateway, Ledger(*stubs), options=lambda: of("again")):
+            d.wait_real(1, mark)
+
+    def test_what_must_not_run_twice_waits_for_it(self, told: Watched, stubs: list[ProbedReplica]) -> None:
+        (gateway, admin), (a, b) = told, stubs[:2]
+        held = Held(gateway, "once", [a, b])
+        stuck = held.at(b)
+        b.freeze()
+        try:
+            admin.wait_state("b", "unreachable", model="once")
+            a.open(held.gate)
+            for id in held.running.keys() - stuck:
+                assert held.answer(id).status == 200
+        finally:
+            b.thaw()
+        b.open(held.gate)
+        for id in stuck:
+            response = held.answer(id)
+            assert response.status == 200
+            assert b'"replica": "b"' in response.body
+            assert a.of("request", id=id) == []
+        admin.wait_ready("b", model="once")
+
+    @pytest.mark.slow
+    def test_under_load_nobody_is_lost(self, told: Watched, stubs: list[ProbedReplica]) -> None:
+        (gateway, admin), d = told, stubs[3]
+        ledger = Ledger(*stubs)
+        with traffic(gateway, ledger, clients=6, may_retry=True, options=lambda: of("again")):
+            d.wait_real(10, d.mark)
+            d.freeze()
+            admin.wait_state("d", "unreachable", model="again")
+            d.thaw()
+            mark = d.mark
+            admin.wait_ready("d", model="again")
+            d.wait_real(5, mark)
+        ledger.check()
+        assert set(ledger.count()) == {"ok"}
+
+    @pytest.mark.slow
+    def test_with_nothing_to_do_silence_is_an_absence(self, told: Watched, stubs: list[ProbedReplica]) -> None:
+        stubs[0].freeze()
+        told.admin.wait_state("a", "unreachable", model="busy")
+        stubs[0].thaw()
+        told.admin.wait_ready("a", model="busy")
+
+
+class TestBusy:
+    """One thread, deep in its work: it answers no probe, and it is well."""
+
+    def stays(self, admin: AdminClient, over: threading.Event) -> set[str]:
+        """The verdicts of its probes while `over` is not set; its state must be ready all along."""
+        seen = set()
+        while not over.is_set():
+            view = admin.replica("a", "busy")
+            assert view.state == "ready", view
+            assert {worker.state for worker in view.workers} == {"ready"}
+            assert view.probe is not None
+            seen.add(view.probe.verdict)
+            time.sleep(0.05)
+        return seen
+
+    @pytest.mark.parametrize("how", ["long requests", "with pauses", "a stream"])
+    def test_is_not_taken_out(self, told: Watched, stubs: list[ProbedReplica], how: str) -> None:
+        piece: scripts.Script = [["send", scripts.chunk("data: 1\n\n")], ["block", 0.4]]
+        stream = [["body"], ["send", scripts.SSE_HEAD], *(piece * 6), ["send", "0\r\n\r\n"]]
+        script = stream if how == "a stream" else [["body"], ["block", 0.5], ["reply"]]
+        over, problems = threading.Event(), []
+
+        def client() -> None:
+            try:
+                with told.gateway.connect() as connection:
+                    for _ in range(1 if how == "a stream" else 5):
+                        assert connection.ask("POST", script=script, **of("busy")).status == 200
+                        time.sleep(0.03 if how == "with pauses" else 0)
+            except BaseException as problem:
+                problems.append(problem)
+            finally:
+                over.set()
+
+        thread = threading.Thread(target=client)
+        thread.start()
+        try:
+            verdicts = self.stays(told.admin, over)
+        finally:
+            thread.join(30)
+        assert not problems, problems
+        assert "silent" in verdicts, "its probes were answered, so this shows nothing"
+        told.admin.wait_ready("a", model="busy")
+
+
+class TestFlapping:
+    def test_is_damped(self, told: Watched, stubs: list[ProbedReplica]) -> None:
+        """Ready for half a second, unready for half a second, again and again."""
+        ledger, d = Ledger(*stubs), stubs[3]
+        with traffic(told.gateway, ledger, clients=4, options=lambda: of("flaps")):
+            flap(d, 2)
+            marks = {stub.name: stub.mark for stub in stubs}
+            flap(d, 3)
+            got = {stub.name: len(stub.real(marks[stub.name])) for stub in stubs}
+            probe = told.admin.replica("d", "flaps").probe
+            assert probe is not None
+            assert probe.needed > 1
+            assert got["d"] <= 0.05 * sum(got.values()), f"a fair share would be a quarter: {got}"
+            mark = d.mark
+            d.ready()
+            d.wait_real(1, mark)  # it is not out for ever
+        ledger.check()
+        assert set(ledger.count()) == {"ok"}
+
+
+def flap(stub: ProbedReplica, times: int) -> None:
+    for _ in range(times):
+        stub.loading()
+        time.sleep(0.5)
+        stub.ready()
+        time.sleep(0.5)
+
+
+class TestErrorsAtOnce:
+    def test_ejected_by_one_worker_ejected_by_all(self, told: Watched, stubs: list[ProbedReplica]) -> None:
+        """Its probes are fine: only the requests tell, and only one worker gets any."""
+        (gateway, admin), bad = told, stubs[0]
+        ledger = Ledger(*stubs)
+        bad.answer_all(scripts.fails(500))
+        first, second = one_on_each_worker(gateway)
+        with first, second:
+            wait_until(
+                lambda: (
+                    ledger.ask(first, may_retry=False, **of("fails")) and admin.replica("a", "fails").state == "ejected"
+                ),
+                "it is not ejected",
+            )
+            assert ledger.count()["error 500"] >= 3
+            view = admin.wait_state("a", "ejected", model="fails")
+            assert len(view.workers) == 2
+            assert all(worker.ejected_for > 0 for worker in view.workers)
+            mark = bad.mark
+            for connection in (second, first):
+                for _ in range(30):
+                    assert ledger.ask(connection, may_retry=False, **of("fails")) == "ok"
+            bad.untouched(mark)
+            assert admin.replica("a", "fails").state == "ejected", "a good probe lifted the ejection"
+        ledger.check()
+
+    @pytest.mark.slow
+    def test_is_tried_again_after_its_time(self, told: Watched, stubs: list[ProbedReplica]) -> None:
+        (gateway, admin), bad = told, stubs[0]
+        ledger = Ledger(*stubs)
+        bad.answer_all(scripts.fails(500))
+        with traffic(gateway, ledger, clients=4, may_retry=True, options=lambda: of("recovers")):
+            admin.wait_state("a", "ejected", model="recovers")
+            bad.answer_all(PACED)
+            admin.wait_ready("a", model="recovers")
+            mark = bad.mark
+            bad.wait_real(10, mark)
+        ledger.check()
+        assert set(ledger.count()) == {"ok"}
+
+
+def one_on_each_worker(gateway: Serving) -> tuple[Connection, Connection]:
+    found: dict[int, Connection] = {}
+    for _ in range(200):
+        connection = gateway.connect()
+        pid = gateway.worker_of(connection)
+        if pid in found:
+            connection.close()
+        found.setdefault(pid, connection)
+        if len(found) == 2:
+            first, second = found.values()
+            return first, second
+    raise AssertionError("all connections go to one worker")
