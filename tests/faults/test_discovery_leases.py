@@ -91,6 +91,7 @@ class TestLease:
         ledger = Ledger(*stubs)
         assert admin.announce("b", url=b.url, seconds=3600).json() == {"seconds": 30.0}, "longer than admin.lease"
         admin.wait_ready("b")
+        wait_until(lambda: gateway.ask(**of_model).status == 200, "no worker knows that it is ready")
         with traffic(gateway, ledger, options=lambda: of_model):
             end = time.monotonic() + 2
             while time.monotonic() < end:

@@ -256,7 +256,7 @@ class Fleet:
         return [Changes((*changes, *self._ejections.in_force(now)))]
 
     async def _progresses(self, key: Key) -> bool:
-        """Does what runs there go on, as far as workers can tell?"""
+        """Does what runs there go on, as far as workers can tell? Or did a byte come while the probe waited?"""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask_workers())
         await asyncio.shield(self._asking)
@@ -265,8 +265,16 @@ class Fleet:
     async def _ask_workers(self) -> None:
         await asyncio.sleep(TOGETHER)  # many probes may fail at once: one question answers all
         await self._workers.tell(ANSWER)
-        replicas = [r for report in self._workers.reports() for r in report.replicas]
-        self._going_on = {(r.model, r.id) for r in replicas if r.in_flight and not r.overdue}
+        models = self.config.models
+        patience = {
+            name: model.health.timeout + 2 * TOGETHER for name, model in models.items()
+        }  # since the probe began
+        self._going_on = {
+            (r.model, r.id)
+            for report in self._workers.reports()
+            for r in report.replicas
+            if (r.in_flight and not r.overdue) or r.silent_for <= patience.get(r.model, 0.0)
+        }
 
     def trouble(self, message: Trouble) -> None:
         """A worker had trouble with a replica."""

@@ -26,7 +26,8 @@ def report(carrier: Carrier, now: float, told: int = 0) -> Report:
             if looks and now - replica.context.latency_at >= QUANTILES_EVERY and replica.picks:
                 _look_at_latency(replica, now)
                 looks -= 1
-            replicas.append(_replica(name, pool, replica, heard.get(replica, 0.0), now))
+            last = max(heard.get(replica, 0.0), replica.context.heard)
+            replicas.append(_replica(name, pool, replica, last, now))
     return Report(len(carrier.clients), tuple(models), tuple(replicas), told)
 
 
@@ -66,7 +67,8 @@ def _replica(model: str, pool: Pool, replica: Replica, heard: float, now: float)
         max(0.0, replica.ejected_until - now) if replica.state is State.EJECTED else 0.0,
         way.latency[0],
         way.latency[1],
-        bool(replica.flights) and overdue(replica, pool.estimator, max(heard, way.heard), now),
+        bool(replica.flights) and overdue(replica, pool.estimator, heard, now),
+        now - heard if heard else INFINITY,
         load.cache if load is not None else None,
         load.utilization if load is not None else None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 
 import msgspec
@@ -118,6 +119,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     p50: float = 0.0  # latency of late, seconds; 0: none
     p99: float = 0.0
     overdue: bool = False  # what runs there should have sent a byte by now
+    silent_for: float = inf  # seconds since its last byte
     cache: float | None = None  # of its last load report in an answer (ORCA): share of its cache in use
     utilization: float | None = None
 

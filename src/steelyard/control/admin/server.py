@@ -77,6 +77,8 @@ class AdminServer:
         """What is in progress has a second to end."""
         for server in self._servers:
             server.close()
+        for _ in range(_TURNS):  # who was let in just before is here by then
+            await asyncio.sleep(0)
         for connection in list(self._state.connections):
             connection.shutdown()
         loop = asyncio.get_running_loop()
