@@ -28,7 +28,7 @@ SPOILT = {  # None: deleted
     "no urls": "- {id: a}\n- {id: b}\n",
     "binary": "\x00\x01\x02",
 }
-QUICK = ("deleted", "emptied", "half of it")
+QUICK = ("deleted", "half of it")
 
 
 class Found(NamedTuple):

@@ -134,6 +134,7 @@ def test_somebody_else_s_load_moves_ours_away_until_it_is_stale(told: Watched, s
     assert len(stubs["crowded"].real()) == 3
 
 
+@pytest.mark.slow
 def test_own_counts_are_not_replaced(told: Watched, stubs: Stubs) -> None:
     """An engine that says it is idle while it has our requests is not believed."""
     gateway, admin = told

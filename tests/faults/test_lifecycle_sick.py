@@ -173,7 +173,7 @@ class TestBusy:
             time.sleep(0.05)
         return seen
 
-    @pytest.mark.parametrize("how", ["long requests", "with pauses", "a stream"])
+    @pytest.mark.parametrize("how", [pytest.param("long requests", marks=pytest.mark.slow), "with pauses", "a stream"])
     def test_is_not_taken_out(self, told: Watched, stubs: list[ProbedReplica], how: str) -> None:
         piece: scripts.Script = [["send", scripts.chunk("data: 1\n\n")], ["block", 0.4]]
         stream = [["body"], ["send", scripts.SSE_HEAD], *(piece * 6), ["send", "0\r\n\r\n"]]
