@@ -69,7 +69,7 @@ class Fleet:
     async def begin(self, workers: Workers) -> None:
         self._workers = workers
         self._loop = asyncio.get_running_loop()
-        self.prober = Prober(self._saw, self._progresses)
+        self.prober = Prober(self._move, self._progresses)
         self.scraper = Scraper(self._heard_load, self.restarted)
         self.discoverer = Discoverer(self._found)
         self._follow()
@@ -199,9 +199,6 @@ class Fleet:
         self.scraper.follow(targets)
 
     # ------------------------------------------------------------------ how replicas are
-
-    def _saw(self, key: Key, event: Event, why: str) -> None:
-        self._move(key, event, why)
 
     def move(self, key: Key, event: Event, why: str) -> None:
         """An operator's wish, or a replica's own."""

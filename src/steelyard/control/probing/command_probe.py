@@ -11,6 +11,7 @@ from contextlib import suppress
 from time import monotonic
 
 from ...addresses import replica_address
+from ...config.probe_rules import PLACEHOLDERS
 from ..last_words import LastWords
 from ..worker_process import how_it_ended
 from .round import shown
@@ -20,7 +21,7 @@ from .target import Target
 READY, LOADING = 0, 75  # exit codes; the second is EX_TEMPFAIL of sysexits.h: try again later
 FAREWELL = 1.0  # seconds in which what was killed should be gone
 EVERY = 0.02  # seconds between looks, where the kernel does not tell
-_PLACE = re.compile(r"(?<!\$)\{(url|host|port|id|model)\}")
+_PLACE = re.compile(rf"(?<!\$)\{{({'|'.join(PLACEHOLDERS)})\}}")
 
 
 class CommandProbe:
