@@ -12,7 +12,7 @@ from setuptools import setup
 
 # Not here: modules of numpy arithmetic, which gain nothing, and enumerations with an __init__, which mypyc cannot do.
 PROTOCOLS = ["openai_body", "text"]
-CORE_PLAIN = {"kinds", "naming", "options", "outcome", "reason", "regression"}
+CORE_PLAIN = {"kinds", "naming", "options", "outcome", "peaks", "reason", "regression", "relative_fit"}
 GATEWAY_PLAIN = {"__main__", "access_log", "fleet", "reports", "tidings", "tls", "worker"}  # not on a request's way
 
 

@@ -12,14 +12,15 @@ from .driving import NO_RETRY, fleet, pass_time, refused, replica, sent, serve, 
 
 # The whole lifecycle, written a second time: a change of the table must be meant. A dash is an illegal move.
 TABLE = """
-             live      loaded    lost         eject    restore  drain     undrain  remove
-starting     loading   ready     unreachable  -        -        draining  -        gone
-loading      loading   ready     unreachable  -        -        draining  -        gone
-ready        loading   ready     unreachable  ejected  -        draining  -        gone
-ejected      loading   ejected   unreachable  -        ready    draining  -        gone
-unreachable  loading   ready     unreachable  -        -        draining  -        gone
-draining     draining  draining  draining     -        -        draining  loading  gone
-gone         -         -         -            -        -        -         -        -
+             live      loaded    lost         eject    restore  drain     undrain  remove  load     unload
+starting     loading   ready     unreachable  -        -        draining  -        gone    -        unloaded
+loading      loading   ready     unreachable  -        -        draining  -        gone    -        unloaded
+unloaded     unloaded  unloaded  unloaded     -        -        draining  -        gone    loading  unloaded
+ready        loading   ready     unreachable  ejected  -        draining  -        gone    -        unloaded
+ejected      loading   ejected   unreachable  -        ready    draining  -        gone    -        unloaded
+unreachable  loading   ready     unreachable  -        -        draining  -        gone    -        unloaded
+draining     draining  draining  draining     -        -        draining  loading  gone    -        draining
+gone         -         -         -            -        -        -         -        -       -        -
 """
 HEADER, *ROWS = (line.split() for line in TABLE.strip().splitlines())
 MOVES = [(row[0], event, new) for row in ROWS for event, new in zip(HEADER, row[1:], strict=True)]

@@ -21,6 +21,7 @@ MAY = {
     Outcome.UNREACHABLE: (True, True),
     Outcome.OVERLOADED: (True, True),
     Outcome.ERROR: (True, False),
+    Outcome.OUT_OF_MEMORY: (True, False),
     Outcome.BROKEN: (True, False),
     Outcome.TIMEOUT: (True, False),
     Outcome.LATE: (False, False),

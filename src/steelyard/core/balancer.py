@@ -12,9 +12,11 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
+from .claims import Claims
 from .decision import Cancel, Decision, Reject, Send, Wait
 from .errors import MisuseError, OptionError, UnknownModelError
 from .foreign import Foreign
+from .memory import Ledger, Place
 from .options import PoolOptions
 from .outcome import Outcome, Resend
 from .policies import make_policy
@@ -23,16 +25,20 @@ from .queue import WaitingLine
 from .reason import Reason
 from .replica import Event, Replica, State, check_weight
 from .request import INFINITY, Flight, Phase, Request
+from .request_bytes import RequestBytes
 
 LOOKAHEAD = 32  # waiting requests looked at for a replica that is not a good place for the first
 SOONEST_RECHECK = 0.001
+GOES_ON = (Outcome.CANCELLED, Outcome.LATE, Outcome.TIMEOUT)  # its replica was not heard to end it
 TRIAL_EVERY = 4  # of the requests an idle pool believes too slow for, so many are tried all the same
 NOTHING: tuple[Decision, ...] = ()
 
 
 class Balancer:
-    def __init__(self, rng: Random | None = None) -> None:
+    def __init__(self, rng: Random | None = None, ledger: Ledger | None = None) -> None:
+        """`ledger`: the devices whose memory is counted, for the models and replicas that are added with it."""
         self.rng = rng if rng is not None else Random(0)
+        self.ledger = ledger
         self._pools: dict[str, Pool] = {}
         self.wake = INFINITY  # `next_wake` as a plain number: may be too early, never too late
         self._hedges: list[list[Any]] = []  # a heap of [when, number, flight or None once it landed]
@@ -48,13 +54,25 @@ class Balancer:
         options: PoolOptions | None = None,
         policy_options: Mapping[str, Any] | None = None,
         now: float = 0.0,
+        *,
+        sizes: RequestBytes | None = None,
     ) -> Pool:
+        """`sizes`: what its requests need of a device's memory; without it they claim none."""
         if model in self._pools:
             raise OptionError(f"model {model!r} is already there")
         pool = Pool(model, make_policy(policy, self.rng, policy_options or {}), options or PoolOptions(), now)
+        if self.ledger is not None and sizes is not None:
+            pool.claims = Claims(pool, self.ledger, sizes)
         self._pools[model] = pool
         self.wake = min(self.wake, pool.tick_at)
         return pool
+
+    def count_memory(self, model: str, sizes: RequestBytes, footprint: int = 0) -> None:
+        """From now on the model's requests claim memory, by what is declared here and learned later."""
+        pool = self.pool(model)
+        if self.ledger is not None:
+            pool.claims = Claims(pool, self.ledger, sizes)
+            pool.claims.learn(footprint, sizes.state(), False)
 
     def set_policy(
         self, model: str, policy: str, options: Mapping[str, Any] | None = None, *, now: float
@@ -83,7 +101,9 @@ class Balancer:
         pool.displaced.clear()
         pool.line = WaitingLine(0)
         for id in list(pool.replicas):
-            pool.remove(id, now)
+            place = pool.remove(id, now).place
+            if place is not None and self.ledger is not None:
+                self.ledger.leave(place)
         return decisions
 
     def pool(self, model: str = "") -> Pool:
@@ -106,18 +126,25 @@ class Balancer:
         zone: str = "",
         state: State = State.READY,
         context: Any = None,
+        place: Place | None = None,
         now: float,
     ) -> Sequence[Decision]:
+        """`place`: where on a device it is (Ledger.settle), if its memory is counted."""
         pool = self.pool(model)
         replica = Replica(id, weight, zone, state)
         replica.context = context
+        replica.place = place
+        if place is not None and pool.claims is not None:
+            place.footprint = pool.claims.footprint
         pool.add(replica, now)
         return self._dispatch(pool, now)
 
     def remove_replica(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
         """Forget a replica; its running requests go on and are finished as usual."""
         pool = self.pool(model)
-        pool.remove(id, now)
+        place = pool.remove(id, now).place
+        if place is not None and self.ledger is not None:
+            self.ledger.leave(place)
         return self._dispatch(pool, now)
 
     def report(self, id: str, event: Event, model: str = "", *, now: float) -> Sequence[Decision]:
@@ -192,16 +219,21 @@ class Balancer:
         if not pool.members and not pool.options.hold:
             request.phase = Phase.DONE
             return Reject(request, Reason.NO_REPLICA, pool.retry_after())
+        if pool.claims is not None:
+            too_large = pool.claims.never(request, now)
+            if too_large is not None:
+                request.phase = Phase.DONE
+                return Reject(request, Reason.TOO_LARGE, too_large=too_large)
         if request.deadline < INFINITY and not self._in_time(pool, request, now):
             request.phase = Phase.DONE
-            return Reject(request, Reason.DEADLINE, pool.retry_after())
+            return Reject(request, Reason.DEADLINE, pool.ready_in(now) or pool.retry_after())
         if pool.open:
             replica = self._place(pool, request, pool.line.work, now)
             if replica is not None:
                 return self._send(pool, request, replica, now)
         if not wait:
             request.phase = Phase.DONE
-            return Reject(request, Reason.WAITED, pool.retry_after())
+            return Reject(request, Reason.MEMORY if _is_blocked(request) else Reason.WAITED, pool.retry_after())
         return self._wait(pool, request, now)
 
     def finish(
@@ -213,7 +245,7 @@ class Balancer:
         """
         flight = self._flight_of(request, replica)
         pool = _pool_of(request)
-        pool.land(flight, now)
+        pool.land(flight, now, over=outcome not in GOES_ON)
         replica = flight.replica
         try:
             if pool.learn(flight, outcome, now) and replica.state is State.READY:
@@ -226,13 +258,17 @@ class Balancer:
         other = request.hedge if flight is request.flight else request.flight
         if other is not None:
             decisions = self._settle_race(pool, request, flight, other, outcome, now)
-        elif outcome.failed and pool.retries.allows(request, outcome, now):
+        elif (
+            outcome.failed
+            and self._has_elsewhere(pool, request, replica, outcome, now)
+            and (pool.retries.allows(request, outcome, now))
+        ):
             decisions = [self._retry(pool, request, replica, now)]
         else:
             request.flight = None
             request.phase = Phase.DONE
-        if len(pool.line):
-            released = self._dispatch(pool, now)
+        if len(pool.line) or self._is_freed():
+            released = self._after_landing(pool, now)
             if decisions and type(decisions[0]) is Wait and request.phase is Phase.RUNNING:
                 decisions = None  # it found a place after all
             if released:
@@ -249,9 +285,15 @@ class Balancer:
         if other is None:
             return NOTHING
         pool = _pool_of(request)
-        pool.land(other, now)
+        pool.land(other, now, over=False)
         request.flight, request.hedge = flight, None
-        return [Cancel(request, other.replica), *self._dispatch(pool, now)]
+        return [Cancel(request, other.replica), *self._after_landing(pool, now)]
+
+    def ran_out(self, request: Request, replica: Replica, now: float) -> tuple[int, int] | None:
+        """This attempt ran out of memory: such requests are believed to need more from now on. To be told before
+        `finish`. What was reserved for it, and what it must have needed at least; None: its memory is not counted."""
+        pool = _pool_of(request)
+        return pool.claims.ran_out(self._flight_of(request, replica), now) if pool.claims is not None else None
 
     def resend(self, request: Request, now: float) -> bool:
         """The replica closed an idle connection as this was sent: may it be sent there once more? Counts as an attempt,
@@ -290,12 +332,16 @@ class Balancer:
             else:
                 pool.line.remove(request)
             request.phase = Phase.DONE
+            if pool.claims is not None:
+                pool.claims.stop_saving(request)
+                if self._is_freed():
+                    return self._after_landing(pool, now)
             return NOTHING
         if request.phase is not Phase.RUNNING:
             raise MisuseError(f"{request!r} is not waiting or running")
         pool = _pool_of(request)
         cancelled = self._forget(request, pool, now)
-        return [*cancelled, *self._dispatch(pool, now)]
+        return [*cancelled, *self._after_landing(pool, now)]
 
     # ------------------------------------------------------------------ time
 
@@ -309,12 +355,18 @@ class Balancer:
             return NOTHING
         decisions: list[Decision] = []
         wake = INFINITY
+        if self.ledger is not None:
+            self.ledger.expire(now)
+            wake = self.ledger.wake
         for pool in self._pools.values():
             self._refuse_expired(pool, now, decisions)
             if now >= pool.tick_at:
                 self._tick(pool, now)
             decisions.extend(self._dispatch(pool, now))
             wake = min(wake, pool.tick_at, pool.line.next_expiry(), pool.recheck)
+        if self._is_freed():
+            decisions.extend(self._after_landing(None, now))
+            wake = min(wake, *(pool.recheck for pool in self._pools.values()))
         while self._hedges and self._hedges[0][0] <= now:
             flight = heappop(self._hedges)[2]
             if flight is not None:
@@ -331,7 +383,7 @@ class Balancer:
         cancelled: list[Decision] = []
         for flight in (request.flight, request.hedge):
             if flight is not None and flight in flight.replica.flights:
-                pool.land(flight, now)
+                pool.land(flight, now, over=False)
                 cancelled.append(Cancel(request, flight.replica))
         request.flight = request.hedge = None
         request.phase = Phase.DONE
@@ -360,6 +412,43 @@ class Balancer:
             if not others and any(r not in request.avoid for r in pool.members):
                 return None
             candidates = others or candidates
+        if pool.claims is not None:
+            return self._place_with_room(pool, pool.claims, request, candidates, ahead, now)
+        return self._choose(pool, request, candidates, ahead, now)
+
+    def _place_with_room(
+        self, pool: Pool, claims: Claims, request: Request, candidates: Sequence[Replica], ahead: float, now: float
+    ) -> Replica | None:
+        """As `_place`, of those that have room for it now, and with that room reserved."""
+        ledger = claims.ledger
+        if ledger.wake <= now:
+            ledger.expire(now)
+        fitting: list[Replica] = []
+        if some := claims.with_room(request, candidates, now):
+            replica = self._choose(pool, request, some, ahead, now)
+            if replica is None or claims.take(request, replica, now):
+                return replica
+            # Another process was faster, or there were too many to look at each: now each is looked at.
+            fitting = [r for r in candidates if r is not replica and claims.fits(request, r, now)]
+        while fitting:
+            replica = self._choose(pool, request, fitting, ahead, now)
+            if replica is None:
+                return None
+            if replica not in fitting:  # a policy that samples may add an old favourite
+                replica = fitting[0]
+            if claims.take(request, replica, now):
+                return replica
+            fitting.remove(replica)
+        claims.blocked(request, pool.open, now)
+        if ledger.wake < self.wake:
+            self.wake = ledger.wake
+        if ledger.cells.shared:
+            self._recheck(pool, now + claims.look_in())
+        return None
+
+    def _choose(
+        self, pool: Pool, request: Request, candidates: Sequence[Replica], ahead: float, now: float
+    ) -> Replica | None:
         policy = pool.policy
         replica = policy.choose(request, candidates, now)
         if pool.patient:
@@ -378,7 +467,7 @@ class Balancer:
     def _in_time(self, pool: Pool, request: Request, now: float) -> bool:
         """Has it an even chance to be finished by its deadline, counting what waits before it?"""
         if not pool.estimator.seen or not pool.members:
-            return now < request.deadline  # nothing is known, of seconds or of when a replica comes: find out
+            return now + pool.ready_in(now) < request.deadline  # of seconds nothing is known: find out
         seconds = request.base * pool.fastest * pool.estimator.remaining.median
         if not pool.open:
             seconds += pool.time_to_drain()
@@ -457,6 +546,36 @@ class Balancer:
                 return sent
         return sent
 
+    @staticmethod
+    def _has_elsewhere(pool: Pool, request: Request, failed: Replica, outcome: Outcome, now: float) -> bool:
+        """Could it run on another replica? Where it ran out of memory there is no point in trying again."""
+        if outcome is not Outcome.OUT_OF_MEMORY or pool.claims is None:
+            return True
+        claims = pool.claims
+        return any(claims.could_go(request, r, now) for r in pool.members if r is not failed and r not in request.avoid)
+
+    def _is_freed(self) -> bool:
+        return self.ledger is not None and bool(self.ledger.freed)
+
+    def _after_landing(self, pool: Pool | None, now: float) -> Sequence[Decision]:
+        """An attempt on this pool's replicas is over: what waits for it may go, and what waits elsewhere for the
+        memory it had, who has waited longest first."""
+        ledger = self.ledger
+        if ledger is not None and ledger.wake < self.wake:
+            self.wake = ledger.wake
+        if ledger is None or not ledger.freed:
+            return self._dispatch(pool, now) if pool is not None else NOTHING
+        pools = {} if pool is None else {pool: None}
+        for device in ledger.freed:
+            pools.update(device.waiting)
+            device.waiting.clear()
+        ledger.freed.clear()
+        decisions: list[Decision] = []
+        for each in sorted(pools, key=_longest_wait):
+            if not each.retired:
+                decisions.extend(self._dispatch(each, now))
+        return decisions
+
     def _refuse_expired(self, pool: Pool, now: float, decisions: list[Decision]) -> None:
         for request in pool.displaced:
             request.phase = Phase.DONE
@@ -466,7 +585,10 @@ class Balancer:
             pool.line.remove(request)
             request.phase = Phase.DONE
             reason = Reason.DEADLINE if request.hurried else Reason.WAITED
-            decisions.append(Reject(request, reason, pool.retry_after()))
+            if pool.claims is not None:
+                pool.claims.stop_saving(request)
+                reason = Reason.MEMORY if _is_blocked(request) else reason
+            decisions.append(Reject(request, reason, pool.ready_in(now) or pool.retry_after()))
 
     def _retry(self, pool: Pool, request: Request, failed: Replica, now: float) -> Decision:
         request.avoid = (*request.avoid, failed)
@@ -521,20 +643,35 @@ class Balancer:
             return
         pool = _pool_of(request)
         age = now - flight.started
-        idle = [r for r in pool.open if not r.load and r is not flight.replica and r not in request.avoid]
+        idle: Sequence[Replica] = [
+            r for r in pool.open if not r.load and r is not flight.replica and r not in request.avoid
+        ]
+        claims = pool.claims
+        if claims is not None:
+            idle = claims.with_room(request, idle, now)
         if idle:
             replica = pool.policy.choose(request, idle, now)
             if replica not in idle:  # a policy that samples may add an old favourite
                 replica = idle[0]
             seconds = request.base * replica.slowness * pool.estimator.remaining.mean
             left = pool.estimator.remaining.after(age, flight.predicted)
-            if seconds < left / 2 and pool.hedges.allows(flight, seconds):
+            room = claims is None or seconds >= left / 2 or claims.take(request, replica, now)
+            if seconds < left / 2 and room and self._pays_hedge(pool, flight, seconds, replica):
                 request.hedge = pool.launch(request, replica, now)
                 pool.tell_sent(request.hedge, now)
                 decisions.append(Send(request, replica, hedged=True))
                 return
         # Nobody idle, or not late enough yet, or no budget: look again when it is half as old again.
         self._look_again(flight, now + max(age / 2, SOONEST_RECHECK))
+
+    @staticmethod
+    def _pays_hedge(pool: Pool, flight: Flight, seconds: float, replica: Replica) -> bool:
+        if pool.hedges.allows(flight, seconds):
+            return True
+        claim = flight.request.claim
+        if pool.claims is not None and claim is not None and replica.place is not None:
+            pool.claims.ledger.give(replica.place, claim.taken)  # it was taken in vain
+        return False
 
     def _settle_race(
         self, pool: Pool, request: Request, ended: Flight, other: Flight, outcome: Outcome, now: float
@@ -544,10 +681,22 @@ class Balancer:
             request.flight, request.hedge = other, None
             request.avoid = (*request.avoid, ended.replica)
             return []
-        pool.land(other, now)
+        pool.land(other, now, over=False)
         request.flight = request.hedge = None
         request.phase = Phase.DONE
         return [Cancel(request, other.replica)]
+
+
+def _is_blocked(request: Request) -> bool:
+    """Is there no room for it in memory?"""
+    return request.claim is not None and request.claim.blocked
+
+
+def _longest_wait(pool: Pool) -> float:
+    """When the first in its line came; who has nobody in line goes last."""
+    for request in pool.line.ordered():
+        return request.arrived
+    return INFINITY
 
 
 def _pool_of(request: Request) -> Pool:

@@ -42,12 +42,19 @@ class Wait(Decision):
 class Reject(Decision):
     """Answer the client with this refusal; the request is done."""
 
-    __slots__ = ("reason", "retry_after")
+    __slots__ = ("reason", "retry_after", "too_large")
 
-    def __init__(self, request: Request, reason: Reason, retry_after: float = 0.0) -> None:
+    def __init__(
+        self,
+        request: Request,
+        reason: Reason,
+        retry_after: float = 0.0,
+        too_large: tuple[int, int, str] | None = None,
+    ) -> None:
         self.request = request
         self.reason = reason
         self.retry_after = retry_after  # seconds after which another try has a chance
+        self.too_large = too_large  # bytes it needs, the most there is for one, and on which device
 
     @property
     def status(self) -> int:

@@ -27,6 +27,7 @@ class Outcome(Enum):
     UNREACHABLE = ("unreachable", True, False, Resend.ALWAYS)  # no connection: nothing was sent
     OVERLOADED = ("overloaded", True, False, Resend.ALWAYS)  # the replica itself declined (429, 503) before any work
     ERROR = ("error", True, False, Resend.IF_IDEMPOTENT)  # 5xx, not yet passed on to the client
+    OUT_OF_MEMORY = ("out_of_memory", True, False, Resend.IF_IDEMPOTENT)  # the device had no room for it after all
     BROKEN = ("broken", True, False, Resend.IF_IDEMPOTENT)  # connection lost before the first byte of the answer
     TIMEOUT = ("timeout", True, False, Resend.IF_IDEMPOTENT)  # no first byte in time
     LATE = ("late", False, False, Resend.NEVER)  # the deadline came first; far past its estimate it counts as a timeout

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from itertools import islice
 
+from .claims import Claims
 from .concurrency import TRIED_BY, next_limit, step_down, step_up
 from .ejection import Ejection
 from .errors import OptionError, UnknownReplicaError
@@ -55,6 +56,8 @@ class Pool:
         self.displaced: list[Request] = []  # lost their place in the line; refused at the next `expire`, due at once
         self.refused_idle = 0  # requests refused for their deadline in a row with nothing running
         self.recheck = INFINITY  # when to think again about waiting for a better place
+        self.coming = 0.0  # when a replica that is being loaded should be ready
+        self.claims: Claims | None = None  # on memory, where that is counted
         self.retired = False  # taken out of service; what runs still ends here
         self._finished_at_tick = 0
         self._ticks = 0
@@ -281,19 +284,23 @@ class Pool:
         if n >= replica.limit:
             self._reopen(replica)
         self.active += 1
+        if self.claims is not None:
+            self.claims.hold(flight)
         return flight
 
     def tell_sent(self, flight: Flight, now: float) -> None:
         if self._tells_sent:
             self.policy.sent(flight, now)
 
-    def land(self, flight: Flight, now: float) -> None:
-        """Give back what `launch` took."""
+    def land(self, flight: Flight, now: float, *, over: bool = True) -> None:
+        """Give back what `launch` took. Not `over`: nobody waits for it any more, but its replica may not know."""
         replica = flight.replica
         del replica.flights[flight]  # a second landing would fail here, before anything changed
         if flight.entry is not None:
             flight.entry[2] = None  # the plan of hedges must not keep what is over
             flight.entry = None
+        if flight.hold is not None and self.claims is not None:
+            self.claims.give_back(flight, now, over=over)
         replica.in_flight -= 1
         replica.work = replica.work - flight.alone if replica.in_flight else 0.0
         replica.last_finish = now
@@ -432,6 +439,10 @@ class Pool:
     def retry_after(self) -> float:
         """Seconds after which another try has a chance: what waits has started by then; at the least, one is over."""
         return max(self.time_to_drain(), self.estimator.typical * self.fastest)
+
+    def ready_in(self, now: float) -> float:
+        """Seconds until a replica that is being loaded should be ready; 0.0: one is, or nobody knows."""
+        return 0.0 if self.members or self.coming <= now else self.coming - now
 
     def time_to_drain(self) -> float:
         """Seconds until what waits now has started."""

@@ -26,6 +26,8 @@ class Reason(Enum):
         503,
         "No replica could finish this before its deadline; try again later or allow more time.",
     )
+    TOO_LARGE = ("too_large", 413, "The request needs more memory than any device of this model has for one.")
+    MEMORY = ("memory", 503, "No device had room for this request in the time it may wait; try again later.")
     WAITED = ("waited", 503, "No replica became free in the time a request may wait; try again later.")
 
     def __init__(self, code: str, status: int, sentence: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from .errors import IllegalTransitionError, OptionError
 from .foreign import Foreign
 from .latency import WindowedQuantiles
+from .memory import Place
 from .request import INFINITY, Flight
 
 LIGHTEST, HEAVIEST = 1e-6, 1e6
@@ -16,6 +17,7 @@ LIGHTEST, HEAVIEST = 1e-6, 1e6
 class State(Enum):
     STARTING = "starting"  # known, not seen yet
     LOADING = "loading"  # answers, but its model is not ready
+    UNLOADED = "unloaded"  # its server could load the model, and was not asked to
     READY = "ready"
     EJECTED = "ejected"  # answers probes, but fails or crawls with real requests
     UNREACHABLE = "unreachable"
@@ -34,6 +36,8 @@ class Event(Enum):
     DRAIN = "drain"
     UNDRAIN = "undrain"
     REMOVE = "remove"
+    LOAD = "load"  # its server was asked to load the model
+    UNLOAD = "unload"  # the model is being taken off its server, or is not there
 
 
 # The whole lifecycle. A move that is not here is an error of the caller. An operator's drain outlives whatever probes
@@ -44,6 +48,7 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
         Event.LOADED: State.READY,
         Event.LOST: State.UNREACHABLE,
         Event.DRAIN: State.DRAINING,
+        Event.UNLOAD: State.UNLOADED,
         Event.REMOVE: State.GONE,
     },
     State.LOADING: {
@@ -51,6 +56,7 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
         Event.LOADED: State.READY,
         Event.LOST: State.UNREACHABLE,
         Event.DRAIN: State.DRAINING,
+        Event.UNLOAD: State.UNLOADED,
         Event.REMOVE: State.GONE,
     },
     State.READY: {
@@ -59,6 +65,7 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
         Event.LOST: State.UNREACHABLE,
         Event.EJECT: State.EJECTED,
         Event.DRAIN: State.DRAINING,
+        Event.UNLOAD: State.UNLOADED,
         Event.REMOVE: State.GONE,
     },
     State.EJECTED: {
@@ -67,6 +74,7 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
         Event.LOST: State.UNREACHABLE,
         Event.RESTORE: State.READY,
         Event.DRAIN: State.DRAINING,
+        Event.UNLOAD: State.UNLOADED,
         Event.REMOVE: State.GONE,
     },
     State.UNREACHABLE: {
@@ -74,6 +82,7 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
         Event.LOADED: State.READY,
         Event.LOST: State.UNREACHABLE,
         Event.DRAIN: State.DRAINING,
+        Event.UNLOAD: State.UNLOADED,
         Event.REMOVE: State.GONE,
     },
     State.DRAINING: {
@@ -82,6 +91,17 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
         Event.LOST: State.DRAINING,
         Event.DRAIN: State.DRAINING,
         Event.UNDRAIN: State.LOADING,  # readiness must be seen again before traffic
+        Event.UNLOAD: State.DRAINING,
+        Event.REMOVE: State.GONE,
+    },
+    State.UNLOADED: {
+        # Whatever probes see of it, it gets nothing before it was asked to load.
+        Event.LIVE: State.UNLOADED,
+        Event.LOADED: State.UNLOADED,
+        Event.LOST: State.UNLOADED,
+        Event.LOAD: State.LOADING,
+        Event.UNLOAD: State.UNLOADED,
+        Event.DRAIN: State.DRAINING,
         Event.REMOVE: State.GONE,
     },
     State.GONE: {},
@@ -128,6 +148,7 @@ class Replica:
         "outside",
         "outside_at",
         "picks",
+        "place",
         "readings",
         "ready_since",
         "share",
@@ -180,6 +201,7 @@ class Replica:
         self.ready_since = 0.0
         self.notes: Any = None  # the policy's
         self.context: Any = None  # the driver's
+        self.place: Place | None = None  # on a device whose memory is counted
         self.cost = 0.0  # of the request being decided on, if it went there: a policy's scratch
 
     def __repr__(self) -> str:

@@ -6,6 +6,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .claims import Claim
+    from .memory import Place
     from .pool import Pool
     from .replica import Replica
 
@@ -36,6 +38,7 @@ class Request:
         "attempts",
         "avoid",
         "base",
+        "claim",
         "cold_seconds",
         "context",
         "deadline",
@@ -94,6 +97,7 @@ class Request:
         self.flight: Flight | None = None
         self.hedge: Flight | None = None
         self.avoid: tuple[Replica, ...] = ()  # replicas that failed it already
+        self.claim: Claim | None = None  # on memory, where that is counted
 
     def __repr__(self) -> str:
         return f"<Request {self.id or hex(id(self))} {self.model!r} {self.phase.value}>"
@@ -102,7 +106,18 @@ class Request:
 class Flight:
     """One attempt of one request on one replica: made at dispatch, given back exactly once."""
 
-    __slots__ = ("alone", "attained", "cold", "concurrency", "entry", "predicted", "replica", "request", "started")
+    __slots__ = (
+        "alone",
+        "attained",
+        "cold",
+        "concurrency",
+        "entry",
+        "hold",
+        "predicted",
+        "replica",
+        "request",
+        "started",
+    )
 
     def __init__(
         self,
@@ -123,4 +138,5 @@ class Flight:
         self.concurrency = concurrency  # requests on the replica at dispatch, this one included
         self.attained = attained  # the replica's clock of attained work at dispatch
         self.cold = cold  # the part of `alone` that is warming up, told and not to be learned
+        self.hold: tuple[Place, int] | None = None  # bytes reserved for it
         self.entry: list[Any] | None = None  # its place in the balancer's plan of hedges

@@ -1,0 +1,61 @@
+"""Which models to unload so that another fits: those whose loss is least, all together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+FEW = 12  # candidates of whom every set is looked at; of more, the cheapest by the byte
+
+
+def least_loss(losses: Sequence[float], sizes: Sequence[int], needed: int) -> tuple[int, ...] | None:
+    """The positions of those that free `needed` bytes at the least loss; None: all together do not."""
+    if sum(sizes) < needed:
+        return None
+    order = sorted(range(len(sizes)), key=lambda i: (losses[i] / max(1, min(sizes[i], needed)), i))
+    greedy = _without_needless(_first_enough(order, sizes, needed), losses, sizes, needed)
+    if len(sizes) > FEW:
+        return tuple(sorted(greedy))
+    return tuple(sorted(_best(order, losses, sizes, needed, greedy)))
+
+
+def _first_enough(order: Sequence[int], sizes: Sequence[int], needed: int) -> list[int]:
+    chosen: list[int] = []
+    freed = 0
+    for i in order:
+        if freed >= needed:
+            break
+        chosen.append(i)
+        freed += sizes[i]
+    return chosen
+
+
+def _without_needless(chosen: list[int], losses: Sequence[float], sizes: Sequence[int], needed: int) -> list[int]:
+    freed = sum(sizes[i] for i in chosen)
+    for i in sorted(chosen, key=lambda i: (-losses[i], i)):
+        if freed - sizes[i] >= needed:
+            chosen.remove(i)
+            freed -= sizes[i]
+    return chosen
+
+
+def _best(
+    order: Sequence[int], losses: Sequence[float], sizes: Sequence[int], needed: int, known: list[int]
+) -> list[int]:
+    """Every set, but for those that lose more than the best so far; of equals, the smaller set."""
+    best = known
+    least = (sum(losses[i] for i in known), len(known))
+
+    def look(at: int, chosen: list[int], freed: int, lost: float) -> None:
+        nonlocal best, least
+        if freed >= needed:
+            if (lost, len(chosen)) < least:
+                best, least = chosen, (lost, len(chosen))
+            return
+        if at == len(order) or (lost, len(chosen)) >= least:
+            return
+        i = order[at]
+        look(at + 1, [*chosen, i], freed + sizes[i], lost + losses[i])
+        look(at + 1, chosen, freed, lost)
+
+    look(0, [], 0, 0.0)
+    return best

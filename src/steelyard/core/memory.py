@@ -1,0 +1,405 @@
+"""The memory ledger: what a device has, what models hold there, and what running requests hold there.
+
+A request reserves its bytes when it is dispatched and gives them back when its attempt ends. Never is more given out
+than `capacity × (1 - headroom)`. The numbers are in cells that several processes may share (link/book.py), so the rule
+holds for all of them together; here are the rules, there is the memory.
+
+A server process counts once, however many models it runs: with the larger of what is reserved there (the models it has
+resident, the requests it runs) and what it was measured to hold. So memory that an allocator keeps for later is room
+for the next request there, and for nobody else.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Protocol
+
+from .request import INFINITY
+
+if TYPE_CHECKING:
+    from .pool import Pool
+    from .request import Request
+
+SAVING = 1.0  # seconds for which room is saved up for a large request, unless its owner says so again
+
+
+class Cells(Protocol):
+    """Where the numbers are. Bytes by slot (a model on a server) and by device."""
+
+    shared: bool  # may somebody else change them?
+
+    def begin(self, device: int) -> bool:
+        """Nobody else may take anything of this device until `end`. False: somebody else does just now."""
+
+    def end(self, device: int) -> None: ...
+
+    def base(self, slot: int) -> int:
+        """What the model holds there with nothing running, or has reserved to be loaded."""
+
+    def held(self, slot: int) -> int:
+        """What its server was last measured to hold of the device, all in all."""
+
+    def idle(self, slot: int) -> int:
+        """What its server was last measured to hold with nothing running, all in all."""
+
+    def running(self, slot: int) -> int:
+        """What requests there have reserved, of all workers."""
+
+    def count(self, device: int) -> int:
+        """Requests on the device, of all workers."""
+
+    def other(self, device: int) -> int:
+        """What those use of it who are no servers of ours."""
+
+    def add(self, slot: int, device: int, amount: int) -> None:
+        """A request of this worker has so much there from now on."""
+
+    def subtract(self, slot: int, device: int, amount: int) -> None: ...
+
+    def set_base(self, slot: int, amount: int) -> None: ...
+
+    def set_held(self, slot: int, amount: int) -> None: ...
+
+    def set_idle(self, slot: int, amount: int) -> None: ...
+
+    def set_other(self, device: int, amount: int) -> None: ...
+
+    def save(self, device: int, until: float) -> None:
+        """Until then nobody but this worker may take anything there; 0.0: everybody may."""
+
+    def saved_by_another(self, device: int, now: float) -> bool: ...
+
+    def expect(self, slot: int, until: float) -> None:
+        """What this worker has there now should be over by then: if it dies, it counts no longer than that."""
+
+
+class OwnCells:
+    """For one process that is alone with its devices: the library, the simulator, tests."""
+
+    shared = False
+
+    def __init__(self) -> None:
+        self._base: dict[int, int] = {}
+        self._held: dict[int, int] = {}
+        self._idle: dict[int, int] = {}
+        self._running: dict[int, int] = {}
+        self._count: dict[int, int] = {}
+        self._other: dict[int, int] = {}
+
+    def begin(self, device: int) -> bool:
+        return True
+
+    def end(self, device: int) -> None:
+        pass
+
+    def base(self, slot: int) -> int:
+        return self._base.get(slot, 0)
+
+    def held(self, slot: int) -> int:
+        return self._held.get(slot, 0)
+
+    def idle(self, slot: int) -> int:
+        return self._idle.get(slot, 0)
+
+    def running(self, slot: int) -> int:
+        return self._running.get(slot, 0)
+
+    def count(self, device: int) -> int:
+        return self._count.get(device, 0)
+
+    def other(self, device: int) -> int:
+        return self._other.get(device, 0)
+
+    def add(self, slot: int, device: int, amount: int) -> None:
+        self._running[slot] = self._running.get(slot, 0) + amount
+        self._count[device] = self._count.get(device, 0) + 1
+
+    def subtract(self, slot: int, device: int, amount: int) -> None:
+        self._running[slot] -= amount
+        self._count[device] -= 1
+
+    def set_base(self, slot: int, amount: int) -> None:
+        self._base[slot] = amount
+
+    def set_held(self, slot: int, amount: int) -> None:
+        self._held[slot] = amount
+
+    def set_idle(self, slot: int, amount: int) -> None:
+        self._idle[slot] = amount
+
+    def set_other(self, device: int, amount: int) -> None:
+        self._other[device] = amount
+
+    def save(self, device: int, until: float) -> None:
+        pass
+
+    def saved_by_another(self, device: int, now: float) -> bool:
+        return False
+
+    def expect(self, slot: int, until: float) -> None:
+        pass
+
+
+class Device:
+    """What servers run on and share: a GPU, a group of processes with a limit."""
+
+    __slots__ = ("capacity", "concurrency", "headroom", "index", "name", "saved_until", "saver", "servers", "waiting")
+
+    def __init__(self, name: str, index: int, capacity: int, headroom: float, concurrency: float) -> None:
+        self.name = name
+        self.index = index
+        self.capacity = capacity  # 0: not known yet, and nothing is refused for it
+        self.headroom = headroom
+        self.concurrency = concurrency  # requests at once, of all models together
+        self.servers: dict[str, Server] = {}
+        self.waiting: dict[Pool, None] = {}  # pools with requests that wait for room here
+        self.saver: Request | None = None  # for whom room is saved up, …
+        self.saved_until = 0.0  # … until when
+
+    @property
+    def budget(self) -> int:
+        """What may be given out."""
+        return int(self.capacity * (1.0 - self.headroom))
+
+    def __repr__(self) -> str:
+        return f"<Device {self.name} {self.capacity}>"
+
+
+class Server:
+    """A process on a device."""
+
+    __slots__ = ("device", "name", "places")
+
+    def __init__(self, name: str, device: Device) -> None:
+        self.name = name
+        self.device = device
+        self.places: list[Place] = []
+
+
+class Place:
+    """One model on one server: what a replica's `place` is."""
+
+    __slots__ = ("footprint", "leaving", "permanent", "server", "slot")
+
+    def __init__(self, server: Server, slot: int, permanent: bool) -> None:
+        self.server = server
+        self.slot = slot
+        self.permanent = permanent  # nobody unloads it to make room
+        self.footprint = 0  # what the model holds when it is resident, resident or not
+        self.leaving = False  # it counts until what runs there has ended
+
+    @property
+    def device(self) -> Device:
+        return self.server.device
+
+
+class Ledger:
+    def __init__(self, cells: Cells | None = None) -> None:
+        self.cells: Cells = OwnCells() if cells is None else cells
+        self.devices: dict[str, Device] = {}
+        self.freed: dict[Device, None] = {}  # where room has become free and others may wait for it
+        self._lingering: list[tuple[float, int, Place, int]] = []  # a heap: until when, number, where, bytes
+        self._lingered = 0
+
+    # ------------------------------------------------------------------ who is there
+
+    def know(self, name: str, index: int, capacity: int, headroom: float, concurrency: float = INFINITY) -> Device:
+        """A device; of one that is known, the numbers may change."""
+        device = self.devices.get(name)
+        if device is None or device.index != index:
+            device = self.devices[name] = Device(name, index, capacity, headroom, concurrency)
+        device.capacity, device.headroom, device.concurrency = capacity, headroom, concurrency
+        return device
+
+    def forget(self, name: str) -> None:
+        self.devices.pop(name, None)
+
+    def settle(self, device: Device, server: str, slot: int, *, permanent: bool = True) -> Place:
+        """A model comes to a server of this device."""
+        home = device.servers.get(server)
+        if home is None:
+            home = device.servers[server] = Server(server, device)
+        place = Place(home, slot, permanent)
+        home.places.append(place)
+        return place
+
+    def leave(self, place: Place) -> None:
+        """The replica is no longer ours. What still runs there is counted until it is given back."""
+        place.leaving = True
+        self._let_go(place)
+
+    def _let_go(self, place: Place) -> None:
+        home = place.server
+        if place not in home.places or self.cells.running(place.slot) > 0:
+            return
+        home.places.remove(place)
+        if not home.places and home.device.servers.get(home.name) is home:
+            del home.device.servers[home.name]
+
+    # ------------------------------------------------------------------ how much there is
+
+    def taken(self, device: Device) -> int:
+        """Bytes of the device that nobody may have: given out, held, or used by others."""
+        total = self.cells.other(device.index)
+        for server in device.servers.values():
+            total += self._of(server)
+        return total
+
+    def _of(self, server: Server, more: int = 0) -> int:
+        """What a server counts for, with `more` than it has."""
+        reserved = more + self._reserved(server)
+        held = self._held(server)
+        return reserved if reserved > held else held
+
+    def _reserved(self, server: Server) -> int:
+        """For its models, or what it holds besides if that is more, and for its requests."""
+        cells = self.cells
+        bases = idle = running = 0
+        for place in server.places:
+            slot = place.slot
+            bases += cells.base(slot)
+            running += cells.running(slot)
+            alone = cells.idle(slot)
+            if alone > idle:
+                idle = alone
+        return (bases if bases > idle else idle) + running
+
+    def _held(self, server: Server) -> int:
+        held = 0
+        for place in server.places:
+            measured = self.cells.held(place.slot)
+            if measured > held:
+                held = measured
+        return held
+
+    def reserved(self, device: Device) -> int:
+        """What was given out: to models, and to requests."""
+        return sum([self._reserved(server) for server in device.servers.values()])
+
+    def room(self, device: Device) -> int:
+        return max(0, device.budget - self.taken(device))
+
+    def fits(self, place: Place, amount: int) -> bool:
+        """Is there room for a request of so many bytes now? Without a lock: `take` has the last word."""
+        server = place.server
+        device = server.device
+        if device.concurrency < INFINITY and self.cells.count(device.index) >= device.concurrency:
+            return False
+        if not device.capacity:
+            return True
+        reserved, taken = 0, self.cells.other(device.index)
+        for each in device.servers.values():
+            mine = self._reserved(each)
+            if each is server:
+                mine += amount
+            held = self._held(each)
+            reserved += mine
+            taken += mine if mine > held else held
+        if reserved > device.budget:
+            return False
+        if taken <= device.budget:
+            return True
+        # What stands in the way is only what other servers keep though they do not use it. With nothing else running
+        # half of the headroom may be used for that, or it would never run.
+        return taken <= device.capacity * (1.0 - 0.5 * device.headroom) and not self.cells.count(device.index)
+
+    def most(self, place: Place) -> int:
+        """The largest request that could ever run there: with nothing beside it that could be moved away."""
+        cells, device = self.cells, place.device
+        stays = 0
+        for server in device.servers.values():
+            bases = idle = movable = 0
+            for each in server.places:
+                footprint = max(each.footprint, cells.base(each.slot))
+                if each is place or each.permanent:
+                    bases += footprint
+                else:
+                    movable += cells.base(each.slot)
+                idle = max(idle, cells.idle(each.slot))
+            stays += max(bases, idle - movable)
+        return device.budget - stays - cells.other(device.index)
+
+    # ------------------------------------------------------------------ to take and to give back
+
+    def take(self, place: Place, amount: int) -> bool:
+        """Reserve so much for a request that goes there. False: there is no room, or somebody else is just looking."""
+        cells, device = self.cells, place.server.device
+        if not cells.begin(device.index):
+            return False
+        try:
+            if not self.fits(place, amount):
+                return False
+            cells.add(place.slot, device.index, amount)
+            return True
+        finally:
+            cells.end(device.index)
+
+    def take_all(self, place: Place) -> int:
+        """Reserve all there is, for a request of which nothing is known: it runs alone. 0: it cannot, now."""
+        cells, device = self.cells, place.server.device
+        if cells.count(device.index) or not cells.begin(device.index):
+            return 0
+        try:
+            amount = self.room(device)
+            if cells.count(device.index) or amount <= 0:
+                return 0
+            cells.add(place.slot, device.index, amount)
+            return amount
+        finally:
+            cells.end(device.index)
+
+    def give(self, place: Place, amount: int) -> None:
+        """What `take` took."""
+        device = place.server.device
+        self.cells.subtract(place.slot, device.index, amount)
+        if device.waiting:
+            self.freed[device] = None
+        if place.leaving:
+            self._let_go(place)
+
+    def give_later(self, place: Place, amount: int, until: float) -> None:
+        """Nobody waits for its answer any more, but its server does not know: it goes on, and holds what it holds."""
+        self._lingered += 1
+        heappush(self._lingering, (until, self._lingered, place, amount))
+
+    @property
+    def wake(self) -> float:
+        """When `expire` has something to do."""
+        return self._lingering[0][0] if self._lingering else INFINITY
+
+    def expire(self, now: float) -> None:
+        """What lingered is over."""
+        while self._lingering and self._lingering[0][0] <= now:
+            _, _, place, amount = heappop(self._lingering)
+            self.give(place, amount)
+
+    def reserve_base(self, place: Place, amount: int) -> bool:
+        """Room for a model that is to be loaded there; it is the model's from now on. False: there is none."""
+        cells, device = self.cells, place.server.device
+        if not cells.begin(device.index):
+            return False
+        try:
+            before = cells.base(place.slot)
+            more = amount - before
+            if more > 0 and device.capacity:
+                held = self._of(place.server, more) - self._of(place.server)
+                if self.taken(device) + held > device.budget or self.reserved(device) + more > device.budget:
+                    return False
+            cells.set_base(place.slot, amount)
+            return True
+        finally:
+            cells.end(device.index)
+
+    def release_base(self, place: Place) -> None:
+        """The model is no longer there."""
+        self.cells.set_base(place.slot, 0)
+
+    def measure(self, place: Place, held: int) -> None:
+        """What its server holds of the device."""
+        for each in place.server.places:
+            self.cells.set_held(each.slot, held)
+
+    def measure_idle(self, place: Place, amount: int) -> None:
+        """What its server holds of the device with nothing running, whichever models that is for."""
+        for each in place.server.places:
+            self.cells.set_idle(each.slot, amount)

@@ -1,0 +1,151 @@
+"""What a request needs of a device's memory while it runs, by its features: learned from measured peaks.
+
+The supervisor learns (`observe`, `ran_out`) and sends its `state`; workers take it over and ask what a request `needs`.
+Too much costs throughput, too little costs the server, so all of it errs upwards.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import NamedTuple
+
+from .floors import Floors
+from .peaks import Peaks
+from .upper import FIRST_FEATURE, HUGE, WIDEST, Upper, basis
+
+MOST = 1 << 60  # bytes: nobody has so much, and it still fits the book's cells
+KINDS = 16
+STALE = 1024  # samples after which a kind that was not among them makes room for another
+PATIENT = 16  # samples in a row of another shape before a kind starts over
+
+
+class RequestBytesState(NamedTuple):
+    """All that is needed to say `needs` elsewhere: it travels from the supervisor to the workers."""
+
+    known: bool = False
+    declared: tuple[float, float] = (0.0, 0.0)  # for each request, and for each unit of the first feature
+    fits: dict[str, tuple[float, ...]] = {}  # noqa: RUF012  (by kind of request: Upper.numbers)
+    floors: tuple[tuple[str, int, tuple[float, ...]], ...] = ()  # Floors.plain
+
+
+class RequestBytes:
+    """One for each model."""
+
+    def __init__(self, request: float = 0.0, per_unit: float = 0.0, state: RequestBytesState | None = None) -> None:
+        """What is declared is where to begin; `state` is what was learned elsewhere."""
+        self.declared = (_sensible(request), _sensible(per_unit))
+        self.samples = 0
+        self.version = 0  # grows with every change of what `needs` says
+        self._uppers: dict[str, Upper] = {}  # by kind
+        self._peaks: dict[str, Peaks] = {}
+        self._floors = Floors()
+        if state is not None:
+            self.take_over(state)
+
+    @property
+    def known(self) -> bool:
+        """Is anything declared or learned? If not, nobody can say what a request needs."""
+        return bool(self._uppers) or any(self.declared)
+
+    # ------------------------------------------------------------------ per request
+
+    def needs(self, features: tuple[float, ...], kind: str = "") -> int:
+        """Bytes: an upper quantile, never the mean. Called for every request: no numpy here, a few multiplications."""
+        upper = self._uppers.get(kind)
+        if upper is not None:
+            amount = max(upper.of(features), self._floors.under(features, kind))
+        else:  # nothing was measured of its kind: the most that is said of any
+            amount = max(self._by_declaration(features), self._floors.under(features, None))
+            for other in self._uppers.values():
+                amount = max(amount, other.of(features))
+        return int(amount) if amount < MOST else MOST
+
+    def guesses(self, features: tuple[float, ...], kind: str = "") -> bool:
+        """Is `needs` no more than a guess upwards: is the request far larger than any measured, or of a new kind?
+
+        Such a request is better run alone and measured than refused.
+        """
+        upper = self._uppers.get(kind)
+        return upper.guesses(features) if upper is not None else not any(self.declared)
+
+    def _by_declaration(self, features: tuple[float, ...]) -> float:
+        size = features[0] if features and features[0] > 0.0 else 0.0
+        return self.declared[0] + self.declared[1] * min(size, HUGE)
+
+    # ------------------------------------------------------------------ learning
+
+    def observe(self, features: tuple[float, ...], kind: str, measured: int) -> None:
+        """A request was measured to need so much."""
+        if not 0 < measured <= MOST or not all(0.0 <= x <= HUGE for x in features):
+            return
+        self.samples += 1
+        changed = self._floors.wear(features, kind)
+        shape = tuple([float(x) for x in features[:WIDEST]])
+        peaks = self._peaks_for(kind, len(shape))
+        if peaks is not None and (peaks.observe(shape, float(measured)) or kind not in self._uppers):
+            self._uppers[kind] = peaks.upper
+            changed = True
+        self.version += changed
+
+    def ran_out(self, features: tuple[float, ...], kind: str, at_least: int) -> None:
+        """A request like this ran out of memory: from now on `needs` says at least so much for it."""
+        if at_least > 0:
+            self.version += self._floors.add(features, kind, min(int(at_least), MOST))
+
+    def _peaks_for(self, kind: str, width: int) -> Peaks | None:
+        """Where to learn this; None: nowhere, for there are too many kinds, or it has not the shape of its kind."""
+        peaks = self._peaks.get(kind)
+        if peaks is None:
+            if kind not in self._uppers and len(self._uppers) >= KINDS and not self._forget_a_kind():
+                return None
+        elif peaks.width != width:
+            peaks.strange += 1
+            if peaks.strange < PATIENT:
+                return None
+            del self._uppers[kind]
+            peaks = None
+        if peaks is None:
+            peaks = self._peaks[kind] = Peaks(self._prior(kind, width))
+        peaks.strange = 0
+        peaks.last = self.samples
+        return peaks
+
+    def _forget_a_kind(self) -> bool:
+        last = {kind: self._peaks[kind].last if kind in self._peaks else 0 for kind in self._uppers}
+        oldest = min(last, key=last.__getitem__)
+        if self.samples - last[oldest] <= STALE:
+            return False
+        del self._uppers[oldest]
+        self._peaks.pop(oldest, None)
+        return True
+
+    def _prior(self, kind: str, width: int) -> Upper:
+        """What is believed before anything was measured: what was learned elsewhere, or what is declared."""
+        known = self._uppers.get(kind)
+        if known is not None and len(known.largest) == width:
+            return known
+        coefficients = [0.0] * len(basis(width))
+        coefficients[0] = self.declared[0]
+        if width:
+            coefficients[basis(width).index(FIRST_FEATURE)] = self.declared[1]
+        # Whoever declares something has said how to go on beyond what was seen.
+        nothing = [0.0] * width
+        return Upper(nothing, nothing, [HUGE if any(self.declared) else 0.0] * width, coefficients)
+
+    # ------------------------------------------------------------------ elsewhere
+
+    def state(self) -> RequestBytesState:
+        fits = {kind: upper.numbers() for kind, upper in self._uppers.items()}
+        return RequestBytesState(self.known, self.declared, fits, self._floors.plain())
+
+    def take_over(self, state: RequestBytesState) -> None:
+        """Believe what was learned elsewhere."""
+        self.declared = state.declared
+        self._uppers = {kind: Upper.from_numbers(numbers) for kind, numbers in state.fits.items()}
+        self._peaks = {}
+        self._floors = Floors(state.floors)
+        self.version += 1
+
+
+def _sensible(amount: float) -> float:
+    return float(amount) if isfinite(amount) and amount > 0.0 else 0.0

@@ -1,0 +1,214 @@
+"""For any history, of several workers over one book: never more is given out than the budget, and at rest what is
+reserved is what the resident models hold."""
+
+from random import Random
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
+
+from steelyard.core.balancer import Balancer
+from steelyard.core.decision import Reject, Send
+from steelyard.core.memory import Ledger
+from steelyard.core.options import PoolOptions, RetryOptions
+from steelyard.core.outcome import Outcome
+from steelyard.core.replica import Event, State
+from steelyard.core.request import Phase, Request
+from steelyard.core.request_bytes import RequestBytes
+from steelyard.link.book import Book
+
+MODELS = ("a", "b", "c")
+DEVICES = {"big": (1000, 0.1), "small": (300, 0.0)}
+FOOTPRINTS = {"a": 50, "b": 100, "c": 250}
+WORKERS = 2
+
+
+class Worker:
+    """A balancer with its own row of the book."""
+
+    def __init__(self, fd: int, row: int, concurrency: float) -> None:
+        self.row = row
+        self.book = Book(fd, row)
+        self.ledger = Ledger(self.book)
+        self.balancer = Balancer(Random(row), self.ledger)
+        self.requests: list[Request] = []
+        settle(self.ledger, concurrency)
+        retry = RetryOptions(attempts=2, reserve=50.0)
+        for number, model in enumerate(MODELS):
+            sizes = RequestBytes(10.0, 1.0) if model != "c" else RequestBytes()
+            self.balancer.add_model(model, "least_work", PoolOptions(hold=True, retry=retry), sizes=sizes)
+            self.balancer.pool(model).claims.learn(FOOTPRINTS[model], sizes.state(), False)
+            for place in places(self.ledger, number):
+                id = place.device.name
+                self.balancer.add_replica(id, model, place=place, state=State.UNLOADED, now=0.0)
+
+
+def settle(ledger: Ledger, concurrency: float) -> None:
+    for index, (name, (capacity, headroom)) in enumerate(DEVICES.items()):
+        device = ledger.know(name, index, capacity, headroom, concurrency)
+        for number in range(len(MODELS)):
+            # `a` and `b` share a server, `c` has its own
+            server = f"{name}/{'ab' if number < 2 else 'c'}"
+            ledger.settle(device, server, 2 * number + index, permanent=number == 0)
+
+
+def places(ledger: Ledger, number: int):
+    slots = {2 * number, 2 * number + 1}
+    return [
+        place
+        for device in ledger.devices.values()
+        for server in device.servers.values()
+        for place in server.places
+        if place.slot in slots
+    ]
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    requests = Bundle("requests")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1.0
+        self.concurrency = float("inf")
+        self.book = Book.create(16, rows=8, devices=2)
+        self.ledger = Ledger(self.book)
+        settle(self.ledger, self.concurrency)
+        self.ghosts: list[tuple[int, int, int, int, float]] = []
+        self.rows = 0
+        self.workers = [self.hire() for _ in range(WORKERS)]
+
+    def teardown(self) -> None:
+        for worker in self.workers:
+            for request in worker.requests:
+                if request.phase in (Phase.RUNNING, Phase.WAITING):
+                    self.carry_out(worker, worker.balancer.cancel(request, self.now))
+            worker.ledger.expire(self.now + 1000.0)
+        for ghost in self.ghosts:
+            self.book.release(*ghost[:4])
+        for device in self.ledger.devices.values():
+            resident = sum(self.book.base(p.slot) for s in device.servers.values() for p in s.places)
+            assert self.ledger.reserved(device) == resident
+            assert self.book.count(device.index) == 0
+        self.book.close()
+
+    def hire(self) -> Worker:
+        self.rows = self.rows % 6 + 1
+        worker = Worker(self.book.fd, self.rows, self.concurrency)
+        for number, model in enumerate(MODELS):
+            for place in places(self.ledger, number):
+                if self.book.base(place.slot):
+                    self.tell(worker, model, place, (Event.LOAD, Event.LOADED))
+        return worker
+
+    def carry_out(self, worker: Worker, decisions) -> None:
+        for decision in decisions:
+            if isinstance(decision, Reject):
+                assert decision.request.phase is Phase.DONE
+
+    def tell(self, worker: Worker, model: str, place, events) -> None:
+        for event in events:
+            self.carry_out(worker, worker.balancer.report(place.device.name, event, model, now=self.now))
+
+    # ------------------------------------------------------------------ models
+
+    @rule(number=st.integers(0, 2), which=st.integers(0, 1))
+    def load(self, number, which):
+        place = places(self.ledger, number)[which]
+        if not self.book.base(place.slot) and self.ledger.reserve_base(place, FOOTPRINTS[MODELS[number]]):
+            for worker in self.workers:
+                self.tell(worker, MODELS[number], place, (Event.LOAD, Event.LOADED))
+
+    @rule(number=st.integers(0, 2), which=st.integers(0, 1))
+    def unload(self, number, which):
+        """Nobody unloads what has requests running: the placer drains first."""
+        place = places(self.ledger, number)[which]
+        for worker in self.workers:
+            self.tell(worker, MODELS[number], place, (Event.UNLOAD,))
+        if not self.book.running(place.slot):
+            self.ledger.release_base(place)
+        elif self.book.base(place.slot):
+            for worker in self.workers:
+                self.tell(worker, MODELS[number], place, (Event.LOAD, Event.LOADED))
+
+    @rule(which=st.integers(0, 1), share=st.floats(0, 1))
+    def measured(self, which, share):
+        device = list(self.ledger.devices.values())[which]
+        for server in device.servers.values():
+            self.ledger.measure(server.places[0], int(share * device.capacity))
+
+    @rule(which=st.integers(0, 1), share=st.floats(0, 0.5))
+    def strangers(self, which, share):
+        device = list(self.ledger.devices.values())[which]
+        self.book.set_other(device.index, int(share * device.capacity))
+
+    # ------------------------------------------------------------------ requests
+
+    @rule(target=requests, who=st.integers(0, WORKERS - 1), model=st.sampled_from(MODELS), size=st.floats(0, 1200))
+    def submit(self, who, model, size):
+        worker = self.workers[who]
+        request = Request(model, (size,), deadline=self.now + 50.0 if size < 500 else float("inf"))
+        decision = worker.balancer.submit(request, self.now)
+        if isinstance(decision, Reject):
+            return multiple()
+        worker.requests.append(request)
+        return (worker, request)
+
+    @rule(one=consumes(requests), outcome=st.sampled_from(Outcome))
+    def finish(self, one, outcome):
+        worker, request = one
+        if worker in self.workers and request.phase is Phase.RUNNING:
+            if outcome is Outcome.OUT_OF_MEMORY:
+                worker.balancer.ran_out(request, request.flight.replica, self.now)
+            decisions = worker.balancer.finish(request, outcome, self.now, replica=request.flight.replica)
+            self.carry_out(worker, decisions)
+            for decision in decisions:
+                if isinstance(decision, Send):
+                    assert decision.request.phase is Phase.RUNNING
+
+    @rule(one=consumes(requests))
+    def leave(self, one):
+        worker, request = one
+        if worker in self.workers and request.phase in (Phase.RUNNING, Phase.WAITING):
+            self.carry_out(worker, worker.balancer.cancel(request, self.now))
+
+    @rule(seconds=st.floats(0.001, 5))
+    def time_passes(self, seconds):
+        self.now += seconds
+        for worker in self.workers:
+            self.carry_out(worker, worker.balancer.expire(self.now))
+
+    # ------------------------------------------------------------------ workers
+
+    @rule(who=st.integers(0, WORKERS - 1))
+    def killed(self, who):
+        """What it had counts on, and another takes its place."""
+        device_of = {
+            p.slot: d.index for d in self.ledger.devices.values() for s in d.servers.values() for p in s.places
+        }
+        before = {device.name: self.ledger.reserved(device) for device in self.ledger.devices.values()}
+        self.ghosts += self.book.bury(self.workers[who].row, device_of)
+        assert before == {device.name: self.ledger.reserved(device) for device in self.ledger.devices.values()}
+        self.workers[who] = self.hire()
+
+    @precondition(lambda self: self.ghosts)
+    @rule()
+    def what_the_dead_had_is_over(self):
+        ghost = self.ghosts.pop(0)
+        self.book.release(*ghost[:4])
+
+    @invariant()
+    def never_more_than_the_budget(self):
+        for device in self.ledger.devices.values():
+            assert 0 <= self.ledger.reserved(device) <= device.budget
+
+    @invariant()
+    def what_runs_is_what_is_reserved(self):
+        for worker in self.workers:
+            running = [r for r in worker.requests if r.phase is Phase.RUNNING]
+            held = sum(flight.hold[1] for r in running for flight in (r.flight, r.hedge) if flight is not None)
+            held += sum(amount for *_, amount in worker.ledger._lingering)
+            assert held == sum(worker.book._running[worker.row].tolist())
+
+
+TestLedger = LedgerMachine.TestCase
+TestLedger.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
