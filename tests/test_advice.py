@@ -37,7 +37,31 @@ def probed(**keys: Any) -> Config:
 
 def on(*devices: str) -> dict[str, Any]:
     """A model with a replica on each of these."""
-    return {**WISE, "replicas": [{"url": f"http://r{n}", "device": device} for n, device in enumerate(devices)]}
+    return {**WISE, "replicas": [{"url": f"http://{name}-{n}", "device": name} for n, name in enumerate(devices)]}
+
+
+GIB = {"g": {"memory": "10GiB", "headroom": "10%"}}  # 9 GiB to give
+TOLD = {"weights": "1GiB", "request": "1MiB"}
+
+
+def device(there: dict[str, dict[str, Any]], devices: dict[str, Any] | None = None) -> Config:
+    """Models that run on the device `g`, each on the same two servers unless it says otherwise."""
+    there = {name: {**on("g", "g"), "memory": TOLD, **keys} for name, keys in there.items()}
+    return gateway(models=there, devices=GIB if devices is None else devices)
+
+
+def needs(weights: float, request: float = 0.001, **placement: Any) -> dict[str, Any]:
+    """So many GiB, on one server of g."""
+    memory = {"weights": f"{weights}GiB", "request": f"{request}GiB"}
+    return {**single("g"), "memory": memory, **({"placement": placement} if placement else {})}
+
+
+def single(*devices: str) -> dict[str, Any]:
+    """A model that finds its other replicas in a file, so that one is enough."""
+    return {**on(*devices), "discovery": [{"file": "r.yaml"}]}
+
+
+DEMAND = {"load_time": "5s"}
 
 
 # code → what brings it about, each with the key that is named
@@ -70,6 +94,37 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (gateway(models={"a": on("g", "g"), "b": on("h", "g"), "c": on("h2", "h3")}), "models.b.replicas[1].device"),
     ],
     "unused-device": [(gateway(devices={"g": {"memory": "1GiB"}}), "devices.g")],
+    "never-fits": [
+        (device({"a": needs(8.5, 1)}), "models.a.replicas[0].device"),
+        (device({"a": needs(20, **DEMAND)}), "models.a.replicas[0].device"),
+        (device({"a": needs(3), "b": needs(4, 6)}), "models.b.replicas[0].device"),
+    ],
+    "cannot-share": [
+        (device({"a": needs(5), "b": needs(5)}), "devices.g"),
+        (device({"a": {"memory": {"weights": "5GiB", "request": 1}}}), "devices.g"),  # on both servers
+        (device({"a": needs(5), "b": needs(5, pinned=True), "c": needs(1, **DEMAND)}), "devices.g"),
+    ],
+    "take-turns": [(device({"a": needs(3, 2), "b": needs(3, 2)}), "devices.g")],
+    "pinned-full": [
+        (device({"a": needs(5), "b": needs(3, pinned=True), "c": needs(2, **DEMAND)}), "models.c.placement"),
+    ],
+    "one-at-a-time": [
+        (device({"a": needs(5, **DEMAND), "b": needs(6, **DEMAND)}), "devices.g"),
+        (device({"a": needs(4), "b": needs(3, **DEMAND), "c": needs(3, **DEMAND)}), "devices.g"),
+    ],
+    "no-capacity": [(device({"a": {}}, {"g": {}}), "devices.g")],
+    "little-headroom": [(device({"a": {}}, {"g": {"memory": "80GiB", "headroom": "1%"}}), "devices.g.headroom")],
+    "unmeasured-requests": [
+        (device({"a": {}, "b": {"memory": {"weights": "1GiB"}}}), "models.b"),
+        (device({"a": {"memory": {}, "dialect": "vllm", "load": {"orca": False}}, "b": {}}), "models.a"),
+    ],
+    "memory-without-device": [
+        (model(memory=TOLD), "models.m.memory"),
+        (model(memory=TOLD, replicas=[], discovery=[DNS]), "models.m.memory"),
+    ],
+    "unsized-placement": [
+        (device({"a": {"memory": {"request": "1MiB"}, "placement": DEMAND}}), "models.a.placement"),
+    ],
     "weights-ignored": [(model(policy="round_robin", replicas=[{**TWO[0], "weight": 2}, TWO[1]]), "models.m.policy")],
     "blind-policy": [
         (model(policy="round_robin", dialect="openai"), "models.m.policy"),
@@ -158,6 +213,13 @@ def test_what_is_unwise_is_told_once_and_nothing_else(code: str, config: Config,
         assert sentence.count(". ") == 0, "one sentence"
 
 
+def test_a_warning_about_memory_has_its_numbers() -> None:
+    (found,) = advise(device({"a": needs(5), "b": needs(6.5, pinned=True)}))
+    assert found.what == "a and b hold 11.5 GiB, and g has 9 GiB to give."
+    (found,) = advise(device({"a": needs(5), "b": needs(3, pinned=True), "c": needs(2, **DEMAND)}))
+    assert found.what == "It needs 2 GiB, and what is never unloaded leaves 1 GiB on g."
+
+
 @pytest.mark.parametrize(
     "config",
     [
@@ -166,7 +228,24 @@ def test_what_is_unwise_is_told_once_and_nothing_else(code: str, config: Config,
         gateway(listen=":80", tls={"certificate": "a", "key": "b"}),
         gateway(timeouts={"total": "1m"}),  # shorter than the defaults of others, which nobody chose
         gateway(models={"a": on("g", "g"), "b": on("h", "h2")}),
-        gateway(models={"a": on("g", "g"), "b": on("g", "g")}, devices={"g": {"memory": "80GiB"}}),
+        gateway(models={"a": {**on("g", "g"), "memory": TOLD}, "b": {**on("g", "g"), "memory": TOLD}}, devices=GIB),
+        device({"a": {}, "b": {}, "c": {"memory": {}, "dialect": "vllm"}}),
+        device({"a": {}, "b": {"memory": {"weights": "1GiB"}, "load": {"orca": True}}}),
+        device({"a": {"memory": {}, **single("g")}}),  # alone there
+        device({"a": needs(8, 0.9)}),
+        device({"a": needs(20)}, {"g": {"gpu": "0"}}),  # nobody knows yet
+        device({"a": needs(4, 1), "b": needs(3, 1)}),
+        device({"a": needs(4, **DEMAND), "b": needs(4, **DEMAND), "c": needs(4, **DEMAND)}),  # two of the three
+        device({"a": needs(5), "b": {**needs(5, **DEMAND), **single("h")}}, {**GIB, "h": {"memory": "6GiB"}}),
+        device(
+            {"a": needs(5, **DEMAND), "b": {**needs(5, **DEMAND), **on("g", "h")}}, {**GIB, "h": {"memory": "6GiB"}}
+        ),
+        device({"a": needs(5), "b": {**needs(5, pinned=True), **on("g", "h")}}, {**GIB, "h": {"memory": "6GiB"}}),
+        device(
+            {"a": {"memory": {"weights": "5GiB", "request": 1}, "placement": {"pinned": True}}}
+        ),  # on one of the two
+        device({"a": {}}, {"g": {"cgroup": "/sys/fs/cgroup/a"}}),
+        model(memory=TOLD, replicas=[], discovery=[{"file": "r.yaml"}]),
         model(policy="round_robin"),
         model(policy="weighted_round_robin", replicas=[{**TWO[0], "weight": 2}, TWO[1]]),
         model(policy="least_work", replicas=[{**TWO[0], "weight": 2}, TWO[1]]),
@@ -213,7 +292,7 @@ def test_what_is_not_in_force_is_noted() -> None:
         devices={"g": {"memory": "1GiB"}},
     )
     keys = [show_key(note.key) for note in notes(config)]
-    assert keys == ["devices", "models.a.replicas[1].zone", "models.b.slo"]
+    assert keys == ["models.a.replicas[1].zone", "models.b.slo"]
     assert all("yet" in note.what for note in notes(config))
     assert notes(model(slo=None)) == []
 

@@ -94,6 +94,8 @@ def test_several_addresses() -> None:
         {"tenant_header": "authorization"},
         {"access_log": {"path": "-", "format": "text"}},
         {"devices": {"g": {"memory": "80GiB", "headroom": "10%"}}},
+        {"devices": {"g": {}, "h": {"gpu": "0", "concurrency": 8}, "node 1/ü": {"cgroup": "/sys/fs/cgroup/a"}}},
+        {"devices": {"g": {"gpu": "GPU-9e8a3c3e-1b7f"}, "h": {"gpu": "MIG-9e8a3c3e-1b7f"}}},
         {"models": {"m": {}}},
         {"models": {"meta/llama 3.1": MODEL, "ünï": MODEL}},
     ],
@@ -149,6 +151,13 @@ def test_what_a_model_may_say(keys: dict[str, Any]) -> None:
         ({"access_log": {"path": "-", "format": "xml"}}, "access_log.format: invalid enum value 'xml' (there are json"),
         ({"devices": {"g": {"memory": 0}}}, "devices.g.memory: must be more than 0"),
         ({"devices": {"g": {"memory": 1, "headroom": "100%"}}}, "devices.g.headroom: must be less than 100%"),
+        ({"devices": {"": {}}}, 'devices."": a device\'s name has 1 to 256 characters'),
+        ({"devices": {"g": {"gpu": "first"}}}, "devices.g.gpu: 'first' is neither the number of a GPU nor its UUID"),
+        ({"devices": {"g": {"gpu": "0", "cgroup": "/a"}}}, "devices.g.cgroup: a device is a gpu or a cgroup: leave"),
+        ({"devices": {"g": {"cgroup": "models.slice"}}}, "devices.g.cgroup: 'models.slice': write the whole path"),
+        ({"devices": {"g": {"cgroup": "/sys/../a"}}}, "devices.g.cgroup: '/sys/../a': write it without .."),
+        ({"devices": {"g": {"gpu": "1"}, "h": {"gpu": "1"}}}, "devices.h.gpu: is that of devices.g too: one device"),
+        ({"devices": {"g": {"cgroup": "/a"}, "h": {"cgroup": "/a/"}}}, "devices.h.cgroup: is that of devices.g too"),
         ({"models": {}}, "models: name at least one model"),
         ({"models": {"": MODEL}}, 'models."": a model\'s name has 1 to 256 characters'),
         ({"models": {"a\nb": MODEL}}, 'models."a b": a model\'s name has 1 to 256 characters'),
@@ -227,6 +236,88 @@ def test_a_device_that_is_not_listed_where_others_are() -> None:
     replicas = [{"url": "http://a:1", "device": "gpu1"}]
     lines = told(models={"m": {"replicas": replicas}}, devices={"gpu0": {"memory": "1GiB"}})
     assert lines == ["models.m.replicas[0].device: no 'gpu1' under devices (did you mean `gpu0`?)"]
+
+
+GPUS = {"g": {"memory": "8GiB"}, "h": {"memory": "8GiB"}}
+
+
+def at(url: str, device: str = "", **keys: Any) -> dict[str, Any]:
+    return {"replicas": [{"url": url, **({"device": device} if device else {})}], **keys}
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [(at("http://A:1/", "h"), "on g"), (at("https://A:1"), "on g")],
+)
+def test_a_server_is_on_one_device_whatever_runs_there(other: dict[str, Any], says: str) -> None:
+    (line,) = told(models={"a": at("http://A:1", "g"), "b": other}, devices=GPUS)
+    what = f"models.a.replicas[0].device says that the server at A:1 is {says}: say the same in both"
+    assert line == f"models.b.replicas[0].device: {what}"
+
+
+def test_a_server_without_a_device_beside_itself_with_one() -> None:
+    (line,) = told(models={"a": at("http://a:1"), "b": at("http://a:1", "g")}, devices=GPUS)
+    assert "a:1 is on no device" in line
+
+
+def test_models_may_share_a_server() -> None:
+    shared = {"a": at("http://a:1", "g"), "b": at("http://a:1", "g"), "c": at("http://b:1", "h")}
+    assert problems(config(models=shared, devices=GPUS)) == []
+    unlisted = {"a": at("http://a:1", "g"), "b": at("http://a:1", "h")}  # nothing is counted
+    assert problems(config(models=unlisted)) == []
+
+
+# ---------------------------------------------------------------------- loaded on demand
+
+PLACED = at("http://a:1", "g", dialect="oip", placement={})
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"dialect": "triton"},
+        {"dialect": "steelyard.protocols.triton:Triton"},
+        {"dialect": "triton", "placement": {"through": "repository", "pinned": True, "load_time": 0}},
+        {"dialect": "", "placement": {"through": "kit"}},
+        {"dialect": "vllm", "placement": {"through": "kit"}},
+        {"dialect": "oip", "placement": {"through": "kit"}},
+        {"replicas": [], "discovery": [{"file": "replicas.yaml"}]},
+    ],
+)
+def test_what_can_be_loaded_on_demand(keys: dict[str, Any]) -> None:
+    assert problems(config(models={"m": {**PLACED, **keys}}, devices=GPUS)) == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"dialect": "vllm"}, "placement.through: a server that speaks vllm cannot be told to load a model: write thr"),
+        ({"dialect": ""}, "placement.through: the dialect is not given: write through: kit (steelyard.replica), or d"),
+        (
+            {"dialect": "http", "placement": {"through": "repository"}},
+            "placement.through: repository is of Triton and MLServer, and the dialect http has none: write dialect: t",
+        ),
+        ({"placement": {"timeout": 0}}, "placement.timeout: must be more than 0"),
+        ({"health": {"enabled": False}}, "health.enabled: must not be false with placement: a probe sees that a load"),
+        ({"replicas": [{"url": "http://a:1"}]}, "replicas[0].device: the model has placement, so name one of g, h"),
+        ({"discovery": [{"dns": "m.svc", "port": 1}]}, "discovery[0].dns: the model has placement, and DNS names no d"),
+        ({"dialect": "mlserver"}, "dialect: no dialect 'mlserver': servers of that name speak oip"),
+    ],
+)
+def test_what_cannot_be_loaded_on_demand(keys: dict[str, Any], message: str) -> None:
+    (line,) = told(models={"m": {**PLACED, **keys}}, devices=GPUS)
+    assert line.removeprefix("models.m.").startswith(message)
+
+
+def test_a_model_on_demand_needs_a_device_that_is_listed() -> None:
+    (line,) = told(models={"m": PLACED})
+    assert line.startswith("models.m.replicas[0].device: the model has placement, so list its device under devices, fo")
+
+
+def test_every_name_at_once_cannot_be_loaded() -> None:
+    (line,) = told(models={ANY: PLACED}, devices=GPUS)
+    assert line.startswith("models.*.placement: * stands for every name, and no server can load that")
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:

@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 from ..config import Config
 from ..documents import Key
-from .gateway import GATEWAY
+from .gateway import GATEWAY as FRONT
 from .health import HEALTH
+from .memory import MEMORY
 from .models import MODELS as BALANCING
 
+GATEWAY = {**FRONT, **MEMORY}
 MODELS = {**BALANCING, **HEALTH}
 
 __all__ = ["GATEWAY", "MODELS", "Advice", "Note", "advise", "notes"]
@@ -41,7 +43,7 @@ def advise(config: Config) -> list[Advice]:
 
 def notes(config: Config) -> list[Note]:
     """Keys that are read, and do nothing in this version."""
-    found = [Note(("devices",), "is read, but memory is not counted yet in this version")] if config.devices else []
+    found = []
     for name, model in config.models.items():
         key: Key = ("models", name)
         if model.slo is not None:

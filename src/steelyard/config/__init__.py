@@ -2,11 +2,12 @@
 
 from .flags import from_replicas, overridden
 from .load import load_config, load_tree, parse_config
+from .memory import Device, Memory, Placement
 from .model_rules import replica_problems
 from .parts import AccessLog, Ejection, Hedge, Limits, ReplicaTls, Retry, Slo, Timeouts, Tls
 from .rules import problems
 from .schema import schema
-from .shape import ANY, Config, Device, ModelConfig, ReplicaConfig
+from .shape import ANY, Config, ModelConfig, ReplicaConfig
 from .tokens import read_tokens
 from .watching import Admin, Asking, Discovery, Health, Inference, Load, WarmUp
 
@@ -24,7 +25,9 @@ __all__ = [
     "Inference",
     "Limits",
     "Load",
+    "Memory",
     "ModelConfig",
+    "Placement",
     "ReplicaConfig",
     "ReplicaTls",
     "Retry",

@@ -17,6 +17,7 @@ from ..documents import Key, Problem, closest, one_of
 from ..protocols import DIALECTS, find_dialect
 from .discovery_rules import discovery_problems
 from .forms import is_plain, wrong_path, wrong_target
+from .memory_rules import placement_problems
 from .parts import Part
 from .probe_rules import probe_problems
 from .shape import Config, ModelConfig, ReplicaConfig
@@ -29,6 +30,7 @@ def model_problems(key: Key, model: ModelConfig, config: Config) -> Iterator[Pro
     for rule in (_dialect, _policy, _options, _paths, _goals, probe_problems, discovery_problems, _tls):
         yield from rule(key, model)
     yield from _replicas(key, model, config)
+    yield from placement_problems(key, model, config)
 
 
 def _dialect(key: Key, model: ModelConfig) -> Iterator[Problem]:

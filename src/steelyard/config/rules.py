@@ -9,6 +9,7 @@ from ..documents import Key, Problem, show_key
 from ..units import show_size
 from .admin_rules import admin_problems
 from .forms import FRAMING, is_token, network, network_meant
+from .memory_rules import device_problems, server_problems
 from .model_rules import model_problems
 from .parts import Limits
 from .shape import Config
@@ -88,14 +89,6 @@ def _files(config: Config) -> Iterator[Problem]:
         yield Problem(("access_log", "path"), "name a file, or - for standard output")
 
 
-def _devices(config: Config) -> Iterator[Problem]:
-    for name, device in config.devices.items():
-        if device.memory == 0:
-            yield Problem(("devices", name, "memory"), "must be more than 0")
-        if device.headroom >= 1:
-            yield Problem(("devices", name, "headroom"), "must be less than 100%, or nothing is left to use")
-
-
 def _models(config: Config) -> Iterator[Problem]:
     if not config.models:
         yield Problem(("models",), "name at least one model")
@@ -111,4 +104,15 @@ def _models(config: Config) -> Iterator[Problem]:
                 yield Problem((*key, "paths", place), f"{path!r} is a path of the model {other!r} too")
 
 
-_RULES = (_listen, _trusted, _tenant_header, _limits, _timeouts, _files, admin_problems, _devices, _models)
+_RULES = (
+    _listen,
+    _trusted,
+    _tenant_header,
+    _limits,
+    _timeouts,
+    _files,
+    admin_problems,
+    device_problems,
+    _models,
+    server_problems,
+)

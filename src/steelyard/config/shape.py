@@ -9,8 +9,9 @@ import msgspec
 from ..addresses import Address, listen_address, replica_address
 from ..core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
 from ..core.policies import POLICIES
-from ..documents import Seconds, Share, Size
+from ..documents import Seconds
 from ..protocols import DIALECTS
+from .memory import Device, Memory, Placement
 from .parts import (
     AccessLog,
     Count,
@@ -99,6 +100,10 @@ class ModelConfig(Part, frozen=True):
     health: Annotated[Health, about("how to ask whether a replica is ready")] = Health()
     load: Annotated[Load, about("what a replica itself says of its load")] = Load()
     discovery: Annotated[tuple[Discovery, ...], about("where more replicas are found")] = ()
+    memory: Annotated[Memory, about("what it needs of the `device` its replicas run on")] = Memory()
+    placement: Annotated[
+        Placement | None, about("loaded and unloaded on demand: its replicas are servers that can hold it")
+    ] = None
     tls: Annotated[ReplicaTls, about("TLS to replicas with https URLs")] = ReplicaTls()
 
     def pool_options(self) -> PoolOptions:
@@ -106,7 +111,7 @@ class ModelConfig(Part, frozen=True):
             concurrency=self.concurrency,
             queue=self.queue,
             max_wait=self.max_wait,
-            hold=self.hold,
+            hold=self.hold or self.placement is not None,  # a model that is loaded on demand is waited for
             slow_start=self.slow_start,
             warm_keys=self.warm_keys,
             interval=self.interval,
@@ -114,13 +119,6 @@ class ModelConfig(Part, frozen=True):
             retry=RetryOptions(**msgspec.structs.asdict(self.retry)),
             hedge=HedgeOptions(**msgspec.structs.asdict(self.hedge)),
         )
-
-
-class Device(Part, frozen=True):
-    """What replicas run on and share."""
-
-    memory: Annotated[Size, about("its memory")]
-    headroom: Annotated[Share, about("of the memory, left free")] = Share(0.1)
 
 
 class Config(Part, frozen=True):

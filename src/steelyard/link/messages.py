@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 
 from ..config import Config, ReplicaConfig
+from ..core.request_bytes import RequestBytesState
 from ..documents import decode_value, encode_value
 
+SAMPLES = 256  # of what requests were measured to need, in one report
 LONGEST = 256 << 20  # of one message: a fleet of a million replicas is less
 
 
@@ -23,6 +25,7 @@ class Apply(msgspec.Struct, frozen=True, tag="apply"):
     number: int
     config: Config
     slots: dict[str, dict[str, int]]  # model → replica id → its column on the load board
+    devices: dict[str, int] = {}  # device → its number in the book of memory
 
 
 class Members(msgspec.Struct, frozen=True, tag="members"):
@@ -64,6 +67,37 @@ class Readings(msgspec.Struct, frozen=True, tag="readings"):
     readings: tuple[Reading, ...]
 
 
+class Capacity(msgspec.Struct, frozen=True, tag="capacity"):
+    """To a worker: how large devices are, where that is measured and not configured."""
+
+    bytes: dict[str, int]  # by device
+
+
+class Sizes(msgspec.Struct, frozen=True, tag="sizes"):
+    """To a worker: what a model needs of a device, as learned so far."""
+
+    model: str
+    footprint: int  # what it holds with nothing running, where it is resident
+    requests: RequestBytesState  # core/request_bytes.py
+    unmeasured: bool = False  # its servers do not say what requests need, and nobody declared it: they count as nothing
+
+
+class Quarantine(msgspec.Struct, frozen=True, tag="quarantine"):
+    """To a worker: requests of the model that need at least so much are kept from the device for a while."""
+
+    model: str
+    device: str
+    bytes: int
+    seconds: float
+
+
+class Coming(msgspec.Struct, frozen=True, tag="coming"):
+    """To a worker: a replica of the model is being loaded and should be ready in so many seconds."""
+
+    model: str
+    seconds: float
+
+
 class Tell(msgspec.Struct, frozen=True, tag="tell"):
     """To a worker: report now. What was sent before this has been done by then."""
 
@@ -97,6 +131,36 @@ class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
     refused: bool  # nobody listens there: this worker has taken it out, until it is told that it is ready
 
 
+class Wanted(msgspec.Struct, frozen=True, tag="wanted"):
+    """From a worker: requests wait for a model that is loaded on demand. At most every 50 ms for a model."""
+
+    model: str
+    waiting: int
+    work: float  # seconds on a typical replica
+
+
+class RanOut(msgspec.Struct, frozen=True, tag="ran_out"):
+    """From a worker: a request ran out of memory on a replica's device, as far as one can tell."""
+
+    model: str
+    id: str
+    kind: str
+    features: tuple[float, ...]
+    bytes: int  # what it had reserved
+    available: int  # at least so much was there for it, so it needs more
+    how: str  # `body`: the answer said so; `507`; `crash`: its server died with it, the largest of those there
+
+
+class Sample(msgspec.Struct, frozen=True, array_like=True):
+    """What a request was measured to need."""
+
+    model: str
+    id: str
+    kind: str
+    features: tuple[float, ...]
+    bytes: int
+
+
 class ReplicaReport(msgspec.Struct, frozen=True):
     """A replica as one worker sees it."""
 
@@ -122,6 +186,8 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     silent_for: float = inf  # seconds since its last byte
     cache: float | None = None  # of its last load report in an answer (ORCA): share of its cache in use
     utilization: float | None = None
+    held: int | None = None  # bytes of its device that its server said it holds
+    base: int | None = None  # and with nothing running
 
 
 class ModelReport(msgspec.Struct, frozen=True):
@@ -144,10 +210,12 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     models: tuple[ModelReport, ...]
     replicas: tuple[ReplicaReport, ...]
     told: int = 0  # the number of the last `Tell`
+    samples: tuple[Sample, ...] = ()  # since the last report; no more than SAMPLES of them
+    unmeasured: tuple[str, ...] = ()  # models whose answers do not say what a request needed
 
 
-ToWorker = Apply | Members | Changes | Readings | Tell | Drain
-FromWorker = Started | Applied | Trouble | Report
+ToWorker = Apply | Members | Changes | Readings | Capacity | Sizes | Quarantine | Coming | Tell | Drain
+FromWorker = Started | Applied | Trouble | Wanted | RanOut | Report
 
 
 def frame(message: ToWorker | FromWorker) -> bytes:

@@ -19,6 +19,9 @@ class EngineLoad(NamedTuple):
     cache: float | None = None  # share of its key-value cache in use, of the fullest engine
     memory_used: float | None = None  # bytes of accelerator memory
     memory_total: float | None = None
+    held: float | None = None  # bytes of it that this server holds, all in all
+    base: float | None = None  # and with nothing running: its model
+    request_bytes: float | None = None  # what the request of this answer needed at most; only in ORCA reports
     utilization: float | None = None  # 0 … 1, as the server defines it
     started: float | None = None  # process_start_time_seconds: changes when the server restarts
 
@@ -65,6 +68,9 @@ ENGINES = {  # how names begin → the rest of the name → what of EngineLoad
         "requests_waiting": "waiting",
         "memory_used_bytes": "memory_used",
         "memory_total_bytes": "memory_total",
+        "memory_held_bytes": "held",
+        "memory_base_bytes": "base",
+        "memory_request_bytes": "request_bytes",
         "utilization": "utilization",
     },
     "process_": {"start_time_seconds": "started"},
@@ -89,6 +95,9 @@ _RULES: dict[str, tuple[float, Callable[[Iterable[float]], float]]] = {
     "cache": (1.0, max),
     "memory_used": (1e15, sum),
     "memory_total": (1e15, sum),
+    "held": (1e15, max),
+    "base": (1e15, max),
+    "request_bytes": (1e15, max),
     "utilization": (100.0, _highest),  # ORCA lets who is overloaded say more than 1
     "started": (1e11, max),
 }
