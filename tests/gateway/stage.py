@@ -7,6 +7,7 @@ Each test reads like a conversation: who says what, and what the other end hears
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -14,11 +15,14 @@ import pytest
 
 from steelyard.config import Config, parse_config
 from steelyard.core.balancer import Balancer
+from steelyard.core.memory import Ledger
 from steelyard.core.replica import Event, Replica, State
 from steelyard.gateway.accounts import Account
 from steelyard.gateway.carrier import Carrier
 from steelyard.gateway.client import ClientConnection
 from steelyard.gateway.fleet import Fleet
+from steelyard.gateway.memory import Memory
+from steelyard.link.messages import FromWorker
 
 from .loop import Dial, Loop, Wire
 from .transports import FakeTransport
@@ -33,10 +37,14 @@ class Stage:
         for module in CLOCKED:
             self._patch.setattr(f"steelyard.gateway.{module}.monotonic", self.loop.time)
         self.config = parse_config(config) if isinstance(config, str) else config
-        self.balancer = Balancer(Random(seed))
+        ledger = Ledger() if self.config.devices else None
+        self.balancer = Balancer(Random(seed), ledger)
         self.carrier = Carrier(self.loop, self.balancer, self.config)
+        self.said: list[FromWorker] = []  # of memory, to the supervisor
+        if ledger is not None:
+            self.carrier.memory = Memory(self.carrier, ledger, self.said.append)
         self.fleet = Fleet(self.carrier)
-        self.fleet.apply(self.config, {}, self.loop.now)
+        self._apply()
         self.probe()
         self.clients: list[Wire] = []
         self.replicas: set[Replica] = set()  # all there ever were
@@ -96,9 +104,17 @@ class Stage:
     def reload(self, config: str | Config) -> None:
         self.remember()
         self.config = parse_config(config) if isinstance(config, str) else config
-        self.fleet.apply(self.config, {}, self.loop.now)
+        self._apply()
         self.probe()
         self.loop.settle()
+
+    def _apply(self) -> None:
+        slots: dict[str, dict[str, int]] = {}
+        if self.config.devices:
+            number = count()
+            slots = {name: {r.name: next(number) for r in m.replicas} for name, m in self.config.models.items()}
+        devices = {name: index for index, name in enumerate(self.config.devices)}
+        self.fleet.apply(self.config, slots, self.loop.now, devices)
 
     def pass_time(self, seconds: float) -> None:
         self.loop.pass_time(seconds)
@@ -130,6 +146,9 @@ class Stage:
             assert not pool.displaced
         for endpoint in self.carrier.endpoints.values():
             assert not [c for c in endpoint.idle if c.exchange is not None or c.transport.paused]
+        if self.balancer.ledger is not None:
+            for device in self.balancer.ledger.devices.values():
+                assert self.balancer.ledger.cells.count(device.index) == 0
         if counted is not None:
             assert self.counted() == counted
 

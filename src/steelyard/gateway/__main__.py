@@ -9,13 +9,15 @@ import sys
 import uvloop
 
 from ..link.board import Board
+from ..link.book import Book
 from .worker import Worker
 
 
 async def _run(arguments: argparse.Namespace) -> None:
     channel = socket.socket(fileno=arguments.channel)
     listeners = [socket.socket(fileno=int(fd)) for fd in arguments.listen.split(",")]
-    await Worker(channel, Board.attach(arguments.board), listeners, arguments.index).run()
+    book = Book(arguments.book, arguments.row) if arguments.book is not None else None
+    await Worker(channel, Board.attach(arguments.board), listeners, arguments.index, book).run()
 
 
 def main() -> None:
@@ -28,6 +30,8 @@ def main() -> None:
     parser.add_argument("--listen", required=True)
     parser.add_argument("--index", type=int, required=True)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--book", type=int)
+    parser.add_argument("--row", type=int, default=1)
     uvloop.run(_run(parser.parse_args()))
 
 

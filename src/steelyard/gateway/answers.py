@@ -7,6 +7,7 @@ from math import ceil
 
 from ..core.decision import Reject
 from ..protocols.base import Answer
+from ..units import show_size
 from .exchange import Exchange
 from .fields import BadHead
 
@@ -58,8 +59,12 @@ def method_refused(problem: BadHead) -> Failure:
 
 
 def refusal(reject: Reject) -> Failure:
-    reason = reject.reason
-    return Failure(reason.status, reason.code, reason.sentence)
+    reason, sentence = reject.reason, reject.reason.sentence
+    if reject.too_large is not None:
+        needed, most, device = reject.too_large
+        where = f" ({device})" if device else ""
+        sentence += f" It needs about {show_size(needed)}; the most there is for one is {show_size(most)}{where}."
+    return Failure(reason.status, reason.code, sentence)
 
 
 def whole(

@@ -37,6 +37,7 @@ from .wishes import take_in
 
 if TYPE_CHECKING:
     from .client import ClientConnection
+    from .memory import Memory
     from .neighbours import Neighbours
 
 SOONEST: Final = 0.0005  # seconds: never a busy loop, whatever is due
@@ -60,6 +61,7 @@ class Carrier:
         self.unrouted = Account()  # what could not be read, or named no model of ours
         self.log: AccessLog | None = None
         self.neighbours: Neighbours | None = None  # the other workers, if there are any
+        self.memory: Memory | None = None  # of devices, if there are any
         self.trouble: Callable[[Replica, bool], None] | None = None  # who wants to hear of replicas in trouble
         self.fleet_view: Callable[[], Sequence[ModelView]] = list  # set by the fleet, which knows
         self.unsent: list[tuple[Transport, bytes]] = []  # see `write_soon`
@@ -230,8 +232,11 @@ class Carrier:
         elif not exchange.held and not self.hold(exchange, exchange.body_size):
             exchange.verdict = accounts.REFUSED
             exchange.client.fail(exchange, answers.BUFFERS_FULL)
-        elif self.neighbours is not None:
-            self._wake_by(self.neighbours.look_again(now))
+        else:
+            if self.neighbours is not None:
+                self._wake_by(self.neighbours.look_again(now))
+            if self.memory is not None:
+                self.memory.waits(exchange.model, now)
         if exchange.deadline < INFINITY and exchange.phase is not Phase.DONE:
             self._watch(exchange)
         if self.balancer.wake < self._alarm_at:
@@ -262,6 +267,8 @@ class Carrier:
         else:
             exchange.upstream = connection
             exchange.dispatched = now
+        if self.memory is not None and replica.place is not None and exchange.flight is not None:
+            self.memory.sent(replica, exchange.flight.predicted, now)
         connection.carry(exchange, replica)
 
     def _refuse(self, exchange: Exchange, reject: Reject) -> None:
@@ -310,6 +317,8 @@ class Carrier:
 
     def give_up(self, exchange: Exchange, connection: ReplicaConnection, outcome: Outcome, now: float) -> bool:
         """A replica answered with an error. True: nobody else will try, so the client gets this answer."""
+        if outcome is Outcome.OUT_OF_MEMORY and self.memory is not None:
+            self.memory.ran_out(exchange, connection.replica, "said so", now)
         decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
         self.counted(connection.replica)
         self.suspect(connection.replica)
@@ -335,6 +344,8 @@ class Carrier:
             # It was not this replica's fault, and another attempt runs: that one goes on alone.
             self.carry_out(self.balancer.settle(exchange, other.replica, now), now)
             return
+        if outcome is Outcome.BROKEN and self.memory is not None:
+            self.memory.broke(exchange, connection.replica, now)
         decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
         self.counted(connection.replica)
         if exchange.phase is Phase.DONE and not any(d.request is exchange for d in decisions):
@@ -346,18 +357,22 @@ class Carrier:
 
     def suspect(self, replica: Replica, *, refused: bool = False) -> None:
         """It failed in a way that a probe should look at."""
+        if refused and self.memory is not None:
+            self.memory.gone(replica, monotonic())
         if self.trouble is not None:
             self.trouble(replica, refused)
 
-    def take_in_load(self, replica: Replica, told: bytes, now: float) -> None:
-        """A load report came with an answer (ORCA)."""
+    def take_in_load(self, exchange: Exchange, replica: Replica, told: bytes, now: float) -> None:
+        """An answer has begun, perhaps with a load report (ORCA)."""
         way = replica.context
-        if now < way.load_at + LOAD_EVERY:
+        counted = self.memory is not None and replica.place is not None
+        soon = now < way.load_at + LOAD_EVERY
+        load = read_orca(told) if told and (counted or not soon) else None
+        if self.memory is not None and counted:
+            self.memory.answered(replica, exchange, load)
+        if load is None or soon or replica.state is State.GONE:
             return
         way.load_at = now
-        load = read_orca(told)
-        if load is None or replica.state is State.GONE:
-            return
         way.load = load
         if load.requests is not None:
             engine = self.balancer.report_engine
@@ -378,6 +393,8 @@ class Carrier:
         now = monotonic()
         decisions: Sequence[Decision] = ()
         if exchange.phase is Phase.RUNNING:
+            if self.memory is not None:
+                self.memory.broke(exchange, connection.replica, now)
             decisions = self.balancer.finish(exchange, Outcome.TRUNCATED, now, replica=connection.replica)
             self.counted(connection.replica)
         exchange.verdict = accounts.FAILED
@@ -478,6 +495,11 @@ class Carrier:
         heappush(self._deadlines, entry)
         if exchange.deadline < self._alarm_at:
             self._wake_by(exchange.deadline)
+
+    def look_soon(self) -> None:
+        """Something has changed by which requests that wait may go."""
+        self.balancer.wake = 0.0
+        self._wake_by(monotonic())
 
     def _wake_by(self, when: float) -> None:
         if when >= self._alarm_at:

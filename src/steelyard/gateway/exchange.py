@@ -117,3 +117,4 @@ class Exchange(Request):
         self.hedge = None
         self.pool = None
         self.avoid: tuple[Replica, ...] = ()
+        self.claim = None

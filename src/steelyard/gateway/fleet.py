@@ -75,7 +75,13 @@ class Fleet:
         self._contexts: dict[ReplicaTls, ssl.SSLContext] = {}
         carrier.fleet_view = self.view
 
-    def apply(self, config: Config, slots: Mapping[str, Mapping[str, int]], now: float) -> None:
+    def apply(
+        self,
+        config: Config,
+        slots: Mapping[str, Mapping[str, int]],
+        now: float,
+        devices: Mapping[str, int] | None = None,
+    ) -> None:
         """Put this configuration into force. Raises before anything is changed, or not at all."""
         Router(config)
         Trust(config.trusted)
@@ -96,6 +102,9 @@ class Fleet:
             decisions += balancer.remove_model(name, now=now)
             self._created.pop(name, None)
         carrier.configure(config)
+        memory = carrier.memory
+        if memory is not None:
+            memory.configure(config, devices or {})
         for name, model in config.models.items():
             before = self._models.get(name)
             if before is None:
@@ -106,6 +115,8 @@ class Fleet:
                     decisions += balancer.set_policy(name, model.policy, model.policy_options, now=now)
                 if before.pool_options() != model.pool_options():
                     decisions += balancer.set_options(name, model.pool_options(), now=now)
+            if memory is not None and devices:
+                memory.count(name, model, before)
             wanted = {replica.name for replica in model.replicas}
             gone = [id for id in balancer.pool(name).replicas if id not in wanted]
             decisions += self._settle(name, model, gone, model.replicas, slots.get(name, {}), now)
@@ -149,6 +160,8 @@ class Fleet:
                 decisions += self._add(name, model, settings, slots.get(settings.name, NO_SLOT), now)
                 continue
             known.zone = settings.zone
+            if self._carrier.memory is not None:
+                self._carrier.memory.replace(known, settings, model)
             if known.weight != settings.weight:
                 balancer.set_weight(known.id, settings.weight, name, now=now)
             self._tune(known.context, model)
@@ -163,9 +176,17 @@ class Fleet:
         self._tune(way, model)
         # Who is probed gets nothing before a probe has seen it ready.
         state = State.STARTING if model.health.enabled else State.READY
-        balancer = self._carrier.balancer
+        balancer, memory = self._carrier.balancer, self._carrier.memory
+        place = memory.place(settings, model, slot) if memory is not None else None
         decisions = balancer.add_replica(
-            settings.name, name, weight=settings.weight, zone=settings.zone, state=state, context=way, now=now
+            settings.name,
+            name,
+            weight=settings.weight,
+            zone=settings.zone,
+            state=state,
+            context=way,
+            place=place,
+            now=now,
         )
         if self._neighbours is not None and slot != NO_SLOT:
             self._neighbours.know(balancer.pool(name).replicas[settings.name], name, slot)
@@ -174,8 +195,8 @@ class Fleet:
     def _tune(self, way: Way, model: ModelConfig) -> None:
         way.probed = model.health.enabled
         orca = model.load.orca
-        if orca is None:
-            orca = bool(model.dialect) and make_dialect(model.dialect).orca
+        if orca is None:  # where memory is counted, each answer may say what it took
+            orca = bool(way.config.device) or (bool(model.dialect) and make_dialect(model.dialect).orca)
         way.asks = ASKS if orca else b""
 
     def _way(self, name: str, settings: ReplicaConfig, model: ModelConfig, slot: int) -> Way:
@@ -213,4 +234,4 @@ def _try(model: ModelConfig, now: float) -> None:
 
 
 def _key(settings: ReplicaConfig, model: ModelConfig) -> tuple[object, ...]:
-    return (settings.url, model.tls)
+    return (settings.url, settings.device, model.tls)

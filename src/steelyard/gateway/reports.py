@@ -28,7 +28,10 @@ def report(carrier: Carrier, now: float, told: int = 0) -> Report:
                 looks -= 1
             last = max(heard.get(replica, 0.0), replica.context.heard)
             replicas.append(_replica(name, pool, replica, last, now))
-    return Report(len(carrier.clients), tuple(models), tuple(replicas), told)
+    memory = carrier.memory
+    samples = memory.samples() if memory is not None else ()
+    unmeasured = memory.unmeasured() if memory is not None else ()
+    return Report(len(carrier.clients), tuple(models), tuple(replicas), told, samples, unmeasured)
 
 
 def _model(carrier: Carrier, name: str, pool: Pool) -> ModelReport:
@@ -71,6 +74,8 @@ def _replica(model: str, pool: Pool, replica: Replica, heard: float, now: float)
         now - heard if heard else INFINITY,
         load.cache if load is not None else None,
         load.utilization if load is not None else None,
+        int(load.held) if load is not None and load.held is not None else None,
+        int(load.base) if load is not None and load.base is not None else None,
     )
 
 

@@ -18,7 +18,10 @@ _TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*|\*")
 _ABSOLUTE = re.compile(rb"https?://([^/?#@\x00-\x20\x7f]+)([\x21-\x7e]*)", re.IGNORECASE)
 _REFUSED = {b"CONNECT", b"TRACE"}  # a tunnel to anywhere, and an echo of secrets
 
+_LOOKS = (b"GET", b"HEAD", b"OPTIONS")
+
 PLAIN: Final = "http"
+KIT_MODELS: Final = "/steelyard/models/"  # where a server with our kit is asked to load and unload
 
 
 class Refused(BadHead):
@@ -92,6 +95,8 @@ class Router:
             raise BadHead("The request target is not a path.")
         path = target.partition(b"?")[0].decode("latin-1")
         dialect, call = self._call(method.decode(), path)
+        if self._is_ours_to_do(method, path, call):
+            raise Refused("Models are loaded and unloaded by this gateway, not through it.")
         route = Route(method, target, version == b"HTTP/1.0", host, dialect, call, path)
         route.model = self._configured(path) or call.model
         return route
@@ -108,6 +113,17 @@ class Router:
         call = self.plain.call(method, path)
         assert call is not None
         return self.plain, call
+
+    def _is_ours_to_do(self, method: bytes, path: str, call: Call) -> bool:
+        """A model server lets whoever reaches it load and unload models. Where the gateway does that, no client may."""
+        if method in _LOOKS:
+            return False
+        if path.startswith(KIT_MODELS):
+            return True
+        if call.kind != "repository":
+            return False
+        model = self.models.get(self.resolve(call.model) or "")
+        return model is not None and model.placement is not None
 
     def _configured(self, path: str) -> str:
         for prefix, name in self._by_path:

@@ -26,6 +26,8 @@ def _take_in(carrier: Carrier, change: Change, now: float) -> None:
         return
     replica = balancer.pool(change.model).find(change.id)
     carrier.carry_out(balancer.report(change.id, event, change.model, now=now), now)
+    if event in (Event.LOST, Event.LIVE) and carrier.memory is not None:
+        carrier.memory.gone(replica, now)
     if event is Event.LOST:
         carrier.fail_over(replica)
 

@@ -15,6 +15,7 @@ import httptools
 
 from ..core.outcome import Outcome
 from ..core.request import INFINITY
+from ..protocols.memory import LOOKED_AT, ran_out
 from . import answers
 from .answers import Failure
 from .chunks import Chunks
@@ -239,8 +240,11 @@ class ReplicaConnection:
             except BadHead:
                 self._nonsense(exchange)
                 return
+            whole, data = data, data[end + 4 :] if len(data) > end + 4 else b""
+            if head.status >= 500 and self.replica.place is not None and self._says_more(exchange, head, data):
+                self.pending = whole  # what kind of error it is, its body tells: it is read anew with more of it
+                return
             self.pending = b""
-            data = data[end + 4 :] if len(data) > end + 4 else b""
             if head.status >= 200:
                 self._head(exchange, head, data)
                 return
@@ -255,6 +259,15 @@ class ReplicaConnection:
             if not data:
                 return
 
+    @staticmethod
+    def _says_more(exchange: Exchange, head: ResponseHead, rest: bytes) -> bool:
+        """Is more to come of an error's body, and worth waiting for?"""
+        if exchange.route.head or head.length == UNTIL_CLOSE or len(rest) >= LOOKED_AT:
+            return False
+        if head.length == CHUNKED:
+            return not rest.endswith(b"0\r\n\r\n")
+        return len(rest) < min(head.length, LOOKED_AT)
+
     def _head(self, exchange: Exchange, head: ResponseHead, rest: bytes) -> None:
         carrier = self.endpoint.carrier
         status = head.status
@@ -263,10 +276,12 @@ class ReplicaConnection:
         now = monotonic()
         way = self.replica.context
         way.heard = now
-        if head.load:
-            carrier.take_in_load(self.replica, head.load, now)
+        if head.load or self.replica.place is not None:
+            carrier.take_in_load(exchange, self.replica, head.load, now)
         if (status >= 500 or status == 429) and status not in NOT_ITS_FAULT:
             outcome = Outcome.OVERLOADED if status in DECLINED and exchange.replayable else Outcome.ERROR
+            if self.replica.place is not None and ran_out(status, rest):
+                outcome = Outcome.OUT_OF_MEMORY
             if not carrier.give_up(exchange, self, outcome, now):
                 self._leave(self.keep and length == len(rest), now)
                 return

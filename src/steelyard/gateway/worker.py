@@ -14,17 +14,23 @@ from time import monotonic
 from typing import Any, Final
 
 from ..core.balancer import Balancer
+from ..core.memory import Ledger
 from ..core.replica import Event, Replica, State
 from ..link.board import Board
+from ..link.book import Book
 from ..link.messages import (
     Applied,
     Apply,
+    Capacity,
     Changes,
+    Coming,
     Drain,
     Frames,
     FromWorker,
     Members,
+    Quarantine,
     Readings,
+    Sizes,
     Started,
     Tell,
     ToWorker,
@@ -35,6 +41,7 @@ from .access_log import AccessLog
 from .carrier import Carrier
 from .client import ClientConnection
 from .fleet import Fleet
+from .memory import Memory
 from .neighbours import Neighbours
 from .reports import report
 from .tidings import take_in_changes, take_in_readings
@@ -48,10 +55,18 @@ SETTLE: Final = 0.05  # seconds in which the last connections of a listener that
 
 
 class Worker:
-    def __init__(self, channel: socket.socket, board: Board | None, listeners: list[socket.socket], index: int) -> None:
+    def __init__(
+        self,
+        channel: socket.socket,
+        board: Board | None,
+        listeners: list[socket.socket],
+        index: int,
+        book: Book | None = None,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self._channel = channel
         self._board = board
+        self._book = book
         self._listeners = listeners
         self._index = index
         self._servers: list[asyncio.Server] = []
@@ -104,7 +119,12 @@ class Worker:
         except ConnectionError:
             return b""
 
-    def _hear(self, message: Members | Changes | Readings | Tell, carrier: Carrier, fleet: Fleet) -> None:
+    def _hear(
+        self,
+        message: Members | Changes | Readings | Capacity | Sizes | Quarantine | Coming | Tell,
+        carrier: Carrier,
+        fleet: Fleet,
+    ) -> None:
         """What is said of replicas. Whatever goes wrong with one message, the next is heard."""
         now = monotonic()
         try:
@@ -115,6 +135,10 @@ class Worker:
                     take_in_changes(carrier, message.changes, now)
                 case Readings():
                     take_in_readings(carrier, message.readings, now)
+                case Capacity() | Sizes() | Quarantine() | Coming():
+                    if carrier.memory is not None:
+                        carrier.memory.hear(message, now)
+                        carrier.look_soon()
                 case Tell():
                     self._say(report(carrier, now, message.number))
         except Exception as problem:  # also whatever a user's own policy raises
@@ -177,15 +201,18 @@ class Worker:
         config = message.config
         carrier, fleet = self._carrier, self._fleet
         if carrier is None or fleet is None:
-            carrier = Carrier(self.loop, Balancer(Random()), config)
+            ledger = Ledger(self._book) if self._book is not None else None
+            carrier = Carrier(self.loop, Balancer(Random(), ledger), config)
             carrier.trouble = self._trouble
+            if ledger is not None:
+                carrier.memory = Memory(carrier, ledger, self._say)
             if self._board is not None and self._board.workers > 1:
                 carrier.neighbours = Neighbours(carrier, self._board, self._index)
             fleet = Fleet(carrier, carrier.neighbours)
         # Anew at each reload, so that a log that was moved away is let go; first, because opening it may fail.
         log = AccessLog(config.access_log) if config.access_log is not None else None
         try:
-            fleet.apply(config, message.slots, monotonic())
+            fleet.apply(config, message.slots, monotonic(), message.devices)
         except Exception:
             if log is not None:
                 log.close()

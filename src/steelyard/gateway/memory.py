@@ -1,0 +1,188 @@
+"""A worker's dealings with the memory of devices: what answers say of it, and requests that ran out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ..config import Config, ModelConfig, ReplicaConfig
+from ..core.claims import Claims
+from ..core.memory import Ledger, Place
+from ..core.replica import Replica
+from ..core.request import INFINITY
+from ..core.request_bytes import RequestBytes
+from ..link.messages import SAMPLES, Capacity, Coming, FromWorker, Quarantine, RanOut, Sample, Sizes, Wanted
+from ..protocols.load import EngineLoad
+from .exchange import Exchange
+
+if TYPE_CHECKING:
+    from .carrier import Carrier
+
+WANTED_EVERY: Final = 0.05  # seconds between two words about the same model
+QUARANTINED: Final = 60.0  # seconds, unless the supervisor says otherwise
+CRASH: Final = 3.0  # seconds: a server that is gone so soon after requests to it broke has crashed with them
+UNDER_LOAD: Final = 0.5  # share of a device in use from which a crash may be its memory's
+LASTS: Final = 3.0  # times as long as predicted: then what a dead worker had sent is surely over
+
+
+class Broken(NamedTuple):
+    """The largest of the requests that broke with a server."""
+
+    when: float
+    kind: str
+    features: tuple[float, ...]
+    bytes: int
+    full: float  # share of its device that was taken
+
+
+class Memory:
+    def __init__(self, carrier: Carrier, ledger: Ledger, say: Callable[[FromWorker], None]) -> None:
+        self._carrier = carrier
+        self._ledger = ledger
+        self._say = say
+        self._measured: dict[str, int] = {}  # capacities of devices, as the supervisor says
+        self._placed: frozenset[str] = frozenset()  # models that are loaded on demand
+        self._samples: list[Sample] = []
+        self._said: dict[str, float] = {}  # when a model was last said to be wanted
+        self._broken: dict[Replica, Broken] = {}
+
+    # ------------------------------------------------------------------ who is there
+
+    def configure(self, config: Config, devices: Mapping[str, int]) -> None:
+        for name in [name for name in self._ledger.devices if name not in devices]:
+            self._ledger.forget(name)
+        for name, index in devices.items():
+            settings = config.devices[name]
+            capacity = settings.memory or self._measured.get(name, 0)
+            self._ledger.know(name, index, capacity, settings.headroom, settings.concurrency or INFINITY)
+        self._placed = frozenset(name for name, model in config.models.items() if model.placement is not None)
+
+    def count(self, name: str, model: ModelConfig, before: ModelConfig | None) -> None:
+        """What requests of this model need is counted from now on; what is declared of it may have changed."""
+        declared = (float(model.memory.request), float(model.memory.per_unit))
+        if before is None or before.memory != model.memory or self._claims(name) is None:
+            self._carrier.balancer.count_memory(name, RequestBytes(*declared), model.memory.footprint)
+
+    def place(self, settings: ReplicaConfig, model: ModelConfig, slot: int) -> Place | None:
+        """Where a replica is, if the memory there is counted."""
+        device = self._ledger.devices.get(settings.device)
+        if device is None or slot < 0:
+            return None
+        permanent = model.placement is None or model.placement.pinned
+        return self._ledger.settle(device, settings.url, slot, permanent=permanent)
+
+    def replace(self, replica: Replica, settings: ReplicaConfig, model: ModelConfig) -> None:
+        """The configuration may name another device for it now, or count it for the first time."""
+        place = replica.place
+        wanted = settings.device if settings.device in self._ledger.devices else ""
+        if (place.device.name if place is not None else "") != wanted:
+            if place is not None:
+                self._ledger.leave(place)
+            replica.place = self.place(settings, model, replica.context.slot)
+        elif place is not None:
+            place.permanent = model.placement is None or model.placement.pinned
+
+    # ------------------------------------------------------------------ what the supervisor says
+
+    def hear(self, message: Capacity | Sizes | Quarantine | Coming, now: float) -> None:
+        if isinstance(message, Capacity):
+            self._measured = dict(message.bytes)
+            for name, capacity in message.bytes.items():
+                device = self._ledger.devices.get(name)
+                if device is not None:
+                    device.capacity = capacity
+        elif message.model not in self._carrier.balancer.models:
+            return  # removed meanwhile
+        elif isinstance(message, Coming):
+            self._carrier.balancer.pool(message.model).coming = now + message.seconds
+        elif (claims := self._claims(message.model)) is not None:
+            if isinstance(message, Sizes):
+                claims.learn(message.footprint, message.requests, message.unmeasured)
+            else:
+                claims.quarantine(message.device, message.bytes, now + message.seconds)
+
+    def _claims(self, model: str) -> Claims | None:
+        return self._carrier.balancer.pool(model).claims
+
+    # ------------------------------------------------------------------ what happens to requests
+
+    def sent(self, replica: Replica, seconds: float, now: float) -> None:
+        """A request went there and should take so long."""
+        place, cells = replica.place, self._ledger.cells
+        if place is not None:
+            cells.expect(place.slot, now + LASTS * seconds)
+
+    def waits(self, model: str, now: float) -> None:
+        """A request of this model waits: if it is loaded on demand, somebody should think about it."""
+        if model in self._placed and now >= self._said.get(model, 0.0) + WANTED_EVERY:
+            self._said[model] = now
+            line = self._carrier.balancer.pool(model).line
+            self._say(Wanted(model, len(line), line.work))
+
+    def answered(self, replica: Replica, exchange: Exchange, load: EngineLoad | None) -> None:
+        """An answer has begun, and its load report, if it brought one, may say what it took."""
+        place, claims = replica.place, self._claims(exchange.model)
+        if place is None or claims is None:
+            return
+        if load is not None and load.held is not None:
+            self._ledger.measure(place, int(load.held))
+        told = load is not None and load.request_bytes is not None
+        claims.answered(told)
+        if load is not None and load.request_bytes is not None and len(self._samples) < SAMPLES:
+            needed = int(load.request_bytes)
+            self._samples.append(Sample(exchange.model, replica.id, exchange.kind, exchange.features, needed))
+
+    def samples(self) -> tuple[Sample, ...]:
+        """Since this was last asked."""
+        samples, self._samples = self._samples, []
+        return tuple(samples)
+
+    def unmeasured(self) -> tuple[str, ...]:
+        balancer = self._carrier.balancer
+        pools = ((name, balancer.pool(name).claims) for name in balancer.models)
+        return tuple(name for name, claims in pools if claims is not None and claims.unmeasured)
+
+    # ------------------------------------------------------------------ out of memory
+
+    def ran_out(self, exchange: Exchange, replica: Replica, how: str, now: float) -> None:
+        """To be told before the attempt is finished."""
+        found = self._carrier.balancer.ran_out(exchange, replica, now)
+        if found is not None and replica.place is not None:
+            amount, at_least = found
+            self._tell(replica, exchange.kind, exchange.features, amount, at_least, how, now)
+
+    def broke(self, exchange: Exchange, replica: Replica, now: float) -> None:
+        """The connection broke before the answer was there. To be told before the attempt is finished."""
+        flight = exchange.flight if exchange.flight and exchange.flight.replica is replica else exchange.hedge
+        if replica.place is None or flight is None or flight.hold is None:
+            return
+        device = replica.place.device
+        full = self._ledger.taken(device) / device.capacity if device.capacity else 1.0
+        before, amount = self._broken.get(replica), flight.hold[1]
+        if before is None or now - before.when > CRASH or before.bytes < amount:
+            self._broken[replica] = Broken(now, exchange.kind, exchange.features, amount, full)
+
+    def gone(self, replica: Replica, now: float) -> None:
+        """The replica is not there any more, or is another than before. Did it crash under its load?"""
+        broken = self._broken.pop(replica, None)
+        claims = self._claims(replica.context.model)
+        if broken is None or claims is None or now - broken.when > CRASH or broken.full < UNDER_LOAD:
+            return
+        at_least = claims.raise_for(broken.features, broken.kind, broken.bytes)
+        self._tell(replica, broken.kind, broken.features, broken.bytes, at_least, "crash", now)
+
+    def _tell(
+        self,
+        replica: Replica,
+        kind: str,
+        features: tuple[float, ...],
+        amount: int,
+        at_least: int,
+        how: str,
+        now: float,
+    ) -> None:
+        place, model = replica.place, replica.context.model
+        claims = self._claims(model)
+        if place is not None and claims is not None:
+            claims.quarantine(place.device.name, at_least, now + QUARANTINED)
+            self._say(RanOut(model, replica.id, kind, features, amount, at_least, how))
