@@ -62,6 +62,7 @@ def test_its_metrics_and_reports_are_read_as_they_are_meant() -> None:
         kit.ready()
         model = Model()
         app = kit.wrap(model)
+        await ask(app, "/steelyard/metrics", "GET")  # with nothing running: its base is learned
         talks = [model.request(app, name) for name in "abc"]
         await soon()
         read = read_metrics((await ask(app, "/steelyard/metrics", "GET")).body)
@@ -70,6 +71,9 @@ def test_its_metrics_and_reports_are_read_as_they_are_meant() -> None:
         assert read.memory_used is not None
         assert read.memory_total is not None
         assert 0 < read.memory_used < read.memory_total
+        assert read.held is not None
+        assert read.base is not None
+        assert 0 < read.base <= read.held
         assert read.started == kit.begin().started
         for talk in talks:
             talk.task.cancel()
@@ -79,8 +83,12 @@ def test_its_metrics_and_reports_are_read_as_they_are_meant() -> None:
             headers = (await ask(kit.wrap(hello), endpoint_load_metrics_format=form)).headers
             report = read_orca(headers["endpoint-load-metrics"].encode())
             assert report is not None
-            assert report._replace(memory_used=None, memory_total=None) == EngineLoad(
-                running=1.0, waiting=0.0, utilization=0.5
-            )
+            assert report.held is not None
+            assert report.base is not None
+            assert 0 < report.base <= report.held
+            assert report.request_bytes is not None
+            assert 0 <= report.request_bytes < report.held
+            told = dict.fromkeys(("memory_used", "memory_total", "held", "base", "request_bytes"))
+            assert report._replace(**told) == EngineLoad(running=1.0, waiting=0.0, utilization=0.5)
 
     run(story())

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
+from steelyard.replica.ballast import sizes
+from steelyard.replica.pretending import Work, wanted_by
+
 from ..harness.waiting import wait_until
-from .programs import answers, demo, get, lines, running
+from ..real.processes import Program
+from .programs import answers, demo, ends, get, lines, load, running
 
 
 def test_it_works_and_says_what_it_saw(tmp_path: Path) -> None:
@@ -44,3 +49,93 @@ def test_what_came_too_early_is_told(tmp_path: Path) -> None:
         ("came", "loading"),
         ("ended", "loading"),
     ]
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "expected"),
+    [
+        ({}, b"", Work(0.5, 0)),
+        ({"seconds": "1", "bytes": "2MiB"}, b'{"seconds": 3, "bytes": 4}', Work(1.0, 2 * MIB)),
+        ({}, b'{"seconds": 3, "bytes": 4}', Work(3.0, 4)),
+        ({}, b'{"parameters": {"bytes": "1KiB"}, "inputs": []}', Work(0.5, 1024)),
+        ({}, b'{"inputs": [{"shape": [2, 3]}, {"shape": [4]}]}', Work(0.5, 100)),
+        ({}, b'{"parameters": {"bytes": 7}, "inputs": [{"shape": [2, 3]}]}', Work(0.5, 67)),
+    ],
+)
+def test_what_a_request_wants(query: dict[str, str], body: bytes, expected: Work) -> None:
+    assert wanted_by(query, body, usual=0.5, per_element=10) == expected
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"bytes": -1}', b'{"bytes": "much"}', b'{"inputs": [{"name": "x"}]}', b'{"inputs": [{"shape": "long"}]}'],
+)
+def test_what_a_request_cannot_want(body: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        wanted_by({}, body, 0.5, 10)
+
+
+def test_models_with_their_sizes() -> None:
+    assert sizes("a=256MiB, org/b=1GiB") == {"a": 256 * MIB, "org/b": 1024 * MIB}
+    for wrong in ("a", "=1MiB", "a=much"):
+        with pytest.raises(ValueError):  # noqa: PT011
+            sizes(wrong)
+
+
+def resident(program: Program) -> int:
+    return int(load(program)["memory"]["held"])
+
+
+def statuses(program: Program) -> list[int]:
+    """Of what has ended; the line is written after the answer."""
+    return [line["status"] for line in lines(program) if line["event"] == "ended"]
+
+
+def test_its_requests_really_take_memory_and_give_it_back(tmp_path: Path) -> None:
+    options = ("--allocate", "--load-seconds", 0, "--weights", "64MiB", "--limit", "400MiB", "--bytes-per-element", 4)
+    with running(demo(tmp_path, *options)) as program:
+        program.wait()
+        before = resident(program)
+        assert before > 64 * MIB
+        thread = threading.Thread(target=get, args=(program, "/work?bytes=128MiB&seconds=1000", "POST"), daemon=True)
+        thread.start()
+        wait_until(lambda: resident(program) > before + 120 * MIB, "the memory of the request")
+        infer = json.dumps({"inputs": [{"shape": [16, MIB]}], "parameters": {"seconds": 0}}).encode()
+        assert get(program, "/v2/models/demo/infer", "POST", infer)[0] == 200  # 64 MiB more
+        wait_until(lambda: resident(program) < before + 140 * MIB, "its memory to be given back")
+        status, told = get(program, "/work?bytes=300MiB", "POST")
+        assert (status, told["error"]["code"]) == (507, "out_of_memory")
+        assert get(program, "/work?bytes=64MiB", "POST")[0] == 200  # and it goes on
+        ended = wait_until(lambda: (found := statuses(program)) and len(found) == 3 and found, "the last line")
+        assert sorted(ended) == [200, 200, 507]
+
+
+def test_told_to_die_it_dies_of_it(tmp_path: Path) -> None:
+    with running(demo(tmp_path, "--allocate", "--load-seconds", 0, "--limit", "200MiB", "--die")) as program:
+        program.wait()
+        assert get(program, "/work?bytes=32MiB", "POST")[0] == 200
+        assert get(program, "/work?bytes=300MiB", "POST")[0] == 0
+        assert ends(program) == 137
+
+
+def test_models_on_demand_share_the_limit(tmp_path: Path) -> None:
+    options = ("--models", "a=96MiB,b=128MiB", "--load-seconds", 0, "--limit", "256MiB", "--allocate")
+    with running(demo(tmp_path, *options)) as program:
+        program.wait()
+        before = resident(program)
+        assert get(program, "/v2/models/a/infer", "POST")[0] == 503
+        status, told = get(program, "/steelyard/models/a/load?wait=20", "POST")
+        assert (status, round(told["bytes"] / MIB / 16)) == (200, 6)
+        assert resident(program) > before + 90 * MIB
+        assert get(program, "/v2/models/a/infer", "POST")[1]["model_name"] == "a"
+        status, told = get(program, "/steelyard/models/b/load?wait=20", "POST")
+        assert (status, told["error"]["code"]) == (500, "out_of_memory")
+        assert get(program, "/steelyard/models/a/unload?wait=20", "POST")[0] == 200
+        assert resident(program) < before + 16 * MIB
+        assert get(program, "/steelyard/models/b/load?wait=20", "POST")[0] == 200
+        assert get(program, "/steelyard/models/b/ready")[0] == 200
+    events = [(line["event"], line.get("model")) for line in lines(program) if line["event"].endswith("loaded")]
+    assert events == [("loaded", "a"), ("unloaded", "a"), ("loaded", "b")]

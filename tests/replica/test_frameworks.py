@@ -7,12 +7,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from signal import SIG_DFL, SIGINT, SIGTERM, default_int_handler, getsignal, signal
+from typing import Any
 
 import pytest
 from fastapi import BackgroundTasks, FastAPI, WebSocket
 from fastapi.testclient import TestClient as FastClient
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
@@ -153,3 +155,38 @@ def test_both_ways_are_the_same(how: str) -> None:
     app = getattr(kit, how)(Starlette())
     with TestClient(app) as client:
         assert client.get("/steelyard/live").status_code == 200
+
+
+@pytest.mark.parametrize("how", ["middleware", "wrap"])
+@pytest.mark.parametrize("more", [False, True], ids=["", "another middleware"])
+@pytest.mark.parametrize("kind", [FastAPI, Starlette])
+def test_an_endpoint_that_runs_out_of_memory_is_answered_507(kind: Any, more: bool, how: str) -> None:
+    kit = Kit(model="m", gateway=())
+    app = kind()
+
+    async def on_the_loop(request: Request) -> None:
+        raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+    def in_a_thread(request: Request) -> None:
+        raise MemoryError
+
+    async def other(request: Request) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    async def passes(request: Request, call_next: Any) -> Any:
+        return await call_next(request)
+
+    for endpoint in (on_the_loop, in_a_thread, other):
+        app.add_route(f"/{endpoint.__name__}", endpoint)
+    if more:
+        app.add_middleware(BaseHTTPMiddleware, dispatch=passes)
+    if how == "middleware":
+        app.add_middleware(kit.middleware)
+    kit.ready()
+    client = TestClient(app if how == "middleware" else kit.wrap(app), raise_server_exceptions=False)
+    for path in ("/on_the_loop", "/in_a_thread"):
+        answer = client.get(path)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (507, "out_of_memory")
+    answer = client.get("/other")
+    assert (answer.status_code, answer.text) == (500, "Internal Server Error")
+    assert (kit.footprint.ran_out, kit.running) == (2, 0)

@@ -30,6 +30,7 @@ def test_every_path_and_metric_is_explained() -> None:
         kit = Kit("m", gateway=(), concurrency=1)
         app = kit.wrap(hello)
         await ask(app)
+        kit.ready()  # only then is something to be known of its base
         text = (await ask(app, "/steelyard/metrics", "GET")).body.decode()
         names = {re.split("[ {]", line)[0] for line in text.splitlines() if not line.startswith("#")}
         told = [row[0].strip("`") for row in rows(section(PAGE, "## What it does"))]
@@ -41,6 +42,7 @@ def test_every_path_and_metric_is_explained() -> None:
 
 def test_what_is_on_the_kit_is_named() -> None:
     surface = {"ready", "loading", "drain", "run", "middleware", "wrap", "state", "running", "waiting", "instance"}
+    surface |= {"measuring", "offer"}
     assert surface <= set(dir(Kit))
     for name in surface:
         assert re.search(rf"`{name}\b", text_of(PAGE)), name

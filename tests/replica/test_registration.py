@@ -207,6 +207,7 @@ def test_a_gateway_on_a_unix_socket(tmp_path: Path) -> None:
     class Handler(BaseHTTPRequestHandler):
         def do_PUT(self) -> None:
             got.append(self.path)
+            self.rfile.read(int(self.headers["content-length"]))  # or the client may find it closed while it writes
             self.send_response(200)
             self.send_header("content-length", "13")
             self.end_headers()

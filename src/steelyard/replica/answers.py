@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from .asgi import Answer, to_json
@@ -19,7 +20,7 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 def own(kit: Kit, method: str, path: str) -> Answer:
     """To a request for one of PATHS."""
     if method not in ("GET", "HEAD"):
-        return _error(405, "method", f"{path} is only there to look at.", ((b"allow", b"GET, HEAD"),))
+        return error(405, "method", f"{path} is only there to look at.", ((b"allow", b"GET, HEAD"),))
     if path == "/steelyard/live":
         return Answer(200, to_json({"live": True, "instance": kit.instance, "model": kit.options.model}))
     if path == "/steelyard/ready":
@@ -39,19 +40,23 @@ def _ready(kit: Kit) -> Answer:
 
 def too_early(kit: Kit) -> Answer:
     state, reason = kit.readiness.told
-    return _error(503, state, f"The model {kit.options.model!r} is not ready here: {reason}.", RETRY_AFTER)
+    return error(503, state, f"The model {kit.options.model!r} is not ready here: {reason}.", RETRY_AFTER)
+
+
+def out_of_memory() -> Answer:
+    return error(507, "out_of_memory", "The request needs more memory than is free here.")
 
 
 def full(turns: Turns) -> Answer:
-    return _error(503, "queue_full", f"{turns.waiting} requests wait here already.", RETRY_AFTER)
+    return error(503, "queue_full", f"{turns.waiting} requests wait here already.", RETRY_AFTER)
 
 
-def _error(status: int, code: str, sentence: str, headers: tuple[tuple[bytes, bytes], ...]) -> Answer:
+def error(status: int, code: str, sentence: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
     return Answer(status, to_json({"error": {"code": code, "message": sentence}}), headers=headers)
 
 
 def load(kit: Kit) -> dict[str, Any]:
-    turns, memory = kit.turns, kit.meter.read()
+    turns, memory, holds = kit.turns, kit.meter.read(), kit.footprint.holds()
     state, reason = kit.readiness.told
     used, total = memory.scarce
     return {
@@ -67,10 +72,13 @@ def load(kit: Kit) -> dict[str, Any]:
         "served": turns.served,
         "refused": dict(kit.refused),
         "left": turns.gone,
+        "out_of_memory": kit.footprint.ran_out,
         "memory": {
             "used": used,
             "total": total,
-            "process": {"used": memory.resident, "total": memory.total},
+            "held": holds.held,
+            "base": holds.base,
+            "process": {"pid": os.getpid(), "used": memory.resident, "total": memory.total},
             "devices": [device._asdict() for device in memory.devices],
         },
     }
@@ -78,7 +86,7 @@ def load(kit: Kit) -> dict[str, Any]:
 
 def metrics(kit: Kit) -> str:
     """In Prometheus' text form. What is not known is left out."""
-    turns, memory = kit.turns, kit.meter.read()
+    turns, memory, holds = kit.turns, kit.meter.read(), kit.footprint.holds()
     used, total = memory.scarce
     peak = max((device.peak for device in memory.devices if device.peak is not None), default=None)
     rows: list[tuple[str, str, str, float | None]] = [
@@ -92,6 +100,9 @@ def metrics(kit: Kit) -> str:
         ("steelyard_memory_used_bytes", "gauge", "of the fullest accelerator, else of this process", used),
         ("steelyard_memory_total_bytes", "gauge", "what there is of it", total),
         ("steelyard_memory_peak_bytes", "gauge", "the most torch has had allocated", peak),
+        ("steelyard_memory_held_bytes", "gauge", "what this process holds of its device", holds.held),
+        ("steelyard_memory_base_bytes", "gauge", "and with nothing running", holds.base),
+        ("steelyard_out_of_memory_total", "counter", "requests that ran out of memory", kit.footprint.ran_out),
         ("process_resident_memory_bytes", "gauge", "of this process", memory.resident),
         ("process_start_time_seconds", "gauge", "when this process began, since 1970", kit.begin().started),
     ]

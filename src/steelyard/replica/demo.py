@@ -1,13 +1,12 @@
 """`python -m steelyard.replica.demo --port 8001`: a replica that pretends to load a model and to work.
 
 It says what it saw: every request it gets is a line of JSON with the state in which it came, so that a test can prove
-that none came too early.
+that none came too early. With `--allocate` and `--models` the memory it uses is real.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import sys
 import threading
@@ -15,15 +14,13 @@ import time
 from typing import Any, TextIO
 
 import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
+from ..units import size
 from .asgi import App, Message, Receive, Scope, Send, header
+from .ballast import Ballast, limit, sizes
 from .kit import Kit
-
-LONGEST = 3600.0  # seconds of pretended work
+from .options import MANY
+from .pretending import Shelf, application
 
 
 class Witness:
@@ -59,80 +56,79 @@ class Witness:
             self.say(event="ended", id=request, path=scope["path"], status=status, whole=whole)
 
 
-def application(kit: Kit, usual: float) -> App:
-    """`POST /work` and the `infer` of the Open Inference Protocol: both only take their time."""
-
-    async def work(request: Request) -> Response:
-        seconds = await _seconds(request, usual)
-        if seconds is None:
-            return JSONResponse({"error": f"seconds: give a number from 0 to {LONGEST:g}"}, 422)
-        await asyncio.sleep(seconds)
-        outputs = [{"name": "seconds", "datatype": "FP64", "shape": [1], "data": [seconds]}]
-        return JSONResponse({"model_name": kit.options.model, "instance": kit.instance, "outputs": outputs})
-
-    paths = ("/work", "/v2/models/{model}/infer")
-    return kit.wrap(Starlette(routes=[Route(path, work, methods=["POST"]) for path in paths]))
-
-
-async def _seconds(request: Request, usual: float) -> float | None:
-    """`?seconds=`, or `seconds` in the body or among its parameters; None: there, and no such number."""
-    given: Any = request.query_params.get("seconds")
-    if given is None:
-        try:
-            told = json.loads(await request.body() or b"{}")
-            told = told.get("parameters", told)
-            given = told.get("seconds", usual)
-        except (ValueError, AttributeError):
-            return None
-    try:
-        seconds = float(given)
-    except (TypeError, ValueError):
-        return None
-    return seconds if 0 <= seconds <= LONGEST else None
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m steelyard.replica.demo", description=__doc__)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--model", default="demo")
-    parser.add_argument("--load-seconds", type=float, default=5.0, help="how long to pretend that weights are loaded")
-    parser.add_argument("--seconds", type=float, default=0.05, help="work of a request that does not say")
-    parser.add_argument("--gateway", action="append", help="admin address of Steelyard; without it: no registration")
-    parser.add_argument("--id", default="", help="its name there; without it: host and port")
-    parser.add_argument("--concurrency", type=int, help="requests at once; the rest wait here")
-    parser.add_argument("--lease", type=float, default=15.0)
-    parser.add_argument("--grace", type=float, default=30.0)
-    parser.add_argument("--quiet", type=float, default=1.0)
-    parser.add_argument("--settle", type=float, default=5.0)
-    parser.add_argument("--log", default="-", help="file to append to; `-` is standard output")
+    add = parser.add_argument
+    add("--host", default="127.0.0.1")
+    add("--port", type=int, required=True)
+    add("--model", default="demo")
+    add("--load-seconds", type=float, default=5.0, help="how long to pretend that weights are loaded")
+    add("--seconds", type=float, default=0.05, help="work of a request that does not say")
+    add("--allocate", action="store_true", help="requests hold the memory that they name in `bytes`")
+    add("--bytes-per-element", type=_size, default=0, help="and so much for each element of the tensors they bring")
+    add("--weights", type=_size, default=0, metavar="SIZE", help="memory that the model holds, once it is loaded")
+    add("--models", type=_sizes, metavar="A=SIZE,B=SIZE", help="models to load on demand, in place of --model")
+    add("--limit", type=_size, metavar="SIZE", help="most memory that this process may have (RLIMIT_DATA)")
+    add("--die", action="store_true", help="end with code 137 when memory runs out, in place of an answer of 507")
+    add("--gateway", action="append", help="admin address of Steelyard; without it: no registration")
+    add("--id", default="", help="its name there; without it: host and port")
+    add("--device", default="", help="what it runs on there")
+    add("--concurrency", type=int, help="requests at once; the rest wait here")
+    add("--lease", type=float, default=15.0)
+    add("--grace", type=float, default=30.0)
+    add("--quiet", type=float, default=1.0)
+    add("--settle", type=float, default=5.0)
+    add("--log", default="-", help="file to append to; `-` is standard output")
     return parser.parse_args()
+
+
+def _size(given: str) -> int:
+    try:
+        return size(given)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+
+
+def _sizes(given: str) -> dict[str, int]:
+    try:
+        return sizes(given)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
 
 
 def main() -> None:
     given = _arguments()
+    if given.limit is not None:
+        limit(given.limit)
     kit = Kit(
-        given.model,
+        MANY if given.models else given.model,
         gateway=given.gateway,
         url=f"http://{given.host}:{given.port}",
         id=given.id,
+        device=given.device,
         concurrency=given.concurrency,
         lease=given.lease,
         grace=given.grace,
         quiet=given.quiet,
         settle=given.settle,
     )
+    ballast = Ballast(given.die)
     log = sys.stdout if given.log == "-" else open(given.log, "a", encoding="utf-8")  # noqa: SIM115
-    witness = Witness(application(kit, given.seconds), kit, log)
+    app = application(kit, given.seconds, ballast, given.allocate, given.bytes_per_element)
+    witness = Witness(kit.wrap(app), kit, log)
+    shelf = Shelf(ballast, given.load_seconds, witness.say)
 
     def load() -> None:
-        time.sleep(given.load_seconds)
+        shelf.load(given.model, given.weights)
         kit.ready()
         witness.say(event="loaded")
 
-    kit.loading(f"pretends to load for {given.load_seconds:g} s")
     witness.say(event="started")
-    threading.Thread(target=load, daemon=True).start()
+    if given.models:
+        shelf.offer(kit, given.models)
+    else:
+        kit.loading(f"pretends to load for {given.load_seconds:g} s")
+        threading.Thread(target=load, daemon=True).start()
     uvicorn.run(witness, host=given.host, port=given.port, log_level="warning", access_log=False)
 
 

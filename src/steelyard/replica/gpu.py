@@ -42,7 +42,15 @@ def _torch() -> tuple[Device, ...]:
 
 def _of_torch(cuda: Any, number: int) -> Device:
     free, total = cuda.mem_get_info(number)
-    return Device(f"cuda:{number}", total - free, total, cuda.max_memory_allocated(number))
+    peak = max(cuda.max_memory_allocated(number), _peaks.get(number, 0))
+    return Device(f"cuda:{number}", total - free, total, peak)
+
+
+_peaks: dict[int, int] = {}  # by GPU: the most before torch was told to count anew
+
+
+def remember_peak(number: int, peak: int) -> None:
+    _peaks[number] = max(peak, _peaks.get(number, 0))
 
 
 _opened: tuple[int, Any] | None = None  # by which process, and NVML: a fork must open its own
@@ -50,14 +58,55 @@ _absent = False
 
 
 def _nvml() -> tuple[Device, ...]:
+    nvml = _library()
+    return () if nvml is None else tuple(_of_nvml(nvml, handle) for handle in _visible(nvml))
+
+
+def of_this_process(cuda: Any = None, number: int = 0) -> tuple[str, int] | None:
+    """The GPU and the bytes of it that the driver counts to this process, of the one it uses most.
+
+    With torch, of that device of torch's. None: not told, as in a container with process numbers of its own.
+    """
+    try:
+        nvml = _library()
+        if nvml is None:
+            return None
+        handles = _visible(nvml) if cuda is None else [_handle(nvml, cuda, number)]
+        found = [(used, handle) for handle in handles if (used := _own_bytes(nvml, handle)) is not None]
+        if not found:
+            return None
+        used, handle = max(found, key=lambda one: one[0])
+        return f"nvml:{nvml.nvmlDeviceGetIndex(handle)}", used
+    except Exception:  # as above
+        return None
+
+
+def _own_bytes(nvml: Any, handle: Any) -> int | None:
+    process = os.getpid()
+    for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+        if one.pid == process and one.usedGpuMemory:
+            return int(one.usedGpuMemory)
+    return None
+
+
+def _handle(nvml: Any, cuda: Any, number: int) -> Any:
+    """By UUID: torch may number GPUs otherwise than the driver does."""
+    uuid = getattr(cuda.get_device_properties(number), "uuid", None)
+    if uuid is None:
+        return _visible(nvml)[number]
+    return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+
+
+def _library() -> Any:
+    """NVML, opened; None: not here."""
     global _opened, _absent
     if _absent:
-        return ()
+        return None
     if _opened is None or _opened[0] != os.getpid():
         _absent = True  # until it has worked: who has no GPU is asked once
         _opened = (os.getpid(), _open())
         _absent = False
-    return tuple(_of_nvml(_opened[1], handle) for handle in _visible(_opened[1]))
+    return _opened[1]
 
 
 def _open() -> Any:

@@ -9,10 +9,13 @@ from typing import Any
 
 from . import options as read
 from .asgi import App
+from .footprint import Footprint
 from .life import Life
 from .memory import Meter
 from .middleware import Middleware
-from .options import Options
+from .offers import Offers, Step, Terms
+from .options import MANY, Options
+from .peaks import Measuring
 from .state import Readiness
 from .turns import Turns
 
@@ -45,6 +48,8 @@ class Kit:
         settle: float = 5.0,
         ready_when: str = "",
         always: Iterable[str] = (),
+        spare: str | int | None = "5%",
+        control_token: str | None = None,
     ) -> None:
         self._equip(
             Options(
@@ -64,14 +69,18 @@ class Kit:
                 settle=read.number("settle", settle, 0.0, 3600.0),
                 ready_when=ready_when,
                 always=read.paths(always, ready_when),
+                spare=read.spare(spare),
+                control_token=read.token(control_token, "control_token", "STEELYARD_CONTROL_TOKEN"),
             )
         )
 
-    def _equip(self, options: Options) -> None:
+    def _equip(self, options: Options, offers: tuple[Terms, ...] = ()) -> None:
         self.options = options
-        self.readiness = Readiness()
+        self.readiness = Readiness(loaded=options.model == MANY)
+        self.offers = Offers(offers)
         self.turns = Turns(options.concurrency, options.queue)
         self.meter = Meter()
+        self.footprint = Footprint(options.spare, lambda: self.readiness.serves and self.turns.present == 0)
         self.refused: dict[str, int] = {}
         self.parent: Any = None  # the process that called `run`, if this is not it
         self._life: Life | None = None
@@ -79,7 +88,7 @@ class Kit:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """LitServe sends its server to other processes: what arrives there is a kit that has not begun."""
-        return _revived, (self.options,)
+        return _revived, (self.options, self.offers.terms)
 
     def __repr__(self) -> str:
         return f"<kit of a replica of {self.options.model!r}: {self.state}>"
@@ -102,6 +111,7 @@ class Kit:
         from .parent import Parent
 
         self.parent = Parent(self.options.grace)
+        self.footprint.elsewhere = True
         return self.parent.run(lambda: serve(*args, **kwargs))
 
     # ------------------------------------------------------------------ what the model says
@@ -109,10 +119,32 @@ class Kit:
     def ready(self) -> None:
         """The model is loaded. From any thread."""
         self.readiness.ready()
+        if self._life is not None:  # or there is no server yet, which needs memory too
+            self.footprint.holds()
 
     def loading(self, reason: str = "the model is being loaded") -> None:
         """It is not, or no longer: requests are refused until `ready`."""
         self.readiness.loading(reason)
+        self.footprint.forget()
+
+    def offer(self, model: str, *, load: Step, unload: Step, paths: Iterable[str] = ()) -> None:
+        """A model that this server can load and unload, when it is told to at /steelyard/models.
+
+        `load` and `unload` take nothing; a plain function runs in a thread. `paths`: where requests for it go, with
+        all that is beneath; without them `/v2/models/{model}`. Those are refused while it is not loaded.
+        """
+        name = read.name("offer", model, needed=True)
+        own = tuple(path.rstrip("/") for path in read.paths(paths, "")) or (f"/v2/models/{name}",)
+        self.offers.add(Terms(name, load, unload, own))
+        if self._life is not None:
+            self._life.register(name)
+
+    def measuring(self) -> Measuring:
+        """Around the inference proper, under a lock of the app: what memory it needs is told with its answer.
+
+        `with kit.measuring():`, or `@kit.measuring()` on a function. Sections that overlap tell nothing.
+        """
+        return Measuring(self.footprint.peaks)
 
     def drain(self) -> bool:
         """Leave, where no signal can say so: waits until nothing runs here or the grace is over. True: nothing does.
@@ -150,18 +182,23 @@ class Kit:
             life = self._life
             if life is None or life.process != os.getpid():
                 self.readiness.begin_anew()
+                self.footprint.forget()
                 life = Life(self)
                 life.begin()
                 self._life = life
                 # The first look at a GPU can take a second; here nobody waits for it.
-                threading.Thread(target=self.meter.read, name="steelyard-memory", daemon=True).start()
+                threading.Thread(target=self._look, name="steelyard-memory", daemon=True).start()
         return life
+
+    def _look(self) -> None:
+        self.meter.read()
+        self.footprint.holds()
 
     def end(self) -> None:
         self._life = None
 
 
-def _revived(options: Options) -> Kit:
+def _revived(options: Options, offers: tuple[Terms, ...]) -> Kit:
     kit = Kit.__new__(Kit)
-    kit._equip(options)
+    kit._equip(options, offers)
     return kit

@@ -7,11 +7,14 @@ import logging
 import os
 import secrets
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .asgi import Scope
 from .client import Gateway
 from .drain import Drain
+from .offered import MODELS
+from .options import MANY
 from .place import name_of, seen_in
 from .process import started
 from .registration import Announcement, Registration
@@ -38,19 +41,27 @@ class Life:
         self._url = kit.options.url
         self._drain: Drain | None = None
         self._signals = Signals(lambda: self.drain("the process was asked to end"))
-        self._registrations = [
-            Registration(Gateway(address, kit.options.token), kit.options.lease, self._announcement)
-            for address in kit.options.gateways
-        ]
+        self._gateways = kit.options.gateways
+        self._registrations: list[Registration] = []
 
     def begin(self) -> None:
         self._signals.install()
         if self._parent is not None and not self._parent.here():
             log.warning("several processes serve this app: only the first is registered, and counts are its own")
-            self._registrations, self._parent = [], None
-        if self._registrations and not self._url:
+            self._gateways, self._parent = (), None
+        if self._gateways and not self._url:
             log.warning("no url and no STEELYARD_URL: the gateway is told of this replica after its first request")
-        for registration in self._registrations:
+        for model in (self._kit.options.model, *(offer.terms.model for offer in self._kit.offers)):
+            self.register(model)
+
+    def register(self, model: str) -> None:
+        """At each gateway."""
+        if model == MANY:
+            return
+        for address in self._gateways:
+            gateway = Gateway(address, self._kit.options.token)
+            registration = Registration(gateway, self._kit.options.lease, partial(self._announcement, model))
+            self._registrations.append(registration)
             registration.start()
 
     def meet(self, scope: Scope) -> None:
@@ -58,7 +69,9 @@ class Life:
         if not self._url:
             self._url = seen_in(scope, self._kit.options.gateways)
 
-    def _announcement(self) -> Announcement | None:
+    def _announcement(self, model: str) -> Announcement | None:
+        from urllib.parse import quote
+
         options = self._kit.options
         if not self._url:
             return None
@@ -69,9 +82,9 @@ class Life:
             "weight": options.weight,
             "zone": options.zone,
             "device": options.device,
-            "ready": READY_PATH,
+            "ready": READY_PATH if self._kit.offers.get(model) is None else f"{MODELS}/{quote(model)}/ready",
         }
-        return Announcement(options.model, options.id or name_of(self._url), self.instance, about)
+        return Announcement(model, options.id or name_of(self._url), self.instance, about)
 
     # ------------------------------------------------------------------ the end
 

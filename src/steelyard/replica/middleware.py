@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from . import answers
+from . import answers, offered
 from .ahead import ReadAhead
-from .asgi import Answer, App, Message, Receive, Scope, Send, header, path_of, respond
-from .orca import REPORT, WANTED, report
-from .state import DRAINING
+from .asgi import Answer, App, Message, Receive, Scope, Send, path_of, respond
+from .call import Call
+from .state import READY
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -45,26 +45,34 @@ class Middleware:
             await self._answer(scope, send, answers.own(kit, scope["method"], path))
         elif path in kit.options.always:
             await self.app(scope, receive, send)
+        elif kit.offers and (path == offered.MODELS or path.startswith(offered.MODELS + "/")):
+            await self._answer(scope, send, await offered.answer(kit, scope, path))
         elif not kit.readiness.serves:
             await self._refuse(scope, send, kit.state, answers.too_early(kit))
-        elif kit.turns.take():
+        elif (offer := kit.offers.of(path)) is None:
+            await self._take(scope, receive, send)
+        elif offer.state != READY:
+            await self._refuse(scope, send, offer.state, offered.not_loaded(offer))
+        else:
+            offer.in_flight += 1
+            try:
+                await self._take(scope, receive, send)
+            finally:
+                offer.in_flight -= 1
+
+    async def _take(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.kit.turns.take():
             await self._call(scope, receive, send)
         else:
             await self._in_line(scope, receive, send)
 
     async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
         """With a turn, which is given back whatever the app does."""
-        wanted = header(scope, WANTED)
-
-        async def told(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self._add_headers(scope, message, wanted)
-            await send(message)
-
         try:
-            await self.app(scope, receive, told)
+            await Call(self.kit, scope, send).run(self.app, receive)
         finally:
             self.kit.turns.give_back()
+            self.kit.footprint.rest()
 
     async def _in_line(self, scope: Scope, receive: Receive, send: Send) -> None:
         turns = self.kit.turns
@@ -86,16 +94,6 @@ class Middleware:
         finally:
             ahead.close()
 
-    def _add_headers(self, scope: Scope, message: Message, wanted: bytes) -> None:
-        kit = self.kit
-        more = []
-        if wanted and (told := report(wanted, kit.turns, kit.meter.read())):
-            more.append((REPORT, told))
-        if kit.state == DRAINING and scope.get("http_version", "1.1") in ("1.0", "1.1"):
-            more.append((b"connection", b"close"))  # or the next request meets a connection that is being closed
-        if more:
-            message["headers"] = [*message.get("headers", ()), *more]
-
     async def _refuse(self, scope: Scope, send: Send, code: str, answer: Answer) -> None:
         self.kit.refused[code] = self.kit.refused.get(code, 0) + 1
         await self._answer(scope, send, answer)
@@ -113,9 +111,11 @@ class Middleware:
         kit = self.kit
         if kit.readiness.serves:
             kit.turns.open_socket()
+            runs = kit.footprint.peaks.open(asked=False)
             try:
                 await self.app(scope, receive, send)
             finally:
+                kit.footprint.peaks.close(runs)
                 kit.turns.close_socket()
         else:
             await self._refuse(scope, send, kit.state, answers.too_early(kit))

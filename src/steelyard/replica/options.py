@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..core.errors import OptionError
+from ..units import share, size
+from .holding import Spare
 
 _GATEWAY = re.compile(r"https?://[^/?#\s@]+(/[^?#\s@]*)?|unix:/[^\0]+", re.IGNORECASE)
 _URL = re.compile(r"https?://[^/?#\s@]+/?|unix:/[^\0]+", re.IGNORECASE)
@@ -16,6 +18,7 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f]+")
 _ID = re.compile(r"[!-~]{0,128}")  # it is named in headers of answers
 _TOKEN = re.compile(r"[\x21-\x7e]*")
 _PATH = re.compile(r"/[^\s#]*")
+MANY = "*"  # in place of the name of a model: the server has only what it offers
 
 
 class Options(NamedTuple):
@@ -35,6 +38,8 @@ class Options(NamedTuple):
     settle: float
     ready_when: str
     always: frozenset[str]
+    spare: Spare | None
+    control_token: str
 
     def __repr__(self) -> str:  # a token has no place in a log
         return f"<options of a replica of {self.model!r}>"
@@ -72,10 +77,10 @@ def _checked(key: str, address: str) -> None:
         raise OptionError(f"{key}: {address!r}: {problem}") from None
 
 
-def token(given: str | None) -> str:
-    given = os.environ.get("STEELYARD_TOKEN", "").strip() if given is None else given
+def token(given: str | None, key: str = "token", variable: str = "STEELYARD_TOKEN") -> str:
+    given = os.environ.get(variable, "").strip() if given is None else given
     if not _TOKEN.fullmatch(given):
-        raise OptionError("token: it has a space or a character that no header can carry")
+        raise OptionError(f"{key}: it has a space or a character that no header can carry")
     return given
 
 
@@ -112,3 +117,12 @@ def count(key: str, given: int, least: int) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= 10**9:
         raise OptionError(f"{key}: {given!r} is no whole number of {least} or more")
     return given
+
+
+def spare(given: str | int | None) -> Spare | None:
+    try:
+        if given is None:
+            return None
+        return Spare(share=share(given)) if isinstance(given, str) and "%" in given else Spare(size(given))
+    except ValueError as problem:
+        raise OptionError(f"spare: {problem}") from None

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .asgi import to_json
-from .memory import Memory
-from .turns import Turns
+
+if TYPE_CHECKING:
+    from .kit import Kit
 
 WANTED = b"endpoint-load-metrics-format"
 REPORT = b"endpoint-load-metrics"
 
 
-def report(wanted: bytes, turns: Turns, memory: Memory) -> bytes:
-    """The value of the header; empty: in that form it cannot be told."""
+def report(wanted: bytes, kit: Kit, needed: int | None) -> bytes:
+    """The value of the header; empty: in that form it cannot be told. `needed`: bytes, by this request."""
     form = wanted.strip().upper()
     if form not in (b"JSON", b"TEXT"):
         return b""
-    used, total = memory.scarce
+    turns, holds = kit.turns, kit.footprint.holds()
+    used, total = kit.meter.read().scarce
     shares = {
         "application_utilization": turns.utilization,
         "mem_utilization": used / total if used is not None and total else None,
@@ -25,6 +29,9 @@ def report(wanted: bytes, turns: Turns, memory: Memory) -> bytes:
         "num_requests_waiting": turns.waiting,
         "memory_used_bytes": used,
         "memory_total_bytes": total,
+        "memory_held_bytes": holds.held,
+        "memory_base_bytes": holds.base,
+        "memory_request_bytes": needed,
     }
     told = {key: round(value, 4) for key, value in shares.items() if value is not None}
     known = {key: value for key, value in named.items() if value is not None}

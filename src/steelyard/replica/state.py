@@ -15,8 +15,8 @@ class Told(NamedTuple):
 class Readiness:
     """Set from any thread: what is told is one value, put in place at once."""
 
-    def __init__(self) -> None:
-        self._model = Told(LOADING, "the model is not loaded yet")
+    def __init__(self, loaded: bool = False) -> None:
+        self._model = Told(READY) if loaded else Told(LOADING, "the model is not loaded yet")
         self._leaving: Told | None = None
 
     @property

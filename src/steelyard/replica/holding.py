@@ -1,0 +1,90 @@
+"""What this process holds of its device: now, and with nothing running."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from .gauge import PROCESS, Gauge, Reading
+
+PERIOD = 300.0  # seconds; the least of the last one to two of them counts
+
+
+class Held(NamedTuple):
+    """Bytes. None: not known, or not yet."""
+
+    held: int | None = None
+    base: int | None = None
+
+
+class Spare(NamedTuple):
+    """What torch may keep though nothing is in it."""
+
+    bytes: int = 0
+    share: float = 0.0  # of the GPU, in place of bytes
+
+    def of(self, total: int | None) -> float:
+        if not self.share:
+            return self.bytes
+        return math.inf if total is None else self.share * total
+
+
+class Lowest:
+    """The least that was seen lately. Pure: the time is an argument."""
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._before: int | None = None  # of the period before
+        self._least: int | None = None
+
+    def see(self, value: int, now: float) -> None:
+        if self._least is None:
+            self._began, self._least = now, value
+        elif now - self._began >= PERIOD:
+            self._before = self._least if now - self._began < 2 * PERIOD else None
+            self._began, self._least = now, value
+        else:
+            self._least = min(self._least, value)
+
+    @property
+    def value(self) -> int | None:
+        found = [one for one in (self._before, self._least) if one is not None]
+        return min(found, default=None)
+
+
+class Holding:
+    def __init__(self, gauge: Gauge) -> None:
+        self._gauge = gauge
+        self._source = ""
+        self._lowest = Lowest()
+
+    def read(self, idle: bool, now: float) -> Held:
+        """As of now; `idle`: nothing runs, so that this is what it holds for itself."""
+        reading = self._gauge.read()
+        if reading is None:
+            return Held()
+        base = self._seen(reading, now if idle else None)
+        return Held(reading.held, base if base is None else min(base, reading.held))
+
+    def floor(self, reading: Reading, now: float) -> int:
+        """What was in use before a request that is alone. Of a process less than now, where malloc has kept memory of
+        earlier requests: this one uses that again, but another at the same time could not.
+        """
+        least = self._seen(reading, now)
+        return reading.used if least is None or reading.source != PROCESS else min(least, reading.used)
+
+    def _seen(self, reading: Reading, idle_at: float | None) -> int | None:
+        if reading.source != self._source:  # a GPU was opened meanwhile: what was seen before is something else
+            self._source, self._lowest = reading.source, Lowest()
+        if idle_at is not None:
+            self._lowest.see(reading.base, idle_at)
+        return self._lowest.value
+
+    def forget(self) -> None:
+        """A model has come or gone: the base is another."""
+        self._lowest = Lowest()
+
+    def keeps(self, spare: Spare) -> bool:
+        """More than it may."""
+        reading = self._gauge.read()
+        return reading is not None and reading.cached > spare.of(reading.total)

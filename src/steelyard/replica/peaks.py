@@ -1,0 +1,168 @@
+"""The most memory that one request needed, where it can be told apart from what else ran."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any
+
+from .gauge import Gauge, Reading
+
+MOST = 100  # measurements a second: each takes some 50 µs
+
+
+class Stretch:
+    """A request, or a part of one that is measured by itself."""
+
+    __slots__ = ("alone", "asked", "bytes", "floor", "sections", "source", "spoilt")
+
+    def __init__(self, asked: bool) -> None:
+        self.asked = asked  # somebody wants to know
+        self.alone = True  # nothing else has run meanwhile
+        self.floor: int | None = None  # bytes in use when it began; None: it is not measured
+        self.source = ""
+        self.bytes: int | None = None  # of a request: the most of its sections so far
+        self.sections = 0  # of a request: how many there were
+        self.spoilt = False  # of a request: one of them could not be told
+
+
+current: ContextVar[Stretch | None] = ContextVar("steelyard_request", default=None)
+_inside: ContextVar[bool] = ContextVar("steelyard_section", default=False)
+
+
+class Peaks:
+    """Requests are measured if they have the process to themselves, and sections if no other section overlaps them.
+
+    Used from any thread.
+    """
+
+    def __init__(
+        self, gauge: Gauge, floor: Callable[[Reading], int], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._gauge = gauge
+        self._floor = floor  # what there is with nothing running
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._requests: set[Stretch] = set()
+        self._sections: dict[Stretch, Stretch | None] = {}  # each with its request
+        self._second = 0  # in which `_measured` were begun
+        self._measured = 0
+
+    @property
+    def quiet(self) -> bool:
+        return not self._requests and not self._sections
+
+    def open(self, asked: bool) -> Stretch:
+        """A request."""
+        request = Stretch(asked)
+        with self._lock:
+            if self._requests or self._sections:
+                request.alone = False
+                for other in self._requests:
+                    other.alone = False
+            self._requests.add(request)
+            self._begin(request, self._floor)
+        return request
+
+    def close(self, request: Stretch) -> None:
+        with self._lock:
+            self._requests.discard(request)
+
+    def open_section(self, request: Stretch | None) -> Stretch:
+        section = Stretch(request is not None and request.asked)
+        with self._lock:
+            for other in self._requests:
+                other.alone = other.alone and other is request
+            if self._sections:
+                section.alone = False
+                for other in self._sections:
+                    other.alone = False
+            self._sections[section] = request
+            if request is not None:
+                request.sections += 1
+            self._begin(section, lambda reading: reading.used)  # others may hold memory outside of sections
+        return section
+
+    def close_section(self, section: Stretch) -> None:
+        with self._lock:
+            request = self._sections.pop(section, None)
+            if request is not None:
+                needed = self._needed(section)
+                request.spoilt = request.spoilt or needed is None
+                request.bytes = max(request.bytes or 0, needed or 0)
+
+    def needed(self, request: Stretch) -> int | None:
+        """Bytes that it needed at most, so far. None: it cannot be told."""
+        if not request.asked:
+            return None
+        with self._lock:
+            if not request.sections:
+                return self._needed(request)
+            open_now = [self._needed(one) for one, its in self._sections.items() if its is request]
+            if request.spoilt or None in open_now:
+                return None
+            return max([request.bytes or 0, *(one or 0 for one in open_now)])
+
+    def _begin(self, stretch: Stretch, floor: Callable[[Reading], int]) -> None:
+        if not (stretch.asked and stretch.alone and self._allowed()):
+            return
+        reading = self._gauge.reset()
+        if reading is not None:
+            stretch.floor, stretch.source = floor(reading), reading.source
+
+    def _needed(self, stretch: Stretch) -> int | None:
+        if stretch.floor is None or not stretch.alone:
+            return None
+        reading = self._gauge.read()
+        if reading is None or reading.peak is None or reading.source != stretch.source:
+            return None
+        return max(0, reading.peak - stretch.floor)
+
+    def _allowed(self) -> bool:
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._measured = second, 0
+        self._measured += 1
+        return self._measured <= MOST
+
+
+class Measuring:
+    """`with kit.measuring():`, or `@kit.measuring()` on a function or coroutine function."""
+
+    def __init__(self, peaks: Peaks) -> None:
+        self._peaks = peaks
+        self._open: list[Stretch | None] = []  # not in the context: a generator may end in another than it began in
+
+    def __enter__(self) -> None:
+        if _inside.get():  # one within another is a part of it
+            self._open.append(None)
+        else:
+            self._open.append(self._peaks.open_section(current.get()))
+            _inside.set(True)
+
+    def __exit__(self, *_: object) -> None:
+        section = self._open.pop()
+        if section is not None:
+            _inside.set(False)
+            self._peaks.close_section(section)
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        if iscoroutinefunction(function):
+
+            @wraps(function)
+            async def measured(*args: Any, **kwargs: Any) -> Any:
+                with Measuring(self._peaks):
+                    return await function(*args, **kwargs)
+
+        else:
+
+            @wraps(function)
+            def measured(*args: Any, **kwargs: Any) -> Any:
+                with Measuring(self._peaks):
+                    return function(*args, **kwargs)
+
+        return measured
