@@ -136,7 +136,7 @@ class FakeWorker:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("channel", "board", "index", "workers"):
+    for name in ("channel", "board", "index", "workers", "book", "row"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--listen", required=True)
     arguments = parser.parse_args()

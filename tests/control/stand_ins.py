@@ -147,8 +147,9 @@ class InProcessCrew:
     def reports(self) -> list[Report]:
         return self.told
 
-    async def tell(self, seconds: float = 0.0) -> None:
+    async def tell(self, seconds: float = 0.0) -> bool:
         self.tells += 1
+        return True
 
     def kinds(self) -> list[str]:
         return [type(message).__name__ for message in self.heard]
@@ -196,6 +197,9 @@ class ScriptedProber:
     def was_ready(self, key: Key, url: str) -> bool:
         """When it was last looked at."""
         return (key, url) in self._ready
+
+    def unloaded(self, key: Key) -> None:
+        """It will be asked for again when it is loaded."""
 
     def see_anew(self, key: Key) -> None:
         self.anew.append(key)

@@ -217,8 +217,8 @@ class Alone:
     def reports(self) -> list[Report]:
         return []
 
-    async def tell(self, seconds: float) -> None:
-        pass
+    async def tell(self, seconds: float) -> bool:
+        return True
 
 
 def probed(port: int) -> Config:

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..link.board import Board
-from ..link.messages import Applied, Report, ToWorker, Trouble
+from ..link.book import Book
+from ..link.messages import Applied, RanOut, Report, ToWorker, Trouble, Wanted
 from .errors import StartError
+from .rows import Rows
 from .seat import START, Seat
 from .sockets import Listening
 from .status import Past, WorkerStatus
@@ -32,7 +34,9 @@ class Crew:
         answered: Callable[[int, Applied], None],
         died: Callable[[int, str], None],
         reported: Callable[[Report], None],
-        trouble: Callable[[Trouble], None],
+        trouble: Callable[[Trouble | Wanted | RanOut], None],
+        book: Book,
+        buried: Callable[[int], None],
         frozen: float = FROZEN,
     ) -> None:
         """`greeting` is what a new worker is told first; the others hear of what workers say, and unexpected ends."""
@@ -42,6 +46,9 @@ class Crew:
         self.answered = answered
         self.reported = reported
         self.trouble = trouble
+        self.book = book
+        self.buried = buried  # whose row of the book it is that a dead worker had
+        self.rows = Rows(book.rows)
         self.past = Past()
         self.replaced = 0  # workers that ended unexpectedly
         self._died = died
@@ -74,12 +81,12 @@ class Crew:
         """The latest of each worker."""
         return [worker.report for worker in self.workers() if worker.report is not None]
 
-    async def tell(self, seconds: float = ANSWER) -> None:
-        """Returns when each worker has reported and done what it was told before, or does not answer in time."""
+    async def tell(self, seconds: float = ANSWER) -> bool:
+        """Returns when each worker has reported and done what it was told before, or does not answer in time: False."""
         self._told += 1
         asked = [worker.tell(self._told) for worker in self.workers()]
-        if asked:
-            await asyncio.wait(asked, timeout=seconds)
+        late = (await asyncio.wait(asked, timeout=seconds))[1] if asked else ()
+        return not late
 
     def hurry(self) -> None:
         for seat in self._seats.values():

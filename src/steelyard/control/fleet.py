@@ -9,15 +9,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import Protocol
+from urllib.parse import quote
 
-from ..config import Config, Discovery, ModelConfig, ReplicaConfig
+import msgspec
+
+from ..config import Config, Discovery, Health, ModelConfig, ReplicaConfig
 from ..core.replica import Event, State
-from ..link.messages import Change, Changes, Members, Reading, Readings, Report, ToWorker, Trouble
+from ..link.book import Book
+from ..link.messages import (
+    Change,
+    Changes,
+    Members,
+    RanOut,
+    Reading,
+    Readings,
+    Report,
+    ToWorker,
+    Trouble,
+    Wanted,
+)
 from ..protocols.load import EngineLoad
 from .chronicle import Chronicle
 from .discovery.discoverer import Discoverer
 from .ejections import Ejections
 from .errors import SlotsError
+from .holdings import Holdings
 from .in_force import InForce
 from .probing.prober import Prober
 from .probing.scraper import Scraper
@@ -42,7 +58,7 @@ class Workers(Protocol):
 
     def reports(self) -> list[Report]: ...
 
-    async def tell(self, seconds: float) -> None: ...
+    async def tell(self, seconds: float) -> bool: ...
 
 
 class Fleet:
@@ -66,9 +82,11 @@ class Fleet:
         self._out: set[Key] = set()  # ejected by some worker, as of the last reports
         self._asking: asyncio.Task[None] | None = None
 
-    async def begin(self, workers: Workers) -> None:
+    async def begin(self, workers: Workers, book: Book | None = None) -> None:
         self._workers = workers
         self._loop = asyncio.get_running_loop()
+        self._book = Book.create(self.in_force.slots.columns) if book is None else book
+        self.holdings = Holdings(self, workers, self._book)
         self.prober = Prober(self._move, self._progresses)
         self.scraper = Scraper(self._heard_load, self.restarted)
         self.discoverer = Discoverer(self._found)
@@ -78,7 +96,9 @@ class Fleet:
     async def end(self) -> None:
         if self._gathering is not None:
             self._gathering.cancel()
+        await self.holdings.close()
         await asyncio.gather(self.discoverer.close(), self.prober.close(), self.scraper.close())
+        self._book.close()
 
     @property
     def config(self) -> Config:
@@ -197,6 +217,8 @@ class Fleet:
                 self._move(key, Event.LOADED, UNPROBED)
         self.prober.follow(targets)
         self.scraper.follow(targets)
+        if coming is None:
+            self.holdings.follow()
 
     # ------------------------------------------------------------------ how replicas are
 
@@ -204,9 +226,12 @@ class Fleet:
         """An operator's wish, or a replica's own."""
         self._move(key, event, why)
         if event is Event.UNDRAIN:
-            self._see_anew(key)
+            self.see_anew(key)
 
-    def _see_anew(self, key: Key) -> None:
+    def see_anew(self, key: Key) -> None:
+        """What was seen of it before does not count: it is ready when a probe that begins now has seen it so."""
+        if key not in self.standings:
+            return
         if self.config.models[key[0]].health.enabled:
             self.prober.see_anew(key)
         else:
@@ -218,6 +243,8 @@ class Fleet:
             return
         before = standing.state
         changed = standing.take(event, why, self._loop.time())
+        if changed and event is Event.UNLOAD:
+            self.prober.unloaded(key)
         if changed and event in (Event.LIVE, Event.LOST):
             self._ejections.forget(key, self._loop.time())
         if changed:
@@ -227,6 +254,8 @@ class Fleet:
             what = f"{standing.state.value}: {why}"
             self.chronicle.note("replica", what, model=key[0], replica=key[1], level=level)
         self._tell(Change(*key, event.value))
+        if changed:
+            self.holdings.standing(key, standing.state)
 
     def _tell(self, change: Change) -> None:
         if not self._changes:
@@ -250,7 +279,7 @@ class Fleet:
             for key, standing in self.standings.items()
             if (event := standing.replayed()) is not None
         ]
-        return [Changes((*changes, *self._ejections.in_force(now)))]
+        return [Changes((*changes, *self._ejections.in_force(now))), *self.holdings.so_far()]
 
     async def _progresses(self, key: Key) -> bool:
         """Does what runs there go on, as far as workers can tell? Or did a byte come while the probe waited?"""
@@ -273,8 +302,14 @@ class Fleet:
             if (r.in_flight and not r.overdue) or r.silent_for <= patience.get(r.model, 0.0)
         }
 
-    def trouble(self, message: Trouble) -> None:
-        """A worker had trouble with a replica."""
+    def trouble(self, message: Trouble | Wanted | RanOut) -> None:
+        """A worker had trouble with a replica, or wants one."""
+        if isinstance(message, Wanted):
+            self.holdings.wanted(message)
+            return
+        if isinstance(message, RanOut):
+            self.holdings.ran_out(message)
+            return
         key = (message.model, message.id)
         if key not in self.standings:
             return
@@ -288,6 +323,7 @@ class Fleet:
         """A worker reported."""
         reports = self._workers.reports()
         self._note_ejections(reports)
+        self.holdings.reported(report)
         if len(reports) > 1 and (found := self._ejections.hear(reports, self.config.models, self._loop.time())):
             self.flush()
             self._workers.broadcast(Changes(tuple(found)))
@@ -303,6 +339,8 @@ class Fleet:
 
     def _heard_load(self, key: Key, load: EngineLoad) -> None:
         model = self.config.models.get(key[0])
+        if key in self.standings:
+            self.holdings.heard(key, load)
         if load.requests is None or model is None or key not in self.standings:
             return
         if not self._readings and not self._changes:
@@ -313,7 +351,7 @@ class Fleet:
         """It is another process than before."""
         if key in self.standings:
             self._move(key, Event.LIVE, "restarted")
-            self._see_anew(key)
+            self.see_anew(key)
 
     # ------------------------------------------------------------------ who belongs to it
 
@@ -324,6 +362,7 @@ class Fleet:
     def tick(self) -> None:
         """What time alone brings about; to be called a few times a second."""
         self.registrations.tick(self._loop.time())
+        self.holdings.tick(self._loop.time())
 
     def running(self) -> set[Key]:
         """Where requests run, as workers last reported."""
@@ -332,10 +371,17 @@ class Fleet:
 
 def _targets(config: Config) -> dict[Key, Target]:
     return {
-        (name, replica.name): Target(name, replica, model.dialect, model.health, model.load, model.tls)
+        (name, replica.name): Target(name, replica, model.dialect, _health(name, model), model.load, model.tls)
         for name, model in config.models.items()
         for replica in model.replicas
     }
+
+
+def _health(name: str, model: ModelConfig) -> Health:
+    """A server with our kit that loads models on demand is ready for one of them only if that one is loaded."""
+    if model.placement is None or model.placement.through != "kit" or model.health.path:
+        return model.health
+    return msgspec.structs.replace(model.health, path=f"/steelyard/models/{quote(name, safe='')}/ready")
 
 
 def _stays(target: Target, later: Target | None) -> bool:

@@ -10,7 +10,7 @@ from ..config import Config, ReplicaConfig
 from ..link.messages import Applied, Apply, Members, ToWorker
 from .configuration import replica_ids
 from .rollout import Rollout
-from .slots import Slots
+from .slots import Slots, numbered
 
 COLUMNS = 4096  # of the load board, at least: room for replicas that a reload adds
 
@@ -20,7 +20,7 @@ class InForce:
         replicas = replica_ids(config)
         columns = max(COLUMNS, 2 * sum(map(len, replicas.values())))
         self.slots = Slots(columns).assign(replicas)
-        self.good = Apply(1, config, self.slots.table)
+        self.good = Apply(1, config, self.slots.table, numbered({}, config.devices))
         self._number = 1
         self._rollout: Rollout | None = None
 
@@ -52,7 +52,7 @@ class InForce:
         settings = msgspec.structs.replace(config.models[model], replicas=replicas)
         config = msgspec.structs.replace(config, models={**config.models, model: settings})
         self.slots = self.slots.assign(replica_ids(config))
-        self.good = Apply(self.good.number, config, self.slots.table)
+        self.good = Apply(self.good.number, config, self.slots.table, self.good.devices)
         return Members(model, removed, added, self.slots.table[model])
 
     def greeting(self) -> list[ToWorker]:
@@ -69,4 +69,4 @@ class InForce:
 
     def _next(self, config: Config, slots: Slots) -> Apply:
         self._number += 1
-        return Apply(self._number, config, slots.table)
+        return Apply(self._number, config, slots.table, numbered(self.good.devices, config.devices))

@@ -16,7 +16,7 @@ from .crew import Crew
 from .fleet import Fleet
 from .operations import ConflictError, InvalidError, NotKnownError
 from .roster import ADDED, FILE, FOUND, REGISTERED, Member
-from .showing import fleet_view
+from .showing import fleet_view, unserved
 from .views import FleetView, Happening
 
 _WHERE_FROM = {FILE: "the configuration names it", FOUND: "discovery names it"}
@@ -43,7 +43,7 @@ class Operating:
     def unready(self) -> list[str]:
         view = self.fleet()
         problems = [] if self.live() else ["no worker serves"]
-        return problems + [f"no replica of {m.model} is ready" for m in view.models if not m.ready]
+        return problems + [f"no replica of {m} is ready" for m in unserved(view.models, view.replicas)]
 
     # ------------------------------------------------------------------ replicas
 
@@ -90,6 +90,20 @@ class Operating:
         if standing is not None and standing.state is not State.DRAINING:
             return
         self._fleet.move(key, Event.UNDRAIN, "no longer drained; to be seen ready again")
+
+    async def load(self, model: str, replica: str) -> None:
+        await self._place(model, replica, Event.LOAD)
+
+    async def unload(self, model: str, replica: str) -> None:
+        await self._place(model, replica, Event.UNLOAD)
+
+    async def _place(self, model: str, replica: str, event: Event) -> None:
+        self._member(model, replica)
+        if self._model(model).placement is None:
+            raise ConflictError(f"{model} has no `placement`: its servers load and unload it by themselves")
+        if why := self._fleet.holdings.asked_to((model, replica), event):
+            raise ConflictError(why)
+        await self._told()
 
     async def set_weight(self, model: str, replica: str, weight: float | None) -> None:
         member = self._member(model, replica)

@@ -65,6 +65,14 @@ class Operations(Protocol):
         """It gets requests again when a probe that begins now says that it is ready."""
         ...
 
+    async def load(self, model: str, replica: str) -> None:
+        """Its server is asked to load the model; others may go for it. Returns when that has begun."""
+        ...
+
+    async def unload(self, model: str, replica: str) -> None:
+        """Nothing new goes there, what runs is finished, then the model goes. Requests that come may bring it back."""
+        ...
+
     async def set_weight(self, model: str, replica: str, weight: float | None) -> None:
         """None: what the configuration says."""
         ...

@@ -7,9 +7,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..link.board import Board
-from ..link.messages import Applied, Drain, Report, Trouble
+from ..link.messages import Applied, Drain, RanOut, Report, Trouble, Wanted
 from .backoff import Backoff
-from .errors import ListenError
+from .errors import ListenError, SlotsError
 from .flood import Flood
 from .worker_process import WorkerProcess, how_it_ended
 
@@ -30,6 +30,7 @@ class Seat:
         self.worker: WorkerProcess | None = None
         self.leaving = False
         self.taken = asyncio.Event()  # a worker has served here
+        self.row: int | None = None  # the worker's, in the book of memory
         self._crew = crew
         self._backoff = Backoff()
         self._flood = Flood(asyncio.get_running_loop().time())
@@ -46,9 +47,11 @@ class Seat:
         try:
             listen = crew.listening.open(self.index)
             self.worker = worker
-            await worker.start(crew.command, self.board.fd, listen, self.board.workers)
-        except (OSError, ListenError) as problem:
+            self.row = crew.rows.take()
+            await worker.start(crew.command, self.board.fd, listen, self.board.workers, crew.book.fd, self.row)
+        except (OSError, ListenError, SlotsError) as problem:
             self.worker = None
+            self._give_up_row()
             self._again(max(1.0, self._backoff.ended(0.0)), f"worker {self.index} cannot be started: {problem}")
             return
         for message in crew.greeting():
@@ -119,7 +122,7 @@ class Seat:
     def reported(self, worker: WorkerProcess, report: Report) -> None:
         self._crew.reported(report)
 
-    def trouble(self, worker: WorkerProcess, trouble: Trouble) -> None:
+    def trouble(self, worker: WorkerProcess, trouble: Trouble | Wanted | RanOut) -> None:
         self._crew.trouble(trouble)
 
     def said(self, worker: WorkerProcess, line: str) -> None:
@@ -133,8 +136,16 @@ class Seat:
         text = line if level is None else rest
         log.log(level or logging.WARNING, "worker %d: %s", self.index, text, extra={"worker": self.index})
 
+    def _give_up_row(self) -> None:
+        """What the worker had reserved still counts until it is surely over; the row is another's from now on."""
+        if self.row is not None:
+            self._crew.buried(self.row)
+            self._crew.rows.give(self.row)
+            self.row = None
+
     def ended(self, worker: WorkerProcess, code: int) -> None:
         self.worker = None
+        self._give_up_row()
         if worker.report is not None:
             self._crew.past.bury(worker.report)
         if self.leaving:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from math import isnan
 
 from .. import __version__
@@ -38,14 +39,16 @@ def fleet_view(fleet: Fleet, crew: Crew, began: float) -> FleetView:
         for name, model in fleet.config.models.items()
     )
     discovery = fleet.discoverer.views()
+    devices, sizes = fleet.holdings.views()
     workers = tuple(
         WorkerView(index=w.index, pid=w.pid, serving=w.serving, connections=w.connections) for w in crew.status()
     )
     alarms = [
-        *(_alarm("no_ready_replica", f"no replica of {m.model} is ready") for m in model_views if not m.ready),
+        *(_alarm("no_ready_replica", f"no replica of {model} is ready") for model in unserved(model_views, shown)),
         *(_alarm("discovery", f"{view.model}: {view.source}: {view.problem}") for view in discovery if view.problem),
         *_loading_long(shown),
         *([_alarm("board_full", fleet.too_many)] if fleet.too_many else []),
+        *fleet.holdings.alarms(),
     ]
     return FleetView(
         version=__version__,
@@ -55,7 +58,16 @@ def fleet_view(fleet: Fleet, crew: Crew, began: float) -> FleetView:
         replicas=shown,
         discovery=discovery,
         alarms=tuple(alarms),
+        devices=devices,
+        sizes=sizes,
+        placing=fleet.holdings.placer.views(),
     )
+
+
+def unserved(models: Iterable[ModelView], replicas: Iterable[ReplicaView]) -> list[str]:
+    """Models that nobody serves, nor would if a request came: one that is loaded on demand is as it should be."""
+    could = {r.model for r in replicas if r.state == State.UNLOADED.value}
+    return [m.model for m in models if not m.ready and m.model not in could]
 
 
 def _alarm(code: str, what: str, age: float = 0.0) -> Alarm:

@@ -42,6 +42,14 @@ class Slots:
         return result
 
 
+def numbered(before: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
+    """A number for each of these; who had one keeps it."""
+    wanted = list(dict.fromkeys(names))
+    kept = {name: before[name] for name in wanted if name in before}
+    free = iter(sorted(set(range(len(wanted) + len(before))) - set(before.values())))
+    return {name: kept[name] if name in kept else next(free) for name in wanted}
+
+
 def _entries(table: Table) -> Iterator[tuple[str, str, int]]:
     for model, ids in table.items():
         for id, column in ids.items():

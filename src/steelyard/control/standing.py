@@ -8,6 +8,7 @@ from ..core.replica import Event, State, next_state
 # What brings a worker that knows nothing to the same state.
 _REPLAYED = {
     State.LOADING: Event.LIVE,
+    State.UNLOADED: Event.UNLOAD,
     State.READY: Event.LOADED,
     State.UNREACHABLE: Event.LOST,
     State.DRAINING: Event.DRAIN,

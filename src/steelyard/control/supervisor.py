@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..addresses import Address
 from ..config import Config
 from ..core.errors import SteelyardError
+from ..link.book import Book
 from ..link.messages import Applied, ToWorker
 from .configuration import certificates, changeable, summary
 from .crew import FROZEN, Crew
@@ -58,6 +59,7 @@ class Supervisor:
         self._command = command
         self._frozen = frozen
         self._reload_wanted = asyncio.Event()
+        self._ending = False
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -88,6 +90,7 @@ class Supervisor:
         """Returns when the first worker serves. ListenError or StartError: it cannot be, and nothing is left behind."""
         left = orphans(self.config.addresses, self._command)
         self._listening = Listening(self.config.addresses, shared=frozenset(left))
+        self._book = Book.create(self._fleet.in_force.slots.columns)
         self._crew = Crew(
             self._command,
             self._listening,
@@ -96,10 +99,12 @@ class Supervisor:
             died=self._fleet.in_force.died,
             reported=self._fleet.heard,
             trouble=self._fleet.trouble,
+            book=self._book,
+            buried=self._buried,
             frozen=self._frozen,
         )
         try:
-            await self._fleet.begin(self._crew)
+            await self._fleet.begin(self._crew, self._book)
             self._crew.renew(self.config.workers, self._fleet.in_force.slots.columns, 0.0)
             self._tasks = [asyncio.create_task(self._look_after())]
             await self._crew.first_started()
@@ -121,6 +126,7 @@ class Supervisor:
         self._crew.kill()
 
     async def _end(self, drain: float) -> bool:
+        self._ending = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -183,6 +189,10 @@ class Supervisor:
         if config.workers != self._crew.size:
             self._crew.renew(config.workers, slots.columns, config.timeouts.drain)
         log.info("reloaded: %s", summary(config))
+
+    def _buried(self, row: int) -> None:
+        if not self._ending:
+            self._fleet.holdings.buried(row)
 
     def _answered(self, worker: int, answer: Applied) -> None:
         if not self._fleet.in_force.answered(worker, answer) and answer.problem:

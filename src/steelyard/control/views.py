@@ -70,7 +70,7 @@ class ReplicaView(View, frozen=True):
     id: str
     url: str
     source: str  # file, discovery, registered, admin
-    state: str  # starting, loading, ready, ejected, unreachable, draining
+    state: str  # starting, loading, unloaded, ready, ejected, unreachable, draining
     since: float  # seconds in that state
     why: str  # in words
     weight: float
@@ -140,6 +140,111 @@ class Happening(View, frozen=True):
     replica: str = ""
 
 
+class HoldingView(View, frozen=True):
+    """A model on a server of a device."""
+
+    model: str
+    replica: str
+    state: str  # of the replica: ready, loading, unloaded…
+    base: int  # bytes reserved for the model itself
+    running: int  # bytes reserved for its requests
+    in_flight: int
+    pinned: bool  # nobody unloads it to make room
+
+
+class ServerView(View, frozen=True):
+    """A server process on a device. It counts with the larger of what is reserved and what it holds."""
+
+    server: str  # its address
+    reserved: int
+    held: int | None  # bytes it was measured to hold; None: it was not
+    holdings: tuple[HoldingView, ...]
+
+
+class QuarantineView(View, frozen=True):
+    model: str
+    bytes: int  # requests that need at least so much are kept from the device
+    seconds: float  # left
+
+
+class DeviceView(View, frozen=True):
+    """The ledger of one device: reserved against measured. Bytes."""
+
+    device: str
+    capacity: int | None  # None: not known yet, so nothing is counted
+    source: str  # of the capacity: configured, nvml, cgroup, replicas
+    headroom: float
+    budget: int  # what may be given out: capacity × (1 - headroom)
+    reserved: int  # given out, to models and to requests
+    taken: int  # reserved, or held where that is more, and what others use
+    other: int  # used by those who are no servers of ours
+    measured: int | None  # in use, by all; None: not measured
+    age: float | None  # seconds since it was measured
+    requests: int  # running there
+    concurrency: int | None
+    ran_out: int  # requests that ran out of memory there
+    servers: tuple[ServerView, ...]
+    quarantines: tuple[QuarantineView, ...]
+
+
+class SizesView(View, frozen=True):
+    """What a model needs of memory, declared and learned. Bytes."""
+
+    model: str
+    footprint: int  # with nothing running
+    footprint_source: str  # declared, measured, unknown
+    requests_source: str  # declared, learned, unmeasured, unknown
+    samples: int  # measured requests it was learned from
+    smallest: int  # of the requests of late, what the estimate says for the smallest and the largest
+    largest: int
+
+
+class LoadingView(View, frozen=True):
+    """A load that is under way; or, without a model that comes, an unload."""
+
+    model: str
+    replica: str
+    server: str
+    stage: str  # draining, unloading, waiting for room, loading
+    seconds: float  # it has taken so far
+    expected: float  # seconds that a load of the model takes
+    evicts: tuple[str, ...]  # models that go for it
+    why: str
+
+
+class SetbackView(View, frozen=True):
+    """A load, or an unload, that failed when it was last tried."""
+
+    model: str
+    replica: str
+    reason: str  # no_room, still_runs, unload_failed, load_failed, load_timeout
+    why: str  # in words
+    times: int  # in a row
+    age: float  # seconds since then
+    again_in: float  # seconds until it may be tried again there
+
+
+class HostView(View, frozen=True):
+    """A server that can load models, as far as it answers."""
+
+    server: str
+    known: bool  # it answers
+    problem: str  # why not
+
+
+class LoadTimeView(View, frozen=True):
+    model: str
+    seconds: float
+    measured: bool  # or what the configuration says
+
+
+class PlacingView(View, frozen=True):
+    loading: tuple[LoadingView, ...] = ()
+    setbacks: tuple[SetbackView, ...] = ()
+    hosts: tuple[HostView, ...] = ()
+    load_times: tuple[LoadTimeView, ...] = ()
+
+
 class FleetView(View, frozen=True):
     version: str
     uptime: float
@@ -148,3 +253,6 @@ class FleetView(View, frozen=True):
     replicas: tuple[ReplicaView, ...]
     discovery: tuple[DiscoveryView, ...]
     alarms: tuple[Alarm, ...]
+    devices: tuple[DeviceView, ...] = ()
+    sizes: tuple[SizesView, ...] = ()
+    placing: PlacingView = PlacingView()

@@ -13,7 +13,19 @@ from functools import partial
 from math import inf
 from typing import Protocol, cast
 
-from ..link.messages import Applied, Frames, FromWorker, Report, Started, Tell, ToWorker, Trouble, frame
+from ..link.messages import (
+    Applied,
+    Frames,
+    FromWorker,
+    RanOut,
+    Report,
+    Started,
+    Tell,
+    ToWorker,
+    Trouble,
+    Wanted,
+    frame,
+)
 from .last_words import LastWords
 
 EVERY = 0.1  # seconds between looks, where the kernel does not tell
@@ -30,7 +42,7 @@ class Owner(Protocol):
 
     def reported(self, worker: WorkerProcess, report: Report) -> None: ...
 
-    def trouble(self, worker: WorkerProcess, trouble: Trouble) -> None: ...
+    def trouble(self, worker: WorkerProcess, trouble: Trouble | Wanted | RanOut) -> None: ...
 
     def said(self, worker: WorkerProcess, line: str) -> None: ...
 
@@ -54,7 +66,9 @@ class WorkerProcess(asyncio.Protocol):
         self._asked: list[tuple[int, asyncio.Future[None]]] = []
         self.gone: asyncio.Future[int] = self._loop.create_future()  # when its owner has been told
 
-    async def start(self, command: Sequence[str], board: int, listen: Sequence[int], workers: int) -> None:
+    async def start(
+        self, command: Sequence[str], board: int, listen: Sequence[int], workers: int, book: int, row: int
+    ) -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs, ExitStack() as undo:
@@ -65,10 +79,12 @@ class WorkerProcess(asyncio.Protocol):
                 "--listen": ",".join(map(str, listen)),
                 "--index": self.index,
                 "--workers": workers,
+                "--book": book,
+                "--row": row,
             }
             self._process = subprocess.Popen(
                 [*command, *(str(word) for pair in arguments.items() for word in pair)],
-                pass_fds=(theirs.fileno(), board, *listen),
+                pass_fds=(theirs.fileno(), board, book, *listen),
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 env=ENVIRONMENT | os.environ,
@@ -139,7 +155,7 @@ class WorkerProcess(asyncio.Protocol):
                 self.report = message
                 self._answer(message.told)
                 self._owner.reported(self, message)
-            case Trouble():
+            case Trouble() | Wanted() | RanOut():
                 self._owner.trouble(self, message)
             case Applied():
                 self._owner.applied(self, message)

@@ -12,13 +12,18 @@ from steelyard.config import ReplicaConfig
 from steelyard.control.operations import ConflictError, InvalidError, NotKnownError
 from steelyard.control.views import (
     Alarm,
+    DeviceView,
     DiscoveryView,
     FleetView,
     Happening,
+    HoldingView,
     ModelView,
     ProbeView,
+    QuarantineView,
     ReplicaView,
+    ServerView,
     SignalView,
+    SizesView,
     View,
     WorkerReplicaView,
     WorkerView,
@@ -69,8 +74,26 @@ def model(name: str) -> ModelView:
     return shown(ModelView, model=name, policy="least_work", concurrency="unlimited", verdicts={"ok": 14}, p50=0.1)
 
 
+def device(name: str, model: str) -> DeviceView:
+    holding = shown(HoldingView, model=model, replica="a", state="ready", base=3 << 30, running=1 << 20)
+    return shown(
+        DeviceView,
+        device=name,
+        capacity=8 << 30,
+        source="configured",
+        headroom=0.1,
+        measured=4 << 30,
+        age=0.5,
+        servers=(shown(ServerView, server="127.0.0.1:8001", held=3 << 30, holdings=(holding,)),),
+        quarantines=(shown(QuarantineView, model=model, bytes=1 << 30),),
+    )
+
+
 class FakeOperations:
-    """Two models; the replica `a` of each is of the configuration. `wrong_config`: what a reload is refused for."""
+    """Two models; the replica `a` of each is of the configuration. `wrong_config`: what a reload is refused for.
+
+    The first model is loaded on demand, and its replica `a` is on the device `node1/gpu0`.
+    """
 
     def __init__(self, *names: str) -> None:
         self.models = {name: model(name) for name in names or ("llama", "org/mœdel:7b.1")}
@@ -98,6 +121,8 @@ class FakeOperations:
             replicas=tuple(replicas),
             discovery=(shown(DiscoveryView, model="llama", source="file r.yaml", held_back=("x",)),),
             alarms=(shown(Alarm, code="discovery", what="it is empty"),),
+            devices=(device("node1/gpu0", next(iter(self.models))), shown(DeviceView, device="dark")),
+            sizes=tuple(shown(SizesView, model=name, footprint=3 << 30) for name in self.models),
         )
 
     def happenings(self) -> list[Happening]:
@@ -131,6 +156,14 @@ class FakeOperations:
     async def undrain(self, model: str, replica: str) -> None:
         self._replica(model, replica)
         self._change(model, replica, state="loading", draining=False)
+
+    async def load(self, model: str, replica: str) -> None:
+        self._movable(model, replica)
+        self._change(model, replica, state="loading")
+
+    async def unload(self, model: str, replica: str) -> None:
+        self._movable(model, replica)
+        self._change(model, replica, state="unloaded")
 
     async def set_weight(self, model: str, replica: str, weight: float | None) -> None:
         self._replica(model, replica)
@@ -193,6 +226,11 @@ class FakeOperations:
         if (model, replica) not in self.replicas:
             raise NotKnownError(f"{model} has no replica {replica!r}")
         return self.replicas[model, replica]
+
+    def _movable(self, model: str, replica: str) -> None:
+        self._replica(model, replica)
+        if model != next(iter(self.models)):
+            raise ConflictError(f"{model} has no placement: it is loaded by whoever starts its servers")
 
     def _check(self, replica: ReplicaConfig) -> None:
         if replica.device == "nowhere":

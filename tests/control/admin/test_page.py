@@ -19,7 +19,7 @@ import pytest
 from steelyard.cli import main
 from steelyard.config import Admin, ReplicaConfig, parse_config
 from steelyard.control.admin.refusals import CODES
-from steelyard.control.views import ModelView, ReplicaView
+from steelyard.control.views import DeviceView, HoldingView, ModelView, ReplicaView, SizesView
 
 from ..driving import run, supervised
 from .fake_operations import FakeOperations
@@ -123,6 +123,9 @@ def test_every_path_of_the_api_is_on_the_page() -> None:
         "events",
         "fleet",
         "models",
+        "devices",
+        "sizes",
+        "metrics",
         "openapi.json",
     ):
         assert f"/{path}" in text
@@ -139,7 +142,16 @@ def test_its_table_of_errors_is_that_of_the_code() -> None:
     assert rows("## Errors") == [[str(status), f"`{code}`", when] for status, (code, when) in CODES.items()]
 
 
-@pytest.mark.parametrize(("heading", "view"), [("shown of a replica:", ReplicaView), ("and of a model:", ModelView)])
+@pytest.mark.parametrize(
+    ("heading", "view"),
+    [
+        ("shown of a replica:", ReplicaView),
+        ("and of a model:", ModelView),
+        ("shown of a device:", DeviceView),
+        ("(`holdings`):", HoldingView),
+        ("(`/v1/sizes`):", SizesView),
+    ],
+)
 def test_it_explains_every_key_that_is_shown(heading: str, view: type[msgspec.Struct]) -> None:
     told = {key for row in rows(heading) for key in re.findall(r"`(\w+)`", row[0])}
     assert told == set(view.__struct_fields__)

@@ -59,6 +59,15 @@ def test_models_and_replicas_can_be_looked_at_one_by_one(admin: Served) -> None:
     assert admin.http.get("/v1/models/llama/replicas/a").json()["url"] == "http://127.0.0.1:8001"
 
 
+def test_devices_and_sizes_can_be_looked_at(admin: Served) -> None:
+    assert [one["device"] for one in admin.http.get("/v1/devices").json()["devices"]] == ["node1/gpu0", "dark"]
+    one = admin.http.get("/v1/devices/node1%2Fgpu0").json()
+    assert (one["capacity"], one["servers"][0]["holdings"][0]["base"]) == (8 << 30, 3 << 30)
+    assert admin.http.get("/v1/devices/dark").json()["capacity"] is None
+    assert [one["model"] for one in admin.http.get("/v1/sizes").json()["sizes"]] == ["llama", ODD]
+    assert admin.http.get("/v1/fleet").json()["devices"][0] == one
+
+
 def test_head_is_get_without_a_body(admin: Served) -> None:
     answer = admin.http.head("/v1/models")
     assert answer.status_code == 200
@@ -87,6 +96,11 @@ def test_head_is_get_without_a_body(admin: Served) -> None:
         "/v1/models/nobody/replicas/a",
         "/v1/models/llama/replicas/b",
         "/v1/models/llama/replicas/%ED%A0%80",
+        "/v1/devices/",
+        "/v1/devices/nowhere",
+        "/v1/devices/node1/gpu0",
+        "/v1/metrics",
+        "/metrics/",
     ],
 )
 def test_what_is_not_there_is_404(admin: Served, path: str) -> None:
@@ -104,6 +118,8 @@ def test_what_is_not_there_is_404(admin: Served, path: str) -> None:
         ("DELETE", "/replicas/b", None),
         ("POST", "/replicas/b/drain", None),
         ("POST", "/replicas/b/undrain", None),
+        ("POST", "/replicas/b/load", None),
+        ("POST", "/replicas/b/unload", None),
         ("PUT", "/leases/b", {"url": "http://127.0.0.1:9001"}),
         ("DELETE", "/leases/b", None),
     ],
@@ -160,6 +176,18 @@ def test_a_replica_is_drained_and_taken_back(admin: Served) -> None:
     assert (drained["state"], drained["draining"]) == ("draining", True)
     back = admin.http.post("/v1/models/llama/replicas/a/undrain", json={}).json()
     assert (back["state"], back["draining"]) == ("loading", False)
+
+
+def test_a_model_is_loaded_and_unloaded(admin: Served) -> None:
+    path = "/v1/models/llama/replicas/a"
+    assert admin.http.post(f"{path}/unload").json()["state"] == "unloaded"
+    assert admin.http.post(f"{path}/load", json={}).json()["state"] == "loading"
+
+
+def test_a_model_without_placement_is_not(admin: Served) -> None:
+    for what in ("load", "unload"):
+        answer = admin.http.post(f"/v1/models/{quote(ODD, safe='')}/replicas/a/{what}")
+        assert "has no placement" in failed(answer, 409, "conflict")["message"]
 
 
 def test_a_weight_is_set_and_given_back(admin: Served) -> None:

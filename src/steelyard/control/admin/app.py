@@ -22,6 +22,7 @@ from .access import OPEN, Access
 from .allow import Allowed
 from .bodies import Nothing
 from .calls import Call
+from .metrics import TEXT
 from .refusals import JSON, Refusal, encode, refused
 from .routes import OPENAPI, ROUTES, Route
 
@@ -91,6 +92,8 @@ def _endpoint(situation: Situation, route: Route) -> Endpoint:
         body = Nothing() if route.method == "GET" else await reading.body(request, route.takes)
         call = Call(situation.operations, situation.allowed, situation.lease, path, body, query)
         reply = await route.handler(call)
+        if isinstance(reply.value, str):
+            return Response(reply.value.encode(), headers={"content-type": TEXT})
         content = None if reply.value is None else encode(reply.value)
         return _response(reply.status or route.status, content, dict(reply.headers))
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from ...config.parts import Positive, Weight, about
 from ...config.shape import Concurrency
-from ..views import Happening, ModelView, ReplicaView, View
+from ..views import DeviceView, Happening, ModelView, ReplicaView, SizesView, View
 
 _ID = "^[!-~]*$"  # replicas are named in response headers
 PRINTABLE = "^[^\u0000-\u001f\u007f-\u009f]*$"
@@ -25,7 +25,7 @@ Url = Annotated[
 ]
 Id = Annotated[str, _text("what it is called; empty: host and port", _ID, 128)]
 Zone = Annotated[str, _text("where it stands")]
-Device = Annotated[str, _text("what it runs on, a name under `devices`")]
+Device = Annotated[str, about("what it runs on, a name under `devices`; empty: none", format="device-or-none")]
 Ready = Annotated[
     str, _text("path of its readiness probe, if it is another than the model's", _PATH, 1024, format="path")
 ]
@@ -107,6 +107,14 @@ class Models(View, frozen=True):
 
 class Replicas(View, frozen=True):
     replicas: tuple[ReplicaView, ...]
+
+
+class Devices(View, frozen=True):
+    devices: tuple[DeviceView, ...]
+
+
+class Sizes(View, frozen=True):
+    sizes: tuple[SizesView, ...]
 
 
 class Events(View, frozen=True):

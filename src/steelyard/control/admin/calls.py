@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..operations import NotKnownError, Operations
-from ..views import ModelView, ReplicaView
+from ..views import DeviceView, ModelView, ReplicaView
 from .allow import Allowed
 
 
@@ -30,6 +30,12 @@ class Call(NamedTuple):
     def replica(self) -> str:
         return self.path["replica"]
 
+    def device_view(self) -> DeviceView:
+        for view in self.operations.fleet().devices:
+            if view.device == self.path["device"]:
+                return view
+        raise NotKnownError(f"no device {self.path['device']!r}")
+
     def model_view(self) -> ModelView:
         for view in self.operations.fleet().models:
             if view.model == self.model:
@@ -48,7 +54,7 @@ class Call(NamedTuple):
 
 
 class Reply(NamedTuple):
-    value: msgspec.Struct | None = None  # None: no body
+    value: msgspec.Struct | str | None = None  # None: no body; text is sent as it is
     status: int = 0  # 0: that of the route
     headers: Mapping[str, str] = {}
 

@@ -15,6 +15,7 @@ from .bodies import Lease, Leased, ModelChanges, NewReplica, Reloaded
 from .calls import Call, Reply
 
 _LOOKS, _PAUSE = 250, 0.02  # five seconds in all
+_LONGEST = 256  # characters of a device's name
 _ID = re.compile(r"[!-~]{1,128}")
 
 
@@ -70,6 +71,16 @@ async def undrain(call: Call) -> Reply:
     return Reply(call.replica_view())
 
 
+async def load(call: Call) -> Reply:
+    await call.operations.load(call.model, call.replica)
+    return Reply(call.replica_view())
+
+
+async def unload(call: Call) -> Reply:
+    await call.operations.unload(call.model, call.replica)
+    return Reply(call.replica_view())
+
+
 async def announce(call: Call) -> Reply:
     if not _ID.fullmatch(call.replica):
         raise InvalidError("replica", "the name of a replica has 1 to 128 characters of ASCII, without spaces")
@@ -93,4 +104,6 @@ async def reload(call: Call) -> Reply:
 def _replica(call: Call, new: NewReplica | Lease, name: str) -> ReplicaConfig:
     if reason := call.allowed.refusal(new.url):
         raise InvalidError("url", reason)
+    if len(new.device) > _LONGEST or not new.device.isprintable():
+        raise InvalidError("device", f"a device's name has up to {_LONGEST} characters, all of them printable")
     return ReplicaConfig(url=new.url, id=name, weight=new.weight, zone=new.zone, device=new.device, ready=new.ready)

@@ -35,13 +35,17 @@ _SEGMENTS = {
         "id of a replica, percent-encoded in the same way",
         {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$", "format": "replica"},
     ),
+    "device": (
+        "name of a device, percent-encoded in the same way",
+        {"type": "string", "minLength": 1, "maxLength": 256, "pattern": PRINTABLE, "format": "device"},
+    ),
 }
 
 
 @cache
 def document(*, token: bool) -> bytes:
     """`token`: whether one is needed."""
-    types = [kind for route in ROUTES for kind in (route.takes, route.gives) if kind not in (None, Nothing)]
+    types = [kind for route in ROUTES for kind in (route.takes, route.gives) if kind not in (None, str, Nothing)]
     _, schemas = msgspec.json.schema_components([*types, Failure], ref_template=_REF)
     schemas["ModelChanges"]["minProperties"] = 1
     paths: dict[str, Any] = {}
@@ -127,6 +131,12 @@ def _refusal(status: int) -> dict[str, Any]:
 def _success(route: Route) -> dict[str, Any]:
     if route.gives is None:
         return {"description": "done", "headers": _headers(())}
+    if route.gives is str:
+        return {
+            "description": "done",
+            "headers": _headers(()),
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        }
     return _answer("done", _ref(route.gives), ("location",) if route.status == 201 else ())
 
 
@@ -147,6 +157,6 @@ def _json(schema: dict[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}
 
 
-def _ref(kind: type[msgspec.Struct] | None) -> dict[str, Any]:
+def _ref(kind: type[msgspec.Struct] | type[str] | None) -> dict[str, Any]:
     assert kind is not None
     return {"$ref": _REF.format(name=kind.__name__)}

@@ -18,7 +18,7 @@ CODES = {
     400: ("bad_request", "what was sent is not HTTP, or its body is not JSON"),
     401: ("unauthorized", "no token, or none that is known"),
     403: ("forbidden", "the request came by a name or from a page that is not this machine's"),
-    404: ("not_found", "no such path, model or replica"),
+    404: ("not_found", "no such path, model, replica or device"),
     405: ("method_not_allowed", "the path does not take this method"),
     408: ("timeout", "the request took too long to arrive"),
     409: ("conflict", "it cannot be done to this one, or not now"),

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..views import FleetView, ModelView, ReplicaView
+from ..views import DeviceView, FleetView, ModelView, ReplicaView
 from . import changing, showing
 from .bodies import (
     Body,
+    Devices,
     Events,
     Lease,
     Leased,
@@ -20,6 +21,7 @@ from .bodies import (
     Reloaded,
     ReplicaChanges,
     Replicas,
+    Sizes,
     Status,
     Withdrawal,
 )
@@ -31,7 +33,7 @@ class Route(NamedTuple):
     path: str
     handler: Handler
     about: str
-    gives: type[msgspec.Struct] | None  # None: nothing, 204
+    gives: type[msgspec.Struct] | type[str] | None  # None: nothing, 204; str: text as `metrics.TEXT` says
     takes: type[Body] = Nothing
     query: type[Body] = Nothing
     status: int = 200
@@ -50,6 +52,7 @@ ROUTES = (
     Route("GET", "/healthz", showing.healthz, "Does Steelyard itself work?", Status),
     Route("GET", "/readyz", showing.readyz, "Should it get traffic now?", Status),
     Route("GET", "/v1/fleet", showing.fleet, "Everything, with every number the balancer uses.", FleetView),
+    Route("GET", "/metrics", showing.metrics, "The fleet in numbers, in Prometheus' text form.", str),
     Route("GET", "/v1/events", showing.events, "What happened, the latest last.", Events),
     Route("GET", "/v1/models", showing.models, "All models.", Models),
     Route("GET", _MODEL, showing.model, "One model.", ModelView),
@@ -61,8 +64,13 @@ ROUTES = (
     Route("DELETE", _REPLICA, changing.remove, "Remove one that was added or registered.", None, status=204),
     Route("POST", f"{_REPLICA}/drain", changing.drain, "Send it nothing new; what runs is finished.", ReplicaView),
     Route("POST", f"{_REPLICA}/undrain", changing.undrain, "Send it requests again when it is ready.", ReplicaView),
+    Route("POST", f"{_REPLICA}/load", changing.load, "Load the model there now.", ReplicaView),
+    Route("POST", f"{_REPLICA}/unload", changing.unload, "Unload it there when what runs has ended.", ReplicaView),
     Route("PUT", _LEASE, changing.announce, "A replica registers, or renews.", Leased, Lease),
     Route("DELETE", _LEASE, changing.withdraw, "A registered replica leaves.", None, query=Withdrawal, status=204),
+    Route("GET", "/v1/devices", showing.devices, "All devices: who has what of their memory.", Devices),
+    Route("GET", "/v1/devices/{device}", showing.device, "One device.", DeviceView),
+    Route("GET", "/v1/sizes", showing.sizes, "What each model needs of memory, declared and learned.", Sizes),
     Route("POST", "/v1/reload", changing.reload, "Read the configuration again.", Reloaded),
 )
 OPENAPI = "/openapi.json"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..operations import NotKnownError
-from .bodies import Events, Models, Replicas, Status
+from .bodies import Devices, Events, Models, Replicas, Sizes, Status
 from .calls import Call, Reply
+from .metrics import page
 
 
 async def healthz(call: Call) -> Reply:
@@ -46,3 +47,19 @@ async def replicas(call: Call) -> Reply:
 
 async def replica(call: Call) -> Reply:
     return Reply(call.replica_view())
+
+
+async def devices(call: Call) -> Reply:
+    return Reply(Devices(devices=call.operations.fleet().devices))
+
+
+async def device(call: Call) -> Reply:
+    return Reply(call.device_view())
+
+
+async def sizes(call: Call) -> Reply:
+    return Reply(Sizes(sizes=call.operations.fleet().sizes))
+
+
+async def metrics(call: Call) -> Reply:
+    return Reply(page(call.operations.fleet()))

@@ -80,6 +80,13 @@ class Keeper:
         self._trials.doubt()
         self.due = now
 
+    def unloaded(self, now: float) -> None:
+        """Its model was taken off its server on purpose: that is no fall, and it is cold when it comes back."""
+        self.see_anew(now)
+        self._was_ready = False
+        self._trials.cool()
+        self.cooled += 1
+
     def change(self, health: Health, now: float) -> None:
         """Other settings for the same server. How it stands is told again."""
         self._fall_at = health.fall

@@ -13,6 +13,7 @@ from .tls import Contexts
 from .way import Way
 
 LIMIT = 8 << 20  # bytes
+KIT = MetricsAt("/steelyard/metrics")
 SHORTEST = 1.0  # seconds between two reads: some engines hang when they are read all the time (llm-d-router#1842)
 TIMEOUT = 2.0  # seconds, or the interval if that is less
 NOT_THERE = 60.0  # seconds until it is tried again, where the dialect's metrics turn out not to be there
@@ -25,6 +26,8 @@ def metrics_at(target: Target) -> MetricsAt | None:
     """Where this replica's metrics are; None: they are not to be read."""
     load = target.load
     known = make_dialect(target.dialect).metrics if target.dialect else None
+    if known is None and target.settings.device:
+        known = KIT  # what it holds of its device is worth asking for, even where no request goes
     if not (known is not None if load.enabled is None else load.enabled):
         return None
     known = known or MetricsAt()

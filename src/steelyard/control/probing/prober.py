@@ -96,11 +96,18 @@ class Prober:
 
     def see_anew(self, key: Key) -> None:
         """What was seen before does not count: LOADED only after a look that begins now."""
-        course = self._courses.get(key)
-        if course is None:
-            return
+        if (course := self._courses.get(key)) is not None:
+            course.keeper.see_anew(self._loop.time())
+            self._begin_anew(key, course)
+
+    def unloaded(self, key: Key) -> None:
+        """Its model was taken off its server on purpose."""
+        if (course := self._courses.get(key)) is not None:
+            course.keeper.unloaded(self._loop.time())
+            self._begin_anew(key, course)
+
+    def _begin_anew(self, key: Key, course: Course) -> None:
         now = self._loop.time()
-        course.keeper.see_anew(now)
         course.stale = course.looking is not None
         self._out.add(key)
         self._see_to_trial(course)

@@ -1,0 +1,61 @@
+"""What a model holds with nothing running: declared, until it was measured."""
+
+from __future__ import annotations
+
+from collections import deque
+
+KEPT = 5  # measurements of one replica
+REPLICAS = 256
+SEVERAL = 3  # measurements before one believes that it is less than was declared
+APART = 1.0  # seconds between two that count as two
+FALL = 0.95  # with each measurement, at most
+SAME = 1.01  # what is so little more is not worth telling everybody
+
+
+class Footprint:
+    """The largest of the last few measurements. It rises at once and falls slowly."""
+
+    def __init__(self, declared: int) -> None:
+        self.declared = declared
+        self._seen: dict[str, deque[int]] = {}  # by replica
+        self._at: dict[str, float] = {}
+        self._count = 0
+        self._upper = 0
+        self._value = 0
+
+    @property
+    def value(self) -> int:
+        if self._count < SEVERAL:
+            return max(self.declared, self._value)
+        return self._value
+
+    @property
+    def source(self) -> str:
+        if self._count and (self._count >= SEVERAL or self._value >= self.declared):
+            return "measured"
+        return "declared" if self.declared else "unknown"
+
+    def observe(self, replica: str, measured: int, now: float) -> None:
+        if measured <= 0:
+            return
+        seen = self._seen.setdefault(replica, deque(maxlen=KEPT))
+        if seen and now - self._at[replica] < APART:
+            seen[-1] = max(seen[-1], measured)
+        else:
+            seen.append(measured)
+            self._at[replica] = now
+            self._count += 1
+            self._upper = int(self._upper * FALL)
+        if len(self._seen) > REPLICAS:
+            self._forget(next(iter(self._seen)))
+        self._upper = max(self._upper, *(max(each) for each in self._seen.values()))
+        if self._upper > self._value or self._upper * SAME < self._value:
+            self._value = self._upper
+
+    def keep(self, replicas: set[str]) -> None:
+        """All others are no more. What was learned of them falls slowly too."""
+        for replica in self._seen.keys() - replicas:
+            self._forget(replica)
+
+    def _forget(self, replica: str) -> None:
+        del self._seen[replica], self._at[replica]

@@ -1,0 +1,72 @@
+"""A replica on a device: does its model hold memory there?"""
+
+from __future__ import annotations
+
+from math import inf
+
+from ...core.memory import Cells, Place, Server
+from ...core.replica import State
+from ..roster import Key
+from .difference import Difference
+
+UP = (State.LOADING, State.READY, State.EJECTED, State.DRAINING)  # its process is there, as far as one can see
+LOADED = (State.READY, State.EJECTED)
+LOST = 30.0  # seconds: who is out of reach for so long holds nothing any more; before, it may just be busy
+
+
+class Holder:
+    def __init__(self, key: Key, place: Place, state: State, since: float) -> None:
+        self.key = key
+        self.place = place
+        self.state = state
+        self.since = since
+        self.on_demand = False  # somebody loads and unloads it, and reserves room for that
+        self.resident = False  # room is reserved for its model
+        self.told = -inf  # when its server last said what it holds with nothing running
+        self.tells_base = False  # it ever did
+        self.of_server, self.of_device = Difference(), Difference()
+
+    @property
+    def model(self) -> str:
+        return self.key[0]
+
+    def wants_room(self) -> bool:
+        """It is there, and nobody reserved room for it."""
+        return not self.resident and self.state in (LOADED if self.on_demand else UP)
+
+    def has_gone(self, now: float) -> bool:
+        """Nothing is there any more. What is loaded on demand goes when it is unloaded: a server that loads may be out
+        of reach for as long as that takes."""
+        if not self.resident or self.on_demand:
+            return False
+        lost = self.state is State.UNREACHABLE and now - self.since >= LOST
+        return lost or self.state in (State.GONE, State.UNLOADED)
+
+    def follow(self, now: float) -> None:
+        """What this means for measuring what it holds."""
+        for difference in (self.of_server, self.of_device):
+            if self.resident and self.state in LOADED:
+                difference.here(now)
+            elif self.resident:
+                difference.coming()
+            else:
+                difference.away()
+
+
+def held(server: Server, cells: Cells) -> int:
+    """What the server was measured to hold; 0: it was not."""
+    return max((cells.held(place.slot) for place in server.places), default=0)
+
+
+def with_nothing_running(server: Server, cells: Cells) -> int:
+    """What counts for its models, or for itself without its requests if that was measured to be more."""
+    bases = sum(cells.base(place.slot) for place in server.places)
+    return max(bases, max((cells.idle(place.slot) for place in server.places), default=0))
+
+
+def reserved(server: Server, cells: Cells) -> int:
+    return with_nothing_running(server, cells) + sum(cells.running(place.slot) for place in server.places)
+
+
+def is_idle(server: Server, cells: Cells) -> bool:
+    return not any(cells.running(place.slot) for place in server.places)

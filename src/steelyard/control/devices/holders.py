@@ -1,0 +1,181 @@
+"""The replicas on devices, and the memory that is reserved for their models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ...config import Config, ReplicaConfig
+from ...core.memory import Device, Ledger, Place, Server
+from ...core.replica import State
+from ..roster import Key
+from ..slots import Table
+from .holder import LOADED, Holder, held, reserved
+
+TRIES = 8  # to get a lock that a worker has for some microseconds
+
+
+class _Wanted(NamedTuple):
+    replica: ReplicaConfig
+    slot: int
+    device: Device
+
+    def is_at(self, place: Place) -> bool:
+        return (place.device, place.server.name, place.slot) == (self.device, self.replica.url, self.slot)
+
+
+class Holders:
+    def __init__(self, ledger: Ledger, footprint: Callable[[str], int]) -> None:
+        """`footprint` says what a model holds."""
+        self._ledger = ledger
+        self._footprint = footprint
+        self._all: dict[Key, Holder] = {}
+        self._there: dict[Place, Holder] = {}
+        self._leaving: list[Place] = []
+        self._states: dict[Key, tuple[State, float]] = {}  # of those too that are on no device
+        self.devices: dict[int, int] = {}  # column → number of the device, of all that ever were
+
+    def __iter__(self) -> Iterator[Holder]:
+        return iter(self._all.values())
+
+    def get(self, key: Key) -> Holder | None:
+        return self._all.get(key)
+
+    def follow(self, config: Config, slots: Table, now: float) -> None:
+        """From now on exactly these, on the devices that the ledger knows."""
+        wanted = self._wanted(config, slots)
+        for key, holder in list(self._all.items()):
+            if key not in wanted or not wanted[key].is_at(holder.place):
+                self._part(self._all.pop(key))
+        for key, (replica, slot, device) in wanted.items():
+            placement = config.models[key[0]].placement
+            if key not in self._all:
+                self._come(key, self._ledger.settle(device, replica.url, slot), now)
+            self._all[key].on_demand = placement is not None
+            self._all[key].place.permanent = placement is None or placement.pinned
+        members = {(name, replica.name) for name, model in config.models.items() for replica in model.replicas}
+        self._states = {key: state for key, state in self._states.items() if key in members}
+        for holder in self:
+            self._settle(holder, now)
+
+    def _wanted(self, config: Config, slots: Table) -> dict[Key, _Wanted]:
+        devices = self._ledger.devices
+        return {
+            (name, replica.name): _Wanted(replica, slots[name][replica.name], devices[replica.device])
+            for name, model in config.models.items()
+            for replica in model.replicas
+            if replica.device in devices and replica.name in slots.get(name, {})
+        }
+
+    def _state(self, key: Key, now: float) -> tuple[State, float]:
+        return self._states.get(key, (State.STARTING, now))
+
+    def _come(self, key: Key, place: Place, now: float) -> None:
+        self._all[key] = self._there[place] = Holder(key, place, *self._state(key, now))
+        self.devices[place.slot] = place.device.index
+
+    def _part(self, holder: Holder) -> None:
+        """Its model is no longer ours to count; its requests are, until they end."""
+        place = holder.place
+        self._change(holder, 0)
+        self._ledger.cells.set_held(place.slot, 0)
+        self._ledger.cells.set_idle(place.slot, 0)
+        del self._there[place]
+        self._ledger.leave(place)
+        if place in place.server.places:
+            self._leaving.append(place)
+
+    # ------------------------------------------------------------------ does it hold anything?
+
+    def move(self, key: Key, state: State, now: float) -> None:
+        before, _ = self._state(key, now)
+        if state is not before or key not in self._states:
+            self._states[key] = (state, now)
+        holder = self._all.get(key)
+        if holder is not None:
+            holder.state, holder.since = self._states[key]
+            self._settle(holder, now)
+
+    def tick(self, now: float) -> None:
+        for holder in self:
+            self._settle(holder, now)
+        for place in self._leaving:
+            self._ledger.leave(place)
+        self._leaving = [place for place in self._leaving if place in place.server.places]
+
+    def _settle(self, holder: Holder, now: float) -> None:
+        if holder.wants_room():
+            self.hold(holder)
+        elif holder.has_gone(now):
+            self.release(holder)
+            if not any(other.resident for other in self.at(holder.place.server)):
+                self._ledger.measure(holder.place, 0)  # its process is no more
+                self._ledger.measure_idle(holder.place, 0)
+        holder.follow(now)
+
+    def hold(self, holder: Holder) -> None:
+        """Its model is there, so it counts, whether it fits or not."""
+        holder.resident = True
+        self._change(holder, self._footprint(holder.model))
+
+    def reserve(self, holder: Holder, amount: int) -> bool:
+        """Room for its model that is to be loaded. False: there is none."""
+        if not self._fitted(holder, amount):
+            return False
+        holder.resident = True
+        self._changed(holder)
+        return True
+
+    def release(self, holder: Holder) -> None:
+        """Its model is gone; until its server says again what it holds, it is believed to hold so much less."""
+        place, cells = holder.place, self._ledger.cells
+        self._ledger.measure_idle(place, max(0, cells.idle(place.slot) - cells.base(place.slot)))
+        holder.resident = False
+        self._change(holder, 0)
+
+    def rebase(self, model: str) -> None:
+        """What the model holds may be another number now."""
+        footprint = self._footprint(model)
+        for holder in self:
+            if holder.model == model:
+                holder.place.footprint = footprint
+                if holder.resident and self._ledger.cells.base(holder.place.slot) != footprint:
+                    self._set(holder, footprint)
+
+    def _change(self, holder: Holder, amount: int) -> None:
+        self._set(holder, amount)
+        self._changed(holder)
+
+    def _set(self, holder: Holder, amount: int) -> None:
+        if not self._fitted(holder, amount):
+            self._ledger.cells.set_base(holder.place.slot, amount)  # it is the truth, and nothing more goes there
+
+    def _fitted(self, holder: Holder, amount: int) -> bool:
+        return any(self._ledger.reserve_base(holder.place, amount) for _ in range(TRIES))
+
+    def _changed(self, holder: Holder) -> None:
+        """What is measured of its neighbours now cannot be compared with what was measured before."""
+        for other in self.on(holder.place.device):
+            if other is not holder:
+                other.of_device.spoil()
+                if other.place.server is holder.place.server:
+                    other.of_server.spoil()
+
+    # ------------------------------------------------------------------ all together
+
+    def at(self, server: Server) -> list[Holder]:
+        return [self._there[place] for place in server.places if place in self._there]
+
+    def on(self, device: Device) -> list[Holder]:
+        return [holder for server in device.servers.values() for holder in self.at(server)]
+
+    def ours(self, device: Device) -> tuple[int, int]:
+        """What is surely in use by our servers, and what possibly is."""
+        cells = self._ledger.cells
+        loaded: dict[Server, int] = {}
+        for holder in self.on(device):
+            if holder.state in LOADED:
+                server = holder.place.server
+                loaded[server] = loaded.get(server, 0) + cells.base(holder.place.slot)
+        surely = sum(held(server, cells) or loaded.get(server, 0) for server in device.servers.values())
+        return surely, sum(max(held(server, cells), reserved(server, cells)) for server in device.servers.values())

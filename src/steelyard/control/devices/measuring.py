@@ -1,0 +1,85 @@
+"""What is measured of devices, servers and models, and what it means for the book."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...core.memory import Ledger
+from ...protocols.load import EngineLoad
+from .difference import Difference
+from .holder import LOADED, Holder, is_idle
+from .holders import Holders
+from .look import Look
+from .sizing import Sizing
+from .watched import Watched
+
+SURE = 10.0  # seconds for which what a server says itself counts more than what others saw of it
+
+
+class Measuring:
+    def __init__(self, ledger: Ledger, holders: Holders, sizings: Mapping[str, Sizing]) -> None:
+        self._ledger = ledger
+        self._holders = holders
+        self._sizings = sizings
+
+    def hear(self, holder: Holder, watched: Watched, load: EngineLoad, now: float) -> None:
+        """What a server says of itself, and of its device."""
+        if load.held is not None:
+            self._ledger.measure(holder.place, int(load.held))
+        if load.base is not None:
+            holder.told, holder.tells_base = now, True
+            self._ledger.measure_idle(holder.place, int(load.base))
+        if len(holder.place.server.places) > 1:
+            self._compare_server(holder, load, now)
+        elif load.base is not None:
+            self.hear_base(holder, int(load.base), now)
+        if watched.hear(holder.key, load, now):
+            self._compare(watched, now, now)
+        self._write(watched)
+
+    def hear_base(self, holder: Holder, base: int, now: float) -> None:
+        """What its server holds with nothing running. Where it has several models, nobody can tell whose that is."""
+        if holder.state in LOADED and len(holder.place.server.places) == 1:
+            self.weigh(holder, base, now)
+
+    def _compare_server(self, holder: Holder, load: EngineLoad, now: float) -> None:
+        """What a server with several models holds, with what it held before this one came."""
+        said = load.base if holder.tells_base else load.held
+        if said is not None:
+            idle = holder.tells_base or is_idle(holder.place.server, self._ledger.cells)
+            self._weigh_by(holder, holder.of_server, int(said), idle, now, now)
+
+    def see(self, watched: Watched, look: Look, began: float, now: float) -> None:
+        """A meter looked at the device."""
+        if watched.see(look, now):
+            self._compare(watched, began, now)
+        self._write(watched)
+
+    def weigh(self, holder: Holder, amount: int, now: float) -> None:
+        """Its model was measured to hold so much with nothing running."""
+        footprint = self._sizings[holder.model].footprint
+        before = footprint.value
+        footprint.observe(holder.key[1], amount, now)
+        if footprint.value != before:
+            self._holders.rebase(holder.model)
+
+    def _compare(self, watched: Watched, began: float, now: float) -> None:
+        """All that is in use of the device with what is ours, and with what was in use before a model came."""
+        device, used = watched.device, watched.used or 0
+        watched.strangers.look(used, *self._holders.ours(device))
+        idle = self._ledger.cells.count(device.index) == 0
+        for holder in self._holders.on(device):
+            if now - holder.told > SURE:
+                self._weigh_by(holder, holder.of_device, used, idle, began, now)
+
+    def _weigh_by(
+        self, holder: Holder, difference: Difference, used: int, idle: bool, began: float, now: float
+    ) -> None:
+        """By what is in use since it came. What requests may have left behind is better than nothing, no more."""
+        found = difference.look(used, idle, began, announced=holder.on_demand)
+        if found is not None and (difference.clean or not self._sizings[holder.model].footprint.value):
+            self.weigh(holder, found, now)
+
+    def _write(self, watched: Watched) -> None:
+        watched.device.capacity = watched.capacity
+        self._ledger.cells.set_other(watched.device.index, watched.other)

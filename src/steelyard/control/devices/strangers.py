@@ -1,0 +1,27 @@
+"""What those use of a device who are no servers of ours."""
+
+from __future__ import annotations
+
+from collections import deque
+
+LOOKS = 3
+
+
+class Strangers:
+    """All that is in use less what is ours; but what is ours is only known within bounds while requests run.
+
+    So it is believed to be more, or less, when several looks in a row leave no other choice: the start of a request is
+    not taken for a stranger, and a stranger is not taken for gone because much was reserved for a request.
+    """
+
+    def __init__(self) -> None:
+        self.amount = 0
+        self._least: deque[int] = deque(maxlen=LOOKS)
+        self._most: deque[int] = deque(maxlen=LOOKS)
+
+    def look(self, used: int, surely: int, possibly: int) -> None:
+        """Of what is `used`, so much is `surely` ours, and so much `possibly`."""
+        self._least.append(used - possibly)
+        self._most.append(used - surely)
+        if len(self._least) == LOOKS:
+            self.amount = max(0, min(max(self.amount, min(self._least)), max(self._most)))

@@ -1,0 +1,91 @@
+"""Who is where: the servers of all models with `placement`, as the configuration has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...config import ANY, Config, Placement
+from ...protocols.repository import repository_of
+from ..probing.target import Key, Target
+from ..probing.tls import Contexts
+from .desk import Desk
+from .host import Copy, Host, host_name
+
+
+class Change(NamedTuple):
+    gone: list[Copy]
+    fresh: list[Copy]
+    empty: list[Host]  # servers without any copy now
+
+
+class Houses:
+    def __init__(self) -> None:
+        self.hosts: dict[str, Host] = {}
+        self.copies: dict[Key, Copy] = {}
+        self.models: set[str] = set()
+        self._contexts = Contexts()
+
+    def find(self, server: str, model: str) -> Copy | None:
+        host = self.hosts.get(server)
+        return host.copies.get(model) if host is not None else None
+
+    def are_new(self, since: float) -> bool:
+        """Is there one that came after that and was not looked at yet?"""
+        return any(not host.asked and host.came > since for host in self.hosts.values())
+
+    def follow(self, config: Config, now: float) -> Change:
+        wanted = dict(_wanted(config))
+        self.models = {model for model, _ in wanted}
+        gone = [copy for key, copy in self.copies.items() if not _stays(copy, wanted.get(key))]
+        for copy in gone:
+            del self.copies[copy.key]
+            del copy.host.copies[copy.model]
+        fresh = []
+        for key, (target, settings) in wanted.items():
+            if key in self.copies:
+                self._renew(self.copies[key], target, settings)
+            elif (new := self._settle(target, settings, now)) is not None:
+                fresh.append(new)
+        empty = [host for host in self.hosts.values() if not host.copies]
+        for host in empty:
+            del self.hosts[host.name]
+        return Change(gone, fresh, empty)
+
+    def _renew(self, copy: Copy, target: Target, settings: Placement) -> None:
+        if copy.target != target:
+            copy.desk = self._desk(target, settings)
+        copy.target, copy.settings = target, settings
+
+    def _settle(self, target: Target, settings: Placement, now: float) -> Copy | None:
+        """None: the same model is listed twice for one server; it is there once."""
+        name = host_name(target)
+        host = self.hosts.get(name) or Host(name, now)
+        if target.model in host.copies:
+            return None
+        self.hosts[name] = host
+        host.device = target.settings.device
+        copy = Copy(target, settings, host, self._desk(target, settings), now)
+        host.copies[target.model] = self.copies[target.key] = copy
+        return copy
+
+    def _desk(self, target: Target, settings: Placement) -> Desk:
+        return Desk(target, repository_of(settings.through, target.dialect), self._contexts)
+
+
+def _wanted(config: Config) -> Iterator[tuple[Key, tuple[Target, Placement]]]:
+    for name, model in config.models.items():
+        if model.placement is None or name == ANY:
+            continue
+        for replica in model.replicas:
+            target = Target(name, replica, model.dialect, model.health, model.load, model.tls)
+            yield target.key, (target, model.placement)
+
+
+def _stays(copy: Copy, wanted: tuple[Target, Placement] | None) -> bool:
+    """Is what is known of it true of what is wanted?"""
+    if wanted is None:
+        return False
+    target, settings = wanted
+    same = copy.target.is_same_server(target) and copy.target.settings.device == target.settings.device
+    return same and copy.desk.kind == repository_of(settings.through, target.dialect).name

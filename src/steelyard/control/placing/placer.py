@@ -1,0 +1,197 @@
+"""The placer: hears what is wanted, lets core.placement decide, and carries it out, one thing at a time a server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from time import monotonic  # the loop's own clock only ticks once in its turn
+
+from ...config import Config
+from ...core.placement import Load, Placement
+from ...core.replica import Event, State
+from ...link.messages import Coming, Wanted
+from ..probing.target import Key
+from ..views import Alarm
+from .hands import Hands
+from .host import Copy, Host, Phase
+from .houses import Houses
+from .job import Job
+from .looks import Looks
+from .settling import Settling
+from .showing import alarms, placing_view
+from .thinking import demands, server_room
+from .views import PlacingView
+from .wishes import Wishes
+from .works import Works
+
+THINK = 0.02  # seconds between two thoughts, however often somebody calls
+PAUSE = 9.0  # and so many times what the last one took: with thousands of models it must not keep the loop busy
+FIRST_LOOKS = 3.0  # seconds for the first look at a new server: until then nothing is decided
+LOST = (State.UNREACHABLE, State.LOADING, State.STARTING)  # of one that is resident: is it still?
+IN_USE = (State.LOADING, State.READY, State.EJECTED)  # of one that is not loaded: workers should not believe that
+NOT_THERE = (Phase.ABSENT, Phase.DRAINING, Phase.UNLOADING)
+
+log = logging.getLogger("steelyard.control.placing")
+
+
+class Placer:
+    """To be made and used inside a running loop."""
+
+    def __init__(self, hands: Hands, *, placement: Placement | None = None) -> None:
+        self._hands = hands
+        self._loop = asyncio.get_running_loop()
+        self._clock = self._loop.time
+        self._placement = placement or Placement()
+        self._works = Works(hands, self._ended, self._clock)
+        self._wishes = Wishes()
+        self._houses = Houses()
+        self._looks = Looks(Settling(self._hands, self._too_much), self._looked, self._clock)
+        self._thinks_at: asyncio.TimerHandle | None = None
+        self._rested = 0.0  # it may think again
+        self._closed = False
+
+    # ------------------------------------------------------------------ what others tell
+
+    def follow(self, config: Config) -> None:
+        """From now on exactly these models and servers, as far as the models have `placement`."""
+        change = self._houses.follow(config, self._clock())
+        for copy in change.gone:
+            self._drop(copy, config)
+        for host in change.empty:
+            self._looks.forget(host)
+        for copy in change.fresh:  # whether it is there has to be seen, and its bytes counted, before it gets anything
+            self._hands.move(copy.key, Event.UNLOAD, "not known yet whether it is loaded")
+            self._looks.look_soon(copy.host)
+        self._works.times.keep(self._houses.models)
+        self._works.setbacks.keep(self._houses.copies)
+        self.tick(self._clock())
+
+    def wanted(self, message: Wanted) -> None:
+        """Requests of a worker wait for a model."""
+        if message.model in self._houses.models:
+            self._wishes.heard(message, self._clock())
+            self._think_soon()
+
+    def state(self, key: Key, state: State) -> None:
+        """What has become of a replica in the eyes of the fleet."""
+        copy = self._houses.copies.get(key)
+        if copy is None:
+            return
+        copy.state = state
+        if state is State.READY:
+            self._wishes.served(copy.model, self._clock())
+        if copy.phase in NOT_THERE and state in IN_USE:  # an operator ended a drain, or the fleet began with it anew
+            self._hands.move(key, Event.UNLOAD, "not loaded")
+        elif (copy.phase is Phase.RESIDENT and state in LOST) or (not copy.host.known and state not in LOST):
+            self._looks.look_soon(copy.host)
+
+    def asked_to(self, key: Key, *, load: bool) -> str:
+        """An operator wants it loaded there, or unloaded. Why not, if it cannot be; it only begins now."""
+        copy = self._houses.copies.get(key)
+        if copy is None:
+            return f"{key[0]} is not loaded on demand"
+        if not copy.host.known or copy.host.busy or copy.phase not in (Phase.ABSENT, Phase.RESIDENT):
+            problem = copy.host.problem or "it is loading or unloading a model"
+            return f"{copy.host.name} cannot be asked now: {problem}"
+        if load is (copy.phase is Phase.RESIDENT):
+            return f"{copy.model} is {'loaded' if load else 'not loaded'} there already"
+        if not load and copy.settings.pinned:
+            return f"{copy.model} is pinned: it would be loaded again at once"
+        self._works.start(copy if load else None, [] if load else [copy], "an operator wants it")
+        return ""
+
+    def tick(self, now: float) -> None:
+        """What time alone brings about; to be called a few times a second."""
+        for host in self._houses.hosts.values():
+            self._looks.begin_due(host, now)
+        self._think_soon()
+
+    def coming(self) -> list[Coming]:
+        """For a worker that is new: what is being loaded."""
+        return self._works.coming()
+
+    def views(self) -> PlacingView:
+        return placing_view(self._houses, self._works, self._clock())
+
+    def alarms(self) -> list[Alarm]:
+        return alarms(self._houses, self._works.setbacks, self._clock())
+
+    async def close(self) -> None:
+        """Returns when nothing is under way any more. Servers keep what they have."""
+        self._closed = True
+        if self._thinks_at is not None:
+            self._thinks_at.cancel()
+        for copy in self._houses.copies.values():
+            copy.dropped = True
+        await asyncio.gather(self._looks.close(), self._works.close())
+
+    # ------------------------------------------------------------------ thoughts
+
+    def _think_soon(self) -> None:
+        if self._thinks_at is None and not self._closed:
+            self._thinks_at = self._loop.call_at(max(self._clock(), self._rested), self._think)
+
+    def _think(self) -> None:
+        self._thinks_at = None
+        began = monotonic()
+        self._decide()
+        self._rested = self._clock() + max(THINK, PAUSE * (monotonic() - began))
+
+    def _decide(self) -> None:
+        now = self._clock()
+        if self._houses.are_new(now - FIRST_LOOKS):
+            return  # what is not known to be there may be there
+        try:
+            for load in self._decided(now):
+                self._begin(load, now)
+        except Exception:  # a mistake in a decision must not end all that come after it
+            log.exception("placement failed")
+
+    def _decided(self, now: float) -> list[Load]:
+        room, running = self._hands.room, self._hands.in_flight()
+        known = [host for host in self._houses.hosts.values() if host.known]
+        if not known:
+            return []
+        servers = [server_room(host, room, self._works.setbacks, running, now) for host in known]
+        wishes = self._wishes.at(now, self._hands.demands())
+        wanted = demands(self._houses.copies.values(), wishes, room, self._works.times)
+        return self._placement.decide(servers, room.rooms(), wanted, now)
+
+    # ------------------------------------------------------------------ loads
+
+    def _begin(self, load: Load, now: float) -> None:
+        """Unless something has changed that the decision did not know."""
+        coming = self._houses.find(load.server, load.model)
+        going = [self._houses.find(server, model) for server, model in load.evict]
+        if coming is None or coming.phase is not Phase.ABSENT or not self._works.setbacks.may_try(coming.key, now):
+            return
+        victims = [copy for copy in going if copy is not None]
+        if len(victims) < len(going) or any(v.phase is not Phase.RESIDENT or v.settings.pinned for v in victims):
+            return
+        self._works.start(coming, victims, load.why)
+
+    def _too_much(self, copy: Copy) -> None:
+        """It is on its server, and with it there is more than the device has: nobody asked us before."""
+        if self._works.setbacks.may_try(copy.key, self._clock()):
+            self._works.start(None, [copy], "its device has no room for it")
+
+    def _ended(self, job: Job) -> None:
+        self.tick(self._clock())
+
+    def _looked(self, host: Host) -> None:
+        for copy in host.copies.values():
+            if copy.phase is Phase.RESIDENT:  # by whatever way it came
+                self._works.setbacks.went_well(copy.key)
+        self._think_soon()
+
+    def _drop(self, copy: Copy, config: Config) -> None:
+        """It is not ours any more. What its server has, it keeps; a job that has to do with it ends."""
+        copy.dropped = True
+        self._works.end_with(copy)
+        if copy.counted:
+            copy.counted = False
+            self._hands.room.release(copy.key)
+        model = config.models.get(copy.model)
+        if model is not None and model.placement is None:  # it is there, or not, as its probes say
+            self._hands.move(copy.key, Event.LOAD, "no longer loaded on demand")
+            self._hands.see_anew(copy.key)

@@ -1,0 +1,58 @@
+"""What the placer knows, in the form in which core.placement decides on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ...core.placement import Demand, Holding, ServerRoom
+from ...core.replica import State
+from ..probing.target import Key
+from .hands import Room, Wish
+from .host import Copy, Host, Phase
+from .load_times import LoadTimes
+from .setbacks import Setbacks
+
+GOING = "unloading"
+STATES = {
+    Phase.RESIDENT: "resident",
+    Phase.ROOMED: "loading",
+    Phase.LOADING: "loading",
+    Phase.DRAINING: GOING,
+    Phase.UNLOADING: GOING,
+    Phase.UNSURE: GOING,  # it may hold memory, and nobody can count on it
+}
+AWAY = (State.DRAINING, State.UNREACHABLE)  # loaded or not, it serves nobody
+
+
+def server_room(host: Host, room: Room, setbacks: Setbacks, running: Mapping[Key, int], now: float) -> ServerRoom:
+    copies = host.copies.values()
+    return ServerRoom(
+        host.name,
+        host.device,
+        tuple(_holding(copy, room, running) for copy in copies if copy.phase is not Phase.ABSENT),
+        frozenset(copy.model for copy in copies if _may_come(copy) and setbacks.may_try(copy.key, now)),
+        busy=host.busy or host.is_unsure,
+    )
+
+
+def _holding(copy: Copy, room: Room, running: Mapping[Key, int]) -> Holding:
+    resident = copy.phase is Phase.RESIDENT
+    size = room.footprint(copy.model) if resident else copy.size
+    state = GOING if resident and copy.state in AWAY else STATES[copy.phase]
+    return Holding(copy.model, size, state, copy.since, running.get(copy.key, 0), copy.settings.pinned)
+
+
+def _may_come(copy: Copy) -> bool:
+    """An operator who drains a replica does not want it to be loaded there."""
+    return copy.state is not State.DRAINING
+
+
+def demands(copies: Iterable[Copy], wishes: Mapping[str, Wish], room: Room, times: LoadTimes) -> dict[str, Demand]:
+    found: dict[str, Demand] = {}
+    for copy in copies:
+        model = copy.model
+        if model not in found:
+            wish = wishes.get(model, Wish())
+            seconds = times.of(model, copy.settings.load_time)
+            found[model] = Demand(model, room.footprint(model), seconds, *wish[:3], wish.rate, copy.settings.pinned)
+    return found

@@ -1,0 +1,20 @@
+"""Rows of the book of memory: one for each worker process, used again when it is dead."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from .errors import SlotsError
+
+
+class Rows:
+    def __init__(self, rows: int) -> None:
+        self._free = deque(range(1, rows))  # the first is the supervisor's
+
+    def take(self) -> int:
+        if not self._free:
+            raise SlotsError("there are more worker processes than rows in the book of memory")
+        return self._free.popleft()
+
+    def give(self, row: int) -> None:
+        self._free.appendleft(row)  # low numbers first: each row in use is looked at for every request

@@ -1,0 +1,32 @@
+"""A worker that takes room until there is none, and says how often. Then it waits to be killed, maybe with the lock.
+
+Arguments: the book's descriptor, its row, a device (number, capacity, headroom), slot, bytes each, seconds that they
+count, and `lock` or nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from steelyard.core.memory import Ledger
+from steelyard.link.book import Book
+
+REFUSED = 200  # in a row: nobody has the lock for so long
+
+fd, row, number, capacity = map(int, sys.argv[1:5])
+headroom, slot, amount, seconds = float(sys.argv[5]), int(sys.argv[6]), int(sys.argv[7]), float(sys.argv[8])
+book = Book(fd, row)
+ledger = Ledger(book)
+place = ledger.settle(ledger.know("d", number, capacity, headroom), "http://h:1", slot)
+taken = refused = 0
+while refused < REFUSED:
+    if ledger.take(place, amount):
+        taken, refused = taken + 1, 0
+    else:
+        refused += 1
+book.expect(slot, time.monotonic() + seconds)
+if sys.argv[9:] == ["lock"]:
+    assert book.begin(number)
+print(taken, flush=True)
+time.sleep(600)

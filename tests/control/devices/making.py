@@ -1,0 +1,103 @@
+"""Accounts with a book of their own, and what they tell and note."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from steelyard.config import Config, parse_config
+from steelyard.control.devices import Accounts
+from steelyard.control.devices.meters import Meters
+from steelyard.control.slots import Slots
+from steelyard.core.replica import State
+from steelyard.link.book import Book
+from steelyard.link.messages import RanOut, Report, ToWorker
+
+MIB = 1 << 20
+GIB = 1 << 30
+ON_DEMAND = "placement: {through: kit}"
+LOADING, READY, UNREACHABLE, UNLOADED = State.LOADING, State.READY, State.UNREACHABLE, State.UNLOADED
+
+
+class Note(NamedTuple):
+    kind: str
+    what: str
+    model: str
+    level: int
+
+
+class Made:
+    """`devices` and `models` are YAML in flow style."""
+
+    def __init__(self, devices: str, models: str, meters: Meters | None = None) -> None:
+        self.book = Book.create(64, rows=8, devices=8)
+        self.told: list[ToWorker] = []
+        self.notes: list[Note] = []
+        self.accounts = Accounts(self.book, self.told.append, self._note, meters=meters or Meters(start=at_once))
+        self._slots = Slots(64)
+        self.numbers: dict[str, int] = {}
+        self.follow(devices, models)
+
+    def _note(self, kind: str, what: str, *, model: str = "", replica: str = "", level: int = logging.INFO) -> None:
+        self.notes.append(Note(kind, what, model, level))
+
+    def follow(self, devices: str, models: str, now: float = 0.0) -> None:
+        self.config: Config = parse_config(f"devices: {devices}\nmodels: {models}")
+        named = {name: [r.name for r in model.replicas] for name, model in self.config.models.items()}
+        self._slots = self._slots.assign(named)
+        free = iter(number for number in range(8) if number not in self.numbers.values())
+        self.numbers = {
+            name: self.numbers[name] if name in self.numbers else next(free) for name in self.config.devices
+        }
+        self.accounts.follow(self.config, self._slots.table, self.numbers, now)
+
+    def slot(self, model: str, id: str = "a") -> int:
+        return self._slots.table[model][id]
+
+    def base(self, model: str, id: str = "a") -> int:
+        return self.book.base(self.slot(model, id))
+
+    def heard(self, kind: type[Any]) -> list[Any]:
+        """What workers were told of this kind since this was last asked."""
+        found = [message for message in self.told if isinstance(message, kind)]
+        self.told[:] = [message for message in self.told if not isinstance(message, kind)]
+        return found
+
+    def codes(self, now: float) -> dict[str, str]:
+        return {alarm.code: alarm.what for alarm in self.accounts.alarms(now)}
+
+    def device(self, now: float = 0.0, name: str = "d") -> Any:
+        devices, _ = self.accounts.views([], now)
+        return next(view for view in devices if view.device == name)
+
+    def sizes(self, model: str) -> Any:
+        _, sizes = self.accounts.views([], 0.0)
+        return next(view for view in sizes if view.model == model)
+
+
+@contextmanager
+def made(devices: str, models: str, meters: Meters | None = None) -> Iterator[Made]:
+    making = Made(devices, models, meters)
+    try:
+        yield making
+    finally:
+        making.book.close()
+
+
+def at_once(work: Callable[[], None]) -> None:
+    """Instead of a thread."""
+    work()
+
+
+def model(port: int = 1, device: str = "d", more: str = "", id: str = "a") -> str:
+    return f"{{replicas: [{{id: {id}, url: 'http://h:{port}', device: {device}}}]{', ' + more if more else ''}}}"
+
+
+def report(**parts: Any) -> Report:
+    return Report(0, (), **{"replicas": (), **parts})
+
+
+def ran_out(model: str = "m", bytes: int = 100, available: int = 200, size: float = 10.0) -> RanOut:
+    return RanOut(model, "a", "infer", (size, 0.0, 0.0), bytes, available, "507")

@@ -1,0 +1,84 @@
+"""What a model holds: declared, then measured; up at once, down slowly."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steelyard.control.devices.footprint import FALL, Footprint
+
+
+def test_declared_is_where_to_begin() -> None:
+    assert (Footprint(100).value, Footprint(100).source) == (100, "declared")
+    assert (Footprint(0).value, Footprint(0).source) == (0, "unknown")
+
+
+def test_more_than_declared_is_believed_at_once() -> None:
+    footprint = Footprint(100)
+    footprint.observe("a", 130, 0.0)
+    assert (footprint.value, footprint.source) == (130, "measured")
+
+
+def test_less_than_declared_is_believed_after_several() -> None:
+    footprint = Footprint(100)
+    for second in range(2):
+        footprint.observe("a", 60, float(second))
+        assert (footprint.value, footprint.source) == (100, "declared")
+    footprint.observe("a", 60, 2.0)
+    assert (footprint.value, footprint.source) == (60, "measured")
+
+
+def test_several_in_no_time_are_one() -> None:
+    footprint = Footprint(100)
+    for turn in range(50):
+        footprint.observe("a", 60, turn / 100)
+    assert footprint.value == 100
+
+
+def test_the_largest_of_the_last_few_which_falls_slowly() -> None:
+    footprint = Footprint(0)
+    footprint.observe("a", 1000, 0.0)
+    seen = []
+    for second in range(1, 60):
+        footprint.observe("a", 500, float(second))
+        seen.append(footprint.value)
+    assert seen[0] == 1000
+    assert all(later >= int(FALL * earlier) - 1 for earlier, later in pairwise(seen))
+    assert seen[-1] <= 510
+
+
+def test_a_small_replica_does_not_hide_a_large_one() -> None:
+    footprint = Footprint(0)
+    footprint.observe("large", 900, 0.0)
+    for second in range(1, 30):
+        footprint.observe("small", 300, float(second))
+    assert footprint.value == 900
+    footprint.keep({"small"})
+    for second in range(30, 80):
+        footprint.observe("small", 300, float(second))
+    assert footprint.value < 310
+
+
+def test_no_measurement_is_nothing() -> None:
+    footprint = Footprint(100)
+    for second in range(9):
+        footprint.observe("a", 0, float(second))
+    assert footprint.value == 100
+
+
+@given(st.integers(0, 1000), st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 1000)), min_size=1))
+def test_never_less_than_the_last_measurement(declared: int, seen: list[tuple[str, int]]) -> None:
+    footprint = Footprint(declared)
+    for second, (replica, amount) in enumerate(seen):
+        footprint.observe(replica, amount, float(second))
+        assert footprint.value >= amount
+
+
+def test_replicas_are_bounded() -> None:
+    footprint = Footprint(0)
+    for number in range(2000):
+        footprint.observe(str(number), 100, float(number))
+    assert footprint.value == 100
+    assert len(footprint._seen) <= 256

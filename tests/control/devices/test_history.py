@@ -1,0 +1,281 @@
+"""Whatever happens in whatever order: never is more given out than may be, and at rest only what is resident counts."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from random import Random
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from steelyard.control.devices.holder import LOST
+from steelyard.control.devices.look import Look
+from steelyard.control.devices.meters import Meters, Seen
+from steelyard.core.memory import Cells, Device, Ledger, OwnCells, Place
+from steelyard.core.replica import State
+from steelyard.link.book import Book
+from steelyard.protocols.load import EngineLoad
+
+from .making import LOADING, ON_DEMAND, READY, UNREACHABLE, Made, model
+
+CAPACITY, BUDGET = 1000, 900
+MODELS = {  # two that are always there, two that share a server and come and go
+    "p": model(1, more="memory: {weights: 200}"),
+    "s": model(2, more="memory: {weights: 100}"),
+    "q": model(3, more=f"memory: {{weights: 300}}, {ON_DEMAND}"),
+    "r": model(3, more=f"memory: {{weights: 400}}, {ON_DEMAND}"),
+}
+URLS = {"p": "http://h:1", "s": "http://h:2", "q": "http://h:3", "r": "http://h:3"}
+always, on_demand = st.sampled_from("ps"), st.sampled_from("qr")
+anyone, workers, amounts = st.sampled_from("psqr"), st.sampled_from([1, 2]), st.integers(0, 600)
+
+
+class Played(Meters):
+    """Sees what the test says."""
+
+    def __init__(self) -> None:
+        super().__init__(Random(0))
+        self.looks: list[Seen] = []
+
+    def tick(self, now: float) -> list[Seen]:
+        looks, self.looks = self.looks, []
+        return looks
+
+
+class Worker:
+    def __init__(self, book: Book, row: int, made: Made) -> None:
+        self.book = Book(os.dup(book.fd), row)
+        self.ledger = Ledger(self.book)
+        self.device = self.ledger.know("d", made.numbers["d"], CAPACITY, 0.1)
+        self.places = {
+            name: self.ledger.settle(self.device, URLS[name], made.slot(name), permanent=name in "ps")
+            for name in MODELS
+        }
+        self.running: list[tuple[str, int]] = []
+
+
+class Histories(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.meters = Played()
+        models = ", ".join(f"{name}: {text}" for name, text in MODELS.items())
+        self.made = Made(f"{{d: {{memory: {CAPACITY}, headroom: 10%}}}}", f"{{{models}}}", self.meters)
+        self.accounts, self.book = self.made.accounts, self.made.book
+        self.workers = {row: Worker(self.book, row, self.made) for row in (1, 2)}
+        self.now = 100.0
+        self.states = dict.fromkeys(MODELS, State.STARTING)
+        self.lost_at: dict[str, float] = {}
+        self.resident: set[str] = set()
+        self.dead: list[tuple[int, float]] = []  # bytes, until when they count
+        self.overrun = False  # what is there for sure is more than may be given out
+
+    def teardown(self) -> None:
+        self.rest()
+        for worker in self.workers.values():
+            worker.book.close()
+        self.book.close()
+
+    @property
+    def device(self) -> Device:
+        return self.workers[1].device
+
+    def reserved(self) -> int:
+        return self.workers[1].ledger.reserved(self.device)
+
+    def running(self) -> int:
+        alive = sum(amount for worker in self.workers.values() for _, amount in worker.running)
+        return alive + sum(amount for amount, _ in self.dead)
+
+    def models(self) -> int:
+        """What counts for models: what they hold, or what their server was measured to hold with nothing running."""
+        bases, idle = Counter[str](), Counter[str]()
+        for name, url in URLS.items():
+            bases[url] += self.made.base(name)
+            idle[url] = max(idle[url], self.book.idle(self.made.slot(name)))
+        return sum((bases | idle).values())
+
+    def truth(self, before: int) -> None:
+        """What was just learned of models cannot be refused; before, they held so much."""
+        self.overrun = self.reserved() > BUDGET and (self.overrun or self.models() > before)
+
+    # ------------------------------------------------------------------ models
+
+    @rule(name=always, state=st.sampled_from([LOADING, READY, State.EJECTED, State.DRAINING, UNREACHABLE]))
+    def moves(self, name: str, state: State) -> None:
+        before = self.models()
+        self.accounts.standing((name, "a"), state, self.now)
+        if state is not UNREACHABLE:
+            self.resident.add(name)
+        elif self.states[name] is not UNREACHABLE:
+            self.lost_at[name] = self.now
+        self.states[name] = state
+        self.truth(before)
+
+    @rule(name=on_demand)
+    def loads(self, name: str) -> None:
+        before = self.made.base(name)
+        if self.accounts.reserve((name, "a"), self.accounts.footprint(name)):
+            self.resident.add(name)
+            if self.made.base(name) > before:
+                assert self.workers[1].ledger.taken(self.device) <= BUDGET
+
+    @rule(name=on_demand)
+    def unloads(self, name: str) -> None:
+        if not any(name == each for worker in self.workers.values() for each, _ in worker.running):
+            self.accounts.release((name, "a"))
+            self.resident.discard(name)
+
+    @rule(name=anyone, base=st.none() | st.integers(0, 700), held=st.none() | st.integers(0, 1200))
+    def says(self, name: str, base: int | None, held: int | None) -> None:
+        before = self.models()
+        self.accounts.heard((name, "a"), EngineLoad(base=base, held=held), self.now)
+        self.truth(before)
+
+    @rule(used=st.integers(0, 1000))
+    def is_looked_at(self, used: int) -> None:
+        self.meters.looks.append(Seen("d", Look(CAPACITY, used), self.now))
+        self.passes(0.5)
+
+    # ------------------------------------------------------------------ requests
+
+    @rule(row=workers, name=anyone, amount=amounts)
+    def takes(self, row: int, name: str, amount: int) -> None:
+        worker = self.workers[row]
+        if name in self.resident and worker.ledger.take(worker.places[name], amount):
+            worker.running.append((name, amount))
+            alone = self.book.count(self.device.index) == 1  # half of the headroom may be what others keep for later
+            assert worker.ledger.taken(self.device) <= (CAPACITY - 50 if alone else BUDGET)
+            assert self.reserved() <= BUDGET
+
+    @rule(row=workers, name=anyone)
+    def takes_all(self, row: int, name: str) -> None:
+        worker = self.workers[row]
+        if name in self.resident and (amount := worker.ledger.take_all(worker.places[name])):
+            worker.running.append((name, amount))
+            assert worker.ledger.taken(self.device) <= BUDGET
+
+    @precondition(lambda self: any(worker.running for worker in self.workers.values()))
+    @rule(data=st.data())
+    def gives(self, data: st.DataObject) -> None:
+        worker = data.draw(st.sampled_from([worker for worker in self.workers.values() if worker.running]))
+        name, amount = worker.running.pop(data.draw(st.integers(0, len(worker.running) - 1)))
+        worker.ledger.give(worker.places[name], amount)
+
+    @rule(row=workers, lasting=st.floats(0.0, 100.0))
+    def dies(self, row: int, lasting: float) -> None:
+        worker = self.workers[row]
+        for name, _ in worker.running:
+            worker.book.expect(self.made.slot(name), self.now + lasting)
+        until = self.now + min(max(lasting, 1.0), 60.0)
+        self.dead += [(amount, until) for _, amount in worker.running]
+        self.accounts.buried(row, self.now)
+        worker.book.close()
+        self.workers[row] = Worker(self.book, row, self.made)
+
+    # ------------------------------------------------------------------ time
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 10.0, 40.0]))
+    def passes(self, seconds: float) -> None:
+        before = self.models()
+        self.now += seconds
+        self.accounts.tick(self.now)
+        self.dead = [(amount, until) for amount, until in self.dead if until > self.now]
+        for name in "ps":
+            if self.states[name] is UNREACHABLE and self.now - self.lost_at[name] >= LOST:
+                self.resident.discard(name)
+        self.truth(before)
+
+    @rule()
+    def rest(self) -> None:
+        for worker in self.workers.values():
+            while worker.running:
+                name, amount = worker.running.pop()
+                worker.ledger.give(worker.places[name], amount)
+        self.passes(61.0)
+        assert self.reserved() == self.models()
+        assert self.book.count(self.device.index) == 0
+
+    # ------------------------------------------------------------------ always
+
+    @invariant()
+    def never_more_is_given_out_than_may_be(self) -> None:
+        assert self.reserved() <= BUDGET or self.overrun
+
+    @invariant()
+    def all_is_counted_and_nothing_else(self) -> None:
+        assert self.reserved() == self.models() + self.running()
+        assert all(self.made.base(name) == 0 for name in MODELS if name not in self.resident)
+
+    @invariant()
+    def a_resident_model_counts_with_its_footprint(self) -> None:
+        assert all(self.made.base(name) == self.accounts.footprint(name) for name in self.resident)
+
+    @invariant()
+    def others_use_something_or_nothing(self) -> None:
+        assert 0 <= self.book.other(self.device.index) <= CAPACITY
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+class Alone(RuleBasedStateMachine):
+    """The ledger of one process that shares its devices with nobody: no measured base is more than there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells: Cells = OwnCells()
+        self.ledger = Ledger(self.cells)
+        self.device = self.ledger.know("d", 0, CAPACITY, 0.1)
+        self.places: list[Place] = [self.ledger.settle(self.device, f"s{slot // 2}", slot) for slot in range(4)]
+        self.running: list[tuple[Place, int]] = []
+
+    @rule(slot=st.integers(0, 3), amount=amounts)
+    def loads(self, slot: int, amount: int) -> None:
+        self.ledger.reserve_base(self.places[slot], amount)
+
+    @rule(slot=st.integers(0, 3))
+    def unloads(self, slot: int) -> None:
+        self.ledger.release_base(self.places[slot])
+
+    @rule(slot=st.integers(0, 3), held=st.integers(0, 1200))
+    def is_measured(self, slot: int, held: int) -> None:
+        self.ledger.measure(self.places[slot], held)
+
+    @rule(amount=st.integers(0, 1200))
+    def strangers_use(self, amount: int) -> None:
+        self.cells.set_other(0, amount)
+
+    @rule(slot=st.integers(0, 3), amount=amounts)
+    def takes(self, slot: int, amount: int) -> None:
+        if self.ledger.take(self.places[slot], amount):
+            self.running.append((self.places[slot], amount))
+
+    @rule(slot=st.integers(0, 3))
+    def takes_all(self, slot: int) -> None:
+        if amount := self.ledger.take_all(self.places[slot]):
+            self.running.append((self.places[slot], amount))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def gives(self, data: st.DataObject) -> None:
+        self.ledger.give(*self.running.pop(data.draw(st.integers(0, len(self.running) - 1))))
+
+    @invariant()
+    def never_more_is_given_out_than_may_be(self) -> None:
+        reserved = self.ledger.reserved(self.device)
+        assert reserved <= BUDGET
+        assert reserved == sum(map(self.cells.base, range(4))) + sum(amount for _, amount in self.running)
+
+    def teardown(self) -> None:
+        while self.running:
+            self.ledger.give(*self.running.pop())
+        assert self.ledger.reserved(self.device) == sum(map(self.cells.base, range(4)))
+
+
+TestAlone = Alone.TestCase
+TestAlone.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -1,0 +1,172 @@
+"""Who holds memory of a device: from when a replica is up until it is gone, or from a load to its unload."""
+
+from __future__ import annotations
+
+import pytest
+
+from steelyard.control.devices.holder import LOST
+from steelyard.core.replica import State
+from steelyard.protocols.load import EngineLoad
+
+from .making import GIB, LOADING, ON_DEMAND, READY, UNLOADED, UNREACHABLE, made, model
+
+DEVICE = "{d: {memory: 100, headroom: 10%}}"
+M = f"{{m: {model(more='memory: {weights: 30, workspace: 10}')}}}"
+BOTH = f"{{m: {model(more='memory: {weights: 40}')}, n: {model(port=2, more='memory: {weights: 60}')}}}"
+M_LOADED = BOTH.replace("weights: 40}", f"weights: 40}}, {ON_DEMAND}")
+
+
+def test_room_is_its_own_from_when_it_is_up() -> None:
+    with made(DEVICE, M) as it:
+        assert it.base("m") == 0
+        for state in (LOADING, READY, State.EJECTED, State.DRAINING, LOADING):
+            it.accounts.standing(("m", "a"), state, 1.0)
+            assert it.base("m") == 40
+        assert it.accounts.rooms() == {"d": 50}
+        assert it.accounts.device_of(("m", "a")) == "d"
+        assert it.accounts.device_of(("m", "other")) == ""
+
+
+def test_who_is_out_of_reach_keeps_it_for_a_while() -> None:
+    with made(DEVICE, M) as it:
+        it.accounts.standing(("m", "a"), READY, 0.0)
+        it.accounts.heard(("m", "a"), EngineLoad(held=50), 0.5)
+        it.accounts.standing(("m", "a"), UNREACHABLE, 1.0)
+        it.accounts.tick(LOST)
+        assert it.base("m") == 40
+        it.accounts.tick(1.0 + LOST)
+        assert (it.base("m"), it.accounts.rooms()["d"]) == (0, 90)
+        it.accounts.standing(("m", "a"), LOADING, 99.0)
+        assert it.base("m") == 40
+
+
+def test_it_comes_back_before_that() -> None:
+    with made(DEVICE, M) as it:
+        it.accounts.standing(("m", "a"), READY, 0.0)
+        it.accounts.standing(("m", "a"), UNREACHABLE, 1.0)
+        it.accounts.standing(("m", "a"), READY, 20.0)
+        it.accounts.tick(1000.0)
+        assert it.base("m") == 40
+
+
+def test_who_is_up_counts_even_if_it_does_not_fit() -> None:
+    with made(DEVICE, BOTH) as it:
+        for name in "mn":
+            it.accounts.standing((name, "a"), READY, 1.0)
+        assert (it.base("m"), it.base("n")) == (40, 60)
+        assert it.accounts.rooms() == {"d": 0}
+        assert it.codes(2.0)["memory_over"] == (
+            "d: its models hold 100 B, but only 90 B may be given out (100 B less 10%): no request has room there"
+        )
+
+
+@pytest.mark.parametrize("state", [LOADING, UNLOADED, UNREACHABLE])
+def test_on_demand_room_is_reserved_and_released_by_who_loads(state: State) -> None:
+    with made(DEVICE, M_LOADED) as it:
+        key = ("m", "a")
+        it.accounts.standing(key, state, 0.0)
+        assert it.base("m") == 0
+        assert it.accounts.reserve(key, it.accounts.footprint("m"))
+        it.accounts.tick(1000.0)
+        assert it.base("m") == 40, "a server that loads may be out of reach for long"
+        it.accounts.release(key)
+        assert it.base("m") == 0
+
+
+def test_a_load_that_does_not_fit() -> None:
+    with made(DEVICE, M_LOADED) as it:
+        it.accounts.standing(("n", "a"), READY, 0.0)
+        assert not it.accounts.reserve(("m", "a"), 40)
+        assert it.accounts.reserve(("m", "a"), 30)
+        assert not it.accounts.reserve(("m", "a"), 31), "what it has is part of it"
+        assert it.base("m") == 30
+
+
+def test_on_demand_but_found_there() -> None:
+    with made(DEVICE, M_LOADED) as it:
+        it.accounts.standing(("m", "a"), READY, 0.0)
+        assert it.base("m") == 40
+    with made(DEVICE, M_LOADED) as it:
+        it.accounts.resident(("m", "a"))
+        assert it.base("m") == 40
+
+
+def test_of_whom_nothing_is_known() -> None:
+    with made(DEVICE, M) as it:
+        nobody = ("x", "a")
+        assert it.accounts.reserve(nobody, 1000)
+        it.accounts.release(nobody)
+        it.accounts.resident(nobody)
+        it.accounts.heard(nobody, EngineLoad(held=1), 1.0)
+        it.accounts.standing(nobody, READY, 1.0)
+        assert it.accounts.footprint("x") == 0
+
+
+def test_a_replica_is_removed_and_another_comes() -> None:
+    with made(DEVICE, M) as it:
+        it.accounts.standing(("m", "a"), READY, 0.0)
+        slot = it.slot("m")
+        it.follow(DEVICE, f"{{m: {model(id='b', more='memory: {weights: 30}')}}}", 1.0)
+        assert it.book.base(slot) == 0
+        it.accounts.standing(("m", "b"), READY, 2.0)
+        assert it.base("m", "b") == 30
+
+
+def test_what_runs_at_one_that_was_removed_counts_until_it_ends() -> None:
+    with made(DEVICE, BOTH) as it:
+        it.accounts.standing(("m", "a"), READY, 0.0)
+        slot = it.slot("m")
+        it.book.add(slot, it.numbers["d"], 20)
+        it.follow(DEVICE, f"{{n: {model(port=2)}}}", 1.0)
+        assert it.accounts.rooms() == {"d": 70}
+        it.book.subtract(slot, it.numbers["d"], 20)
+        it.accounts.tick(2.0)
+        assert it.accounts.rooms() == {"d": 90}
+
+
+def test_its_state_was_told_before_it_was_followed() -> None:
+    with made(DEVICE, "{n: {replicas: [{url: 'http://h:2'}]}}") as it:
+        it.accounts.standing(("m", "a"), READY, 0.0)
+        it.follow(DEVICE, "{m: {replicas: [{id: a, url: 'http://h:1'}]}}", 1.0)
+        it.accounts.standing(("m", "a"), READY, 1.0)
+        it.follow(DEVICE, M, 2.0)
+        assert it.base("m") == 40
+
+
+def test_another_device_and_another_number() -> None:
+    with made(DEVICE, M) as it:
+        it.accounts.standing(("m", "a"), READY, 0.0)
+        it.follow(
+            "{e: {memory: 200, headroom: 0}, f: {memory: 1, headroom: 0}}", M.replace("device: d", "device: e"), 1.0
+        )
+        assert it.accounts.rooms() == {"e": 160, "f": 1}
+        it.follow(
+            "{f: {memory: 1, headroom: 0}, e: {memory: 200, headroom: 50%}}", M.replace("device: d", "device: e"), 1.0
+        )
+        assert it.accounts.rooms()["e"] == 60
+        assert it.base("m") == 40
+
+
+def test_a_size_that_is_not_known_bounds_nothing() -> None:
+    with made("{d: {}}", M) as it:
+        it.accounts.standing(("m", "a"), READY, 0.0)
+        assert it.accounts.rooms()["d"] > 1 << 50
+        assert it.base("m") == 40
+        assert (it.device().capacity, it.device().budget) == (None, 0)
+        assert "nothing is counted" in it.codes(0.0)["memory_unknown"]
+
+
+def test_declared_anew() -> None:
+    with made(DEVICE, M) as it:
+        it.accounts.standing(("m", "a"), READY, 0.0)
+        it.follow(DEVICE, M.replace("30", "20"), 1.0)
+        assert it.base("m") == 30
+
+
+def test_many_replicas_on_many_devices() -> None:
+    devices = ", ".join(f"g{n}: {{memory: 80GiB}}" for n in range(8))
+    models = ", ".join(f"m{n}: {model(n + 1, f'g{n}', 'memory: {weights: 60GiB}')}" for n in range(8))
+    with made(f"{{{devices}}}", f"{{{models}}}") as it:
+        for n in range(8):
+            it.accounts.standing((f"m{n}", "a"), READY, 0.0)
+        assert set(it.accounts.rooms().values()) == {12 * GIB}
