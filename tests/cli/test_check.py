@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_example_is_valid_and_wise() -> None:
     result = check(EXAMPLE, "--strict")
     assert result.exit_code == 0
-    assert "valid: 2 models, 5 replicas; 0 warnings, 4 notes" in result.stdout
+    assert "valid: 2 models, 5 replicas; 0 warnings, 3 notes" in result.stdout
     assert "warning:" not in result.stdout
 
 

@@ -194,7 +194,8 @@ def w10() -> list[Scenario]:
     return [
         Scenario(
             name="W10 20 models, 4 fit",
-            loads=(0.3, 0.5, 0.7),
+            loads=(0.3, 0.5, 0.7, 0.85),
+            warmup=0.3,  # at first nothing is loaded anywhere, and the line from then takes its time
             fleet=(Group(count=8, models=4, load_time=Seconds(2.0)),),
             workload=Workload(sizes=LOGNORMAL, features=0.5, models=Models(count=20, zipf=1.0)),
             policies=(
@@ -204,6 +205,8 @@ def w10() -> list[Scenario]:
                 "consistent_hash",
                 "least_work@unlimited",
                 "least_work@1",
+                "least_work@1+perfect",
+                "least_work@1+placement",
             ),
         )
     ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.histogram import Histogram
 from ..core.policies import POLICIES
 from . import wording
-from .run import IDEAL, split_policy
+from .run import IDEAL, series, split_policy
 from .summary import QUANTILES, Row
 from .svg import INK, SERIES, SOFT
 
@@ -44,14 +44,14 @@ class Look:
 
 def looks(policies: Sequence[str]) -> dict[str, Look]:
     """The same look in all charts of a report; in the order of the table, so much the same in all reports."""
-    names = dict.fromkeys(split_policy(policy)[0] for policy in policies if policy != IDEAL)
+    names = dict.fromkeys(series(policy) for policy in policies if policy != IDEAL)
     table = list(POLICIES)
     ranked = sorted(names, key=lambda name: table.index(name) if name in table else len(table))
     found = {IDEAL: Look(INK, None, (0, (1.5, 1.5)), order=3)}
     for policy in policies:
         if policy != IDEAL:
-            name, concurrency = split_policy(policy)
-            place = ranked.index(name)
+            concurrency = split_policy(policy)[1]
+            place = ranked.index(series(policy))
             # the eleventh and on share a colour with one before, never with the first, and have their own marker
             colour = SERIES[place if place < len(SERIES) else 1 + (place - 1) % (len(SERIES) - 1)]
             dash = DASHES.get(concurrency, (0, (1, 1.4)))

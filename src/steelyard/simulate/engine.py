@@ -18,7 +18,7 @@ from ..core.histogram import OFFSET, PER_BUCKET, SIZE, SMALLEST
 from ..core.outcome import Outcome
 from ..core.replica import Event, State
 from ..core.request import INFINITY
-from .job import Job
+from .job import Errand, Job
 from .result import RunResult
 from .servers import Server
 
@@ -206,6 +206,10 @@ class Simulation:
             server = job.server
             assert server is not None
             server.ended(job, now, self.schedule)
+            if type(job) is Errand:
+                server.served -= 1
+                job.then(now)
+                return
         self._end(job, fate, now)
 
     def _end(self, job: Job, outcome: Outcome, now: float) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..units import show_seconds
 from . import wording
 from .result import RunResult
-from .run import IDEAL, split_policy
+from .run import is_reference, series
 from .scenario import Fault, Group, Scenario
 from .summary import SPARED, Row, best, best_met, paired
 from .wording import plain_seconds as plain
@@ -105,8 +105,8 @@ def _rival(group: Sequence[Row], winner: Row) -> Row | None:
 
 def _others(group: Sequence[Row], winner: Row) -> list[Row]:
     """The same policy with another concurrency is no rival."""
-    name = split_policy(winner.policy)[0]
-    return [row for row in group if row.policy != IDEAL and split_policy(row.policy)[0] != name]
+    name = series(winner.policy)
+    return [row for row in group if not is_reference(row.policy) and series(row.policy) != name]
 
 
 def warnings(scenario: Scenario, runs: Sequence[RunResult]) -> list[str]:

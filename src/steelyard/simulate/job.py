@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..core.outcome import Outcome
@@ -59,3 +60,13 @@ class Job(Request):
         twin.origin = self
         twin.balancer = self.balancer
         return twin
+
+
+class Errand(Job):
+    """What a server does for its own sake, in one of its slots: it loads a model. Nobody waits for an answer."""
+
+    __slots__ = ("then",)
+
+    def __init__(self, now: float, work: float, then: Callable[[float], None]) -> None:
+        super().__init__(now, work, ())
+        self.then = then

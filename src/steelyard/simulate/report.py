@@ -15,7 +15,7 @@ from .findings import describe, finding, warnings
 from .heatmaps import moments, shares, timelines
 from .page_style import STYLE
 from .result import RunResult
-from .run import IDEAL
+from .run import is_reference
 from .scenario import Scenario
 from .scenario_file import to_yaml
 from .summary import Estimate, Row, best, best_met, promised, summarise
@@ -77,7 +77,7 @@ def _(text: str) -> str:
 
 def _how_much(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> str:
     requests = sum(run.requests for run in results)
-    policies = len({run.policy for run in results} - {IDEAL})
+    policies = len({run.policy for run in results if not is_reference(run.policy)})
     return (
         f'<p class="soft">{requests:,} simulated requests in {len(results):,} runs, {policies} '
         f"{'policy' if policies == 1 else 'policies'} compared. Requests come when they come (open loop), and latency "
@@ -205,7 +205,7 @@ def _table(rows: Sequence[Row], loads: Iterable[float]) -> str:
         name = f"load {wording.load(load)}" if load else "as recorded"
         lines = [f'<tr class="group"><th scope="rowgroup" colspan="{len(columns) + 1}">{_(name)}</th></tr>']
         for row in group:
-            kind = "best" if row is winner else "reference" if row.policy == IDEAL else ""
+            kind = "best" if row is winner else "reference" if is_reference(row.policy) else ""
             badge = '<span class="badge">best p99</span>' if row is winner else ""
             badge += '<span class="badge">kept most</span>' if row is keeper else ""
             cells = "".join(f"<td>{get(row)}</td>" for get in columns.values())

@@ -12,18 +12,24 @@ from typing import Literal, cast
 
 from ..core.balancer import Balancer
 from ..core.errors import OptionError
+from ..core.placement import Placement
 from ..core.policies import make_policy
 from ..core.replica import Event, State
 from ..core.request import INFINITY
 from .engine import Simulation
 from .ideal import run_ideal
 from .job import Job
+from .model_balancer import build_model_balancer, for_their_models, model_names
+from .perfect import perfect_places
+from .placing import Placer
 from .result import RunResult
 from .scenario import Balancers, Fault, Scenario
 from .servers import BatchServer, ModelMemory, PrefixCache, Server, SlotServer
-from .workload import random_jobs, trace_jobs, trace_rate
+from .workload import popularity, random_jobs, trace_jobs, trace_rate
 
 IDEAL = "ideal"
+PERFECT = "perfect"
+PLACING = ("placement", PERFECT)  # who places models: core.placement, or one who knows how popular each will be
 SAMPLES = 200  # points in time of a run's timeline
 
 
@@ -35,9 +41,30 @@ class Task:
     seed: int
 
 
+def split_placement(text: str) -> tuple[str, str]:
+    """`least_work@1+placement` is least_work@1, and `placement` says which models are where. Empty: servers do."""
+    policy, plus, placing = text.rpartition("+")
+    if not plus:
+        return text, ""
+    if placing not in PLACING:
+        raise OptionError(f"policy {text!r}: after + comes {' or '.join(PLACING)}")
+    return policy, placing
+
+
+def series(policy: str) -> str:
+    """A policy whatever its concurrency; who places the models makes a difference."""
+    name, placing = split_policy(policy)[0], split_placement(policy)[1]
+    return f"{name}+{placing}" if placing else name
+
+
+def is_reference(policy: str) -> bool:
+    """No policy to choose, but what others are measured by: it knows what nobody can."""
+    return policy == IDEAL or policy.endswith(f"+{PERFECT}")
+
+
 def split_policy(text: str) -> tuple[str, int | Literal["auto", "unlimited"] | None]:
-    """`least_work@1` is least_work with concurrency 1."""
-    name, at, limit = text.partition("@")
+    """`least_work@1` is least_work with concurrency 1; how its models are placed is left out."""
+    name, at, limit = split_placement(text)[0].partition("@")
     if not at:
         return name, None
     if limit in ("auto", "unlimited"):
@@ -50,11 +77,26 @@ def split_policy(text: str) -> tuple[str, int | Literal["auto", "unlimited"] | N
 def check(scenario: Scenario) -> None:
     """Everything that can be wrong with a scenario besides its form, before anything runs or is written."""
     for policy in scenario.policies:
-        name, _ = split_policy(policy)
-        if name != IDEAL:
-            make_policy(name, Random(0), {})
+        check_policy(scenario, policy)
     if scenario.workload.trace is not None:
         trace_rate(scenario)
+
+
+def check_policy(scenario: Scenario, policy: str) -> None:
+    name, _ = split_policy(policy)
+    if name != IDEAL:
+        make_policy(name, Random(0), {})
+    if not split_placement(policy)[1]:
+        return
+    needs = {
+        "fleet[].models above 0 in every group": all(group.models for group in scenario.fleet),
+        "workload.models.count above 1": scenario.workload.models.count > 1 and scenario.workload.trace is None,
+        "one balancer": scenario.balancers.count == 1,
+        "no faults": not scenario.faults,
+    }
+    for wanted, there in needs.items():
+        if not there:
+            raise OptionError(f"policy {policy!r}: placing models needs {wanted}")
 
 
 def has_ideal(scenario: Scenario) -> bool:
@@ -110,6 +152,8 @@ def run_task(task: Task) -> RunResult:
     slo = float(scenario.slo) if scenario.slo is not None else INFINITY
     if task.policy == IDEAL:
         return run_ideal(scenario.fleet, scenario.faults, jobs, result, warmup=warmup, slo=slo)
+    if split_placement(task.policy)[1]:
+        return _run_placed(task, jobs, result, seconds, warmup, slo)
     servers = build_servers(scenario)
     balancers = [build_balancer(task, servers, n) for n in range(scenario.balancers.count)]
     simulation = Simulation(servers, balancers, jobs, result, Random(task.seed), warmup=warmup, slo=slo)
@@ -120,6 +164,27 @@ def run_task(task: Task) -> RunResult:
         _plan_signals(simulation, balancers, scenario.balancers)
     if seconds:
         _plan_samples(simulation, servers, result, seconds / SAMPLES)
+    return simulation.run()
+
+
+def _run_placed(
+    task: Task, jobs: Iterator[Job], result: RunResult, seconds: float, warmup: float, slo: float
+) -> RunResult:
+    """As `run_task`, with a pool for each model, and its copies placed by somebody."""
+    scenario = task.scenario
+    servers = build_servers(scenario, load_themselves=False)
+    balancer = build_model_balancer(scenario, *split_policy(task.policy), servers, task.seed)
+    rng = Random(task.seed)
+    simulation = Simulation(servers, [balancer], for_their_models(jobs), result, rng, warmup=warmup, slo=slo)
+    groups = [group for group in scenario.fleet for _ in range(group.count)]
+    if split_placement(task.policy)[1] == PERFECT:
+        placer = Placer(simulation, balancer, groups, None)
+        names = model_names(scenario)
+        places = perfect_places(popularity(scenario.workload.models).tolist(), [group.models for group in groups])
+        placer.put({server.id: [names[m] for m in held] for server, held in zip(servers, places, strict=True)})
+    else:
+        Placer(simulation, balancer, groups, Placement())
+    _plan_samples(simulation, servers, result, seconds / SAMPLES)
     return simulation.run()
 
 
@@ -136,12 +201,12 @@ def _jobs(task: Task) -> tuple[Iterator[Job], float]:
     return random_jobs(scenario, rate, task.seed), scenario.requests / rate
 
 
-def build_servers(scenario: Scenario) -> list[Server]:
+def build_servers(scenario: Scenario, *, load_themselves: bool = True) -> list[Server]:
     servers: list[Server] = []
     for group in scenario.fleet:
         for _ in range(group.count):
             cache = PrefixCache(group.prefix_blocks) if group.prefix_blocks else None
-            memory = ModelMemory(group.models, group.load_time) if group.models else None
+            memory = ModelMemory(group.models, group.load_time) if group.models and load_themselves else None
             id = f"r{len(servers)}"
             if group.batching is not None:
                 servers.append(BatchServer(id, group.speed, group.slots, group.batching, cache, memory))
@@ -218,7 +283,7 @@ def _plan_samples(simulation: Simulation, servers: list[Server], result: RunResu
         if len(timeline.times) >= 2 * SAMPLES:
             return  # the tail after the last arrival may be long
         timeline.times.append(now)
-        timeline.waiting.append(sum(len(b.pool().line) for b in simulation.balancers))
+        timeline.waiting.append(sum(len(b.pool(m).line) for b in simulation.balancers for m in b.models))
         for server in shown:
             timeline.load[server.id].append(len(server.queue) + server.busy)
 

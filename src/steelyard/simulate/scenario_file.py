@@ -12,7 +12,7 @@ import yaml
 from ..core.errors import OptionError
 from ..documents import DocumentError, Seconds, line_of, parse, read
 from ..units import duration
-from .run import check
+from .run import check, check_policy
 from .scenario import Arrivals, Batching, Fault, Group, Scenario, Sizes, Workload
 from .traces import TraceError
 
@@ -67,7 +67,7 @@ def _checked(text: str, name: str) -> Scenario:
     scenario = parse(text, Scenario, name)
     for place, policy in enumerate(scenario.policies):
         try:
-            check(Scenario(policies=(policy,)))
+            check_policy(scenario, policy)
         except OptionError as problem:
             key = f"policies[{place}]"
             raise DocumentError(f"{name}:{line_of(text, key)}: {key}: {problem}") from None

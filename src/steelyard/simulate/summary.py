@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from math import isnan, nan, sqrt
 
 from .result import RunResult
-from .run import IDEAL
+from .run import IDEAL, is_reference
 from .scenario import Scenario
 
 # Student's t, two-sided 95 %, for 1, 2, … 30 degrees of freedom; beyond, that of fewer degrees, on the safe side.
@@ -66,9 +66,16 @@ def summarise(results: Iterable[RunResult], promising: Collection[str] = ()) -> 
     for run in results:
         groups.setdefault((run.scenario, run.load, run.policy), []).append(run)
     return [
-        _row(runs, groups.get((scenario, load, IDEAL), ()), scenario in promising)
+        _row(runs, _reference(groups, scenario, load), scenario in promising)
         for (scenario, load, _), runs in groups.items()
     ]
+
+
+def _reference(groups: Mapping[tuple[str, float, str], list[RunResult]], scenario: str, load: float) -> list[RunResult]:
+    """The ideal; where there is none, a placement that knew everything before."""
+    known = [policy for s, at, policy in groups if (s, at) == (scenario, load) and is_reference(policy)]
+    policy = IDEAL if IDEAL in known else next(iter(known), IDEAL)
+    return groups.get((scenario, load, policy), [])
 
 
 def promised(scenarios: Iterable[Scenario]) -> set[str]:
@@ -135,19 +142,19 @@ SPARED = 0.01  # of the requests
 
 
 def best(rows: Iterable[Row]) -> Row | None:
-    """Of one scenario and load: the policy with the lowest p99, the ideal aside.
+    """Of one scenario and load: the policy with the lowest p99, references aside.
 
     Only among those that served about as many requests well as the one that served most: who sends the hard half of
     the work away, or fails it, has a fine p99.
     """
-    able = [row for row in rows if row.policy != IDEAL and not isnan(row.p99.mean)]
+    able = [row for row in rows if not is_reference(row.policy) and not isnan(row.p99.mean)]
     most = max((row.good for row in able), default=0.0)
     return min((row for row in able if row.good >= most - SPARED), key=lambda row: row.p99.mean, default=None)
 
 
 def best_met(rows: Iterable[Row]) -> Row | None:
     """The policy that kept its promise most often, where one was made."""
-    able = [(row.met.mean, row) for row in rows if row.policy != IDEAL and row.met and not isnan(row.met.mean)]
+    able = [(row.met.mean, row) for row in rows if not is_reference(row.policy) and row.met and not isnan(row.met.mean)]
     return max(able, key=lambda pair: pair[0])[1] if able else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isnan
 
 from ..units import show_seconds
-from .run import IDEAL
+from .run import is_reference
 from .summary import Estimate
 
 NOTHING = "–"
@@ -61,4 +61,4 @@ def load(value: float) -> str:
 
 
 def policy(name: str) -> str:
-    return "ideal (reference)" if name == IDEAL else name
+    return f"{name} (reference)" if is_reference(name) else name

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..core.request import INFINITY
 from .job import Job
-from .scenario import Scenario, Sizes, Trace, Workload
+from .scenario import Models, Scenario, Sizes, Trace, Workload
 from .traces import TraceRow, read_trace
 
 BLOCK = 8192
@@ -25,8 +25,7 @@ def random_jobs(scenario: Scenario, rate: float, seed: int) -> Iterator[Job]:
     shares = np.array([workload.tenants[t] for t in tenants] if workload.tenants else [1.0])
     shares = shares / shares.sum()
     models = workload.models.count
-    popularity = np.arange(1, models + 1, dtype=np.float64) ** -workload.models.zipf
-    popularity /= popularity.sum()
+    shares_of_models = popularity(workload.models)
     load_time = max(float(group.load_time) for group in scenario.fleet)
     allowance = float(workload.deadline) if workload.deadline is not None else INFINITY
     plain = allowance == INFINITY and not workload.tenants and models == 1
@@ -45,7 +44,7 @@ def random_jobs(scenario: Scenario, rate: float, seed: int) -> Iterator[Job]:
                 yield Job(when, seconds, (told,))
             continue
         who = rng.choice(len(tenants), size=size, p=shares).tolist()
-        what = rng.choice(models, size=size, p=popularity).tolist()
+        what = rng.choice(models, size=size, p=shares_of_models).tolist()
         for (when, seconds, told), tenant, model in zip(rows, who, what, strict=True):
             kind = f"model-{model}" if models > 1 else ""
             yield Job(
@@ -58,6 +57,12 @@ def random_jobs(scenario: Scenario, rate: float, seed: int) -> Iterator[Job]:
                 key=kind or None,
                 cold_seconds=load_time if kind else 0.0,
             )
+
+
+def popularity(models: Models) -> NDArray[np.float64]:
+    """The share of the requests that each model has."""
+    ranks = np.arange(1, models.count + 1, dtype=np.float64) ** -models.zipf
+    return np.asarray(ranks / ranks.sum())
 
 
 def _gaps(rng: np.random.Generator, workload: Workload, size: int, rate: float) -> NDArray[np.float64]:

@@ -1,0 +1,84 @@
+"""A balancer for several models that share servers: a pool for each, and each server is a device for them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import exp
+from random import Random
+
+from ..core.balancer import Balancer
+from ..core.decision import Decision, Wait
+from ..core.latency import DecayedMean
+from ..core.memory import Ledger
+from ..core.options import Concurrency
+from ..core.pool import Pool
+from ..core.replica import State
+from ..core.request import INFINITY, Request
+from ..core.request_bytes import RequestBytes, RequestBytesState
+from .job import Job
+from .scenario import Scenario
+from .servers import Server
+
+SIZE = 1 << 30  # bytes of a model: all are alike
+LATELY = 30.0  # seconds over which what is offered is averaged
+
+
+def for_their_models(jobs: Iterator[Job]) -> Iterator[Job]:
+    """The same jobs, each to the pool of its model: nothing there depends on what else its server holds."""
+    for job in jobs:
+        job.model, job.kind, job.key, job.cold_seconds = job.kind, "", None, 0.0
+        yield job
+
+
+def model_names(scenario: Scenario) -> list[str]:
+    return [f"model-{n}" for n in range(scenario.workload.models.count)]
+
+
+class ModelBalancer(Balancer):
+    """A balancer that counts what is offered of each model, and says when one is wanted that is nowhere."""
+
+    def __init__(self, rng: Random) -> None:
+        super().__init__(rng, Ledger())
+        self.wanted: Callable[[float], None] = lambda now: None
+        self._offered: dict[str, DecayedMean] = {}
+
+    def submit(self, request: Request, now: float, *, wait: bool = True) -> Decision:
+        decision = super().submit(request, now, wait=wait)
+        self._offered.setdefault(request.model, DecayedMean(LATELY)).add(1.0, now)
+        if type(decision) is Wait and not self.pool(request.model).members:
+            self.wanted(now)
+        return decision
+
+    def rate(self, pool: Pool, now: float) -> float:
+        """Seconds of work a second that arrive for a model."""
+        offered, estimator = self._offered.get(pool.model), pool.estimator
+        if offered is None or not estimator.seen or now <= 0.0:
+            return 0.0
+        usual = estimator.typical * estimator.remaining.mean
+        return offered.rate(now) * usual / (1.0 - exp(-now / LATELY))
+
+
+def build_model_balancer(
+    scenario: Scenario, policy: str, concurrency: Concurrency | None, servers: Sequence[Server], seed: int
+) -> ModelBalancer:
+    balancer = ModelBalancer(Random(f"{seed}/0"))
+    ledger = balancer.ledger
+    assert ledger is not None
+    options = replace(scenario.balancing.options(concurrency, 0), hold=True)
+    at_once = options.concurrency
+    groups = [group for group in scenario.fleet for _ in range(group.count)]
+    devices = [
+        ledger.know(server.id, n, group.models * SIZE, 0.0, group.slots if isinstance(at_once, int) else INFINITY)
+        for n, (server, group) in enumerate(zip(servers, groups, strict=True))
+    ]
+    slots = 0
+    for model in model_names(scenario):
+        pool = balancer.add_model(model, policy, options, sizes=RequestBytes())
+        assert pool.claims is not None
+        pool.claims.learn(SIZE, RequestBytesState(), unmeasured=True)
+        for server, device, group in zip(servers, devices, groups, strict=True):
+            place = ledger.settle(device, server.id, slots, permanent=False)
+            slots += 1
+            balancer.add_replica(server.id, model, weight=group.weight, state=State.UNLOADED, place=place, now=0.0)
+    return balancer
