@@ -114,6 +114,10 @@ class AdminClient:
     def undrain(self, id: str, model: str = "") -> None:
         self._good("POST", f"{self._path(id, model)}/undrain")
 
+    def place(self, id: str, what: str, model: str = "") -> httpx.Response:
+        """`load` or `unload` its model."""
+        return self.http.post(f"{self._path(id, model)}/{what}")
+
     def add(self, model: str = "", **replica: Any) -> httpx.Response:
         return self.http.post(f"/v1/models/{quote(model or self.model, safe='')}/replicas", json=replica)
 

@@ -1,0 +1,196 @@
+"""Three models on a device that really runs out: with the ledger, with static limits, and with nothing.
+
+    python -m benchmarks.memory [--ways ledger,static-1] [--rounds 3] [--seconds 12] [--quick] [--update-docs]
+
+The device is a file system in memory of a fixed size, shared by three server processes; the kernel kills whoever writes
+when it is full, and a keeper starts it again. Clients ask for inferences whose memory differs by a factor of fifty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from . import memory_load
+from .lab import described
+from .lifecycle import chosen
+from .memory_box import Box, Hosted
+from .memory_load import MIB, Job, Mix
+from .memory_scores import Run, Way, report, summary
+from .overhead import show
+from .pages import DOCS, markdown_table, write_section
+from .peers.steelyard import Steelyard
+from .processes import Running, Stage, StartError, cores, free_ports
+from .rounds import Report, Rounds
+
+PAGE = "memory.md"
+SECTION = "memory"
+SIZE = 256 * MIB
+HEADROOM = 0.1
+MODELS = (Hosted("a", 16 * MIB, 32 << 10), Hosted("b", 16 * MIB, 64 << 10), Hosted("c", 16 * MIB, 128 << 10))
+MIX = Mix(per_mib=0.012)
+CLIENTS = 48
+LIMITS = (1, 2, 3, 4, 6, 8)  # for each model
+ON_DEVICE = (3, 4, 5, 6)
+WARM = 40  # requests before the clock runs: what nothing is known of runs alone
+WAYS: dict[str, Way] = {
+    "nothing": Way("nothing"),
+    **{f"static-{n}": Way(f"at most {n} for each model", limit=n) for n in LIMITS},
+    **{f"device-{n}": Way(f"at most {n} on the device", limit=n, on_device=True) for n in ON_DEVICE},
+    "ledger": Way("ledger, sizes learned", counts=True, told=False),
+    "ledger-told": Way("ledger, sizes declared", counts=True),
+    "ledger-2": Way("ledger, sizes learned, 2 workers", counts=True, told=False, workers=2),
+}
+
+
+def configuration(way: Way, box: Box, listen: int) -> dict[str, Any]:
+    models: dict[str, Any] = {}
+    for model in box.models.values():
+        replica = {"url": f"http://127.0.0.1:{box.port[model.name]}"}
+        limit = way.limit if way.limit is not None and not way.on_device else "unlimited"
+        models[model.name] = {"policy": "least_connections", "concurrency": limit, "replicas": [replica]}
+        models[model.name] |= {"dialect": "oip", "health": {"interval": "500ms", "loading_interval": "100ms"}}
+        models[model.name] |= {"load": {"orca": True, "enabled": True, "path": "/metrics", "interval": "1s"}}
+        if way.counts or way.on_device:
+            replica["device"] = "box"
+        if way.counts and way.told:
+            models[model.name]["memory"] = {"weights": model.weights, "per_unit": model.per_unit}
+    whole = {"listen": f"127.0.0.1:{listen}", "admin": {"listen": ""}, "workers": way.workers, "models": models}
+    if way.counts:
+        whole["devices"] = {"box": {"memory": box.size, "headroom": HEADROOM}}
+    elif way.on_device:
+        whole["devices"] = {"box": {"concurrency": way.limit}}
+    return whole
+
+
+def play(stage: Stage, way: Way, seconds: float, seed: int) -> Run:
+    """A device, servers and a gateway of their own."""
+    program = Steelyard("steelyard", pure=True).find()
+    if program is None:
+        raise StartError("steelyard is not installed beside this Python")
+    (listen,) = free_ports(1)
+    with Box(SIZE, MODELS) as box:
+        file = stage.folder / "memory.yaml"
+        file.write_text(json.dumps(configuration(way, box, listen)), encoding="utf-8")
+        gateway = stage.start("steelyard", [program, "serve", str(file)], cores()[0], [listen])
+        try:
+            wait_until_served(gateway, listen)
+            jobs = MIX.jobs(MODELS, seed)
+            if way.counts:
+                memory_load.run(listen, [next(jobs) for _ in range(WARM)], CLIENTS)
+            before = len(box.deaths())
+            burst = memory_load.run(listen, jobs, CLIENTS, seconds)
+            return summary(burst, len(box.deaths()) - before)
+        finally:
+            stage.stop(gateway)
+
+
+def wait_until_served(gateway: Running, listen: int, seconds: float = 30.0) -> None:
+    end = monotonic() + seconds
+    for model in MODELS:
+        while (said := ask(listen, Job(model.name, 1, 0.0, model.per_unit))) != "200":
+            if gateway.process.poll() is not None or monotonic() > end:
+                raise StartError(f"the gateway answers {said}, not 200:\n{gateway.log_tail()}")
+            sleep(0.1)
+
+
+def ask(listen: int, job: Job) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", listen, timeout=5.0)
+    try:
+        connection.request("POST", f"/v2/models/{job.model}/infer", job.body(), {"content-type": "application/json"})
+        return str(connection.getresponse().status)
+    except (OSError, http.client.HTTPException) as problem:
+        return repr(problem)
+    finally:
+        connection.close()
+
+
+def run(options: argparse.Namespace, ways: Sequence[Way]) -> Rounds[Run]:
+    """A B C A B C …, so that every way sees the machine in every mood."""
+    rounds: Rounds[Run] = Rounds({})
+    with Stage() as stage, Progress() as progress:
+        bar = progress.add_task("", total=options.rounds * len(ways))
+        for turn in range(1, options.rounds + 1):
+            for way in ways:
+                progress.update(bar, description=f"round {turn}: {way.name}")
+                if way.name not in rounds.broken:
+                    _attempt(rounds, way, lambda way=way, turn=turn: play(stage, way, options.seconds, turn))  # type: ignore[misc]
+                progress.advance(bar)
+    return rounds
+
+
+def _attempt(rounds: Rounds[Run], way: Way, measure: Callable[[], Run]) -> None:
+    try:
+        rounds.add(way.name, measure())
+    except (StartError, OSError) as problem:
+        rounds.give_up(way.name, str(problem))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--ways", default=",".join(WAYS), help=f"of {', '.join(WAYS)}")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=12.0, help="of load in each run")
+    parser.add_argument("--quick", action="store_true", help="one round of three seconds: does it work at all?")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="every run's figures")
+    parser.add_argument("--update-docs", action="store_true", help=f"write the table into docs/{PAGE}")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write it there")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.seconds = 1, 3.0
+    return options
+
+
+def command(options: argparse.Namespace) -> str:
+    """What gives these figures again."""
+    words = ["python -m benchmarks.memory"]
+    if options.ways != ",".join(WAYS):
+        words.append(f"--ways {options.ways}")
+    return " ".join([*words, f"--rounds {options.rounds} --seconds {options.seconds:g}"])
+
+
+def check_page() -> None:
+    """Before minutes of measuring: is there a place for what it will say?"""
+    page = DOCS / PAGE
+    if not page.exists() or f"<!-- begin: {SECTION} -->" not in page.read_text(encoding="utf-8"):
+        raise SystemExit(f"docs/{PAGE} has no section `<!-- begin: {SECTION} -->` … `<!-- end: {SECTION} -->`")
+
+
+def markdown(one: Report, machine: str) -> str:
+    parts = [f"Measured {machine}.", "", f"**{one.title}**", "", markdown_table(one.header, one.rows), ""]
+    return "\n".join([*parts, *(f"- {line}" for line in one.verdicts)])
+
+
+def main() -> None:
+    options = arguments()
+    if options.update_docs:
+        check_page()
+    ways = chosen(WAYS, options.ways)
+    machine = described(command(options))
+    title = (
+        f"Three models of {MODELS[0].weights // MIB} MiB on a device of {SIZE // MIB} MiB, {HEADROOM:.0%} headroom; "
+        f"{CLIENTS} clients; requests of {MIX.small[0] // MIB} to {MIX.large[1] // MIB} MiB"
+    )
+    one = report(title, ways, run(options, ways))
+    show(Console(width=140), one, machine)
+    if options.json is not None:
+        options.json.write_text(json.dumps({"machine": machine, "runs": one.raw}, indent=1) + "\n", encoding="utf-8")
+    if options.markdown is not None:
+        options.markdown.write_text(markdown(one, machine) + "\n", encoding="utf-8")
+    if options.update_docs:
+        write_section(PAGE, SECTION, markdown(one, machine))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit("stopped") from None
