@@ -12,6 +12,7 @@ import argparse
 import http.client
 import json
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -40,7 +41,7 @@ MIX = Mix(per_mib=0.012)
 CLIENTS = 48
 LIMITS = (1, 2, 3, 4, 6, 8)  # for each model
 ON_DEVICE = (3, 4, 5, 6)
-WARM = 40  # requests before the clock runs: what nothing is known of runs alone
+WARM = 40  # requests before the clock runs; who dies of them is counted
 WAYS: dict[str, Way] = {
     "nothing": Way("nothing"),
     **{f"static-{n}": Way(f"at most {n} for each model", limit=n) for n in LIMITS},
@@ -83,12 +84,9 @@ def play(stage: Stage, way: Way, seconds: float, seed: int) -> Run:
         gateway = stage.start("steelyard", [program, "serve", str(file)], cores()[0], [listen])
         try:
             wait_until_served(gateway, listen)
-            jobs = MIX.jobs(MODELS, seed)
-            if way.counts:
-                memory_load.run(listen, [next(jobs) for _ in range(WARM)], CLIENTS)
-            before = len(box.deaths())
-            burst = memory_load.run(listen, jobs, CLIENTS, seconds)
-            return summary(burst, len(box.deaths()) - before)
+            memory_load.run(listen, islice(MIX.jobs(MODELS, 1000 + seed), WARM), CLIENTS)
+            burst = memory_load.run(listen, MIX.jobs(MODELS, seed), CLIENTS, seconds)
+            return summary(burst, len(box.deaths()))
         finally:
             stage.stop(gateway)
 

@@ -69,7 +69,13 @@ class Load(Part, frozen=True):
     path: Annotated[str, about("path of its metrics; empty: what the dialect says")] = ""
     port: Annotated[Port, about("port of its metrics, if it is not the replica's own")] = 0
     interval: Annotated[Seconds, about("time between two reads, at least a second")] = Seconds(5)
-    orca: Annotated[bool | None, about("ask for load reports in answers (ORCA); without it, the dialect says")] = None
+    orca: Annotated[
+        bool | None,
+        about(
+            "ask for load reports in answers (ORCA); without it, as the dialect says, and where a replica has a "
+            "`device`"
+        ),
+    ] = None
 
 
 class Discovery(Part, frozen=True):

@@ -201,6 +201,11 @@ def _check(model: ModelConfig, replica: ReplicaConfig, config: Config) -> None:
     for problem in model_problems(("replica",), msgspec.structs.replace(model, replicas=(replica,)), config):
         if problem.key[:3] == ("replica", "replicas", 0):
             raise InvalidError(show_key(problem.key[3:]), problem.what)
+    address = str(replica_address(replica.url))
+    for other in (r for m in config.models.values() for r in m.replicas):
+        if config.devices and other.device != replica.device and str(replica_address(other.url)) == address:
+            where = f"on {other.device}" if other.device else "on no device"
+            raise InvalidError("device", f"the server at {address} is {where}, as replica {other.name!r} says")
     if any(_is_own(listen, replica_address(replica.url)) for listen in config.addresses):
         raise InvalidError("url", "this is where Steelyard itself takes requests: name the model server's own address")
 

@@ -160,7 +160,7 @@ class Book:
                 self._running[row][slot] = 0
                 left.append((slot, device, amount, 0, self._until_rows[row][slot]))
             self._until_rows[row][slot] = 0.0
-        for device in set(device_of.values()):
+        for device in range(self.devices):  # also one that no replica is on any more
             requests = self._count[row][device]
             if requests:
                 counts[device] += requests

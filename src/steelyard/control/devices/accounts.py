@@ -31,7 +31,7 @@ from .showing import device_views, sizes_view
 from .sizing import Sizing
 from .watched import Watched
 
-LEARNED = 128  # measured requests in one tick, of all models
+LEARNED = 48  # measured requests in one tick, of all models: each may take a millisecond
 BOUNDLESS = 1 << 62  # bytes of room where nobody knows how large the device is
 OFTEN = 1.0  # seconds between two lines in the chronicle about one model that runs out of memory on one device
 
