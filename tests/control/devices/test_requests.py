@@ -64,7 +64,7 @@ def test_one_with_many_leaves_time_for_the_others() -> None:
         other = Sample("n", "a", "infer", (1.0, 0.0, 0.0), 5)
         it.accounts.reported(report(samples=(*(sample(100),) * 255, other)), 1.0)
         it.accounts.tick(2.0)
-        assert (it.sizes("m").samples, it.sizes("n").samples) == (64, 1)
+        assert (it.sizes("m").samples, it.sizes("n").samples) == (24, 1)
 
 
 def test_declared_is_told_to_a_new_worker() -> None:
