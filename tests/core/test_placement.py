@@ -449,6 +449,16 @@ def test_more_models_in_constant_demand_than_fit_all_get_their_turns(models, ser
     assert busy >= 0.25 * world.loads * 2.0, "loads are paid for by work"
 
 
+@pytest.mark.parametrize(("models", "servers", "places"), [(2, 1, 1), (5, 2, 1), (6, 1, 2)])
+def test_with_more_work_than_can_be_done_a_turn_is_longer_than_its_load(models, servers, places):
+    names = [f"m{n}" for n in range(models)]
+    ticks = {m: every(0.11 * models / servers, 0.37 * n) for n, m in enumerate(names)}
+    world = World(names, servers, places, 2.0, lambda m, now: ticks[m](now))
+    world.run(150.0)
+    assert 0.1 * sum(world.served.values()) > world.loads * 2.0
+    assert min(world.served.values()) > 0.5 * max(world.served.values()), "and turns are fair"
+
+
 def test_models_that_fit_come_to_rest():
     names = [f"m{n}" for n in range(6)]
     ticks = {m: every(0.5 * (n + 1), 0.13 * n) for n, m in enumerate(names)}

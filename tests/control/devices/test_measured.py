@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from steelyard.link.book import Book
 from steelyard.link.messages import Capacity, ReplicaReport, Sizes
 from steelyard.protocols.load import EngineLoad
 
@@ -241,3 +242,19 @@ def test_memory_that_is_kept_for_later_is_no_strangers(tmp_path: Path) -> None:
             it.accounts.tick(float(tick))
         assert it.device().other == 50
         assert it.accounts.rooms()["d"] == 2000 - 900
+
+
+def test_requests_that_ran_when_it_was_looked_at_are_no_strangers(tmp_path: Path) -> None:
+    """A look is heard of a tick later, when what ran then may be over."""
+    folder = group(tmp_path, 2000, 400)
+    with made(boxed(folder), M) as it:
+        it.accounts.standing(A, READY, 0.0)
+        worker = Book(it.book.fd, 1)
+        for tick in range(12):
+            worker.add(it.slot("m"), 0, 500)
+            group(folder, 2000, 900)
+            it.accounts.tick(2.0 * tick)
+            worker.subtract(it.slot("m"), 0, 500)
+            group(folder, 2000, 400)
+            it.accounts.tick(2.0 * tick + 0.5)
+        assert it.device().other == 0

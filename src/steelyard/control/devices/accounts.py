@@ -208,6 +208,7 @@ class Accounts:
     def tick(self, now: float) -> None:
         """To be called a few times a second."""
         self._now = now
+        self._measuring.sample(self._watched, now)
         for name, look, began in self._meters.tick(now):
             self._measuring.see(self._watched[name], look, began, now)
         self._ghosts.tick(now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 
 from ...core.memory import Ledger
@@ -13,6 +14,8 @@ from .look import Look
 from .sizing import Sizing
 from .watched import Watched
 
+STALE = 1.5  # seconds: what a server says of its device may be so old
+REMEMBERED = 8  # samples of what is ours
 SURE = 10.0  # seconds for which what a server says itself counts more than what others saw of it
 
 
@@ -21,6 +24,15 @@ class Measuring:
         self._ledger = ledger
         self._holders = holders
         self._sizings = sizings
+        self._ours: dict[str, deque[tuple[float, int, int]]] = {}  # device → when, surely, possibly
+
+    def sample(self, devices: Mapping[str, Watched], now: float) -> None:
+        """What is ours just now: what is measured is seen a while later, and requests come and go meanwhile."""
+        for name in [name for name in self._ours if name not in devices]:
+            del self._ours[name]
+        for name, watched in devices.items():
+            history = self._ours.setdefault(name, deque(maxlen=REMEMBERED))
+            history.append((now, *self._holders.ours(watched.device)))
 
     def hear(self, holder: Holder, watched: Watched, load: EngineLoad, now: float) -> None:
         """What a server says of itself, and of its device."""
@@ -34,7 +46,7 @@ class Measuring:
         elif load.base is not None:
             self.hear_base(holder, int(load.base), now)
         if watched.hear(holder.key, load, now):
-            self._compare(watched, now, now)
+            self._compare(watched, now - STALE, now)
         self._write(watched)
 
     def hear_base(self, holder: Holder, base: int, now: float) -> None:
@@ -66,7 +78,11 @@ class Measuring:
     def _compare(self, watched: Watched, began: float, now: float) -> None:
         """All that is in use of the device with what is ours, and with what was in use before a model came."""
         device, used = watched.device, watched.used or 0
-        watched.strangers.look(used, *self._holders.ours(device))
+        surely, possibly = self._holders.ours(device)
+        for when, least, most in self._ours.get(watched.name, ()):
+            if when >= began:
+                surely, possibly = min(surely, least), max(possibly, most)
+        watched.strangers.look(used, surely, possibly)
         idle = self._ledger.cells.count(device.index) == 0
         for holder in self._holders.on(device):
             if now - holder.told > SURE:
