@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -150,7 +152,12 @@ def gateways_word(raw: Mapping[str, Any]) -> str:
     return ", ".join(own_words(sizes, [Note(**note) for note in raw["notes"]]))
 
 
+def leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)  # by way of everything that was started
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, leave)
     try:
         main()
     except KeyboardInterrupt:

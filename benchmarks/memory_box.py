@@ -58,33 +58,28 @@ def way_in() -> list[str] | None:
 
 
 class Box:
-    """The device with its servers, each with one model; everything is gone when this is left."""
+    """The device and its servers, one for each model; everything is gone when this is left."""
 
-    def __init__(self, size: int, models: Sequence[Hosted], together: bool = False) -> None:
-        """`together`: one server has all the models."""
+    def __init__(self, size: int, models: Sequence[Hosted]) -> None:
         self.size = size
         self.models = {model.name: model for model in models}
-        groups = [list(models)] if together else [[model] for model in models]
-        ports = free_ports(len(groups))
-        self.port = {model.name: port for port, group in zip(ports, groups, strict=True) for model in group}
+        self.port = dict(zip(self.models, free_ports(len(models)), strict=True))
         self._folder = Path(tempfile.mkdtemp(prefix="steelyard-box-"))
         self.device, self._deaths = self._folder / "device", self._folder / "deaths"
         self.device.mkdir()
         self._deaths.touch()
-        self._servers = {
-            "+".join(model.name for model in group): self._command(port, group)
-            for port, group in zip(ports, groups, strict=True)
-        }
 
-    def _command(self, port: int, group: Sequence[Hosted]) -> list[str]:
-        models = [f"{model.name}={model.weights}:{model.per_unit}" for model in group]
-        return [sys.executable, "-m", "benchmarks.memory_replica", str(port), str(self.device), *models]
+    def _command(self, model: Hosted) -> list[str]:
+        place = [str(self.port[model.name]), str(self.device)]
+        sizes = [str(model.weights), str(model.per_unit)]
+        return [sys.executable, "-m", "benchmarks.memory_replica", *place, model.name, *sizes]
 
     def __enter__(self) -> Box:
         before = way_in()
         if before is None:
             raise StartError("this machine lets nobody mount a file system of their own")
-        plan = {"device": str(self.device), "size": self.size, "deaths": str(self._deaths), "servers": self._servers}
+        servers = {name: self._command(model) for name, model in self.models.items()}
+        plan = {"device": str(self.device), "size": self.size, "deaths": str(self._deaths), "servers": servers}
         command = [*before, sys.executable, "-m", "benchmarks.memory_box", json.dumps(plan)]
         # In a session of its own: Ctrl-C is for whoever started this, whose end it notices.
         self.keeper = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True)

@@ -1,4 +1,4 @@
-"""A server in the box of benchmarks.memory: `python -m benchmarks.memory_replica PORT FOLDER MODEL=WEIGHTS:PER_UNIT …`.
+"""A server in the box of benchmarks.memory: `python -m benchmarks.memory_replica PORT FOLDER MODEL WEIGHTS PER_UNIT`.
 
 FOLDER is its device: a file system of a fixed size that several servers share. Weights and what requests need are files
 there, without names, mapped and written to. When the device is full, the kernel kills whoever writes next (SIGBUS).
@@ -53,23 +53,24 @@ def held() -> int:
 
 
 class Replica:
-    def __init__(self, folder: str, models: dict[str, tuple[int, int]]) -> None:
+    def __init__(self, folder: str, model: str, weights: int, per_unit: int) -> None:
         self.folder = folder
-        self.per_unit = {name: unit for name, (_, unit) in models.items()}
-        self.weights = [allocate(folder, weights) for weights, _ in models.values()]
+        self.model = model
+        self.per_unit = per_unit
+        self.weights = allocate(folder, weights)
         self.base = held()
         self.running = 0
         self.begun = 0  # requests, ever
         self.tasks: set[asyncio.Task[None]] = set()
 
-    def serve(self, connection: Connection, model: str, body: bytes) -> None:
-        task = asyncio.get_running_loop().create_task(self.work(connection, model, json.loads(body)))
+    def serve(self, connection: Connection, body: bytes) -> None:
+        task = asyncio.get_running_loop().create_task(self.work(connection, json.loads(body)))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    async def work(self, connection: Connection, model: str, asked: dict[str, Any]) -> None:
+    async def work(self, connection: Connection, asked: dict[str, Any]) -> None:
         """To its end, even if whoever asked has left: a batch that has begun is not stopped."""
-        size = self.per_unit[model] * int(asked["inputs"][0]["shape"][0])
+        size = self.per_unit * int(asked["inputs"][0]["shape"][0])
         alone = not self.running
         self.running += 1
         self.begun += 1
@@ -83,7 +84,7 @@ class Replica:
         told = {"memory_held_bytes": held(), "memory_base_bytes": self.base}
         if alone and number == self.begun:
             told["memory_request_bytes"] = peak - self.base
-        answer = {"model_name": model, "outputs": [], "parameters": {"bytes": size, "in_use": used}}
+        answer = {"model_name": self.model, "outputs": [], "parameters": {"bytes": size, "in_use": used}}
         connection.tell(json.dumps(answer).encode(), {"named_metrics": told})
 
     def metrics(self) -> bytes:
@@ -103,9 +104,8 @@ class Connection(ServerEnd):
             self.reply(self.replica.metrics() if self.url == b"/metrics" else b"{}")
 
     def message(self, body: bytes) -> None:
-        model = self.url.decode().removeprefix("/v2/models/").removesuffix("/infer")
-        if model in self.replica.per_unit:
-            self.replica.serve(self, model, body)
+        if self.url.decode() == f"/v2/models/{self.replica.model}/infer":
+            self.replica.serve(self, body)
         else:
             self.reply(b'{"error": "no such model"}', UNKNOWN)
 
@@ -114,22 +114,14 @@ class Connection(ServerEnd):
         self.reply(body, f"200 OK\r\n{REPORT}{json.dumps(report)}")
 
 
-def read_models(words: list[str]) -> dict[str, tuple[int, int]]:
-    models = {}
-    for word in words:
-        name, _, sizes = word.partition("=")
-        weights, _, per_unit = sizes.partition(":")
-        models[name] = int(weights), int(per_unit)
-    return models
-
-
-async def serve(port: int, folder: str, models: dict[str, tuple[int, int]]) -> None:
+async def serve(port: int, replica: Replica) -> None:
     """Until nobody holds the other end of its standard input any more."""
-    replica, loop, over = Replica(folder, models), asyncio.get_running_loop(), asyncio.Event()
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
     await loop.create_server(lambda: Connection(replica), "127.0.0.1", port, backlog=4096)
     loop.add_reader(sys.stdin.fileno(), over.set)
     await over.wait()
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1]), sys.argv[2], read_models(sys.argv[3:])))
+    port, folder, model, weights, per_unit = sys.argv[1:]
+    uvloop.run(serve(int(port), Replica(folder, model, int(weights), int(per_unit))))

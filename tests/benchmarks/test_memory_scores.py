@@ -6,7 +6,6 @@ from itertools import islice
 
 from benchmarks.memory import MODELS, WAYS
 from benchmarks.memory_load import MIB, Answer, Burst, Job, Mix
-from benchmarks.memory_replica import read_models
 from benchmarks.memory_scores import Run, Way, best_static, report, summary
 from benchmarks.rounds import Rounds
 
@@ -84,7 +83,3 @@ def test_elements_make_the_bytes() -> None:
 
 def test_every_way_has_a_name_of_its_own() -> None:
     assert len({way.name for way in WAYS.values()}) == len(WAYS)
-
-
-def test_models_of_a_server() -> None:
-    assert read_models(["a=1:2", "b=0:3"]) == {"a": (1, 2), "b": (0, 3)}

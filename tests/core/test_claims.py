@@ -172,6 +172,61 @@ def test_what_is_only_guessed_runs_alone_and_is_not_refused():
     assert request.claim.bytes == -1
 
 
+def test_a_request_that_needs_nothing_always_goes():
+    shop = Shop(devices=1, per_unit=0.0)
+    shop.balancer.pool("a").claims.unmeasured = True
+    shop.ledger.measure_idle(shop.balancer.pool("b").find("b0").place, 50 * GIB)
+    assert sent(shop.submit("a")[1]) == "a0"
+
+
+def test_a_request_alone_may_have_what_its_own_server_keeps():
+    shop = Shop(devices=1, per_unit=0.0)
+    shop.ledger.measure(shop.balancer.pool("a").find("a0").place, 8 * GIB)
+    request = shop.run()
+    assert request.flight.hold[1] == 7 * GIB
+
+
+def test_what_runs_on_a_replica_that_left_counts_for_who_never_knew_it():
+    shop = Shop(devices=1)
+    request = shop.run(units=6)
+    shop.ledger.release_base(request.flight.replica.place)
+    shop.balancer.remove_replica("a0", "a", now=0.0)
+    other = Ledger(shop.ledger.cells)
+    device = other.know("gpu0", 0, 10 * GIB, 0.1)
+    place = other.settle(device, "b0", 1)
+    assert not other.take(place, 3 * GIB)
+    shop.finish(request)
+    assert other.take(place, 3 * GIB)
+
+
+def test_of_a_thousand_devices_that_are_full_not_each_is_looked_at_for_every_request():
+    shop = Shop(devices=100)
+    running = [shop.run(units=7) for _ in range(100)]
+    first, decision = shop.submit(units=7, now=1.0)
+    assert waits(decision)
+    looks = []
+    look = shop.ledger.look
+    shop.ledger.look = lambda device: (looks.append(device), look(device))[1]
+    for _ in range(10):
+        assert waits(shop.submit(units=7, now=1.0)[1])
+    assert len(looks) < 10 * 70
+    assert shop.finish(running[0], 1.0) == [first]
+
+
+def test_a_kind_that_is_never_measured_is_believed_after_a_while():
+    shop = Shop(devices=1, per_unit=0.0)
+    claims = shop.balancer.pool("a").claims
+    for _ in range(20):
+        claims.sizes.observe((1.0,), "", GIB // 4)
+    for number in range(SILENT):
+        request = shop.run(units=2000.0, now=float(number), kind="stream")
+        assert request.claim.bytes == -1
+        claims.answered(request, False)
+        shop.finish(request, number + 0.5)
+    request = Request("a", (1.0,), kind="stream")
+    assert claims.prepare(request).bytes > 0
+
+
 def test_what_can_never_fit_is_refused_at_once_with_the_numbers():
     shop = Shop(devices=1)
     _, decision = shop.submit(units=8)
@@ -221,7 +276,7 @@ def test_where_nobody_measures_requests_count_as_nothing_after_a_while():
     shop = Shop(devices=1, per_unit=0.0)
     claims = shop.balancer.pool("a").claims
     for _ in range(SILENT):
-        claims.answered(False)
+        claims.answered(Request("a"), False)
     assert claims.unmeasured
     for _ in range(3):
         shop.run()

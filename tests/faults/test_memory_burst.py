@@ -77,8 +77,10 @@ class TestWorkerKilled:
 
         thread = threading.Thread(target=kill)
         thread.start()
-        yield
-        thread.join()
+        try:
+            yield
+        finally:
+            thread.join()
 
     def test_nobody_dies_of_it(self, box: Box) -> None:
         with fronted(box, workers=2) as (gateway, admin):

@@ -16,12 +16,14 @@ from benchmarks.memory_load import MIB, run
 
 from tests.harness.admin import PROBED, AdminClient, admin_config
 from tests.harness.memory import at_rest, jobs, port, watched_ledger
+from tests.harness.processes import memory
 from tests.harness.serving import Serving, config
 from tests.real.processes import Program
 from tests.replica.programs import answers, demo, ends, get, running
 
 LIMIT = 220 * MIB
 HEADROOM = 0.1
+BUDGET = int(LIMIT * (1 - HEADROOM))
 MODELS = tuple(Hosted(name, 16 * MIB, 32 << 10) for name in "abc")
 KILLED = 137  # as a shell tells that the kernel's out-of-memory killer was there
 BURST = jobs(45, models=MODELS)
@@ -64,8 +66,9 @@ def test_without_a_ledger_a_burst_takes_all_three_down(server: Program) -> None:
 
 def test_with_it_all_are_answered(server: Program) -> None:
     with fronted(server, {"node": {"memory": LIMIT, "headroom": HEADROOM}}) as (gateway, admin):
-        with watched_ledger(admin, int(LIMIT * (1 - HEADROOM))):
+        with watched_ledger(admin, BUDGET):
             seen = run(port(gateway), BURST, 30)
         assert not seen.failed
         at_rest(admin, weights=None)
+        assert memory(server.process.pid, "VmHWM") <= BUDGET
     assert server.process.poll() is None

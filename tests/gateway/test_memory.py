@@ -188,6 +188,94 @@ def test_where_there_is_no_elsewhere_the_client_gets_the_replica_s_own_words(sta
     stage.check_idle(counted=1)
 
 
+def test_an_error_whose_body_does_not_come_is_not_waited_for_long(staged: Callable[..., Stage]) -> None:
+    stage = staged(TWO)
+    client = stage.client()
+    client.says(large(1))
+    stage.replica().says(b"HTTP/1.1 503 Busy\r\ncontent-length: 10\r\n\r\n")
+    assert stage.dialling == []
+    stage.pass_time(1.5)
+    stage.replica().says(answer(b"fine"))
+    assert read_answer(client.hears()).body == b"fine"
+    stage.check_idle(counted=1)
+
+
+@pytest.mark.parametrize("rest", [b"abc", b""])
+def test_an_error_that_is_cut_off_is_an_error(staged: Callable[..., Stage], rest: bytes) -> None:
+    stage = staged(TWO)
+    client = stage.client()
+    client.says(large(1))
+    replica = stage.replica()
+    replica.says(b"HTTP/1.1 500 Broken\r\ncontent-length: 10\r\n\r\n" + rest)
+    replica.breaks()
+    stage.replica().says(answer(b"fine"))
+    assert read_answer(client.hears()).body == b"fine"
+    stage.check_idle(counted=1)
+
+
+def test_an_error_in_chunks_with_trailers_is_passed_on(staged: Callable[..., Stage]) -> None:
+    stage = staged(BOX.replace("queue: 9", "queue: 9, retry: {attempts: 1}"))
+    client = stage.client()
+    client.says(large(1))
+    head = b"HTTP/1.1 500 Broken\r\ntransfer-encoding: chunked\r\n\r\n"
+    stage.replica().says(head + chunked(b"sorry", trailers=["x: y"]))
+    stage.pass_time(1.5)
+    told = read_answer(client.hears())
+    assert (told.status, told.body) == (500, b"sorry")
+    stage.check_idle(counted=1)
+
+
+def test_a_model_that_is_removed_lets_its_requests_end(staged: Callable[..., Stage]) -> None:
+    stage = staged(BOX)
+    client = stage.client()
+    client.says(large(20))
+    replica = stage.replica()
+    stage.reload(BOX.replace("  m:", "  n:"))
+    replica.says(with_report(b"done", memory_request_bytes=100, memory_held_bytes=100))
+    assert read_answer(client.hears()).body == b"done"
+    ledger = stage.balancer.ledger
+    assert ledger is not None
+    assert ledger.reserved(ledger.devices["box"]) == 0
+
+
+def test_a_restart_on_purpose_is_no_crash(staged: Callable[..., Stage]) -> None:
+    """Little of what the device has for requests was in use."""
+    stage = staged(TWO)
+    client = stage.client()
+    client.says(large(2))
+    first = stage.replica()
+    first.breaks()
+    take_in_changes(stage.carrier, [Change("m", first.place, Event.LOST.value)], stage.loop.now)
+    assert stage.said == []
+
+
+def test_errors_do_not_say_that_nobody_measures(staged: Callable[..., Stage]) -> None:
+    stage = staged(BOX.replace("memory: {request: 1KiB, per_unit: 1}, ", ""))
+    client = stage.client()
+    for _ in range(20):
+        client.says(request("POST /", body=b"x"))
+        stage.replica().says(answer(b"no", status="400 Bad"))
+        assert read_answer(client.hears()).status == 400
+    assert report(stage.carrier, stage.loop.now).unmeasured == ()
+    for _ in range(16):
+        client.says(request("POST /", body=b"x"))
+        stage.replica().says(answer(b"yes"))
+        assert read_answer(client.hears()).status == 200
+    assert report(stage.carrier, stage.loop.now).unmeasured == ("m",)
+
+
+def test_what_is_learned_outlives_a_reload(staged: Callable[..., Stage]) -> None:
+    stage = staged(BOX)
+    memory = stage.carrier.memory
+    assert memory is not None
+    memory.hear(Quarantine("m", "box", 10 << 10, 60.0), stage.loop.now)
+    stage.reload(BOX.replace("request: 1KiB,", "weights: 1KiB, request: 1KiB,"))
+    client = stage.client()
+    client.says(large(20, "steelyard-timeout-ms: 1000"))
+    stage.pass_time(2.0)
+    assert read_answer(client.hears())["steelyard-reason"] == "memory"
+
+
 def test_another_error_is_no_lack_of_memory(staged: Callable[..., Stage]) -> None:
     stage = staged(TWO)
     client = stage.client()

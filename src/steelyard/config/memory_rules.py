@@ -13,12 +13,15 @@ from ..protocols.oip import OpenInference
 from .memory import Device
 from .shape import ANY, Config, ModelConfig
 
+MOST_DEVICES = 512  # twice as many have a number each in the book of memory: old ones and new ones, at a reload
 _LONGEST_NAME = 256
 _GPU = re.compile(r"[0-9]{1,4}|(GPU|MIG)-[0-9A-Za-z/-]{1,128}")
 _EXAMPLE = "node1/gpu0: {memory: 80GiB}"
 
 
 def device_problems(config: Config) -> Iterator[Problem]:
+    if len(config.devices) > MOST_DEVICES:
+        yield Problem(("devices",), f"there are {len(config.devices)}, and no more than {MOST_DEVICES} can be counted")
     for name, device in config.devices.items():
         key: Key = ("devices", name)
         if not name or len(name) > _LONGEST_NAME or not name.isprintable():

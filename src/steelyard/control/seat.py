@@ -48,6 +48,7 @@ class Seat:
             listen = crew.listening.open(self.index)
             self.worker = worker
             self.row = crew.rows.take()
+            crew.book.use(self.row)
             await worker.start(crew.command, self.board.fd, listen, self.board.workers, crew.book.fd, self.row)
         except (OSError, ListenError, SlotsError) as problem:
             self.worker = None

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from .claims import Claims
+from .claims import Blocked, Claims
 from .decision import Cancel, Decision, Reject, Send, Wait
 from .errors import MisuseError, OptionError, UnknownModelError
 from .foreign import Foreign
@@ -70,7 +70,9 @@ class Balancer:
     def count_memory(self, model: str, sizes: RequestBytes, footprint: int = 0) -> None:
         """From now on the model's requests claim memory, by what is declared here and learned later."""
         pool = self.pool(model)
-        if self.ledger is not None:
+        if pool.claims is not None:
+            pool.claims.declare(sizes)
+        elif self.ledger is not None:
             pool.claims = Claims(pool, self.ledger, sizes)
             pool.claims.learn(footprint, sizes.state(), False)
 
@@ -97,6 +99,8 @@ class Balancer:
         decisions: list[Decision] = []
         for request in (*pool.displaced, *list(pool.line.ordered())):
             request.phase = Phase.DONE
+            if pool.claims is not None:
+                pool.claims.stop_saving(request)
             decisions.append(Reject(request, Reason.UNKNOWN_MODEL))
         pool.displaced.clear()
         pool.line = WaitingLine(0)
@@ -105,6 +109,9 @@ class Balancer:
             if place is not None and self.ledger is not None:
                 self.ledger.leave(place)
         return decisions
+
+    def find(self, model: str) -> Pool | None:
+        return self._pools.get(model)
 
     def pool(self, model: str = "") -> Pool:
         try:
@@ -366,7 +373,7 @@ class Balancer:
             wake = min(wake, pool.tick_at, pool.line.next_expiry(), pool.recheck)
         if self._is_freed():
             decisions.extend(self._after_landing(None, now))
-            wake = min(wake, *(pool.recheck for pool in self._pools.values()))
+            wake = min([wake, *(pool.recheck for pool in self._pools.values())])
         while self._hedges and self._hedges[0][0] <= now:
             flight = heappop(self._hedges)[2]
             if flight is not None:
@@ -509,6 +516,8 @@ class Balancer:
             # The victim's refusal must reach the driver, which only looks at this request now: it is left to `expire`,
             # due at once.
             line.remove(victim)
+            if pool.claims is not None:
+                pool.claims.stop_saving(victim)
             pool.displaced.append(victim)
             self.wake = now
         line.add(request)
@@ -526,9 +535,13 @@ class Balancer:
         sent: list[Decision] = []
         while len(line) and pool.open:
             ahead = 0.0
+            too_large = Blocked()
             for looked, request in enumerate(line.ordered()):
                 if looked >= LOOKAHEAD:
                     return sent
+                if pool.claims is not None and too_large.covers(request, pool.claims):
+                    ahead += request.base
+                    continue
                 try:
                     replica = self._place(pool, request, ahead, now)
                 except Exception:
@@ -542,6 +555,8 @@ class Balancer:
                     sent.append(self._send(pool, request, replica, now))
                     break
                 ahead += request.base
+                if pool.claims is not None:
+                    too_large.note(request)
             else:
                 return sent
         return sent
@@ -587,7 +602,7 @@ class Balancer:
             reason = Reason.DEADLINE if request.hurried else Reason.WAITED
             if pool.claims is not None:
                 pool.claims.stop_saving(request)
-                reason = Reason.MEMORY if _is_blocked(request) else reason
+                reason = Reason.MEMORY if pool.open and _is_blocked(request) else reason
             decisions.append(Reject(request, reason, pool.ready_in(now) or pool.retry_after()))
 
     def _retry(self, pool: Pool, request: Request, failed: Replica, now: float) -> Decision:

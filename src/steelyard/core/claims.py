@@ -28,6 +28,7 @@ SOONEST, LATEST = 0.002, 0.016  # seconds between looks for room that another pr
 RAISED = 1.25  # times what was believed, at least, after a request ran out of memory
 RAISED_MOST = 4.0  # … and at most: it may have been another's fault
 QUARANTINES = 64
+KINDS = 64  # of requests that are told apart
 SILENT = 16  # answers without a measurement after which none is expected
 
 
@@ -45,6 +46,33 @@ class Claim:
         self.taken = 0  # reserved for the attempt that is about to be sent
 
 
+class Blocked:
+    """What did not fit in one pass over a waiting line: what is as large need not be looked at again."""
+
+    __slots__ = ("_alone", "_least")
+
+    def __init__(self) -> None:
+        self._least = INFINITY
+        self._alone = False
+
+    def covers(self, request: Request, claims: Claims) -> bool:
+        claim = claims.prepare(request)
+        if request.avoid or request.priority or claim.saving is not None:
+            return False  # it may go where others may not
+        covered = self._alone if claim.bytes == ALONE else claim.bytes >= self._least
+        claim.blocked = covered
+        return covered
+
+    def note(self, request: Request) -> None:
+        claim = request.claim
+        if claim is None or not claim.blocked or request.avoid or request.priority:
+            return
+        if claim.bytes == ALONE:
+            self._alone = True
+        else:
+            self._least = min(self._least, claim.bytes)
+
+
 class Claims:
     """Of one pool."""
 
@@ -56,6 +84,9 @@ class Claims:
         self.unmeasured = False  # nobody will ever say what requests need: they count as nothing
         self.measured = 0  # answers that said it
         self._silent = 0  # answers that did not, before any did
+        self._silent_kinds: dict[str, int] = {}  # of those that ran alone because nothing is known of them, by kind
+        self._turn = 0
+        self._full = (0, -INFINITY, 0)  # what found no room anywhere, until when that counts, and as of which give
         self.pause = SOONEST  # until the next look for room, where others may give it back
         self._surely = -1  # what fits somewhere when nothing else runs, as last worked out
         self._looked = -INFINITY
@@ -69,11 +100,28 @@ class Claims:
             claim = request.claim = Claim()
         if claim.version != self.sizes.version:
             claim.version = self.sizes.version
-            if self.sizes.known:
-                claim.bytes = self.sizes.needs(request.features, request.kind)
-            else:
+            if not self.sizes.known:
                 claim.bytes = 0 if self.unmeasured else ALONE
+            elif self._is_guessed(request):
+                claim.bytes = ALONE
+            else:
+                claim.bytes = self.sizes.needs(request.features, request.kind)
         return claim
+
+    def _is_guessed(self, request: Request) -> bool:
+        """Is nothing known of one so large? Then it runs alone: that is safe, and it is measured, so the next is known.
+
+        Where such are not measured all the same, they must be believed.
+        """
+        if self._silent_kinds.get(request.kind, 0) >= SILENT:
+            return False
+        return self.sizes.guesses(request.features, request.kind)
+
+    def declare(self, sizes: RequestBytes) -> None:
+        """Something else is declared of its requests: where to begin again. All else stays."""
+        sizes.version = self.sizes.version + 1
+        self.sizes = sizes
+        self._surely = -1
 
     def learn(self, footprint: int, state: RequestBytesState, unmeasured: bool) -> None:
         """What was learned elsewhere."""
@@ -85,34 +133,43 @@ class Claims:
                 replica.place.footprint = footprint
         self._surely = -1
 
-    def answered(self, told: bool) -> None:
+    def answered(self, request: Request, told: bool) -> None:
         """An answer came, and said what its request needed, or did not."""
+        claim, kind = request.claim, request.kind
         if told:
             self.measured += 1
             self._silent = 0
-        elif not self.measured:
+            self._silent_kinds.pop(kind, None)
+        elif self.measured or self.sizes.known:
+            if (
+                claim is not None
+                and claim.bytes == ALONE
+                and (kind in self._silent_kinds or len(self._silent_kinds) < KINDS)
+            ):
+                self._silent_kinds[kind] = self._silent_kinds.get(kind, 0) + 1
+        else:
             self._silent += 1
-            if self._silent >= SILENT and not self.sizes.known and not self.unmeasured:
+            if self._silent >= SILENT and not self.unmeasured:
                 self.unmeasured = True
                 self.sizes.version += 1
 
     def never(self, request: Request, now: float) -> tuple[int, int, str] | None:
         """It fits nowhere, whatever else is moved away: what it needs, the most there is for one, and where."""
         claim = self.prepare(request)
+        if claim.bytes <= 0:
+            return None  # it needs nothing, or nobody knows
         if claim.bytes <= self._surely and now - self._looked < 1.0:
             return None
         best, where = -1, ""
+        stays: dict[Device, int] = {}
         for replica in self.pool.replicas.values():
             place = replica.place
-            most = INFINITY if place is None or not place.device.capacity else self.ledger.most(place)
+            most = INFINITY if place is None or not place.device.capacity else self.ledger.most(place, stays)
             if most > best:
                 best, where = int(min(most, 1 << 62)), place.device.name if place is not None else ""
         self._surely, self._looked = best, now
-        if (best < 0 and not self.pool.replicas) or max(claim.bytes, 0) <= best:
+        if not self.pool.replicas or claim.bytes <= best:
             return None  # nobody is there to say, or it fits
-        if self.sizes.guesses(request.features, request.kind):
-            claim.bytes = ALONE  # nothing like it was measured: better run it alone than refuse it for a guess
-            return None
         return claim.bytes, max(best, 0), where
 
     # ------------------------------------------------------------------ where there is room
@@ -120,22 +177,45 @@ class Claims:
     def with_room(self, request: Request, candidates: Sequence[Replica], now: float) -> Sequence[Replica]:
         """Those of the candidates that have room for it now; of very many, all of them: `take` will tell."""
         claim = self.prepare(request)
+        claim.blocked = False
         if len(candidates) > FILTERED:
-            return candidates
-        return [r for r in candidates if r.place is None or self._fits(request, claim, r.place, now)]
+            return () if self._was_full(request, claim, now) else candidates
+        seen: dict[Device, tuple[int, int]] = {}
+        return [r for r in candidates if r.place is None or self._fits(request, claim, r.place, now, seen)]
+
+    def _was_full(self, request: Request, claim: Claim, now: float) -> bool:
+        """Did one as large find no room anywhere a moment ago, and nothing was given back since? To look at a thousand
+        devices for each request would take longer than to serve it."""
+        least, until, given = self._full
+        if request.avoid or request.priority or claim.saving is not None or claim.bytes == ALONE:
+            return False
+        return claim.bytes >= least and now < until and given == self.ledger.given
 
     def fits(self, request: Request, replica: Replica, now: float) -> bool:
         return replica.place is None or self._fits(request, self.prepare(request), replica.place, now)
 
-    def _fits(self, request: Request, claim: Claim, place: Place, now: float) -> bool:
+    def _fits(
+        self,
+        request: Request,
+        claim: Claim,
+        place: Place,
+        now: float,
+        seen: dict[Device, tuple[int, int]] | None = None,
+    ) -> bool:
+        """`seen`: looks at devices, one of each for many places."""
         device = place.server.device
         if not self._may_take(device, request, now):
             return False
-        if claim.bytes == ALONE:
+        if claim.bytes == ALONE and device.capacity:
             return not self.ledger.cells.count(device.index)
         if self._quarantines and self._is_quarantined(device, claim.bytes, now):
             return False
-        return self.ledger.fits(place, claim.bytes)
+        if seen is None:
+            return self.ledger.fits(place, max(claim.bytes, 0))
+        look = seen.get(device)
+        if look is None:
+            look = seen[device] = self.ledger.look(device)
+        return self.ledger.fits(place, max(claim.bytes, 0), look)
 
     def take(self, request: Request, replica: Replica, now: float) -> bool:
         """Reserve what it needs there, for the attempt that is sent next. False: there is no room after all."""
@@ -183,19 +263,23 @@ class Claims:
         """There is no room for it now: hear of it when there is, and save up for it if it has waited for long."""
         claim = self.prepare(request)
         claim.blocked = True
+        if not request.avoid and claim.bytes != ALONE:
+            self._full = (claim.bytes, now + SOONEST, self.ledger.given)
         if 0.0 <= claim.saving_since <= now - SAVES:
             self.stop_saving(request)
-            for replica in candidates[:FILTERED]:
+            for replica in self._some(candidates):
                 if replica.place is not None:
                     replica.place.server.device.waiting[self.pool] = None
             return
         best: Device | None = None
         most = -1
-        for replica in candidates[:FILTERED]:
+        for replica in self._some(candidates):
             place = replica.place
             if place is None:
                 continue
             device = place.server.device
+            if self.pool in device.waiting and device is not claim.saving and best is not None:
+                continue
             device.waiting[self.pool] = None
             if claim.saving is device:
                 best, most = device, 1 << 62
@@ -213,7 +297,7 @@ class Claims:
     def _could_go(self, claim: Claim, place: Place, now: float) -> bool:
         if self._quarantines and self._is_quarantined(place.device, claim.bytes, now):
             return False
-        return self.ledger.most(place) >= claim.bytes
+        return self.ledger.most(place) - self.ledger.cells.other(place.device.index) >= claim.bytes
 
     def _save(self, request: Request, claim: Claim, device: Device, now: float) -> None:
         if not self._may_take(device, request, now):
@@ -222,6 +306,13 @@ class Claims:
             claim.saving_since = now
         claim.saving, device.saver, device.saved_until = device, request, now + SAVING
         self.ledger.cells.save(device.index, now + SAVING)
+
+    def _some(self, candidates: Sequence[Replica]) -> Sequence[Replica]:
+        """Of very many, others each time."""
+        if len(candidates) <= FILTERED:
+            return candidates
+        self._turn = (self._turn + FILTERED) % len(candidates)
+        return candidates[self._turn : self._turn + FILTERED]
 
     def look_in(self) -> float:
         """Seconds until the next look for room: longer each time that there is none."""

@@ -45,6 +45,9 @@ class Cells(Protocol):
     def running(self, slot: int) -> int:
         """What requests there have reserved, of all workers."""
 
+    def total(self, device: int) -> int:
+        """What requests on the device have reserved, of all workers, on whichever replica."""
+
     def count(self, device: int) -> int:
         """Requests on the device, of all workers."""
 
@@ -84,6 +87,7 @@ class OwnCells:
         self._idle: dict[int, int] = {}
         self._running: dict[int, int] = {}
         self._count: dict[int, int] = {}
+        self._total: dict[int, int] = {}
         self._other: dict[int, int] = {}
 
     def begin(self, device: int) -> bool:
@@ -104,6 +108,9 @@ class OwnCells:
     def running(self, slot: int) -> int:
         return self._running.get(slot, 0)
 
+    def total(self, device: int) -> int:
+        return self._total.get(device, 0)
+
     def count(self, device: int) -> int:
         return self._count.get(device, 0)
 
@@ -112,10 +119,12 @@ class OwnCells:
 
     def add(self, slot: int, device: int, amount: int) -> None:
         self._running[slot] = self._running.get(slot, 0) + amount
+        self._total[device] = self._total.get(device, 0) + amount
         self._count[device] = self._count.get(device, 0) + 1
 
     def subtract(self, slot: int, device: int, amount: int) -> None:
         self._running[slot] -= amount
+        self._total[device] -= amount
         self._count[device] -= 1
 
     def set_base(self, slot: int, amount: int) -> None:
@@ -179,14 +188,13 @@ class Server:
 class Place:
     """One model on one server: what a replica's `place` is."""
 
-    __slots__ = ("footprint", "leaving", "permanent", "server", "slot")
+    __slots__ = ("footprint", "permanent", "server", "slot")
 
     def __init__(self, server: Server, slot: int, permanent: bool) -> None:
         self.server = server
         self.slot = slot
         self.permanent = permanent  # nobody unloads it to make room
         self.footprint = 0  # what the model holds when it is resident, resident or not
-        self.leaving = False  # it counts until what runs there has ended
 
     @property
     def device(self) -> Device:
@@ -200,6 +208,7 @@ class Ledger:
         self.freed: dict[Device, None] = {}  # where room has become free and others may wait for it
         self._lingering: list[tuple[float, int, Place, int]] = []  # a heap: until when, number, where, bytes
         self._lingered = 0
+        self.given = 0  # how often something was given back
 
     # ------------------------------------------------------------------ who is there
 
@@ -224,100 +233,110 @@ class Ledger:
         return place
 
     def leave(self, place: Place) -> None:
-        """The replica is no longer ours. What still runs there is counted until it is given back."""
-        place.leaving = True
-        self._let_go(place)
-
-    def _let_go(self, place: Place) -> None:
+        """The replica is no longer ours. What still runs there counts for the device until it is given back."""
         home = place.server
-        if place not in home.places or self.cells.running(place.slot) > 0:
-            return
-        home.places.remove(place)
+        if place in home.places:
+            home.places.remove(place)
         if not home.places and home.device.servers.get(home.name) is home:
             del home.device.servers[home.name]
 
     # ------------------------------------------------------------------ how much there is
 
-    def taken(self, device: Device) -> int:
-        """Bytes of the device that nobody may have: given out, held, or used by others."""
-        total = self.cells.other(device.index)
-        for server in device.servers.values():
-            total += self._of(server)
-        return total
-
-    def _of(self, server: Server, more: int = 0) -> int:
-        """What a server counts for, with `more` than it has."""
-        reserved = more + self._reserved(server)
-        held = self._held(server)
-        return reserved if reserved > held else held
-
-    def _reserved(self, server: Server) -> int:
-        """For its models, or what it holds besides if that is more, and for its requests."""
+    def look(self, device: Device) -> tuple[int, int]:
+        """What was given out of the device, and what nobody may have: that, what is held, and what others use."""
         cells = self.cells
-        bases = idle = running = 0
+        reserved = explained = 0
+        taken = cells.other(device.index)
+        for server in device.servers.values():
+            mine, held, running = self._of(server)
+            reserved += mine
+            explained += running
+            taken += mine if mine > held else held
+        # Requests that run on replicas which left, or which this process never knew.
+        rest = cells.total(device.index) - explained
+        return (reserved + rest, taken + rest) if rest > 0 else (reserved, taken)
+
+    def _of(self, server: Server) -> tuple[int, int, int]:
+        """What is reserved on a server, what it holds, and what of the first is for requests.
+
+        For its models counts what they hold, or what the server holds with nothing running, whichever is more.
+        """
+        cells = self.cells
+        bases = idle = running = held = 0
         for place in server.places:
             slot = place.slot
             bases += cells.base(slot)
             running += cells.running(slot)
-            alone = cells.idle(slot)
-            if alone > idle:
-                idle = alone
-        return (bases if bases > idle else idle) + running
+            idle = max(idle, cells.idle(slot))
+            held = max(held, cells.held(slot))
+        return (bases if bases > idle else idle) + running, held, running
 
-    def _held(self, server: Server) -> int:
-        held = 0
-        for place in server.places:
-            measured = self.cells.held(place.slot)
-            if measured > held:
-                held = measured
-        return held
+    def taken(self, device: Device) -> int:
+        return self.look(device)[1]
 
     def reserved(self, device: Device) -> int:
         """What was given out: to models, and to requests."""
-        return sum([self._reserved(server) for server in device.servers.values()])
+        return self.look(device)[0]
 
     def room(self, device: Device) -> int:
         return max(0, device.budget - self.taken(device))
 
-    def fits(self, place: Place, amount: int) -> bool:
-        """Is there room for a request of so many bytes now? Without a lock: `take` has the last word."""
+    def room_at(self, server: Server) -> int:
+        """What a request, or a model, may have on this server: what it keeps for later is room there."""
+        device = server.device
+        reserved, taken = self.look(device)
+        mine, held, _ = self._of(server)
+        return max(0, device.budget - max(reserved, taken - max(0, held - mine)))
+
+    def fits(self, place: Place, amount: int, seen: tuple[int, int] | None = None) -> bool:
+        """Is there room for a request of so many bytes now? Without a lock: `take` has the last word.
+
+        `seen`: a look at the device, where one is enough for many.
+        """
         server = place.server
         device = server.device
         if device.concurrency < INFINITY and self.cells.count(device.index) >= device.concurrency:
             return False
-        if not device.capacity:
+        if not device.capacity or not amount:
             return True
-        reserved, taken = 0, self.cells.other(device.index)
-        for each in device.servers.values():
-            mine = self._reserved(each)
-            if each is server:
-                mine += amount
-            held = self._held(each)
-            reserved += mine
-            taken += mine if mine > held else held
-        if reserved > device.budget:
+        reserved, taken = self.look(device) if seen is None else seen
+        if reserved + amount > device.budget:
             return False
+        mine, held, _ = self._of(server)
+        taken += max(mine + amount, held) - max(mine, held)
         if taken <= device.budget:
             return True
         # What stands in the way is only what other servers keep though they do not use it. With nothing else running
         # half of the headroom may be used for that, or it would never run.
         return taken <= device.capacity * (1.0 - 0.5 * device.headroom) and not self.cells.count(device.index)
 
-    def most(self, place: Place) -> int:
-        """The largest request that could ever run there: with nothing beside it that could be moved away."""
-        cells, device = self.cells, place.device
-        stays = 0
-        for server in device.servers.values():
-            bases = idle = movable = 0
-            for each in server.places:
-                footprint = max(each.footprint, cells.base(each.slot))
-                if each is place or each.permanent:
-                    bases += footprint
-                else:
-                    movable += cells.base(each.slot)
-                idle = max(idle, cells.idle(each.slot))
-            stays += max(bases, idle - movable)
-        return device.budget - stays - cells.other(device.index)
+    def most(self, place: Place, stays: dict[Device, int] | None = None) -> int:
+        """The largest request that could ever run there: with nothing beside it that could be moved away.
+
+        `stays` remembers what cannot be moved, for many questions at one moment.
+        """
+        device = place.server.device
+        fixed = None if stays is None else stays.get(device)
+        if fixed is None:
+            fixed = sum([self._stays(server) for server in device.servers.values()])
+            if stays is not None:
+                stays[device] = fixed
+        if not place.permanent:
+            fixed += self._stays(place.server, place) - self._stays(place.server)
+        return device.budget - fixed
+
+    def _stays(self, server: Server, besides: Place | None = None) -> int:
+        """What nobody can move away from a server: with this model, if it were there."""
+        cells = self.cells
+        bases = idle = movable = 0
+        for each in server.places:
+            base = cells.base(each.slot)
+            if each.permanent or each is besides:
+                bases += max(each.footprint, base)
+            else:
+                movable += base
+            idle = max(idle, cells.idle(each.slot))
+        return max(bases, idle - movable)
 
     # ------------------------------------------------------------------ to take and to give back
 
@@ -340,7 +359,7 @@ class Ledger:
         if cells.count(device.index) or not cells.begin(device.index):
             return 0
         try:
-            amount = self.room(device)
+            amount = self.room_at(place.server)
             if cells.count(device.index) or amount <= 0:
                 return 0
             cells.add(place.slot, device.index, amount)
@@ -352,10 +371,9 @@ class Ledger:
         """What `take` took."""
         device = place.server.device
         self.cells.subtract(place.slot, device.index, amount)
+        self.given += 1
         if device.waiting:
             self.freed[device] = None
-        if place.leaving:
-            self._let_go(place)
 
     def give_later(self, place: Place, amount: int, until: float) -> None:
         """Nobody waits for its answer any more, but its server does not know: it goes on, and holds what it holds."""
@@ -379,12 +397,9 @@ class Ledger:
         if not cells.begin(device.index):
             return False
         try:
-            before = cells.base(place.slot)
-            more = amount - before
-            if more > 0 and device.capacity:
-                held = self._of(place.server, more) - self._of(place.server)
-                if self.taken(device) + held > device.budget or self.reserved(device) + more > device.budget:
-                    return False
+            more = amount - cells.base(place.slot)
+            if more > 0 and device.capacity and more > self.room_at(place.server):
+                return False
             cells.set_base(place.slot, amount)
             return True
         finally:

@@ -132,6 +132,12 @@ class RequestBytes:
         nothing = [0.0] * width
         return Upper(nothing, nothing, [HUGE if any(self.declared) else 0.0] * width, coefficients)
 
+    def forgive(self) -> None:
+        """It was long ago that requests ran out of memory, and nobody measures them: what was feared is forgotten."""
+        if self._floors.plain():
+            self._floors = Floors()
+            self.version += 1
+
     # ------------------------------------------------------------------ elsewhere
 
     def state(self) -> RequestBytesState:

@@ -344,7 +344,7 @@ class Carrier:
             # It was not this replica's fault, and another attempt runs: that one goes on alone.
             self.carry_out(self.balancer.settle(exchange, other.replica, now), now)
             return
-        if outcome is Outcome.BROKEN and self.memory is not None:
+        if outcome is Outcome.BROKEN and self.memory is not None and connection.lost:
             self.memory.broke(exchange, connection.replica, now)
         decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
         self.counted(connection.replica)
@@ -362,14 +362,14 @@ class Carrier:
         if self.trouble is not None:
             self.trouble(replica, refused)
 
-    def take_in_load(self, exchange: Exchange, replica: Replica, told: bytes, now: float) -> None:
+    def take_in_load(self, exchange: Exchange, replica: Replica, told: bytes, status: int, now: float) -> None:
         """An answer has begun, perhaps with a load report (ORCA)."""
         way = replica.context
         counted = self.memory is not None and replica.place is not None
         soon = now < way.load_at + LOAD_EVERY
         load = read_orca(told) if told and (counted or not soon) else None
         if self.memory is not None and counted:
-            self.memory.answered(replica, exchange, load)
+            self.memory.answered(replica, exchange, load, status)
         if load is None or soon or replica.state is State.GONE:
             return
         way.load_at = now
@@ -393,7 +393,7 @@ class Carrier:
         now = monotonic()
         decisions: Sequence[Decision] = ()
         if exchange.phase is Phase.RUNNING:
-            if self.memory is not None:
+            if self.memory is not None and connection.lost:
                 self.memory.broke(exchange, connection.replica, now)
             decisions = self.balancer.finish(exchange, Outcome.TRUNCATED, now, replica=connection.replica)
             self.counted(connection.replica)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..config import Config, ModelConfig, ReplicaConfig
 from ..core.claims import Claims
-from ..core.memory import Ledger, Place
-from ..core.replica import Replica
+from ..core.memory import Device, Ledger, Place
+from ..core.replica import Replica, State
 from ..core.request import INFINITY
 from ..core.request_bytes import RequestBytes
 from ..link.messages import SAMPLES, Capacity, Coming, FromWorker, Quarantine, RanOut, Sample, Sizes, Wanted
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WANTED_EVERY: Final = 0.05  # seconds between two words about the same model
 QUARANTINED: Final = 60.0  # seconds, unless the supervisor says otherwise
 CRASH: Final = 3.0  # seconds: a server that is gone so soon after requests to it broke has crashed with them
-UNDER_LOAD: Final = 0.5  # share of a device in use from which a crash may be its memory's
+UNDER_LOAD: Final = 0.5  # share of what a device has for requests from which a crash may be its memory's
 LASTS: Final = 3.0  # times as long as predicted: then what a dead worker had sent is surely over
 
 
@@ -32,7 +32,7 @@ class Broken(NamedTuple):
     kind: str
     features: tuple[float, ...]
     bytes: int
-    full: float  # share of its device that was taken
+    full: float  # share of what its device has for requests that they had
 
 
 class Memory:
@@ -60,7 +60,8 @@ class Memory:
     def count(self, name: str, model: ModelConfig, before: ModelConfig | None) -> None:
         """What requests of this model need is counted from now on; what is declared of it may have changed."""
         declared = (float(model.memory.request), float(model.memory.per_unit))
-        if before is None or before.memory != model.memory or self._claims(name) is None:
+        said = None if before is None else (float(before.memory.request), float(before.memory.per_unit))
+        if said != declared or self._claims(name) is None:
             self._carrier.balancer.count_memory(name, RequestBytes(*declared), model.memory.footprint)
 
     def place(self, settings: ReplicaConfig, model: ModelConfig, slot: int) -> Place | None:
@@ -75,7 +76,7 @@ class Memory:
         """The configuration may name another device for it now, or count it for the first time."""
         place = replica.place
         wanted = settings.device if settings.device in self._ledger.devices else ""
-        if (place.device.name if place is not None else "") != wanted:
+        if (place.device if place is not None else None) is not self._ledger.devices.get(wanted):
             if place is not None:
                 self._ledger.leave(place)
             replica.place = self.place(settings, model, replica.context.slot)
@@ -102,7 +103,9 @@ class Memory:
                 claims.quarantine(message.device, message.bytes, now + message.seconds)
 
     def _claims(self, model: str) -> Claims | None:
-        return self._carrier.balancer.pool(model).claims
+        """None: it was removed meanwhile, or its memory is not counted."""
+        pool = self._carrier.balancer.find(model)
+        return pool.claims if pool is not None else None
 
     # ------------------------------------------------------------------ what happens to requests
 
@@ -119,7 +122,7 @@ class Memory:
             line = self._carrier.balancer.pool(model).line
             self._say(Wanted(model, len(line), line.work))
 
-    def answered(self, replica: Replica, exchange: Exchange, load: EngineLoad | None) -> None:
+    def answered(self, replica: Replica, exchange: Exchange, load: EngineLoad | None, status: int) -> None:
         """An answer has begun, and its load report, if it brought one, may say what it took."""
         place, claims = replica.place, self._claims(exchange.model)
         if place is None or claims is None:
@@ -127,13 +130,15 @@ class Memory:
         if load is not None and load.held is not None:
             self._ledger.measure(place, int(load.held))
         told = load is not None and load.request_bytes is not None
-        claims.answered(told)
+        if told or (status < 300 and exchange.route.method == b"POST"):  # an error, or a look, tells nothing
+            claims.answered(exchange, told)
         if load is not None and load.request_bytes is not None and len(self._samples) < SAMPLES:
             needed = int(load.request_bytes)
             self._samples.append(Sample(exchange.model, replica.id, exchange.kind, exchange.features, needed))
 
     def samples(self) -> tuple[Sample, ...]:
         """Since this was last asked."""
+        self._broken = {r: broken for r, broken in self._broken.items() if r.state is not State.GONE}
         samples, self._samples = self._samples, []
         return tuple(samples)
 
@@ -156,11 +161,20 @@ class Memory:
         flight = exchange.flight if exchange.flight and exchange.flight.replica is replica else exchange.hedge
         if replica.place is None or flight is None or flight.hold is None:
             return
-        device = replica.place.device
-        full = self._ledger.taken(device) / device.capacity if device.capacity else 1.0
+        if replica.state is State.DRAINING:
+            return  # it is about to end, and who waited for it knew that it might
+        full = self._fullness(replica.place.device)
+        self._broken = {r: broken for r, broken in self._broken.items() if now - broken.when <= CRASH}
         before, amount = self._broken.get(replica), flight.hold[1]
         if before is None or now - before.when > CRASH or before.bytes < amount:
             self._broken[replica] = Broken(now, exchange.kind, exchange.features, amount, full)
+
+    def _fullness(self, device: Device) -> float:
+        """How much of what there is for requests they have."""
+        cells = self._ledger.cells
+        total = cells.total(device.index)
+        room = device.budget - (self._ledger.reserved(device) - total)
+        return total / room if device.capacity and room > 0 else 1.0
 
     def gone(self, replica: Replica, now: float) -> None:
         """The replica is not there any more, or is another than before. Did it crash under its load?"""

@@ -34,6 +34,7 @@ CONNECTING, IDLE, HEAD, SIZED, IN_CHUNKS, ENDLESS, TUNNEL, OVER = range(8)
 LONGEST_HEAD: Final = 256 << 10
 ONE_WRITE: Final = 64 << 10  # a head and a body up to this are joined: one system call
 AGAIN: Final = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"  # what puts llhttp where chunks begin
+HELD_BACK: Final = 1.0  # seconds for which the body of an error is waited for, where memory is counted
 NO_BODY: Final = (204, 304)
 DECLINED: Final = (429, 503)  # the replica did nothing
 NOT_ITS_FAULT: Final = (501, 505)  # the request asked for what no replica has
@@ -52,6 +53,7 @@ class ReplicaConnection:
         "expires",
         "keep",
         "left",
+        "lost",
         "paused",
         "pending",
         "replica",
@@ -70,6 +72,7 @@ class ReplicaConnection:
         self.replica: Replica = None  # type: ignore[assignment]  # until `carry`
         self.state = CONNECTING
         self.reused = False
+        self.lost = False  # the other side closed it, or the network did
         self.paused = False
         self.eof = False
         self.tail = b""  # of the last piece in chunks
@@ -225,8 +228,8 @@ class ReplicaConnection:
         else:  # it ends with the connection: put in chunks, for clients that know them
             self._pass_on(exchange, b"%x\r\n%b\r\n" % (len(data), data) if not exchange.old else data)
 
-    def _heads(self, exchange: Exchange, data: bytes) -> None:
-        """The head of the answer, after any interim ones."""
+    def _heads(self, exchange: Exchange, data: bytes, patient: bool = True) -> None:
+        """The head of the answer, after any interim ones. `patient`: of an error more may be waited for."""
         carrier = self.endpoint.carrier
         while True:
             end = data.find(END_OF_HEAD)
@@ -241,7 +244,13 @@ class ReplicaConnection:
                 self._nonsense(exchange)
                 return
             whole, data = data, data[end + 4 :] if len(data) > end + 4 else b""
-            if head.status >= 500 and self.replica.place is not None and self._says_more(exchange, head, data):
+            if (
+                patient
+                and head.status >= 500
+                and self.replica.place is not None
+                and self._says_more(exchange, head, data)
+            ):
+                self.expires = min(self.expires, monotonic() + HELD_BACK)
                 self.pending = whole  # what kind of error it is, its body tells: it is read anew with more of it
                 return
             self.pending = b""
@@ -277,7 +286,7 @@ class ReplicaConnection:
         way = self.replica.context
         way.heard = now
         if head.load or self.replica.place is not None:
-            carrier.take_in_load(exchange, self.replica, head.load, now)
+            carrier.take_in_load(exchange, self.replica, head.load, status, now)
         if (status >= 500 or status == 429) and status not in NOT_ITS_FAULT:
             outcome = Outcome.OVERLOADED if status in DECLINED and exchange.replayable else Outcome.ERROR
             if self.replica.place is not None and ran_out(status, rest):
@@ -431,8 +440,11 @@ class ReplicaConnection:
         return False
 
     def connection_lost(self, problem: Exception | None) -> None:
+        if self.state == HEAD and self.exchange is not None:
+            self._look_no_longer(self.exchange)  # then it is an error whose body was cut off
         state, self.state = self.state, OVER
         exchange = self.exchange
+        self.lost = True
         if exchange is None:
             if state == IDLE and self in self.endpoint.idle:
                 self.endpoint.idle.remove(self)
@@ -453,9 +465,19 @@ class ReplicaConnection:
         else:
             self._failed(exchange, Outcome.BROKEN, answers.REPLICA_FAILED)
 
+    def _look_no_longer(self, exchange: Exchange) -> bool:
+        """The body of an error was waited for in vain: it is passed on, or tried elsewhere, as far as it came."""
+        if END_OF_HEAD not in self.pending:
+            return False
+        data, self.pending = self.pending, b""
+        carrier = self.endpoint.carrier
+        self.expires = min(monotonic() + carrier.timeouts.first_byte, exchange.began + carrier.timeouts.total)
+        self._heads(exchange, data, patient=False)
+        return True
+
     def time_is_up(self) -> None:
         exchange = self.exchange
-        if exchange is None:
+        if exchange is None or (self.state == HEAD and self._look_no_longer(exchange)):
             return
         if exchange.answered:
             self._cut_off(exchange)

@@ -54,19 +54,25 @@ class Book:
         self._held = part(self.columns, "q")
         self._idle = part(self.columns, "q")
         self._running = [part(self.columns, "q") for _ in range(self.rows)]
+        self._total = [part(self.devices, "q") for _ in range(self.rows)]
         self._count = [part(self.devices, "q") for _ in range(self.rows)]
         self._until_rows = [part(self.columns, "d") for _ in range(self.rows)]
-        if row >= self._used[0]:
-            self._used[0] = row + 1
+        self.use(row)
 
     @classmethod
     def create(cls, columns: int, rows: int = ROWS, devices: int = DEVICES) -> Book:
         """The supervisor's. Pages that nobody writes to take no memory."""
         fd = os.memfd_create("steelyard-memory", os.MFD_CLOEXEC)
-        cells = _FIXED * devices + 3 * columns + rows * (2 * columns + devices)
+        cells = _FIXED * devices + 3 * columns + rows * (2 * columns + 2 * devices)
         os.ftruncate(fd, _PAGE + 8 * cells)
         os.pwrite(fd, _HEADER.pack(_MAGIC, rows, columns, devices), 0)
         return cls(fd, SUPERVISOR)
+
+    def use(self, row: int) -> None:
+        """This row counts from now on. The supervisor says so before it starts a worker: two that did it themselves at
+        the same moment could hide each other."""
+        if row >= self._used[0]:
+            self._used[0] = row + 1
 
     # ------------------------------------------------------------------ the lock
 
@@ -98,6 +104,10 @@ class Book:
             return int(running[0][slot] + running[1][slot])
         return sum([running[row][slot] for row in range(used)])
 
+    def total(self, device: int) -> int:
+        total = self._total
+        return sum([total[row][device] for row in range(self._used[0])])
+
     def count(self, device: int) -> int:
         count = self._count
         return sum([count[row][device] for row in range(self._used[0])])
@@ -113,10 +123,12 @@ class Book:
 
     def add(self, slot: int, device: int, amount: int) -> None:
         self._running[self.row][slot] += amount
+        self._total[self.row][device] += amount
         self._count[self.row][device] += 1
 
     def subtract(self, slot: int, device: int, amount: int) -> None:
         self._running[self.row][slot] -= amount
+        self._total[self.row][device] -= amount
         self._count[self.row][device] -= 1
 
     def set_base(self, slot: int, amount: int) -> None:
@@ -149,35 +161,39 @@ class Book:
     # ------------------------------------------------------------------ the dead
 
     def bury(self, row: int, device_of: dict[int, int]) -> list[tuple[int, int, int, int, float]]:
-        """The process of this row is dead. What it had is the supervisor's from now on: (slot, device, bytes, requests,
-        until when it should count). Its servers may still be working on it."""
+        """The process of this row is dead. What it had is the supervisor's from now on, until it is released: slot (-1:
+        none that is known), device, bytes, requests, and when that should be over. Its servers may still be working on
+        it. `device_of`: where each slot is."""
         left: list[tuple[int, int, int, int, float]] = []
-        mine, counts = self._running[self.row], self._count[self.row]
+        rests = [int(total) for total in self._total[row]]
         for slot, device in device_of.items():
-            amount = self._running[row][slot]
+            amount, until = int(self._running[row][slot]), float(self._until_rows[row][slot])
             if amount:
-                mine[slot] += amount  # first here, then not there: at no time is it counted nowhere
+                self._running[self.row][slot] += amount  # first here, then not there: it is never counted nowhere
                 self._running[row][slot] = 0
-                left.append((slot, device, amount, 0, self._until_rows[row][slot]))
+                left.append((slot, device, amount, 0, until))
+                rests[device] -= amount
             self._until_rows[row][slot] = 0.0
-        for device in range(self.devices):  # also one that no replica is on any more
-            requests = self._count[row][device]
-            if requests:
-                counts[device] += requests
-                self._count[row][device] = 0
-                left.append((-1, device, 0, requests, 0.0))
+        for device in range(self.devices):
+            requests = int(self._count[row][device])
+            self._total[self.row][device] += self._total[row][device]
+            self._count[self.row][device] += requests
+            self._total[row][device] = self._count[row][device] = 0
+            if requests or rests[device]:
+                left.append((-1, device, rests[device], requests, 0.0))
         return left
 
     def release(self, slot: int, device: int, amount: int, requests: int) -> None:
         """What was taken over from the dead is over."""
         if slot >= 0:
             self._running[self.row][slot] -= amount
+        self._total[self.row][device] -= amount
         self._count[self.row][device] -= requests
 
     def close(self) -> None:
         for view in (self._used, self._other, self._saver, self._until, self._base, self._held, self._idle):
             view.release()
-        for rows in (self._running, self._count, self._until_rows):
+        for rows in (self._running, self._total, self._count, self._until_rows):
             for view in rows:
                 view.release()
         self._view.release()

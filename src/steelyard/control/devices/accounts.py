@@ -212,6 +212,8 @@ class Accounts:
         for name, look, began in self._meters.tick(now):
             self._measuring.see(self._watched[name], look, began, now)
         self._ghosts.tick(now)
+        for sizing in self._sizings.values():
+            sizing.tick(now)
         self._holders.tick(now)
         self._learn()
         self._tell_news(now)

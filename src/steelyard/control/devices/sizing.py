@@ -13,6 +13,7 @@ from .footprint import Footprint
 WAITING = 1024  # measured requests that wait to be learned from; of more, the latest
 LATE = 64  # requests whose sizes are remembered, to show them
 WARY = 10.0  # seconds after a request ran out of memory for which none counts as nothing
+FORGIVEN = 900.0  # seconds after the last that ran out, until such are believed again
 PAUSE = 0.2  # seconds between two messages
 
 
@@ -33,6 +34,8 @@ class Sizing:
         """The configuration may say something else now. What it says of requests is then where to begin again."""
         self.footprint.declared = memory.footprint
         before = self._declared
+        if memory != before:
+            self._told = None  # workers begin with what is declared
         if (memory.request, memory.per_unit) != (before.request, before.per_unit):
             self.requests = RequestBytes(memory.request, memory.per_unit)
             self._told = None
@@ -66,6 +69,12 @@ class Sizing:
         self.requests.ran_out(message.features, message.kind, at_least)
         self._silent, self._ran_out = False, now  # rather one at a time than as many as come
         return max(0, at_least)
+
+    def tick(self, now: float) -> None:
+        """Where requests are measured, that wears off what was feared of them; elsewhere only time does."""
+        if now - self._ran_out > FORGIVEN and self._ran_out > -inf:
+            self._ran_out = -inf
+            self.requests.forgive()
 
     # ------------------------------------------------------------------ what workers know
 
