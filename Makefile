@@ -32,6 +32,8 @@ bench: $(VENV)/bench $(COMPILED)/installed
 	$(BIN)/python -m benchmarks.arena
 	$(BIN)/python -m benchmarks.lifecycle
 	$(BIN)/python -m benchmarks.probing
+	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.request_bytes
 
 $(VENV)/bench: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'

@@ -172,6 +172,27 @@ def test_what_is_only_guessed_runs_alone_and_is_not_refused():
     assert request.claim.bytes == -1
 
 
+def test_a_quarantine_holds_for_one_that_runs_alone_too():
+    shop = Shop(per_unit=0.0)
+    claims = shop.balancer.pool("a").claims
+    request = shop.run(units=5.0)
+    device = request.flight.replica.place.device.name
+    _, at_least = shop.balancer.ran_out(request, request.flight.replica, 1.0)
+    claims.quarantine(device, at_least, until=60.0)
+    shop.balancer.finish(request, Outcome.CLIENT_ERROR, 1.0)
+    assert runs_on(shop.run(units=5.0, now=2.0))[1] != device[-1]
+    assert waits(shop.submit(units=5.0, now=2.0)[1])
+
+
+def test_measured_to_need_nothing_is_known():
+    shop = Shop(devices=1, per_unit=0.0)
+    sizes = shop.balancer.pool("a").claims.sizes
+    for _ in range(12):
+        sizes.observe((1.0,), "", 0)
+    shop.run()
+    assert sent(shop.submit()[1]) == "a0"
+
+
 def test_a_request_that_needs_nothing_always_goes():
     shop = Shop(devices=1, per_unit=0.0)
     shop.balancer.pool("a").claims.unmeasured = True

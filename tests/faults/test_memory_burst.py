@@ -31,7 +31,7 @@ from tests.harness.memory import (
 
 pytestmark = needs_box
 
-REQUESTS, CLIENTS = 45, 30
+REQUESTS, CLIENTS = 36, 30
 
 
 @pytest.fixture
@@ -94,10 +94,10 @@ class TestWorkerKilled:
 
 def test_clients_that_leave_free_nothing(box: Box) -> None:
     """A server goes on with what it has begun, and holds what it needs for that."""
-    large = job(40 * MIB, seconds=0.8)
+    large = job(40 * MIB, seconds=0.6)
     with fronted(box) as (gateway, admin):
         run(port(gateway), [large], 1)  # so that it is known how long such a one takes
-        for _ in range(4):
+        for _ in range(3):
             connections = [gateway.connect() for _ in range(2)]
             for connection in connections:
                 connection.send(large.request({}))

@@ -26,7 +26,7 @@ HEADROOM = 0.1
 BUDGET = int(LIMIT * (1 - HEADROOM))
 MODELS = tuple(Hosted(name, 16 * MIB, 32 << 10) for name in "abc")
 KILLED = 137  # as a shell tells that the kernel's out-of-memory killer was there
-BURST = jobs(45, models=MODELS)
+BURST = jobs(36, models=MODELS)
 
 
 @pytest.fixture

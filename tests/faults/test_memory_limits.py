@@ -56,7 +56,7 @@ def test_a_large_one_gets_its_turn_among_many_small(fronted_box: Fronted) -> Non
 def test_who_cannot_wait_is_told_that_it_was_for_memory(fronted_box: Fronted) -> None:
     _, gateway, admin = fronted_box
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(run, port(gateway), [job(LARGE, 3.0)], 1)
+        first = pool.submit(run, port(gateway), [job(LARGE, 2.0)], 1)
         wait_until(lambda: ledger(admin).requests, "it does not run")
         second = run(port(gateway), [job(LARGE, 0.01, MODELS[1])], 1, **{"steelyard-timeout-ms": "1000"})
         assert not first.result().failed

@@ -128,6 +128,13 @@ def test_what_the_supervisor_learned_counts(staged: Callable[..., Stage]) -> Non
     stage.check_idle(counted=2)
 
 
+ENCODED = (
+    "/steelyard/models/m/unload",
+    "/steelyard/model%73/m/unload?force=1",
+    "/%73teelyard/models/m/load",
+    "/v2/repositor%79/models/m/unload",
+    "/v2/repository/models/%6D/unload",
+)
 OUT = b'{"error": "CUDA out of memory. Tried to allocate 20.00 GiB"}'
 
 
@@ -344,7 +351,7 @@ def test_clients_may_not_load_and_unload_what_the_gateway_does(staged: Callable[
       n: {dialect: oip, replicas: [{url: 'http://b:1', device: box}]}
     """
     stage = staged(config)
-    for path in ("/v2/repository/models/m/unload", "/v2/repository/models/m/load", "/steelyard/models/m/unload"):
+    for path in ("/v2/repository/models/m/unload", "/v2/repository/models/m/load", *ENCODED):
         client = stage.client()
         client.says(request(f"POST {path}", body=b"{}"))
         told = read_answer(client.hears())

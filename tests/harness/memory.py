@@ -24,7 +24,7 @@ HEADROOM = 0.1
 BUDGET = int(SIZE * (1 - HEADROOM))
 MODELS = (Hosted("a", 8 * MIB, 32 << 10), Hosted("b", 8 * MIB, 64 << 10), Hosted("c", 8 * MIB, 128 << 10))
 WEIGHTS = sum(model.weights for model in MODELS)
-MIX = Mix(shortest=0.1)  # the largest is fifty times the smallest; three large ones at once do not fit
+MIX = Mix(shortest=0.05)  # the largest is fifty times the smallest; three large ones at once do not fit
 DEVICE = "box"
 
 needs_box = pytest.mark.skipif(way_in() is None, reason="nobody may mount a file system of their own here")

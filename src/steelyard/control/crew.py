@@ -9,7 +9,7 @@ from typing import Any
 
 from ..link.board import Board
 from ..link.book import Book
-from ..link.messages import Applied, RanOut, Report, ToWorker, Trouble, Wanted
+from ..link.messages import Applied, Apply, Members, RanOut, Report, ToWorker, Trouble, Wanted
 from .errors import StartError
 from .rows import Rows
 from .seat import START, Seat
@@ -73,6 +73,10 @@ class Crew:
     def broadcast(self, message: ToWorker) -> list[int]:
         """To those that stay. The seats whose workers are told; where one is yet to come, `greeting` tells it."""
         told = {seat.index: seat.worker for seat in self._seats.values() if seat.worker is not None}
+        if not isinstance(message, Apply | Members):  # who leaves goes by what it has, but must know who is ready
+            for seat in self._leaving:
+                if seat.worker is not None:
+                    seat.worker.send(message)
         for worker in told.values():
             worker.send(message)
         return list(told)

@@ -35,10 +35,11 @@ SILENT = 16  # answers without a measurement after which none is expected
 class Claim:
     """What one request needs, and how it fares. Made when it is submitted."""
 
-    __slots__ = ("blocked", "bytes", "saving", "saving_since", "taken", "version")
+    __slots__ = ("blocked", "bytes", "needs", "saving", "saving_since", "taken", "version")
 
     def __init__(self) -> None:
         self.bytes = 0  # or ALONE
+        self.needs = 0  # as far as one can say
         self.version = -1  # of what is known, when that was said
         self.blocked = False  # there was no room for it when it was last looked at
         self.saving: Device | None = None  # where room is saved up for it, …
@@ -100,12 +101,11 @@ class Claims:
             claim = request.claim = Claim()
         if claim.version != self.sizes.version:
             claim.version = self.sizes.version
+            claim.needs = self.sizes.needs(request.features, request.kind)
             if not self.sizes.known:
                 claim.bytes = 0 if self.unmeasured else ALONE
-            elif self._is_guessed(request):
-                claim.bytes = ALONE
             else:
-                claim.bytes = self.sizes.needs(request.features, request.kind)
+                claim.bytes = ALONE if self._is_guessed(request) else claim.needs
         return claim
 
     def _is_guessed(self, request: Request) -> bool:
@@ -206,10 +206,10 @@ class Claims:
         device = place.server.device
         if not self._may_take(device, request, now):
             return False
+        if self._quarantines and self._is_quarantined(device, claim.needs, now):
+            return False
         if claim.bytes == ALONE and device.capacity:
             return not self.ledger.cells.count(device.index)
-        if self._quarantines and self._is_quarantined(device, claim.bytes, now):
-            return False
         if seen is None:
             return self.ledger.fits(place, max(claim.bytes, 0))
         look = seen.get(device)
@@ -225,13 +225,13 @@ class Claims:
         device = place.server.device
         if not self._may_take(device, request, now):
             return False
+        if self._quarantines and self._is_quarantined(device, claim.needs, now):
+            return False
         if claim.bytes == ALONE and device.capacity:
             claim.taken = self.ledger.take_all(place)
             taken = claim.taken > 0
         else:
             claim.taken = max(claim.bytes, 0)
-            if self._quarantines and self._is_quarantined(device, claim.bytes, now):
-                return False
             taken = self.ledger.take(place, claim.taken)
         if taken:
             claim.blocked = False
@@ -295,7 +295,7 @@ class Claims:
         return replica.place is None or self._could_go(self.prepare(request), replica.place, now)
 
     def _could_go(self, claim: Claim, place: Place, now: float) -> bool:
-        if self._quarantines and self._is_quarantined(place.device, claim.bytes, now):
+        if self._quarantines and self._is_quarantined(place.device, claim.needs, now):
             return False
         return self.ledger.most(place) - self.ledger.cells.other(place.device.index) >= claim.bytes
 

@@ -76,8 +76,9 @@ class RequestBytes:
 
     def observe(self, features: tuple[float, ...], kind: str, measured: int) -> None:
         """A request was measured to need so much."""
-        if not 0 < measured <= MOST or not all(0.0 <= x <= HUGE for x in features):
+        if not 0 <= measured <= MOST or not all(0.0 <= x <= HUGE for x in features):
             return
+        measured = max(measured, 1)  # errors are relative: nothing at all would be infinitely less than a byte
         self.samples += 1
         changed = self._floors.wear(features, kind)
         shape = tuple([float(x) for x in features[:WIDEST]])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..config import Config, ModelConfig, ReplicaConfig
 from ..core.claims import Claims
-from ..core.memory import Device, Ledger, Place
+from ..core.memory import Device, Ledger, Place, Server
 from ..core.replica import Replica, State
 from ..core.request import INFINITY
 from ..core.request_bytes import RequestBytes
@@ -26,9 +26,10 @@ LASTS: Final = 3.0  # times as long as predicted: then what a dead worker had se
 
 
 class Broken(NamedTuple):
-    """The largest of the requests that broke with a server."""
+    """The largest of the requests that broke with a server, of whichever model."""
 
     when: float
+    replica: Replica
     kind: str
     features: tuple[float, ...]
     bytes: int
@@ -44,7 +45,7 @@ class Memory:
         self._placed: frozenset[str] = frozenset()  # models that are loaded on demand
         self._samples: list[Sample] = []
         self._said: dict[str, float] = {}  # when a model was last said to be wanted
-        self._broken: dict[Replica, Broken] = {}
+        self._broken: dict[Server, Broken] = {}
 
     # ------------------------------------------------------------------ who is there
 
@@ -138,7 +139,6 @@ class Memory:
 
     def samples(self) -> tuple[Sample, ...]:
         """Since this was last asked."""
-        self._broken = {r: broken for r, broken in self._broken.items() if r.state is not State.GONE}
         samples, self._samples = self._samples, []
         return tuple(samples)
 
@@ -161,13 +161,14 @@ class Memory:
         flight = exchange.flight if exchange.flight and exchange.flight.replica is replica else exchange.hedge
         if replica.place is None or flight is None or flight.hold is None:
             return
-        if replica.state is State.DRAINING:
-            return  # it is about to end, and who waited for it knew that it might
-        full = self._fullness(replica.place.device)
-        self._broken = {r: broken for r, broken in self._broken.items() if now - broken.when <= CRASH}
-        before, amount = self._broken.get(replica), flight.hold[1]
-        if before is None or now - before.when > CRASH or before.bytes < amount:
-            self._broken[replica] = Broken(now, exchange.kind, exchange.features, amount, full)
+        server, amount = replica.place.server, flight.hold[1]
+        if replica.state is State.DRAINING or not server.device.capacity or not amount:
+            return  # it is about to end, and that was known; or nothing is known that it could be too large for
+        full = self._fullness(server.device)
+        self._broken = {s: broken for s, broken in self._broken.items() if now - broken.when <= CRASH}
+        before = self._broken.get(server)
+        if before is None or before.bytes < amount:
+            self._broken[server] = Broken(now, replica, exchange.kind, exchange.features, amount, full)
 
     def _fullness(self, device: Device) -> float:
         """How much of what there is for requests they have."""
@@ -178,12 +179,12 @@ class Memory:
 
     def gone(self, replica: Replica, now: float) -> None:
         """The replica is not there any more, or is another than before. Did it crash under its load?"""
-        broken = self._broken.pop(replica, None)
-        claims = self._claims(replica.context.model)
+        broken = self._broken.pop(replica.place.server, None) if replica.place is not None else None
+        claims = self._claims(broken.replica.context.model) if broken is not None else None
         if broken is None or claims is None or now - broken.when > CRASH or broken.full < UNDER_LOAD:
             return
         at_least = claims.raise_for(broken.features, broken.kind, broken.bytes)
-        self._tell(replica, broken.kind, broken.features, broken.bytes, at_least, "crash", now)
+        self._tell(broken.replica, broken.kind, broken.features, broken.bytes, at_least, "crash", now)
 
     def _tell(
         self,

@@ -7,7 +7,7 @@ from typing import Final
 
 from ..config import ANY, Config
 from ..protocols import BY_NAME, DIALECTS, make_dialect
-from ..protocols.base import Call, Dialect
+from ..protocols.base import Call, Dialect, unescaped
 from .fields import BadHead, is_host
 
 MOST = 4096  # request lines remembered; when full, all are forgotten
@@ -19,6 +19,7 @@ _ABSOLUTE = re.compile(rb"https?://([^/?#@\x00-\x20\x7f]+)([\x21-\x7e]*)", re.IG
 _REFUSED = {b"CONNECT", b"TRACE"}  # a tunnel to anywhere, and an echo of secrets
 
 _LOOKS = (b"GET", b"HEAD", b"OPTIONS")
+_REPOSITORY = re.compile(r"/v2/repository/models/(?P<model>.+)/(?:load|unload)")
 
 PLAIN: Final = "http"
 KIT_MODELS: Final = "/steelyard/models/"  # where a server with our kit is asked to load and unload
@@ -95,7 +96,7 @@ class Router:
             raise BadHead("The request target is not a path.")
         path = target.partition(b"?")[0].decode("latin-1")
         dialect, call = self._call(method.decode(), path)
-        if self._is_ours_to_do(method, path, call):
+        if self._is_ours_to_do(method, path):
             raise Refused("Models are loaded and unloaded by this gateway, not through it.")
         route = Route(method, target, version == b"HTTP/1.0", host, dialect, call, path)
         route.model = self._configured(path) or call.model
@@ -114,15 +115,17 @@ class Router:
         assert call is not None
         return self.plain, call
 
-    def _is_ours_to_do(self, method: bytes, path: str, call: Call) -> bool:
+    def _is_ours_to_do(self, method: bytes, path: str) -> bool:
         """A model server lets whoever reaches it load and unload models. Where the gateway does that, no client may."""
         if method in _LOOKS:
             return False
-        if path.startswith(KIT_MODELS):
+        plain = unescaped(path)  # as the server will read it
+        if plain.startswith(KIT_MODELS):
             return True
-        if call.kind != "repository":
+        asked = _REPOSITORY.match(plain)
+        if asked is None:
             return False
-        model = self.models.get(self.resolve(call.model) or "")
+        model = self.models.get(self.resolve(asked["model"]) or "")
         return model is not None and model.placement is not None
 
     def _configured(self, path: str) -> str:

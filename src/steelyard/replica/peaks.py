@@ -6,11 +6,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from functools import wraps
-from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, Self
 
-from .gauge import Gauge, Reading
+from .around import around
+from .gauge import PROCESS, Gauge, Reading
 
 MOST = 100  # measurements a second: each takes some 50 µs
 
@@ -18,20 +17,21 @@ MOST = 100  # measurements a second: each takes some 50 µs
 class Stretch:
     """A request, or a part of one that is measured by itself."""
 
-    __slots__ = ("alone", "asked", "bytes", "floor", "sections", "source", "spoilt")
+    __slots__ = ("alone", "asked", "bytes", "depth", "floor", "sections", "source", "spoilt")
 
     def __init__(self, asked: bool) -> None:
         self.asked = asked  # somebody wants to know
         self.alone = True  # nothing else has run meanwhile
         self.floor: int | None = None  # bytes in use when it began; None: it is not measured
         self.source = ""
+        self.depth = 1  # of a section: itself, and those within it that are open
         self.bytes: int | None = None  # of a request: the most of its sections so far
         self.sections = 0  # of a request: how many there were
         self.spoilt = False  # of a request: one of them could not be told
 
 
 current: ContextVar[Stretch | None] = ContextVar("steelyard_request", default=None)
-_inside: ContextVar[bool] = ContextVar("steelyard_section", default=False)
+_section: ContextVar[Stretch | None] = ContextVar("steelyard_section", default=None)  # it may have ended since
 
 
 class Peaks:
@@ -72,9 +72,13 @@ class Peaks:
         with self._lock:
             self._requests.discard(request)
 
-    def open_section(self, request: Stretch | None) -> Stretch:
+    def open_section(self, request: Stretch | None, within: Stretch | None = None) -> Stretch:
+        """One within another of the same request that is still open is a part of it: that one then is returned."""
         section = Stretch(request is not None and request.asked)
         with self._lock:
+            if within is not None and within in self._sections and self._sections[within] is request:
+                within.depth += 1
+                return within
             for other in self._requests:
                 other.alone = other.alone and other is request
             if self._sections:
@@ -88,7 +92,11 @@ class Peaks:
         return section
 
     def close_section(self, section: Stretch) -> None:
+        """It ends with the last that is within it: a task may go on for longer than what began it."""
         with self._lock:
+            section.depth -= 1
+            if section.depth:
+                return
             request = self._sections.pop(section, None)
             if request is not None:
                 needed = self._needed(section)
@@ -101,11 +109,20 @@ class Peaks:
             return None
         with self._lock:
             if not request.sections:
-                return self._needed(request)
+                return self._if_seen(self._needed(request))
             open_now = [self._needed(one) for one, its in self._sections.items() if its is request]
             if request.spoilt or None in open_now:
                 return None
-            return max([request.bytes or 0, *(one or 0 for one in open_now)])
+            return self._if_seen(max([request.bytes or 0, *(one or 0 for one in open_now)]))
+
+    def _if_seen(self, needed: int | None) -> int | None:
+        """torch counts every byte, so that 0 is a fact. Resident memory that has not grown only tells that the request
+        lived in what malloc had kept: nobody knows how much that was.
+        """
+        if needed == 0:
+            reading = self._gauge.read()
+            return None if reading is None or reading.source == PROCESS else 0
+        return needed
 
     def _begin(self, stretch: Stretch, floor: Callable[[Reading], int]) -> None:
         if not (stretch.asked and stretch.alone and self._allowed()):
@@ -131,38 +148,24 @@ class Peaks:
 
 
 class Measuring:
-    """`with kit.measuring():`, or `@kit.measuring()` on a function or coroutine function."""
+    """`with kit.measuring():`, or `@kit.measuring()` on a function, coroutine function or generator function."""
 
     def __init__(self, peaks: Peaks) -> None:
         self._peaks = peaks
-        self._open: list[Stretch | None] = []  # not in the context: a generator may end in another than it began in
+        self._open: list[Stretch] = []  # not in the context: a generator may end in another than it began in
 
-    def __enter__(self) -> None:
-        if _inside.get():  # one within another is a part of it
-            self._open.append(None)
-        else:
-            self._open.append(self._peaks.open_section(current.get()))
-            _inside.set(True)
+    def __enter__(self) -> Self:
+        section = self._peaks.open_section(current.get(), _section.get())
+        self._open.append(section)
+        _section.set(section)
+        return self
 
     def __exit__(self, *_: object) -> None:
-        section = self._open.pop()
-        if section is not None:
-            _inside.set(False)
-            self._peaks.close_section(section)
+        self._peaks.close_section(self._open.pop())
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        if iscoroutinefunction(function):
+        return around(lambda: Measuring(self._peaks), function)
 
-            @wraps(function)
-            async def measured(*args: Any, **kwargs: Any) -> Any:
-                with Measuring(self._peaks):
-                    return await function(*args, **kwargs)
-
-        else:
-
-            @wraps(function)
-            def measured(*args: Any, **kwargs: Any) -> Any:
-                with Measuring(self._peaks):
-                    return function(*args, **kwargs)
-
-        return measured
+    def spoil(self) -> None:
+        """What is measured is not what was meant: tell nothing."""
+        self._open[-1].alone = False

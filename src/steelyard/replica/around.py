@@ -1,0 +1,81 @@
+"""A function with a section around it: of a generator, for as long as it runs, not for as long as it takes to make it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing
+from functools import wraps
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .peaks import Measuring
+
+Function = Callable[..., Any]
+Begin = Callable[[], "Measuring"]
+LATER = (Iterator, AsyncIterator, Awaitable)  # what is returned before the work is done
+
+
+def around(begin: Begin, function: Function) -> Function:
+    """Of the same kind as the function: frameworks look at that."""
+    if iscoroutinefunction(function):
+        return wraps(function)(_coroutine(begin, function))
+    if isgeneratorfunction(function):
+        return wraps(function)(_generator(begin, function))
+    if isasyncgenfunction(function):
+        return wraps(function)(_async_generator(begin, function))
+    return wraps(function)(_plain(begin, function))
+
+
+def _plain(begin: Begin, function: Function) -> Function:
+    def measured(*args: Any, **kwargs: Any) -> Any:
+        with begin() as section:
+            result = function(*args, **kwargs)
+            if isinstance(result, LATER):
+                section.spoil()
+            return result
+
+    return measured
+
+
+def _coroutine(begin: Begin, function: Function) -> Function:
+    async def measured(*args: Any, **kwargs: Any) -> Any:
+        with begin() as section:
+            result = await function(*args, **kwargs)
+            if isinstance(result, LATER):
+                section.spoil()
+            return result
+
+    return measured
+
+
+def _generator(begin: Begin, function: Function) -> Function:
+    def measured(*args: Any, **kwargs: Any) -> Any:
+        with begin():
+            return (yield from function(*args, **kwargs))
+
+    return measured
+
+
+def _async_generator(begin: Begin, function: Function) -> Function:
+    """What `yield from` does, which there is none of here: what is sent or thrown in goes to the function."""
+
+    async def measured(*args: Any, **kwargs: Any) -> Any:
+        with begin():
+            async with aclosing(function(*args, **kwargs)) as steps:
+                step = steps.asend(None)
+                while True:
+                    try:
+                        part = await step
+                    except StopAsyncIteration:
+                        return
+                    try:
+                        sent = yield part
+                    except GeneratorExit:
+                        raise  # and `aclosing` passes it on
+                    except BaseException as problem:
+                        step = steps.athrow(problem)
+                    else:
+                        step = steps.asend(sent)
+
+    return measured
