@@ -11,7 +11,7 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from fastapi import FastAPI
@@ -49,6 +49,21 @@ async def measured_there(amount: int) -> None:
     await asyncio.to_thread(take, amount)
 
 
+@kit.measuring()
+async def measured_parts(amount: int) -> AsyncIterator[bytes]:
+    await asyncio.to_thread(take, amount)
+    yield b"one "
+    yield b"two"
+
+
+@kit.measuring()
+def measured_steps(amount: int) -> Iterator[bytes]:
+    """Which Starlette takes in threads, each in a copy of the context."""
+    take(amount)
+    yield b"one "
+    yield b"two"
+
+
 def given(request: Request) -> int:
     return int(request.query_params["bytes"])
 
@@ -61,6 +76,9 @@ async def taking(request: Request) -> Response:
 async def measuring(request: Request) -> Response:
     """In a thread of Starlette's, or of asyncio's, while another request may run."""
     how = request.query_params.get("how", "")
+    if how in ("async generator", "generator"):
+        parts = measured_parts if how == "async generator" else measured_steps
+        return StreamingResponse(parts(given(request)))
     if how == "async":
         await measured_there(given(request))
     else:

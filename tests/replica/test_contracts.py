@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from steelyard.protocols.load import EngineLoad, read_metrics, read_orca
 from steelyard.replica import Kit
+from steelyard.replica.ballast import Ballast
 
 from ..control.admin.serving import TOKEN, served
 from ..harness.waiting import wait_until
@@ -79,15 +81,20 @@ def test_its_metrics_and_reports_are_read_as_they_are_meant() -> None:
             talk.task.cancel()
         await asyncio.sleep(0)
         await soon()
+
+        async def hungry(given: Any, receive: Any, send: Any) -> None:
+            Ballast().take(16 << 20)
+            await hello(given, receive, send)
+
         for form in ("JSON", "TEXT"):
-            headers = (await ask(kit.wrap(hello), endpoint_load_metrics_format=form)).headers
+            headers = (await ask(kit.wrap(hungry), endpoint_load_metrics_format=form)).headers
             report = read_orca(headers["endpoint-load-metrics"].encode())
             assert report is not None
             assert report.held is not None
             assert report.base is not None
             assert 0 < report.base <= report.held
             assert report.request_bytes is not None
-            assert 0 <= report.request_bytes < report.held
+            assert 8 << 20 < report.request_bytes < report.held
             told = dict.fromkeys(("memory_used", "memory_total", "held", "base", "request_bytes"))
             assert report._replace(**told) == EngineLoad(running=1.0, waiting=0.0, utilization=0.5)
 

@@ -93,7 +93,7 @@ def test_requests_that_overlap_tell_nothing(hungry: Program) -> None:
     assert Answer(hungry, f"/take?bytes={8 * MIB}").about == 8
 
 
-@pytest.mark.parametrize("how", ["run_in_threadpool", "to_thread", "async"])
+@pytest.mark.parametrize("how", ["run_in_threadpool", "to_thread", "async", "generator", "async+generator"])
 def test_a_section_is_measured_though_other_requests_are_there(hungry: Program, how: str) -> None:
     with another(hungry):
         answer = Answer(hungry, f"/measured?bytes={48 * MIB}&how={how}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from steelyard.replica import Kit
+from steelyard.replica import Kit, watch
 
 from .talking import Model, Talk, ask, run, scope, soon
 
@@ -282,7 +282,9 @@ def test_paths_that_are_always_answered_are_not_counted() -> None:
     run(story())
 
 
-def test_ready_when_asks_the_app_itself() -> None:
+def test_ready_when_asks_the_app_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "SELDOM", 0.1)
+
     async def story() -> None:
         kit = made(ready_when="/health?deep=1")
         health = 503

@@ -145,7 +145,7 @@ def test_the_token_is_shown_to_the_gateway_and_to_nobody_else(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     fake.token = TOKEN
-    wrong = begun(fake, token="not-this-one")
+    wrong = begun(fake, token="not-this-one", settle=0.0)
     wait_until(lambda: "does not accept the token" in caplog.text, "a word about it")
     monkeypatch.setenv("STEELYARD_TOKEN", TOKEN)
     right = begun(fake)

@@ -1,4 +1,4 @@
-"""A function with a section around it: of a generator, for as long as it runs, not for as long as it takes to make it."""
+"""A function with a section around it: of a generator for as long as it runs, and not only while it is made."""
 
 from __future__ import annotations
 
