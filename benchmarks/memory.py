@@ -86,6 +86,8 @@ def play(stage: Stage, way: Way, seconds: float, seed: int) -> Run:
             wait_until_served(gateway, listen)
             memory_load.run(listen, islice(MIX.jobs(MODELS, 1000 + seed), WARM), CLIENTS)
             burst = memory_load.run(listen, MIX.jobs(MODELS, seed), CLIENTS, seconds)
+            if gateway.process.poll() is not None:
+                raise StartError(f"the gateway ended while it was measured:\n{gateway.log_tail()}")
             return summary(burst, len(box.deaths()))
         finally:
             stage.stop(gateway)

@@ -43,6 +43,10 @@ def test_a_ledger_that_kills_is_told() -> None:
     assert "none to compare with" in made.verdicts[-1]
 
 
+def test_where_no_limit_ran_none_is_judged() -> None:
+    assert len(report("", [ONE, LEDGER], rounds(ledger=[a_run(9)])).verdicts) == 1
+
+
 def test_what_did_not_run_is_told() -> None:
     seen = rounds()
     seen.give_up("ledger", "it would not start")

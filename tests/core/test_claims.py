@@ -433,3 +433,30 @@ def test_a_model_that_is_not_there_yet_is_waited_for_if_there_is_time():
     early, decision = shop.submit(units=1, deadline=9.0)
     assert waits(decision)
     assert [d.request for d in shop.balancer.report("a0", Event.LOADED, "a", now=5.0)] == [early]
+
+
+def test_while_little_is_known_each_has_its_server_to_itself():
+    """Only then can it be measured; and the largest seen counts for all until sizes can be told apart."""
+    shop = Shop(devices=1, per_unit=0.0)
+    claims = shop.balancer.pool("a").claims
+    claims.sizes.observe((1.0,), "", GIB // 8)
+    first = shop.run(units=0.5)
+    assert shop.reserved() < 3, "not the whole device"
+    second, decision = shop.submit(units=0.5)
+    assert waits(decision)
+    assert shop.finish(first, 0.1) == [second]
+    for number in range(1, 31):
+        claims.sizes.observe((float(number % 7 + 1),), "", (number % 7 + 1) * GIB // 8)
+    shop.finish(second, 0.2)
+    for _ in range(2):
+        assert sent(shop.submit(units=2.0, now=0.3)[1]) == "a0", "all is known now"
+
+
+def test_nobody_has_a_server_to_itself_for_long():
+    shop = Shop(devices=1, per_unit=0.0)
+    shop.balancer.pool("a").claims.sizes.observe((1.0,), "", GIB // 8)
+    shop.balancer.pool("a").claims._solos = 255
+    shop.run(units=0.5, now=0.0)
+    other, decision = shop.submit(units=0.5, now=0.5)
+    assert waits(decision)
+    assert other in [d.request for d in pass_time(shop.balancer, 0.5, 2.0)]

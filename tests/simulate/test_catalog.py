@@ -43,10 +43,14 @@ def two_policies(scenario: Scenario) -> list[str]:
     return [policies[0], policies[-1]]
 
 
+def marks(scenario: Scenario, policy: str) -> list[pytest.MarkDecorator]:
+    """5,000 replicas take their time with a policy that looks at each."""
+    slow = [pytest.mark.slow] if scenario.name.startswith("W11") and policy.startswith("least_work") else []
+    return [*slow, *([needs_traces] if scenario.workload.trace else [])]
+
+
 CASES = [
-    pytest.param(
-        short(scenario), policy, id=f"{scenario.name}-{policy}", marks=[needs_traces] if scenario.workload.trace else []
-    )
+    pytest.param(short(scenario), policy, id=f"{scenario.name}-{policy}", marks=marks(scenario, policy))
     for name in CATALOG
     for scenario in find(name)
     for policy in two_policies(scenario)

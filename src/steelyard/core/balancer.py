@@ -449,7 +449,8 @@ class Balancer:
         claims.blocked(request, pool.open, now)
         if ledger.wake < self.wake:
             self.wake = ledger.wake
-        if ledger.cells.shared:
+        if ledger.cells.shared or claims.waits_for_solo:
+            claims.waits_for_solo = False
             self._recheck(pool, now + claims.look_in())
         return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .memory import SAVING, Device, Ledger, Place
+from .memory import SAVING, Device, Ledger, Place, Server
 from .request import INFINITY, Phase
 from .request_bytes import RequestBytes, RequestBytesState
 
@@ -28,6 +28,8 @@ SOONEST, LATEST = 0.002, 0.016  # seconds between looks for room that another pr
 RAISED = 1.25  # times what was believed, at least, after a request ran out of memory
 RAISED_MOST = 4.0  # … and at most: it may have been another's fault
 QUARANTINES = 64
+SOLOS = 256  # requests at most that have a server to themselves to be measured, of one model in one worker
+SOLO = 1.0  # seconds for which one has
 KINDS = 64  # of requests that are told apart
 SILENT = 16  # answers without a measurement after which none is expected
 
@@ -35,11 +37,12 @@ SILENT = 16  # answers without a measurement after which none is expected
 class Claim:
     """What one request needs, and how it fares. Made when it is submitted."""
 
-    __slots__ = ("blocked", "bytes", "needs", "saving", "saving_since", "taken", "version")
+    __slots__ = ("blocked", "bytes", "needs", "saving", "saving_since", "solo", "taken", "version")
 
     def __init__(self) -> None:
         self.bytes = 0  # or ALONE
         self.needs = 0  # as far as one can say
+        self.solo = False  # it should have its server to itself, to be measured
         self.version = -1  # of what is known, when that was said
         self.blocked = False  # there was no room for it when it was last looked at
         self.saving: Device | None = None  # where room is saved up for it, …
@@ -85,6 +88,8 @@ class Claims:
         self.unmeasured = False  # nobody will ever say what requests need: they count as nothing
         self.measured = 0  # answers that said it
         self._silent = 0  # answers that did not, before any did
+        self._solos = 0  # requests that had a server to themselves, to be measured
+        self.waits_for_solo = False  # somebody could not go because of that
         self._silent_kinds: dict[str, int] = {}  # of those that ran alone because nothing is known of them, by kind
         self._turn = 0
         self._full = (0, -INFINITY, 0)  # what found no room anywhere, until when that counts, and as of which give
@@ -102,20 +107,19 @@ class Claims:
         if claim.version != self.sizes.version:
             claim.version = self.sizes.version
             claim.needs = self.sizes.needs(request.features, request.kind)
-            if not self.sizes.known:
-                claim.bytes = 0 if self.unmeasured else ALONE
+            if self.sizes.known:
+                claim.bytes, claim.solo = claim.needs, self._is_to_be_measured(request)
             else:
-                claim.bytes = ALONE if self._is_guessed(request) else claim.needs
+                claim.bytes, claim.solo = 0 if self.unmeasured else ALONE, False
         return claim
 
-    def _is_guessed(self, request: Request) -> bool:
-        """Is nothing known of one so large? Then it runs alone: that is safe, and it is measured, so the next is known.
-
-        Where such are not measured all the same, they must be believed.
-        """
-        if self._silent_kinds.get(request.kind, 0) >= SILENT:
+    def _is_to_be_measured(self, request: Request) -> bool:
+        """Is too little known of its kind, or nothing of one so large? Then it should have its server to itself, which
+        is when it can be measured. For a while only, and not where such are not measured all the same."""
+        kind = request.kind
+        if self._solos >= SOLOS or self._silent_kinds.get(kind, 0) >= SILENT:
             return False
-        return self.sizes.guesses(request.features, request.kind)
+        return self.sizes.is_learning(kind) or self.sizes.guesses(request.features, kind)
 
     def declare(self, sizes: RequestBytes) -> None:
         """Something else is declared of its requests: where to begin again. All else stays."""
@@ -143,7 +147,7 @@ class Claims:
         elif self.measured or self.sizes.known:
             if (
                 claim is not None
-                and claim.bytes == ALONE
+                and (claim.solo or claim.bytes == ALONE)
                 and (kind in self._silent_kinds or len(self._silent_kinds) < KINDS)
             ):
                 self._silent_kinds[kind] = self._silent_kinds.get(kind, 0) + 1
@@ -170,6 +174,9 @@ class Claims:
         self._surely, self._looked = best, now
         if not self.pool.replicas or claim.bytes <= best:
             return None  # nobody is there to say, or it fits
+        if self.sizes.guesses(request.features, request.kind):
+            claim.bytes = ALONE  # nothing like it was measured: better run it alone than refuse it for a guess
+            return None
         return claim.bytes, max(best, 0), where
 
     # ------------------------------------------------------------------ where there is room
@@ -204,7 +211,7 @@ class Claims:
     ) -> bool:
         """`seen`: looks at devices, one of each for many places."""
         device = place.server.device
-        if not self._may_take(device, request, now):
+        if not self._may_take(device, request, now) or not self._may_join(claim, place.server, now):
             return False
         if self._quarantines and self._is_quarantined(device, claim.needs, now):
             return False
@@ -223,7 +230,7 @@ class Claims:
         if place is None:
             return True
         device = place.server.device
-        if not self._may_take(device, request, now):
+        if not self._may_take(device, request, now) or not self._may_join(claim, place.server, now):
             return False
         if self._quarantines and self._is_quarantined(device, claim.needs, now):
             return False
@@ -239,11 +246,24 @@ class Claims:
             self.stop_saving(request)
         return taken
 
-    def hold(self, flight: Flight) -> None:
+    def _may_join(self, claim: Claim, server: Server, now: float) -> bool:
+        """Has nobody the server to itself, and is it idle if this one should have it so?"""
+        if server.solo is not None and now < server.solo_until:
+            self.waits_for_solo = True
+            return False
+        if claim.solo and self.ledger.is_busy(server):
+            self.waits_for_solo = True
+            return False
+        return True
+
+    def hold(self, flight: Flight, now: float) -> None:
         """The attempt is sent: what was taken for it is its own."""
         place, claim = flight.replica.place, flight.request.claim
         if place is not None and claim is not None:
             flight.hold = (place, claim.taken)
+            if claim.solo:
+                self._solos += 1
+                place.server.solo, place.server.solo_until = flight, now + SOLO
 
     def give_back(self, flight: Flight, now: float, *, over: bool) -> None:
         """The attempt has ended here. Not `over`: its server was not heard to end it, and may go on for a while."""
@@ -251,6 +271,9 @@ class Claims:
             return
         place, amount = flight.hold
         flight.hold = None
+        if place.server.solo is flight:
+            place.server.solo = None
+            self.ledger.freed[place.server.device] = None
         until = flight.started + LINGERS * flight.predicted
         if over:
             self.ledger.give(place, amount)

@@ -18,7 +18,7 @@ from .request import INFINITY
 
 if TYPE_CHECKING:
     from .pool import Pool
-    from .request import Request
+    from .request import Flight, Request
 
 SAVING = 1.0  # seconds for which room is saved up for a large request, unless its owner says so again
 
@@ -177,11 +177,13 @@ class Device:
 class Server:
     """A process on a device."""
 
-    __slots__ = ("device", "name", "places")
+    __slots__ = ("device", "name", "places", "solo", "solo_until")
 
     def __init__(self, name: str, device: Device) -> None:
         self.name = name
         self.device = device
+        self.solo: Flight | None = None  # it has the server to itself, to be measured, …
+        self.solo_until = 0.0  # … until then
         self.places: list[Place] = []
 
 
@@ -277,6 +279,10 @@ class Ledger:
     def reserved(self, device: Device) -> int:
         """What was given out: to models, and to requests."""
         return self.look(device)[0]
+
+    def is_busy(self, server: Server) -> bool:
+        """Does anything run there that has memory reserved?"""
+        return any(self.cells.running(place.slot) for place in server.places)
 
     def room(self, device: Device) -> int:
         return max(0, device.budget - self.taken(device))

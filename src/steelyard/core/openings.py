@@ -34,6 +34,7 @@ class Openings:
         # A server of no device is alone with its memory, and nobody counts that.
         self._home = {s.server: s.device or f"{s.server} itself" for s in servers}
         self._room = {**rooms, **{self._home[s.server]: ENDLESS for s in servers if not s.device}}
+        self._kept = {s.server: s.kept for s in servers}
         self._mates: dict[str, list[str]] = {}  # the servers of each device
         self._under_way: dict[str, int] = {}  # loads and unloads on each device
         self._making_room: set[str] = set()  # devices whose room is known only when that is done
@@ -53,7 +54,10 @@ class Openings:
     def soon(self, demand: Demand) -> float:
         """Seconds until it could be loaded without anybody going, once something else is done; endless: never."""
         busy = (s for s in self._possible(demand.model) if not self._is_free(s))
-        return min((self._free_in(s) for s in busy if demand.size <= self._room[self._home[s]]), default=INFINITY)
+        return min((self._free_in(s) for s in busy if demand.size <= self._room_at(s)), default=INFINITY)
+
+    def _room_at(self, server: str) -> int:
+        return self._room[self._home[server]] + self._kept[server]
 
     def _free_in(self, server: str) -> float:
         mates = (self._copies.there[s].values() for s in self._mates[self._home[server]])
@@ -79,7 +83,7 @@ class Openings:
         """What it takes to load it there; None: it does not fit, whoever goes."""
         device, there = self._home[server], self._copies.there[server]
         rank = sum(h.in_flight for h in there.values()), len(there), server
-        short = demand.size - self._room[device]
+        short = demand.size - self._room_at(server)
         if short <= 0:
             return Opening(server, (), 0.0, rank)
         victims = self._victims(device, demand.model, for_a_first)
@@ -104,7 +108,8 @@ class Openings:
         for server, model in opening.evict:
             self._room[device] += self._copies.there[server][model].size
             self._copies.remove(model, server)
-        self._room[device] -= demand.size
+        self._room[device] -= max(0, demand.size - self._kept[opening.server])
+        self._kept[opening.server] = max(0, self._kept[opening.server] - demand.size)
         self._copies.add(demand.model, opening.server)
         self._under_way[device] += 1
         if opening.evict:

@@ -48,6 +48,7 @@ class Peaks:
         self.strange = 0  # and how many of another shape came since
         self._holds = any(prior.coefficients)  # was it said before what requests need, and never proved too low?
         self._keep_of = KEEP if self._holds else 0.0  # of what is said now, when something else is fitted
+        self.settled = self._holds  # is there more to say than the largest seen?
         self._trial: Array | None = None  # what fits the first ones, not lifted
         self._foretold = 0  # so many of the last ones, in a row
         self._waiting = 0
@@ -127,6 +128,7 @@ class Peaks:
         self._trial = fitted if few else None
         if few and (self.seen < FEW or self._foretold < FORETOLD):
             return self._covering(features, measured)
+        self.settled = True
         return self._fitted(fitted, columns, peaks, age)
 
     def _terms(self) -> int:

@@ -35,6 +35,7 @@ class ServerRoom(NamedTuple):
     may_hold: frozenset[str]  # models it could load
     busy: bool = False  # a load or an unload is under way there
     capacity: float = 1.0  # seconds of work it can do in a second
+    kept: int = 0  # bytes that it holds for later: room for a load there, besides the room of its device
 
 
 class Demand(NamedTuple):

@@ -285,7 +285,7 @@ class Pool:
             self._reopen(replica)
         self.active += 1
         if self.claims is not None:
-            self.claims.hold(flight)
+            self.claims.hold(flight, now)
         return flight
 
     def tell_sent(self, flight: Flight, now: float) -> None:

@@ -26,6 +26,7 @@ class RequestBytesState(NamedTuple):
     declared: tuple[float, float] = (0.0, 0.0)  # for each request, and for each unit of the first feature
     fits: dict[str, tuple[float, ...]] = {}  # noqa: RUF012  (by kind of request: Upper.numbers)
     floors: tuple[tuple[str, int, tuple[float, ...]], ...] = ()  # Floors.plain
+    learning: tuple[str, ...] = ()  # kinds of which too little was measured to tell sizes apart
 
 
 class RequestBytes:
@@ -39,6 +40,7 @@ class RequestBytes:
         self._uppers: dict[str, Upper] = {}  # by kind
         self._peaks: dict[str, Peaks] = {}
         self._floors = Floors()
+        self._learning: frozenset[str] = frozenset()
         if state is not None:
             self.take_over(state)
 
@@ -68,6 +70,10 @@ class RequestBytes:
         upper = self._uppers.get(kind)
         return upper.guesses(features) if upper is not None else not any(self.declared)
 
+    def is_learning(self, kind: str = "") -> bool:
+        """Was too little measured of this kind to tell sizes apart? Then the largest seen counts for all."""
+        return kind in self._learning or (kind not in self._uppers and not any(self.declared))
+
     def _by_declaration(self, features: tuple[float, ...]) -> float:
         size = features[0] if features and features[0] > 0.0 else 0.0
         return self.declared[0] + self.declared[1] * min(size, HUGE)
@@ -85,6 +91,9 @@ class RequestBytes:
         peaks = self._peaks_for(kind, len(shape))
         if peaks is not None and (peaks.observe(shape, float(measured)) or kind not in self._uppers):
             self._uppers[kind] = peaks.upper
+            changed = True
+        if peaks is not None and peaks.settled is (kind in self._learning):
+            self._learning = self._learning ^ {kind}
             changed = True
         self.version += changed
 
@@ -143,7 +152,7 @@ class RequestBytes:
 
     def state(self) -> RequestBytesState:
         fits = {kind: upper.numbers() for kind, upper in self._uppers.items()}
-        return RequestBytesState(self.known, self.declared, fits, self._floors.plain())
+        return RequestBytesState(self.known, self.declared, fits, self._floors.plain(), tuple(sorted(self._learning)))
 
     def take_over(self, state: RequestBytesState) -> None:
         """Believe what was learned elsewhere."""
@@ -151,6 +160,7 @@ class RequestBytes:
         self._uppers = {kind: Upper.from_numbers(numbers) for kind, numbers in state.fits.items()}
         self._peaks = {}
         self._floors = Floors(state.floors)
+        self._learning = frozenset(state.learning)
         self.version += 1
 
 

@@ -19,11 +19,11 @@ class EngineLoad(NamedTuple):
     cache: float | None = None  # share of its key-value cache in use, of the fullest engine
     memory_used: float | None = None  # bytes of accelerator memory
     memory_total: float | None = None
-    held: float | None = None  # bytes of it that this server holds, all in all
-    base: float | None = None  # and with nothing running: its model
-    request_bytes: float | None = None  # what the request of this answer needed at most; only in ORCA reports
     utilization: float | None = None  # 0 … 1, as the server defines it
     started: float | None = None  # process_start_time_seconds: changes when the server restarts
+    held: float | None = None  # bytes of its device that this server holds, all in all
+    base: float | None = None  # and with nothing running: its model
+    request_bytes: float | None = None  # what the request of this answer needed at most; only in ORCA reports
 
     @property
     def requests(self) -> float | None:

@@ -38,7 +38,7 @@ def test_a_neighbour_came_meanwhile() -> None:
     difference = Difference()
     difference.look(100, True, 1.0)
     difference.coming()
-    difference.spoil()
+    difference.beside(1)
     difference.here(2.0)
     assert difference.look(150, True, 3.0) is None
 

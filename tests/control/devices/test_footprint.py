@@ -68,6 +68,25 @@ def test_no_measurement_is_nothing() -> None:
     assert footprint.value == 100
 
 
+def test_a_load_beside_which_somebody_may_have_come_is_believed_in_part_until_another_shows_it() -> None:
+    footprint = Footprint(100)
+    assert [footprint.believed(each) for each in (150, 700, 650, 120, 900)] == [150, 200, 650, 120, 650]
+    assert Footprint(0).believed(700) == 700
+
+
+def test_what_is_proved_to_be_too_much_goes_but_what_was_declared() -> None:
+    footprint = Footprint(100)
+    footprint.lower(10)
+    assert (footprint.value, footprint.source) == (100, "declared")
+    footprint.observe("a", 190, 0.0)
+    footprint.lower(30)
+    assert (footprint.value, footprint.source) == (160, "measured")
+    footprint.observe("a", 155, 5.0)
+    assert footprint.value == 160
+    footprint.lower(500)
+    assert footprint.value == 100
+
+
 @given(st.integers(0, 1000), st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 1000)), min_size=1))
 def test_never_less_than_the_last_measurement(declared: int, seen: list[tuple[str, int]]) -> None:
     footprint = Footprint(declared)

@@ -84,6 +84,9 @@ class Histories(RuleBasedStateMachine):
     def reserved(self) -> int:
         return self.workers[1].ledger.reserved(self.device)
 
+    def taken(self) -> int:
+        return self.workers[1].ledger.taken(self.device)
+
     def running(self) -> int:
         alive = sum(amount for worker in self.workers.values() for _, amount in worker.running)
         return alive + sum(amount for amount, _ in self.dead)
@@ -115,11 +118,11 @@ class Histories(RuleBasedStateMachine):
 
     @rule(name=on_demand)
     def loads(self, name: str) -> None:
-        before = self.made.base(name)
+        before, taken = self.made.base(name), self.taken()
         if self.accounts.reserve((name, "a"), self.accounts.footprint(name)):
             self.resident.add(name)
             if self.made.base(name) > before:
-                assert self.workers[1].ledger.taken(self.device) <= BUDGET
+                assert self.taken() <= max(BUDGET, taken), "what its server keeps is room there"
 
     @rule(name=on_demand)
     def unloads(self, name: str) -> None:
@@ -142,19 +145,20 @@ class Histories(RuleBasedStateMachine):
 
     @rule(row=workers, name=anyone, amount=amounts)
     def takes(self, row: int, name: str, amount: int) -> None:
-        worker = self.workers[row]
+        worker, taken = self.workers[row], self.taken()
         if name in self.resident and worker.ledger.take(worker.places[name], amount):
             worker.running.append((name, amount))
             alone = self.book.count(self.device.index) == 1  # half of the headroom may be what others keep for later
-            assert worker.ledger.taken(self.device) <= (CAPACITY - 50 if alone else BUDGET)
-            assert self.reserved() <= BUDGET
+            assert self.taken() <= max(taken, CAPACITY - 50 if alone else BUDGET), "what its server keeps is room there"
+            assert self.reserved() <= BUDGET or not amount
 
     @rule(row=workers, name=anyone)
     def takes_all(self, row: int, name: str) -> None:
-        worker = self.workers[row]
+        worker, taken = self.workers[row], self.taken()
         if name in self.resident and (amount := worker.ledger.take_all(worker.places[name])):
             worker.running.append((name, amount))
-            assert worker.ledger.taken(self.device) <= BUDGET
+            assert self.taken() <= max(BUDGET, taken)
+            assert self.reserved() <= BUDGET
 
     @precondition(lambda self: any(worker.running for worker in self.workers.values()))
     @rule(data=st.data())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from steelyard.control.devices.overcount import LOOKS, Overcount
 from steelyard.link.book import Book
 from steelyard.link.messages import Capacity, ReplicaReport, Sizes
 from steelyard.protocols.load import EngineLoad
@@ -258,3 +259,39 @@ def test_requests_that_ran_when_it_was_looked_at_are_no_strangers(tmp_path: Path
             group(folder, 2000, 400)
             it.accounts.tick(2.0 * tick + 0.5)
         assert it.device().other == 0
+
+
+def test_a_stranger_that_came_with_a_load_is_not_taken_for_the_model_for_good(tmp_path: Path) -> None:
+    def used(amount: int, start: int, looks: int = 4) -> None:
+        group(tmp_path, 2000, amount)
+        for tick in range(start, start + looks):
+            it.accounts.tick(float(tick))
+
+    with made(boxed(tmp_path), TWO) as it:
+        it.accounts.standing(A, UNREACHABLE, 0.0)
+        it.accounts.standing(B, READY, 0.0)
+        used(100, 1)
+        it.accounts.standing(A, READY, 10.0)
+        used(1800, 11, 9)
+        assert (it.base("m"), it.device().other) == (800, 900), "at most twice what was declared"
+        used(500, 20, LOOKS - 1)
+        assert it.base("m") == 800
+        used(500, 40, 3 * LOOKS)
+        assert (it.base("m"), it.base("n"), it.device().other) == (400, 100, 0)
+
+
+def test_nothing_is_proved_by_less_use_of_servers_that_are_measured(tmp_path: Path) -> None:
+    folder = group(tmp_path, 2000, 100)
+    with made(boxed(folder), M) as it:
+        it.accounts.standing(A, READY, 0.0)
+        it.accounts.heard(A, EngineLoad(held=600, base=600), 1.0)
+        for tick in range(3 * LOOKS):
+            it.accounts.tick(float(tick))
+        assert it.base("m") == 600
+
+
+def test_what_is_proved_while_requests_run() -> None:
+    overcount = Overcount()
+    found = [overcount.look(50, 80, looks != 3) for looks in range(4 + LOOKS)]
+    assert found == [0] * (3 + LOOKS) + [30]
+    assert [overcount.look(90, 80, True) for _ in range(LOOKS)] == [0] * LOOKS

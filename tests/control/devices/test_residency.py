@@ -6,9 +6,10 @@ import pytest
 
 from steelyard.control.devices.holder import LOST
 from steelyard.core.replica import State
+from steelyard.link.messages import ReplicaReport
 from steelyard.protocols.load import EngineLoad
 
-from .making import GIB, LOADING, ON_DEMAND, READY, UNLOADED, UNREACHABLE, made, model
+from .making import GIB, LOADING, ON_DEMAND, READY, UNLOADED, UNREACHABLE, made, model, report
 
 DEVICE = "{d: {memory: 100, headroom: 10%}}"
 M = f"{{m: {model(more='memory: {weights: 30, workspace: 10}')}}}"
@@ -170,3 +171,74 @@ def test_many_replicas_on_many_devices() -> None:
         for n in range(8):
             it.accounts.standing((f"m{n}", "a"), READY, 0.0)
         assert set(it.accounts.rooms().values()) == {12 * GIB}
+
+
+ITS_OWN_SERVER = f"{{m: {model(more='memory: {weights: 40}, ' + ON_DEMAND)}, n: {model(port=2)}}}"
+SAID = ReplicaReport("m", "a", "ready", 0, 0, 0, 0.0, 1.0, base=70)
+
+
+def test_a_model_on_demand_is_not_its_server() -> None:
+    """The server of its own that it is loaded into stays when it goes, and is counted apart."""
+    with made(DEVICE, ITS_OWN_SERVER) as it:
+        key = ("m", "a")
+        it.accounts.heard(key, EngineLoad(held=30, base=30), 0.0)
+        for begin in (1.0, 11.0):
+            assert it.accounts.room_at(key) == 60
+            assert it.accounts.reserve(key, it.accounts.footprint("m"))
+            it.accounts.standing(key, READY, begin)
+            it.accounts.heard(key, EngineLoad(held=70, base=70), begin + 1.0)
+            it.accounts.reported(report(replicas=(SAID,)), begin + 2.0)
+            assert (it.accounts.footprint("m"), it.device().reserved) == (40, 70)
+            it.accounts.release(key)
+            it.accounts.standing(key, UNLOADED, begin + 3.0)
+
+
+def test_what_a_server_keeps_is_room_for_loads_there() -> None:
+    with made(DEVICE, ITS_OWN_SERVER) as it:
+        it.accounts.heard(("m", "a"), EngineLoad(held=80, base=30), 0.0)
+        assert it.accounts.rooms() == {"d": 10}
+        assert (it.accounts.room_at(("m", "a")), it.accounts.room_at(("n", "a"))) == (60, 10)
+        assert it.accounts.room_at(("x", "a")) == 0
+        assert it.accounts.reserve(("m", "a"), 40)
+
+
+def test_room_is_there_as_soon_as_a_model_is_gone() -> None:
+    """Not only when its server has said again what it holds."""
+    with made(DEVICE, ITS_OWN_SERVER) as it:
+        assert it.accounts.reserve(("m", "a"), 40)
+        it.accounts.heard(("m", "a"), EngineLoad(held=85, base=70), 1.0)
+        assert it.accounts.rooms() == {"d": 5}
+        it.accounts.release(("m", "a"))
+        assert it.accounts.rooms() == {"d": 45}
+        it.accounts.heard(("m", "a"), EngineLoad(held=35), 2.0)
+        assert it.accounts.rooms() == {"d": 55}
+
+
+def test_a_load_that_failed_makes_its_server_no_smaller() -> None:
+    with made(DEVICE, ITS_OWN_SERVER) as it:
+        it.accounts.heard(("m", "a"), EngineLoad(held=30, base=30), 0.0)
+        assert it.accounts.reserve(("m", "a"), 40)
+        it.accounts.release(("m", "a"))
+        assert it.accounts.rooms() == {"d": 60}
+
+
+def test_less_than_was_declared_is_free_at_once_too() -> None:
+    with made(DEVICE, ITS_OWN_SERVER) as it:
+        assert it.accounts.reserve(("m", "a"), 40)
+        it.accounts.standing(("m", "a"), READY, 1.0)
+        it.accounts.heard(("m", "a"), EngineLoad(held=35, base=35), 2.0)
+        it.accounts.release(("m", "a"))
+        assert it.accounts.rooms() == {"d": 90}
+
+
+def test_what_was_measured_before_a_model_came_is_without_it() -> None:
+    with made(DEVICE, ITS_OWN_SERVER) as it:
+        it.accounts.heard(("m", "a"), EngineLoad(held=30, base=30), 0.0)
+        assert it.accounts.reserve(("m", "a"), 40)
+        it.accounts.standing(("m", "a"), READY, 1.0)
+        it.accounts.release(("m", "a"))
+        assert it.accounts.rooms() == {"d": 60}
+        assert it.accounts.reserve(("m", "a"), 40)
+        it.book.set_held(it.slot("m"), 70)  # by a worker that heard so
+        it.accounts.release(("m", "a"))
+        assert it.accounts.rooms() == {"d": 60}

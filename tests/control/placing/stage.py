@@ -97,9 +97,17 @@ class Book:
         self.measured: list[Key] = []
         self.weights: dict[Key, int] = {}  # as servers said
         self.most = 0
+        self.in_use: int | None = None  # as measured
+        self.kept: dict[str, int] = {}  # by replica: what its server holds for later
 
     def rooms(self) -> Mapping[str, int]:
         return {"gpu": self.capacity - self.used}
+
+    def budgets(self) -> Mapping[str, int]:
+        return {"gpu": self.capacity}
+
+    def room_at(self, key: Key) -> int:
+        return self.capacity - self.used + self.kept.get(key[1], 0)
 
     @property
     def used(self) -> int:
@@ -109,7 +117,7 @@ class Book:
         return self.sizes.get(model, SIZE)
 
     def reserve(self, key: Key, amount: int) -> bool:
-        if self.used - self.reserved.get(key, 0) + amount > self.capacity:
+        if self.used - self.reserved.get(key, 0) + amount > self.capacity + self.kept.get(key[1], 0):
             return False
         self.reserved[key] = amount
         self.most = max(self.most, self.used)
@@ -120,8 +128,11 @@ class Book:
         del self.reserved[key]
 
     def resident(self, key: Key) -> None:
-        assert key in self.reserved
+        self.reserved.setdefault(key, self.footprint(key[0]))
         self.measured.append(key)
+
+    def is_over(self, key: Key) -> bool:
+        return self.used > self.capacity if self.in_use is None else self.in_use > self.capacity
 
     def weighed(self, key: Key, amount: int, now: float) -> None:
         assert key in self.reserved

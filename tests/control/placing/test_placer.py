@@ -240,8 +240,27 @@ async def test_what_is_there_without_room_for_it_has_to_go(stage: Stage) -> None
         await stage.until(lambda: not stage.placer.views().loading)
         await stage.known()
     assert stage.shelves["a"].unloads == ["m"], "the pinned one stays"
+    assert "m/a: to be unloaded: it was found there, and gpu has no room for it" in stage.notes
     assert (stage.state(*A_M), stage.state(*A_N)) == (UNLOADED, READY)
     assert stage.book.reserved == {A_N: SIZE}
+
+
+@acted(a=partial(Shelf, "m", "n", ready=["m", "n"]))
+async def test_what_is_found_stays_if_the_device_has_room_in_truth(stage: Stage) -> None:
+    """What it holds may have been taken for a stranger's, so that it was counted twice."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(settling_module, "SURPLUS", 0.0)
+        patch.setattr(settling_module, "SURE", 0.05)
+        stage.book.capacity = stage.book.in_use = SIZE
+        stage.follow("m", "n")
+        await stage.known()
+        asked = len(stage.shelves["a"].asked)
+        await stage.until(lambda: len(stage.shelves["a"].asked) > asked + 2)
+        assert (stage.state(*A_M), stage.state(*A_N)) == (READY, READY)
+        assert stage.shelves["a"].unloads == []
+        stage.book.in_use = 2 * SIZE  # by whomever, later: nothing is unloaded for that
+        await stage.until(lambda: len(stage.shelves["a"].asked) > asked + 5)
+    assert (stage.shelves["a"].unloads, stage.book.reserved) == ([], {A_M: SIZE, A_N: SIZE})
 
 
 @acted(a=two)

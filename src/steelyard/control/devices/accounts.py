@@ -21,7 +21,7 @@ from ...units import show_size
 from ..roster import Key
 from ..slots import Table
 from ..views import Alarm, DeviceView, SizesView
-from .alarms import Alarms, troubles
+from .alarms import Alarms, is_over, troubles
 from .ghosts import Ghosts
 from .holders import Holders
 from .measuring import SURE, Measuring
@@ -176,6 +176,17 @@ class Accounts:
             for name, watched in self._watched.items()
         }
 
+    def budgets(self) -> dict[str, int]:
+        """Bytes of each device that may be given out in all."""
+        return {name: watched.device.budget for name, watched in self._watched.items()}
+
+    def room_at(self, key: Key) -> int:
+        """Bytes that a load may take there: what its server keeps for later is room for it, and for no other."""
+        holder = self._holders.get(key)
+        if holder is None:
+            return 0
+        return self._ledger.room_at(holder.place.server) if holder.place.device.capacity else BOUNDLESS
+
     def footprint(self, model: str) -> int:
         """What it holds with nothing running; 0: nobody knows."""
         sizing = self._sizings.get(model)
@@ -196,7 +207,20 @@ class Accounts:
         """It was found there, though nobody reserved room for it: it counts, whether it fits or not."""
         holder = self._holders.get(key)
         if holder is not None and not holder.resident:
+            watched = self._watched[holder.place.device.name]
+            before = self._ledger.taken(watched.device)
             self._holders.hold(holder)
+            # Until now it was taken for a stranger's, unless its server was measured.
+            watched.strangers.were_ours(self._ledger.taken(watched.device) - before)
+            self._ledger.cells.set_other(watched.device.index, watched.other)
+
+    def is_over(self, key: Key) -> bool:
+        """Is more of its device in use than may be given out? As measured, or else as it is in the book."""
+        holder = self._holders.get(key)
+        if holder is None:
+            return False
+        watched = self._watched[holder.place.device.name]
+        return is_over(watched, self._ledger, self._now)
 
     def device_of(self, key: Key) -> str:
         """Empty: it is on none that is counted."""

@@ -10,7 +10,7 @@ from ..views import Alarm
 from .holder import with_nothing_running
 from .holders import Holders
 from .sizing import Sizing
-from .watched import Watched
+from .watched import FRESH, Watched
 
 RAN_OUT = 600.0  # seconds for which it is worth an alarm
 
@@ -63,6 +63,15 @@ def _of_device(watched: Watched, ledger: Ledger, now: float) -> Iterator[tuple[T
             ("memory_ran_out", name),
             f"{name}: requests ran out of memory, {watched.ran_out} in all, the last {ago} ago",
         )
+
+
+def is_over(watched: Watched, ledger: Ledger, now: float) -> bool:
+    """Is more in use than may be given out? As it was measured just now, or else as it is in the book."""
+    if not watched.capacity:
+        return False
+    if watched.used is not None and now - watched.looked <= FRESH:
+        return watched.used - watched.beside > watched.device.budget
+    return _over(watched, ledger) > 0
 
 
 def _over(watched: Watched, ledger: Ledger) -> int:

@@ -22,6 +22,7 @@ class Difference:
         self._phase = Phase.AWAY
         self._before: int | None = None
         self._since = 0.0
+        self._changes = 0
 
     def away(self) -> None:
         if self._phase is not Phase.AWAY:
@@ -36,9 +37,10 @@ class Difference:
         if self._phase in (Phase.AWAY, Phase.COMING):
             self._phase, self._since, self.clean = Phase.HERE, now, True
 
-    def spoil(self) -> None:
-        """Something else changed what is in use."""
-        self._before = None
+    def beside(self, changes: int) -> None:
+        """How often something else has changed what is in use: what was in use before cannot be compared then."""
+        if changes != self._changes:
+            self._changes, self._before = changes, None
 
     def look(self, used: int, idle: bool, began: float, *, announced: bool = False) -> int | None:
         """What the model holds, if this look tells. `announced`: nobody but we ourselves can bring it."""

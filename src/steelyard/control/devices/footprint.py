@@ -9,6 +9,7 @@ REPLICAS = 256
 SEVERAL = 3  # measurements before one believes that it is less than was declared
 APART = 1.0  # seconds between two that count as two
 FALL = 0.95  # with each measurement, at most
+DOUBTFUL = 2  # times what was declared: what a load seems to hold more than that is believed when another shows it too
 SAME = 1.01  # what is so little more is not worth telling everybody
 
 
@@ -22,6 +23,7 @@ class Footprint:
         self._count = 0
         self._upper = 0
         self._value = 0
+        self._doubted = 0
 
     @property
     def value(self) -> int:
@@ -51,6 +53,28 @@ class Footprint:
         self._upper = max(self._upper, *(max(each) for each in self._seen.values()))
         if self._upper > self._value or self._upper * SAME < self._value:
             self._value = self._upper
+
+    def believed(self, difference: int) -> int:
+        """Of what more was in use of a device after a load: somebody else may have come meanwhile."""
+        most = DOUBTFUL * self.declared
+        if not self.declared or difference <= most:
+            return difference
+        doubted, self._doubted = self._doubted, difference
+        return max(most, min(doubted, difference))
+
+    @property
+    def excess(self) -> int:
+        """What is believed only because it was measured."""
+        return max(0, self.value - self.declared)
+
+    def lower(self, amount: int) -> None:
+        """So much of it was proved to be nobody's. No less than was declared."""
+        if not self.excess:
+            return
+        least = self.value - min(amount, self.excess)
+        for replica, seen in self._seen.items():
+            self._seen[replica] = deque((min(each, least) for each in seen), maxlen=KEPT)
+        self._upper = self._value = least
 
     def keep(self, replicas: set[str]) -> None:
         """All others are no more. What was learned of them falls slowly too."""

@@ -22,9 +22,11 @@ class Holder:
         self.since = since
         self.on_demand = False  # somebody loads and unloads it, and reserves room for that
         self.resident = False  # room is reserved for its model
+        self.measured = False  # and its server has said what it holds since it is ready
         self.told = -inf  # when its server last said what it holds with nothing running
         self.tells_base = False  # it ever did
         self.of_server, self.of_device = Difference(), Difference()
+        self.changes = 0  # how often it came or went
 
     @property
     def model(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -31,6 +32,8 @@ class Holders:
         self._footprint = footprint
         self._all: dict[Key, Holder] = {}
         self._there: dict[Place, Holder] = {}
+        self._of: dict[str, list[Holder]] = {}  # by model
+        self._changes: Counter[Device | Server] = Counter()
         self._leaving: list[Place] = []
         self._states: dict[Key, tuple[State, float]] = {}  # of those too that are on no device
         self.devices: dict[int, int] = {}  # column → number of the device, of all that ever were
@@ -55,8 +58,12 @@ class Holders:
             self._all[key].place.permanent = placement is None or placement.pinned
         members = {(name, replica.name) for name, model in config.models.items() for replica in model.replicas}
         self._states = {key: state for key, state in self._states.items() if key in members}
+        self._of = {}
         for holder in self:
+            self._of.setdefault(holder.model, []).append(holder)
             self._settle(holder, now)
+        there = {each for holder in self for each in (holder.place.server, holder.place.device)}
+        self._changes = Counter({each: count for each, count in self._changes.items() if each in there})
 
     def _wanted(self, config: Config, slots: Table) -> dict[Key, _Wanted]:
         devices = self._ledger.devices
@@ -120,7 +127,7 @@ class Holders:
 
     def reserve(self, holder: Holder, amount: int) -> bool:
         """Room for its model that is to be loaded. False: there is none."""
-        if not self._fitted(holder, amount):
+        if not any(self._ledger.reserve_base(holder.place, amount) for _ in range(TRIES)):
             return False
         holder.resident = True
         self._changed(holder)
@@ -129,37 +136,50 @@ class Holders:
     def release(self, holder: Holder) -> None:
         """Its model is gone; until its server says again what it holds, it is believed to hold so much less."""
         place, cells = holder.place, self._ledger.cells
-        self._ledger.measure_idle(place, max(0, cells.idle(place.slot) - cells.base(place.slot)))
-        holder.resident = False
+        base, bases = cells.base(place.slot), sum(cells.base(each.slot) for each in place.server.places)
+
+        def without(amount: int) -> int:
+            """What was measured before it came, or if its load failed, is without it anyway."""
+            return max(0, amount - base) if holder.measured or amount >= bases else amount
+
+        idle, held_now = without(cells.idle(place.slot)), without(cells.held(place.slot))
+        self._ledger.measure(place, max(idle, held_now))
+        self._ledger.measure_idle(place, idle)
+        holder.resident = holder.measured = False
         self._change(holder, 0)
 
     def rebase(self, model: str) -> None:
         """What the model holds may be another number now."""
         footprint = self._footprint(model)
-        for holder in self:
-            if holder.model == model:
-                holder.place.footprint = footprint
-                if holder.resident and self._ledger.cells.base(holder.place.slot) != footprint:
-                    self._set(holder, footprint)
+        for holder in self._of.get(model, ()):
+            holder.place.footprint = footprint
+            if holder.resident and self._ledger.cells.base(holder.place.slot) != footprint:
+                self._set(holder, footprint)
 
     def _change(self, holder: Holder, amount: int) -> None:
         self._set(holder, amount)
         self._changed(holder)
 
     def _set(self, holder: Holder, amount: int) -> None:
-        if not self._fitted(holder, amount):
-            self._ledger.cells.set_base(holder.place.slot, amount)  # it is the truth, and nothing more goes there
-
-    def _fitted(self, holder: Holder, amount: int) -> bool:
-        return any(self._ledger.reserve_base(holder.place, amount) for _ in range(TRIES))
+        """It is the truth, whether it fits or not. Nobody is about to take the room, unless he takes very long."""
+        cells, device = self._ledger.cells, holder.place.device.index
+        locked = any(cells.begin(device) for _ in range(TRIES))
+        try:
+            cells.set_base(holder.place.slot, amount)
+        finally:
+            if locked:
+                cells.end(device)
 
     def _changed(self, holder: Holder) -> None:
         """What is measured of its neighbours now cannot be compared with what was measured before."""
-        for other in self.on(holder.place.device):
-            if other is not holder:
-                other.of_device.spoil()
-                if other.place.server is holder.place.server:
-                    other.of_server.spoil()
+        holder.changes += 1
+        self._changes[holder.place.device] += 1
+        self._changes[holder.place.server] += 1
+
+    def changes_beside(self, holder: Holder) -> tuple[int, int]:
+        """How often its neighbours came or went: on its server, and on its device."""
+        place = holder.place
+        return self._changes[place.server] - holder.changes, self._changes[place.device] - holder.changes
 
     # ------------------------------------------------------------------ all together
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ...core.memory import Ledger
 from ...protocols.load import EngineLoad
 from .difference import Difference
-from .holder import LOADED, Holder, is_idle
+from .holder import LOADED, Holder, held, is_idle
 from .holders import Holders
 from .look import Look
 from .sizing import Sizing
@@ -36,12 +36,15 @@ class Measuring:
 
     def hear(self, holder: Holder, watched: Watched, load: EngineLoad, now: float) -> None:
         """What a server says of itself, and of its device."""
+        if load.held is not None or load.base is not None:
+            for each in self._holders.at(holder.place.server):
+                each.measured = each.resident and (each.measured or each.state in LOADED)
         if load.held is not None:
             self._ledger.measure(holder.place, int(load.held))
         if load.base is not None:
             holder.told, holder.tells_base = now, True
             self._ledger.measure_idle(holder.place, int(load.base))
-        if len(holder.place.server.places) > 1:
+        if not self._is_its_server(holder):
             self._compare_server(holder, load, now)
         elif load.base is not None:
             self.hear_base(holder, int(load.base), now)
@@ -50,12 +53,16 @@ class Measuring:
         self._write(watched)
 
     def hear_base(self, holder: Holder, base: int, now: float) -> None:
-        """What its server holds with nothing running. Where it has several models, nobody can tell whose that is."""
-        if holder.state in LOADED and len(holder.place.server.places) == 1:
+        """What its server holds with nothing running: its model's, where the two come and go together."""
+        if holder.state in LOADED and self._is_its_server(holder):
             self.weigh(holder, base, now)
 
+    def _is_its_server(self, holder: Holder) -> bool:
+        """Of several models nobody can tell whose it is; and one on demand goes, and its server stays."""
+        return len(holder.place.server.places) == 1 and not holder.on_demand
+
     def _compare_server(self, holder: Holder, load: EngineLoad, now: float) -> None:
-        """What a server with several models holds, with what it held before this one came."""
+        """What a server holds, with what it held before this model came."""
         said = load.base if holder.tells_base else load.held
         if said is not None:
             idle = holder.tells_base or is_idle(holder.place.server, self._ledger.cells)
@@ -84,17 +91,32 @@ class Measuring:
                 surely, possibly = min(surely, least), max(possibly, most)
         watched.strangers.look(used, surely, possibly)
         idle = self._ledger.cells.count(device.index) == 0
+        self._correct(watched, watched.overcount.look(used, surely, idle))
         for holder in self._holders.on(device):
             if now - holder.told > SURE:
                 self._weigh_by(holder, holder.of_device, used, idle, began, now)
+
+    def _correct(self, watched: Watched, over: int) -> None:
+        """So much less is in use than models seem to hold: most likely the one that is most above what was declared."""
+        cells = self._ledger.cells
+        there = [
+            h.model for h in self._holders.on(watched.device) if h.state in LOADED and not held(h.place.server, cells)
+        ]
+        model = max(there, key=lambda model: self._sizings[model].footprint.excess, default="")
+        if over and model:
+            self._sizings[model].footprint.lower(over // there.count(model))
+            self._holders.rebase(model)
 
     def _weigh_by(
         self, holder: Holder, difference: Difference, used: int, idle: bool, began: float, now: float
     ) -> None:
         """By what is in use since it came. What requests may have left behind is better than nothing, no more."""
+        server, device = self._holders.changes_beside(holder)
+        difference.beside(device if difference is holder.of_device else server)
         found = difference.look(used, idle, began, announced=holder.on_demand)
-        if found is not None and (difference.clean or not self._sizings[holder.model].footprint.value):
-            self.weigh(holder, found, now)
+        footprint = self._sizings[holder.model].footprint
+        if found is not None and (difference.clean or not footprint.value):
+            self.weigh(holder, footprint.believed(found) if difference is holder.of_device else found, now)
 
     def _write(self, watched: Watched) -> None:
         watched.device.capacity = watched.capacity

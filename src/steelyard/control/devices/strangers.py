@@ -25,3 +25,7 @@ class Strangers:
         self._most.append(used - surely)
         if len(self._least) == LOOKS:
             self.amount = max(0, min(max(self.amount, min(self._least)), max(self._most)))
+
+    def were_ours(self, amount: int) -> None:
+        """So much of it was counted here, and is known to be ours now."""
+        self.amount = max(0, self.amount - amount)

@@ -10,6 +10,7 @@ from ...core.memory import Device
 from ...protocols.load import EngineLoad
 from ..roster import Key
 from .look import Look
+from .overcount import Overcount
 from .strangers import Strangers
 
 FRESH = 10.0  # seconds for which what a replica says of its device holds
@@ -31,6 +32,7 @@ class Watched:
         self.settings = settings
         self.meter = meter  # nvml, cgroup; empty: it is not measured here
         self.strangers = Strangers()
+        self.overcount = Overcount()
         self.measured: int | None = None  # its size
         self.used: int | None = None
         self.looked = -inf  # when
@@ -88,8 +90,12 @@ class Watched:
     @property
     def other(self) -> int:
         """What strangers use of what is configured as ours, where that is not all there is, or more than there is."""
-        beside = self.measured - self.capacity if self.measured else 0
-        return max(0, self.strangers.amount - beside)
+        return max(0, self.strangers.amount - self.beside)
+
+    @property
+    def beside(self) -> int:
+        """What there is besides what is configured as ours; less than nothing, if there is less than that."""
+        return self.measured - self.capacity if self.measured else 0
 
 
 def _whole(amount: float | None) -> int | None:

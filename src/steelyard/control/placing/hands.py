@@ -15,7 +15,13 @@ class Room(Protocol):
     """What is known of memory. What it says of a key that it does not know is 0, empty, or nothing at all."""
 
     def rooms(self) -> Mapping[str, int]:
-        """Device → bytes that a load may take now."""
+        """Device → bytes that a load may take now, at whichever server."""
+
+    def budgets(self) -> Mapping[str, int]:
+        """Device → bytes that may be given out there in all."""
+
+    def room_at(self, key: Key) -> int:
+        """Bytes that a load may take there now: as much, or more where its server keeps some for later."""
 
     def footprint(self, model: str) -> int:
         """Bytes a copy holds, declared or learned; 0: unknown."""
@@ -27,7 +33,10 @@ class Room(Protocol):
         """It is not there any more, or never came."""
 
     def resident(self, key: Key) -> None:
-        """It is loaded: what it holds can be measured."""
+        """It is there: it counts, though nobody reserved room for it, and what it holds can be measured."""
+
+    def is_over(self, key: Key) -> bool:
+        """Is more of its device in use than may be given out?"""
 
     def weighed(self, key: Key, amount: int, now: float) -> None:
         """Its server says how much more it holds since it loaded it."""

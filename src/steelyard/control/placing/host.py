@@ -35,8 +35,9 @@ class Copy:
         self.counted = False  # its bytes are in the book
         self.size = 0  # bytes reserved
         self.state = State.STARTING  # in the eyes of the fleet
-        self.surplus_since = float("inf")  # since when it is there, with no room for it in the book
-        self.dropped = False  # no longer ours
+        self.surplus_since = float("inf")  # since when its device is over its budget, because it was found there
+        self.ours = False  # it was loaded by us
+        self.dropped = False  # no longer in the configuration
 
     @property
     def key(self) -> Key:

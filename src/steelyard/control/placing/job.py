@@ -7,18 +7,19 @@ from collections.abc import Callable, Sequence
 
 from ...core.replica import Event
 from ...link.messages import Coming
-from ...protocols.repository import Entry, Presence, Progress
+from ...protocols.repository import Presence, Progress
 from ..probing.errors import AskError
-from .errors import LoadError, LoadTimeoutError, NoRoomError, StillRunsError, UnloadError
+from .errors import LoadError, LoadTimeoutError, NoRoomError, StillRunsError
 from .hands import Hands
 from .host import Copy, Phase
 from .load_times import LoadTimes
+from .unloading import ABSENT, unload
 
 DRAIN = 60.0  # seconds for requests in flight; `drained` may have less patience
-GONE = 120.0  # seconds from the wish to unload until the index says that it is done
-ROOM = 5.0  # seconds for the room that was made to show in the book: what a server holds is measured once a second
+ROOM = (
+    5.0  # seconds for the room that was made to show in the book; longer where servers are seldom asked what they hold
+)
 LOOK = 0.05  # seconds between two looks for it
-ABSENT = Entry(Presence.ABSENT)
 
 
 class Job:
@@ -109,24 +110,15 @@ class Job:
 
     async def _unload_one(self, copy: Copy) -> None:
         self._turn(copy, Phase.UNLOADING)
-        where = f"{copy.model} at {copy.host.name}"
-        try:
-            async with asyncio.timeout(GONE):
-                said = await copy.desk.unload()
-                if said.progress is Progress.REFUSED:
-                    raise UnloadError(f"{where} was not unloaded: {said.reason}")
-                await copy.desk.until(lambda entry: entry.presence is Presence.ABSENT, ABSENT)
-        except TimeoutError:
-            raise UnloadError(f"{where} was not unloaded within {GONE:g} s") from None
-        except AskError as problem:
-            raise UnloadError(f"{where} was not unloaded: {problem}") from None
+        await unload(copy.desk, f"{copy.model} at {copy.host.name}")
+        copy.ours = False
         self._turn(copy, Phase.ABSENT)
 
     # ------------------------------------------------------------------ the one that comes
 
     async def _reserve(self, copy: Copy) -> None:
         room, amount = self._hands.room, self._hands.room.footprint(copy.model)
-        until = self._clock() + ROOM
+        until = self._clock() + ROOM * max(1.0, *(float(each.target.load.interval) / 4.0 for each in self.copies))
         while not room.reserve(copy.key, amount):
             if self._clock() >= until:
                 raise NoRoomError(f"{copy.host.device or copy.host.name} has no room for {copy.model} any more")
@@ -137,6 +129,7 @@ class Job:
     async def _load(self, copy: Copy) -> None:
         self.loads_since = self._clock()
         self._turn(copy, Phase.LOADING)
+        copy.ours = True
         self._hands.move(copy.key, Event.LOAD, self.why or "it is wanted")
         self._announce()
         limit = float(copy.settings.timeout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from time import monotonic  # the loop's own clock only ticks once in its turn
 
 from ...config import Config
@@ -12,12 +13,14 @@ from ...core.replica import Event, State
 from ...link.messages import Coming, Wanted
 from ..probing.target import Key
 from ..views import Alarm
+from .farewells import Farewells
 from .hands import Hands
 from .host import Copy, Host, Phase
 from .houses import Houses
 from .job import Job
 from .looks import Looks
 from .settling import Settling
+from .shortages import Shortages
 from .showing import alarms, placing_view
 from .thinking import demands, server_room
 from .views import PlacingView
@@ -43,10 +46,13 @@ class Placer:
         self._clock = self._loop.time
         self._placement = placement or Placement()
         self._works = Works(hands, self._ended, self._clock)
+        self._farewells = Farewells(hands, self._clock)
+        self._shortages = Shortages()
         self._wishes = Wishes()
         self._houses = Houses()
         self._looks = Looks(Settling(self._hands, self._too_much), self._looked, self._clock)
         self._thinks_at: asyncio.TimerHandle | None = None
+        self._running: Mapping[Key, int] = {}  # requests there when that was last asked
         self._rested = 0.0  # it may think again
         self._closed = False
 
@@ -60,6 +66,7 @@ class Placer:
         for host in change.empty:
             self._looks.forget(host)
         for copy in change.fresh:  # whether it is there has to be seen, and its bytes counted, before it gets anything
+            self._farewells.end(copy)
             self._hands.move(copy.key, Event.UNLOAD, "not known yet whether it is loaded")
             self._looks.look_soon(copy.host)
         self._works.times.keep(self._houses.models)
@@ -114,7 +121,8 @@ class Placer:
         return placing_view(self._houses, self._works, self._clock())
 
     def alarms(self) -> list[Alarm]:
-        return alarms(self._houses, self._works.setbacks, self._clock())
+        now = self._clock()
+        return [*alarms(self._houses, self._works.setbacks, self._farewells, now), *self._shortages.alarms(now)]
 
     async def close(self) -> None:
         """Returns when nothing is under way any more. Servers keep what they have."""
@@ -123,7 +131,7 @@ class Placer:
             self._thinks_at.cancel()
         for copy in self._houses.copies.values():
             copy.dropped = True
-        await asyncio.gather(self._looks.close(), self._works.close())
+        await asyncio.gather(self._looks.close(), self._works.close(), self._farewells.close())
 
     # ------------------------------------------------------------------ thoughts
 
@@ -149,13 +157,18 @@ class Placer:
 
     def _decided(self, now: float) -> list[Load]:
         room, running = self._hands.room, self._hands.in_flight()
+        self._running = running
+        rooms, setbacks = room.rooms(), self._works.setbacks
         known = [host for host in self._houses.hosts.values() if host.known]
         if not known:
+            self._shortages = Shortages()
             return []
-        servers = [server_room(host, room, self._works.setbacks, running, now) for host in known]
+        servers = [server_room(host, room, rooms, setbacks, running, now) for host in known]
         wishes = self._wishes.at(now, self._hands.demands())
         wanted = demands(self._houses.copies.values(), wishes, room, self._works.times)
-        return self._placement.decide(servers, room.rooms(), wanted, now)
+        loads = self._placement.decide(servers, rooms, wanted, now)
+        self._shortages.see(servers, rooms, room.budgets(), wanted, loads, now)
+        return loads
 
     # ------------------------------------------------------------------ loads
 
@@ -172,8 +185,10 @@ class Placer:
 
     def _too_much(self, copy: Copy) -> None:
         """It is on its server, and with it there is more than the device has: nobody asked us before."""
-        if self._works.setbacks.may_try(copy.key, self._clock()):
-            self._works.start(None, [copy], "its device has no room for it")
+        if not copy.host.busy and self._works.setbacks.may_try(copy.key, self._clock()):
+            why = f"it was found there, and {copy.host.device or copy.host.name} has no room for it"
+            self._hands.note(f"to be unloaded: {why}", *copy.key)
+            self._works.start(None, [copy], why)
 
     def _ended(self, job: Job) -> None:
         self.tick(self._clock())
@@ -185,7 +200,8 @@ class Placer:
         self._think_soon()
 
     def _drop(self, copy: Copy, config: Config) -> None:
-        """It is not ours any more. What its server has, it keeps; a job that has to do with it ends."""
+        """It is not in the configuration any more: a job that has to do with it ends, and what we loaded is unloaded,
+        unless it is the server that has left."""
         copy.dropped = True
         self._works.end_with(copy)
         if copy.counted:
@@ -195,3 +211,7 @@ class Placer:
         if model is not None and model.placement is None:  # it is there, or not, as its probes say
             self._hands.move(copy.key, Event.LOAD, "no longer loaded on demand")
             self._hands.see_anew(copy.key)
+        elif (same := copy.host.copies.get(copy.model)) is not None:
+            same.ours = copy.ours
+        elif copy.ours and (model is None or copy.host.copies):
+            self._farewells.begin(copy, copy.key in self._running)

@@ -18,13 +18,13 @@ SOON = 0.25  # seconds until the next look at one that loads or unloads without 
 SILENT, LONGEST = 0.5, 5.0  # seconds until the next look at a server that does not answer: doubled each time
 DEAD = 2.0  # seconds without anybody who listens, until what was there is believed to be gone: some close their door
 # first, and end when their requests have ended
-SURPLUS = 10.0  # seconds for which there is no room in the book for what is there: then it has to go
+SURPLUS = 10.0  # seconds for which a device is over its budget with what was found there: then that has to go
 ABSENT = Entry(Presence.ABSENT)
 INFINITY = float("inf")
 
 
 class Settling:
-    """`too_much(copy)`: it is there, and there is no room for it."""
+    """`too_much(copy)`: it was found there, and with it there is more than the device has."""
 
     def __init__(self, hands: Hands, too_much: Callable[[Copy], None]) -> None:
         self._hands = hands
@@ -35,7 +35,7 @@ class Settling:
         # The pinned first: where there is not room for all, it is theirs.
         for copy in sorted(host.copies.values(), key=lambda copy: not copy.settings.pinned):
             self._settle(copy, index.get(copy.model, ABSENT), now)
-        unsettled = any(copy.phase not in (Phase.ABSENT, Phase.RESIDENT) for copy in host.copies.values())
+        unsettled = any(not _is_settled(copy) for copy in host.copies.values())
         host.look_by(now + (SOON if unsettled else SURE))
 
     def unanswered(self, host: Host, problem: AskError, now: float) -> None:
@@ -60,6 +60,7 @@ class Settling:
         match entry.presence:
             case Presence.READY:
                 self._there(copy, now)
+                self._is_too_much(copy, now)
                 if entry.bytes and copy.counted:
                     self._hands.room.weighed(copy.key, entry.bytes, now)
             case Presence.ABSENT:
@@ -74,30 +75,34 @@ class Settling:
     def _there(self, copy: Copy, now: float) -> None:
         if copy.phase is Phase.RESIDENT:
             return
-        if not self._count(copy):
-            copy.turn(Phase.UNSURE, now)
-            copy.surplus_since = min(copy.surplus_since, now)
-            if now >= copy.surplus_since + SURPLUS:
-                self._too_much(copy)
-            return
+        if not copy.counted:  # it has its bytes, whether there was room for them or not
+            copy.counted, copy.size = True, self._hands.room.footprint(copy.model)
+            if copy.size > self._hands.room.room_at(copy.key):
+                copy.surplus_since = now
         copy.turn(Phase.RESIDENT, now)
         self._hands.room.resident(copy.key)
         self._hands.move(copy.key, Event.LOAD, "loaded")
         self._hands.see_anew(copy.key)
 
-    def _count(self, copy: Copy) -> bool:
+    def _is_too_much(self, copy: Copy, now: float) -> None:
+        """Nobody was asked before it came. It stays if there is room for it after all, or soon will be."""
+        if copy.surplus_since == INFINITY:
+            return
+        if copy.settings.pinned or not self._hands.room.is_over(copy.key):
+            copy.surplus_since = INFINITY
+        elif now >= copy.surplus_since + SURPLUS:
+            self._too_much(copy)
+
+    def _count(self, copy: Copy) -> None:
         """Its bytes are in the book from now on, if there is room for them."""
         if not copy.counted:
             amount = self._hands.room.footprint(copy.model)
             copy.counted = self._hands.room.reserve(copy.key, amount)
             copy.size = amount if copy.counted else 0
-        if copy.counted:
-            copy.surplus_since = INFINITY
-        return copy.counted
 
     def _gone(self, copy: Copy, why: str, now: float) -> None:
         self._let_go(copy)
-        copy.surplus_since = INFINITY
+        copy.surplus_since, copy.ours = INFINITY, False
         if copy.phase is not Phase.ABSENT:
             copy.turn(Phase.ABSENT, now)
             self._hands.move(copy.key, Event.UNLOAD, why)
@@ -106,3 +111,7 @@ class Settling:
         if copy.counted:
             copy.counted, copy.size = False, 0
             self._hands.room.release(copy.key)
+
+
+def _is_settled(copy: Copy) -> bool:
+    return copy.phase in (Phase.ABSENT, Phase.RESIDENT) and copy.surplus_since == INFINITY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..views import Alarm
+from .farewells import Farewells
 from .houses import Houses
 from .job import Job
 from .load_times import LoadTimes
@@ -38,7 +39,7 @@ def placing_view(houses: Houses, works: Works, now: float) -> PlacingView:
     )
 
 
-def alarms(houses: Houses, setbacks: Setbacks, now: float) -> list[Alarm]:
+def alarms(houses: Houses, setbacks: Setbacks, farewells: Farewells, now: float) -> list[Alarm]:
     """A load that failed once may go well elsewhere, or the next time."""
     failed = [
         Alarm(code=setback.reason, what=f"{setback.why} ({setback.times} times in a row)", age=now - setback.since)
@@ -54,7 +55,11 @@ def alarms(houses: Houses, setbacks: Setbacks, now: float) -> list[Alarm]:
         for host in houses.hosts.values()
         if host.silent >= OFTEN
     ]
-    return [*failed, *unheard]
+    left = [
+        Alarm(code="unload_failed", what=f"{trouble.why} ({trouble.times} times)", age=now - trouble.since)
+        for trouble in farewells.troubles.values()
+    ]
+    return [*failed, *unheard, *left]
 
 
 def _loading(job: Job, times: LoadTimes, now: float) -> LoadingView:

@@ -24,14 +24,18 @@ STATES = {
 AWAY = (State.DRAINING, State.UNREACHABLE)  # loaded or not, it serves nobody
 
 
-def server_room(host: Host, room: Room, setbacks: Setbacks, running: Mapping[Key, int], now: float) -> ServerRoom:
+def server_room(
+    host: Host, room: Room, rooms: Mapping[str, int], setbacks: Setbacks, running: Mapping[Key, int], now: float
+) -> ServerRoom:
     copies = host.copies.values()
+    there = room.room_at(next(iter(host.copies.values())).key)  # whichever: it is one process
     return ServerRoom(
         host.name,
         host.device,
         tuple(_holding(copy, room, running) for copy in copies if copy.phase is not Phase.ABSENT),
         frozenset(copy.model for copy in copies if _may_come(copy) and setbacks.may_try(copy.key, now)),
         busy=host.busy or host.is_unsure,
+        kept=max(0, there - rooms[host.device]) if host.device in rooms else 0,
     )
 
 
