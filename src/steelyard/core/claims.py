@@ -107,19 +107,29 @@ class Claims:
         if claim.version != self.sizes.version:
             claim.version = self.sizes.version
             claim.needs = self.sizes.needs(request.features, request.kind)
-            if self.sizes.known:
-                claim.bytes, claim.solo = claim.needs, self._is_to_be_measured(request)
+            claim.solo = False
+            if not self.sizes.known:
+                claim.bytes = 0 if self.unmeasured else ALONE
+            elif self._is_guessed(request):
+                claim.bytes = ALONE
             else:
-                claim.bytes, claim.solo = 0 if self.unmeasured else ALONE, False
+                claim.bytes, claim.solo = claim.needs, self._is_to_be_measured(request)
         return claim
 
-    def _is_to_be_measured(self, request: Request) -> bool:
-        """Is too little known of its kind, or nothing of one so large? Then it should have its server to itself, which
-        is when it can be measured. For a while only, and not where such are not measured all the same."""
-        kind = request.kind
-        if self._solos >= SOLOS or self._silent_kinds.get(kind, 0) >= SILENT:
+    def _is_guessed(self, request: Request) -> bool:
+        """Is nothing known of one so large? Then it runs alone: that is safe, and it is measured, so the next is known.
+
+        Where such are not measured all the same, they must be believed.
+        """
+        if self._silent_kinds.get(request.kind, 0) >= SILENT:
             return False
-        return self.sizes.is_learning(kind) or self.sizes.guesses(request.features, kind)
+        return self.sizes.guesses(request.features, request.kind)
+
+    def _is_to_be_measured(self, request: Request) -> bool:
+        """Is too little known of its kind to tell sizes apart? Then it should have its server to itself, which is when
+        it can be measured. For a while only, and not where such are not measured all the same."""
+        kind = request.kind
+        return self._solos < SOLOS and self._silent_kinds.get(kind, 0) < SILENT and self.sizes.is_learning(kind)
 
     def declare(self, sizes: RequestBytes) -> None:
         """Something else is declared of its requests: where to begin again. All else stays."""
@@ -174,9 +184,6 @@ class Claims:
         self._surely, self._looked = best, now
         if not self.pool.replicas or claim.bytes <= best:
             return None  # nobody is there to say, or it fits
-        if self.sizes.guesses(request.features, request.kind):
-            claim.bytes = ALONE  # nothing like it was measured: better run it alone than refuse it for a guess
-            return None
         return claim.bytes, max(best, 0), where
 
     # ------------------------------------------------------------------ where there is room
