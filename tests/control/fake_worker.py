@@ -107,7 +107,7 @@ class FakeWorker:
     async def drain(self) -> int:
         if MOOD == "stubborn":
             await asyncio.Event().wait()
-        await asyncio.sleep(0.05)  # who is in the queue is accepted
+        await asyncio.sleep(0.2)  # who is in the queue is accepted, on a busy machine too
         for server in self.servers:
             server.close()
         while self.busy:

@@ -94,7 +94,8 @@ def register(url: str) -> None:
     """So that there is somebody to leave: few of the names that are tried are those of registered replicas."""
     for model, replica in product(MODELS, REPLICAS[1:]):
         path = f"/v1/models/{quote(model, safe='')}/leases/{quote(replica, safe='')}"
-        answer = httpx.put(url + path, json={"url": "http://127.0.0.1:8001"}, trust_env=False, timeout=PATIENCE)
+        body = {"url": "http://127.0.0.1:8001", "device": "node1/gpu0"}
+        answer = httpx.put(url + path, json=body, trust_env=False, timeout=PATIENCE)
         assert answer.status_code == 200, answer.text
 
 
