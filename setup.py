@@ -12,7 +12,18 @@ from setuptools import setup
 
 # Not here: modules of numpy arithmetic, which gain nothing, and enumerations with an __init__, which mypyc cannot do.
 PROTOCOLS = ["openai_body", "text"]
-CORE_PLAIN = {"kinds", "naming", "options", "outcome", "peaks", "reason", "regression", "relative_fit"}
+# request_bytes: its state travels as a message, and what mypyc says of a NamedTuple's types is not readable.
+CORE_PLAIN = {
+    "kinds",
+    "naming",
+    "options",
+    "outcome",
+    "peaks",
+    "reason",
+    "regression",
+    "relative_fit",
+    "request_bytes",
+}
 GATEWAY_PLAIN = {"__main__", "access_log", "fleet", "reports", "tidings", "tls", "worker"}  # not on a request's way
 
 

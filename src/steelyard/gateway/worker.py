@@ -99,14 +99,19 @@ class Worker:
 
     async def _listen_to_supervisor(self, reader: asyncio.StreamReader) -> None:
         frames = Frames(ToWorker)
-        while data := await self._read(reader):
-            for message in frames.feed(data):
-                if isinstance(message, Apply):
-                    await self._apply(message)
-                elif isinstance(message, Drain):
-                    self._drain_soon(message.seconds)
-                elif self._carrier is not None and self._fleet is not None:
-                    self._hear(message, self._carrier, self._fleet)
+        try:
+            while data := await self._read(reader):
+                for message in frames.feed(data):
+                    if isinstance(message, Apply):
+                        await self._apply(message)
+                    elif isinstance(message, Drain):
+                        self._drain_soon(message.seconds)
+                    elif self._carrier is not None and self._fleet is not None:
+                        self._hear(message, self._carrier, self._fleet)
+        except Exception as problem:  # deaf to all that follows it would serve by what was true once
+            print(f"error it does not understand the supervisor and ends: {problem!r}", file=sys.stderr, flush=True)
+            self.over.set()
+            return
         self._out = None  # it is gone; the last good configuration stays in force
         if self._carrier is None:
             self.over.set()  # there never was one
