@@ -218,9 +218,7 @@ class Claims:
     ) -> bool:
         """`seen`: looks at devices, one of each for many places."""
         device = place.server.device
-        if not self._may_take(device, request, now) or not self._may_join(claim, place.server, now):
-            return False
-        if self._quarantines and self._is_quarantined(device, claim.needs, now):
+        if not self._may_go(request, claim, place.server, now):
             return False
         if claim.bytes == ALONE and device.capacity:
             return not self.ledger.cells.count(device.index)
@@ -237,9 +235,7 @@ class Claims:
         if place is None:
             return True
         device = place.server.device
-        if not self._may_take(device, request, now) or not self._may_join(claim, place.server, now):
-            return False
-        if self._quarantines and self._is_quarantined(device, claim.needs, now):
+        if not self._may_go(request, claim, place.server, now):
             return False
         if claim.bytes == ALONE and device.capacity:
             claim.taken = self.ledger.take_all(place)
@@ -252,6 +248,13 @@ class Claims:
             self.pause = SOONEST
             self.stop_saving(request)
         return taken
+
+    def _may_go(self, request: Request, claim: Claim, server: Server, now: float) -> bool:
+        """Apart from room: is nobody saving up there, nobody to be measured alone, and its size not kept away?"""
+        device = server.device
+        if not self._may_take(device, request, now) or not self._may_join(claim, server, now):
+            return False
+        return not (self._quarantines and self._is_quarantined(device, claim.needs, now))
 
     def _may_join(self, claim: Claim, server: Server, now: float) -> bool:
         """Has nobody the server to itself, and is it idle if this one should have it so?"""
