@@ -12,7 +12,7 @@ from ...core.placement import Load, Placement
 from ...core.replica import Event, State
 from ...link.messages import Coming, Wanted
 from ..probing.target import Key
-from ..views import Alarm
+from ..views import Alarm, PlacingView
 from .farewells import Farewells
 from .hands import Hands
 from .host import Copy, Host, Phase
@@ -23,7 +23,6 @@ from .settling import Settling
 from .shortages import Shortages
 from .showing import alarms, placing_view
 from .thinking import demands, server_room
-from .views import PlacingView
 from .wishes import Wishes
 from .works import Works
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from ..views import Alarm
+from ..views import Alarm, HostView, LoadingView, LoadTimeView, PlacingView, SetbackView
 from .farewells import Farewells
 from .houses import Houses
 from .job import Job
 from .load_times import LoadTimes
 from .setbacks import Setbacks
-from .views import HostView, LoadingView, LoadTimeView, PlacingView, SetbackView
 from .works import Works
 
 OFTEN = 3  # times in a row that a load fails, or a server does not answer, before it is worth an alarm
