@@ -515,6 +515,21 @@ def test_least_work_takes_the_slow_replica_when_the_wait_would_be_longer():
     assert [d.replica.id for d in decisions if type(d).__name__ == "Send"] == ["fast", "slow"]
 
 
+def test_what_waits_goes_to_a_replica_that_just_came_though_it_starts_slowly():
+    """A spike: the new one is for those who wait, at once, not ten seconds later."""
+    balancer = fleet("a", policy="least_work", concurrency=1, slow_start=10.0)
+    for i in range(50):
+        serve_on(balancer, "a", 1.0, 2.0 * i)
+    now = 1000.0
+    start(balancer, now)
+    waiting = [Request() for _ in range(3)]
+    assert all(waits(balancer.submit(request, now)) for request in waiting)
+    balancer.add_replica("b", state=State.LOADING, now=now)
+    (sent_there,) = balancer.report("b", Event.LOADED, now=now)
+    assert sent(sent_there) == "b"
+    assert replica(balancer, "b").drag > 5.0, "and it does start slowly"
+
+
 def test_least_work_does_not_wait_for_ever_for_a_replica_that_hangs():
     balancer = fast_and_slow()
     start(balancer)

@@ -60,7 +60,7 @@ class LeastWork(Policy):
 
     def patience(self, request: Request, replica: Replica, ahead: float, now: float) -> float:
         pool = self._pool
-        slowness = replica.slowness * replica.drag
+        slowness = _believed(replica)
         cold = self._cold_seconds(request, replica)
         if (slowness <= AS_FAST * pool.fastest and not cold) or not pool.drain_rate:
             return 0.0  # as good as any: nothing to wait for
@@ -87,9 +87,7 @@ class LeastWork(Policy):
     def _soon_warm(self, request: Request, now: float) -> list[tuple[float, float]]:
         """As `_soon_free`, of the busy replicas that hold what this request needs."""
         return [
-            (self._free_in(r, now), r.slowness * r.drag)
-            for r in self._busy()
-            if r.warm is not None and request.key in r.warm
+            (self._free_in(r, now), _believed(r)) for r in self._busy() if r.warm is not None and request.key in r.warm
         ]
 
     def _soon_free(self, now: float) -> list[tuple[float, float]]:
@@ -99,7 +97,7 @@ class LeastWork(Policy):
         stamp = (now, pool.active, pool.finished)
         if stamp != self._soon_stamp:
             self._soon_stamp = stamp
-            found = sorted((self._free_in(r, now), r.slowness * r.drag) for r in self._busy())
+            found = sorted((self._free_in(r, now), _believed(r)) for r in self._busy())
             self._soon = []
             least = INFINITY
             for free, slowness in found:
@@ -125,3 +123,9 @@ class LeastWork(Policy):
             if left < soonest:
                 soonest = left
         return soonest
+
+
+def _believed(replica: Replica) -> float:
+    """Its slowness, with doubt where it failed of late. Slow start is no reason to let requests wait for another: it is
+    a smaller share of them, and while any wait an idle replica is better than none."""
+    return replica.slowness * 2.0**replica.strikes if replica.strikes else replica.slowness
