@@ -85,8 +85,13 @@ class FakeWorker:
         return await make(self.answer, sock=one)
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
         self.busy += 1
+        try:
+            path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+        except (asyncio.IncompleteReadError, ConnectionError):  # it only looked whether somebody listens
+            self.busy -= 1
+            writer.close()
+            return
         if path == b"/slow":
             await asyncio.sleep(1.0)
         self.frozen = self.frozen or path == b"/freeze"
@@ -107,12 +112,13 @@ class FakeWorker:
     async def drain(self) -> int:
         if MOOD == "stubborn":
             await asyncio.Event().wait()
-        await asyncio.sleep(0.2)  # who is in the queue is accepted, on a busy machine too
+        for one in self.sockets:
+            asyncio.get_running_loop().remove_reader(one)
+        await asyncio.sleep(0.05)  # a server that closes drops whom it has just accepted
         for server in self.servers:
             server.close()
         while self.busy:
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)
         self.say(self.now())
         await self.writer.drain()
         return 0

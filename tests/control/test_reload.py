@@ -158,8 +158,6 @@ def test_more_replicas_than_the_board_has_room_for(
     run(work())
 
 
-# Slow, because on a busy machine the kernel may reset who is in the queue of a socket in the moment it closes.
-@pytest.mark.slow
 def test_other_numbers_of_workers_and_nobody_is_turned_away() -> None:
     async def work() -> None:
         source = Source(config(workers=1))

@@ -53,6 +53,20 @@ def test_each_worker_has_a_socket_of_its_own_on_the_same_port() -> None:
     assert not connects(address)
 
 
+def test_fewer_workers_have_the_sockets_of_those_that_leave() -> None:
+    """Nobody who waits there is reset, and with more workers again they are the own sockets of the new ones."""
+    listening = Listening([listen_address("127.0.0.1:0")])
+    own = [listening.open(worker, 3)[0] for worker in range(3)]
+    assert not any(map(listening.inherited, range(3)))
+    assert listening.open(0, 1) == (own[0], own[1], own[2])
+    assert [listening.inherited(worker) for worker in range(3)] == [False, True, True]
+    assert [listening.open(worker, 2) for worker in range(2)] == [(own[0], own[2]), (own[1], own[2])]
+    assert [listening.open(worker, 3) for worker in range(3)] == [(own[0],), (own[1],), (own[2],)]
+    listening.close(2)
+    assert not listening.inherited(2)
+    listening.close_all()
+
+
 def test_connections_wait_where_no_worker_is() -> None:
     listening = Listening([listen_address("127.0.0.1:0")])
     assert all(connects(listening.addresses[0]) for _ in range(20))

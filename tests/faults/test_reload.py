@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -23,7 +25,9 @@ from tests.harness import (
     scripts,
     wait_until,
 )
+from tests.harness.processes import alive
 from tests.harness.traffic import traffic
+from tests.harness.waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +71,56 @@ def test_under_load(stubs: list[StubReplica], workers: int, rounds: int) -> None
         last = settings(stubs, "start", first["listen"], workers=workers)
         gateway.reload(last)
         applied(gateway, "start")
+
+
+@pytest.mark.parametrize("sizes", [[2, 1], pytest.param([3, 1, 2, 1] * 20, marks=pytest.mark.slow)])
+def test_other_numbers_of_workers_turn_nobody_away(stubs: list[StubReplica], sizes: list[int]) -> None:
+    """Also not who connects in the moment in which a worker leaves: each of these is a new connection."""
+    first = settings(stubs, "start", "", workers=1)
+    over, ends = threading.Event(), Counter[str]()
+
+    def connect() -> None:
+        while not over.is_set():
+            try:
+                ends[str(gateway.ask("GET", "/v1/models").status)] += 1
+            except Exception as problem:
+                ends[repr(problem)] += 1
+
+    with Serving(first) as gateway:
+        clients = [threading.Thread(target=connect, daemon=True) for _ in range(4)]
+        for client in clients:
+            client.start()
+        for size in sizes:
+            before = set(gateway.workers)
+            gateway.reload(settings(stubs, "start", first["listen"], workers=size))
+            wait_until(
+                lambda before=before, size=size: len(now := gateway.workers) == size and not before & set(now),
+                f"{size} workers are not there:\n{gateway.output}",
+            )
+        over.set()
+        for client in clients:
+            client.join(PATIENCE)
+        assert set(ends) == {"200"}, ends
+
+
+def test_who_waits_to_be_accepted_when_a_worker_leaves_is_served(stubs: list[StubReplica]) -> None:
+    """Though nobody else has its socket: its supervisor was killed."""
+    with Serving(settings(stubs, "start", "")) as gateway, ExitStack() as waiting:
+        worker = gateway.worker
+        gateway.process.kill()
+        gateway.process.wait(PATIENCE)
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            clients = [waiting.enter_context(gateway.connect()) for _ in range(20)]
+            for client in clients:
+                client.send(request("POST", headers={"steelyard-model": "m"}))
+            os.kill(worker, signal.SIGTERM)
+            os.kill(worker, signal.SIGCONT)
+            assert [client.response().status for client in clients] == [200] * 20
+            wait_until(lambda: not alive(worker), "the worker stays")
+        finally:
+            if alive(worker):
+                os.kill(worker, signal.SIGKILL)
 
 
 def test_a_changed_file_is_enough(stubs: list[StubReplica]) -> None:

@@ -171,8 +171,9 @@ class Crew:
         self._died(index, how)
 
     def close_sockets(self, seat: Seat) -> None:
-        """Unless another has taken over its number, and with it the sockets and who waits there."""
-        if self._seats.get(seat.index, seat) is seat:
+        """Unless others have taken over the sockets, and with them who waits there."""
+        sits_there = self._seats.get(seat.index)
+        if sits_there is seat or (sits_there is None and not self.listening.inherited(seat.index)):
             self.listening.close(seat.index)
 
     def vacated(self, seat: Seat) -> None:

@@ -45,7 +45,7 @@ class Seat:
         worker = WorkerProcess(self.index, self)
         crew = self._crew
         try:
-            listen = crew.listening.open(self.index)
+            listen = crew.listening.open(self.index, self.board.workers)
             self.worker = worker
             self.row = crew.rows.take()
             crew.book.use(self.row)

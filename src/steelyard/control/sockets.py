@@ -23,6 +23,7 @@ class Listening:
         """Opens the first worker's. `shared` addresses may be in use already, by workers that are about to leave."""
         self._places: list[tuple[Address, Place]] = []
         self._own: dict[int, list[socket.socket]] = {0: []}
+        self._inherited: set[int] = set()  # workers whose own sockets were given to others too
         self._common: list[UnixSocket] = []
         try:
             self.addresses = tuple(self._add(address, mode, address in shared) for address in addresses)
@@ -30,8 +31,12 @@ class Listening:
             self.close_all()
             raise
 
-    def open(self, worker: int) -> tuple[int, ...]:
-        """The file descriptors for this worker; its own sockets are opened if they are not."""
+    def open(self, worker: int, workers: int = 0) -> tuple[int, ...]:
+        """The file descriptors for this one of so many workers; its own sockets are opened if they are not.
+
+        Where there were more workers before, all have the sockets of those that leave: if one was closed, the kernel
+        would reset who waits there, and whose handshake is only half done.
+        """
         if worker not in self._own:
             sockets = self._own[worker] = []
             for address, place in self._places:
@@ -40,10 +45,18 @@ class Listening:
                 except OSError as problem:
                     self.close(worker)
                     raise cannot_listen(address, problem) from None
-        return tuple(s.fileno() for s in (*self._own[worker], *(common.socket for common in self._common)))
+        spare = {index for index in self._own if index >= workers and index != worker} if workers else set()
+        self._inherited |= spare
+        mine = [one for index in (worker, *sorted(spare)) for one in self._own[index]]
+        return tuple(one.fileno() for one in (*mine, *(common.socket for common in self._common)))
+
+    def inherited(self, worker: int) -> bool:
+        """Have others this worker's own sockets too?"""
+        return worker in self._inherited
 
     def close(self, worker: int) -> None:
-        """This worker's own: new connections go to the others."""
+        """This worker's own: new connections go to the others. Who waits there is reset."""
+        self._inherited.discard(worker)
         for own in self._own.pop(worker, ()):
             own.close()
 
