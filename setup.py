@@ -15,6 +15,7 @@ PROTOCOLS = ["openai_body", "text"]
 # request_bytes: its state travels as a message, and what mypyc says of a NamedTuple's types is not readable.
 CORE_PLAIN = {
     "kinds",
+    "leaving",
     "naming",
     "options",
     "outcome",
@@ -23,6 +24,8 @@ CORE_PLAIN = {
     "regression",
     "relative_fit",
     "request_bytes",
+    "scaling",
+    "schedule",
 }
 GATEWAY_PLAIN = {"__main__", "access_log", "fleet", "reports", "tidings", "tls", "worker"}  # not on a request's way
 
@@ -37,8 +40,9 @@ def hot_modules() -> list[str]:
 
 def _modules(room: str, plain: set[str]) -> list[str]:
     found = Path(f"src/steelyard/{room}").rglob("*.py")
-    # Policies stay plain: users look at their options and derive their own from them.
-    return sorted(str(path) for path in found if path.stem not in plain | {"__init__"} and "policies" not in path.parts)
+    # Policies and scalers stay plain: users look at their options and derive their own from them.
+    own = {"policies", "scalers"}
+    return sorted(str(path) for path in found if path.stem not in plain | {"__init__"} and not own & {*path.parts})
 
 
 class LenientSignature(inspect.Signature):

@@ -281,7 +281,7 @@ class LoadBalancer:
             while request.phase is Phase.WAITING:
                 now = self._clock()
                 if now >= until:
-                    raise Refused(Reject(request, Reason.WAITED, self._pool.retry_after()))
+                    raise Refused(Reject(request, Reason.WAITED, self._pool.retry_after(now)))
                 condition.wait(max(0.0, min(until, self._sleep(waiter)) - now))
                 with self._turn():
                     pass
@@ -318,7 +318,7 @@ class LoadBalancer:
                 self._resign(waiter)
         with self._lock:
             if request.flight is None:
-                refusal = waiter.refusal or Reject(request, Reason.WAITED, self._pool.retry_after())
+                refusal = waiter.refusal or Reject(request, Reason.WAITED, self._pool.retry_after(self._clock()))
                 raise Refused(refusal)
 
     def _sleep(self, waiter: _Waiter) -> float:

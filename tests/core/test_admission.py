@@ -404,3 +404,29 @@ def test_a_request_held_for_a_pool_without_replicas_waits_until_its_deadline():
     assert waits(balancer.submit(request, 50.0))
     (decision,) = balancer.report("a", Event.LOADED, now=53.0)
     assert sent(decision) == "a"
+
+
+# ---------------------------------------------------------------------- what was asked of a model
+
+
+def test_what_comes_is_counted_whether_it_is_sent_waits_or_is_refused():
+    balancer = fleet("a", concurrency=1, queue=1)
+    for i in range(100):
+        serve(balancer, 2.0, 10.0 * i)
+    pool = balancer.pool()
+    arrived, offered = pool.arrived, pool.offered
+    assert sent(balancer.submit(Request(), 2000.0)) == "a"
+    assert waits(balancer.submit(Request(), 2000.0))
+    assert refused(balancer.submit(Request(), 2000.0)) == "queue_full"
+    assert pool.arrived - arrived == 3
+    assert pool.offered - offered == pytest.approx(6.0, rel=0.1)
+
+
+def test_while_a_replica_is_coming_whoever_is_refused_is_told_when_it_is_there():
+    balancer = fleet(hold=True, queue=1)
+    balancer.pool().coming = 40.0
+    assert waits(balancer.submit(Request(), 10.0))
+    for request in (Request(), Request(deadline=20.0)):
+        decision = balancer.submit(request, 10.0)
+        assert isinstance(decision, Reject)
+        assert decision.retry_after == 30.0

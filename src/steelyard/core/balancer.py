@@ -223,9 +223,11 @@ class Balancer:
             return Reject(request, Reason.UNKNOWN_MODEL)
         request.pool = pool
         pool.estimator.prepare(request)
+        pool.arrived += 1
+        pool.offered += request.base
         if not pool.members and not pool.options.hold:
             request.phase = Phase.DONE
-            return Reject(request, Reason.NO_REPLICA, pool.retry_after())
+            return Reject(request, Reason.NO_REPLICA, pool.retry_after(now))
         if pool.claims is not None:
             too_large = pool.claims.never(request, now)
             if too_large is not None:
@@ -233,14 +235,14 @@ class Balancer:
                 return Reject(request, Reason.TOO_LARGE, too_large=too_large)
         if request.deadline < INFINITY and not self._in_time(pool, request, now):
             request.phase = Phase.DONE
-            return Reject(request, Reason.DEADLINE, pool.ready_in(now) or pool.retry_after())
+            return Reject(request, Reason.DEADLINE, pool.retry_after(now))
         if pool.open:
             replica = self._place(pool, request, pool.line.work, now)
             if replica is not None:
                 return self._send(pool, request, replica, now)
         if not wait:
             request.phase = Phase.DONE
-            return Reject(request, Reason.MEMORY if _is_blocked(request) else Reason.WAITED, pool.retry_after())
+            return Reject(request, Reason.MEMORY if _is_blocked(request) else Reason.WAITED, pool.retry_after(now))
         return self._wait(pool, request, now)
 
     def finish(
@@ -475,7 +477,8 @@ class Balancer:
     def _in_time(self, pool: Pool, request: Request, now: float) -> bool:
         """Has it an even chance to be finished by its deadline, counting what waits before it?"""
         if not pool.estimator.seen or not pool.members:
-            return now + pool.ready_in(now) < request.deadline  # of seconds nothing is known: find out
+            # Of seconds nothing is known: find out.
+            return now + (0.0 if pool.guessed else pool.ready_in(now)) < request.deadline
         seconds = request.base * pool.fastest * pool.estimator.remaining.median
         if not pool.open:
             seconds += pool.time_to_drain()
@@ -513,7 +516,7 @@ class Balancer:
             if victim is None:
                 request.phase = Phase.DONE
                 reason = Reason.TENANT_SHARE if line.holds_its_share(request) else Reason.QUEUE_FULL
-                return Reject(request, reason, pool.retry_after())
+                return Reject(request, reason, pool.retry_after(now))
             # The victim's refusal must reach the driver, which only looks at this request now: it is left to `expire`,
             # due at once.
             line.remove(victim)
@@ -595,7 +598,7 @@ class Balancer:
     def _refuse_expired(self, pool: Pool, now: float, decisions: list[Decision]) -> None:
         for request in pool.displaced:
             request.phase = Phase.DONE
-            decisions.append(Reject(request, Reason.DISPLACED, pool.retry_after()))
+            decisions.append(Reject(request, Reason.DISPLACED, pool.retry_after(now)))
         pool.displaced.clear()
         for request in pool.line.expired(now):
             pool.line.remove(request)
@@ -604,7 +607,7 @@ class Balancer:
             if pool.claims is not None:
                 pool.claims.stop_saving(request)
                 reason = Reason.MEMORY if pool.open and _is_blocked(request) else reason
-            decisions.append(Reject(request, reason, pool.ready_in(now) or pool.retry_after()))
+            decisions.append(Reject(request, reason, pool.retry_after(now)))
 
     def _retry(self, pool: Pool, request: Request, failed: Replica, now: float) -> Decision:
         request.avoid = (*request.avoid, failed)
@@ -615,7 +618,7 @@ class Balancer:
                 return self._send(pool, request, replica, now)
         if not pool.members and (pool.retired or not pool.options.hold):
             request.phase = Phase.DONE
-            return Reject(request, Reason.NO_REPLICA, pool.retry_after())
+            return Reject(request, Reason.NO_REPLICA, pool.retry_after(now))
         return self._wait(pool, request, now)
 
     # ------------------------------------------------------------------ about once a second

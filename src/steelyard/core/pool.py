@@ -47,6 +47,10 @@ class Pool:
         self._open_orders: list[int] = []  # `order` of each in `open`: bisected to keep it sorted
         self.panicking = False
         self._states: dict[State, int] = dict.fromkeys(State, 0)  # replicas in each
+        self.arrived = 0  # requests that came
+        self.offered = 0.0  # and seconds of work they should take on a typical replica
+        self.done = 0.0  # seconds of such work that were answered
+        self.busy = 0.0  # and seconds that this took: done / busy is how fast each of those that run advances
         self.active = 0  # attempts running
         self.finished = 0  # attempts that ended
         self.drain_rate = 0.0  # seconds of (typical) work the members can do per second
@@ -56,7 +60,8 @@ class Pool:
         self.displaced: list[Request] = []  # lost their place in the line; refused at the next `expire`, due at once
         self.refused_idle = 0  # requests refused for their deadline in a row with nothing running
         self.recheck = INFINITY  # when to think again about waiting for a better place
-        self.coming = 0.0  # when a replica that is being loaded should be ready
+        self.coming = 0.0  # when a replica that is being loaded or started should be ready
+        self.guessed = False  # is that a guess?
         self.claims: Claims | None = None  # on memory, where that is counted
         self.retired = False  # taken out of service; what runs still ends here
         self._finished_at_tick = 0
@@ -218,6 +223,7 @@ class Pool:
         else:
             self.members.append(replica)
         self.policy.joined(replica, now)
+        self.coming = 0.0  # what was said of one that comes was said of this one
         self._reopen(replica)
         self._measure(replica)
 
@@ -348,6 +354,8 @@ class Pool:
             outcome = Outcome.TIMEOUT  # not only a short deadline: this replica hangs
         replica = flight.replica
         if outcome.taught:
+            self.done += flight.request.base
+            self.busy += seconds
             self.estimator.observe(flight, seconds, now)
             replica.latency.add(seconds, now)
         elif outcome.failed:
@@ -436,12 +444,15 @@ class Pool:
         each = at_once / self.estimator.curve.at(at_once) if self.limit < INFINITY else 1.0
         self.drain_rate = self._rate * each / self.estimator.remaining.mean
 
-    def retry_after(self) -> float:
-        """Seconds after which another try has a chance: what waits has started by then; at the least, one is over."""
-        return max(self.time_to_drain(), self.estimator.typical * self.fastest)
+    def retry_after(self, now: float) -> float:
+        """Seconds after which another try has a chance: what waits has started by then; at the least, one is over.
+
+        While none is ready and one is coming: when that one should be.
+        """
+        return self.ready_in(now) or max(self.time_to_drain(), self.estimator.typical * self.fastest)
 
     def ready_in(self, now: float) -> float:
-        """Seconds until a replica that is being loaded should be ready; 0.0: one is, or nobody knows."""
+        """Seconds until a replica that is being loaded or started should be ready; 0.0: one is, or nobody knows."""
         return 0.0 if self.members or self.coming <= now else self.coming - now
 
     def time_to_drain(self) -> float:

@@ -1,0 +1,93 @@
+"""Knative's Pod Autoscaler, for comparison.
+
+The formulas are those of knative/serving, pkg/autoscaler/scaling/autoscaler.go (`Scale`), the defaults those of its
+ConfigMap `config-autoscaler`. Simplified: requests are counted where they wait and run (Knative asks the pods, and the
+activator for what waits), once a decision instead of averaged by each pod over a second. There is no activation scale
+and no burst capacity; the grace period at zero is `idle` of `core.scaling`.
+"""
+
+from __future__ import annotations
+
+from math import ceil, floor
+
+from ..request import INFINITY
+from .base import Scaler, Seen, Want
+from .options import number
+from .windows import Average, Highest
+
+TICK = 2.0  # seconds between decisions
+UNLIMITED = 100.0  # container-concurrency-target-default: where a replica takes as many as come
+
+
+class KnativeScaler(Scaler):
+    """Requests at once, per replica, over a long and a short window; in panic by the short one, and never fewer."""
+
+    rule = "requests at once ÷ 70 % of a replica's slots, over 60 s; over 6 s, and never fewer, in panic"
+
+    def __init__(
+        self,
+        *,
+        target: float = 0.7,
+        window: float = 60.0,
+        panic_window: float = 6.0,
+        panic_threshold: float = 2.0,
+        up_rate: float = 1000.0,
+        down_rate: float = 2.0,
+        down_delay: float = 0.0,
+    ) -> None:
+        self.target = number("target", target, above=0.0, most=1.0)
+        self.window = number("window", window, least=6.0, most=3600.0)
+        self.panic_window = number("panic_window", panic_window, least=1.0, most=self.window)
+        self.panic_threshold = number("panic_threshold", panic_threshold, least=1.1, most=10.0)
+        self.up_rate = number("up_rate", up_rate, above=1.0)
+        self.down_rate = number("down_rate", down_rate, above=1.0)
+        self.down_delay = number("down_delay", down_delay, least=0.0, most=3600.0)
+        self._stable = Average(self.window)
+        self._panic = Average(self.panic_window)
+        self._delayed = Highest(self.down_delay)
+        self._panicked = -INFINITY  # when it last was over the threshold
+        self._most = 0  # in this panic
+        self._said: Want | None = None
+        self._ticked = -INFINITY
+
+    def want(self, seen: Seen) -> Want:
+        self._stable.add(seen.now, seen.running + seen.waiting)
+        self._panic.add(seen.now, seen.running + seen.waiting)
+        if self._said is None:
+            self._begin(seen)
+        poked = seen.waiting > 0 and seen.ready + seen.coming == 0  # the activator does not wait for the next tick
+        if self._said is None or poked or seen.now - self._ticked >= TICK:
+            self._ticked = seen.now
+            self._said = self._decide(seen)
+        return self._said
+
+    def _begin(self, seen: Seen) -> None:
+        """With more than one replica it begins in panic: nothing is known yet that would speak for fewer."""
+        if seen.ready > 1:
+            self._panicked, self._most = seen.now, seen.ready
+
+    def _decide(self, seen: Seen) -> Want:
+        target = self.target * (seen.slots if 0 < seen.slots < INFINITY else UNLIMITED)
+        (stable,), (lately,) = self._stable.over(self.window), self._panic.over(self.panic_window)
+        ready = max(1, seen.ready)
+        most, least = ceil(self.up_rate * ready), floor(ready / self.down_rate)
+        wanted = min(max(_whole(stable / target), least), most)
+        at_once = min(max(_whole(lately / target), least), most)
+        if _whole(lately / target) / ready >= self.panic_threshold:
+            self._panicked = seen.now
+        elif self._panicked + self.window < seen.now:
+            self._panicked, self._most = -INFINITY, 0
+        panicking = self._panicked > -INFINITY
+        if panicking:
+            self._most = wanted = max(wanted, at_once, self._most)
+        held = int(self._delayed.add(seen.now, wanted)) if self.down_delay else wanted
+        return Want(held, _words(stable, lately, target, panicking), panicking=panicking)
+
+
+def _whole(value: float) -> int:
+    return ceil(value - 1e-9)
+
+
+def _words(stable: float, lately: float, target: float, panicking: bool) -> str:
+    text = f"{stable:.1f} requests at once, {lately:.1f} lately, {target:.1f} for each replica"
+    return f"{text}, panicking" if panicking else text
