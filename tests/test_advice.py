@@ -40,8 +40,10 @@ def on(*devices: str) -> dict[str, Any]:
     return {**WISE, "replicas": [{"url": f"http://{name}-{n}", "device": name} for n, name in enumerate(devices)]}
 
 
+TWO_GPUS = {"g": {"memory": "10GiB"}, "h": {"memory": "10GiB"}}
 GIB = {"g": {"memory": "10GiB", "headroom": "10%"}}  # 9 GiB to give
 TOLD = {"weights": "1GiB", "request": "1MiB"}
+BIG = {"weights": "10GiB"}
 
 
 def device(there: dict[str, dict[str, Any]], devices: dict[str, Any] | None = None) -> Config:
@@ -62,6 +64,21 @@ def single(*devices: str) -> dict[str, Any]:
 
 
 DEMAND = {"load_time": "5s"}
+ZERO = {"min": 0, "max": 4, "cold_start": "40s"}
+
+
+def starting(command: str = "sh serve.sh {port}", **runtime: Any) -> dict[str, Any]:
+    """A model whose replicas are started, and are few enough."""
+    keys = {"replicas": [], "concurrency": 4, "runtime": {"command": command, "replicas": 2, **runtime}}
+    return {**WISE, **keys}
+
+
+def scaled(**scale: Any) -> dict[str, Any]:
+    return {**starting(replicas=1), "autoscale": {"max": 4, **scale}}
+
+
+def started(**keys: Any) -> Config:
+    return gateway(models={"m": {**starting(), **keys}})
 
 
 # code → what brings it about, each with the key that is named
@@ -98,6 +115,10 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (device({"a": needs(8.5, 1)}), "models.a.replicas[0].device"),
         (device({"a": needs(20, **DEMAND)}), "models.a.replicas[0].device"),
         (device({"a": needs(3), "b": needs(4, 6)}), "models.b.replicas[0].device"),
+        (
+            gateway(models={"m": {**starting(devices=["h", "g"]), "memory": BIG}}, devices={**GIB, "h": {"gpu": "0"}}),
+            "models.m.runtime.devices[1]",
+        ),
     ],
     "cannot-share": [
         (device({"a": needs(5), "b": needs(5)}), "devices.g"),
@@ -121,9 +142,19 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
     "memory-without-device": [
         (model(memory=TOLD), "models.m.memory"),
         (model(memory=TOLD, replicas=[], discovery=[DNS]), "models.m.memory"),
+        (started(memory=TOLD), "models.m.memory"),
     ],
     "unsized-placement": [
         (device({"a": {"memory": {"request": "1MiB"}, "placement": DEMAND}}), "models.a.placement"),
+    ],
+    "unsized-start": [
+        (gateway(models={"m": starting(devices=["g"])}, devices=GIB), "models.m.runtime.devices"),
+        (
+            gateway(
+                models={"a": {**on("g", "h"), "memory": TOLD}, "b": starting(devices=["g", "h"])}, devices=TWO_GPUS
+            ),
+            "models.b.runtime.devices",
+        ),
     ],
     "weights-ignored": [(model(policy="round_robin", replicas=[{**TWO[0], "weight": 2}, TWO[1]]), "models.m.policy")],
     "blind-policy": [
@@ -137,7 +168,10 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (model(concurrency="auto", dialect="", health=READY), "models.m.concurrency"),
     ],
     "no-replicas": [(model(replicas=[]), "models.m")],
-    "single-replica": [(model(replicas=TWO[:1]), "models.m.replicas")],
+    "single-replica": [
+        (model(replicas=TWO[:1]), "models.m.replicas"),
+        (gateway(models={"m": starting(replicas=1)}), "models.m.runtime.replicas"),
+    ],
     "same-address": [(model(replicas=[*TWO, {"url": "http://a:1/", "id": "x"}]), "models.m.replicas[2]")],
     "no-sla": [(model(slo=None), "models.m")],
     "retry-budget": [(model(retry={"budget": "100%"}), "models.m.retry.budget")],
@@ -149,6 +183,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
     "unused-tls": [
         (model(tls={"server_name": "a"}), "models.m.tls"),
         (model(tls={"server_name": "a"}, replicas=[], discovery=[DNS]), "models.m.tls"),
+        (started(tls={"server_name": "a"}), "models.m.tls"),
     ],
     "no-readiness-probe": [(probed(enabled=False), "models.m.health.enabled")],
     "liveness-only": [
@@ -196,6 +231,35 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
     ],
     "believes-at-once": [
         (model(discovery=[DNS, {"file": "f.yaml", "hold": 0}]), "models.m.discovery[1].hold"),
+    ],
+    "missing-command": [
+        (gateway(models={"m": starting("no-such-program {port}")}), "models.m.runtime.command"),
+        (gateway(models={"m": starting("./no-such-program {port}")}), "models.m.runtime.command"),
+    ],
+    "none-started": [
+        (gateway(models={"m": starting(replicas=0)}), "models.m.runtime.replicas"),
+        (
+            gateway(models={"m": {**scaled(mode="recommend"), **starting(replicas=0)}}),
+            "models.m.runtime.replicas",
+        ),
+    ],
+    "no-maximum": [
+        (gateway(models={"m": scaled(max=None)}), "models.m.autoscale"),
+        (model(concurrency=4, autoscale={"mode": "recommend"}), "models.m.autoscale"),
+    ],
+    "scaled-blindly": [(gateway(models={"m": {**scaled(), "slo": None}}), "models.m.autoscale")],
+    "scaled-unlimited": [(gateway(models={"m": {**scaled(), "concurrency": "unlimited"}}), "models.m.concurrency")],
+    "refused-while-starting": [
+        (gateway(models={"m": {**scaled(), "autoscale": ZERO}}), "models.m.max_wait"),
+        (gateway(models={"m": {**scaled(), "autoscale": ZERO, "max_wait": "1m", "timeout": "9s"}}), "models.m.timeout"),
+    ],
+    "hasty-scaling": [
+        (gateway(models={"m": scaled(min=0, idle="9s")}), "models.m.autoscale.idle"),
+        (gateway(models={"m": scaled(cold_start="10m")}), "models.m.autoscale.cold_start"),
+        (
+            gateway(models={"m": scaled(scaler="hpa", scaler_options={"down_after": 5})}),
+            "models.m.autoscale.scaler_options.down_after",
+        ),
     ],
 }
 
@@ -270,6 +334,16 @@ def test_a_warning_about_memory_has_its_numbers() -> None:
         probed(command=["sh", "-c", 'check "$1"', "check", "{id}"]),
         probed(command=["sh", "-c", "curl -fs {url}/ready"]),  # a URL has no character that a shell obeys
         probed(command=["./check", "--id={id}"]),
+        started(),
+        started(
+            tls={"server_name": "a"}, runtime={"command": "sh {port}", "url": "https://127.0.0.1:{port}", "replicas": 2}
+        ),
+        gateway(models={"m": scaled()}),
+        gateway(models={"m": {**scaled(), "replicas": TWO[:1]}}),
+        gateway(models={"m": {**scaled(), "autoscale": {**ZERO, "cold_start": "20s"}, "timeout": "30s"}}),
+        model(concurrency=4, autoscale={"mode": "recommend", "max": 4}),
+        gateway(models={"m": {**starting(devices=["g"]), "memory": TOLD}}, devices=GIB),
+        gateway(models={"m": starting(devices=["g", "h"])}, devices=TWO_GPUS),  # each alone on its own
         gateway(admin={"listen": "", "allow": []}),
         gateway(admin={"listen": "localhost:9080", "allow": ["10.0.0.0/8", "*.models.svc"]}),
         gateway(admin={"listen": "unix:/run/admin"}),
@@ -295,6 +369,7 @@ def test_what_is_not_in_force_is_noted() -> None:
     assert keys == ["models.a.replicas[1].zone", "models.b.slo"]
     assert all("yet" in note.what for note in notes(config))
     assert notes(model(slo=None)) == []
+    assert notes(gateway(models={"m": scaled()})) == []  # the promise counts there
 
 
 def test_every_warning_is_explained() -> None:

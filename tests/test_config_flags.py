@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,57 @@ def test_with_all_flags() -> None:
 def test_a_wrong_flag_is_named(urls: list[str], flags: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError) as caught:
         from_replicas(urls, **flags)
+    assert str(caught.value).startswith(message)
+
+
+START = f"{sys.executable} server.py --port {{port}}"
+
+
+def test_a_command_alone_is_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = from_replicas([], start=START, model="m")
+    text = f"models: {{m: {{runtime: {{command: '{START}', folder: '{tmp_path}'}}}}}}"
+    assert found == parse_config(text)
+    assert problems(found) == []
+
+
+def test_how_many_are_started() -> None:
+    three = from_replicas([], start=START, scale="3").models[ANY]
+    assert three.runtime is not None
+    assert (three.runtime.replicas, three.autoscale) == (3, None)
+    some = from_replicas(["http://a:1"], start=START, scale="0-4", policy="random", concurrency=2, health_path="/r")
+    model = some.models[ANY]
+    assert model.autoscale is not None
+    assert (model.autoscale.mode, model.autoscale.min, model.autoscale.max) == ("act", 0, 4)
+    assert [replica.name for replica in model.replicas] == ["a:1"]
+    assert (model.policy, model.concurrency, model.health.path) == ("random", 2, "/r")
+
+
+@pytest.mark.parametrize(
+    ("start", "flags", "message"),
+    [
+        (None, {"scale": "3"}, "--scale: nobody starts replicas: say with --start how"),
+        ("", {}, "--start: name a program, for example python server.py --port {port}"),
+        ("sh", {}, "--start: how should it learn the port? Put {port} into command or environment"),
+        ("sh 'a {port}", {}, '--start: "sh \'a {port}": a quote or a backslash at its end is not finished'),
+        ("sh {prot}", {}, "--start: `{prot}` is not filled in: did you mean `{port}`?"),
+        ("sh {port} {model}", {}, "--start: * stands for every name, so there is none to put in for {model}"),
+        ("no-such-program {port}", {}, "--start: there is no program no-such-program on the PATH"),
+        ("./no-such {port}", {}, "--start: there is no program /"),
+        (START, {"scale": "many"}, "--scale: 'many': write how many for example as 3, or from least to most as 1-4"),
+        (START, {"scale": "1-"}, "--scale: '1-': write how many"),
+        (START, {"scale": ""}, "--scale: '': write how many"),
+        (START, {"scale": "-1"}, "--scale: '-1': write how many"),
+        (START, {"scale": "0"}, "--scale: 0 replicas serve nothing: write 0-4"),
+        (START, {"scale": "4-1"}, "--scale: '4-1': the most is at least 4 here"),
+        (START, {"scale": "0-0"}, "--scale: '0-0': the most is at least 1 here: write for example 1-4"),
+        (START, {"scale": "5000"}, "--scale: up to 5000 replicas may be started"),
+        (START, {"scale": "1-5000"}, "--scale: up to 5000 replicas may be started"),
+    ],
+)
+def test_a_wrong_way_to_start_is_named(start: str | None, flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        from_replicas(["http://a:1"], start=start, **flags)
     assert str(caught.value).startswith(message)
 
 

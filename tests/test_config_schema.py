@@ -29,7 +29,7 @@ def test_it_is_a_schema_and_the_committed_copy_is_the_same() -> None:
     assert committed == SCHEMA, "steelyard check --schema > docs/steelyard.schema.json"
 
 
-@pytest.mark.parametrize("name", ["gateway.yaml"])
+@pytest.mark.parametrize("name", ["gateway.yaml", "autoscale.yaml"])
 def test_examples_conform(name: str) -> None:
     VALIDATOR.validate(yaml.safe_load((ROOT / "examples" / name).read_text(encoding="utf-8")))
 
@@ -69,6 +69,15 @@ def test_examples_conform(name: str) -> None:
         {"models": {"m": {"memory": {"requests": "1GiB"}}}},
         {"models": {"m": {"placement": {"through": "kserve"}}}},
         {"models": {"m": {"placement": True}}},
+        {"models": {"m": {"runtime": {}}}},
+        {"models": {"m": {"runtime": {"command": 1}}}},
+        {"models": {"m": {"runtime": {"command": "a", "kind": "docker"}}}},
+        {"models": {"m": {"runtime": {"command": ["a", 1]}}}},
+        {"models": {"m": {"runtime": {"command": "a", "environment": {"PORT": 1}}}}},
+        {"models": {"m": {"autoscale": {"max": 0}}}},
+        {"models": {"m": {"autoscale": {"min": -1}}}},
+        {"models": {"m": {"autoscale": {"mode": "dry"}}}},
+        {"models": {"m": {"autoscale": {"schedule": [{"start": "08:00", "end": "18:00"}]}}}},
     ],
     ids=str,
 )
@@ -86,12 +95,18 @@ def test_the_schema_knows_the_names(key: str, right: list[str], wrong: list[str]
     assert not any(VALIDATOR.is_valid({"models": {"m": {key: name}}}) for name in wrong)
 
 
+def test_the_schema_knows_the_scalers() -> None:
+    right = {"work": True, "hpa": True, "my.package:Scaler": True, "keda": False, "": False}
+    assert {name: VALIDATOR.is_valid({"models": {"m": {"autoscale": {"scaler": name}}}}) for name in right} == right
+
+
 @given(CONFIGS)
 def test_whatever_the_types_allow_conforms(config: Config) -> None:
     data = msgspec.to_builtins(config, enc_hook=encode_value)
     for model in data["models"].values():  # names of policies and dialects are checked by both, but not by the types
         model.pop("policy", None)
         model.pop("dialect", None)
+        model.get("autoscale", {}).pop("scaler", None)
     VALIDATOR.validate(json.loads(msgspec.json.encode(data)))
 
 
@@ -133,6 +148,7 @@ def test_defaults_are_shown_as_people_write_them() -> None:
     assert parts["ModelConfig"]["properties"]["policy"]["default"] == "least_work"
     assert parts["Health"]["properties"]["interval"]["default"] == "5s"
     assert parts["Health"]["properties"]["headers"]["default"] == {}
+    assert parts["Runtime"]["properties"]["start_timeout"]["default"] == "600s"
     assert parts["Admin"]["properties"]["ports"]["default"] == ["1024-65535"]
 
 

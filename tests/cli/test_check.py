@@ -108,6 +108,26 @@ def test_files_that_it_names_are_looked_at(folder: Path) -> None:
     ]
 
 
+def test_replicas_that_would_be_started_are_counted_and_their_programs_looked_for(folder: Path) -> None:
+    started = "models: {a: {dialect: oip, slo: {latency: 1s}, concurrency: 1, runtime: {command: './serve {port}'}"
+    (folder / "one.yaml").write_text(started + "}}")
+    (folder / "some.yaml").write_text(started + ", autoscale: {max: 4}}}")
+    (folder / "any.yaml").write_text(started + ", autoscale: {}}}")
+    assert "valid: 1 model, 0 replicas and up to 1 to start; 2 warnings, 1 note" in check("one.yaml").stdout
+    found = check("some.yaml")
+    assert found.exit_code == 0
+    assert f"Nothing can be started: there is no program {folder}/serve." in found.stdout
+    assert "valid: 1 model, 0 replicas and up to 4 to start; 1 warning, 0 notes" in found.stdout
+    assert "and any number to start" in check("any.yaml").stdout
+
+
+def test_the_example_of_scaling_is_valid_and_wise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    result = check(EXAMPLE.with_name("autoscale.yaml"), "--strict")
+    assert result.exit_code == 0
+    assert "valid: 1 model, 0 replicas and up to 4 to start; 0 warnings, 0 notes" in result.stdout
+
+
 def test_the_schema(folder: Path) -> None:
     result = check("--schema")
     assert result.exit_code == 0

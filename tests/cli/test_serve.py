@@ -25,7 +25,7 @@ from click.testing import CliRunner, Result
 
 from steelyard.cli import main
 from steelyard.cli.serve import _what_is_served
-from steelyard.config import Config, Discovery, ModelConfig, ReplicaConfig
+from steelyard.config import Autoscale, Config, Discovery, ModelConfig, ReplicaConfig, Runtime
 
 FAKE = Path(__file__).parents[1] / "control" / "fake_worker.py"
 START = f"""
@@ -36,6 +36,7 @@ from steelyard.cli import main
 main()
 """
 FILE = "listen: 127.0.0.1:0\nmodels:\n  m: {replicas: [{url: 'http://127.0.0.1:9'}]}\n"
+RUNTIME = Runtime(command="./serve {port}")
 REPLICA = ("--replica", "http://127.0.0.1:9", "--listen", "127.0.0.1:0")
 
 
@@ -297,6 +298,29 @@ def test_flags_alone(wanted: list[Config]) -> None:
     assert (config.access_log.path, config.access_log.format) == ("-", "json")
 
 
+def test_a_command_to_start_replicas(wanted: list[Config]) -> None:
+    start = f"{sys.executable} server.py --port {{port}}"
+    flags = "--scale 1-4 --model m --policy random --concurrency 4 --health-path /ready --workers 2 --admin off"
+    assert invoke("--start", start, *flags.split(), "--replica", "http://a:1").exit_code == 0
+    assert invoke("--start", start).exit_code == 0
+    both, alone = wanted
+    model = both.models["m"]
+    assert model.runtime is not None
+    assert model.autoscale is not None
+    assert (model.runtime.command, model.runtime.folder) == (start, os.getcwd())
+    assert (model.autoscale.min, model.autoscale.max) == (1, 4)
+    assert (model.policy, model.concurrency, model.health.path, both.workers) == ("random", 4, "/ready", 2)
+    assert [replica.name for replica in model.replicas] == ["a:1"]
+    assert alone.models["*"].runtime is not None
+    assert (alone.models["*"].runtime.replicas, alone.models["*"].autoscale) == (1, None)
+
+
+def test_the_help_teaches_how_to_start_them() -> None:
+    said = invoke("--help").stdout
+    assert 'steelyard serve --start "python server.py --port {port}" --scale 1-4' in said
+    assert "N|MIN-MAX" in said
+
+
 def test_flags_win_over_the_file(wanted: list[Config], tmp_path: Path) -> None:
     file = tmp_path / "gateway.yaml"
     file.write_text(FILE + "workers: 2\naccess_log: {path: x.log, format: text}\n")
@@ -331,11 +355,19 @@ def test_it_says_where_replicas_are() -> None:
         "many": ModelConfig(replicas=listed, discovery=found),
         "found": ModelConfig(discovery=found[:1]),
         "none": ModelConfig(),
+        "three": ModelConfig(runtime=Runtime(command="python server.py --token s3cret", replicas=3)),
+        "few": ModelConfig(replicas=listed[:1], runtime=RUNTIME, autoscale=Autoscale(min=0, max=4)),
+        "any": ModelConfig(runtime=RUNTIME, autoscale=Autoscale()),
+        "told": ModelConfig(runtime=RUNTIME, autoscale=Autoscale(mode="recommend", max=9)),
     }
-    many, some, none = _what_is_served(Config(models=models))
+    many, some, none, three, few, any_number, told = _what_is_served(Config(models=models))
     assert many.endswith("r6:80, r7:80 and 2 more and those found in m.svc and those found in /etc/more.yaml")
     assert some.endswith(": those found in m.svc")
     assert none.endswith(": no replicas yet")
+    assert three.endswith(": 3 started as python server.py")
+    assert few.endswith(": r0:80 and 0 to 4 started as ./serve {port}")
+    assert any_number.endswith(": 1 or more started as ./serve {port}")
+    assert told.endswith(": 1 started as ./serve {port}")
 
 
 @pytest.mark.parametrize(
@@ -354,6 +386,12 @@ def test_it_says_where_replicas_are() -> None:
         ("--replica http://a:1 --admin-token-file no-such.txt", "--admin-token-file: "),
         ("x.yaml --replica http://a:1", "--replica is for serving without a file"),
         ("x.yaml --model m", "--model is for serving without a file"),
+        ("x.yaml --start sh", "--start is for serving without a file"),
+        ("x.yaml --scale 3", "--scale is for serving without a file"),
+        ("--scale 3", "serve what? Name replicas"),
+        ("--replica http://a:1 --scale 3", "--scale: nobody starts replicas: say with --start how"),
+        ("--start sh", "--start: how should it learn the port?"),
+        ("--start no-such-program", "--start: there is no program no-such-program on the PATH"),
         ("no-such.yaml", "no-such.yaml"),
     ],
 )

@@ -1,6 +1,7 @@
 """Advice about a configuration that is valid but unwise: the classic mistakes, and what to do about each.
 
-Pure: a configuration in, a list out. One small function a warning; its docstring is its line in docs/configuration.md.
+A configuration in, a list out; the only thing looked at besides is whether programs that it names are there. One small
+function a warning; its docstring is its line in docs/configuration.md.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from .gateway import GATEWAY as FRONT
 from .health import HEALTH
 from .memory import MEMORY
 from .models import MODELS as BALANCING
+from .scaling import SCALING, STARTING
 
-GATEWAY = {**FRONT, **MEMORY}
-MODELS = {**BALANCING, **HEALTH}
+GATEWAY = {**FRONT, **MEMORY, **STARTING}
+MODELS = {**BALANCING, **HEALTH, **SCALING}
 
 __all__ = ["GATEWAY", "MODELS", "Advice", "Note", "advise", "notes"]
 
@@ -46,7 +48,7 @@ def notes(config: Config) -> list[Note]:
     found = []
     for name, model in config.models.items():
         key: Key = ("models", name)
-        if model.slo is not None:
+        if model.slo is not None and model.autoscale is None:  # which keeps it
             found.append(Note((*key, "slo"), "is read, but nothing is measured against it yet in this version"))
         zoned = next((place for place, replica in enumerate(model.replicas) if replica.zone), None)
         if zoned is not None:

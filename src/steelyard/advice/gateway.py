@@ -93,7 +93,9 @@ def shared_device(config: Config) -> Found:
 
 def unused_device(config: Config) -> Found:
     """a device that no replica names"""
-    used = {replica.device for model in config.models.values() for replica in model.replicas}
+    models = config.models.values()
+    used = {replica.device for model in models for replica in model.replicas}
+    used |= {device for model in models if model.runtime is not None for device in model.runtime.devices}
     for name in config.devices:
         if name not in used:
             yield ("devices", name), f"No replica runs on {name}.", "Name it as device of a replica, or remove it."

@@ -16,12 +16,18 @@ ALLOCATE_ONCE = ("vllm", "sglang", "tgi")  # take all they need when they start:
 
 def never_fits(config: Config) -> Found:
     """a model that with one request does not fit on its device, even alone"""
+    do = "Put it on a larger device, leave less headroom, or correct its memory."
     for device, room, there in _known(config):
         for tenant in there:
             if tenant.least > room:
                 what = f"{tenant.model} needs {show_size(tenant.least)}, and {device} has {show_size(room)} to give."
-                do = "Put it on a larger device, leave less headroom, or correct its memory."
                 yield (*tenant.key, "device"), what, do
+    for name, model in config.models.items():
+        for place, device in enumerate(model.runtime.devices if model.runtime is not None else ()):
+            gives = budget(config.devices[device])
+            if gives is not None and _least(model) > gives:
+                what = f"{name} needs {show_size(_least(model))}, and {device} has {show_size(gives)} to give."
+                yield ("models", name, "runtime", "devices", place), what, do
 
 
 def cannot_share(config: Config) -> Found:
@@ -105,10 +111,14 @@ def unmeasured_requests(config: Config) -> Found:
 def memory_without_device(config: Config) -> Found:
     """`memory` of a model whose replicas name no device"""
     for name, model in config.models.items():
-        may_come = any(source.file for source in model.discovery) or not (model.replicas or model.discovery)
+        if model.runtime is not None and model.runtime.devices:
+            continue
+        known = model.replicas or model.discovery or model.runtime is not None
+        may_come = any(source.file for source in model.discovery) or not known
         if model.memory != Memory() and not may_come and not any(replica.device for replica in model.replicas):
             what = "None of its replicas names a device, so its memory is not counted."
-            yield ("models", name, "memory"), what, "Name the device of each replica, and list it under devices."
+            do = "Name the device of each replica, or runtime.devices, and list it under devices."
+            yield ("models", name, "memory"), what, do
 
 
 def unsized_placement(config: Config) -> Found:

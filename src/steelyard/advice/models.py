@@ -43,17 +43,18 @@ def auto_concurrency(key: Key, model: ModelConfig) -> Found:
 
 
 def no_replicas(key: Key, model: ModelConfig) -> Found:
-    """a model without replicas and without `discovery`"""
-    if not model.replicas and not model.discovery:
+    """a model without replicas, and without `discovery` and `runtime`"""
+    if not model.replicas and not model.discovery and model.runtime is None:
         what = "It has no replicas, so every request for it is refused until some register or are added."
         yield key, what, "List replicas or give discovery, unless they register or come through the admin API."
 
 
 def single_replica(key: Key, model: ModelConfig) -> Found:
-    """a model with one replica and without `discovery`"""
-    if len(model.replicas) == 1 and not model.discovery:
+    """a model with one replica, and without `discovery` and `autoscale`"""
+    started = model.runtime.replicas if model.runtime is not None else 0
+    if len(model.replicas) + started == 1 and not model.discovery and model.autoscale is None:
         what = "With one replica there is nowhere to go when it fails, restarts or is full."
-        yield (*key, "replicas"), what, "Add a second one."
+        yield (*key, *(("runtime", "replicas") if started else ("replicas",))), what, "Add a second one."
 
 
 def same_address(key: Key, model: ModelConfig) -> Found:
@@ -69,7 +70,7 @@ def same_address(key: Key, model: ModelConfig) -> Found:
 
 def no_sla(key: Key, model: ModelConfig) -> Found:
     """no `slo`"""
-    if model.slo is None:
+    if model.slo is None and model.autoscale is None:  # which needs it, and is told so
         what = "No latency or availability is promised, so nobody can say whether it is good enough."
         yield key, what, "Add slo, for example {latency: 2s, percentile: 99, availability: 99.9}."
 
@@ -112,7 +113,9 @@ def unused_tls(key: Key, model: ModelConfig) -> Found:
 
 def _may_use_tls(model: ModelConfig) -> bool:
     """A file of replicas may have https URLs in it, and so may those that register."""
-    if not model.replicas and not model.discovery:
+    if not model.replicas and not model.discovery and model.runtime is None:
+        return True
+    if model.runtime is not None and model.runtime.url.lower().startswith("https:"):
         return True
     found = any(source.file or source.scheme == "https" for source in model.discovery)
     return found or any(replica_address(replica.url).tls for replica in model.replicas)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from ..advice import Advice, Note, advise, notes
 from ..config import Config, load_tree, schema
+from ..config.starting_rules import most_started
 from ..documents import DocumentError, Fault, Tree, read, show_key
 from . import screen
 
@@ -21,7 +23,7 @@ WISE, UNWISE, WRONG = 0, 1, 2
 HELP = """Check a configuration, and warn of the classic mistakes.
 
 Says all that is wrong with CONFIG.yaml, each with its line and key; then what is valid but unwise, with what to do
-about it. The files it names (certificates, keys) are looked at too. Nothing is started and nothing is sent.
+about it. The files it names (certificates, keys, programs) are looked at too. Nothing is started and nothing is sent.
 
 \b
 Examples:
@@ -104,8 +106,12 @@ class Report:
 
     def _summary(self) -> str:
         replicas = sum(len(model.replicas) for model in self.config.models.values())
-        there = f"valid: {_count(len(self.config.models), 'model')}, {_count(replicas, 'replica')}"
+        there = f"valid: {_count(len(self.config.models), 'model')}, {_count(replicas, 'replica')}{self._started()}"
         return f"{there}; {_count(len(self.warnings), 'warning')}, {_count(len(self.notes), 'note')}"
+
+    def _started(self) -> str:
+        most = sum(map(most_started, self.config.models.values()))
+        return f" and {'any number' if most == inf else f'up to {most:.0f}'} to start" if most else ""
 
 
 def _told(item: Advice | Note, where: str) -> Text:

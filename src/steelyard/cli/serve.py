@@ -13,7 +13,8 @@ import uvloop
 
 from .. import __version__
 from ..advice import advise
-from ..config import ANY, AccessLog, Config, ModelConfig, from_replicas, load_config, overridden
+from ..config import ANY, AccessLog, Autoscale, Config, ModelConfig, Runtime, from_replicas, load_config, overridden
+from ..config.programs import shown_command
 from ..control import log
 from ..control.configuration import summary
 from ..control.limits import raise_open_files, too_few_open_files
@@ -29,6 +30,12 @@ HELP = """Forward requests to replicas: each to the one that will finish it soon
 Without a file:
   steelyard serve --replica http://10.0.0.1:8000 --replica http://10.0.0.2:8000
   steelyard serve --replica http://10.0.0.1:8000 --policy least_connections --listen 0.0.0.0:8080 --workers 4
+
+\b
+Replicas that it starts itself, each on a port of its own that takes the place of {port}:
+  steelyard serve --start "python server.py --port {port}" --scale 3
+  steelyard serve --start "python server.py --port {port}" --scale 1-4       # as many as are needed
+  steelyard serve --start "vllm serve MODEL --port {port}" --scale 0-2 --concurrency 32  # none while nobody asks
 
 \b
 With a file, which can say more:
@@ -68,13 +75,21 @@ def _concurrency(context: click.Context, parameter: click.Parameter, value: str 
 @click.command(help=HELP, short_help="Forward requests to replicas.")
 @click.argument("config", required=False, type=click.Path(path_type=Path), metavar="[CONFIG.yaml]")
 @click.option("--replica", "replicas", multiple=True, metavar="URL", help="A replica; may be given several times.")
-@click.option("--model", metavar="NAME", help="With --replica: serve only this model; by default any name.")
+@click.option(
+    "--start", metavar="COMMAND", help="How to start a replica; {port} and {id} are filled in, {model} with --model."
+)
+@click.option(
+    "--scale",
+    metavar="N|MIN-MAX",
+    help="With --start: how many, by default 1; 1-4: as needed; 0-4: none while nobody asks.",
+)
+@click.option("--model", metavar="NAME", help="Without a file: serve only this model; by default any name.")
 @click.option("--policy", metavar="NAME", help="How to choose; by default least_work.")
 @click.option(
     "--concurrency",
     callback=_concurrency,
     metavar="N|auto|unlimited",
-    help="Requests that a replica takes at once; the rest wait here.",
+    help="Requests that a replica takes at once; the rest wait here. With --scale, rather a number than unlimited.",
 )
 @click.option(
     "--listen",
@@ -103,6 +118,8 @@ def _concurrency(context: click.Context, parameter: click.Parameter, value: str 
 def serve(
     config: Path | None,
     replicas: tuple[str, ...],
+    start: str | None,
+    scale: str | None,
     model: str | None,
     policy: str | None,
     concurrency: Concurrency | None,
@@ -126,24 +143,25 @@ def serve(
 
     def reread() -> Config:
         if config is None:
-            made = from_replicas(replicas, model=model or ANY, **flags)
+            made = from_replicas(replicas, start=start, scale=scale, model=model or ANY, **flags)
         else:
             made = overridden(load_config(config), **flags)
         return made if access_log is None else _with_log(made, access_log)
 
-    _check_source(config, replicas, model)
+    _check_source(config, {"--replica": replicas or None, "--start": start, "--scale": scale, "--model": model})
     return _serve(reread, [config] if config else [], log_format)
 
 
-def _check_source(config: Path | None, replicas: tuple[str, ...], model: str | None) -> None:
-    if config is None and not replicas:
+def _check_source(config: Path | None, instead: dict[str, object]) -> None:
+    """`instead`: what is said on the command line only where there is no file."""
+    if config is None and instead["--replica"] is instead["--start"] is None:
         raise click.UsageError(
-            "serve what? Name replicas: steelyard serve --replica http://HOST:PORT; "
-            "or a configuration: steelyard serve CONFIG.yaml; see --help"
+            "serve what? Name replicas: steelyard serve --replica http://HOST:PORT; or how to start them: "
+            "--start COMMAND; or a configuration: steelyard serve CONFIG.yaml; see --help"
         )
-    if config is not None and (replicas or model is not None):
-        flag = "--replica" if replicas else "--model"
-        raise click.UsageError(f"{flag} is for serving without a file; write it under models in {config} instead")
+    given = next((flag for flag, value in instead.items() if value is not None), None)
+    if config is not None and given is not None:
+        raise click.UsageError(f"{given} is for serving without a file; write it under models in {config} instead")
 
 
 def _with_log(config: Config, path: str) -> Config:
@@ -190,10 +208,18 @@ def _what_is_served(config: Config) -> list[str]:
 
 
 def _where(model: ModelConfig) -> str:
-    """Its replicas, and where more are found."""
+    """Its replicas, where more are found, and which are started."""
     places = ", ".join(replica.name for replica in model.replicas[:8])
     parts = [places] if places else []
     if (more := len(model.replicas) - 8) > 0:
         parts.append(f"{more} more")
     parts += [f"those found in {source.file or source.dns}" for source in model.discovery]
+    if model.runtime is not None:
+        parts.append(f"{_how_many(model.runtime, model.autoscale)} started as {shown_command(model.runtime)}")
     return " and ".join(parts) or "no replicas yet"
+
+
+def _how_many(runtime: Runtime, scale: Autoscale | None) -> str:
+    if scale is None or scale.mode != "act":
+        return str(runtime.replicas)
+    return f"{scale.min} or more" if scale.max is None else f"{scale.min} to {scale.max}"

@@ -6,6 +6,7 @@ from .memory import Device, Memory, Placement
 from .model_rules import replica_problems
 from .parts import AccessLog, Ejection, Hedge, Limits, ReplicaTls, Retry, Slo, Timeouts, Tls
 from .rules import problems
+from .scaling import Autoscale, Period, Runtime
 from .schema import schema
 from .shape import ANY, Config, ModelConfig, ReplicaConfig
 from .tokens import read_tokens
@@ -16,6 +17,7 @@ __all__ = [
     "AccessLog",
     "Admin",
     "Asking",
+    "Autoscale",
     "Config",
     "Device",
     "Discovery",
@@ -27,10 +29,12 @@ __all__ = [
     "Load",
     "Memory",
     "ModelConfig",
+    "Period",
     "Placement",
     "ReplicaConfig",
     "ReplicaTls",
     "Retry",
+    "Runtime",
     "Slo",
     "Timeouts",
     "Tls",

@@ -12,6 +12,7 @@ import msgspec
 
 from ..documents import Key, Problem
 from .parts import Part
+from .scaling import Runtime
 from .shape import Config, ModelConfig
 from .tokens import read_tokens
 
@@ -35,7 +36,13 @@ def _anchored(model: ModelConfig, folder: Path) -> ModelConfig:
         model,
         tls=_from(folder, model.tls, "ca", "certificate", "key"),
         discovery=tuple(_from(folder, source, "file") for source in model.discovery),
+        runtime=model.runtime and _started_in(folder, model.runtime),
     )
+
+
+def _started_in(folder: Path, runtime: Runtime) -> Runtime:
+    """Its programs find what they name from there, wherever the gateway itself was started."""
+    return msgspec.structs.replace(_from(folder, runtime, "log"), folder=str(folder / runtime.folder))
 
 
 def _from(folder: Path, part: P, *names: str) -> P:
@@ -56,6 +63,8 @@ def file_problems(config: Config) -> Iterator[Problem]:
         for place, source in enumerate(model.discovery):
             if source.file:
                 yield from _unreadable(("models", name, "discovery", place, "file"), source.file)
+        if model.runtime is not None:
+            yield from _folder(("models", name, "runtime", "folder"), model.runtime.folder)
     if config.admin.token_file:
         yield from token_problems(("admin", "token_file"), config.admin.token_file)
     if config.access_log is not None and config.access_log.path != STDOUT:
@@ -120,6 +129,11 @@ def _log(key: Key, path: Path) -> Iterator[Problem]:
         yield Problem(key, f"{path}: there is no directory {path.parent}")
     elif not writable:
         yield Problem(key, f"{path}: cannot be written to")
+
+
+def _folder(key: Key, path: str) -> Iterator[Problem]:
+    if path and not os.path.isdir(path):
+        yield Problem(key, f"{path}: {'is not a folder' if os.path.lexists(path) else 'there is no such folder'}")
 
 
 class _Encrypted(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import msgspec
 from ..core.errors import OptionError
 from ..documents import Key, encode_value, mistakes
 from .files import token_problems
+from .programs import missing_program
 from .rules import find_problems
+from .scaling import Autoscale, Runtime
 from .shape import ANY, Concurrency, Config, ModelConfig, ReplicaConfig
 
 OFF = "off"  # what turns the admin API off on the command line, where an empty text is easily lost
@@ -26,6 +29,9 @@ _FLAGS: dict[Key, str] = {
     ("policy",): "--policy",
     ("policy_options",): "--policy",
     ("concurrency",): "--concurrency",
+    ("runtime", "replicas"): "--scale",
+    ("autoscale",): "--scale",
+    ("runtime",): "--start",
     ("replicas",): "--replica",
     ("models",): "--model",
 }
@@ -34,6 +40,8 @@ _FLAGS: dict[Key, str] = {
 def from_replicas(
     urls: Iterable[str],
     *,
+    start: str | None = None,
+    scale: str | None = None,
     model: str = ANY,
     policy: str | None = None,
     concurrency: Concurrency | None = None,
@@ -43,12 +51,15 @@ def from_replicas(
     admin: str | None = None,
     admin_token_file: str | None = None,
 ) -> Config:
-    """The configuration of `steelyard serve --replica URL …`. OptionError names the flag that is wrong."""
+    """The configuration of `steelyard serve --replica URL … --start COMMAND`. OptionError names the flag that is
+    wrong."""
     replicas = tuple(ReplicaConfig(url=url) for url in urls)
-    if not replicas:
+    if not replicas and start is None:
         raise OptionError("--replica: name at least one, for example http://10.0.0.1:8000")
+    if scale is not None and start is None:
+        raise OptionError("--scale: nobody starts replicas: say with --start how")
     return overridden(
-        Config(models={model: ModelConfig(replicas=replicas)}),
+        Config(models={model: ModelConfig(replicas=replicas, **(_started(start, scale) if start is not None else {}))}),
         listen=listen,
         workers=workers,
         policy=policy,
@@ -57,6 +68,29 @@ def from_replicas(
         admin=admin,
         admin_token_file=admin_token_file,
     )
+
+
+def _started(command: str, scale: str | None) -> dict[str, Any]:
+    """What `--start` and `--scale` say of a model. The command is run where it was given, as every shell would."""
+    found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", "1" if scale is None else scale)
+    if found is None:
+        raise OptionError(f"--scale: {scale!r}: write how many for example as 3, or from least to most as 1-4")
+    runtime = _there(Runtime(command=command, folder=str(Path.cwd())))
+    if found[2] is not None:
+        least, most = int(found[1]), int(found[2])
+        if most < max(1, least):
+            raise OptionError(f"--scale: {scale!r}: the most is at least {max(1, least)} here: write for example 1-4")
+        return {"runtime": runtime, "autoscale": Autoscale(min=least, max=most)}
+    if not int(found[1]):
+        raise OptionError("--scale: 0 replicas serve nothing: write 0-4 to have them started when they are needed")
+    return {"runtime": msgspec.structs.replace(runtime, replicas=int(found[1]))}
+
+
+def _there(runtime: Runtime) -> Runtime:
+    """Nobody runs `steelyard check` on a command line, so its program is looked for at once."""
+    if what := missing_program(runtime):
+        raise OptionError(f"--start: {what}")
+    return runtime
 
 
 def overridden(

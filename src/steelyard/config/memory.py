@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from ..documents import Seconds, Share, Size
-from .parts import Count, Part, about
+from .parts import Count, NotNegative, Part, about
 
 
 class Device(Part, frozen=True):
@@ -15,6 +15,9 @@ class Device(Part, frozen=True):
     headroom: Annotated[Share, about("of the memory, left free")] = Share(0.1)
     concurrency: Annotated[Count | None, about("requests it takes at once, of all models together")] = None
     gpu: Annotated[str, about("number or UUID of a GPU of this machine: its memory is measured (extra `gpu`)")] = ""
+    cost: Annotated[NotNegative, about("price of a replica on it for an hour; of two alike the dearer goes first")] = (
+        0.0
+    )
     cgroup: Annotated[str, about("path of a cgroup of this machine: its limit and its use are measured")] = ""
 
 

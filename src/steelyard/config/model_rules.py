@@ -20,7 +20,9 @@ from .forms import is_plain, wrong_path, wrong_target
 from .memory_rules import placement_problems
 from .parts import Part
 from .probe_rules import probe_problems
+from .scaling_rules import autoscale_problems
 from .shape import Config, ModelConfig, ReplicaConfig
+from .starting_rules import runtime_problems
 
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,128}")  # replicas are named in response headers
 _SPEAKS = {"mlserver": "oip", "kserve": "oip", "ovms": "oip", "ollama": "openai", "litserve": "http", "bentoml": "http"}
@@ -31,6 +33,8 @@ def model_problems(key: Key, model: ModelConfig, config: Config) -> Iterator[Pro
         yield from rule(key, model)
     yield from _replicas(key, model, config)
     yield from placement_problems(key, model, config)
+    yield from runtime_problems(key, model, config)
+    yield from autoscale_problems(key, model)
 
 
 def _dialect(key: Key, model: ModelConfig) -> Iterator[Problem]:

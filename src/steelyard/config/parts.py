@@ -14,6 +14,8 @@ def about(meaning: str, **schema: Any) -> msgspec.Meta:
     return msgspec.Meta(description=meaning, extra_json_schema=schema or None)
 
 
+OWN = {"type": "string", "pattern": "^[^:]+:[^:]+$"}  # in a JSON schema: package.module:Class
+
 # Not above what a message to a worker can carry, nor where a number is surely a slip of the keyboard.
 Count = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 Natural = Annotated[int, msgspec.Meta(ge=0, le=10**9)]

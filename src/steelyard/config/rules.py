@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ..addresses import listen_address
@@ -12,10 +13,12 @@ from .forms import FRAMING, is_token, network, network_meant
 from .memory_rules import device_problems, server_problems
 from .model_rules import model_problems
 from .parts import Limits
+from .scaling_rules import board_problems
 from .shape import Config
 
 _MAY_BE_ZERO = {"replay", "drain"}
 _LONGEST_NAME = 256
+_NAME = re.compile(r"[\x21-\x7e]{0,128}")
 
 
 def problems(config: Config) -> list[tuple[str, str]]:
@@ -42,6 +45,12 @@ def _listen(config: Config) -> Iterator[Problem]:
         if address in seen and (address.port or address.path):
             yield Problem(key, f"{text!r} is there twice")
         seen.add(address)
+
+
+def _name(config: Config) -> Iterator[Problem]:
+    if not _NAME.fullmatch(config.name):
+        what = f"{config.name!r}: the name of a gateway has at most 128 characters of ASCII, without spaces"
+        yield Problem(("name",), what)
 
 
 def _trusted(config: Config) -> Iterator[Problem]:
@@ -105,6 +114,7 @@ def _models(config: Config) -> Iterator[Problem]:
 
 
 _RULES = (
+    _name,
     _listen,
     _trusted,
     _tenant_header,
@@ -115,4 +125,5 @@ _RULES = (
     device_problems,
     _models,
     server_problems,
+    board_problems,
 )

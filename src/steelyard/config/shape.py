@@ -13,6 +13,7 @@ from ..documents import Seconds
 from ..protocols import DIALECTS
 from .memory import Device, Memory, Placement
 from .parts import (
+    OWN,
     AccessLog,
     Count,
     Ejection,
@@ -28,6 +29,7 @@ from .parts import (
     Weight,
     about,
 )
+from .scaling import Autoscale, Runtime
 from .watching import Admin, Discovery, Health, Load
 
 ANY = "*"  # the model that takes every name: what `serve --replica` without a model makes
@@ -35,7 +37,6 @@ ANY = "*"  # the model that takes every name: what `serve --replica` without a m
 Workers = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 Concurrency = Count | Literal["auto", "unlimited"]
 _SPOKEN = ", ".join(f"`{name}`" for name in DIALECTS)
-_OWN = {"type": "string", "pattern": "^[^:]+:[^:]+$"}  # package.module:Class
 
 
 class ReplicaConfig(Part, frozen=True):
@@ -61,7 +62,7 @@ class ModelConfig(Part, frozen=True):
         str,
         about(
             f"what it speaks: {_SPOKEN}, or `package.module:Class`; empty: told by each request's path",
-            anyOf=[{"enum": ["", *DIALECTS]}, _OWN],
+            anyOf=[{"enum": ["", *DIALECTS]}, OWN],
         ),
     ] = ""
     paths: Annotated[
@@ -71,7 +72,7 @@ class ModelConfig(Part, frozen=True):
         str,
         about(
             "who gets a request: a name of `steelyard policies`, or `package.module:Class`",
-            anyOf=[{"enum": list(POLICIES)}, _OWN],
+            anyOf=[{"enum": list(POLICIES)}, OWN],
         ),
     ] = "least_work"
     policy_options: Annotated[dict[str, Any], about("options of the policy; `steelyard policies NAME` lists them")] = (
@@ -104,14 +105,21 @@ class ModelConfig(Part, frozen=True):
     placement: Annotated[
         Placement | None, about("loaded and unloaded on demand: its replicas are servers that can hold it")
     ] = None
+    runtime: Annotated[Runtime | None, about("who starts its replicas, besides those under `replicas`")] = None
+    autoscale: Annotated[Autoscale | None, about("how many replicas, by what is asked of them")] = None
     tls: Annotated[ReplicaTls, about("TLS to replicas with https URLs")] = ReplicaTls()
+
+    @property
+    def starts_on_demand(self) -> bool:
+        """May a request that finds no replica wait for one?"""
+        return self.placement is not None or self.runtime is not None
 
     def pool_options(self) -> PoolOptions:
         return PoolOptions(
             concurrency=self.concurrency,
             queue=self.queue,
             max_wait=self.max_wait,
-            hold=self.hold or self.placement is not None,  # a model that is loaded on demand is waited for
+            hold=self.hold or self.starts_on_demand,
             slow_start=self.slow_start,
             warm_keys=self.warm_keys,
             interval=self.interval,
@@ -127,6 +135,9 @@ class Config(Part, frozen=True):
     models: Annotated[
         dict[str, ModelConfig], about("the models by the name that requests give; `*` takes every other name")
     ]
+    name: Annotated[
+        str, about("by this a new gateway finds what a killed one of that name had started; empty: its first `listen`")
+    ] = ""
     listen: Annotated[
         str | tuple[str, ...],
         about("`host:port`, `[v6]:port`, `:port` (all addresses) or `unix:/path`; one, or a list"),

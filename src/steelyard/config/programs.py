@@ -1,0 +1,40 @@
+"""Is the program of a runtime there? Looked at when somebody asks: at a reload it may be there again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from .scaling import Runtime
+from .templates import words
+
+
+def missing_program(runtime: Runtime) -> str:
+    """Why the first word of its command cannot be run; empty: it can be, or only a start can tell."""
+    try:
+        program = words(runtime.command)[0]
+        return _missing(program, Path(runtime.folder), runtime.environment.get("PATH", os.environ.get("PATH", "")))
+    except ValueError:  # a NUL, a quote that does not end: told elsewhere
+        return ""
+
+
+def shown_command(runtime: Runtime) -> str:
+    """For people: without its options, which may be long, and secret."""
+    shown: list[str] = []
+    for word in words(runtime.command):
+        if word.startswith("-") and word != "-m":  # python -m uvicorn
+            break
+        shown.append(word)
+    return " ".join(shown)
+
+
+def _missing(program: str, folder: Path, path: str) -> str:
+    if "{" in program + path:  # not known before it is filled in
+        return ""
+    if "/" not in program:
+        return "" if shutil.which(program, path=path) else f"there is no program {program} on the PATH"
+    found = folder / program
+    if not found.is_file():
+        return f"there is no program {found}"
+    return "" if os.access(found, os.X_OK) else f"{found} may not be run"

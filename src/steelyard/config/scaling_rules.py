@@ -1,0 +1,113 @@
+"""The rules of how many replicas there should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ..core.errors import OptionError
+from ..core.scalers import SCALERS, find_scaler, make_scaler, scaler_options
+from ..core.schedule import days, make_period, minutes
+from ..documents import Key, Problem, closest, one_of
+from .forms import is_plain
+from .scaling import Autoscale, Period
+from .shape import Config, ModelConfig
+from .starting_rules import most_started
+from .zones import zone
+
+MOST_REPLICAS = 4096  # that have a column each on the load board of the workers
+
+
+def autoscale_problems(key: Key, model: ModelConfig) -> Iterator[Problem]:
+    scale = model.autoscale
+    if scale is None:
+        return
+    here: Key = (*key, "autoscale")
+    yield from _starter(key, model, scale)
+    if scale.max is not None and scale.max < scale.min:
+        yield Problem((*here, "max"), f"must be at least min ({scale.min}), not {scale.max}")
+    if not scale.idle:
+        yield Problem((*here, "idle"), "must be more than 0")
+    yield from _scaler(here, scale)
+    for place, period in enumerate(scale.schedule):
+        yield from _period((*here, "schedule", place), period, scale)
+    try:
+        zone(scale.timezone)
+    except ValueError as problem:
+        yield Problem((*here, "timezone"), str(problem))
+
+
+def _starter(key: Key, model: ModelConfig, scale: Autoscale) -> Iterator[Problem]:
+    """Somebody must do what is decided."""
+    here: Key = (*key, "autoscale")
+    runtime = model.runtime
+    if runtime is None and scale.mode == "act":
+        yield Problem((*here, "mode"), "nobody starts replicas: give the model a `runtime`, or `mode: recommend`")
+    elif runtime is None and not scale.min:
+        yield Problem((*here, "min"), "0 needs a `runtime`: nobody else starts the first replica when it is asked for")
+    elif runtime is not None and scale.mode == "act" and runtime.replicas != 1:
+        what = "autoscale says how many: leave this out, or write autoscale.min and max"
+        yield Problem((*key, "runtime", "replicas"), what)
+
+
+def _scaler(key: Key, scale: Autoscale) -> Iterator[Problem]:
+    try:
+        known = scaler_options(find_scaler(scale.scaler))
+    except OptionError as problem:
+        close = closest(scale.scaler, SCALERS) if scale.scaler not in SCALERS else ""
+        yield Problem((*key, "scaler"), f"no scaler {scale.scaler!r}{close}" if close else str(problem))
+        return
+    key = (*key, "scaler_options")
+    unknown = [option for option in scale.scaler_options if option not in known]
+    for option in unknown:
+        hint = one_of(option, known, otherwise="it takes") or " (it takes none)"
+        yield Problem((*key, option), f"{scale.scaler} has no option {option!r}{hint}")
+    if not is_plain(scale.scaler_options):
+        yield Problem(key, "must be text, numbers, true or false, or lists and mappings of these")
+    elif not unknown:
+        try:
+            make_scaler(scale.scaler, scale.scaler_options)
+        except Exception as problem:  # whatever a user's class raises
+            yield Problem(key, str(problem))
+
+
+def _period(key: Key, period: Period, scale: Autoscale) -> Iterator[Problem]:
+    wrong = list(_texts(key, period))
+    yield from wrong
+    if not wrong:
+        yield from _span(key, period)
+    if scale.max is not None and period.min > scale.max:
+        yield Problem((*key, "min"), f"must be at most autoscale.max ({scale.max}), not {period.min}")
+
+
+def _texts(key: Key, period: Period) -> Iterator[Problem]:
+    readers: tuple[tuple[str, Callable[[str], object]], ...] = (("start", minutes), ("end", minutes), ("days", days))
+    for name, read in readers:
+        try:
+            read(getattr(period, name))
+        except OptionError as problem:
+            yield Problem((*key, name), str(problem))
+
+
+def _span(key: Key, period: Period) -> Iterator[Problem]:
+    try:
+        make_period(period.start, period.end, period.min, period.days)
+    except OptionError as problem:
+        name, _, what = str(problem).partition(": ")
+        yield Problem((*key, name), what)
+
+
+def board_problems(config: Config) -> Iterator[Problem]:
+    """Each replica needs a column of the load board, whose size is fixed at the start."""
+    listed = sum(len(model.replicas) for model in config.models.values())
+    most = {name: most_started(model) for name, model in config.models.items()}
+    started = sum(number for number in most.values() if number < float("inf"))
+    room = max(MOST_REPLICAS, 2 * listed) - listed
+    if started > room:
+        name = max((name for name in most if most[name] < float("inf")), key=lambda name: most[name])
+        where = ("autoscale", "max") if _acts(config.models[name]) else ("runtime", "replicas")
+        what = f"up to {started:.0f} replicas may be started, and there is room for {room}: allow fewer"
+        yield Problem(("models", name, *where), what)
+
+
+def _acts(model: ModelConfig) -> bool:
+    return model.autoscale is not None and model.autoscale.mode == "act"

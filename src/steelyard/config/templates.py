@@ -1,0 +1,58 @@
+"""The commands and addresses of started replicas: words in braces, filled in for each replica."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+
+WORDS = ("port", "model", "device", "gpu", "id", "url")
+
+# `{{name}}` is of other templates (a chat template's), `${name}` is a shell's; both are left as they are, and so is
+# every brace of JSON.
+_BRACED = re.compile(r"\{\{[a-z]+\}\}|(?<!\$)\{([a-z]+)\}")
+
+
+def words(command: str | Sequence[str]) -> list[str]:
+    """The words of a command: a text is split like a shell's. ValueError says why it cannot be."""
+    if isinstance(command, str):
+        try:
+            found = shlex.split(command)
+        except ValueError:
+            raise ValueError(
+                f"{command!r}: a quote or a backslash at its end is not finished; write it as a list of words instead"
+            ) from None
+    else:
+        found = list(command)
+    if not found or not found[0]:
+        raise ValueError("name a program, for example python server.py --port {port}")
+    return found
+
+
+def filled(text: str, values: Mapping[str, object]) -> str:
+    """With the words of `values` in place of their braces. A word without a value stays as it is."""
+
+    def value(found: re.Match[str]) -> str:
+        return str(values[found[1]]) if found[1] in WORDS and found[1] in values else found[0]
+
+    return _BRACED.sub(value, text)
+
+
+def uses(text: str, word: str) -> bool:
+    return word in _names(text)
+
+
+def wrong(text: str) -> str:
+    """A word in braces that nothing is filled in for; an empty text: there is none."""
+    for name in _names(text):
+        if name not in WORDS:
+            close = get_close_matches(name, WORDS, 1)
+            known = ", ".join(f"`{{{word}}}`" for word in WORDS)
+            hint = f"did you mean `{{{close[0]}}}`?" if close else f"there are {known}"
+            return f"`{{{name}}}` is not filled in: {hint}"
+    return ""
+
+
+def _names(text: str) -> Iterator[str]:
+    return (found[1] for found in _BRACED.finditer(text) if found[1])
