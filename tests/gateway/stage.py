@@ -37,7 +37,8 @@ class Stage:
         for module in CLOCKED:
             self._patch.setattr(f"steelyard.gateway.{module}.monotonic", self.loop.time)
         self.config = parse_config(config) if isinstance(config, str) else config
-        ledger = Ledger() if self.config.devices else None
+        started = any(model.runtime is not None for model in self.config.models.values())
+        ledger = Ledger() if self.config.devices or started else None
         self.balancer = Balancer(Random(seed), ledger)
         self.carrier = Carrier(self.loop, self.balancer, self.config)
         self.said: list[FromWorker] = []  # of memory, to the supervisor

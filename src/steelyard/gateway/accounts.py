@@ -10,7 +10,7 @@ OK, CLIENT_ERROR, FAILED, REFUSED, CANCELLED = VERDICTS = ("ok", "client_error",
 
 
 class Account:
-    __slots__ = ("buckets", "cancelled", "client_error", "failed", "ok", "refused")
+    __slots__ = ("buckets", "cancelled", "client_error", "failed", "looks", "ok", "refused")
 
     def __init__(self) -> None:
         self.ok = 0
@@ -18,6 +18,7 @@ class Account:
         self.failed = 0
         self.refused = 0
         self.cancelled = 0
+        self.looks = 0  # of all these, requests that only look (gateway/looks.py)
         self.buckets: dict[int, int] = {}  # of core.histogram; only those that were hit
 
     def answered(self, seconds: float) -> None:

@@ -18,9 +18,10 @@ from ..config import Config
 from ..core.balancer import Balancer
 from ..core.decision import Cancel, Decision, Reject, Send
 from ..core.outcome import Outcome
+from ..core.reason import Reason
 from ..core.replica import Replica, State
 from ..core.request import INFINITY, Phase
-from ..protocols.base import ModelView
+from ..protocols.base import Answer, ModelView
 from ..protocols.load import read_orca
 from . import accounts, answers
 from .access_log import AccessLog
@@ -30,6 +31,7 @@ from .composing import identify
 from .exchange import Exchange
 from .fields import REQUEST_ROLES, RESPONSE_ROLES, Fields
 from .forwarding import Trust
+from .looks import AT_REST, PROBE
 from .response_head import ResponseHead, StatusLines
 from .routing import Router
 from .upstream import TUNNEL, ReplicaConnection
@@ -168,12 +170,7 @@ class Carrier:
         if call.local:
             answer = dialect.answer(call, route.path, self.fleet_view())
             if answer is not None:
-                exchange.status = answer.status
-                message = answers.whole(answer, head=route.head, close=exchange.close, old=exchange.old)
-                exchange.bytes_out = len(message)
-                exchange.client.write(message)
-                self.close_account(exchange, "")
-                exchange.client.answered(exchange)
+                self._answer(exchange, answer)
                 return
         told = exchange.told
         body = exchange.body
@@ -200,14 +197,35 @@ class Carrier:
             self._no_model(exchange, name)
             return
         exchange.model = model
-        exchange.account = self.accounts[model]
         settings = self.router.models[model]
+        if route.look and settings.runtime is not None:
+            if not self.balancer.pool(model).members:
+                self._at_rest(exchange)
+                return
+            self.accounts[model].looks += 1
+        exchange.account = self.accounts[model]
         exchange.replayable = exchange.body_done and not exchange.upgrade
         idempotent = call.idempotent if settings.idempotent is None else settings.idempotent
         exchange.idempotent = idempotent and exchange.replayable
         if settings.timeout is not None and exchange.deadline == INFINITY:
             exchange.deadline = exchange.began + settings.timeout
         self._submit(exchange)
+
+    def _answer(self, exchange: Exchange, answer: Answer) -> None:
+        """The gateway's own."""
+        exchange.status = answer.status
+        message = answers.whole(answer, head=exchange.route.head, close=exchange.close, old=exchange.old)
+        exchange.bytes_out = len(message)
+        exchange.client.write(message)
+        self.close_account(exchange, "")
+        exchange.client.answered(exchange)
+
+    def _at_rest(self, exchange: Exchange) -> None:
+        """A look at a model that has no replica, which would be started for a request."""
+        if exchange.route.look == PROBE:
+            self._answer(exchange, AT_REST)
+        else:
+            self._refuse(exchange, Reject(exchange, Reason.NO_REPLICA))
 
     def _no_model(self, exchange: Exchange, name: str) -> None:
         if name:
@@ -229,6 +247,8 @@ class Carrier:
             self._send(exchange, decision.replica, now)
         elif type(decision) is Reject:
             self._refuse(exchange, decision)
+            if self.memory is not None:
+                self.memory.missed(exchange.model, now)
         elif not exchange.held and not self.hold(exchange, exchange.body_size):
             exchange.verdict = accounts.REFUSED
             exchange.client.fail(exchange, answers.BUFFERS_FULL)

@@ -12,6 +12,7 @@ from ..config import Config, ModelConfig, ReplicaConfig, ReplicaTls
 from ..config.contexts import replica_context
 from ..core.balancer import Balancer
 from ..core.decision import Decision
+from ..core.pool import Pool
 from ..core.replica import Replica, State
 from ..link.messages import Members
 from ..protocols import make_dialect
@@ -222,7 +223,13 @@ class Fleet:
         """The fleet as dialects show it to clients."""
         balancer = self._carrier.balancer
         pools = [(name, balancer.pool(name)) for name in balancer.models]
-        return [ModelView(name, len(p.members), len(p.replicas), self._created[name]) for name, p in pools]
+        return [
+            ModelView(name, len(p.members), len(p.replicas), self._created[name], self._rests(name, p))
+            for name, p in pools
+        ]
+
+    def _rests(self, model: str, pool: Pool) -> bool:
+        return not pool.members and self._models[model].runtime is not None
 
 
 def _try(model: ModelConfig, now: float) -> None:

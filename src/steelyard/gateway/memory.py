@@ -43,6 +43,7 @@ class Memory:
         self._say = say
         self._measured: dict[str, int] = {}  # capacities of devices, as the supervisor says
         self._placed: frozenset[str] = frozenset()  # models that are loaded on demand
+        self._started: frozenset[str] = frozenset()  # models of which replicas are started
         self._samples: list[Sample] = []
         self._said: dict[str, float] = {}  # when a model was last said to be wanted
         self._broken: dict[Server, Broken] = {}
@@ -57,6 +58,7 @@ class Memory:
             capacity = settings.memory or self._measured.get(name, 0)
             self._ledger.know(name, index, capacity, settings.headroom, settings.concurrency or INFINITY)
         self._placed = frozenset(name for name, model in config.models.items() if model.placement is not None)
+        self._started = frozenset(name for name, model in config.models.items() if model.runtime is not None)
 
     def count(self, name: str, model: ModelConfig, before: ModelConfig | None) -> None:
         """What requests of this model need is counted from now on; what is declared of it may have changed."""
@@ -96,7 +98,8 @@ class Memory:
         elif message.model not in self._carrier.balancer.models:
             return  # removed meanwhile
         elif isinstance(message, Coming):
-            self._carrier.balancer.pool(message.model).coming = now + message.seconds
+            pool = self._carrier.balancer.pool(message.model)
+            pool.coming, pool.guessed = now + message.seconds, message.guessed
         elif (claims := self._claims(message.model)) is not None:
             if isinstance(message, Sizes):
                 claims.learn(message.footprint, message.requests, message.unmeasured)
@@ -118,10 +121,25 @@ class Memory:
 
     def waits(self, model: str, now: float) -> None:
         """A request of this model waits: if it is loaded on demand, somebody should think about it."""
-        if model in self._placed and now >= self._said.get(model, 0.0) + WANTED_EVERY:
+        if model in self._placed or (model in self._started and not self._carrier.balancer.pool(model).members):
+            self._want(model, now)
+
+    def lacks(self) -> bool:
+        """Does a request wait for a model of which another replica could be started?"""
+        balancer = self._carrier.balancer
+        return any((pool := balancer.find(model)) is not None and len(pool.line) > 0 for model in self._started)
+
+    def missed(self, model: str, now: float) -> None:
+        """One was refused. If that is because none is there, the next ones should find one."""
+        pool = self._carrier.balancer.find(model)
+        if pool is not None and not pool.members and (model in self._started or model in self._placed):
+            self._want(model, now)
+
+    def _want(self, model: str, now: float) -> None:
+        if now >= self._said.get(model, 0.0) + WANTED_EVERY:
             self._said[model] = now
             line = self._carrier.balancer.pool(model).line
-            self._say(Wanted(model, len(line), line.work))
+            self._say(Wanted(model, max(1, len(line)), line.work))
 
     def answered(self, replica: Replica, exchange: Exchange, load: EngineLoad | None, status: int) -> None:
         """An answer has begun, and its load report, if it brought one, may say what it took."""

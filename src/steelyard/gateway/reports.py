@@ -45,6 +45,14 @@ def _model(carrier: Carrier, name: str, pool: Pool) -> ModelReport:
         pool.estimator.typical,
         pool.drain_rate,
         pool.panicking,
+        pool.offered,
+        pool.arrived - account.looks,
+        pool.line.work,
+        pool.estimator.seen > 0,
+        pool.drain_rate / len(pool.members) if pool.members else 0.0,
+        pool.done,
+        pool.busy,
+        None if pool.limit == INFINITY else pool.limit,
     )
 
 

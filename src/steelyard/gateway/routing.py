@@ -9,6 +9,7 @@ from ..config import ANY, Config
 from ..protocols import BY_NAME, DIALECTS, make_dialect
 from ..protocols.base import Call, Dialect, unescaped
 from .fields import BadHead, is_host
+from .looks import NO_LOOK, Looks
 
 MOST = 4096  # request lines remembered; when full, all are forgotten
 LONGEST = 512  # bytes of a line worth remembering
@@ -32,7 +33,7 @@ class Refused(BadHead):
 class Route:
     """What a request line says; kept, because most clients say the same again and again."""
 
-    __slots__ = ("call", "dialect", "head", "host", "line", "method", "model", "old", "path", "target")
+    __slots__ = ("call", "dialect", "head", "host", "line", "look", "method", "model", "old", "path", "target")
 
     def __init__(self, method: bytes, target: bytes, old: bool, host: bytes, dialect: Dialect, call: Call, path: str):
         self.method = method
@@ -45,11 +46,13 @@ class Route:
         self.call = call
         self.path = path
         self.model = ""  # told by the path: the configuration's `paths`, or the dialect's
+        self.look = NO_LOOK
 
 
 class Router:
     def __init__(self, config: Config) -> None:
         self.models = config.models
+        self._looks = Looks(config)
         self.routes: dict[bytes, Route] = {}
         spoken = {model.dialect for model in config.models.values()}
         own = sorted(name for name in spoken if name and name not in DIALECTS)  # package.module:Class
@@ -100,6 +103,7 @@ class Router:
             raise Refused("Models are loaded and unloaded by this gateway, not through it.")
         route = Route(method, target, version == b"HTTP/1.0", host, dialect, call, path)
         route.model = self._configured(path) or call.model
+        route.look = self._looks.kind(method, path)
         return route
 
     def _call(self, method: str, path: str) -> tuple[Dialect, Call]:

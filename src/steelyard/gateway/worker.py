@@ -9,6 +9,7 @@ import signal
 import socket
 import ssl
 import sys
+from contextlib import suppress
 from random import Random
 from time import monotonic
 from typing import Any, Final
@@ -49,9 +50,10 @@ from .tls import client_context, fingerprint
 
 BACKLOG: Final = 4096
 REPORT_EVERY: Final = 1.0
+REPORT_SOON: Final = 0.25
 TROUBLE_EVERY: Final = 0.2  # seconds between two words about trouble with the same replica
 UNHEARD: Final = 64 << 10  # bytes that wait for the supervisor: it stands still
-SETTLE: Final = 0.05  # seconds in which the last connections of a listener that closes are still taken
+SETTLE: Final = 0.05  # seconds in which connections that were just accepted become known
 
 
 class Worker:
@@ -173,9 +175,15 @@ class Worker:
             self._out.write(frame(message))
 
     async def _report(self) -> None:
+        """More often while requests wait that another replica could be started for."""
+        last = monotonic()
         while True:
-            await asyncio.sleep(REPORT_EVERY)
-            self._report_now()
+            await asyncio.sleep(REPORT_SOON)
+            memory = self._carrier.memory if self._carrier is not None else None
+            now = monotonic()
+            if now - last >= REPORT_EVERY - REPORT_SOON / 2 or (memory is not None and memory.lacks()):
+                last = now
+                self._report_now()
 
     def _report_now(self) -> None:
         out = self._out
@@ -255,14 +263,30 @@ class Worker:
         """No new connections; what is in flight has its time; then the end."""
         carrier = self._carrier
         if carrier is not None:
-            await asyncio.sleep(SETTLE)
             for server in self._servers:
                 server.close()
-            for listener in self._listeners:
-                listener.close()
+            taken = [one for listener in self._listeners for one in _take_rest(listener)]
+            last = asyncio.gather(*(self._serve(one, carrier) for one in taken), return_exceptions=True)
+            await asyncio.sleep(SETTLE)
             carrier.drain()
             until = monotonic() + (carrier.timeouts.drain if seconds is None else seconds)
             while carrier.clients and monotonic() < until:
                 await asyncio.sleep(SETTLE)
+            last.cancel()
             self._report_now()
         self.over.set()
+
+    async def _serve(self, accepted: socket.socket, carrier: Carrier) -> None:
+        made: Any = lambda: ClientConnection(carrier)  # noqa: E731
+        handshake = carrier.timeouts.header if self._tls is not None else None
+        await self.loop.connect_accepted_socket(made, accepted, ssl=self._tls, ssl_handshake_timeout=handshake)
+
+
+def _take_rest(listener: socket.socket) -> list[socket.socket]:
+    """Who waits there, and then it is closed at once: whoever came in between is reset, if no other has it open."""
+    taken = []
+    listener.setblocking(False)
+    with listener, suppress(OSError):
+        while True:
+            taken.append(listener.accept()[0])
+    return taken

@@ -92,10 +92,11 @@ class Quarantine(msgspec.Struct, frozen=True, tag="quarantine"):
 
 
 class Coming(msgspec.Struct, frozen=True, tag="coming"):
-    """To a worker: a replica of the model is being loaded and should be ready in so many seconds."""
+    """To a worker: a replica of the model is being loaded or started and should be ready in so many seconds."""
 
     model: str
     seconds: float
+    guessed: bool = False  # as configured, not measured: nobody is refused for it
 
 
 class Tell(msgspec.Struct, frozen=True, tag="tell"):
@@ -132,7 +133,8 @@ class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
 
 
 class Wanted(msgspec.Struct, frozen=True, tag="wanted"):
-    """From a worker: requests wait for a model that is loaded on demand. At most every 50 ms for a model."""
+    """From a worker: requests wait for a model that is loaded or started on demand, or are refused because it is not
+    there. At most every 50 ms for a model."""
 
     model: str
     waiting: int
@@ -201,6 +203,14 @@ class ModelReport(msgspec.Struct, frozen=True):
     typical: float = 0.0  # estimated seconds of a typical request on a typical replica
     drain_rate: float = 0.0  # seconds of typical work done per second
     panicking: bool = False
+    offered: float = 0.0  # seconds of work that came since the worker began, on a typical replica
+    arrived: int = 0  # requests that came since then
+    backlog: float = 0.0  # seconds of work that wait
+    learned: bool = False  # is anything known of how long requests take?
+    rate: float = 0.0  # seconds of typical work that one replica does per second, on average; 0.0: none is ready
+    done: float = 0.0  # seconds of work that were answered since the worker began
+    busy: float = 0.0  # and seconds that this took
+    limit: float | None = None  # requests that a replica takes at once; None: no limit
 
 
 class Report(msgspec.Struct, frozen=True, tag="report"):

@@ -55,6 +55,12 @@ class ModelView(NamedTuple):
     ready: int  # replicas in rotation
     replicas: int
     created: int  # seconds since 1970, when this worker first knew it
+    at_rest: bool = False  # none is ready, and one is started for whoever asks
+
+    @property
+    def served(self) -> bool:
+        """Is a request answered, now or when a replica has been started for it?"""
+        return self.ready > 0 or self.at_rest
 
 
 class Dialect:

@@ -55,7 +55,7 @@ class OpenInference(Dialect):
         if call.kind == "live":
             return Answer(200, to_json({"live": True}))
         if call.kind == "ready":
-            ready = any(model.ready for model in models)
+            ready = any(model.served for model in models)
             return Answer(200 if ready else 503, to_json({"ready": ready}))
         if call.kind == "model_ready":
             return self._model_ready(call.model, models)
@@ -66,8 +66,7 @@ class OpenInference(Dialect):
     def _model_ready(self, name: str, models: Sequence[ModelView]) -> Answer | None:
         for model in models:
             if model.name == name:
-                body = to_json({"name": name, "ready": model.ready > 0})
-                return Answer(200 if model.ready else 503, body)
+                return Answer(200 if model.served else 503, to_json({"name": name, "ready": model.served}))
         if any(model.name == ANY for model in models):
             return None
         return self.error(404, "unknown_model", f"The model '{name}' is not served here.")
