@@ -1,0 +1,12 @@
+"""STARTS replicas. One file a runtime, one line in the table, one run of tests/runtimes/suite.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .base import CannotStartError, Instance, Order, Phase, Runtime, fingerprint
+from .process import ProcessRuntime
+
+RUNTIMES: dict[str, Callable[[str], Runtime]] = {"process": ProcessRuntime}  # made with the gateway's name
+
+__all__ = ["RUNTIMES", "CannotStartError", "Instance", "Order", "Phase", "ProcessRuntime", "Runtime", "fingerprint"]

@@ -1,0 +1,89 @@
+"""What starts replicas. A runtime may be this machine or a thousand: nothing here assumes one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from enum import Enum
+from hashlib import sha256
+from typing import NamedTuple, Protocol
+
+from ..config import Runtime as Settings
+from ..config.templates import words
+from ..core.errors import SteelyardError
+
+
+class Phase(Enum):
+    STARTING = "starting"  # ordered, perhaps not placed yet: its url may be unknown
+    RUNNING = "running"  # its process runs; whether it is *ready* is for probes to see
+    ENDED = "ended"
+
+
+class Order(NamedTuple):
+    """A replica that should be."""
+
+    model: str
+    id: str  # unique among the model's replicas
+    settings: Settings
+    device: str = ""  # name under `devices`; empty: none
+    gpu: str = ""  # number or UUID of the device's GPU, where it has one
+    number: int = 0  # a small number that no other replica of the model has now: for cores and ports
+
+
+class Instance(NamedTuple):
+    """A replica as its runtime sees it."""
+
+    model: str
+    id: str
+    url: str  # empty: not known yet
+    device: str
+    made_of: str  # fingerprint of the settings it was started with: `fingerprint(settings)`
+    phase: Phase
+    age: float  # seconds since it was started
+    how: str = ""  # how it ended, in words: `exit code 1`, `signal SIGKILL`
+    where: str = ""  # for people: `pid 4711`, a pod's name
+    log: str = ""  # where its log is, for people
+
+
+class CannotStartError(SteelyardError):
+    """It was not started. `reason` is stable: no_such_command, not_allowed, port_taken, no_port, no_folder, failed."""
+
+    def __init__(self, reason: str, what: str) -> None:
+        super().__init__(what)
+        self.reason = reason
+
+
+class Runtime(Protocol):
+    """To be made and used inside a running loop. What it started goes on when the supervisor is killed, and `list`
+    of the next one tells of it."""
+
+    async def start(self, order: Order) -> Instance:
+        """Returns when it was ordered, not when it is ready. CannotStartError: it was not; nothing is left of it."""
+
+    async def stop(self, model: str, id: str, *, patience: float) -> None:
+        """Asks it to end, after `patience` seconds makes it. Returns when it is gone; of one that is gone already, at
+        once. May be called twice at the same time."""
+
+    async def list(self) -> tuple[Instance, ...]:
+        """All that run and were started under this gateway's name, also by an earlier supervisor."""
+
+    def watch(self, told: Callable[[Instance], None]) -> None:
+        """From now on `told` hears of each that changes: whose url becomes known, that ended, whoever ended it."""
+
+    def last_words(self, model: str, id: str, lines: int = 20) -> tuple[str, ...]:
+        """The end of its log, also of one that ended (for some time)."""
+
+    async def close(self) -> None:
+        """Watches no more. What runs goes on. Nothing can be started or stopped after that: MisuseError."""
+
+
+def fingerprint(settings: Settings) -> str:
+    """Of what a running replica was made of: where it differs, only a new one follows the settings. How many there
+    should be, how long one waits for them, where their logs and ports are and which devices they may have does not
+    touch those that run (one on a device that it may no longer have, the keeper replaces)."""
+    try:
+        command: object = words(settings.command)  # the same words may be written as a text or as a list
+    except ValueError:
+        command = settings.command
+    made = (settings.kind, command, sorted(settings.environment.items()), settings.folder, settings.url, settings.cpus)
+    return sha256(json.dumps(made).encode()).hexdigest()[:16]

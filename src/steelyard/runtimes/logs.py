@@ -1,0 +1,153 @@
+"""What replicas print: a file for each, bounded, and its end for whoever asks."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Collection
+from contextlib import suppress
+from hashlib import sha256
+from itertools import chain, count
+from pathlib import Path
+from urllib.parse import quote
+
+KEPT = 5  # logs of replicas of a model that ended
+BEFORE = ".1"  # what was cut from the beginning of a log
+_LONGEST_NAME = 120
+_LONGEST_LINE = 500
+_END = 64 << 10  # bytes of a log that are read for its last lines
+_PIECE = 1 << 20
+# Colours, cursor movements and window titles; then every other control character but the tab.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def state_folder() -> Path:
+    """Of systemd, of the XDG rules, or where those put it when nobody says."""
+    if given := os.environ.get("STATE_DIRECTORY", "").partition(":")[0]:
+        return Path(given)
+    if (given := os.environ.get("XDG_STATE_HOME", "")).startswith("/"):
+        return Path(given, "steelyard")
+    return Path.home() / ".local" / "state" / "steelyard"
+
+
+def log_file(folder: str, gateway: str, model: str, id: str) -> Path:
+    within = Path(folder).absolute() if folder else state_folder()
+    return within / _safe(gateway) / _safe(model) / f"{_safe(id)}.log"
+
+
+def _safe(name: str) -> str:
+    """As the name of a file: another for each name, never hidden, never a path."""
+    octets = name.encode(errors="surrogatepass")
+    text = re.sub(r"^\.", "%2E", quote(octets, safe=" @+=,:")) or "%"
+    if len(text) <= _LONGEST_NAME:
+        return text
+    return f"{text[:_LONGEST_NAME]}-{sha256(octets).hexdigest()[:12]}"
+
+
+def open_log(path: Path) -> int:
+    """A file descriptor. All writers append, so that the file can be cut while they go on. Whoever has it, or inherits
+    it, holds a lock that the kernel takes back with the last of them: see `is_in_use`."""
+    for folder in reversed([path.parent, *path.parent.parents]):
+        if not os.path.isdir(folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
+    log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with suppress(OSError):  # not every file system has locks
+        fcntl.flock(log, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return log
+
+
+def is_in_use(path: Path) -> bool:
+    """Does a replica that lives write there, whoever started it?"""
+    try:
+        log = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(log)
+    return False
+
+
+def unused(path: Path) -> Path:
+    """Another gateway of our name may have a replica of the same name."""
+    others = (path.with_name(f"{path.stem}#{number}.log") for number in count(2))
+    return next(log for log in chain((path,), others) if not is_in_use(log))
+
+
+def trouble(path: Path, problem: OSError) -> str:
+    where = problem.filename or path
+    what = "is no folder" if isinstance(problem, FileExistsError | NotADirectoryError) else problem.strerror
+    return f"the log {path} cannot be written: {where}: {what} (`log` of the runtime names another folder)"
+
+
+def length(path: str | Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def is_long(path: str, size: int) -> bool:
+    return length(path) > size // 2
+
+
+def cut(path: str, size: int) -> None:
+    """Its last half goes to another file and it begins anew: both together are never much more than `size`. What the
+    replica prints just then may be lost."""
+    with suppress(OSError), open(path, "r+b", buffering=0) as log:
+        whole = os.fstat(log.fileno()).st_size
+        log.seek(max(whole - size // 2, 0))
+        with open(f"{path}{BEFORE}", "wb", opener=_private) as before:
+            left = min(size // 2, whole)
+            while left > 0 and (piece := log.read(min(left, _PIECE))):
+                before.write(piece)
+                left -= len(piece)
+        log.truncate(0)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def tidy(folder: Path, in_use: Collection[str]) -> None:
+    """Removes the logs of replicas that ended, but for the last few."""
+    with suppress(OSError):
+        logs = [log for log in folder.glob("*.log") if str(log) not in in_use]
+        logs.sort(key=lambda log: log.stat().st_mtime)
+        for log in logs[: max(len(logs) - KEPT, 0)]:
+            for path in () if is_in_use(log) else (log, Path(f"{log}{BEFORE}")):
+                path.unlink(missing_ok=True)
+
+
+def last_lines(path: str, begin: int, lines: int) -> tuple[str, ...]:
+    """The end of what was written there from `begin` on."""
+    end = _end(path, begin)
+    if end is None:
+        return ()
+    if len(end) < _END and begin == 0:  # it may have been cut just now
+        end = ((_end(f"{path}{BEFORE}", 0) or b"") + end)[-_END:]
+    found = [_readable(line) for line in end.decode(errors="replace").split("\n")]
+    return tuple([line for line in found if line][-lines:]) if lines > 0 else ()
+
+
+def _end(path: str, begin: int) -> bytes | None:
+    try:
+        with open(path, "rb") as log:
+            size = os.fstat(log.fileno()).st_size
+            log.seek(max(begin if begin <= size else 0, size - _END))
+            return log.read(_END)
+    except OSError:
+        return None
+
+
+def _readable(line: str) -> str:
+    line = _ESCAPES.sub("", line).rstrip("\r")
+    line = _CONTROLS.sub("", line.rpartition("\r")[2]).rstrip()  # a progress bar writes over itself
+    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…"

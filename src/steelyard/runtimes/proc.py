@@ -1,0 +1,113 @@
+"""What the kernel tells of processes in /proc. Everything here may be gone a moment later."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from time import CLOCK_BOOTTIME, clock_gettime
+from typing import NamedTuple
+
+PROC = Path("/proc")
+TICKS = os.sysconf("SC_CLK_TCK")  # a second
+LISTENS = "0A"  # the state of a TCP socket in /proc/net/tcp
+
+
+class Stat(NamedTuple):
+    state: str  # Z: ended, and nobody has asked how
+    parent: int
+    group: int
+    session: int
+    born: int  # ticks since the machine started: with the pid, a name that no other process ever has
+
+    @property
+    def lives(self) -> bool:
+        return self.state not in "ZX"
+
+
+def stat(pid: int) -> Stat | None:
+    try:
+        line = (PROC / str(pid) / "stat").read_bytes()
+        words = line[line.rindex(b")") + 2 :].split()  # the name in brackets may hold anything, brackets too
+        return Stat(words[0].decode(), int(words[1]), int(words[2]), int(words[3]), int(words[19]))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def lives(pid: int) -> bool:
+    """A zombie does not."""
+    seen = stat(pid)
+    return seen is not None and seen.lives
+
+
+def age(born: int) -> float:
+    """Seconds."""
+    return max(clock_gettime(CLOCK_BOOTTIME) - born / TICKS, 0.0)
+
+
+def pids() -> Iterator[int]:
+    yield from (int(name) for name in os.listdir(PROC) if name.isdigit())
+
+
+def is_ours(pid: int) -> bool:
+    """Does it run as the user that we run as, and was it started by that one? A program with the set-uid bit runs as
+    somebody else than who started it, who chose its environment."""
+    with suppress(OSError, ValueError):
+        for line in (PROC / str(pid) / "status").read_bytes().splitlines():
+            if line.startswith(b"Uid:"):
+                return {int(word) for word in line.split()[1:3]} == {os.getuid(), os.geteuid()}
+    return False
+
+
+def is_kernel(pid: int) -> bool:
+    """A thread of the kernel: those are children of pid 2."""
+    seen = stat(pid)
+    return seen is None or seen.parent == 2 or (pid == 2 and seen.parent == 0)
+
+
+def environment(pid: int) -> dict[str, str]:
+    """As it was when its program began; empty: it has none, has ended, or it is not for us to know."""
+    try:
+        octets = (PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (entry.partition(b"=") for entry in octets.split(b"\0") if b"=" in entry)
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def name(pid: int) -> str:
+    try:
+        return (PROC / str(pid) / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def listener(port: int = 0, path: str = "") -> int:
+    """The pid of a process that listens there; 0: that cannot be told."""
+    wanted = {f"socket:[{inode}]" for inode in _listening(port, path)}
+    for pid in pids() if wanted else ():
+        with suppress(OSError):
+            for number in os.listdir(PROC / str(pid) / "fd"):
+                with suppress(OSError):
+                    if os.readlink(PROC / str(pid) / "fd" / number) in wanted:
+                        return pid
+    return 0
+
+
+def _listening(port: int, path: str) -> Iterator[str]:
+    """The inodes of the sockets that listen there."""
+    if path:
+        yield from (row[6] for row in _rows("unix") if len(row) == 8 and row[7] == path)
+        return
+    for row in (*_rows("tcp"), *_rows("tcp6")):
+        if row[3] == LISTENS and int(row[1].rpartition(":")[2], 16) == port:
+            yield row[9]
+
+
+def _rows(table: str) -> list[list[str]]:
+    try:
+        lines = (PROC / "net" / table).read_text(errors="replace").splitlines()[1:]
+    except OSError:
+        return []
+    return [line.split() for line in lines]

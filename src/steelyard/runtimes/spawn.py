@@ -1,0 +1,44 @@
+"""Starts a process that needs nobody: a session of its own, and a file for what it prints."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from . import logs, proc
+from .base import CannotStartError
+from .command import trouble
+from .cores import pinned
+
+
+def spawn(
+    words: Sequence[str], environment: Mapping[str, str], folder: Path, path: Path, cpus: Collection[int]
+) -> tuple[int, int]:
+    """Its pid, and when it was born. It is left to the caller to ask the kernel how it ended."""
+    new = not os.path.exists(path)
+    try:
+        output = logs.open_log(path)
+    except OSError as problem:
+        raise CannotStartError("failed", logs.trouble(path, problem)) from None
+    try:
+        with pinned(cpus):
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,  # no pipe: that would end with us
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=folder,
+                start_new_session=True,  # Ctrl-C in the terminal is for us alone
+            )
+    except (OSError, ValueError) as problem:
+        if new:
+            path.unlink(missing_ok=True)
+        raise trouble(problem, words[0]) from None
+    finally:
+        os.close(output)
+    process.returncode = 0  # else this object, which nobody needs, warns that its process still runs
+    seen = proc.stat(process.pid)
+    return process.pid, seen.born if seen is not None else 0
