@@ -257,6 +257,7 @@ async def played(config: Config, workers: int = 1) -> AsyncIterator[Played]:
             yield Played(fleet, crew, prober)
         finally:
             await fleet.end()
+            await fleet.upkeep.end()
             for worker in crew.workers.values():
                 if worker.carrier is not None:
                     worker.carrier.close()

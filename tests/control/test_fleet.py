@@ -244,6 +244,7 @@ def test_a_real_server_loads_is_ready_leaves_and_comes_back() -> None:
                 await until(lambda: fleet.standings[A].state.value == "ready")
             finally:
                 await fleet.end()
+                await fleet.upkeep.end()
             changes = [change for message in crew.heard if isinstance(message, Changes) for change in message.changes]
             told = [change.event for change in changes]
             assert told[0] == "live"
@@ -259,5 +260,6 @@ def test_the_stand_in_crew_greets_as_a_supervisor_does() -> None:
         crew = InProcessCrew(fleet, 1)
         assert crew.workers[0].states() == {A: "ready"}
         await fleet.end()
+        await fleet.upkeep.end()
 
     run(work())

@@ -6,18 +6,21 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 
 from steelyard.config import Config, ReplicaConfig
 from steelyard.control.in_force import COLUMNS
 from steelyard.control.operating import Operating
 from steelyard.control.operations import ConflictError, InvalidError, NotKnownError, Operations
+from steelyard.control.roster import STARTED
 from steelyard.control.supervisor import Supervisor
-from steelyard.control.views import ReplicaView
+from steelyard.control.views import ReplicaView, ScalingStepView, ScalingView
 from steelyard.core.errors import SteelyardError
 
+from .admin.fake_operations import shown
 from .driving import ask, run, serving, supervised, until
 from .stand_ins import made
 
@@ -238,6 +241,93 @@ def test_a_weight_holds_over_reloads_until_it_is_taken_back() -> None:
         await stage.asked.set_weight("m", "a", None)
         assert stage.views()["a"].weight == 1.0
         await until(lambda: stage.supervisor.config.models["m"].replicas[0].weight == 1.0)
+
+    operate(scene)
+
+
+# ---------------------------------------------------------------------- replicas that we started
+
+
+async def started(stage: Operated, id: str = "p1") -> None:
+    """As the keeper tells of one, with a log of three lines."""
+    stage.fleet.roster.tell(STARTED, "m", (replica(id),))
+    stage.fleet.refresh("m", at_once=True)
+    keeper = cast(Any, stage.fleet.starting)
+    keeper.last_words = lambda key, lines: ("one", "two", "three")[-lines:] if key == ("m", id) else None
+    await stage.shown(id)
+
+
+def test_what_we_started_is_not_removed_by_hand() -> None:
+    async def scene(stage: Operated) -> None:
+        await started(stage)
+        problem = await refusal(stage.asked.remove("m", "p1"))
+        assert isinstance(problem, ConflictError)
+        what = "Steelyard started it: change autoscale or runtime.replicas; to keep requests away now, drain it"
+        assert str(problem) == what
+        assert (stage.views()["p1"].source, stage.views()["p1"].state) == ("runtime", "ready")
+        for work in (stage.asked.add("m", replica("p1")), stage.asked.announce("m", replica("p1"), 5.0, "x")):
+            assert isinstance(await refusal(work), ConflictError)
+
+    operate(scene)
+
+
+def test_what_we_started_is_drained_taken_back_and_weighed_like_all() -> None:
+    async def scene(stage: Operated) -> None:
+        await started(stage)
+        await stage.asked.drain("m", "p1")
+        assert stage.views()["p1"].state == "draining"
+        await stage.asked.undrain("m", "p1")
+        assert stage.views()["p1"].state == "ready"
+        await stage.asked.set_weight("m", "p1", 3.0)
+        assert stage.views()["p1"].weight == 3.0
+
+    operate(scene)
+
+
+def test_the_log_of_what_we_started_can_be_read() -> None:
+    async def scene(stage: Operated) -> None:
+        await started(stage)
+        assert stage.asked.last_words("m", "p1", 2) == ("two", "three")
+        for model, id, why in (
+            ("m", "a", "Steelyard did not start 'a': whoever did has its log"),
+            ("m", "p9", "m has no replica 'p9'"),
+            ("z", "p1", "there is no model 'z'"),
+        ):
+            with pytest.raises(NotKnownError) as found:
+                stage.asked.last_words(model, id, 2)
+            assert str(found.value) == why
+
+    operate(scene)
+
+
+def test_how_a_model_is_scaled_is_told_with_all_its_history() -> None:
+    async def scene(stage: Operated) -> None:
+        steps = tuple(shown(ScalingStepView, after=n) for n in range(100))
+        scaling = cast(Any, stage.fleet.scaling)
+        scaling.views = lambda: (shown(ScalingView, model="m", history=steps),)
+        assert stage.asked.scaling("m").history == steps
+        assert stage.asked.fleet().scaling[0].history == steps[-5:]
+        scaling.views = tuple
+        for model, why in (
+            ("m", "m has neither `autoscale` nor `runtime`: others decide how many replicas it has"),
+            ("z", "there is no model 'z'"),
+        ):
+            with pytest.raises(NotKnownError) as found:
+                stage.asked.scaling(model)
+            assert str(found.value) == why
+
+    operate(scene)
+
+
+def test_a_model_that_rests_at_zero_does_not_keep_traffic_away() -> None:
+    async def scene(stage: Operated) -> None:
+        await stage.asked.drain("m", "a")
+        scaling = cast(Any, stage.fleet.scaling)
+        at_rest = shown(ScalingView, model="m", mode="act", least=0, wanted=0, starting=0)
+        scaling.views = lambda: (at_rest,)
+        assert stage.asked.unready() == []
+        scaling.views = lambda: (msgspec.structs.replace(at_rest, wanted=1),)
+        assert stage.asked.unready() == ["no replica of m is ready"]
 
     operate(scene)
 

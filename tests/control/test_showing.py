@@ -11,12 +11,21 @@ import pytest
 from steelyard import __version__
 from steelyard.config import ReplicaConfig
 from steelyard.control.crew import Crew
-from steelyard.control.showing import LONG_LOADING, fleet_view
+from steelyard.control.showing import LATEST, LONG_LOADING, fleet_view, unserved
 from steelyard.control.status import Past, WorkerStatus
-from steelyard.control.views import FleetView, ReplicaView
+from steelyard.control.views import (
+    Alarm,
+    FleetView,
+    ModelView,
+    ReplicaView,
+    ScalingStepView,
+    ScalingView,
+    StartSetbackView,
+)
 from steelyard.core.replica import Event
 from steelyard.link.messages import ModelReport, ReplicaReport, Report
 
+from .admin.fake_operations import shown
 from .stand_ins import Played, acted, made
 
 FIRST = "{id: a, url: 'http://127.0.0.1:9', zone: z, device: d, weight: 2}"
@@ -194,8 +203,77 @@ async def test_load_that_replicas_tell_is_shown_with_its_age(stage: Played) -> N
     assert (view.signals.age, view.signals.stale, view.signals.foreign) == (None, False, 3)
 
 
+# ---------------------------------------------------------------------- scaling
+
+
+def scaled(model: str = "m", **more: Any) -> ScalingView:
+    """It rests at zero."""
+    return shown(
+        ScalingView,
+        **({"model": model, "mode": "act", "scaler": "work", "least": 0, "wanted": 0, "starting": 0} | more),
+    )
+
+
+def looping(yes: bool = True) -> StartSetbackView:
+    return shown(StartSetbackView, looping=yes)
+
+
+def stage_scaling(stage: Played, *views: ScalingView, alarms: tuple[Alarm, ...] = ()) -> None:
+    """What the keeper and the autoscaler say."""
+    starting, scaling = cast(Any, stage.fleet.starting), cast(Any, stage.fleet.scaling)
+    scaling.views = lambda: views
+    starting.alarms = lambda: list(alarms[:1])
+    scaling.alarms = lambda: list(alarms[1:])
+
+
+@pytest.mark.parametrize(
+    ("view", "rests"),
+    [
+        (scaled(), True),
+        (scaled(setback=looping(False)), True),  # the last start failed, the next may not
+        (scaled(setback=looping()), False),
+        (scaled(wanted=1), False),  # somebody asked, and nobody is coming
+        (scaled(wanted=1, starting=1), True),  # requests wait for it: no reason to send them elsewhere
+        (scaled(wanted=1, starting=1, setback=looping()), False),
+        (scaled(least=1), False),
+        (scaled(least=1, wanted=1), False),
+        (scaled(mode="recommend"), False),  # nobody would start it
+        (scaled(mode="fixed", scaler=""), False),
+        (scaled("n"), False),  # another model
+    ],
+)
+def test_a_model_that_rests_at_zero_is_as_it_should_be(view: ScalingView, rests: bool) -> None:
+    none = shown(ModelView, model="m", ready=0)
+    assert unserved([none], [], [view]) == ([] if rests else ["no replica of m is ready"])
+    assert unserved([shown(ModelView, model="m", ready=1)], [], [view]) == []
+
+
+@acted(TWO)
+async def test_a_model_at_rest_is_no_alarm(stage: Played) -> None:
+    stage_scaling(stage, scaled("m", wanted=1), scaled("n"))
+    assert [alarm.what for alarm in show(stage).alarms] == ["no replica of m is ready"]
+
+
+@acted(TWO)
+async def test_of_how_models_are_scaled_the_last_steps_are_shown(stage: Played) -> None:
+    steps = tuple(shown(ScalingStepView, before=n, after=n + 1) for n in range(100))
+    stage_scaling(stage, scaled("m", history=steps), scaled("n", history=steps[:2]))
+    m, n = show(stage).scaling
+    assert (m.model, n.model) == ("m", "n")
+    assert (m.history, n.history) == (steps[-LATEST:], steps[:2])
+
+
+@acted(TWO)
+async def test_alarms_of_starting_and_scaling_are_shown(stage: Played) -> None:
+    stage.prober.sees(A)
+    told = (shown(Alarm, code="crash_loop", what="it ends"), shown(Alarm, code="at_most", what="no more"))
+    stage_scaling(stage, scaled("n"), alarms=told)
+    assert show(stage).alarms == told
+
+
 @acted(TWO)
 async def test_everything_shown_is_json(stage: Played) -> None:
     stage.prober.sees(A)
+    stage_scaling(stage, scaled(history=(shown(ScalingStepView),), setback=looping()))
     view = show(stage, report(seen("a"), verdicts={"ok": 1}, latency={3000: 1}))
     assert msgspec.json.decode(msgspec.json.encode(view), type=FleetView) == view

@@ -13,6 +13,9 @@ def changeable(wanted: Config, now: Config) -> tuple[Config, str]:
     if wanted.addresses != now.addresses:
         held_back.append("listen")
         wanted = msgspec.structs.replace(wanted, listen=now.listen)
+    if wanted.name != now.name:  # what runs was started under the name it had
+        held_back.append("name")
+        wanted = msgspec.structs.replace(wanted, name=now.name)
     if (wanted.tls is None) != (now.tls is None):
         held_back.append("tls (to turn it on or off)")
         wanted = msgspec.structs.replace(wanted, tls=now.tls)

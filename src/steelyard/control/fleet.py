@@ -40,7 +40,10 @@ from .probing.scraper import Scraper
 from .probing.target import Target
 from .registrations import Registrations
 from .roster import FOUND, Key, Member, Roster, difference
+from .scaling.autoscaler import Autoscaler
 from .standing import Standing
+from .starting.keeper import Keeper
+from .upkeep import Upkeep
 
 FEW = 20  # replicas
 LOSSES = (State.UNREACHABLE, State.LOADING)  # to come here from ready is worth a warning
@@ -82,18 +85,24 @@ class Fleet:
         self._out: set[Key] = set()  # ejected by some worker, as of the last reports
         self._asking: asyncio.Task[None] | None = None
 
-    async def begin(self, workers: Workers, book: Book | None = None) -> None:
+    async def begin(self, workers: Workers, book: Book | None = None, name: str = "", *, spare: bool = False) -> None:
+        """`name`: what this gateway is called, for replicas that an earlier one of that name had started; `spare`: its
+        workers still use them."""
         self._workers = workers
         self._loop = asyncio.get_running_loop()
         self._book = Book.create(self.in_force.slots.columns) if book is None else book
         self.holdings = Holdings(self, workers, self._book)
+        self.upkeep = Upkeep(self, workers, name)
         self.prober = Prober(self._move, self._progresses)
         self.scraper = Scraper(self._heard_load, self.restarted)
         self.discoverer = Discoverer(self._found)
         self._follow()
         self.discoverer.follow(_sources(self.roster.config))
+        await self.upkeep.begin(spare=spare)
 
     async def end(self) -> None:
+        """All but the replicas that it started, where workers may still finish what they have: `upkeep.end`."""
+        self.upkeep.keeper.rest()
         if self._gathering is not None:
             self._gathering.cancel()
         await self.holdings.close()
@@ -104,6 +113,14 @@ class Fleet:
     def config(self) -> Config:
         """What is in force, with the replicas that were found and what operators changed."""
         return self.in_force.good.config
+
+    @property
+    def starting(self) -> Keeper:
+        return self.upkeep.keeper
+
+    @property
+    def scaling(self) -> Autoscaler:
+        return self.upkeep.autoscaler
 
     def now(self) -> float:
         return self._loop.time()
@@ -130,6 +147,7 @@ class Fleet:
             self._rolling = False
             self._follow(configured=True)
             self._regroup()
+            self.upkeep.follow()
         return problem
 
     def _tell_with_drains(self, message: ToWorker) -> list[int]:
@@ -256,6 +274,7 @@ class Fleet:
         self._tell(Change(*key, event.value))
         if changed:
             self.holdings.standing(key, standing.state)
+            self.upkeep.standing(key, standing.state)
 
     def _tell(self, change: Change) -> None:
         if not self._changes:
@@ -279,7 +298,7 @@ class Fleet:
             for key, standing in self.standings.items()
             if (event := standing.replayed()) is not None
         ]
-        return [Changes((*changes, *self._ejections.in_force(now))), *self.holdings.so_far()]
+        return [Changes((*changes, *self._ejections.in_force(now))), *self.holdings.so_far(), *self.upkeep.so_far()]
 
     async def _progresses(self, key: Key) -> bool:
         """Does what runs there go on, as far as workers can tell? Or did a byte come while the probe waited?"""
@@ -306,6 +325,7 @@ class Fleet:
         """A worker had trouble with a replica, or wants one."""
         if isinstance(message, Wanted):
             self.holdings.wanted(message)
+            self.upkeep.wanted(message)
             return
         if isinstance(message, RanOut):
             self.holdings.ran_out(message)
@@ -324,6 +344,7 @@ class Fleet:
         reports = self._workers.reports()
         self._note_ejections(reports)
         self.holdings.reported(report)
+        self.upkeep.reported()
         if len(reports) > 1 and (found := self._ejections.hear(reports, self.config.models, self._loop.time())):
             self.flush()
             self._workers.broadcast(Changes(tuple(found)))
@@ -363,6 +384,7 @@ class Fleet:
         """What time alone brings about; to be called a few times a second."""
         self.registrations.tick(self._loop.time())
         self.holdings.tick(self._loop.time())
+        self.upkeep.tick(self._loop.time())
 
     def running(self) -> set[Key]:
         """Where requests run, as workers last reported."""

@@ -36,7 +36,7 @@ class Holdings:
                 room=self.accounts,
                 move=fleet.move,
                 see_anew=fleet.see_anew,
-                drained=self._drained,
+                drained=self.drained,
                 demands=self._wishes,
                 in_flight=self._in_flight,
                 note=self._note,
@@ -115,10 +115,10 @@ class Holdings:
                     found[key] = found.get(key, 0) + replica.in_flight
         return found
 
-    async def _drained(self, key: Key) -> bool:
+    async def drained(self, key: Key, seconds: float = DRAINED) -> bool:
         """Until no worker has a request there; each has heard by then that it gets none. False: some still run."""
         self._fleet.flush()
-        until = self._fleet.now() + DRAINED
+        until = self._fleet.now() + seconds
         while True:
             told = await self._workers.tell(1.0)
             if told and key not in self._in_flight():

@@ -15,11 +15,15 @@ from ..documents import show_key
 from .crew import Crew
 from .fleet import Fleet
 from .operations import ConflictError, InvalidError, NotKnownError
-from .roster import ADDED, FILE, FOUND, REGISTERED, Member
+from .roster import ADDED, FILE, FOUND, REGISTERED, STARTED, Member
 from .showing import fleet_view, unserved
-from .views import FleetView, Happening
+from .views import FleetView, Happening, ScalingView
 
-_WHERE_FROM = {FILE: "the configuration names it", FOUND: "discovery names it"}
+_NOT_REMOVED = {
+    FILE: "the configuration names it: take it out there",
+    FOUND: "discovery names it: take it out there",
+    STARTED: "Steelyard started it: change autoscale or runtime.replicas",
+}
 
 
 class Operating:
@@ -43,7 +47,22 @@ class Operating:
     def unready(self) -> list[str]:
         view = self.fleet()
         problems = [] if self.live() else ["no worker serves"]
-        return problems + [f"no replica of {m} is ready" for m in unserved(view.models, view.replicas)]
+        return problems + unserved(view.models, view.replicas, view.scaling)
+
+    def scaling(self, model: str) -> ScalingView:
+        self._model(model)
+        for view in self._fleet.scaling.views():
+            if view.model == model:
+                return view
+        raise NotKnownError(f"{model} has neither `autoscale` nor `runtime`: others decide how many replicas it has")
+
+    def last_words(self, model: str, replica: str, lines: int) -> tuple[str, ...]:
+        self._model(model)
+        words = self._fleet.starting.last_words((model, replica), lines)
+        if words is None:
+            self._member(model, replica)
+            raise NotKnownError(f"Steelyard did not start {replica!r}: whoever did has its log")
+        return words
 
     # ------------------------------------------------------------------ replicas
 
@@ -59,8 +78,8 @@ class Operating:
     async def remove(self, model: str, replica: str) -> None:
         member = self._member(model, replica)
         roster, fleet = self._fleet.roster, self._fleet
-        if member.source in _WHERE_FROM:
-            raise ConflictError(f"{_WHERE_FROM[member.source]}: take it out there; to keep requests away now, drain it")
+        if member.source in _NOT_REMOVED:
+            raise ConflictError(f"{_NOT_REMOVED[member.source]}; to keep requests away now, drain it")
         if member.source == ADDED:
             roster.tell(ADDED, model, (r for r in roster.told(ADDED, model) if r.name != replica))
             fleet.refresh(model, at_once=True)
@@ -205,7 +224,7 @@ def _check(model: ModelConfig, replica: ReplicaConfig, config: Config) -> None:
     for other in (r for m in config.models.values() for r in m.replicas):
         if config.devices and other.device != replica.device and str(replica_address(other.url)) == address:
             where = f"on {other.device}" if other.device else "on no device"
-            raise InvalidError("device", f"the server at {address} is {where}, as replica {other.name!r} says")
+            raise ConflictError(f"the server at {address} is {where}, as replica {other.name!r} says")
     if any(_is_own(listen, replica_address(replica.url)) for listen in config.addresses):
         raise InvalidError("url", "this is where Steelyard itself takes requests: name the model server's own address")
 

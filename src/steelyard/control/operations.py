@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from ..config import ReplicaConfig
 from ..core.errors import SteelyardError
-from .views import FleetView, Happening
+from .views import FleetView, Happening, ScalingView
 
 
 class NotKnownError(SteelyardError):
@@ -49,12 +49,20 @@ class Operations(Protocol):
         """Why it should get no traffic now, in words; empty: it should."""
         ...
 
+    def scaling(self, model: str) -> ScalingView:
+        """With all its history. NotKnownError: how many replicas it has is none of our business."""
+        ...
+
+    def last_words(self, model: str, replica: str, lines: int) -> tuple[str, ...]:
+        """The end of the log of a replica that Steelyard started."""
+        ...
+
     async def add(self, model: str, replica: ReplicaConfig) -> None:
         """Until it is removed or Steelyard restarts. It gets requests when its probe says so."""
         ...
 
     async def remove(self, model: str, replica: str) -> None:
-        """One that was added or registered; what runs there is finished. ConflictError: a file names it."""
+        """One that was added or registered; what runs there is finished. ConflictError: another names it."""
         ...
 
     async def drain(self, model: str, replica: str) -> None:

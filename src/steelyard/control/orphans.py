@@ -34,6 +34,11 @@ def orphans(addresses: Iterable[Address], command: Sequence[str]) -> dict[Addres
     return found
 
 
+def at_work(workers: Iterable[int], command: Sequence[str]) -> set[int]:
+    """Of these, those that are still there."""
+    return {pid for pid in workers if _is_worker(pid, command[1:])}
+
+
 def send_home(workers: Iterable[int]) -> None:
     for pid in workers:
         log.warning("worker with pid %d is left from a supervisor that was killed: it is told to finish and end", pid)

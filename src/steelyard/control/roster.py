@@ -1,4 +1,4 @@
-"""Who the replicas of each model are: those the configuration lists, those found, registered, and added by hand."""
+"""Who the replicas of each model are: those of the configuration, found, registered, added by hand, started by us."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..config import Config, ModelConfig, ReplicaConfig
 
 Key = tuple[str, str]  # model, replica id
 
-FILE, FOUND, REGISTERED, ADDED = "file", "discovery", "registered", "admin"
-SOURCES = (FILE, FOUND, REGISTERED, ADDED)  # of two that name the same replica, the first is believed
+FILE, FOUND, REGISTERED, ADDED, STARTED = "file", "discovery", "registered", "admin", "runtime"
+SOURCES = (FILE, FOUND, REGISTERED, ADDED, STARTED)  # of two that name the same replica, the first is believed
 
 
 class Member(NamedTuple):
@@ -27,7 +27,7 @@ class Roster:
     """
 
     def __init__(self, config: Config) -> None:
-        self._told: dict[str, dict[str, dict[str, ReplicaConfig]]] = {FOUND: {}, REGISTERED: {}, ADDED: {}}
+        self._told: dict[str, dict[str, dict[str, ReplicaConfig]]] = {FOUND: {}, REGISTERED: {}, ADDED: {}, STARTED: {}}
         self.weights: dict[Key, float] = {}
         self.models: dict[str, dict[str, Any]] = {}  # policy, policy_options, concurrency
         self.use(config)

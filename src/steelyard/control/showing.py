@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from math import isnan
 
+import msgspec
+
 from .. import __version__
 from ..config import ModelConfig
 from ..core.replica import State
@@ -16,9 +18,19 @@ from .fleet import LASTING, Fleet
 from .roster import Key, Member
 from .standing import Standing
 from .status import ModelStatus, ReplicaStatus, merge
-from .views import Alarm, FleetView, ModelView, ReplicaView, SignalView, WorkerReplicaView, WorkerView
+from .views import (
+    Alarm,
+    FleetView,
+    ModelView,
+    ReplicaView,
+    ScalingView,
+    SignalView,
+    WorkerReplicaView,
+    WorkerView,
+)
 
 LONG_LOADING = 600.0  # seconds after which loading is worth an alarm
+LATEST = 5  # steps of scaling shown of each model, where all models are
 
 
 def fleet_view(fleet: Fleet, crew: Crew, began: float) -> FleetView:
@@ -40,15 +52,18 @@ def fleet_view(fleet: Fleet, crew: Crew, began: float) -> FleetView:
     )
     discovery = fleet.discoverer.views()
     devices, sizes = fleet.holdings.views()
+    scaling = tuple(map(_latest, fleet.scaling.views()))
     workers = tuple(
         WorkerView(index=w.index, pid=w.pid, serving=w.serving, connections=w.connections) for w in crew.status()
     )
     alarms = [
-        *(_alarm("no_ready_replica", f"no replica of {model} is ready") for model in unserved(model_views, shown)),
+        *(_alarm("no_ready_replica", what) for what in unserved(model_views, shown, scaling)),
         *(_alarm("discovery", f"{view.model}: {view.source}: {view.problem}") for view in discovery if view.problem),
         *_loading_long(shown),
         *([_alarm("board_full", fleet.too_many)] if fleet.too_many else []),
         *fleet.holdings.alarms(),
+        *fleet.starting.alarms(),
+        *fleet.scaling.alarms(),
     ]
     return FleetView(
         version=__version__,
@@ -61,13 +76,28 @@ def fleet_view(fleet: Fleet, crew: Crew, began: float) -> FleetView:
         devices=devices,
         sizes=sizes,
         placing=fleet.holdings.placer.views(),
+        scaling=scaling,
     )
 
 
-def unserved(models: Iterable[ModelView], replicas: Iterable[ReplicaView]) -> list[str]:
-    """Models that nobody serves, nor would if a request came: one that is loaded on demand is as it should be."""
+def unserved(models: Iterable[ModelView], replicas: Iterable[ReplicaView], scaling: Iterable[ScalingView]) -> list[str]:
+    """Which models nobody serves, nor would if a request came, in words: one that is loaded or started on demand is as
+    it should be."""
     could = {r.model for r in replicas if r.state == State.UNLOADED.value}
-    return [m.model for m in models if not m.ready and m.model not in could]
+    could |= {s.model for s in scaling if _rests(s)}
+    return [f"no replica of {m.model} is ready" for m in models if not m.ready and m.model not in could]
+
+
+def _rests(scaled: ScalingView) -> bool:
+    """It has no replica because nobody asked for it, and would have one if somebody did; or is just getting one, and
+    requests wait for it."""
+    looping = scaled.setback is not None and scaled.setback.looping
+    return scaled.mode == "act" and not scaled.least and (not scaled.wanted or scaled.starting > 0) and not looping
+
+
+def _latest(scaled: ScalingView) -> ScalingView:
+    """Without the older part of its history."""
+    return msgspec.structs.replace(scaled, history=scaled.history[-LATEST:])
 
 
 def _alarm(code: str, what: str, age: float = 0.0) -> Alarm:

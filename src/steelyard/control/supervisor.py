@@ -21,7 +21,7 @@ from .errors import ListenError
 from .fleet import Fleet
 from .notify import notify, reloading
 from .operating import Operating
-from .orphans import orphans, send_home
+from .orphans import at_work, orphans, send_home
 from .sockets import Listening
 from .status import FleetStatus, merge
 from .watch import Watch
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 GATEWAY = (sys.executable, "-P", "-m", "steelyard.gateway")
 EVERY = 0.5  # seconds between looks at files and workers
+LOOK = 0.1  # seconds between looks whether they are gone
+FAREWELL = 5.0  # seconds for the workers of a supervisor before us, beyond the time for draining
 
 log = logging.getLogger("steelyard.control")
 
@@ -60,6 +62,9 @@ class Supervisor:
         self._frozen = frozen
         self._reload_wanted = asyncio.Event()
         self._ending = False
+        self._hurried = False  # told to end at once
+        self._former: set[int] = set()  # workers of a supervisor before us that have not ended yet
+        self._former_until = 0.0
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -104,16 +109,18 @@ class Supervisor:
             frozen=self._frozen,
         )
         try:
-            await self._fleet.begin(self._crew, self._book)
+            await self._fleet.begin(self._crew, self._book, self._name(), spare=bool(left))
             self._crew.renew(self.config.workers, self._fleet.in_force.slots.columns, 0.0)
             self._tasks = [asyncio.create_task(self._look_after())]
             await self._crew.first_started()
             await self._open_admin()
         except BaseException:
-            await self._end(0.0)
+            await self._end(0.0, spare=bool(left))
             raise
         self._tasks.append(asyncio.create_task(self._reload_when_wanted()))
-        send_home(set().union(*left.values()))
+        self._former = set().union(*left.values())
+        self._former_until = asyncio.get_running_loop().time() + self.config.timeouts.drain + FAREWELL
+        send_home(self._former)
         notify("READY=1")
 
     async def stop(self, drain: float | None = None) -> bool:
@@ -123,9 +130,12 @@ class Supervisor:
 
     def stop_now(self) -> None:
         """Whatever is in flight; ends a `stop` that waits."""
+        self._hurried = True
         self._crew.kill()
+        self._fleet.starting.hurry()
 
-    async def _end(self, drain: float) -> bool:
+    async def _end(self, drain: float, *, spare: bool = False) -> bool:
+        """`spare`: replicas that others had started go on; their workers still use them."""
         self._ending = True
         for task in self._tasks:
             task.cancel()
@@ -134,7 +144,21 @@ class Supervisor:
             await self._admin.stop()
         await self._fleet.end()
         self._listening.close_all()  # ours; each worker has its own, and takes who waits there before it closes them
-        return await self._crew.dismiss(drain)
+        done = await self._crew.dismiss(drain)
+        await self._former_gone(drain)
+        await self._fleet.upkeep.end(spare=spare)  # nobody needs them any more
+        return done
+
+    async def _former_gone(self, seconds: float) -> None:
+        """Workers of a supervisor before us may still have requests on replicas that we took over."""
+        until = asyncio.get_running_loop().time() + seconds
+        while self._former and not self._hurried and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(LOOK)
+            self._former = at_work(self._former, self._command)
+
+    def _name(self) -> str:
+        """What replicas that it starts know it by: an heir of that name takes them over."""
+        return self.config.name or str(self.addresses[0])
 
     async def __aenter__(self) -> Supervisor:
         await self.start()
@@ -235,6 +259,7 @@ class Supervisor:
             await asyncio.sleep(EVERY)
             try:
                 self._crew.check()
+                self._look_for_former()
                 self._fleet.tick()
                 self._crew.past.keep(self._fleet.in_force.slots.table)
                 if changed := self._watch.look():
@@ -242,6 +267,14 @@ class Supervisor:
                     self.reload_soon()
             except Exception:  # whatever it is, looking away for ever would be worse
                 log.exception("looking after the workers went wrong")
+
+    def _look_for_former(self) -> None:
+        """Replicas that they use are not stopped before they are gone."""
+        if self._former:
+            late = asyncio.get_running_loop().time() >= self._former_until
+            self._former = set() if late else at_work(self._former, self._command)
+            if not self._former:
+                self._fleet.starting.spare_no_more()
 
     async def _reload_when_wanted(self) -> None:
         while True:

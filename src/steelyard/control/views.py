@@ -69,7 +69,7 @@ class ReplicaView(View, frozen=True):
     model: str
     id: str
     url: str
-    source: str  # file, discovery, registered, admin
+    source: str  # file, discovery, registered, admin, runtime
     state: str  # starting, loading, unloaded, ready, ejected, unreachable, draining
     since: float  # seconds in that state
     why: str  # in words
@@ -245,6 +245,78 @@ class PlacingView(View, frozen=True):
     load_times: tuple[LoadTimeView, ...] = ()
 
 
+class InstanceView(View, frozen=True):
+    """A replica that a runtime runs for us."""
+
+    model: str
+    replica: str
+    url: str
+    device: str
+    phase: str  # starting (not ready yet), ready, leaving (drains, or is being stopped)
+    seconds: float  # since it was started
+    where: str  # pid 4711
+    log: str  # file
+    adopted: bool  # from a supervisor before this one
+    outdated: bool  # started by settings that are no longer in force: to be replaced
+
+
+class StartSetbackView(View, frozen=True):
+    """A start that failed, or a replica that ended by itself, when that last happened."""
+
+    replica: str
+    reason: str  # no_such_command, not_allowed, port_taken, no_port, no_folder, failed, ended, never_ready, no_room
+    why: str  # in words
+    last_words: tuple[str, ...]  # the end of its log
+    times: int  # in a row
+    age: float  # seconds since then
+    again_in: float  # seconds until the next try
+    looping: bool  # it fails again and again
+
+
+class ScalingStepView(View, frozen=True):
+    """A change of how many replicas a model should have."""
+
+    age: float  # seconds ago
+    before: int
+    after: int
+    why: str  # in words
+    offered: float
+    lately: float
+    forecast: float
+    p99: float
+    carried_out: bool  # False: only recommended
+
+
+class ScalingView(View, frozen=True):
+    """How many replicas a model has, and should have, and why."""
+
+    model: str
+    mode: str  # act, recommend, fixed
+    scaler: str  # empty: none
+    wanted: int
+    least: int
+    most: int | None
+    ready: int  # all that serve, whoever started them
+    starting: int
+    leaving: int
+    why: str  # of the last decision, in words
+    offered: float  # seconds of work per second, over the long window
+    lately: float
+    forecast: float
+    burn: float  # times as fast as allowed that the promise is broken
+    panicking: bool
+    cold_start: float  # seconds
+    cold_start_measured: bool
+    replica_seconds: float  # that replicas of ours have run, since the supervisor began
+    cost: float
+    starts: int
+    stops: int
+    crashes: int
+    instances: tuple[InstanceView, ...]
+    setback: StartSetbackView | None
+    history: tuple[ScalingStepView, ...]  # the latest last
+
+
 class FleetView(View, frozen=True):
     version: str
     uptime: float
@@ -256,3 +328,4 @@ class FleetView(View, frozen=True):
     devices: tuple[DeviceView, ...] = ()
     sizes: tuple[SizesView, ...] = ()
     placing: PlacingView = PlacingView()
+    scaling: tuple[ScalingView, ...] = ()

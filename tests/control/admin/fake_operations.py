@@ -17,13 +17,17 @@ from steelyard.control.views import (
     FleetView,
     Happening,
     HoldingView,
+    InstanceView,
     ModelView,
     ProbeView,
     QuarantineView,
     ReplicaView,
+    ScalingStepView,
+    ScalingView,
     ServerView,
     SignalView,
     SizesView,
+    StartSetbackView,
     View,
     WorkerReplicaView,
     WorkerView,
@@ -32,6 +36,7 @@ from steelyard.core.policies import POLICIES
 
 LEASE = 60.0
 MOST_EVENTS = 100
+STEPS, LATEST = 7, 5
 
 V = TypeVar("V", bound=View)
 
@@ -89,10 +94,32 @@ def device(name: str, model: str) -> DeviceView:
     )
 
 
+def scaling(model: str, started: list[ReplicaView]) -> ScalingView:
+    steps = [shown(ScalingStepView, before=n, after=n + 1, why=f"{n} → {n + 1}: more work") for n in range(STEPS)]
+    return shown(
+        ScalingView,
+        model=model,
+        mode="act",
+        scaler="work",
+        wanted=3,
+        least=0,
+        most=8,
+        why="2 → 3: 1.9 s/s of work offered",
+        offered=1.9,
+        lately=2.5,
+        panicking=True,
+        replica_seconds=720.5,
+        instances=tuple(shown(InstanceView, model=model, replica=r.id, url=r.url, phase="ready") for r in started),
+        setback=shown(StartSetbackView, replica="s9", reason="ended", why="exit code 1", last_words=("out of memory",)),
+        history=tuple(steps),
+    )
+
+
 class FakeOperations:
     """Two models; the replica `a` of each is of the configuration. `wrong_config`: what a reload is refused for.
 
-    The first model is loaded on demand, and its replica `a` is on the device `node1/gpu0`.
+    The first model is loaded on demand, and its replica `a` is on the device `node1/gpu0`. It is scaled, the others are
+    not. Replicas that are put there with the source `runtime` have a log, of `printed` lines.
     """
 
     def __init__(self, *names: str) -> None:
@@ -105,6 +132,7 @@ class FakeOperations:
         self.wrong_config = ""
         self.slow: asyncio.Event | None = None  # a drain waits for it
         self.bug = False
+        self.printed = 3
         self.rolling = 0  # for so many looks, what is added is not shown yet
         for name in self.models:
             self._put(name, ReplicaConfig(url="http://127.0.0.1:8001", id="a"), "file")
@@ -123,6 +151,7 @@ class FakeOperations:
             alarms=(shown(Alarm, code="discovery", what="it is empty"),),
             devices=(device("node1/gpu0", next(iter(self.models))), shown(DeviceView, device="dark")),
             sizes=tuple(shown(SizesView, model=name, footprint=3 << 30) for name in self.models),
+            scaling=(msgspec.structs.replace(scaled := self._scaled(), history=scaled.history[-LATEST:]),),
         )
 
     def happenings(self) -> list[Happening]:
@@ -135,6 +164,17 @@ class FakeOperations:
         ready = {name for (name, _), view in self.replicas.items() if view.state == "ready"}
         return [f"no replica of {name} is ready" for name in self.models if name not in ready]
 
+    def scaling(self, model: str) -> ScalingView:
+        self._model(model)
+        if model != next(iter(self.models)):
+            raise NotKnownError(f"{model} has neither `autoscale` nor `runtime`")
+        return self._scaled()
+
+    def last_words(self, model: str, replica: str, lines: int) -> tuple[str, ...]:
+        if self._replica(model, replica).source != "runtime":
+            raise NotKnownError(f"Steelyard did not start {replica!r}: whoever did has its log")
+        return tuple(f"line {n} of {replica}" for n in range(self.printed))[-lines:]
+
     async def add(self, model: str, replica: ReplicaConfig) -> None:
         self._model(model)
         if (model, replica.name) in self.replicas:
@@ -143,7 +183,7 @@ class FakeOperations:
         self._put(model, replica, "admin")
 
     async def remove(self, model: str, replica: str) -> None:
-        if self._replica(model, replica).source in ("file", "discovery"):
+        if self._replica(model, replica).source in ("file", "discovery", "runtime"):
             raise ConflictError("the configuration names it: take it out there")
         self._forget(model, replica)
 
@@ -215,6 +255,10 @@ class FakeOperations:
         own = [replica for replica in self.replicas.values() if replica.model == view.model]
         ready = sum(replica.state == "ready" for replica in own)
         return msgspec.structs.replace(view, replicas=len(own), ready=ready)
+
+    def _scaled(self) -> ScalingView:
+        name = next(iter(self.models))
+        return scaling(name, [r for r in self.replicas.values() if (r.model, r.source) == (name, "runtime")])
 
     def _model(self, model: str) -> ModelView:
         if model not in self.models:

@@ -11,7 +11,7 @@ from steelyard.core.policies import POLICIES
 
 MODELS = ("llama", "org/mœdel:7b.1")
 DEVICES = ("node1/gpu0", "dark")
-REPLICAS = ("a", "b", "pod/3", "127.0.0.1:9001")
+REPLICAS = ("a", "b", "pod/3", "127.0.0.1:9001", "started")
 
 # Most of them exist, so that more is tried than what happens to be missing.
 schemathesis.openapi.format("model", st.sampled_from(MODELS) | st.text(min_size=1, max_size=20))

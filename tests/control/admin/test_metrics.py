@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.control.admin.metrics import TEXT, page
-from steelyard.control.views import FleetView, ModelView
+from steelyard.control.views import FleetView, ModelView, ScalingView, StartSetbackView
 from steelyard.protocols import read_metrics
 
 from .fake_operations import FakeOperations, model, shown
@@ -87,6 +87,35 @@ def test_a_device_of_unknown_size_has_no_capacity_and_no_budget(admin: Served) -
     for kind in ("capacity", "budget", "measured"):
         assert value(text, "steelyard_device_memory_bytes", device="dark", kind=kind) is None
     assert value(text, "steelyard_device_memory_bytes", device="dark", kind="reserved") is not None
+
+
+def test_how_many_replicas_in_numbers(admin: Served) -> None:
+    text = admin.http.get("/metrics").text
+    for name, expected in (
+        ("wanted_replicas", 3),
+        ("least", 0),
+        ("most", 8),
+        ("panicking", 1),
+        ("replica_seconds_total", 720.5),
+        ("starts_total", 1),
+        ("crash_looping", 0),
+    ):
+        assert value(text, f"steelyard_scaling_{name}", model="llama") == expected
+    assert value(text, "steelyard_scaling_offered_work", model="llama", window="long") == 1.9
+    assert value(text, "steelyard_scaling_offered_work", model="llama", window="short") == 2.5
+
+
+def test_replicas_that_fail_again_and_again_are_told_in_numbers() -> None:
+    setback = shown(StartSetbackView, looping=True)
+    text = page(shown(FleetView, scaling=(shown(ScalingView, model="m", setback=setback),)))
+    assert value(text, "steelyard_scaling_crash_looping", model="m") == 1
+
+
+def test_a_model_with_a_fixed_number_of_replicas_has_nothing_that_a_scaler_says() -> None:
+    text = page(shown(FleetView, scaling=(shown(ScalingView, model="m", mode="fixed", scaler="", wanted=2),)))
+    assert value(text, "steelyard_scaling_wanted_replicas", model="m") == 2
+    for name in ("offered_work", "forecast_work", "burn_rate", "panicking", "most"):
+        assert f"steelyard_scaling_{name}" not in text
 
 
 @given(st.text(min_size=1))

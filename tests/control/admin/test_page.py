@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,10 +19,21 @@ import pytest
 
 from steelyard.cli import main
 from steelyard.config import Admin, ReplicaConfig, parse_config
+from steelyard.control.admin.bodies import Log
 from steelyard.control.admin.refusals import CODES
-from steelyard.control.views import DeviceView, HoldingView, ModelView, ReplicaView, SizesView
+from steelyard.control.views import (
+    DeviceView,
+    HoldingView,
+    InstanceView,
+    ModelView,
+    ReplicaView,
+    ScalingStepView,
+    ScalingView,
+    SizesView,
+    StartSetbackView,
+)
 
-from ..driving import run, supervised
+from ..driving import PATIENCE, run, supervised, until
 from .fake_operations import FakeOperations
 from .serving import served
 
@@ -38,8 +50,8 @@ class Command(NamedTuple):
 def commands() -> Iterator[Command]:
     """The lines of blocks without a language. `  # 404` behind a line: that is its status."""
     for section in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]:
-        for block in re.findall(r"^```\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
-            for line in block.splitlines():
+        for language, block in re.findall(r"^```(\w*)\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
+            for line in block.splitlines() if not language else ():
                 text, _, status = line.partition("  # ")
                 if not line.startswith(("{", "steelyard ")):
                     yield Command(section.partition("\n")[0], text, int(status or 0))
@@ -80,6 +92,7 @@ def test_its_commands_do_what_it_says(tmp_path: Path) -> None:
             subprocess.run(["bash", "-c", told.pop(0).text], cwd=tmp_path, check=True)
         operations = FakeOperations("llama")
         operations._put("llama", ReplicaConfig(url="http://127.0.0.1:8002", id="b"), "file")
+        operations._put("llama", ReplicaConfig(url="http://127.0.0.1:20000", id="p1"), "runtime")
         for key, view in operations.replicas.items():
             operations.replicas[key] = msgspec.structs.replace(view, in_flight=0)
         options = {"token_file": str(tmp_path / "tokens.txt")} if section == "Tokens" else {}
@@ -96,10 +109,34 @@ def test_they_do_so_with_a_real_supervisor_too(tmp_path: Path) -> None:
     async def work() -> None:
         async with supervised(made) as supervisor:
             for section, told in everything().items():
-                for command in told if section != "Tokens" else ():
+                for command in told if section not in ("Tokens", "Scaling") else ():
                     await asyncio.to_thread(type_in, command, f"http://{supervisor.admin_address}", tmp_path)
 
     run(work())
+
+
+def test_so_do_those_of_scaling_with_replicas_that_are_started(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```yaml\n# scaled.yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    server = f"import os, time; print('pid', os.getpid(), flush=True); time.sleep({PATIENCE})"
+    (tmp_path / "server.py").write_text(server)
+    text = text.replace("    runtime:\n", f"    runtime:\n      folder: {tmp_path}\n      log: {tmp_path}/logs\n")
+    made = parse_config(f"name: page-{os.getpid()}\n{text}".replace("python ", f"{sys.executable} "))
+    made = msgspec.structs.replace(made, listen="127.0.0.1:0", admin=Admin(listen="127.0.0.1:0"))
+
+    async def work() -> None:
+        async with supervised(made) as supervisor:
+            await until(lambda: supervisor._fleet.scaling.views()[0].instances)
+            for command in everything()["Scaling"]:
+                await asyncio.to_thread(type_in, command, f"http://{supervisor.admin_address}", tmp_path)
+
+    run(work())
+
+
+@pytest.mark.parametrize(("key", "view"), [("age", ScalingStepView), ("replica", StartSetbackView), ("model", Log)])
+def test_its_examples_of_scaling_have_every_key(key: str, view: type[msgspec.Struct]) -> None:
+    (shown,) = re.findall(rf'^{{"{key}".*$', PAGE, re.MULTILINE)
+    assert msgspec.json.decode(shown, type=view)
+    assert set(json.loads(shown)) == set(view.__struct_fields__)
 
 
 def test_the_options_it_names_are_there() -> None:
@@ -125,6 +162,8 @@ def test_every_path_of_the_api_is_on_the_page() -> None:
         "models",
         "devices",
         "sizes",
+        "scaling",
+        "log",
         "metrics",
         "openapi.json",
     ):
@@ -150,6 +189,10 @@ def test_its_table_of_errors_is_that_of_the_code() -> None:
         ("shown of a device:", DeviceView),
         ("(`holdings`):", HoldingView),
         ("(`/v1/sizes`):", SizesView),
+        ("how a model is scaled:", ScalingView),
+        ("(an entry of `history`):", ScalingStepView),
+        ("(an entry of `instances`):", InstanceView),
+        ("(`setback`):", StartSetbackView),
     ],
 )
 def test_it_explains_every_key_that_is_shown(heading: str, view: type[msgspec.Struct]) -> None:

@@ -6,6 +6,8 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from steelyard.config import ReplicaConfig
+
 from .serving import Served
 
 REPLICA = {"url": "http://127.0.0.1:9001", "id": "b"}
@@ -68,6 +70,44 @@ def test_devices_and_sizes_can_be_looked_at(admin: Served) -> None:
     assert admin.http.get("/v1/fleet").json()["devices"][0] == one
 
 
+def test_how_many_replicas_and_why_can_be_looked_at(admin: Served) -> None:
+    (one,) = admin.http.get("/v1/scaling").json()["scaling"]
+    assert (one["model"], one["wanted"], one["why"]) == ("llama", 3, "2 → 3: 1.9 s/s of work offered")
+    assert one["setback"]["last_words"] == ["out of memory"]
+    assert admin.http.get("/v1/fleet").json()["scaling"] == [one]
+    alone = admin.http.get("/v1/models/llama/scaling").json()
+    assert [step["after"] for step in one["history"]] == [3, 4, 5, 6, 7]
+    assert [step["after"] for step in alone["history"]] == [1, 2, 3, 4, 5, 6, 7]
+    assert alone | {"history": one["history"]} == one
+
+
+def test_a_model_that_is_not_scaled_has_no_scaling(admin: Served) -> None:
+    error = failed(admin.http.get(f"/v1/models/{quote(ODD, safe='')}/scaling"), 404, "not_found")
+    assert error["message"] == f"{ODD} has neither `autoscale` nor `runtime`"
+
+
+def test_the_log_of_a_replica_that_was_started_is_shown_from_its_end(admin: Served) -> None:
+    admin.operations._put("llama", ReplicaConfig(url="http://127.0.0.1:20000", id="started/1"), "runtime")
+    admin.operations.printed = 1200
+    path = "/v1/models/llama/replicas/started%2F1/log"
+    told = admin.http.get(path).json()
+    assert (told["model"], told["replica"], len(told["lines"])) == ("llama", "started/1", 50)
+    assert told["lines"][-1] == "line 1199 of started/1"
+    assert admin.http.get(f"{path}?lines=2").json()["lines"] == ["line 1198 of started/1", "line 1199 of started/1"]
+    assert len(admin.http.get(path, params={"lines": 1000}).json()["lines"]) == 1000
+
+
+@pytest.mark.parametrize("lines", ["0", "1001", "-1", "1.5", "", "ten", "0x10", "٣", "1e2", "true", "1" * 5000])
+def test_a_number_of_lines_that_cannot_be_is_refused(admin: Served, lines: str) -> None:
+    error = failed(admin.http.get("/v1/models/llama/replicas/a/log", params={"lines": lines}), 422, "invalid")
+    assert [detail["key"] for detail in error["details"]] == ["lines"]
+
+
+def test_a_replica_that_others_started_has_no_log_here(admin: Served) -> None:
+    error = failed(admin.http.get("/v1/models/llama/replicas/a/log"), 404, "not_found")
+    assert error["message"] == "Steelyard did not start 'a': whoever did has its log"
+
+
 def test_head_is_get_without_a_body(admin: Served) -> None:
     answer = admin.http.head("/v1/models")
     assert answer.status_code == 200
@@ -96,6 +136,10 @@ def test_head_is_get_without_a_body(admin: Served) -> None:
         "/v1/models/nobody/replicas/a",
         "/v1/models/llama/replicas/b",
         "/v1/models/llama/replicas/%ED%A0%80",
+        "/v1/models/llama/replicas/b/log",
+        "/v1/models/nobody/replicas/a/log",
+        "/v1/models/nobody/scaling",
+        "/v1/scaling/llama",
         "/v1/devices/",
         "/v1/devices/nowhere",
         "/v1/devices/node1/gpu0",

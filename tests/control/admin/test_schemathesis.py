@@ -20,7 +20,7 @@ import msgspec
 import pytest
 import uvloop
 
-from steelyard.config import Admin, parse_config
+from steelyard.config import Admin, ReplicaConfig, parse_config
 from steelyard.control.admin.openapi import document
 from steelyard.control.admin.routes import ROUTES
 
@@ -34,11 +34,14 @@ CHANGES |= {"set_weight", "set_model", "reload", "announce", "withdraw"}
 UNPROBED = {
     "health": {"enabled": False},
     "replicas": [{"url": "http://127.0.0.1:8001", "id": "a", "device": "node1/gpu0"}],
+    "autoscale": {"mode": "recommend", "max": 4},
 }
 DEVICES = {"node1/gpu0": {"memory": "8GiB"}, "dark": {}}
-MODELS, REPLICAS = ("llama", "org/mœdel:7b.1"), ("a", "b", "pod/3", "127.0.0.1:9001")  # as in generated_values.py
-# Without a server that can load models these are always refused; test_loading.py has one.
-REFUSED = '[[operations]]\ninclude-operation-id = ["load", "unload"]\nwarnings = false\n'
+MODELS = ("llama", "org/mœdel:7b.1")  # as in generated_values.py
+REPLICAS = ("a", "b", "pod/3", "127.0.0.1:9001", "started")
+# Without a server that can load models and without one that was started, these are always refused; test_loading.py and
+# test_scaling.py have them.
+REFUSED = '[[operations]]\ninclude-operation-id = ["load", "unload", "replica_log"]\nwarnings = false\n'
 
 
 class Counting(FakeOperations):
@@ -47,6 +50,8 @@ class Counting(FakeOperations):
     def __init__(self) -> None:
         super().__init__()
         self.done: Counter[str] = Counter()
+        for model in MODELS:
+            self._put(model, ReplicaConfig(url="http://127.0.0.1:20000", id="started"), "runtime")
         for name in CHANGES:
             setattr(self, name, self._counted_call(name, getattr(self, name)))
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from ...config.parts import Positive, Weight, about
 from ...config.shape import Concurrency
-from ..views import DeviceView, Happening, ModelView, ReplicaView, SizesView, View
+from ..views import DeviceView, Happening, ModelView, ReplicaView, ScalingView, SizesView, View
 
 _ID = "^[!-~]*$"  # replicas are named in response headers
 PRINTABLE = "^[^\u0000-\u001f\u007f-\u009f]*$"
@@ -98,6 +98,12 @@ class Withdrawal(Body, frozen=True):
     instance: Instance = ""
 
 
+class LogQuery(Body, frozen=True):
+    """How much of a log."""
+
+    lines: Annotated[int, msgspec.Meta(ge=1, le=1000, description="how many, from its end")] = 50
+
+
 # ---------------------------------------------------------------------- answers
 
 
@@ -115,6 +121,20 @@ class Devices(View, frozen=True):
 
 class Sizes(View, frozen=True):
     sizes: tuple[SizesView, ...]
+
+
+class Scalings(View, frozen=True):
+    """Of each model the last few steps."""
+
+    scaling: tuple[ScalingView, ...]
+
+
+class Log(View, frozen=True):
+    """The latest last."""
+
+    model: str
+    replica: str
+    lines: tuple[str, ...]
 
 
 class Events(View, frozen=True):

@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from ..views import DeviceView, FleetView, HoldingView, ModelView, ReplicaView, ServerView
+from .exposition import Family, Sample, written
+from .scaling_metrics import scaling_families
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-
-
-class Sample(NamedTuple):
-    labels: dict[str, str]
-    value: float | None
-
-
-class Family(NamedTuple):
-    """All samples of one name."""
-
-    name: str
-    kind: str  # gauge, counter
-    meaning: str
-    samples: Iterable[Sample]
 
 
 def page(fleet: FleetView) -> str:
-    lines: list[str] = []
-    for family in (*_gateway(fleet), *_models(fleet.models), *_replicas(fleet.replicas), *_memory(fleet)):
-        found = [_line(family.name, sample) for sample in family.samples if sample.value is not None]
-        if found:
-            lines += [f"# HELP {family.name} {family.meaning}", f"# TYPE {family.name} {family.kind}", *found]
-    return "\n".join(lines) + "\n"
+    return written(_families(fleet))
 
 
-def _line(name: str, sample: Sample) -> str:
-    labels = ",".join(f'{label}="{value.translate(_ESCAPES)}"' for label, value in sample.labels.items())
-    return f"{name}{{{labels}}} {sample.value}" if labels else f"{name} {sample.value}"
+def _families(fleet: FleetView) -> Iterator[Family]:
+    yield from _gateway(fleet)
+    yield from _models(fleet.models)
+    yield from _replicas(fleet.replicas)
+    yield from scaling_families(fleet.scaling)
+    yield from _memory(fleet)
 
 
 def _gateway(fleet: FleetView) -> Iterator[Family]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from math import isinf
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
@@ -18,6 +18,7 @@ from .refusals import Refusal, invalid
 MOST_BYTES = 1 << 20
 _MOST_KEYS = 64  # each unknown one is compared with all that are known
 _MOST_PARTS = 64  # also bounds how deep they are inside each other: whoever looks into them may do so recursively
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
 _MISSING = re.compile(r"missing required field `([^`]+)`$")
 
 B = TypeVar("B", bound=Body)
@@ -46,7 +47,13 @@ def query(request: Request, kind: type[B]) -> B:
         if name in given:
             raise invalid([Detail(key=name, message="it is there twice")])
         given[name] = value
-    return _typed(given, kind)
+    return _typed({name: _meant(kind, name, value) for name, value in given.items()}, kind)
+
+
+def _meant(kind: type[Body], name: str, text: str) -> str | int:
+    """A query is all text: what it means depends on what is asked for."""
+    number = get_type_hints(kind).get(name) is int and _NUMBER.fullmatch(text)
+    return int(text) if number else text
 
 
 async def body(request: Request, kind: type[B]) -> B:

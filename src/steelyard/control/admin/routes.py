@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..views import DeviceView, FleetView, ModelView, ReplicaView
+from ..views import DeviceView, FleetView, ModelView, ReplicaView, ScalingView
 from . import changing, showing
 from .bodies import (
     Body,
@@ -14,6 +14,8 @@ from .bodies import (
     Events,
     Lease,
     Leased,
+    Log,
+    LogQuery,
     ModelChanges,
     Models,
     NewReplica,
@@ -21,6 +23,7 @@ from .bodies import (
     Reloaded,
     ReplicaChanges,
     Replicas,
+    Scalings,
     Sizes,
     Status,
     Withdrawal,
@@ -66,8 +69,11 @@ ROUTES = (
     Route("POST", f"{_REPLICA}/undrain", changing.undrain, "Send it requests again when it is ready.", ReplicaView),
     Route("POST", f"{_REPLICA}/load", changing.load, "Load the model there now.", ReplicaView),
     Route("POST", f"{_REPLICA}/unload", changing.unload, "Unload it there when what runs has ended.", ReplicaView),
+    Route("GET", f"{_REPLICA}/log", showing.replica_log, "What one that we started printed last.", Log, query=LogQuery),
     Route("PUT", _LEASE, changing.announce, "A replica registers, or renews.", Leased, Lease),
     Route("DELETE", _LEASE, changing.withdraw, "A registered replica leaves.", None, query=Withdrawal, status=204),
+    Route("GET", "/v1/scaling", showing.scaling, "How many replicas models have, should have, and why.", Scalings),
+    Route("GET", f"{_MODEL}/scaling", showing.model_scaling, "The same of one model, with its history.", ScalingView),
     Route("GET", "/v1/devices", showing.devices, "All devices: who has what of their memory.", Devices),
     Route("GET", "/v1/devices/{device}", showing.device, "One device.", DeviceView),
     Route("GET", "/v1/sizes", showing.sizes, "What each model needs of memory, declared and learned.", Sizes),

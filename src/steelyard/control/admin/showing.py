@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..operations import NotKnownError
-from .bodies import Devices, Events, Models, Replicas, Sizes, Status
+from .bodies import Devices, Events, Log, Models, Replicas, Scalings, Sizes, Status
 from .calls import Call, Reply
 from .metrics import page
 
@@ -47,6 +47,19 @@ async def replicas(call: Call) -> Reply:
 
 async def replica(call: Call) -> Reply:
     return Reply(call.replica_view())
+
+
+async def replica_log(call: Call) -> Reply:
+    lines = call.operations.last_words(call.model, call.replica, call.query.lines)
+    return Reply(Log(model=call.model, replica=call.replica, lines=lines))
+
+
+async def scaling(call: Call) -> Reply:
+    return Reply(Scalings(scaling=call.operations.fleet().scaling))
+
+
+async def model_scaling(call: Call) -> Reply:
+    return Reply(call.operations.scaling(call.model))
 
 
 async def devices(call: Call) -> Reply:

@@ -1,0 +1,64 @@
+"""How many replicas models have and should have, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..views import ScalingView
+from .exposition import Family, Sample
+
+_PREFIX = "steelyard_scaling_"
+
+# Name, meaning, and which number of a ScalingView it is.
+_GAUGES = (
+    ("wanted_replicas", "replicas it should have", "wanted"),
+    ("least", "replicas it has at the least", "least"),
+    ("most", "replicas it may have at the most", "most"),
+    ("starting", "replicas that were started and are not ready yet", "starting"),
+    ("leaving", "replicas that drain or are being stopped", "leaving"),
+    ("cold_start_seconds", "from the start of a replica to its readiness", "cold_start"),
+)
+_DECIDED = (  # by a scaler
+    ("forecast_work", "seconds of work per second expected one cold start ahead", "forecast"),
+    ("burn_rate", "times as fast as allowed that the promise is broken", "burn"),
+    ("panicking", "1: a sudden peak, what came lately decides alone", "panicking"),
+)
+_COUNTERS = (
+    ("replica_seconds_total", "seconds that replicas of ours have run", "replica_seconds"),
+    ("cost_total", "what these cost, where there is a price", "cost"),
+    ("starts_total", "replicas that were started", "starts"),
+    ("stops_total", "replicas that were stopped", "stops"),
+    ("crashes_total", "starts that failed and replicas that ended by themselves", "crashes"),
+)
+
+
+def scaling_families(scaling: tuple[ScalingView, ...]) -> Iterator[Family]:
+    for name, meaning, field in _GAUGES:
+        yield _family(name, "gauge", meaning, [_sample(view, field) for view in scaling])
+    scaled = [view for view in scaling if view.scaler]
+    offered = [sample for view in scaled for sample in _offered(view)]
+    yield _family("offered_work", "gauge", "seconds of work that come per second", offered)
+    for name, meaning, field in _DECIDED:
+        yield _family(name, "gauge", meaning, [_sample(view, field) for view in scaled])
+    for name, meaning, field in _COUNTERS:
+        yield _family(name, "counter", meaning, [_sample(view, field) for view in scaling])
+    looping = [Sample({"model": view.model}, int(_loops(view))) for view in scaling]
+    yield _family("crash_looping", "gauge", "1: its replicas fail again and again", looping)
+
+
+def _family(name: str, kind: str, meaning: str, samples: list[Sample]) -> Family:
+    return Family(f"{_PREFIX}{name}", kind, meaning, samples)
+
+
+def _sample(view: ScalingView, field: str) -> Sample:
+    value = getattr(view, field)
+    return Sample({"model": view.model}, None if value is None else float(value))
+
+
+def _offered(view: ScalingView) -> Iterator[Sample]:
+    for window, work in (("long", view.offered), ("short", view.lately)):
+        yield Sample({"model": view.model, "window": window}, work)
+
+
+def _loops(view: ScalingView) -> bool:
+    return view.setback is not None and view.setback.looping

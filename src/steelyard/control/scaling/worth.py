@@ -1,0 +1,78 @@
+"""What requests are worth, in seconds of work, where a worker that has not learned yet only guesses it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum
+from typing import NamedTuple
+
+from ...link.messages import ModelReport
+
+FADE = 0.8  # of what is known of requests, with each look
+
+
+class Known(NamedTuple):
+    """Of the workers that have learned, together."""
+
+    workers: int = 0
+    offered: float = 0.0
+    done: float = 0.0
+    busy: float = 0.0
+    arrived: int = 0
+    typical: float = 0.0  # seconds of a request, on average over the workers
+
+
+def known(reports: Sequence[ModelReport]) -> Known:
+    those = [report for report in reports if report.learned]
+    return Known(
+        len(those),
+        fsum(report.offered for report in those),
+        fsum(report.done for report in those),
+        fsum(report.busy for report in those),
+        sum(report.arrived for report in those),
+        fsum(report.typical for report in those) / max(1, len(those)),
+    )
+
+
+class Worth:
+    """A request of a worker that only guesses is worth as much as those of the others of late."""
+
+    def __init__(self) -> None:
+        self._offered = self._arrived = 0.0  # of those that have learned, of late
+        self._typical = 0.0
+        self._guessed = 0  # requests that came before anybody had learned: in the line these are guesses still
+        self._all = 0  # requests that came
+
+    def growth(self, now: Known, last: Known, arrived: int, total: int) -> tuple[float, float, float]:
+        """Work that came, work that was done and the seconds this took. `arrived`: requests at all workers since the
+        last look, `total`: ever."""
+        self._typical, self._all = now.typical, total
+        if not last.workers:
+            self._guessed = total
+        if now.workers != last.workers:  # what one that has just learned counted before were guesses
+            return self.each * arrived, 0.0, 0.0
+        offered, came = max(0.0, now.offered - last.offered), max(0, now.arrived - last.arrived)
+        if came:
+            self._offered = FADE * self._offered + offered
+            self._arrived = FADE * self._arrived + came
+        more = self.each * max(0, arrived - came)
+        return offered + more, max(0.0, now.done - last.done), max(0.0, now.busy - last.busy)
+
+    @property
+    def each(self) -> float:
+        """Seconds of a request."""
+        return self._offered / self._arrived if self._arrived else self._typical
+
+    def backlog(self, reports: Sequence[ModelReport]) -> float:
+        """Seconds of work in all lines."""
+        if not any(report.learned for report in reports):
+            return sum(report.backlog for report in reports)
+        waiting = sum(report.waiting for report in reports)
+        early = self._all - waiting < self._guessed  # the first in the line came before anybody had learned
+        return sum(self._line(report, early) for report in reports)
+
+    def _line(self, report: ModelReport, early: bool) -> float:
+        worth = report.waiting * self.each
+        if not worth or (report.learned and not early):
+            return report.backlog
+        return min(report.backlog, worth) if report.learned else worth

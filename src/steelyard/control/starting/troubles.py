@@ -1,0 +1,57 @@
+"""What goes wrong with a model's replicas: noted with the end of their logs, and remembered."""
+
+from __future__ import annotations
+
+import logging
+
+from .hands import StartingHands
+from .setbacks import Setbacks, Trouble
+from .shortage import Shortage
+from .started import Started
+
+WORDS = 20  # lines of a log that are kept
+SAID = 3  # of them, in the chronicle
+
+log = logging.getLogger("steelyard.control.starting")
+
+
+class Troubles:
+    def __init__(self, hands: StartingHands) -> None:
+        self.setbacks = Setbacks()
+        self.shortage = Shortage()
+        self._hands = hands
+
+    def failed(self, replica: Started, reason: str, why: str, began: float, former: int, now: float) -> None:
+        """`former`: so many run with settings that are no longer in force, and should have been replaced."""
+        self.setbacks.failed(self._trouble(replica, reason, _with_former(why, former)), began, now)
+
+    def ended(self, replica: Started, why: str, now: float) -> None:
+        """It had proved itself."""
+        self.setbacks.ended(self._trouble(replica, "ended", why), now)
+
+    def ended_leaving(self, replica: Started, why: str) -> None:
+        """It would have ended anyway."""
+        self._trouble(replica, "ended", why)
+
+    def no_room(self, model: str, why: str, former: int, now: float) -> None:
+        why = _with_former(why, former)
+        if self.shortage.begin(why, now):
+            self._hands.note(f"no replica can be started: {why}", model, level=logging.WARNING)
+
+    def _trouble(self, replica: Started, reason: str, why: str) -> Trouble:
+        words = _last_words(replica)
+        said = f"; its last words: {' | '.join(words[-SAID:])}" if words else ""
+        self._hands.note(f"{why}{said}", *replica.key, level=logging.WARNING)
+        return Trouble(replica.id, reason, why, words)
+
+
+def _with_former(why: str, former: int) -> str:
+    return f"{why}; {former} with the settings before serve on" if former else why
+
+
+def _last_words(replica: Started) -> tuple[str, ...]:
+    try:
+        return replica.runtime.last_words(*replica.key, WORDS)
+    except Exception:
+        log.exception("the last words of %s/%s could not be read", *replica.key)
+        return ()

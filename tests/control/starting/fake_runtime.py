@@ -1,0 +1,81 @@
+"""A runtime that does what the test says, when it says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from steelyard.runtimes import CannotStartError, Instance, Order, Phase, fingerprint
+
+Key = tuple[str, str]
+
+
+class FakeRuntime:
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+        self.running: dict[Key, Instance] = {}
+        self.left: list[Instance] = []  # by a supervisor before
+        self.stops: list[Key] = []
+        self.refuse: CannotStartError | Exception | None = None  # each start ends so
+        self.fail_stops = 0  # so many
+        self.fail_list: Exception | None = None
+        self.slow_starts = False  # they wait for `answer`
+        self.slow_stops = False  # they wait for `stopped`
+        self.no_url = False
+        self.words: tuple[str, ...] = ()
+        self.closed = False
+        self.answer = asyncio.Event()
+        self.stopped = asyncio.Event()
+        self._told: list[Callable[[Instance], None]] = []
+
+    async def start(self, order: Order) -> Instance:
+        self.orders.append(order)
+        if self.slow_starts:
+            await self.answer.wait()
+        if self.refuse is not None:
+            raise self.refuse
+        key = (order.model, order.id)
+        assert key not in self.running
+        url = "" if self.no_url else f"http://127.0.0.1:{20000 + len(self.orders)}"
+        made_of = fingerprint(order.settings)
+        self.running[key] = Instance(*key, url, order.device, made_of, Phase.RUNNING, 0.0, where="pid 1")
+        return self.running[key]
+
+    async def stop(self, model: str, id: str, *, patience: float) -> None:
+        self.stops.append((model, id))
+        if self.slow_stops:
+            await self.stopped.wait()
+        if self.fail_stops:
+            self.fail_stops -= 1
+            raise OSError("no answer")
+        if (model, id) in self.running:
+            self.end((model, id), "signal SIGTERM")
+
+    async def list(self) -> tuple[Instance, ...]:
+        if self.fail_list is not None:
+            raise self.fail_list
+        self.running.update({(i.model, i.id): i for i in self.left})
+        return tuple(self.left)
+
+    def watch(self, told: Callable[[Instance], None]) -> None:
+        self._told.append(told)
+
+    def last_words(self, model: str, id: str, lines: int = 20) -> tuple[str, ...]:
+        return self.words[-lines:]
+
+    async def close(self) -> None:
+        self.closed = True
+
+    # ------------------------------------------------------------------ what the test does
+
+    def end(self, key: Key, how: str = "exit code 1") -> None:
+        """By itself, or by whoever."""
+        self._tell(self.running.pop(key)._replace(phase=Phase.ENDED, how=how))
+
+    def finds_url(self, key: Key, url: str) -> None:
+        self.running[key] = self.running[key]._replace(url=url)
+        self._tell(self.running[key])
+
+    def _tell(self, instance: Instance) -> None:
+        for told in self._told:
+            told(instance)

@@ -1,0 +1,144 @@
+"""A keeper with a runtime, a fleet and a clock that do what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from steelyard.config import Config, ReplicaConfig, parse_config
+from steelyard.control.standing import Standing
+from steelyard.control.starting.hands import StartingHands, Worth
+from steelyard.control.starting.keeper import Keeper
+from steelyard.core.replica import Event, State
+from steelyard.link.messages import Coming, ToWorker
+from steelyard.runtimes import Runtime
+
+from .fake_runtime import FakeRuntime
+
+Key = tuple[str, str]
+GIB = 1 << 30
+
+
+def config(runtime: str = "", *, models: Iterable[str] = ("m",), more: str = "", autoscale: str = "") -> Config:
+    """Models with a runtime; `more`: lines at the end."""
+    scaled = f", autoscale: {{{autoscale}}}" if autoscale else ""
+    lines = "".join(f"  {m}: {{runtime: {{command: 'serve {{port}}', {runtime}}}{scaled}}}\n" for m in models)
+    return parse_config(f"models:\n{lines}{more}")
+
+
+class FakeRoom:
+    def __init__(self) -> None:
+        self.free: dict[str, int] = {}
+        self.sizes: dict[str, int] = {}
+
+    def rooms(self) -> Mapping[str, int]:
+        return dict(self.free)
+
+    def footprint(self, model: str) -> int:
+        return self.sizes.get(model, 0)
+
+
+class Stage:
+    """The fleet: what the keeper tells it, and what it tells the keeper."""
+
+    def __init__(self, runtime: Runtime | None = None) -> None:
+        self.now = 100.0
+        self.room = FakeRoom()
+        self.runtime = FakeRuntime()
+        self.told: dict[str, tuple[ReplicaConfig, ...]] = {}
+        self.standings: dict[Key, Standing] = {}
+        self.moves: list[tuple[Key, Event, str]] = []
+        self.notes: list[tuple[int, str]] = []
+        self.sent: list[ToWorker] = []
+        self.busy: set[Key] = set()  # these do not drain
+        self.worth: dict[str, dict[str, Worth]] = {}
+        self.keeper = Keeper(self._hands(), {"process": runtime or self.runtime}, clock=lambda: self.now)
+
+    def _hands(self) -> StartingHands:
+        return StartingHands(
+            room=self.room,
+            members=self._members,
+            move=self.move,
+            drained=self._drained,
+            worths=lambda model: self.worth.get(model, {}),
+            note=self._note,
+            tell=self.sent.append,
+        )
+
+    def _members(self, model: str, replicas: Iterable[ReplicaConfig]) -> None:
+        self.told[model] = tuple(replicas)
+        there = {(model, replica.name) for replica in self.told[model]}
+        for key in [key for key in self.standings if key[0] == model and key not in there]:
+            del self.standings[key]
+        for key in there:
+            self.standings.setdefault(key, Standing(self.now))
+
+    def move(self, key: Key, event: Event, why: str) -> None:
+        self.moves.append((key, event, why))
+        standing = self.standings.get(key)
+        if standing is not None and standing.take(event, why, self.now):
+            self.keeper.state(key, standing.state)
+
+    async def _drained(self, key: Key, seconds: float) -> bool:
+        while key in self.busy:
+            await asyncio.sleep(0)
+        return True
+
+    def _note(self, what: str, model: str, replica: str = "", level: int = logging.INFO) -> None:
+        self.notes.append((level, what))
+
+    # ------------------------------------------------------------------ what the test does
+
+    async def turn(self, times: int = 12) -> None:
+        """The loop goes on until nothing is left to do at this time."""
+        for _ in range(times):
+            await asyncio.sleep(0)
+
+    async def later(self, seconds: float) -> None:
+        self.now += seconds
+        self.keeper.tick(self.now)
+        await self.turn()
+
+    async def want(self, replicas: int, model: str = "m") -> None:
+        self.keeper.want(model, replicas, "the test wants it")
+        await self.turn()
+
+    async def ready(self, *ids: str, model: str = "m") -> None:
+        for id in ids:
+            self.move((model, id), Event.LOADED, "seen")
+        await self.turn()
+
+    async def crash(self, id: str, model: str = "m", how: str = "exit code 1") -> None:
+        self.runtime.end((model, id), how)
+        await self.turn()
+
+    def ids(self, model: str = "m") -> list[str]:
+        """Of the members."""
+        return [replica.name for replica in self.told.get(model, ())]
+
+    def phases(self, model: str = "m") -> dict[str, str]:
+        return {view.replica: view.phase for view in self.keeper.kept(model).instances}
+
+    def state(self, id: str, model: str = "m") -> State:
+        return self.standings[(model, id)].state
+
+    def coming(self) -> list[float]:
+        return [message.seconds for message in self.sent if isinstance(message, Coming)]
+
+    def words(self, level: int = logging.WARNING) -> str:
+        return "\n".join(what for at, what in self.notes if at >= level)
+
+
+@asynccontextmanager
+async def staged(made: Config | None = None, **changes: Any) -> AsyncIterator[Stage]:
+    stage = Stage()
+    for name, value in changes.items():
+        setattr(stage.runtime, name, value)
+    await stage.keeper.begin(made or config())
+    try:
+        yield stage
+    finally:
+        await stage.keeper.close()

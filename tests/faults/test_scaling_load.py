@@ -1,0 +1,133 @@
+"""More replicas when more comes, fewer when less does, others when they are to be others: no request pays for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import wait_until
+from tests.harness.scaling import QUICK, Book, Load, Scaled, scaled, started
+
+pytestmark = pytest.mark.xdist_group("scaling_load")
+
+TO_FIVE = {"min": 1, "max": 5, "cold_start": "1s", "scaler_options": QUICK}
+
+
+def changing(folder: Path, generation: str) -> dict[str, Any]:
+    arguments = ("--cold", 0.2, "--seconds", 0.02, "--generation", generation)
+    return started(folder / "changing", *arguments, runtime={"replicas": 2})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scaling")
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> Iterator[Scaled]:
+    """A gateway for all tests here, each with a model of its own."""
+    two: dict[str, Any] = {"replicas": 2}
+    models = {
+        "killed": started(folder / "killed", "--seconds", 0.02, runtime=two),
+        "fragile": started(folder / "fragile", "--seconds", 0.1, runtime=two, idempotent=False),
+        "changing": changing(folder, "old"),
+        "advised": started(folder / "advised", "--seconds", 0.1, autoscale={**TO_FIVE, "mode": "recommend"}),
+        "spike": started(folder / "spike", "--cold", 0.5, "--seconds", 0.05, autoscale=TO_FIVE),
+    }
+    with scaled(models) as told:
+        yield told
+
+
+def only_answers(load: Load) -> None:
+    assert set(load.ends) == {"200"}, load.ends
+
+
+@pytest.mark.slow
+def test_five_times_as_much_and_back(told: Scaled, folder: Path) -> None:
+    """0.2 seconds of work per second, for which one replica is right, then 1.0."""
+    told.wait_ready(1, "spike")
+    with Load(told.gateway.address, 4.0, "spike") as load:
+        load.some_more(8)
+        load.rate = 20.0
+        wait_until(lambda: told.scaling("spike").ready >= 3, "no more replicas")
+        load.some_more(40)
+        load.rate = 4.0
+        told.wait_ready(1, "spike")
+        load.some_more(8)
+    only_answers(load)
+    view = told.scaling("spike")
+    sizes = [step.after for step in view.history]
+    assert max(sizes) >= 3
+    assert sizes[-1] == 1
+    assert view.crashes == 0
+    assert view.starts - view.stops == 1
+    assert view.starts == len(Book(folder / "spike").starts)
+    assert all("→" in step.why and step.carried_out for step in view.history)
+
+
+def test_one_that_is_killed_is_replaced(told: Scaled, folder: Path) -> None:
+    """Whatever it was working on may be sent again, and is."""
+    told.wait_ready(2, "killed")
+    with Load(told.gateway.address, 30.0, "killed") as load:
+        for turn in range(1, 3):
+            before = told.running("killed")
+            victim = min(before)
+            os.kill(victim, signal.SIGKILL)
+            wait_until(lambda turn=turn: told.scaling("killed").crashes == turn, "its end is not seen")
+            told.wait_ready(2, "killed")
+            assert set(before) - set(told.running("killed")) == {victim}, "others were touched"
+            load.some_more(10)
+    only_answers(load)
+    assert len(Book(folder / "killed").starts) == 4
+    view = told.scaling("killed")
+    assert view.setback is not None
+    assert "SIGKILL" in view.setback.why
+
+
+def test_what_may_not_be_sent_again_fails_alone(told: Scaled) -> None:
+    """One request at a time was on the replica that is killed."""
+    told.wait_ready(2, "fragile")
+    with Load(told.gateway.address, 12.0, "fragile") as load:
+        load.some_more(5)
+        os.kill(min(told.running("fragile")), signal.SIGKILL)
+        wait_until(lambda: told.scaling("fragile").crashes == 1, "its end is not seen")
+        told.wait_ready(2, "fragile")
+        load.some_more(10)
+    assert sum(load.ends.values()) - load.ok <= 1, load.ends
+
+
+def test_another_command_takes_the_place_of_the_old_one(told: Scaled, folder: Path) -> None:
+    told.wait_ready(2, "changing")
+    before = set(told.running("changing"))
+    with Load(told.gateway.address, 20.0, "changing") as load:
+        load.some_more()
+        assert bytes(told.ask("changing").body).endswith(b" old")
+        told.reload({**deepcopy(told.settings["models"]), "changing": changing(folder, "new")})
+        wait_until(lambda: not before & set(told.running("changing")), "the old ones stay")
+        told.wait_ready(2, "changing")
+        load.some_more()
+        assert bytes(told.ask("changing").body).endswith(b" new")
+    only_answers(load)
+    assert len(Book(folder / "changing").starts) == 4
+    view = told.scaling("changing")
+    assert (view.starts, view.stops, view.crashes) == (4, 2, 0)
+
+
+def test_who_only_recommends_starts_nothing(told: Scaled, folder: Path) -> None:
+    """There is one from the start on, which is `min`; more would be started."""
+    told.wait_ready(1, "advised")
+    before = told.running("advised")
+    with Load(told.gateway.address, 15.0, "advised") as load:
+        wait_until(lambda: any(step.after >= 2 for step in told.scaling("advised").history), "nothing is recommended")
+    only_answers(load)
+    view = told.scaling("advised")
+    assert view.mode == "recommend"
+    assert not any(step.carried_out for step in view.history if step.after > 1)
+    assert told.running("advised") == before
+    assert len(Book(folder / "advised").starts) == 1

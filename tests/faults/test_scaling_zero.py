@@ -1,0 +1,93 @@
+"""A model without a replica: who asks waits for one, which is started once, however many ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import wait_until
+from tests.harness.scaling import QUICK, Book, Scaled, scaled, started
+
+pytestmark = pytest.mark.xdist_group("scaling_zero")
+
+
+def model(folder: Path, *more: object, max_wait: str = "30s", **autoscale: Any) -> dict[str, Any]:
+    from_zero = {"min": 0, "max": 1, "idle": "60s", "scaler_options": QUICK, **autoscale}
+    return started(folder, *more, autoscale=from_zero, max_wait=max_wait)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("zero")
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> Iterator[Scaled]:
+    """A gateway for all tests here, each with a model of its own."""
+    models = {
+        "crowd": model(folder / "crowd", "--cold", 0.5, "--seconds", 0.01, idle="1s"),
+        "roomy": model(folder / "roomy", "--cold", 0.3, "--seconds", 0.01, max=5),
+        "hasty": model(folder / "hasty", "--cold", 2, cold_start="20s"),
+        "leaver": model(folder / "leaver", "--cold", 0.5),
+        "broken": model(folder / "broken", "--dies", "x", max_wait="1s"),
+    }
+    with scaled(models) as told:
+        yield told
+
+
+def test_many_at_once_wake_one(told: Scaled, folder: Path) -> None:
+    book = Book(folder / "crowd")
+    assert told.wait_ready(0, "crowd").starts == 0
+    with ThreadPoolExecutor(40) as crowd:
+        answers = list(crowd.map(lambda _: told.ask("crowd"), range(40)))
+    assert {answer.status for answer in answers} == {200}
+    assert len(book.starts) == 1
+    assert len(book.requests) == 40
+    # Nobody asks any more: none is left. And again.
+    told.wait_ready(0, "crowd")
+    assert told.running("crowd") == {}
+    assert told.ask("crowd").status == 200
+    assert len(book.starts) == 2
+    view = told.scaling("crowd")
+    assert (view.starts, view.crashes) == (2, 0)
+    assert view.cold_start_measured
+
+
+def test_a_crowd_alone_is_no_reason_for_many(told: Scaled) -> None:
+    """How long its requests take is not known yet: one is started first, whatever `max` allows."""
+    with ThreadPoolExecutor(20) as crowd:
+        assert {answer.status for answer in crowd.map(lambda _: told.ask("roomy"), range(20))} == {200}
+    history = told.scaling("roomy").history
+    assert (history[0].before, history[0].after) == (0, 1)
+
+
+def test_who_cannot_wait_so_long_is_told_and_wakes_it_all_the_same(told: Scaled, folder: Path) -> None:
+    answer = told.ask("hasty", **{"steelyard-timeout-ms": "200"})
+    assert answer.status in (429, 503), answer
+    assert 10 <= int(answer.headers["retry-after"]) <= 25, "in 20 seconds it should be there"
+    wait_until(lambda: len(Book(folder / "hasty").starts) == 1, "nothing is started")
+    assert told.ask("hasty").status == 200
+    assert told.wait_ready(1, "hasty").starts == 1
+
+
+def test_who_goes_away_has_woken_it_all_the_same(told: Scaled, folder: Path) -> None:
+    book = Book(folder / "leaver")
+    with told.gateway.connect() as client:
+        client.send(b"POST /work HTTP/1.1\r\nhost: a\r\nsteelyard-model: leaver\r\ncontent-length: 0\r\n\r\n")
+        wait_until(lambda: book.starts, "nothing is started")
+    told.wait_ready(1, "leaver")
+    assert book.requests == [], "nobody waits for that answer"
+    assert told.ask("leaver").status == 200
+    assert len(book.starts) == 1
+
+
+def test_who_waits_in_vain_is_refused_in_the_end(told: Scaled, folder: Path) -> None:
+    """It cannot be started: nobody hangs for ever, and nothing is tried again and again."""
+    answer = told.ask("broken")
+    assert answer.status == 503
+    assert "retry-after" in answer.headers
+    assert len(Book(folder / "broken").starts) <= 3
