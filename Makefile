@@ -34,6 +34,8 @@ bench: $(VENV)/bench $(COMPILED)/installed
 	$(BIN)/python -m benchmarks.probing
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.request_bytes
+	$(BIN)/python -m benchmarks.autoscaling
+	$(BIN)/python -m benchmarks.scaling_spike
 
 $(VENV)/bench: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'

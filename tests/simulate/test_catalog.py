@@ -23,6 +23,7 @@ needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason=f"no public traces
 def short(scenario: Scenario) -> Scenario:
     """The same with few requests: slow enough to meet any fault, and no month of virtual time as one was recorded."""
     load = 0.05 if scenario.faults else scenario.loads[0] or 0.5
+    load = load if scenario.autoscale is None else max(load, 0.2)  # rare requests are many decisions
     return msgspec.structs.replace(scenario, requests=REQUESTS, seeds=1, loads=(load,))
 
 
@@ -38,9 +39,12 @@ def start_of_trace(scenario: Scenario, folder: Path) -> Scenario:
     return msgspec.structs.replace(scenario, workload=workload)
 
 
-def two_policies(scenario: Scenario) -> list[str]:
+def two_ways(scenario: Scenario) -> list[tuple[str, str]]:
+    """The first and the last policy; where the fleet's size changes, the first and the last scaler."""
     policies = [policy for policy in scenario.policies if policy != IDEAL]
-    return [policies[0], policies[-1]]
+    if scenario.autoscale is not None:
+        return [(policies[0], scaler) for scaler in (scenario.autoscale.scalers[0], scenario.autoscale.scalers[-1])]
+    return [(policies[0], ""), (policies[-1], "")]
 
 
 def marks(scenario: Scenario, policy: str) -> list[pytest.MarkDecorator]:
@@ -50,19 +54,19 @@ def marks(scenario: Scenario, policy: str) -> list[pytest.MarkDecorator]:
 
 
 CASES = [
-    pytest.param(short(scenario), policy, id=f"{scenario.name}-{policy}", marks=marks(scenario, policy))
+    pytest.param(short(scenario), *way, id=f"{scenario.name}-{way[1] or way[0]}", marks=marks(scenario, way[0]))
     for name in CATALOG
     for scenario in find(name)
-    for policy in two_policies(scenario)
+    for way in two_ways(scenario)
 ]
 
 
-@pytest.mark.parametrize(("scenario", "policy"), CASES)
+@pytest.mark.parametrize(("scenario", "policy", "scaler"), CASES)
 def test_every_workload_loses_nothing_and_is_the_same_to_the_last_bit_when_run_again(
-    scenario: Scenario, policy: str, tmp_path: Path
+    scenario: Scenario, policy: str, scaler: str, tmp_path: Path
 ) -> None:
     scenario = start_of_trace(scenario, tmp_path)
-    task = Task(scenario, policy, scenario.loads[0], 1)
+    task = Task(scenario, policy, scenario.loads[0], 1, scaler)
     result = run_task(task)
     assert result.requests == REQUESTS
     assert result.counted == arrivals_after_warmup(task)
@@ -133,8 +137,8 @@ def test_a_short_run_of_w8_meets_its_fault() -> None:
 # The catalogue itself
 
 
-def test_the_names_are_w1_to_w11_each_with_a_title_and_names_of_its_own() -> None:
-    assert list(CATALOG) == list(TITLES) == [f"W{n}" for n in range(1, 12)]
+def test_the_names_are_w1_to_w11_and_a1_to_a6_each_with_a_title_and_names_of_its_own() -> None:
+    assert list(CATALOG) == list(TITLES) == [*(f"W{n}" for n in range(1, 12)), *(f"A{n}" for n in range(1, 7))]
     names = [scenario.name for name in CATALOG for scenario in find(name)]
     assert len(set(names)) == len(names)
     assert all(scenario.name.split()[0] == name for name in CATALOG for scenario in find(name))
@@ -142,11 +146,11 @@ def test_the_names_are_w1_to_w11_each_with_a_title_and_names_of_its_own() -> Non
 
 def test_a_workload_is_found_in_small_letters_and_an_unknown_one_names_those_there_are() -> None:
     assert find("w3") == find("W3")
-    with pytest.raises(OptionError, match=r"no built-in scenario 'W12'.*W1, .*W11"):
+    with pytest.raises(OptionError, match=r"no built-in scenario 'W12'.*W1, .*W11, A1, .*A6"):
         find("W12")
 
 
-@pytest.mark.parametrize("name", [n for n in CATALOG if n not in ("W5", "W6", "W7")])
+@pytest.mark.parametrize("name", [n for n in CATALOG if n not in ("W5", "W6", "W7", "A3", "A4", "A5")])
 def test_every_workload_passes_its_own_check(name: str) -> None:
     for scenario in find(name):
         check(scenario)
@@ -156,12 +160,22 @@ def test_the_ideal_is_there_only_where_it_can_be_known() -> None:
     there = {name for name in CATALOG if any(t.policy == IDEAL for s in find(name) for t in tasks(s))}
     assert there == {"W1", "W2", "W3", "W4", "W5", "W8"}
     assert [has_ideal(s) for s in find("W9")] == [True]  # the command adds it
-    assert not any(has_ideal(s) for name in ("W6", "W7", "W10", "W11") for s in find(name))
+    assert not any(has_ideal(s) for name in ("W6", "W7", "W10", "W11", "A1", "A6") for s in find(name))
 
 
 def test_w11_offers_a_million_requests_a_second() -> None:
     (scenario,) = find("W11")
     assert scenario.loads[0] * scenario.capacity / scenario.workload.sizes.mean == pytest.approx(1e6)
+
+
+def test_in_a1_to_a6_more_replicas_are_allowed_than_there_is_work_for() -> None:
+    for name in (name for name in CATALOG if name.startswith("A")):
+        for scenario in find(name):
+            assert scenario.autoscale is not None
+            assert scenario.slo is not None
+            shape = scenario.workload.shape
+            highest = max(1.0, {"diurnal": shape.high, "spike": shape.factor}.get(shape.kind, 1.0))
+            assert scenario.autoscale.max > 10 * highest * scenario.loads[0]
 
 
 def test_a_trace_gets_a_fleet_that_suits_its_format(tmp_path: Path) -> None:

@@ -88,5 +88,6 @@ def everything(result: RunResult) -> str:
     fields = dict(vars(result))
     histogram = fields.pop("latency")
     fields["timeline"] = vars(result.timeline)
+    fields["fleet"] = result.fleet and vars(result.fleet)
     fields["latency"] = {name: getattr(histogram, name) for name in histogram.__slots__}
     return json.dumps(fields, sort_keys=True)

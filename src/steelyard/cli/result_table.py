@@ -20,14 +20,7 @@ EXPENDABLE = ("requests/s", "mean", "p90", "p50", "p99.9")
 
 
 def print_rows(console: Console, name: str, rows: Sequence[Row]) -> None:
-    columns = _columns(rows)
-    table = _table(name, rows, columns)
-    for column in EXPENDABLE:
-        if _width(console, table) <= console.width:
-            break
-        del columns[column]
-        table = _table(name, rows, columns)
-    console.print(table)
+    console.print(fitting(console, _columns(rows), EXPENDABLE, lambda columns: _table(name, rows, columns)))
     notes = ["* best p99 at this load"]
     notes += ["+ kept its promise (SLA, deadline) most often"] if any(row.met for row in rows) else []
     notes += ["± 95 % confidence"] if any(row.seeds > 1 for row in rows) else []
@@ -35,6 +28,19 @@ def print_rows(console: Console, name: str, rows: Sequence[Row]) -> None:
     notes += [] if any(row.lost for row in rows) else ["no request failed or was refused"]
     console.print(Text(" · ".join(notes), style="dim"), soft_wrap=not console.is_terminal)
     console.print()
+
+
+def fitting(
+    console: Console, columns: dict[str, Cell], expendable: Sequence[str], make: Callable[[dict[str, Cell]], Table]
+) -> Table:
+    """The table, without as many of the expendable columns as there is no room for."""
+    table = make(columns)
+    for column in expendable:
+        if _width(console, table) <= console.width:
+            break
+        columns = {name: cell for name, cell in columns.items() if name != column}
+        table = make(columns)
+    return table
 
 
 def _width(console: Console, table: Table) -> int:
@@ -78,15 +84,15 @@ def _table(name: str, rows: Sequence[Row], columns: dict[str, Cell]) -> Table:
             style = "bold green" if row is winner else "dim italic" if row.policy == IDEAL else ""
             first = Text(wording.load(load) if place == 0 else "", style="bold")
             policy = Text(f"{wording.policy(row.policy)} {marks}".rstrip(), style=style)
-            cells = [_text(get(row), style) for get in columns.values()]
+            cells = [text(get(row), style) for get in columns.values()]
             table.add_row(first, policy, *cells, end_section=place == len(group) - 1)
         if load != loads[-1]:
             table.add_row()
     return table
 
 
-def _text(value: str | tuple[str, str], style: str) -> Text:
+def text(value: str | tuple[str, str], style: str) -> Text:
     if isinstance(value, str):
         return Text(value, style=style)
-    text = Text(value[0], style=style)
-    return text.append(f" {value[1]}", style="dim") if value[1] else text
+    first = Text(value[0], style=style)
+    return first.append(f" {value[1]}", style="dim") if value[1] else first

@@ -1,4 +1,4 @@
-"""`steelyard simulate`: policies compared on a fleet and traffic of your own, or on the built-in workloads."""
+"""`steelyard simulate`: policies and scalers compared on a fleet and traffic of your own, or on built-in workloads."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from ..simulate.summary import promised, rows_csv, runs_csv, summarise
 from . import screen
 from .files import check_directory, write_all
 from .result_table import print_rows
+from .scaling_table import print_scaled_rows
 
 FILES = ["results.csv", "runs.csv", "report.html"]
 WORTH_A_POOL = 20_000  # requests: fewer are done before other processes have started
 
 _BUILT_IN = "\n".join(f"  {name:<4} {TITLES[name]}" for name in CATALOG)
-HELP = f"""Compare policies on simulated replicas: the real balancer, virtual time.
+HELP = f"""Compare policies and scalers on simulated replicas: the real balancer, virtual time.
 
 SCENARIO is a YAML file or one of the built-in workloads:
 
@@ -43,9 +44,12 @@ Examples:
   steelyard simulate --trace requests.csv --out results
   steelyard simulate W9 --show > mine.yaml         # a start for your own
   steelyard simulate mine.yaml --policy mypackage.routing:MyPolicy,least_work
+  steelyard simulate A1 --scaler work,kpa,hpa@target=0.6,fixed@5
 
 A policy may carry its concurrency, the requests a replica takes at once while the rest wait in the balancer: name@1,
 name@auto, name@unlimited. `steelyard policies` lists them. "ideal" is the reference, a central queue that knows all.
+In A1 to A6 a scaler decides how many replicas there are: work, kpa, hpa, each with options as in kpa@target=0.5, or
+fixed@N, which keeps N.
 """
 
 
@@ -79,9 +83,10 @@ def _concurrency(context: click.Context, parameter: click.Parameter, value: str 
 @click.argument("scenario", required=False)
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Recorded traffic instead (CSV, JSONL).")
 @click.option("--policy", callback=_items, metavar="A,B,…", help="Compare these.")
+@click.option("--scaler", callback=_items, metavar="A,B,…", help="Compare these, where the fleet's size changes.")
 @click.option("--load", callback=_loads, metavar="0.7,0.9", help="Shares of the fleet's capacity; 0: as recorded.")
 @click.option("--requests", type=click.IntRange(min=1), metavar="N", help="Requests in each run.")
-@click.option("--seeds", type=click.IntRange(min=1), metavar="N", help="Runs of each policy and load.")
+@click.option("--seeds", type=click.IntRange(min=1), metavar="N", help="Runs of each policy, scaler and load.")
 @click.option(
     "--concurrency", callback=_concurrency, metavar="N|auto|unlimited", help="For policies without an @ of their own."
 )
@@ -93,6 +98,7 @@ def simulate(
     scenario: str | None,
     trace: Path | None,
     policy: list[str] | None,
+    scaler: list[str] | None,
     load: list[float] | None,
     requests: int | None,
     seeds: int | None,
@@ -103,7 +109,7 @@ def simulate(
     show: bool,
 ) -> None:
     changes = {"policies": policy, "loads": load, "requests": requests, "seeds": seeds}
-    scenarios = [_changed(one, changes, concurrency) for one in _find(scenario, trace)]
+    scenarios = [_changed(one, changes, concurrency, scaler) for one in _find(scenario, trace)]
     if show:
         click.echo("---\n".join(to_yaml(one) for one in scenarios), nl=False)
         return
@@ -121,7 +127,7 @@ def simulate(
 
 def _find(scenario: str | None, trace: Path | None) -> list[Scenario]:
     if (scenario is None) == (trace is None):
-        raise click.UsageError("name one scenario (a YAML file or W1 to W11) or one --trace FILE; see --help")
+        raise click.UsageError("name one scenario (a YAML file, W1 to W11, A1 to A6) or one --trace FILE; see --help")
     if trace is not None:
         return [for_trace(trace)]
     assert scenario is not None
@@ -132,12 +138,18 @@ def _find(scenario: str | None, trace: Path | None) -> list[Scenario]:
     return load_scenarios(scenario)
 
 
-def _changed(scenario: Scenario, changes: dict[str, Any], concurrency: int | str | None) -> Scenario:
+def _changed(
+    scenario: Scenario, changes: dict[str, Any], concurrency: int | str | None, scalers: list[str] | None
+) -> Scenario:
     """With what the command line says instead."""
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items() if value}
     if concurrency is not None:
         limit = cast('int | Literal["auto", "unlimited"]', concurrency)
         given["balancing"] = msgspec.structs.replace(scenario.balancing, concurrency=limit)
+    if scalers is not None:
+        if scenario.autoscale is None:
+            raise OptionError(f"{scenario.name}: --scaler needs a scenario with `autoscale`, such as A1")
+        given["autoscale"] = msgspec.structs.replace(scenario.autoscale, scalers=tuple(scalers))
     try:
         return msgspec.structs.replace(scenario, **given)
     except ValueError as problem:
@@ -191,7 +203,8 @@ def _progress(total: int) -> Iterator[Callable[[RunResult], None]]:
         bar = progress.add_task("simulating", total=total)
 
         def done(result: RunResult) -> None:
-            at = f"{result.policy}, load {wording.load(result.load)}"
+            who = f"{result.policy}, {result.scaler}" if result.scaler else result.policy
+            at = f"{who}, load {wording.load(result.load)}"
             progress.update(bar, advance=1, description=at)
 
         yield done
@@ -201,7 +214,8 @@ def _print(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> None:
     rows = summarise(results, promised(scenarios))
     console = screen.stdout()
     for one in scenarios:
-        print_rows(console, one.name, [row for row in rows if row.scenario == one.name])
+        show = print_rows if one.autoscale is None else print_scaled_rows
+        show(console, one.name, [row for row in rows if row.scenario == one.name])
         for warning in warnings(one, [result for result in results if result.scenario == one.name]):
             click.echo(f"note: {one.name}: {warning}", err=True)
 

@@ -1,4 +1,7 @@
-"""The workloads that decide: W1 to W11 of the design, ready to run, and a default scenario for any trace."""
+"""The workloads that decide: W1 to W11 of the design, ready to run, and a default scenario for any trace.
+
+A1 to A6, where the number of replicas changes, are in catalog_scaling.py.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from pathlib import Path
 
 from ..core.errors import OptionError
 from ..documents import Seconds
+from .catalog_scaling import TITLES as SCALING_TITLES
+from .catalog_scaling import TRACES as TRACES
+from .catalog_scaling import a1, a2, a3, a4, a5, a6
 from .scenario import (
     Arrivals,
     Balancers,
@@ -20,8 +26,6 @@ from .scenario import (
     Workload,
 )
 from .traces import detect
-
-TRACES = Path(__file__).parents[4] / "shared" / "traces"  # beside the checkout; not part of the package
 
 # The classics as people run them, the best of them behind a central queue (HAProxy's maxconn 1), and ours.
 CLASSIC = (
@@ -240,6 +244,12 @@ CATALOG: dict[str, Callable[[], list[Scenario]]] = {
     "W9": w9,
     "W10": w10,
     "W11": w11,
+    "A1": a1,
+    "A2": a2,
+    "A3": a3,
+    "A4": a4,
+    "A5": a5,
+    "A6": a6,
 }
 
 TITLES: dict[str, str] = {
@@ -254,6 +264,7 @@ TITLES: dict[str, str] = {
     "W9": "more traffic than the fleet can serve",
     "W10": "more models than fit into memory",
     "W11": "a very large fleet on a very busy day",
+    **SCALING_TITLES,
 }
 
 

@@ -55,6 +55,8 @@ class Simulation:
         self._count = count()
         self._ended = 0.0  # when the last request so far was over
         self._more = True  # requests to come
+        self.over: Callable[[float, bool, float], None] | None = None  # told of each request: seconds, answered?, now
+        self._leaving: dict[str, Callable[[float], None]] = {}  # servers, and what to do once they are idle
 
     # ------------------------------------------------------------------ for those who build a run
 
@@ -91,6 +93,15 @@ class Simulation:
         """A replica that was not there before starts loading."""
         for balancer in self.balancers:
             self.carry_out(balancer.add_replica(id, weight=weight, state=State.LOADING, now=now), now)
+
+    def when_idle(self, id: str, then: Callable[[float], None], now: float) -> None:
+        """Call `then(now)` as soon as this server, which gets nothing more, has finished what it has."""
+        self._leaving[id] = then
+        self._look_whether_idle(self.servers[id], now)
+
+    def _look_whether_idle(self, server: Server, now: float) -> None:
+        if server.id in self._leaving and not server.busy and not server.queue:
+            self._leaving.pop(server.id)(now)
 
     # ------------------------------------------------------------------ the loop
 
@@ -198,6 +209,8 @@ class Simulation:
                 if attempt.fate is Outcome.OK:
                     attempt.server.abandon(attempt, now, self.schedule)
                 attempt.finish = -1.0
+                if self._leaving:
+                    self._look_whether_idle(attempt.server, now)
 
     def _complete(self, job: Job, now: float) -> None:
         job.finish = -1.0
@@ -226,10 +239,16 @@ class Simulation:
             decisions = balancer.finish(origin, outcome, now, replica=flight.replica)
         if decisions:
             self.carry_out(decisions, now)
+        if self._leaving:
+            self._look_whether_idle(job.server, now)
+        answered = outcome is Outcome.OK
+        given_up = not answered and origin.flight is None and not any(d.request is origin for d in decisions)
+        if self.over is not None and (answered or given_up):
+            self.over(now - origin.born, answered, now)
         if origin.born < self._warmup:
             return
         result = self._result
-        if outcome is Outcome.OK:
+        if answered:
             # Histogram.add, written out: this runs once per request
             seconds = now - origin.born
             histogram = result.latency
@@ -243,13 +262,15 @@ class Simulation:
                 result.met += 1
             if seconds <= 3.0 * origin.work:
                 result.prompt += 1
-        elif origin.flight is None and not any(d.request is origin for d in decisions):
+        elif given_up:
             result.failed += 1
 
     def _refused(self, decision: Reject) -> None:
         job = decision.request
         assert isinstance(job, Job)
         self._ended = self.now
+        if self.over is not None:
+            self.over(self.now - job.born, False, self.now)
         if job.born >= self._warmup:
             code = decision.reason.code
             self._result.refused[code] = self._result.refused.get(code, 0) + 1

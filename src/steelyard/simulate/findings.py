@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..units import show_seconds
 from . import wording
+from .changing import Shape
 from .result import RunResult
 from .run import is_reference, series
 from .scenario import Fault, Group, Scenario
@@ -17,7 +18,7 @@ from .wording import plain_seconds as plain
 
 def describe(scenario: Scenario) -> str:
     """What was simulated, for a reader who has not seen the file."""
-    parts = [_fleet(scenario.fleet), _traffic(scenario)]
+    parts = [_fleet(scenario.fleet) if scenario.autoscale is None else _scaled(scenario), _traffic(scenario)]
     if scenario.balancers.count > 1:
         delay = plain(scenario.balancers.signal_delay)
         parts.append(f"{scenario.balancers.count} balancers that hear of each other's load {delay} late")
@@ -49,6 +50,24 @@ def _fleet(fleet: Sequence[Group]) -> str:
     return ", ".join(group(g) for g in fleet)
 
 
+def _scaled(scenario: Scenario) -> str:
+    scale = scenario.autoscale
+    assert scale is not None
+    slots = scenario.fleet[0].slots
+    each = f" with {slots} slots" if slots > 1 else ""
+    return f"{scale.min} to {scale.max:,} replicas{each}, {scale.start} at first, cold start {plain(scale.cold_start)}"
+
+
+def _shape(shape: Shape) -> str:
+    again = f", every {plain(shape.period)}" if shape.period else ""
+    if shape.kind == "diurnal":
+        return f"rising and falling between {shape.low:g}× and {shape.high:g}×{again}"
+    if shape.kind == "spike":
+        rise = plain(shape.rise)
+        return f"with a spike of {shape.factor:g}× at {plain(shape.at)}, within {rise}, for {plain(shape.lasts)}{again}"
+    return f"in {len(shape.steps)} steps{again}"
+
+
 def _traffic(scenario: Scenario) -> str:
     workload = scenario.workload
     if workload.trace is not None:
@@ -60,6 +79,8 @@ def _traffic(scenario: Scenario) -> str:
     text += f", of whose spread the balancer is told {told}" if sizes.kind != "constant" else ""
     if workload.arrivals.kind == "gamma" and workload.arrivals.cv != 1:
         text += f", arriving in bursts (CV {workload.arrivals.cv:g})"
+    if workload.shape.kind != "constant":
+        text += f", {_shape(workload.shape)}"
     return text + (f", for {workload.models.count} models" if workload.models.count > 1 else "")
 
 

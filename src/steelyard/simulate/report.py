@@ -16,6 +16,7 @@ from .heatmaps import moments, shares, timelines
 from .page_style import STYLE
 from .result import RunResult
 from .run import is_reference
+from .scaling_report import best_scaled, scaled_section
 from .scenario import Scenario
 from .scenario_file import to_yaml
 from .summary import Estimate, Row, best, best_met, promised, summarise
@@ -78,9 +79,12 @@ def _(text: str) -> str:
 def _how_much(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> str:
     requests = sum(run.requests for run in results)
     policies = len({run.policy for run in results if not is_reference(run.policy)})
+    scalers = len({run.scaler for run in results if run.scaler})
+    compared = [f"{policies} {'policy' if policies == 1 else 'policies'}"]
+    compared += [f"{scalers} {'scaler' if scalers == 1 else 'scalers'}"] if scalers else []
     return (
-        f'<p class="soft">{requests:,} simulated requests in {len(results):,} runs, {policies} '
-        f"{'policy' if policies == 1 else 'policies'} compared. Requests come when they come (open loop), and latency "
+        f'<p class="soft">{requests:,} simulated requests in {len(results):,} runs, {" and ".join(compared)} '
+        "compared. Requests come when they come (open loop), and latency "
         "counts from the moment each was meant to be sent.</p>"
     )
 
@@ -91,8 +95,11 @@ def _overview(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> st
     for n, scenario in enumerate(scenarios, start=1):
         rows = summarise((run for run in results if run.scenario == scenario.name), promised(scenarios))
         highest = max(row.load for row in rows)
-        winner = best(row for row in rows if row.load == highest)
-        cells = [_(wording.load(highest)), _(winner.policy if winner else wording.NOTHING)]
+        at = [row for row in rows if row.load == highest]
+        scaled = scenario.autoscale is not None
+        winner = best_scaled(at) if scaled else best(at)
+        who = wording.NOTHING if winner is None else f"{winner.scaler} (kept most)" if scaled else winner.policy
+        cells = [_(wording.replicas_worth(highest) if scaled else wording.load(highest)), _(who)]
         cells += [_pair(wording.seconds(winner.p99)), _pair(wording.times(winner.ratio))] if winner else ["", ""]
         link = f'<th scope="row"><a href="#s{n}">{_(scenario.name)}</a></th>'
         lines.append(f"<tr>{link}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
@@ -104,6 +111,8 @@ def _overview(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> st
 
 
 def _section(number: int, scenario: Scenario, runs: Sequence[RunResult], look: dict[str, Look], alone: bool) -> str:
+    if scenario.autoscale is not None:
+        return scaled_section(number, scenario, runs, alone)
     rows = summarise(runs, promised([scenario]))
     loads = list(dict.fromkeys(row.load for row in rows))
     highest = max(loads)

@@ -19,6 +19,30 @@ class Timeline:
 
 
 @dataclass
+class FleetRecord:
+    """What a fleet whose size changed did and cost; samples over time, each list as long as `times`."""
+
+    replica_seconds: float = 0.0  # from the order to start until the end, after the warm-up
+    seconds: float = 0.0  # that this took
+    starts: int = 0
+    most: int = 0  # replicas at once, those that leave aside
+    times: list[float] = field(default_factory=list)
+    wanted: list[int] = field(default_factory=list)
+    ready: list[int] = field(default_factory=list)
+    starting: list[int] = field(default_factory=list)
+    offered: list[float] = field(default_factory=list)  # true work since the sample before, in replicas' worth
+    late: list[float] = field(default_factory=list)  # share of the requests that ended since then
+
+    @property
+    def hours(self) -> float:
+        return self.replica_seconds / 3600.0
+
+    @property
+    def mean(self) -> float:
+        return self.replica_seconds / self.seconds if self.seconds else 0.0
+
+
+@dataclass
 class RunResult:
     scenario: str
     policy: str
@@ -33,6 +57,8 @@ class RunResult:
     refused: dict[str, int] = field(default_factory=dict)
     served: dict[str, int] = field(default_factory=dict)  # per replica
     seconds: float = 0.0  # simulated
+    scaler: str = ""  # empty: the fleet stays as it is
+    fleet: FleetRecord | None = None
 
     def close(self, requests: int, seconds: float, servers: Iterable[Server]) -> None:
         self.requests = requests

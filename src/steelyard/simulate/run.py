@@ -1,4 +1,4 @@
-"""From a scenario to results: one run per policy, load and seed, in parallel where there are cores."""
+"""From a scenario to results: one run per policy, scaler, load and seed, in parallel where there are cores."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ from .model_balancer import build_model_balancer, for_their_models, model_names
 from .perfect import perfect_places
 from .placing import Placer
 from .result import RunResult
+from .scaled_run import run_scaled
+from .scaler_names import make_scaling
 from .scenario import Balancers, Fault, Scenario
-from .servers import BatchServer, ModelMemory, PrefixCache, Server, SlotServer
-from .workload import popularity, random_jobs, trace_jobs, trace_rate
+from .servers import Server, build_server
+from .workload import popularity, random_jobs, span, trace_jobs, trace_rate
 
 IDEAL = "ideal"
 PERFECT = "perfect"
@@ -39,6 +41,7 @@ class Task:
     policy: str
     load: float
     seed: int
+    scaler: str = ""  # empty: the fleet stays as it is
 
 
 def split_placement(text: str) -> tuple[str, str]:
@@ -78,6 +81,8 @@ def check(scenario: Scenario) -> None:
     """Everything that can be wrong with a scenario besides its form, before anything runs or is written."""
     for policy in scenario.policies:
         check_policy(scenario, policy)
+    for scaler in scalers_of(scenario):
+        check_scaler(scenario, scaler)
     if scenario.workload.trace is not None:
         trace_rate(scenario)
 
@@ -99,7 +104,18 @@ def check_policy(scenario: Scenario, policy: str) -> None:
             raise OptionError(f"policy {policy!r}: placing models needs {wanted}")
 
 
+def scalers_of(scenario: Scenario) -> tuple[str, ...]:
+    return scenario.autoscale.scalers if scenario.autoscale is not None else ()
+
+
+def check_scaler(scenario: Scenario, scaler: str) -> None:
+    assert scenario.autoscale is not None
+    make_scaling(scaler, scenario.autoscale)
+
+
 def has_ideal(scenario: Scenario) -> bool:
+    if scenario.autoscale is not None:
+        return False
     simple = all(g.batching is None and not g.prefix_blocks and not g.models for g in scenario.fleet)
     return simple and sum(g.count for g in scenario.fleet) <= 256
 
@@ -109,9 +125,10 @@ def tasks(scenario: Scenario) -> list[Task]:
     # A trace is the same for every seed: so is the ideal over it, and one run tells all.
     once = scenario.workload.trace is not None
     return [
-        Task(scenario, policy, load, seed)
+        Task(scenario, policy, load, seed, scaler)
         for load in scenario.loads
         for policy in policies
+        for scaler in scalers_of(scenario) or ("",)
         for seed in range(1, 2 if once and policy == IDEAL else scenario.seeds + 1)
     ]
 
@@ -147,11 +164,14 @@ class _Here:
 def run_task(task: Task) -> RunResult:
     scenario = task.scenario
     jobs, seconds = _jobs(task)
-    result = RunResult(scenario.name, task.policy, task.load, task.seed)
+    result = RunResult(scenario.name, task.policy, task.load, task.seed, scaler=task.scaler)
     warmup = scenario.warmup * seconds
     slo = float(scenario.slo) if scenario.slo is not None else INFINITY
     if task.policy == IDEAL:
         return run_ideal(scenario.fleet, scenario.faults, jobs, result, warmup=warmup, slo=slo)
+    if task.scaler:
+        policy = split_policy(task.policy)
+        return run_scaled(scenario, policy, task.scaler, task.seed, jobs, result, seconds=seconds, slo=slo)
     if split_placement(task.policy)[1]:
         return _run_placed(task, jobs, result, seconds, warmup, slo)
     servers = build_servers(scenario)
@@ -195,24 +215,15 @@ def _jobs(task: Task) -> tuple[Iterator[Job], float]:
         offered = trace_rate(scenario)
         # Rows that all arrive at once cannot be stretched to a load.
         pace = task.load * scenario.capacity / offered if task.load and isfinite(offered) else 1.0
-        span = max((job.born for job in trace_jobs(scenario, pace)), default=0.0)
-        return trace_jobs(scenario, pace), span
+        last = max((job.born for job in trace_jobs(scenario, pace)), default=0.0)
+        return trace_jobs(scenario, pace), last
     rate = task.load * scenario.capacity / scenario.workload.sizes.mean
-    return random_jobs(scenario, rate, task.seed), scenario.requests / rate
+    return random_jobs(scenario, rate, task.seed), span(scenario, rate)
 
 
 def build_servers(scenario: Scenario, *, load_themselves: bool = True) -> list[Server]:
-    servers: list[Server] = []
-    for group in scenario.fleet:
-        for _ in range(group.count):
-            cache = PrefixCache(group.prefix_blocks) if group.prefix_blocks else None
-            memory = ModelMemory(group.models, group.load_time) if group.models and load_themselves else None
-            id = f"r{len(servers)}"
-            if group.batching is not None:
-                servers.append(BatchServer(id, group.speed, group.slots, group.batching, cache, memory))
-            else:
-                servers.append(SlotServer(id, group.speed, group.slots, cache, memory))
-    return servers
+    groups = [group for group in scenario.fleet for _ in range(group.count)]
+    return [build_server(f"r{n}", group, loads_itself=load_themselves) for n, group in enumerate(groups)]
 
 
 def _weights(scenario: Scenario) -> list[float]:

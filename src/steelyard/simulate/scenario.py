@@ -8,12 +8,10 @@ import msgspec
 
 from ..core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
 from ..documents import Seconds
+from .changing import Autoscale, Shape
+from .changing import check as _check
 
-
-def _check(ok: bool, path: str, wanted: str) -> None:
-    # msgspec adds the path of the object; the field is ours to name.
-    if not ok:
-        raise ValueError(f"`{path}` must be {wanted}")
+USUAL = ("round_robin", "least_connections", "least_work@auto")
 
 
 class Batching(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -107,12 +105,16 @@ class Workload(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     deadline: Seconds | None = None  # each request's, after arrival
     tenants: dict[str, float] = {}  # share of the traffic by tenant
     models: Models = Models()
+    shape: Shape = Shape()
     trace: Trace | None = None
 
     def __post_init__(self) -> None:
         _check(0 <= self.features <= 1, "features", "from 0 to 1")
         _check(self.deadline is None or self.deadline > 0, "deadline", "positive")
         _check(all(share > 0 for share in self.tenants.values()), "tenants", "positive shares")
+        _check(
+            self.trace is None or self.shape.kind == "constant", "shape", "`constant` with a trace, which has its own"
+        )
 
 
 class Fault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -177,20 +179,33 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     balancers: Balancers = Balancers()
     balancing: Balancing = Balancing()
     faults: tuple[Fault, ...] = ()
-    policies: tuple[str, ...] = ("round_robin", "least_connections", "least_work@auto")
+    policies: tuple[str, ...] = USUAL
+    autoscale: Autoscale | None = None
 
     def __post_init__(self) -> None:
         _check(self.requests >= 1, "requests", "at least 1")
         _check(self.seeds >= 1, "seeds", "at least 1")
         _check(bool(self.fleet), "fleet", "at least one group of replicas")
         _check(bool(self.loads), "loads", "at least one load")
-        _check(all(0 <= load < 100 for load in self.loads), "loads", "shares of the capacity, such as 0.85")
+        highest = 100 if self.autoscale is None else 10_000
+        _check(all(0 <= load < highest for load in self.loads), "loads", "shares of the capacity, such as 0.85")
         _check(self.workload.trace is not None or all(self.loads), "loads", "above 0 without a trace")
         _check(0 <= self.warmup < 1, "warmup", "from 0 to below 1")
         _check(bool(self.policies), "policies", "at least one policy")
         replicas = sum(group.count for group in self.fleet)
         for fault in self.faults:
             _check(fault.replica < replicas, "faults", f"about replicas 0 to {replicas - 1}, not {fault.replica}")
+        if self.autoscale is not None:
+            self._check_scaled()
+
+    def _check_scaled(self) -> None:
+        one = len(self.fleet) == 1 and self.fleet[0].count == 1
+        _check(one, "fleet", "one group of one with `autoscale`: what a replica is")
+        _check(not self.fleet[0].models, "fleet", "without `models` where `autoscale` is")
+        _check(self.balancers.count == 1, "balancers", "one with `autoscale`")
+        _check(not self.faults, "faults", "none with `autoscale`")
+        if self.policies is USUAL:
+            msgspec.structs.force_setattr(self, "policies", (f"least_work@{self.fleet[0].slots}",))
 
     @property
     def capacity(self) -> float:

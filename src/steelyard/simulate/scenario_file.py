@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import yaml
 from ..core.errors import OptionError
 from ..documents import DocumentError, Seconds, line_of, parse, read
 from ..units import duration
-from .run import check, check_policy
+from .changing import Autoscale, Shape
+from .run import check, check_policy, check_scaler, scalers_of
 from .scenario import Arrivals, Batching, Fault, Group, Scenario, Sizes, Workload
 from .traces import TraceError
 
@@ -26,6 +28,8 @@ _BASICS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     Sizes: ("kind", "mean"),
     Arrivals: ("kind", "cv"),
     Fault: ("kind", "replica", "at"),
+    Shape: ("kind",),
+    Autoscale: ("scalers", "start", "min", "max", "cold_start"),
 }
 _NOT_OF_A_TRACE = ("sizes", "features", "arrivals")
 
@@ -65,11 +69,13 @@ def _blank(text: str) -> bool:
 
 def _checked(text: str, name: str) -> Scenario:
     scenario = parse(text, Scenario, name)
-    for place, policy in enumerate(scenario.policies):
+    named: list[tuple[str, Callable[[Scenario, str], None], str]]
+    named = [(f"policies[{place}]", check_policy, policy) for place, policy in enumerate(scenario.policies)]
+    named += [(f"autoscale.scalers[{n}]", check_scaler, scaler) for n, scaler in enumerate(scalers_of(scenario))]
+    for key, check_one, one in named:
         try:
-            check_policy(scenario, policy)
+            check_one(scenario, one)
         except OptionError as problem:
-            key = f"policies[{place}]"
             raise DocumentError(f"{name}:{line_of(text, key)}: {key}: {problem}") from None
     try:
         check(scenario)

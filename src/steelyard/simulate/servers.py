@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from math import prod
 
 from .job import Job
+from .scenario import Group
 
 Schedule = Callable[[float, Job], None]
 
@@ -283,3 +284,12 @@ class BatchServer(Server):
         self._advance(now)
         self.speed = speed
         self._plan(now, schedule)
+
+
+def build_server(id: str, group: Group, *, loads_itself: bool = True) -> Server:
+    """One replica of a group. Not `loads_itself`: somebody else decides which models are there."""
+    cache = PrefixCache(group.prefix_blocks) if group.prefix_blocks else None
+    memory = ModelMemory(group.models, group.load_time) if group.models and loads_itself else None
+    if group.batching is not None:
+        return BatchServer(id, group.speed, group.slots, group.batching, cache, memory)
+    return SlotServer(id, group.speed, group.slots, cache, memory)

@@ -1,4 +1,4 @@
-"""From many runs to one row per scenario, load and policy: means over the seeds, with their 95 % confidence."""
+"""From many runs to one row per scenario, load, policy and scaler: means over the seeds, with their 95 % confidence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from io import StringIO
 from math import isnan, nan, sqrt
 
-from .result import RunResult
+from .result import FleetRecord, RunResult
 from .run import IDEAL, is_reference
 from .scenario import Scenario
 
@@ -19,6 +19,8 @@ _T = (
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 _T_BEYOND = ((120, 1.980), (60, 2.000), (40, 2.021), (31, 2.042))
+
+_Key = tuple[str, float, str, str]  # scenario, load, policy, scaler
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
@@ -49,6 +51,11 @@ class Row:
     failed: Estimate
     refused: Estimate
     throughput: Estimate  # requests a second, until the last is over
+    scaler: str = ""  # empty: the fleet stays as it is, and what follows is None
+    hours: Estimate | None = None  # replica-hours, cold starts included
+    replicas: Estimate | None = None  # on average
+    most: Estimate | None = None  # at once
+    starts: Estimate | None = None
 
     @property
     def lost(self) -> float:
@@ -61,21 +68,21 @@ class Row:
 
 
 def summarise(results: Iterable[RunResult], promising: Collection[str] = ()) -> list[Row]:
-    """One row per scenario, load and policy, in order of first appearance. `promising` names those with an SLA."""
-    groups: dict[tuple[str, float, str], list[RunResult]] = {}
+    """One row per scenario, load, policy and scaler, in order of first appearance. `promising` have an SLA."""
+    groups: dict[_Key, list[RunResult]] = {}
     for run in results:
-        groups.setdefault((run.scenario, run.load, run.policy), []).append(run)
+        groups.setdefault((run.scenario, run.load, run.policy, run.scaler), []).append(run)
     return [
         _row(runs, _reference(groups, scenario, load), scenario in promising)
-        for (scenario, load, _), runs in groups.items()
+        for (scenario, load, *_), runs in groups.items()
     ]
 
 
-def _reference(groups: Mapping[tuple[str, float, str], list[RunResult]], scenario: str, load: float) -> list[RunResult]:
+def _reference(groups: Mapping[_Key, list[RunResult]], scenario: str, load: float) -> list[RunResult]:
     """The ideal; where there is none, a placement that knew everything before."""
-    known = [policy for s, at, policy in groups if (s, at) == (scenario, load) and is_reference(policy)]
+    known = [policy for s, at, policy, _ in groups if (s, at) == (scenario, load) and is_reference(policy)]
     policy = IDEAL if IDEAL in known else next(iter(known), IDEAL)
-    return groups.get((scenario, load, policy), [])
+    return groups.get((scenario, load, policy, ""), [])
 
 
 def promised(scenarios: Iterable[Scenario]) -> set[str]:
@@ -91,6 +98,10 @@ def _row(runs: Sequence[RunResult], ideal: Sequence[RunResult], promised: bool) 
 
     def quantile(q: float) -> Estimate:
         return over(lambda run: run.latency.quantile(q))
+
+    def of_fleet(value: Callable[[FleetRecord], float]) -> Estimate | None:
+        fleets = [run.fleet for run in runs if run.fleet is not None]
+        return estimate([value(fleet) for fleet in fleets]) if fleets else None
 
     return Row(
         scenario=first.scenario,
@@ -109,6 +120,11 @@ def _row(runs: Sequence[RunResult], ideal: Sequence[RunResult], promised: bool) 
         failed=over(lambda run: run.share(run.failed)),
         refused=over(lambda run: run.share(sum(run.refused.values()))),
         throughput=over(lambda run: run.throughput),
+        scaler=first.scaler,
+        hours=of_fleet(lambda fleet: fleet.hours),
+        replicas=of_fleet(lambda fleet: fleet.mean),
+        most=of_fleet(lambda fleet: fleet.most),
+        starts=of_fleet(lambda fleet: fleet.starts),
     )
 
 
@@ -172,6 +188,10 @@ _ESTIMATES: dict[str, Callable[[Row], Estimate | None]] = {
     "failed": lambda row: row.failed,
     "refused": lambda row: row.refused,
     "requests_per_s": lambda row: row.throughput,
+    "replica_hours": lambda row: row.hours,
+    "mean_replicas": lambda row: row.replicas,
+    "most_replicas": lambda row: row.most,
+    "starts": lambda row: row.starts,
 }
 
 
@@ -180,20 +200,22 @@ def rows_csv(rows: Iterable[Row]) -> str:
     header = ["scenario", "load", "policy", "seeds", "requests"]
     for name in _ESTIMATES:
         header += [name, f"{name}_ci95"]
+    header.append("scaler")
     lines: list[list[str]] = [header]
     for row in rows:
         line = [row.scenario, _number(row.load), row.policy, str(row.seeds), str(row.requests)]
         for get in _ESTIMATES.values():
             value = get(row) or Estimate(nan)
             line += [_number(value.mean), _number(value.half)]
-        lines.append(line)
+        lines.append([*line, row.scaler])
     return _csv(lines)
 
 
 def runs_csv(results: Iterable[RunResult]) -> str:
     """One line per run: seed by seed."""
-    header = ["scenario", "load", "policy", "seed", "requests", "answered", *(f"{name}_s" for name in QUANTILES)]
-    header += ["mean_s", "max_s", "met", "prompt", "failed", "refused", "refused_why", "requests_per_s", "simulated_s"]
+    header = ["scenario", "load", "policy", "seed", "requests", "answered"]
+    header += [*(f"{name}_s" for name in QUANTILES), "mean_s", "max_s", "met", "prompt", "failed", "refused"]
+    header += ["refused_why", "requests_per_s", "simulated_s", "replica_seconds", "starts", "scaler"]
     lines: list[list[str]] = [header]
     for run in results:
         why = " ".join(f"{reason}={count}" for reason, count in sorted(run.refused.items()))
@@ -203,6 +225,8 @@ def runs_csv(results: Iterable[RunResult]) -> str:
             + [_number(run.latency.mean), _number(run.latency.maximum)]
             + [str(run.met), str(run.prompt), str(run.failed), str(sum(run.refused.values())), why]
             + [_number(run.throughput), _number(run.seconds)]
+            + ([_number(run.fleet.replica_seconds), str(run.fleet.starts)] if run.fleet is not None else ["", ""])
+            + [run.scaler]
         )
     return _csv(lines)
 

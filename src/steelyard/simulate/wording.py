@@ -60,5 +60,19 @@ def load(value: float) -> str:
     return f"{100 * value:g} %" if value else "as recorded"
 
 
+def replicas_worth(value: float) -> str:
+    """A load where the fleet's size changes."""
+    return f"{value:g} {'replica' if value == 1 else 'replicas'}" if value else "as recorded"
+
+
+def number(value: Estimate | None) -> tuple[str, str]:
+    """`("12.4", "± 0.3")`, of something that is counted in wholes or hours."""
+    if value is None or isnan(value.mean):
+        return NOTHING, ""
+    digits = 2 if value.mean < 10 else 1 if value.mean < 1000 else 0
+    half = "" if isnan(value.half) or not value.half else f"± {value.half:,.{digits}f}"
+    return f"{value.mean:,.{digits}f}", half
+
+
 def policy(name: str) -> str:
     return f"{name} (reference)" if is_reference(name) else name

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.request import INFINITY
+from .arrival_times import Bending
 from .job import Job
 from .scenario import Models, Scenario, Sizes, Trace, Workload
 from .traces import TraceRow, read_trace
@@ -18,7 +19,7 @@ UNIT = 1000.0  # the size of a typical feature: say, bytes
 
 
 def random_jobs(scenario: Scenario, rate: float, seed: int) -> Iterator[Job]:
-    """`scenario.requests` jobs at `rate` per second. Same seed, same jobs."""
+    """`scenario.requests` jobs at `rate` per second, bent to the workload's shape. Same seed, same jobs."""
     workload = scenario.workload
     rng = np.random.default_rng(seed)
     tenants = list(workload.tenants) or [""]
@@ -29,6 +30,7 @@ def random_jobs(scenario: Scenario, rate: float, seed: int) -> Iterator[Job]:
     load_time = max(float(group.load_time) for group in scenario.fleet)
     allowance = float(workload.deadline) if workload.deadline is not None else INFINITY
     plain = allowance == INFINITY and not workload.tenants and models == 1
+    bending = Bending(workload.shape) if workload.shape.kind != "constant" else None
     clock = 0.0
     left = scenario.requests
     while left:
@@ -36,6 +38,8 @@ def random_jobs(scenario: Scenario, rate: float, seed: int) -> Iterator[Job]:
         left -= size
         born = clock + np.cumsum(_gaps(rng, workload, size, rate))
         clock = float(born[-1])
+        if bending is not None:
+            born = bending.bend(born)
         work = _sizes(rng, workload.sizes, size)
         feature = _feature(rng, workload, work)
         rows = zip(born.tolist(), work.tolist(), feature.tolist(), strict=True)
@@ -57,6 +61,13 @@ def random_jobs(scenario: Scenario, rate: float, seed: int) -> Iterator[Job]:
                 key=kind or None,
                 cold_seconds=load_time if kind else 0.0,
             )
+
+
+def span(scenario: Scenario, rate: float) -> float:
+    """About how many seconds the random jobs take to arrive."""
+    steady = scenario.requests / rate
+    shape = scenario.workload.shape
+    return float(Bending(shape).bend(np.array([steady]))[0]) if shape.kind != "constant" else steady
 
 
 def popularity(models: Models) -> NDArray[np.float64]:

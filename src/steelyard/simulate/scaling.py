@@ -1,0 +1,218 @@
+"""A fleet whose size changes: `core.scaling` decides as it does for the supervisor, and here it is carried out.
+
+A replica costs from the order to start it, its cold start included, until it has finished what it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from ..core.balancer import Balancer
+from ..core.decision import Decision, Wait
+from ..core.latency import WindowedQuantiles
+from ..core.leaving import Candidate, leavers
+from ..core.replica import Event, State
+from ..core.request import INFINITY, Request
+from ..core.scalers.base import Seen
+from .changing import Autoscale
+from .engine import Simulation
+from .job import Job
+from .result import FleetRecord
+from .scaler_names import Decider
+from .scenario import Group
+from .servers import build_server
+
+MEASURED = 10  # the last cold starts, of which the mean counts
+
+
+class ScaledBalancer(Balancer):
+    """A balancer that counts the true work it is offered, and says when a request waits and no replica is ready."""
+
+    def __init__(self, rng: Random) -> None:
+        super().__init__(rng)
+        self.wanted: Callable[[float], None] = lambda now: None
+        self.work = 0.0
+
+    def submit(self, request: Request, now: float, *, wait: bool = True) -> Decision:
+        assert isinstance(request, Job)
+        self.work += request.work
+        decision = super().submit(request, now, wait=wait)
+        if type(decision) is Wait and not self.pool().members:
+            self.wanted(now)
+        return decision
+
+
+@dataclass(slots=True)
+class Member:
+    started: float
+    ready: float = INFINITY  # since when
+
+
+class ScaledFleet:
+    """Starts and drains replicas as the scaling wants, and keeps the books."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        balancer: ScaledBalancer,
+        group: Group,
+        autoscale: Autoscale,
+        scaling: Decider,
+        record: FleetRecord,
+        rng: Random,
+        *,
+        start: int,
+        warmup: float = 0.0,
+        slo: float = INFINITY,
+    ) -> None:
+        self._simulation = simulation
+        self._balancer = balancer
+        self._group = group
+        self._autoscale = autoscale
+        self._scaling = scaling
+        self._record = record
+        self._rng = rng
+        self._warmup = warmup
+        self._slo = slo
+        self._members: dict[str, Member] = {}  # started and to stay
+        self._leaving: dict[str, Member] = {}
+        self._made = 0
+        self._cold_starts: list[float] = []
+        self._rate = float(group.slots)  # until it is known
+        self._answered = self._late = 0
+        self._latency = WindowedQuantiles()
+        self.target = start
+        simulation.over = self._over
+        balancer.wanted = self._wanted
+        for _ in range(start):
+            id = self._add(0.0)
+            self._ready(id, 0.0)
+        simulation.every(float(autoscale.every), self.think)
+
+    # ------------------------------------------------------------------ seeing
+
+    def _over(self, seconds: float, answered: bool, now: float) -> None:
+        self._answered += 1
+        if answered:
+            self._latency.add(seconds, now)
+        if not answered or seconds > self._slo:
+            self._late += 1
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Ready, starting, leaving."""
+        ready = sum(member.ready < INFINITY for member in self._members.values())
+        return ready, len(self._members) - ready, len(self._leaving)
+
+    @property
+    def over(self) -> tuple[int, int]:
+        """Requests that are over, and how many of them were late."""
+        return self._answered, self._late
+
+    def cold_start(self) -> float:
+        """As measured lately; before the first one, as configured."""
+        lately = self._cold_starts[-MEASURED:]
+        return sum(lately) / len(lately) if lately else float(self._autoscale.cold_start)
+
+    def seen(self, now: float) -> Seen:
+        pool = self._balancer.pool()
+        if pool.members:
+            self._rate = pool.drain_rate / len(pool.members)
+        ready, coming, _ = self.counts
+        return Seen(
+            now=now,
+            ready=ready,
+            coming=coming,
+            offered=pool.offered,
+            arrived=pool.arrived,
+            running=pool.active,
+            waiting=len(pool.line),
+            backlog=pool.line.work,
+            learned=pool.estimator.seen > 0,
+            rate=self._rate,
+            done=pool.done,
+            busy=pool.busy,
+            slots=pool.limit if pool.limit < INFINITY else float(self._group.slots),
+            cold_start=self.cold_start(),
+            answered=self._answered,
+            late=self._late,
+            promised=self._slo,
+            p99=self._latency.quantile(0.99, now),
+        )
+
+    # ------------------------------------------------------------------ deciding
+
+    def _wanted(self, now: float) -> None:
+        """A request waits for a replica: think at once, unless one is on its way."""
+        if not self._members:
+            self.think(now)
+
+    def think(self, now: float) -> None:
+        self.target = self._scaling.decide(self.seen(now)).replicas
+        missing = self.target - len(self._members)
+        for _ in range(missing):
+            self._start(now)
+        if missing < 0:
+            for id, _ in leavers(self._candidates(now), -missing):
+                self._leave(id, now)
+
+    def _candidates(self, now: float) -> list[Candidate]:
+        pool = self._balancer.pool()
+        found = []
+        for id, member in self._members.items():
+            replica = pool.find(id)
+            useful = replica.state in (State.READY, State.LOADING)
+            ready = member.ready < INFINITY
+            age = now - (member.ready if ready else member.started)
+            found.append(Candidate(id, False, ready, useful, replica.slowness, age, None, 0.0, replica.in_flight))
+        return found
+
+    # ------------------------------------------------------------------ carrying out
+
+    def _add(self, now: float) -> str:
+        id = f"r{self._made}"
+        self._made += 1
+        self._simulation.servers[id] = build_server(id, self._group)
+        self._members[id] = Member(now)
+        self._simulation.join(id, self._group.weight, now)
+        self._record.most = max(self._record.most, len(self._members))
+        return id
+
+    def _start(self, now: float) -> None:
+        expected = now + self.cold_start()
+        pool = self._balancer.pool()
+        pool.coming = min(pool.coming, expected) if pool.coming > now else expected
+        id = self._add(now)
+        self._record.starts += 1
+        scale = 1.0 + self._autoscale.spread * (2.0 * self._rng.random() - 1.0)
+        seconds = self._autoscale.cold_start * scale + self._autoscale.probe * self._rng.random()
+        self._simulation.at(now + seconds, lambda later: self._ready(id, later))
+
+    def _ready(self, id: str, now: float) -> None:
+        member = self._members.get(id)
+        if member is None:
+            return  # nobody wants it any more
+        member.ready = now
+        if now > member.started:
+            self._cold_starts.append(now - member.started)
+        self._simulation.tell(id, Event.LOADED, now)
+
+    def _leave(self, id: str, now: float) -> None:
+        self._leaving[id] = self._members.pop(id)
+        self._simulation.tell(id, Event.DRAIN, now)
+        self._simulation.when_idle(id, lambda later: self._gone(id, later), now)
+
+    def _gone(self, id: str, now: float) -> None:
+        self._pay(self._leaving.pop(id), now)
+        self._simulation.carry_out(self._balancer.remove_replica(id, now=now), now)
+        del self._simulation.servers[id]
+
+    def _pay(self, member: Member, until: float) -> None:
+        self._record.replica_seconds += max(0.0, until - max(member.started, self._warmup))
+
+    def close(self, end: float) -> None:
+        """The run is over: whoever is still there is paid until now."""
+        for member in (*self._members.values(), *self._leaving.values()):
+            self._pay(member, end)
