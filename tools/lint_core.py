@@ -35,12 +35,17 @@ def problems(path: Path) -> list[str]:
                 found.append((node.lineno, "takes the global random: use the rng given"))
             if top == "numpy" and ("random" in (node.module or "") or any(a.name == "random" for a in node.names)):
                 found.append((node.lineno, "takes numpy's random: use the rng given"))
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in BANNED_NAMES and node not in allowed:
+        elif isinstance(node, ast.Name) and _is_banned(node) and node not in allowed:
             called = node in calls
             found.append((node.lineno, f"calls {node.id}()" if called else f"hands on {node.id}()"))
         elif isinstance(node, ast.Call):
             found.extend((node.lineno, problem) for problem in _call(node))
     return [f"{path.relative_to(CORE.parents[2])}:{line}: {text}" for line, text in sorted(found)]
+
+
+def _is_banned(node: ast.Name) -> bool:
+    """Used, and not the name of a field."""
+    return isinstance(node.ctx, ast.Load) and node.id in BANNED_NAMES
 
 
 def _of_no_consequence(tree: ast.AST) -> set[ast.AST]:
