@@ -34,6 +34,6 @@ def test_every_look_is_named() -> None:
 
 
 def test_the_measurements_find_their_place() -> None:
-    for name in ("scaling_spike", "autoscaling"):
+    for name in ("scaling_spike", "gpu_scaling", "autoscaling"):
         assert text_of(PAGE).count(f"<!-- begin: benchmarks/{name}.py -->") == 1
         assert text_of(PAGE).count(f"<!-- end: benchmarks/{name}.py -->") == 1
