@@ -16,7 +16,7 @@ import pytest
 from steelyard.control import limits, log
 from steelyard.control.flood import Flood
 from steelyard.control.notify import notify, reloading
-from steelyard.control.worker_process import how_it_ended
+from steelyard.runtimes.endings import how_it_ended
 
 from .driving import config
 

@@ -15,8 +15,9 @@ from ..core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOpti
 from ..core.policies import POLICIES, find_policy, make_policy, policy_options
 from ..documents import Key, Problem, closest, one_of
 from ..protocols import DIALECTS, find_dialect
+from .choice_rules import option_problems
 from .discovery_rules import discovery_problems
-from .forms import is_plain, wrong_path, wrong_target
+from .forms import wrong_path, wrong_target
 from .memory_rules import placement_problems
 from .parts import Part
 from .probe_rules import probe_problems
@@ -60,18 +61,10 @@ def _policy(key: Key, model: ModelConfig) -> Iterator[Problem]:
     except OptionError as problem:
         yield Problem((*key, "policy"), _meant("policy", model.policy, POLICIES) or str(problem))
         return
-    key = (*key, "policy_options")
-    unknown = [option for option in model.policy_options if option not in known]
-    for option in unknown:
-        hint = one_of(option, known, otherwise="it takes") or " (it takes none)"
-        yield Problem((*key, option), f"{model.policy} has no option {option!r}{hint}")
-    if not is_plain(model.policy_options):
-        yield Problem(key, "must be text, numbers, true or false, or lists and mappings of these")
-    elif not unknown:
-        try:
-            make_policy(model.policy, Random(0), model.policy_options)
-        except Exception as problem:  # whatever a user's class raises
-            yield Problem(key, str(problem))
+    name, given = model.policy, model.policy_options
+    yield from option_problems(
+        (*key, "policy_options"), name, given, known, lambda: make_policy(name, Random(0), given)
+    )
 
 
 def _meant(what: str, name: str, known: Iterable[str]) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from ..core.errors import OptionError
 from ..core.scalers import SCALERS, find_scaler, make_scaler, scaler_options
 from ..core.schedule import days, make_period, minutes
-from ..documents import Key, Problem, closest, one_of
-from .forms import is_plain
+from ..documents import Key, Problem, closest
+from .choice_rules import option_problems
 from .scaling import Autoscale, Period
 from .shape import Config, ModelConfig
 from .starting_rules import most_started
@@ -56,18 +56,8 @@ def _scaler(key: Key, scale: Autoscale) -> Iterator[Problem]:
         close = closest(scale.scaler, SCALERS) if scale.scaler not in SCALERS else ""
         yield Problem((*key, "scaler"), f"no scaler {scale.scaler!r}{close}" if close else str(problem))
         return
-    key = (*key, "scaler_options")
-    unknown = [option for option in scale.scaler_options if option not in known]
-    for option in unknown:
-        hint = one_of(option, known, otherwise="it takes") or " (it takes none)"
-        yield Problem((*key, option), f"{scale.scaler} has no option {option!r}{hint}")
-    if not is_plain(scale.scaler_options):
-        yield Problem(key, "must be text, numbers, true or false, or lists and mappings of these")
-    elif not unknown:
-        try:
-            make_scaler(scale.scaler, scale.scaler_options)
-        except Exception as problem:  # whatever a user's class raises
-            yield Problem(key, str(problem))
+    name, given = scale.scaler, scale.scaler_options
+    yield from option_problems((*key, "scaler_options"), name, given, known, lambda: make_scaler(name, given))
 
 
 def _period(key: Key, period: Period, scale: Autoscale) -> Iterator[Problem]:

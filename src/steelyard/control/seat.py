@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from ..link.board import Board
 from ..link.messages import Applied, Drain, RanOut, Report, Trouble, Wanted
+from ..runtimes.endings import how_it_ended
 from .backoff import Backoff
 from .errors import ListenError, SlotsError
 from .flood import Flood
-from .worker_process import WorkerProcess, how_it_ended
+from .worker_process import WorkerProcess
 
 if TYPE_CHECKING:
     from .crew import Crew

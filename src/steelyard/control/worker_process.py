@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import subprocess
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from math import inf
 from typing import Protocol, cast
@@ -200,11 +199,3 @@ class WorkerProcess(asyncio.Protocol):
         self._answer(inf)
         self.gone.set_result(self.code)
         self._owner.ended(self, self.code)
-
-
-def how_it_ended(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    with suppress(ValueError):
-        return f"signal {signal.Signals(-code).name}"
-    return f"signal {-code}"

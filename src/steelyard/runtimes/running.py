@@ -12,6 +12,7 @@ from contextlib import suppress
 from ..addresses import Address, replica_address
 from . import logs, proc
 from .base import Instance, Phase
+from .endings import how_it_ended
 from .marks import Found
 from .relatives import Relatives
 
@@ -179,14 +180,6 @@ class Running:
             if self._killed.is_set() or left <= 0.0:
                 return
             pause = min(SELDOM, 2.0 * pause)
-
-
-def how_it_ended(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    with suppress(ValueError):
-        return f"signal {signal.Signals(-code).name}"
-    return f"signal {-code}"
 
 
 def address(url: str) -> Address:

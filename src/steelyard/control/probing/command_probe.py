@@ -12,8 +12,8 @@ from time import monotonic
 
 from ...addresses import replica_address
 from ...config.probe_rules import PLACEHOLDERS
+from ...runtimes.endings import how_it_ended
 from ..last_words import LastWords
-from ..worker_process import how_it_ended
 from .round import shown
 from .seen import Kind, Seen
 from .target import Target
