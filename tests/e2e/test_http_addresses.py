@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import Connection, Serving, StubReplica, config, new_id, scripts
+from tests.harness import Connection, Serving, StubReplica, config, new_id, scripts, wait_until
 from tests.harness.processes import free_port
 
 
@@ -62,6 +62,11 @@ def test_several_addresses_at_once(tmp_path: Path) -> None:
         assert gateway.workers
 
 
+def asked(stub: StubReplica) -> list[str]:
+    """Probes have no id."""
+    return [id for id in stub.ids() if id]
+
+
 def test_replicas_on_the_command_line() -> None:
     port = free_port()
     with StubReplica("a") as a, StubReplica("b") as b:
@@ -69,7 +74,8 @@ def test_replicas_on_the_command_line() -> None:
         with Serving(arguments=arguments, address=("127.0.0.1", port)) as gateway:
             for _ in range(10):
                 assert gateway.ask("POST").status == 200
-            assert [len([id for id in stub.ids() if id]) for stub in (a, b)] == [5, 5]  # probes have no id
+            wait_until(lambda: len(asked(a)) + len(asked(b)) >= 10, "the stubs have told of all")
+            assert (len(asked(a)), len(asked(b))) == (5, 5)
 
 
 def test_a_port_in_use_is_told_in_one_line() -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .waiting import PATIENCE
+from .waiting import LOOK, PATIENCE
 
 SERVER = Path(__file__).with_name("stub_server.py")
+MOMENT = 0.5  # seconds in which what a stub has to tell arrives
 Script = list[list[Any]]
 Event = dict[str, Any]
 
@@ -194,5 +195,9 @@ class StubReplica:
 
 
 def seen_by(stubs: Iterable[StubReplica], id: str) -> int:
-    """How often replicas saw this request."""
-    return sum(len(stub.of("request", id=id)) for stub in stubs)
+    """How often replicas saw this request. A stub tells of it a moment after it has answered."""
+    known = list(stubs)
+    end = time.monotonic() + MOMENT
+    while not any(stub.of("request", id=id) for stub in known) and time.monotonic() < end:
+        time.sleep(LOOK)
+    return sum(len(stub.of("request", id=id)) for stub in known)
