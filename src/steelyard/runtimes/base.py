@@ -27,7 +27,7 @@ class Order(NamedTuple):
     settings: Settings
     device: str = ""  # name under `devices`; empty: none
     gpu: str = ""  # number or UUID of the device's GPU, where it has one
-    number: int = 0  # a small number that no other replica of the model has now: for cores and ports
+    number: int = 0  # a small number that no other replica of the model has now; `process` only records it
 
 
 class Instance(NamedTuple):
