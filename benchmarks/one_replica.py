@@ -134,8 +134,11 @@ def arrival(notes: list[tuple[int, int, bytes]]) -> float:
 
 
 async def serve(port: int, log: str, loading: float) -> None:
-    listener = socket.create_server(("127.0.0.1", port), backlog=4096)
-    listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)  # those accepted inherit it
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)  # before anybody can connect: those accepted inherit it
+    listener.bind(("127.0.0.1", port))
+    listener.listen(4096)
     listener.setblocking(False)
     replica = Replica(log, loading)
 

@@ -61,6 +61,7 @@ def test_it_says_what_reached_it(server: Server) -> None:
 
 
 def test_what_reaches_a_frozen_one_is_told_with_the_time_at_which_it_came(server: Server) -> None:
+    assert is_ready(server)  # the kernel begins to stamp a moment after the first socket wants it
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client:
         FROZEN.begin(server)
         client.sendall(request(0.001))
