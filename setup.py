@@ -27,7 +27,19 @@ CORE_PLAIN = {
     "scaling",
     "schedule",
 }
-GATEWAY_PLAIN = {"__main__", "access_log", "fleet", "reports", "tidings", "tls", "worker"}  # not on a request's way
+GATEWAY_PLAIN = {  # not on the way of most requests
+    "__main__",
+    "access_log",
+    "decision_log",
+    "fleet",
+    "line_file",
+    "otel",
+    "reports",
+    "spans",
+    "tidings",
+    "tls",
+    "worker",
+}
 
 
 def hot_modules() -> list[str]:

@@ -4,7 +4,8 @@ from .flags import from_replicas, overridden
 from .load import load_config, load_tree, parse_config
 from .memory import Device, Memory, Placement
 from .model_rules import replica_problems
-from .parts import AccessLog, Ejection, Hedge, Limits, ReplicaTls, Retry, Slo, Timeouts, Tls
+from .observing import DecisionLog, History, Slo, TenantSlo, Tracing
+from .parts import AccessLog, Ejection, Hedge, Limits, ReplicaTls, Retry, Timeouts, Tls
 from .rules import problems
 from .scaling import Autoscale, Period, Runtime
 from .schema import schema
@@ -19,11 +20,13 @@ __all__ = [
     "Asking",
     "Autoscale",
     "Config",
+    "DecisionLog",
     "Device",
     "Discovery",
     "Ejection",
     "Health",
     "Hedge",
+    "History",
     "Inference",
     "Limits",
     "Load",
@@ -36,8 +39,10 @@ __all__ = [
     "Retry",
     "Runtime",
     "Slo",
+    "TenantSlo",
     "Timeouts",
     "Tls",
+    "Tracing",
     "WarmUp",
     "from_replicas",
     "load_config",

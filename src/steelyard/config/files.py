@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from ..documents import Key, Problem
+from .headers import read_headers
 from .parts import Part
 from .scaling import Runtime
 from .shape import Config, ModelConfig
@@ -28,7 +29,16 @@ def anchored(config: Config, folder: Path) -> Config:
     if log is not None and log.path != STDOUT:
         log = _from(folder, log, "path")
     admin = _from(folder, config.admin, "token_file")
-    return msgspec.structs.replace(config, models=models, tls=tls, access_log=log, admin=admin)
+    return msgspec.structs.replace(
+        config,
+        models=models,
+        tls=tls,
+        access_log=log,
+        admin=admin,
+        history=_from(folder, config.history, "path"),
+        tracing=config.tracing and _from(folder, config.tracing, "headers_file"),
+        decisions=config.decisions and _from(folder, config.decisions, "path"),
+    )
 
 
 def _anchored(model: ModelConfig, folder: Path) -> ModelConfig:
@@ -69,6 +79,10 @@ def file_problems(config: Config) -> Iterator[Problem]:
         yield from token_problems(("admin", "token_file"), config.admin.token_file)
     if config.access_log is not None and config.access_log.path != STDOUT:
         yield from _log(("access_log", "path"), Path(config.access_log.path))
+    if config.decisions is not None:
+        yield from _log(("decisions", "path"), Path(config.decisions.path))
+    if config.tracing is not None and config.tracing.headers_file:
+        yield from _headers(("tracing", "headers_file"), config.tracing.headers_file)
 
 
 def _identity(key: Key, certificate: str, private: str) -> Iterator[Problem]:
@@ -115,6 +129,13 @@ def token_problems(key: Key, path: str) -> Iterator[Problem]:
         read_tokens(path)
     except ValueError as problem:
         yield Problem(key, str(problem))
+
+
+def _headers(key: Key, path: str) -> Iterator[Problem]:
+    try:
+        read_headers(path)
+    except (OSError, ValueError) as problem:
+        yield Problem(key, f"{path}: {getattr(problem, 'strerror', None) or problem}")
 
 
 def _log(key: Key, path: Path) -> Iterator[Problem]:

@@ -92,15 +92,6 @@ class AccessLog(Part, frozen=True):
     format: Annotated[Literal["json", "text"], about("`json` or `text`")] = "json"
 
 
-class Slo(Part, frozen=True):
-    """What is promised to those who use the model."""
-
-    latency: Annotated[Seconds | None, about("longest that a request should take")] = None
-    percentile: Annotated[Percent, about("percent of requests for which `latency` and `first_byte` hold")] = 99.0
-    availability: Annotated[Percent | None, about("percent of requests that should succeed")] = None
-    first_byte: Annotated[Seconds | None, about("longest that the first byte of an answer should take")] = None
-
-
 class Ejection(Part, frozen=True):
     """When a replica is taken out for how it treats real requests."""
 

@@ -15,6 +15,7 @@ from .model_rules import model_problems
 from .parts import Limits
 from .scaling_rules import board_problems
 from .shape import Config
+from .tracing_rules import tracing_problems
 
 _MAY_BE_ZERO = {"replay", "drain"}
 _LONGEST_NAME = 256
@@ -122,6 +123,7 @@ _RULES = (
     _timeouts,
     _files,
     admin_problems,
+    tracing_problems,
     device_problems,
     _models,
     server_problems,

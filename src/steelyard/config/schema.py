@@ -13,6 +13,8 @@ from ..documents import Seconds, Share, Size
 from ..units import BYTES, SECONDS, duration, show_size, size
 from .shape import Config
 
+DAY = SECONDS["d"]
+
 
 def schema() -> dict[str, Any]:
     """Accepts what the types accept. That values fit each other only `steelyard check` can tell."""
@@ -73,7 +75,8 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
 
 def _shown(value: Any) -> Any:
     if isinstance(value, Seconds):
-        return f"{value:g}s" if duration(f"{value:g}s") == value else float(value)
+        text = f"{value / DAY:g}d" if value >= DAY else f"{value:g}s"
+        return text if duration(text) == value else float(value)
     if isinstance(value, Size):
         text = show_size(value).replace(" ", "")
         return text if size(text) == value else int(value)

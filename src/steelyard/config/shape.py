@@ -12,6 +12,7 @@ from ..core.policies import POLICIES
 from ..documents import Seconds
 from ..protocols import DIALECTS
 from .memory import Device, Memory, Placement
+from .observing import DecisionLog, History, Slo, Tracing
 from .parts import (
     OWN,
     AccessLog,
@@ -23,7 +24,6 @@ from .parts import (
     Part,
     ReplicaTls,
     Retry,
-    Slo,
     Timeouts,
     Tls,
     Weight,
@@ -155,6 +155,9 @@ class Config(Part, frozen=True):
     timeouts: Annotated[Timeouts, about("how long the gateway waits")] = Timeouts()
     access_log: Annotated[AccessLog | None, about("a line for each request")] = None
     admin: Annotated[Admin, about("the admin API")] = Admin()
+    history: Annotated[History, about("how promises were kept, over restarts")] = History()
+    tracing: Annotated[Tracing | None, about("spans of requests for OpenTelemetry")] = None
+    decisions: Annotated[DecisionLog | None, about("why requests went where they went")] = None
     devices: Annotated[dict[str, Device], about("what replicas run on, by name")] = msgspec.field(default_factory=dict)
 
     @property

@@ -6,15 +6,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import inf
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from ..core.histogram import Histogram
-from ..link.messages import ModelReport, ReplicaReport, Report
+from ..link.messages import Durations, ModelReport, ReplicaReport, Report
 
 Key = tuple[str, str]  # model, replica id
 K = TypeVar("K")
+GROWING = (
+    "offered", "done", "believed", "missed", "arrived", "retried", "hedged", "hedges_won", "ejected",
+)  # fmt: skip
 UNKNOWN = "unknown"  # the state of a replica that no worker has reported yet
 
 
@@ -29,6 +32,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     failures: int
     seconds: float
     slowness: float  # mean over the workers
+    times_ejected: int = 0
 
 
 class ModelStatus(msgspec.Struct, frozen=True):
@@ -39,6 +43,19 @@ class ModelStatus(msgspec.Struct, frozen=True):
     in_flight: int
     verdicts: dict[str, int]
     latency: dict[int, int]  # bucket of core.histogram → answers
+    judged: dict[str, list[int]] = {}  # tenant → requests by judgement of core.slo
+    times: dict[str, Durations] = {}  # total, replica, first_byte and queue
+    backlog: float = 0.0  # seconds of work that wait
+    oldest: float = 0.0  # seconds that the one has waited who has waited longest
+    offered: float = 0.0  # seconds of work that came
+    done: float = 0.0  # seconds of work that were answered
+    believed: float = 0.0  # seconds that attempts were believed to take …
+    missed: float = 0.0  # … and by how much that was off
+    arrived: int = 0
+    retried: int = 0
+    hedged: int = 0
+    hedges_won: int = 0
+    ejected: int = 0
 
     @property
     def requests(self) -> int:
@@ -78,8 +95,9 @@ class Past:
                 model,
                 waiting=0,
                 in_flight=0,
-                verdicts=_sum(r.verdicts for r in (known, model) if r),
-                latency=_sum(r.latency for r in (known, model) if r),
+                backlog=0.0,
+                oldest=0.0,
+                **_counted([r for r in (known, model) if r]),
             )
         for replica in report.replicas:
             before = self.replicas.get((replica.model, replica.id))
@@ -89,6 +107,7 @@ class Past:
                 seconds=0.0,
                 picks=replica.picks + (before.picks if before else 0),
                 failures=replica.failures + (before.failures if before else 0),
+                times_ejected=replica.times_ejected + (before.times_ejected if before else 0),
             )
 
     def keep(self, configured: Mapping[str, Iterable[str]]) -> None:
@@ -130,9 +149,36 @@ def _model(name: str, living: list[ModelReport], dead: ModelReport | None) -> Mo
         name,
         waiting=sum(r.waiting for r in living),
         in_flight=sum(r.in_flight for r in living),
-        verdicts=_sum(r.verdicts for r in everyone),
-        latency=_sum(r.latency for r in everyone),
+        backlog=sum(r.backlog for r in living),
+        oldest=max((r.oldest for r in living), default=0.0),
+        **_counted(everyone),
     )
+
+
+def _counted(reports: list[ModelReport]) -> dict[str, Any]:
+    """All that only grows, summed."""
+    return {
+        "verdicts": _sum(r.verdicts for r in reports),
+        "latency": _sum(r.latency for r in reports),
+        "judged": _added((tenant, counts) for r in reports for tenant, counts in r.judged.items()),
+        "times": _durations(reports),
+        **{name: sum(getattr(r, name) for r in reports) for name in GROWING},
+    }
+
+
+def _durations(reports: list[ModelReport]) -> dict[str, Durations]:
+    counts = _added((name, times.counts) for r in reports for name, times in r.times.items())
+    return {
+        name: Durations(n, sum(r.times[name].total for r in reports if name in r.times)) for name, n in counts.items()
+    }
+
+
+def _added(parts: Iterable[tuple[str, list[int]]]) -> dict[str, list[int]]:
+    """Lists of one name, number by number."""
+    total: dict[str, list[int]] = {}
+    for name, counts in parts:
+        total[name] = [a + b for a, b in zip(total[name], counts, strict=True)] if name in total else counts
+    return total
 
 
 def _replica(key: Key, living: list[ReplicaReport], dead: ReplicaReport | None) -> ReplicaStatus:
@@ -142,6 +188,7 @@ def _replica(key: Key, living: list[ReplicaReport], dead: ReplicaReport | None) 
         *key,
         state=Counter(r.state for r in seen).most_common(1)[0][0] if seen else UNKNOWN,
         in_flight=sum(r.in_flight for r in living),
+        times_ejected=sum(r.times_ejected for r in everyone),
         picks=sum(r.picks for r in everyone),
         failures=sum(r.failures for r in everyone),
         seconds=sum(r.seconds for r in living),

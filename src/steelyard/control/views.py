@@ -317,6 +317,38 @@ class ScalingView(View, frozen=True):
     history: tuple[ScalingStepView, ...]  # the latest last
 
 
+class WindowView(View, frozen=True):
+    """How a promise was kept over the last so many seconds."""
+
+    seconds: float
+    good: int  # requests
+    bad: int
+    kept: float | None  # percent of them; None: there were none
+    burn: float  # times as fast as allowed that requests break it; 1: exactly what is allowed
+
+
+class ObjectiveView(View, frozen=True):
+    """One promise to the users of a model, and how it is kept."""
+
+    kind: str  # latency: answered in time; availability: answered at all
+    target: float  # percent of requests
+    latency: float | None  # seconds promised; None: none
+    first_byte: float | None
+    windows: tuple[WindowView, ...]  # the last 5 m, 30 m, 1 h, 6 h
+    budget: WindowView  # over the period of the promise, as far back as is known
+    budget_left: float  # share of what may go wrong in the period that has not; negative: more did than may
+    alert: str  # page: the budget burns so fast that somebody should look now; ticket: soon; empty: neither
+
+
+class SloView(View, frozen=True):
+    """What is promised to one tenant of a model, and kept. Requests whose client is at fault do not count."""
+
+    model: str
+    tenant: str  # empty: those that name none; `*`: beyond those that are counted one by one
+    counts: dict[str, int]  # since the supervisor began: `met`, `late/replica`, `refused/overload`… → requests
+    objectives: tuple[ObjectiveView, ...]  # none: nothing is promised
+
+
 class FleetView(View, frozen=True):
     version: str
     uptime: float
@@ -329,3 +361,72 @@ class FleetView(View, frozen=True):
     sizes: tuple[SizesView, ...] = ()
     placing: PlacingView = PlacingView()
     scaling: tuple[ScalingView, ...] = ()
+    slo: tuple[SloView, ...] = ()
+
+
+# ---------------------------------------------------------------------- live: what the dashboard and `top` follow
+
+
+class PulseView(View, frozen=True):
+    """One model in one moment, a second long."""
+
+    at: float  # seconds since the supervisor began
+    rate: float  # requests that ended, a second
+    bad: float  # of these, failed, refused or late by no fault of their clients, a second
+    p50: float | None  # seconds, of those answered in it; None: none
+    p99: float | None
+    waiting: int
+    in_flight: int
+    work: float  # seconds of estimated work at its replicas and waiting
+
+
+class LiveReplicaView(View, frozen=True):
+    """A replica, as short as it can be said."""
+
+    model: str
+    id: str
+    state: str
+    why: str
+    since: float  # seconds in that state
+    draining: bool
+    in_flight: int
+    work: float  # seconds
+    slowness: float
+    weight: float
+    rate: float  # requests sent to it, a second
+    p50: float  # seconds; 0: none
+    p99: float
+    failures: int
+    zone: str
+    device: str
+
+
+class LiveModelView(View, frozen=True):
+    model: str
+    policy: str
+    concurrency: int | str
+    replicas: int
+    ready: int
+    oldest: float  # seconds that the one has waited who has waited longest
+    wanted: int | None  # replicas that there should be; None: nobody scales it
+    pulse: PulseView
+
+
+class LiveView(View, frozen=True):
+    """The fleet now. `/v1/live` says it once a second."""
+
+    version: str
+    uptime: float
+    workers: int  # that serve
+    models: tuple[LiveModelView, ...]
+    replicas: tuple[LiveReplicaView, ...]
+    devices: tuple[DeviceView, ...]
+    slo: tuple[SloView, ...]
+    alarms: tuple[Alarm, ...]
+    events: tuple[Happening, ...]  # since the last time; the first time, the latest of all, the latest last
+
+
+class LiveHistoryView(View, frozen=True):
+    """What `/v1/live` says first: the last minutes."""
+
+    pulses: dict[str, tuple[PulseView, ...]]  # by model, the latest last

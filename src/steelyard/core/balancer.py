@@ -7,7 +7,7 @@ library. A driver calls `submit` for each request, `finish` when an attempt ende
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from random import Random
 from typing import Any
@@ -34,6 +34,10 @@ TRIAL_EVERY = 4  # of the requests an idle pool believes too slow for, so many a
 NOTHING: tuple[Decision, ...] = ()
 
 
+# The pool, the request, who could take it, who was chosen (None: it waits for a better place), and now.
+Witness = Callable[[Pool, Request, Sequence[Replica], "Replica | None", float], None]
+
+
 class Balancer:
     def __init__(self, rng: Random | None = None, ledger: Ledger | None = None) -> None:
         """`ledger`: the devices whose memory is counted, for the models and replicas that are added with it."""
@@ -43,6 +47,7 @@ class Balancer:
         self.wake = INFINITY  # `next_wake` as a plain number: may be too early, never too late
         self._hedges: list[list[Any]] = []  # a heap of [when, number, flight or None once it landed]
         self._hedge_count = 0
+        self.witness: Witness | None = None  # told of each choice for a request that is `noted`
         self.ejections = 0  # so far, of all models: who wants to tell others of them looks whether it grew
 
     # ------------------------------------------------------------------ models and replicas
@@ -272,6 +277,7 @@ class Balancer:
             and self._has_elsewhere(pool, request, replica, outcome, now)
             and (pool.retries.allows(request, outcome, now))
         ):
+            pool.retried += 1
             decisions = [self._retry(pool, request, replica, now)]
         else:
             request.flight = None
@@ -294,6 +300,8 @@ class Balancer:
         if other is None:
             return NOTHING
         pool = _pool_of(request)
+        if flight is request.hedge:
+            pool.hedges_won += 1
         pool.land(other, now, over=False)
         request.flight, request.hedge = flight, None
         return [Cancel(request, other.replica), *self._after_landing(pool, now)]
@@ -460,12 +468,14 @@ class Balancer:
         self, pool: Pool, request: Request, candidates: Sequence[Replica], ahead: float, now: float
     ) -> Replica | None:
         policy = pool.policy
-        replica = policy.choose(request, candidates, now)
-        if pool.patient:
+        replica: Replica | None = policy.choose(request, candidates, now)
+        if pool.patient and replica is not None:
             seconds = policy.patience(request, replica, ahead, now)
             if seconds > 0.0:
                 self._recheck(pool, now + max(seconds, SOONEST_RECHECK))
-                return None
+                replica = None
+        if request.noted is not None and self.witness is not None:
+            self.witness(pool, request, candidates, replica, now)
         return replica
 
     def _recheck(self, pool: Pool, when: float) -> None:
@@ -638,6 +648,8 @@ class Balancer:
 
     def _take_out(self, pool: Pool, replica: Replica, seconds: float, now: float) -> None:
         self.ejections += 1
+        pool.ejected += 1
+        replica.times_ejected += 1
         replica.ejected_until = now + seconds
         pool.move(replica, Event.EJECT, now)
 
@@ -677,6 +689,7 @@ class Balancer:
             room = claims is None or seconds >= left / 2 or claims.take(request, replica, now)
             if seconds < left / 2 and room and self._pays_hedge(pool, flight, seconds, replica):
                 request.hedge = pool.launch(request, replica, now)
+                pool.hedged += 1
                 pool.tell_sent(request.hedge, now)
                 decisions.append(Send(request, replica, hedged=True))
                 return
@@ -700,6 +713,8 @@ class Balancer:
             request.flight, request.hedge = other, None
             request.avoid = (*request.avoid, ended.replica)
             return []
+        if ended is request.hedge and outcome is Outcome.OK:
+            pool.hedges_won += 1
         pool.land(other, now, over=False)
         request.flight = request.hedge = None
         request.phase = Phase.DONE

@@ -51,6 +51,12 @@ class Pool:
         self.offered = 0.0  # and seconds of work they should take on a typical replica
         self.done = 0.0  # seconds of such work that were answered
         self.busy = 0.0  # and seconds that this took: done / busy is how fast each of those that run advances
+        self.believed = 0.0  # of the same attempts, seconds that each was believed to take when it was sent
+        self.missed = 0.0  # and by how much that was off, either way
+        self.retried = 0  # attempts after one that failed
+        self.hedged = 0  # second attempts beside one that runs …
+        self.hedges_won = 0  # … and those of them that answered
+        self.ejected = 0  # replicas taken out
         self.active = 0  # attempts running
         self.finished = 0  # attempts that ended
         self.drain_rate = 0.0  # seconds of (typical) work the members can do per second
@@ -356,6 +362,8 @@ class Pool:
         if outcome.taught:
             self.done += flight.request.base
             self.busy += seconds
+            self.believed += flight.predicted
+            self.missed += abs(seconds - flight.predicted)
             self.estimator.observe(flight, seconds, now)
             replica.latency.add(seconds, now)
         elif outcome.failed:

@@ -133,6 +133,11 @@ class WaitingLine:
             yield from self._classes[priority].ordered()
 
     @property
+    def longest(self) -> float:
+        """When the one came who has been in line longest; the line is not empty."""
+        return next(iter(self._entries)).arrived
+
+    @property
     def full(self) -> bool:
         return len(self._entries) >= self.limit
 

@@ -158,6 +158,7 @@ class Replica:
         "state",
         "strikes",
         "successes",
+        "times_ejected",
         "warm",
         "weight",
         "work",
@@ -195,7 +196,8 @@ class Replica:
         self.failures = 0
         self.consecutive_failures = 0
         self.strikes = 0  # failures in a row, forgiven one a second; each halves the share
-        self.ejections = 0
+        self.ejections = 0  # that count for how long the next one lasts
+        self.times_ejected = 0
         self.ejected_until = 0.0
         self.slow_since = INFINITY
         self.ready_since = 0.0

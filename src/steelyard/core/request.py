@@ -52,6 +52,7 @@ class Request:
         "key",
         "kind",
         "model",
+        "noted",
         "phase",
         "pool",
         "priority",
@@ -98,6 +99,7 @@ class Request:
         self.hedge: Flight | None = None
         self.avoid: tuple[Replica, ...] = ()  # replicas that failed it already
         self.claim: Claim | None = None  # on memory, where that is counted
+        self.noted: Any = None  # whatever a witness of decisions keeps of it; None: it is not looked at
 
     def __repr__(self) -> str:
         return f"<Request {self.id or hex(id(self))} {self.model!r} {self.phase.value}>"

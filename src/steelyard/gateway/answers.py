@@ -6,6 +6,7 @@ from http import HTTPStatus
 from math import ceil
 
 from ..core.decision import Reject
+from ..core.slo import CLIENT, GATEWAY, OVERLOAD, REPLICA
 from ..protocols.base import Answer
 from ..units import show_size
 from .exchange import Exchange
@@ -16,14 +17,17 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Failure:
-    """What can go wrong in the gateway: a stable code, a status, one sentence. The core's reasons are beside these."""
+    """What can go wrong in the gateway: a stable code, a status, one sentence, and whose fault it is.
 
-    __slots__ = ("code", "sentence", "status")
+    The core's reasons are beside these."""
 
-    def __init__(self, status: int, code: str, sentence: str) -> None:
+    __slots__ = ("code", "fault", "sentence", "status")
+
+    def __init__(self, status: int, code: str, sentence: str, fault: str = "") -> None:
         self.status = status
         self.code = code
         self.sentence = sentence
+        self.fault = fault or (CLIENT if status < 500 else REPLICA)
 
 
 HEAD_TOO_LARGE = Failure(431, "head_too_large", "The request's headers are larger than this gateway allows.")
@@ -35,15 +39,17 @@ BODY_HIDES_MODEL = Failure(
 )
 HEAD_TIMEOUT = Failure(408, "head_timeout", "The request's headers did not arrive in time.")
 BODY_TIMEOUT = Failure(408, "body_timeout", "The request's body did not arrive in time.")
-TOO_MANY_CONNECTIONS = Failure(503, "too_many_connections", "This gateway has too many connections; try again later.")
-BUFFERS_FULL = Failure(503, "buffers_full", "This gateway holds too many request bodies; try again later.")
-NO_DESCRIPTORS = Failure(503, "no_descriptors", "This gateway has run out of connections; try again later.")
+TOO_MANY_CONNECTIONS = Failure(
+    503, "too_many_connections", "This gateway has too many connections; try again later.", OVERLOAD
+)
+BUFFERS_FULL = Failure(503, "buffers_full", "This gateway holds too many request bodies; try again later.", OVERLOAD)
+NO_DESCRIPTORS = Failure(503, "no_descriptors", "This gateway has run out of connections; try again later.", GATEWAY)
 REPLICA_FAILED = Failure(502, "replica_failed", "The replica closed the connection before it answered.")
 REPLICA_UNREACHABLE = Failure(502, "replica_unreachable", "No connection to the replica could be made.")
 REPLICA_NONSENSE = Failure(502, "replica_nonsense", "The replica's answer was not valid HTTP.")
 REPLICA_TIMEOUT = Failure(504, "replica_timeout", "The replica did not answer in time.")
 DEADLINE = Failure(504, "deadline", "The replica did not answer before the request's deadline.")
-STOPPING = Failure(503, "stopping", "This gateway is stopping; try again, another one may take it.")
+STOPPING = Failure(503, "stopping", "This gateway is stopping; try again, another one may take it.", GATEWAY)
 UNKNOWN_MODEL = Failure(404, "unknown_model", "No such model is served here.")
 NO_MODEL = Failure(
     404, "unknown_model", "The request names no model, and there are several; name it in the header steelyard-model."
@@ -64,7 +70,7 @@ def refusal(reject: Reject) -> Failure:
         needed, most, device = reject.too_large
         where = f" ({device})" if device else ""
         sentence += f" It needs about {show_size(needed)}; the most there is for one is {show_size(most)}{where}."
-    return Failure(reason.status, reason.code, sentence)
+    return Failure(reason.status, reason.code, sentence, reason.fault)
 
 
 def whole(

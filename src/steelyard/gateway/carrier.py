@@ -15,12 +15,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from ..config import Config
+from ..config import Tracing as TracingSettings
 from ..core.balancer import Balancer
 from ..core.decision import Cancel, Decision, Reject, Send
 from ..core.outcome import Outcome
 from ..core.reason import Reason
 from ..core.replica import Replica, State
 from ..core.request import INFINITY, Phase
+from ..core.slo import LATE, NOTHING_PROMISED, REPLICA
 from ..protocols.base import Answer, ModelView
 from ..protocols.load import read_orca
 from . import accounts, answers
@@ -39,8 +41,10 @@ from .wishes import take_in
 
 if TYPE_CHECKING:
     from .client import ClientConnection
+    from .decision_log import DecisionLog
     from .memory import Memory
     from .neighbours import Neighbours
+    from .spans import Tracing
 
 SOONEST: Final = 0.0005  # seconds: never a busy loop, whatever is due
 SWEEP: Final = 0.25  # seconds between looks at connections whose time may be up
@@ -62,6 +66,9 @@ class Carrier:
         self.accounts: dict[str, Account] = {}
         self.unrouted = Account()  # what could not be read, or named no model of ours
         self.log: AccessLog | None = None
+        self.tracing: Tracing | None = None
+        self.tracing_settings: TracingSettings | None = None
+        self.decisions: DecisionLog | None = None
         self.neighbours: Neighbours | None = None  # the other workers, if there are any
         self.memory: Memory | None = None  # of devices, if there are any
         self.trouble: Callable[[Replica, bool], None] | None = None  # who wants to hear of replicas in trouble
@@ -92,6 +99,11 @@ class Carrier:
         told = (*sorted(wanted), self.tenant_header) if self.tenant_header else tuple(sorted(wanted))
         self.request_fields = Fields(REQUEST_ROLES, told)
         self.accounts = {name: self.accounts.get(name) or Account() for name in config.models}
+        for name, model in config.models.items():
+            if model.slo is not None:
+                self.accounts[name].promises(model.slo.promise(), model.slo.promises())
+            else:
+                self.accounts[name].promises(NOTHING_PROMISED, {})
         self._wake_by(monotonic() + SWEEP)
 
     # ------------------------------------------------------------------ bytes
@@ -147,6 +159,8 @@ class Carrier:
             exchange.lines.append(b"host: " + route.host)
             exchange.host = route.host
         identify(exchange)
+        if self.tracing is not None:
+            self.tracing.begin(exchange)
         exchange.added = exchange.client.forwarding.lines_for(exchange)
         if exchange.wishes and exchange.told is not None:
             take_in(exchange, exchange.told, exchange.began)
@@ -240,6 +254,8 @@ class Carrier:
 
     def _submit(self, exchange: Exchange) -> None:
         now = monotonic()
+        if self.decisions is not None:
+            self.decisions.arrived(exchange, now)
         if self.neighbours is not None:
             self.neighbours.look(now)
         decision = self.balancer.submit(exchange, now)
@@ -287,6 +303,10 @@ class Carrier:
         else:
             exchange.upstream = connection
             exchange.dispatched = now
+        if exchange.span is not None:
+            exchange.span.sent(exchange, replica.id, now, hedged)
+        if exchange.noted is not None and self.decisions is not None:
+            self.decisions.sent(exchange, replica, now, hedged)
         if self.memory is not None and replica.place is not None and exchange.flight is not None:
             self.memory.sent(replica, exchange.flight.predicted, now)
         connection.carry(exchange, replica)
@@ -301,6 +321,10 @@ class Carrier:
             if connection is not None and connection.replica is replica and connection.exchange is exchange:
                 self._detach(exchange, connection)
                 connection.cancel()
+                if exchange.span is not None:
+                    exchange.span.lost(replica.id, "cancelled", monotonic())
+                if exchange.noted is not None and self.decisions is not None:
+                    self.decisions.lost(exchange, replica, "cancelled" if exchange.verdict else "lost", monotonic())
                 return
 
     def _detach(self, exchange: Exchange, connection: ReplicaConnection) -> None:
@@ -339,6 +363,10 @@ class Carrier:
         """A replica answered with an error. True: nobody else will try, so the client gets this answer."""
         if outcome is Outcome.OUT_OF_MEMORY and self.memory is not None:
             self.memory.ran_out(exchange, connection.replica, "said so", now)
+        if exchange.span is not None:
+            exchange.span.lost(connection.replica.id, outcome.name.lower(), now)
+        if exchange.noted is not None and self.decisions is not None:
+            self.decisions.lost(exchange, connection.replica, outcome.label, now)
         decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
         self.counted(connection.replica)
         self.suspect(connection.replica)
@@ -360,6 +388,10 @@ class Carrier:
         self._detach(exchange, connection)
         now = monotonic()
         other = exchange.upstream
+        if exchange.span is not None:
+            exchange.span.lost(connection.replica.id, outcome.name.lower(), now)
+        if exchange.noted is not None and self.decisions is not None:
+            self.decisions.lost(exchange, connection.replica, outcome.label, now)
         if other is not None and not outcome.failed:
             # It was not this replica's fault, and another attempt runs: that one goes on alone.
             self.carry_out(self.balancer.settle(exchange, other.replica, now), now)
@@ -418,6 +450,7 @@ class Carrier:
             decisions = self.balancer.finish(exchange, Outcome.TRUNCATED, now, replica=connection.replica)
             self.counted(connection.replica)
         exchange.verdict = accounts.FAILED
+        exchange.fault = REPLICA
         self.close_account(exchange, "truncated")
         exchange.client.exchange = None
         exchange.client.break_off(exchange)
@@ -502,8 +535,14 @@ class Carrier:
                 account.count(verdict)
         else:
             account.count(verdict)
+        if account is not self.unrouted and not exchange.route.look:
+            exchange.judgement = account.judge(exchange, verdict, now)
         if self.log is not None:
             self.log.note(exchange, verdict, reason, now)
+        if exchange.span is not None:
+            exchange.span.end(exchange, verdict, reason, now)
+        if exchange.noted is not None and self.decisions is not None:
+            self.decisions.ended(exchange, verdict, reason, now)
         exchange.upstream = exchange.rival = None
 
     # ------------------------------------------------------------------ time
@@ -560,6 +599,7 @@ class Carrier:
         if exchange.answered or exchange.phase is not Phase.RUNNING:
             return
         exchange.verdict = accounts.FAILED
+        exchange.fault = LATE
         running = [c for c in (exchange.upstream, exchange.rival) if c is not None]
         if len(running) == 1:  # of two, neither can be told to be at fault
             decisions = self.balancer.finish(exchange, Outcome.LATE, now, replica=running[0].replica)
@@ -577,6 +617,8 @@ class Carrier:
             endpoint.sweep(now)
         if self.log is not None:
             self.log.flush()
+        if self.decisions is not None:
+            self.decisions.flush()
 
     # ------------------------------------------------------------------ the end
 
@@ -596,5 +638,6 @@ class Carrier:
             endpoint.close()
         if self._alarm is not None:
             self._alarm.cancel()
-        if self.log is not None:
-            self.log.close()
+        for kept in (self.log, self.decisions, self.tracing):
+            if kept is not None:
+                kept.close()

@@ -366,6 +366,7 @@ class ClientConnection:
     def fail(self, exchange: Exchange, problem: Failure, retry_after: float = 0.0) -> None:
         """Answer with a failure of ours, or, if the client has part of another answer, cut that one off."""
         self.carrier.drop(exchange)
+        exchange.fault = exchange.fault or problem.fault
         if exchange.answered:
             if not exchange.verdict:
                 exchange.verdict = accounts.CLIENT_ERROR if problem.status < 500 else accounts.FAILED

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .accounts import Account
     from .client import ClientConnection
     from .routing import Route
+    from .spans import RequestSpan
     from .upstream import ReplicaConnection
 
 CHUNKED: Final = -1  # a body whose length is not known before its end
@@ -34,9 +35,11 @@ class Exchange(Request):
         "dispatched",
         "entry",
         "expects",
+        "fault",
         "first_byte",
         "held",
         "host",
+        "judgement",
         "length",
         "lines",
         "names",
@@ -46,7 +49,9 @@ class Exchange(Request):
         "request_id",
         "rival",
         "route",
+        "span",
         "status",
+        "streamed",
         "told",
         "traced",
         "trailers",
@@ -92,7 +97,11 @@ class Exchange(Request):
         self.status = 0
         self.answered = False  # the client has part of the answer
         self.bytes_out = 0
+        self.streamed = False  # its length was not known when it began
         self.verdict = ""
+        self.fault = ""  # whose it is that it went wrong, where that is known; slo.LATE: who took the time
+        self.judgement = 0  # of core.slo, once it is over
+        self.span: RequestSpan | None = None  # where it is traced
         self.entry: list[object] | None = None  # its place among the deadlines
         # The balancer's part:
         self.model = ""
@@ -118,3 +127,4 @@ class Exchange(Request):
         self.pool = None
         self.avoid: tuple[Replica, ...] = ()
         self.claim = None
+        self.noted = None

@@ -6,9 +6,11 @@ from ..core.pool import Pool
 from ..core.replica import Replica, State
 from ..core.request import INFINITY
 from ..core.stall import overdue
-from ..link.messages import ModelReport, ReplicaReport, Report
+from ..core.times import Times
+from ..link.messages import Durations, ModelReport, ReplicaReport, Report
 from .carrier import Carrier
 
+TIMES = ("total", "replica", "first_byte", "queue")
 QUANTILES_EVERY = 5.0  # seconds between two looks at a replica's latencies …
 QUANTILES_AT_ONCE = 32  # … of so many in one report: it must not hold up requests
 
@@ -21,7 +23,7 @@ def report(carrier: Carrier, now: float, told: int = 0) -> Report:
     looks = QUANTILES_AT_ONCE
     for name in balancer.models:
         pool = balancer.pool(name)
-        models.append(_model(carrier, name, pool))
+        models.append(_model(carrier, name, pool, now))
         for replica in pool.replicas.values():
             if looks and now - replica.context.latency_at >= QUANTILES_EVERY and replica.picks:
                 _look_at_latency(replica, now)
@@ -31,10 +33,12 @@ def report(carrier: Carrier, now: float, told: int = 0) -> Report:
     memory = carrier.memory
     samples = memory.samples() if memory is not None else ()
     unmeasured = memory.unmeasured() if memory is not None else ()
-    return Report(len(carrier.clients), tuple(models), tuple(replicas), told, samples, unmeasured)
+    return Report(
+        len(carrier.clients), tuple(models), tuple(replicas), told, samples, carrier.unrouted.verdicts(), unmeasured
+    )
 
 
-def _model(carrier: Carrier, name: str, pool: Pool) -> ModelReport:
+def _model(carrier: Carrier, name: str, pool: Pool, now: float) -> ModelReport:
     account = carrier.accounts[name]
     return ModelReport(
         name,
@@ -53,7 +57,20 @@ def _model(carrier: Carrier, name: str, pool: Pool) -> ModelReport:
         pool.done,
         pool.busy,
         None if pool.limit == INFINITY else pool.limit,
+        {tenant: list(tally.counts) for tenant, tally in account.tallies.items()},
+        {name: _durations(getattr(account, name)) for name in TIMES},
+        now - pool.line.longest if len(pool.line) else 0.0,
+        pool.believed,
+        pool.missed,
+        pool.retried,
+        pool.hedged,
+        pool.hedges_won,
+        pool.ejected,
     )
+
+
+def _durations(times: Times) -> Durations:
+    return Durations(list(times.counts), times.total)
 
 
 def _replica(model: str, pool: Pool, replica: Replica, heard: float, now: float) -> ReplicaReport:
@@ -84,6 +101,7 @@ def _replica(model: str, pool: Pool, replica: Replica, heard: float, now: float)
         load.utilization if load is not None else None,
         int(load.held) if load is not None and load.held is not None else None,
         int(load.base) if load is not None and load.base is not None else None,
+        replica.times_ejected,
     )
 
 

@@ -298,6 +298,7 @@ class ReplicaConnection:
         if flight is not None and (flight.entry is not None or exchange.rival is not None):
             carrier.settle(exchange, self, now)
         exchange.first_byte = now
+        exchange.streamed = length < 0
         exchange.status = status
         exchange.answered = True
         if not exchange.body_done:

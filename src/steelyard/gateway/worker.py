@@ -14,6 +14,7 @@ from random import Random
 from time import monotonic
 from typing import Any, Final
 
+from ..config import Tracing
 from ..core.balancer import Balancer
 from ..core.memory import Ledger
 from ..core.replica import Event, Replica, State
@@ -41,6 +42,7 @@ from ..link.messages import (
 from .access_log import AccessLog
 from .carrier import Carrier
 from .client import ClientConnection
+from .decision_log import DecisionLog
 from .fleet import Fleet
 from .memory import Memory
 from .neighbours import Neighbours
@@ -222,18 +224,40 @@ class Worker:
             if self._board is not None and self._board.workers > 1:
                 carrier.neighbours = Neighbours(carrier, self._board, self._index)
             fleet = Fleet(carrier, carrier.neighbours)
+        if carrier.tracing_settings != config.tracing:
+            self._trace(carrier, config.tracing)
         # Anew at each reload, so that a log that was moved away is let go; first, because opening it may fail.
         log = AccessLog(config.access_log) if config.access_log is not None else None
+        decisions = None
         try:
+            if config.decisions is not None:
+                workers = self._board.workers if self._board is not None else 1
+                decisions = DecisionLog(config.decisions, carrier.balancer, config, self._index, workers)
             fleet.apply(config, message.slots, monotonic(), message.devices)
         except Exception:
-            if log is not None:
-                log.close()
+            for begun in (log, decisions):
+                if begun is not None:
+                    begun.close()
             raise
         old, carrier.log = carrier.log, log
+        old_decisions, carrier.decisions = carrier.decisions, decisions
+        for ended in (old, old_decisions):
+            if ended is not None:
+                ended.close(0.0)  # its thread ends by itself
+        if decisions is not None:
+            decisions.watch()
+        self._carrier, self._fleet = carrier, fleet
+
+    def _trace(self, carrier: Carrier, settings: Tracing | None) -> None:
+        made = None
+        if settings is not None:
+            from .otel import Otel  # not everybody has it installed
+
+            made = Otel(settings, self._index)
+        old, carrier.tracing = carrier.tracing, made
+        carrier.tracing_settings = settings
         if old is not None:
             old.close(0.0)  # its thread ends by itself
-        self._carrier, self._fleet = carrier, fleet
 
     # ------------------------------------------------------------------ clients
 

@@ -190,6 +190,14 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     utilization: float | None = None
     held: int | None = None  # bytes of its device that its server said it holds
     base: int | None = None  # and with nothing running
+    times_ejected: int = 0
+
+
+class Durations(msgspec.Struct, frozen=True, array_like=True):
+    """Durations counted under the bounds of core.times."""
+
+    counts: list[int]
+    total: float  # seconds
 
 
 class ModelReport(msgspec.Struct, frozen=True):
@@ -211,6 +219,15 @@ class ModelReport(msgspec.Struct, frozen=True):
     done: float = 0.0  # seconds of work that were answered since the worker began
     busy: float = 0.0  # and seconds that this took
     limit: float | None = None  # requests that a replica takes at once; None: no limit
+    judged: dict[str, list[int]] = {}  # tenant → requests by judgement of core.slo; `*`: tenants beyond those counted
+    times: dict[str, Durations] = {}  # total, replica, first_byte (of answered requests) and queue
+    oldest: float = 0.0  # seconds that the one has waited who has waited longest
+    believed: float = 0.0  # seconds that answered attempts were believed to take when they were sent …
+    missed: float = 0.0  # … and by how much that was off, either way
+    retried: int = 0
+    hedged: int = 0
+    hedges_won: int = 0
+    ejected: int = 0
 
 
 class Report(msgspec.Struct, frozen=True, tag="report"):
@@ -221,6 +238,7 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     replicas: tuple[ReplicaReport, ...]
     told: int = 0  # the number of the last `Tell`
     samples: tuple[Sample, ...] = ()  # since the last report; no more than SAMPLES of them
+    unrouted: dict[str, int] = {}  # what named no model of ours or could not be read, by how it ended
     unmeasured: tuple[str, ...] = ()  # models whose answers do not say what a request needed
 
 

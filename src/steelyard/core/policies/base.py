@@ -47,6 +47,13 @@ class Policy:
         """
         return 0.0
 
+    def score(self, request: Request, replica: Replica, now: float) -> float | None:
+        """What it compares candidates by, the least is chosen: for people who ask why. None: it compares nothing.
+
+        Reads only, and is never asked for where speed matters.
+        """
+        return None
+
     def joined(self, replica: Replica, now: float) -> None:
         """A replica came into rotation."""
 

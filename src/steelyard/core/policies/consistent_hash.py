@@ -64,6 +64,10 @@ class ConsistentHash(Policy):
                 return replica
         return fallback if fallback is not None else candidates[0]
 
+    def score(self, request: Request, replica: Replica, now: float) -> float:
+        """Its place in the key's own order; the least is chosen unless that one is over the bound."""
+        return pressure(replica) if request.key is None else _score(request.key, replica)
+
     def _rank(self, key: str) -> list[Replica]:
         scored = sorted(self._members, key=lambda r: (_score(key, r), r.id))
         if len(self._ranked) >= REMEMBERED:

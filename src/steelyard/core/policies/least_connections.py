@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..replica import Replica
 from ..request import Request
-from .base import Policy, pick_by_share
+from .base import Policy, pick_by_share, pressure
 
 
 class LeastConnections(Policy):
@@ -25,3 +25,6 @@ class LeastConnections(Policy):
             elif load == least:
                 tied.append(replica)
         return tied[0] if len(tied) == 1 else pick_by_share(tied, self._random())
+
+    def score(self, request: Request, replica: Replica, now: float) -> float:
+        return pressure(replica)

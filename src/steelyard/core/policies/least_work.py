@@ -49,6 +49,13 @@ class LeastWork(Policy):
         self._last = choice = cheapest(request, candidates, self._pool.estimator, self._tie, self._random, now)
         return choice
 
+    def score(self, request: Request, replica: Replica, now: float) -> float:
+        """As core/cheapest.py works it out."""
+        seconds = request.base * replica.slowness * replica.drag
+        if replica.load:
+            seconds += self._pool.estimator.in_the_way(replica, now)
+        return seconds + self._cold_seconds(request, replica)
+
     def _sample(self, request: Request, candidates: Sequence[Replica]) -> list[Replica]:
         random = self._random
         count = len(candidates)

@@ -57,6 +57,9 @@ class PeakEwma(Policy):
             return one if mine < theirs else other
         return pick_by_share((one, other), self._random())
 
+    def score(self, request: Request, replica: Replica, now: float) -> float:
+        return self._score(replica, now)
+
     def _score(self, replica: Replica, now: float) -> float:
         """The cost fades while nothing is heard. Who has answered nothing yet is tried first, but once: as in Finagle,
         it is not flooded before its first answer. Requests of other balancers there are no answer to wait for."""

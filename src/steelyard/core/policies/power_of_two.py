@@ -22,3 +22,6 @@ class PowerOfTwo(Policy):
         if mine != theirs:
             return one if mine < theirs else other
         return one if one.share == other.share else pick_by_share((one, other), self._random())
+
+    def score(self, request: Request, replica: Replica, now: float) -> float:
+        return pressure(replica)

@@ -1,0 +1,26 @@
+"""Durations counted under fixed bounds: what metrics show. A quantile is only as fine as these; core/histogram.py has
+the exact ones."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final
+
+BOUNDS: Final[tuple[float, ...]] = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75,
+    1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+)  # fmt: skip
+
+
+class Times:
+    """`counts[i]`: how many were above BOUNDS[i - 1] and not above BOUNDS[i]; the last: above all of them."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts: list[int] = [0] * (len(BOUNDS) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds

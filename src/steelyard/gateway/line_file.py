@@ -1,0 +1,134 @@
+"""A file that lines are appended to. Noting costs an append; lines are made in small batches between requests, and
+written by a thread: a disk that is slow or full costs lines, which are counted, and never a request."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import queue
+import sys
+import threading
+from contextlib import suppress
+from typing import Any, Final
+
+BATCH: Final = 32  # lines made at once: some tens of microseconds
+WAITING: Final = 256  # batches of bytes that may wait for the disk; more are dropped and counted
+FLUSH_BYTES: Final = 64 << 10
+LAST_ROOM: Final = 0.5  # seconds, at the end, for the last lines to find a place in the queue
+LAST_LINES: Final = 5.0  # seconds for the disk at the end
+
+
+class LineFile:
+    """Whoever derives from it puts notes into `_notes` with `_note`, and makes lines of them in `_lines`."""
+
+    def __init__(self, path: str, name: str, most: int = 0) -> None:
+        """`path` may be `-`, stdout. Where `most` is given, a file that would grow larger is renamed to `path.1`."""
+        self._path = path
+        self._most = most
+        self._notes: list[tuple[Any, ...]] = []
+        self._buffer = bytearray()
+        self._preface = b""  # lines at the beginning of every file that is begun anew
+        self._dropped = 0
+        self._told = 0  # lost lines that the lines in the buffer tell of
+        self._over = False
+        self._fd = os.dup(sys.stdout.fileno()) if path == "-" else _open(path)
+        self._queue: queue.Queue[tuple[bytes, int] | None] = queue.Queue(WAITING)
+        self._thread = threading.Thread(target=self._write, name=name, daemon=True)
+        self._thread.start()
+
+    def _lines(self, notes: list[tuple[Any, ...]]) -> None:
+        """Make a line of each, with `_append`."""
+        raise NotImplementedError
+
+    def _note(self, note: tuple[Any, ...]) -> None:
+        self._notes.append(note)
+        if len(self._notes) >= BATCH:
+            self._make_lines()
+            if len(self._buffer) >= FLUSH_BYTES:
+                self._hand_over()
+
+    def _make_lines(self) -> None:
+        notes, self._notes = self._notes, []
+        self._lines(notes)
+
+    def _append(self, line: bytes) -> None:
+        self._buffer += line
+        self._buffer += b"\n"
+
+    def _tell_dropped(self) -> int:
+        """How many lines were lost since this was last asked: for the next line to tell."""
+        dropped, self._dropped = self._dropped, 0
+        self._told += dropped
+        return dropped
+
+    def flush(self) -> None:
+        """Called a few times a second: what was noted reaches the file soon even when little happens."""
+        if self._notes:
+            self._make_lines()
+        self._hand_over()
+
+    def _hand_over(self, room: float = 0.0) -> None:
+        """To the thread; waits at most `room` seconds for a place."""
+        if not self._buffer:
+            return
+        batch = (bytes(self._buffer), self._told)
+        self._buffer, self._told = bytearray(), 0
+        try:
+            self._queue.put(batch, block=room > 0.0, timeout=room)
+        except queue.Full:
+            self._lost(*batch)
+
+    def _lost(self, data: bytes, told: int) -> None:
+        """Lines did not reach the file, and with them what they told of lines lost before."""
+        self._dropped += data.count(b"\n") + told
+
+    def close(self, patience: float = LAST_LINES) -> None:
+        """Write what is noted; waits at most `patience` seconds for the disk. The thread ends when it is done."""
+        room = min(LAST_ROOM, patience)
+        if self._notes:
+            self._make_lines()
+        self._hand_over(room)
+        self._over = True
+        with suppress(queue.Full):
+            self._queue.put(None, block=room > 0.0, timeout=room)
+        if patience:
+            self._thread.join(patience)
+
+    # ------------------------------------------------------------------ in the thread
+
+    def _write(self) -> None:
+        while True:
+            try:
+                batch = self._queue.get(timeout=1.0)
+            except queue.Empty:
+                if self._over:
+                    break
+                continue
+            if batch is None:
+                break
+            data, told = batch
+            try:
+                if self._most:
+                    self._make_room(len(data))
+                while data:
+                    data = data[os.write(self._fd, data) :]
+            except OSError:
+                self._lost(data, told)  # a full disk must not stop the gateway
+        os.close(self._fd)  # here, because a disk that hangs may keep us longer than `close` waits
+
+    def _make_room(self, size: int) -> None:
+        """Several processes append to one file: who finds it full first renames it, and the others go on in the new."""
+        there = os.fstat(self._fd)
+        if there.st_size + size <= self._most or not there.st_size:
+            return
+        fcntl.flock(self._fd, fcntl.LOCK_EX)  # of the old file: closing it gives the lock back
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(self._path), there):
+                os.rename(self._path, f"{self._path}.1")
+        old, self._fd = self._fd, _open(self._path)
+        os.close(old)
+        os.write(self._fd, self._preface)
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)

@@ -1,0 +1,35 @@
+"""Spans of requests, as the carrier tells of them. Nothing here needs OpenTelemetry; who sends them is in otel.py."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .exchange import Exchange
+
+LAST: Final = 2.0  # seconds, at the end, for the last spans
+
+
+class RequestSpan:
+    """One request that is traced: a span for it, one for its wait, one for each attempt."""
+
+    def sent(self, exchange: Exchange, replica: str, now: float, hedged: bool) -> None:
+        """An attempt begins; its head is not written yet."""
+        raise NotImplementedError
+
+    def lost(self, replica: str, why: str, now: float) -> None:
+        """An attempt ended without an answer."""
+        raise NotImplementedError
+
+    def end(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
+        """The request is over."""
+        raise NotImplementedError
+
+
+class Tracing:
+    def begin(self, exchange: Exchange) -> None:
+        """The head of a request has come: give it a span, if it is one of those to be traced."""
+        raise NotImplementedError
+
+    def close(self, patience: float = LAST) -> None:
+        """Send what is left; waits at most `patience` seconds for it."""
+        raise NotImplementedError

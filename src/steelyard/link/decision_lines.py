@@ -1,0 +1,100 @@
+"""The lines of the decision log: what the gateway writes, and `steelyard explain` and `simulate --replay` read.
+
+JSON, one object a line; `kind` tells which. Times are seconds; `at` is of CLOCK_MONOTONIC, the same for all workers of a
+machine until it starts anew. Never headers, bodies, or what a session is called: they carry secrets.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A replica that could have taken the request, as it stood then."""
+
+    id: str
+    in_flight: int  # ours and others'
+    work: float  # seconds of estimated work there
+    slowness: float  # seconds here for one on a typical replica
+    expected: float  # seconds in which the request would be done there, as estimated
+    weight: float = 1.0  # in force
+    score: float | None = None  # what the policy compares, least first; None: it compares nothing
+    failures: int = 0  # in a row, of late
+
+
+class Look(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One time that a place was looked for."""
+
+    after: float  # seconds since it arrived
+    chosen: str  # replica; empty: to wait is better
+    of: int  # how many could have taken it
+    candidates: tuple[Candidate, ...]  # these, or some of them: always the chosen, and those with the least score
+    waiting: int = 0  # requests in line
+
+
+class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
+    replica: str
+    after: float  # seconds since it arrived
+    predicted: float  # seconds
+    beside: int = 0  # requests that were there when it came, ours and others'
+    seconds: float | None = None  # it took; None: not known, another was faster or the client left
+    hedged: bool = False
+    outcome: str = ""  # empty: it answered; else a label of core/outcome.py, or `lost`: another was faster
+
+
+class DecisionLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="request"):
+    """A request, written when it is over."""
+
+    id: str  # x-request-id
+    time: str  # when it arrived, ISO 8601
+    at: float  # when it arrived
+    worker: int
+    model: str
+    policy: str
+    verdict: str  # met, late, failed, refused, left
+    seconds: float  # from its arrival to the last byte of the answer
+    estimate: float  # seconds on a typical replica, as estimated when it arrived
+    tenant: str = ""
+    fault: str = ""
+    reason: str = ""
+    status: int = 0
+    call: str = ""  # kind of request, as the dialect tells it
+    features: tuple[float, ...] = ()
+    key: str = ""  # a hash of its session or prefix
+    priority: int = 0
+    deadline: float | None = None  # seconds after its arrival
+    idempotent: bool = True
+    waited: float = 0.0  # seconds in line, until the first attempt
+    first_byte: float = 0.0  # seconds since it arrived
+    upload: float = 0.0  # seconds that its body took to come, before it could be decided on
+    looks: tuple[Look, ...] = ()  # the first and the last ones, if there were many
+    looked: int = 0  # how many there were
+    attempts: tuple[Attempt, ...] = ()
+    dropped: int = 0  # lines before this one that were lost because the disk did not keep up
+
+
+class Member(msgspec.Struct, frozen=True, omit_defaults=True):
+    id: str
+    state: str
+    weight: float = 1.0
+
+
+class FleetLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="fleet"):
+    """How a model is served, whenever that has changed, and at the beginning of a file."""
+
+    time: str
+    at: float
+    worker: int
+    workers: int
+    model: str
+    policy: str
+    sample: float  # share of the requests that is written down
+    replicas: tuple[Member, ...]
+    policy_options: dict[str, object] = {}
+    concurrency: int | str = "unlimited"
+    queue: int = 1024
+    max_wait: float = 30.0
+    dropped: int = 0  # as in a request's line
+
+
+Line = DecisionLine | FleetLine
