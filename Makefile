@@ -6,10 +6,14 @@ BIN := $(VENV)/bin
 COMPILED := .venv-compiled
 SERVERS := .venv-servers
 
-.PHONY: test test-compiled check format demo bench compiled clean
+.PHONY: test test-browser test-compiled check format demo bench compiled clean
 
 test: $(VENV)/installed $(SERVERS)/installed
 	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
+
+# The dashboard in a real browser. It needs Chromium and its driver (Debian: apt install chromium chromium-driver).
+test-browser: $(VENV)/installed
+	$(BIN)/python -m pytest -m slow tests/browser $(ARGS)
 
 check: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -32,6 +36,7 @@ bench: $(VENV)/bench $(COMPILED)/installed
 	$(BIN)/python -m benchmarks.arena
 	$(BIN)/python -m benchmarks.lifecycle
 	$(BIN)/python -m benchmarks.probing
+	$(BIN)/python -m benchmarks.scrape
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.request_bytes
 	$(BIN)/python -m benchmarks.autoscaling
@@ -41,8 +46,14 @@ $(VENV)/bench: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	touch $@
 
-demo: $(VENV)/installed
+demo: $(VENV)/demo
 	$(BIN)/steelyard demo $(ARGS)
+
+# Less than the other targets need, so that it is quick.
+$(VENV)/demo: pyproject.toml
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	touch $@
 
 # The same package with its hot modules compiled by mypyc, in an environment of its own. Takes about a minute.
 compiled: $(COMPILED)/installed
@@ -52,7 +63,7 @@ $(COMPILED)/installed: $(VENV)/installed setup.py $(shell find src/steelyard/cor
 	STEELYARD_COMPILE=1 $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(COMPILED)/wheel .
 	rm -rf build
 	$(PYTHON) -m venv $(COMPILED)
-	$(COMPILED)/bin/python -m pip install --quiet --disable-pip-version-check $(COMPILED)/wheel/*.whl
+	$(COMPILED)/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo $(COMPILED)/wheel/*.whl)[otel]"
 	touch $@
 
 # The parts of the tests that matter to it, with the compiled package in place of the source.

@@ -34,6 +34,7 @@ GATEWAY_PLAIN = {  # not on the way of most requests
     "fleet",
     "line_file",
     "otel",
+    "otlp",
     "reports",
     "spans",
     "tidings",

@@ -1,6 +1,6 @@
 """What a proxy costs: requests/s, latency and CPU for one small POST, side by side with the peers that are installed.
 
-    python -m benchmarks.overhead [--sse] [--large] [--all] [--quick] [--peers haproxy,envoy,steelyard] [--update-docs]
+    python -m benchmarks.overhead [--sse] [--large] [--observability] [--all] [--quick] [--peers a,b,…] [--update-docs]
 
 Each proxy in turn has a core of its own; the load and the replicas share the other. Several rounds, one peer after the
 other in each, and medians over the rounds, because a machine's mood changes. Peers are found on PATH and in the
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from . import bodies, small, streams
+from . import bodies, observability, small, streams
 from .lab import Lab, chosen, described
 from .pages import markdown_table, write_section
 from .peers import PEERS, Peer
@@ -57,6 +57,16 @@ def run_small(options: argparse.Namespace, peers: list[Peer]) -> Report:
     return small.report(seen)
 
 
+def run_observability(options: argparse.Namespace, peers: list[Peer]) -> Report:
+    with Stage() as stage:
+        lab = Lab(stage, 4)
+        lua = small.prepare(lab)
+        ours = observability.peers(lab, options.baseline)
+        measure = observability.measure
+        seen = interleaved("observability", ours, options.rounds, lambda p: measure(lab, p, options.seconds, lua))
+    return observability.report(seen)
+
+
 def run_streams(options: argparse.Namespace, peers: list[Peer]) -> Report:
     with Stage() as stage:
         lab = Lab(stage, 4)
@@ -77,6 +87,7 @@ PARTS: dict[str, Callable[[argparse.Namespace, list[Peer]], Report]] = {
     "small": run_small,
     "sse": run_streams,
     "large": run_large,
+    "observability": run_observability,
 }
 
 
@@ -84,7 +95,11 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--sse", action="store_true", help="200 event streams instead of small requests")
     parser.add_argument("--large", action="store_true", help="bodies of 10 MiB instead of small requests")
-    parser.add_argument("--all", action="store_true", help="small requests, streams and large bodies")
+    parser.add_argument("--all", action="store_true", help="small requests, streams, large bodies and observability")
+    parser.add_argument(
+        "--observability", action="store_true", help="everything that watches on, against all of it off"
+    )
+    parser.add_argument("--baseline", metavar="PROGRAM", help="with --observability: another build of Steelyard beside")
     parser.add_argument("--peers", default=USUAL, help=f"of {', '.join(PEERS)}")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
@@ -109,7 +124,8 @@ def main() -> None:
         command = f"python -m benchmarks.overhead{flag} --rounds {options.rounds} --seconds {options.seconds:g}{some}"
         machine = described(command)
         report = PARTS[part](options, peers)
-        report.rows += [[name, "not installed", *[""] * (len(report.header) - 2)] for name in missing]
+        if part != "observability":
+            report.rows += [[name, "not installed", *[""] * (len(report.header) - 2)] for name in missing]
         show(console, report, machine)
         raw[part] = {"machine": machine, "rounds": report.raw, "broken": report.broken}
         if options.update_docs:

@@ -37,11 +37,15 @@ def prepare(lab: Lab) -> Path:
 
 def measure(lab: Lab, peer: Peer | None, seconds: float, lua: Path) -> Small:
     with lab.proxy(peer) as proxy:
-        wrk.load(proxy.port, MANY, 1.0, lua)  # warm
-        one = wrk.load(proxy.port, 1, seconds, lua)
-        before = _clocks(lab, proxy)
-        many = wrk.load(proxy.port, MANY, seconds, lua)
-        took, spent, *busy = (now - then for now, then in zip(_clocks(lab, proxy), before, strict=True))
+        return measured(lab, proxy, seconds, lua)
+
+
+def measured(lab: Lab, proxy: Proxy, seconds: float, lua: Path) -> Small:
+    wrk.load(proxy.port, MANY, 1.0, lua)  # warm
+    one = wrk.load(proxy.port, 1, seconds, lua)
+    before = _clocks(lab, proxy)
+    many = wrk.load(proxy.port, MANY, seconds, lua)
+    took, spent, *busy = (now - then for now, then in zip(_clocks(lab, proxy), before, strict=True))
     if errors := one.errors + many.errors:
         raise ConnectionError(f"{errors} of {one.requests + many.requests} requests failed")
     return Small(one, many, spent / many.requests * 1e6, busy[0] / took, busy[1] / took)

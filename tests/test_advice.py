@@ -366,7 +366,7 @@ def test_what_is_not_in_force_is_noted() -> None:
         devices={"g": {"memory": "1GiB"}},
     )
     keys = [show_key(note.key) for note in notes(config)]
-    assert keys == ["models.a.replicas[1].zone", "models.b.slo"]
+    assert keys == ["models.a.replicas[1].zone"]
     assert all("yet" in note.what for note in notes(config))
     assert notes(model(slo=None)) == []
     assert notes(gateway(models={"m": scaled()})) == []  # the promise counts there

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -69,6 +70,7 @@ def _meant(text: str) -> str:
     return "write for example 127.0.0.1:8080, [::1]:8080 or unix:/run/steelyard.sock"
 
 
+@lru_cache(maxsize=4096)  # names of replicas are made of it, again and again
 def replica_address(url: str) -> Address:
     """Where a replica is: `http://host:port`, `https://host`, `unix:/path`."""
     if url.startswith("unix:"):

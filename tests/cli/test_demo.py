@@ -8,9 +8,9 @@ import pty
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -22,14 +22,11 @@ import pytest
 from click.testing import CliRunner
 
 from steelyard.cli import main
-from steelyard.core.errors import OptionError
-from steelyard.demo import settings
-from steelyard.demo.settings import Options, configuration
 from tests.harness.processes import alive, descendants
 from tests.harness.waiting import wait_until
 
 REPLICAS = ("fast", "half", "quarter")
-PROCESSES = len(REPLICAS) + 1  # and a worker
+PROCESSES = len(REPLICAS) + 2  # and a worker, and who cleans up
 PAGE = Path(__file__).parents[2] / "docs" / "demo.md"
 
 
@@ -100,37 +97,46 @@ def gone(pids: list[int]) -> None:
     wait_until(lambda: not any(map(alive, pids)), f"{pids} end")
 
 
-def requests_of(said: str) -> dict[str, int]:
-    """The rows of the summary."""
-    rows = re.findall(r"^(\w+) +\d× +([\d,]+) +[\d.]+ %", said, re.MULTILINE)
-    return {name: int(count.replace(",", "")) for name, count in rows}
+def left() -> set[Path]:
+    """Folders of demos, of others too."""
+    return set(Path(tempfile.gettempdir()).glob("steelyard-demo-*"))
 
 
 # ---------------------------------------------------------------------- as a program
 
 
 def test_it_ends_by_itself_and_says_what_happened() -> None:
-    with demo("--seconds", "3") as program:
+    with demo("--seconds", "5") as program:
         program.read_until("curl")
         children = program.children()
+        folders = left()
         assert program.end() == 0
         assert program.errors() == ""
     gone(children)
+    assert not folders & left()
+    assert re.search(r"^first answer \d+\.\d s after the start$", program.said, re.M)
     assert re.search(
         r"^ +2\.\d s: \d+ requests, \d+/s, p50 .*, p99 .*, waiting \d+, failed 0; fast", program.said, re.M
     )
-    total = re.search(r"^([\d,]+) requests in 3\.\d s with least_work, .*: 0 failed, p50 ", program.said, re.M)
+    total = re.search(r"^([\d,]+) requests in 5\.\d s, at the end with least_work: 0 failed, p50 ", program.said, re.M)
     assert total is not None
-    counts = requests_of(program.said)
-    assert tuple(counts) == REPLICAS
-    assert all(counts.values()), counts
-    assert sum(counts.values()) == int(total[1].replace(",", ""))
+    rows = re.findall(r"^(requests go|the same requests).* (\d+) +0 +\S+ m?s +\S+ m?s *$", program.said, re.M)
+    assert len(rows) == 2
+    assert all(int(count) for _, count in rows)
+    assert int(total[1].replace(",", "")) >= sum(int(count) for _, count in rows)
+    assert re.search(r"p99 .* with round_robin, .* with least_work", program.said)
     assert "steelyard serve --help" in program.said
 
 
-def test_on_a_terminal_there_is_a_table_and_the_command_it_shows_works() -> None:
-    with demo("--policy", "least_connections", terminal=True) as program:
-        _, _, command = program.read_until(r"heavy rain and wind.*").partition("curl -i ")
+def test_on_a_terminal_there_is_a_table_and_what_it_names_is_there() -> None:
+    with demo("--policy", "least_connections", "--no-guide", terminal=True) as program:
+        said = program.read_until(r"heavy rain and wind.*")
+        dashboard = re.search(r"http://127\.0\.0\.1:\d+/(?=\s)", said)
+        assert dashboard is not None
+        with urllib.request.urlopen(dashboard[0] + "v1/fleet", timeout=60) as answer:
+            (model,) = json.load(answer)["models"]
+        assert model["policy"] == "least_connections"
+        _, _, command = said.partition("curl -i ")
         program.read_until("in flight")
         url, *rest = shlex.split(command.partition("}'")[0] + "}'")
         assert rest[0::2] == ["-H", "-d"]
@@ -138,7 +144,7 @@ def test_on_a_terminal_there_is_a_table_and_the_command_it_shows_works() -> None
         with urllib.request.urlopen(urllib.request.Request(url, rest[3].encode(), {name: value}), timeout=60) as answer:
             assert answer.headers["steelyard-replica"] in REPLICAS
             (row,) = json.load(answer)["data"]
-        assert max(row["embedding"]) == row["embedding"][0]  # it is about the weather
+        assert len(row["embedding"]) == 384
         for word in ("share", "work", "speed", "ready", "a second"):
             program.read_until(word)
         children = program.children()
@@ -148,6 +154,19 @@ def test_on_a_terminal_there_is_a_table_and_the_command_it_shows_works() -> None
     assert "with least_connections" in program.said
     assert program.said.endswith("replicas of your own\r\n")
     assert program.said.rindex("\x1b[?25h") > program.said.rindex("\x1b[?25l")  # the cursor is back
+
+
+def test_two_at_once_have_ports_of_their_own_and_a_killed_one_leaves_nothing() -> None:
+    before = left()
+    with demo("--workers", "2") as one, demo("--no-guide") as other:
+        said = [program.read_until("first answer") for program in (one, other)]
+        gateways = {found[1] for text in said if (found := re.search(r"gateway http://127.0.0.1:(\d+)", text))}
+        assert len(gateways) == 2
+        children = one.children(PROCESSES + 1)
+        one.process.kill()
+        gone(children)
+        assert other.end(signal.SIGTERM) == 0
+    wait_until(lambda: not left() - before, "their folders are gone")
 
 
 def test_told_to_stop_before_it_has_begun() -> None:
@@ -161,7 +180,7 @@ def test_told_to_stop_before_it_has_begun() -> None:
 
 
 def test_the_second_signal_ends_it_at_once() -> None:
-    with demo(terminal=True) as program:
+    with demo("--no-guide", terminal=True) as program:
         said = program.read_until("in flight")
         children = program.children()
         for pid in re.findall(r"pid (\d+)", said):
@@ -173,16 +192,8 @@ def test_the_second_signal_ends_it_at_once() -> None:
     gone(children)
 
 
-def test_when_it_is_killed_nothing_is_left() -> None:
-    with demo("--workers", "2") as program:
-        program.read_until("curl")
-        children = program.children(PROCESSES + 1)
-        program.process.kill()
-        gone(children)
-
-
 def test_failed_requests_are_told_and_make_the_exit_code_1() -> None:
-    with demo() as program:
+    with demo("--no-guide") as program:
         said = program.read_until("curl")
         replicas = [int(pid) for pid in re.findall(r"pid (\d+)", said)]
         assert len(replicas) == 3
@@ -193,30 +204,20 @@ def test_failed_requests_are_told_and_make_the_exit_code_1() -> None:
     assert re.search(r"^\d+ failed: (502|503)", program.said, re.M)
 
 
+@pytest.mark.slow
+def test_the_whole_guided_minute_and_nothing_is_left_of_it() -> None:
+    with demo("--seconds", "70") as program:
+        said = program.read_until(r"→ \d → [45] replicas by the autoscaler")
+        children = program.children(PROCESSES + 1)
+        assert program.end() == 0
+        assert program.errors() == ""
+    gone(children)
+    assert "fast becomes four times slower" in said
+    assert re.search(r"fast had \d+ % of the answers before, \d+ % while it was slow$", said, re.M)
+    assert re.search(r"→ 0 of \d+ failed, .*half was ready again after .*, and 0 requests reached it", said)
+
+
 # ---------------------------------------------------------------------- what cannot be
-
-
-@pytest.fixture
-def taken() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield listening.getsockname()[1]
-
-
-def test_a_port_of_ones_own_must_be_free(taken: int) -> None:
-    with pytest.raises(OptionError, match=rf"--port: {taken} is in use"):
-        configuration({}, Options(port=taken))
-
-
-def test_the_usual_port_need_not_be_free(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "PORT", taken)
-    assert configuration({}, Options()).listen == "127.0.0.1:0"
-
-
-def test_what_is_chosen_is_in_the_configuration() -> None:
-    options = Options(policy="random", workers=3)
-    config = configuration({"fast": "http://127.0.0.1:9"}, options)
-    assert (config.workers, config.models["topics"].policy) == (3, "random")
-    assert [replica.name for replica in config.models["topics"].replicas] == ["fast"]
 
 
 @pytest.mark.parametrize(
@@ -241,5 +242,5 @@ def test_the_page_explains_every_option() -> None:
     command = main.get_command(click.Context(main), "demo")
     assert command is not None
     options = {flag for option in command.params for flag in option.opts}
-    told = set(re.findall(r"^\| `(--\w+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    told = set(re.findall(r"^\| `(--[\w-]+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
     assert told == options

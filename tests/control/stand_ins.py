@@ -175,6 +175,7 @@ class ScriptedProber:
     def __init__(self, saw: Any, progress: Any) -> None:
         self.saw, self.progress = saw, progress
         self.targets: dict[Key, Target] = {}
+        self.counts: dict[tuple[str, str], int] = {}
         self.anew: list[Key] = []
         self.hurried: list[Key] = []
         self._ready: set[tuple[Key, str]] = set()  # who is so, or was when it was not asked any more, and where

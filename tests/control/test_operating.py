@@ -97,6 +97,19 @@ def test_a_supervisor_that_serves_says_so() -> None:
     operate(scene)
 
 
+def test_the_fleet_in_numbers() -> None:
+    async def scene(stage: Operated) -> None:
+        view, numbers = stage.asked.numbers()
+        assert [model.model for model in view.models] == list(numbers.models) == ["m"]
+        assert list(numbers.replicas) == [("m", "a")]
+        assert set(numbers.workers) == {worker.pid for worker in view.workers}
+        assert (len(numbers.workers), numbers.replaced) == (2, 0)
+        assert numbers.supervisor is not None
+        assert numbers.supervisor.cpu > 0.0
+
+    operate(scene, workers=2)
+
+
 def test_without_a_ready_replica_it_should_get_no_traffic() -> None:
     async def scene(stage: Operated) -> None:
         await stage.asked.drain("m", "a")

@@ -4,7 +4,7 @@ from math import isnan
 
 import pytest
 
-from steelyard.control.status import Past, histogram, merge
+from steelyard.control.status import Past, histogram, merge, unrouted
 from steelyard.core.histogram import Histogram
 from steelyard.link.messages import ModelReport, ReplicaReport, Report
 
@@ -56,6 +56,15 @@ def test_the_dead_keep_what_they_counted_and_nothing_else() -> None:
     assert (models["m"].waiting, models["m"].in_flight) == (1, 2)
     a = replicas["m", "a"]
     assert (a.state, a.in_flight, a.picks, a.failures, a.seconds) == ("ejected", 2, 30, 3, 0.5)
+
+
+def test_requests_for_no_model_are_added_up_with_those_of_the_dead() -> None:
+    past = Past()
+    past.bury(Report(0, (), (), unrouted={"refused": 3}))
+    past.bury(Report(0, (), (), unrouted={"refused": 1, "ok": 2}))
+    assert unrouted([Report(0, (), (), unrouted={"refused": 5}), report()], past) == {"refused": 9, "ok": 2}
+    past.keep({})
+    assert unrouted([], past) == {"refused": 4, "ok": 2}
 
 
 def test_all_are_dead() -> None:

@@ -19,24 +19,24 @@ import uvloop
 
 from steelyard.control.errors import StartError
 from steelyard.demo import fleet
-from steelyard.demo.fleet import ReplicaProcess, replicas
-from steelyard.demo.model import TopicModel
+from steelyard.demo.fleet import Fleet, ReplicaProcess, replicas
+from steelyard.demo.model import Embedder
 from tests.harness.processes import descendants
 
 HEALTH = b"GET /health HTTP/1.1\r\n\r\n"
 
 
 @contextmanager
-def running(**speeds: int) -> Iterator[list[ReplicaProcess]]:
+def running(**paces: float) -> Iterator[list[ReplicaProcess]]:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        context = replicas(speeds)
+        context = replicas(paces)
         yield runner.run(_enter(context))
         runner.run(_leave(context))
 
 
 async def _enter(context: Any) -> list[ReplicaProcess]:
-    found: list[ReplicaProcess] = await context.__aenter__()
-    return found
+    found: Fleet = await context.__aenter__()
+    return list(found)
 
 
 async def _leave(context: Any) -> None:
@@ -73,25 +73,26 @@ def exchange(port: int, sent: bytes) -> bytes:
 
 
 def test_one_text_or_many(connection: HTTPConnection) -> None:
-    status, one = embed(connection, model="topics", input="rain and wind tonight")
+    status, one = embed(connection, model="minilm", input="rain and wind tonight")
     assert status == 200
-    assert (one["object"], one["model"], one["usage"]["total_tokens"]) == ("list", "topics", 4)
-    status, many = embed(connection, model="topics", input=["bake the bread", "rain and wind tonight"])
+    assert (one["object"], one["model"], one["usage"]["total_tokens"]) == ("list", "minilm", 6)
+    status, many = embed(connection, model="minilm", input=["bake the bread", "rain and wind tonight"])
     assert [row["index"] for row in many["data"]] == [0, 1]
     assert many["data"][1]["embedding"] == one["data"][0]["embedding"]
-    wanted = TopicModel().embed(["rain and wind tonight"])[0]
+    model = Embedder()
+    wanted = model.embed([model.numbers("rain and wind tonight")])[0]
     np.testing.assert_allclose(one["data"][0]["embedding"], wanted, atol=1e-3)
 
 
 def test_base64_as_the_openai_client_wants_it(connection: HTTPConnection) -> None:
-    _, plain = embed(connection, model="topics", input="a cake with honey")
-    _, packed = embed(connection, model="topics", input="a cake with honey", encoding_format="base64")
+    _, plain = embed(connection, model="minilm", input="a cake with honey")
+    _, packed = embed(connection, model="minilm", input="a cake with honey", encoding_format="base64")
     row = np.frombuffer(base64.b64decode(packed["data"][0]["embedding"]), "<f4")
     np.testing.assert_allclose(row, plain["data"][0]["embedding"], atol=1e-3)
 
 
 def test_what_it_is(connection: HTTPConnection) -> None:
-    for path, told in {"/health": "ok", "/v1/models": "topics"}.items():
+    for path, told in {"/health": "ok", "/v1/models": "minilm"}.items():
         connection.request("GET", path)
         answer = connection.getresponse()
         assert answer.status == 200
@@ -102,11 +103,11 @@ def test_what_it_is(connection: HTTPConnection) -> None:
     ("fields", "status", "told"),
     [
         ({"model": "gpt", "input": "x"}, 404, "There is no model 'gpt' here"),
-        ({"model": "topics"}, 400, "missing required field `input`"),
-        ({"model": "topics", "input": []}, 400, "input has 0 texts"),
-        ({"model": "topics", "input": [[1, 2]]}, 400, "Expected `str`"),
-        ({"model": "topics", "input": ["x"] * 2049}, 400, "input has 2049 texts"),
-        ({"model": "topics", "input": "x " * 8193}, 400, "input has 8193 words"),
+        ({"model": "minilm"}, 400, "missing required field `input`"),
+        ({"model": "minilm", "input": []}, 400, "input has 0 texts"),
+        ({"model": "minilm", "input": [[1, 2]]}, 400, "Expected `str`"),
+        ({"model": "minilm", "input": ["x"] * 2049}, 400, "input has 2049 texts"),
+        ({"model": "minilm", "input": ["x " * 300] * 17}, 400, "input has 4352 tokens"),
     ],
 )
 def test_what_it_cannot_do_is_told_as_openai_tells_it(
@@ -123,6 +124,8 @@ def test_what_it_cannot_do_is_told_as_openai_tells_it(
     [
         ("GET", "/v1/embeddings", None, 405),
         ("POST", "/v1/nothing", "{}", 404),
+        ("POST", "/pace", '{"pace": 0.5}', 400),
+        ("GET", "/pace", None, 405),
         ("GET", "/?x=1", None, 404),
         ("POST", "/v1/embeddings", "no json", 400),
         ("POST", "/v1/embeddings", "x" * (1 << 20) + "x", 413),
@@ -146,14 +149,14 @@ def test_pipelined_requests_are_answered_in_order(replica: ReplicaProcess) -> No
         sent += b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body) + HEALTH * 12
     said = exchange(replica.port, sent + b"GET /health HTTP/1.1\r\nconnection: close\r\n\r\n")
     assert said.count(b"HTTP/1.1 200 OK") == 40
-    assert [part[:5] for part in said.split(b"total_tokens")[1:]] == [b'":1}}', b'":4}}', b'":2}}']
+    assert [part[:5] for part in said.split(b"total_tokens")[1:]] == [b'":3}}', b'":6}}', b'":4}}']
     assert said.split(b"total_tokens")[0].count(b'"ok"') == 0
 
 
 def test_a_body_in_chunks(replica: ReplicaProcess) -> None:
     head = b"POST /v1/embeddings HTTP/1.1\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
     said = exchange(replica.port, head + b'b\r\n{"input": "\r\n8\r\na cake"}\r\n0\r\n\r\n')
-    assert b'"total_tokens":2' in said
+    assert b'"total_tokens":4' in said
 
 
 def test_what_is_no_http_is_refused_after_the_answers_that_are_due(replica: ReplicaProcess) -> None:
@@ -166,7 +169,7 @@ def test_what_is_no_http_is_refused_after_the_answers_that_are_due(replica: Repl
 
 
 def test_a_client_that_leaves_does_no_harm(replica: ReplicaProcess, connection: HTTPConnection) -> None:
-    body = json.dumps({"input": ["rain and wind"] * 1000}).encode()
+    body = json.dumps({"input": ["rain and wind"] * 100}).encode()
     for _ in range(3):
         with socket.create_connection(("127.0.0.1", replica.port)) as raw:
             raw.sendall(b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
@@ -186,8 +189,30 @@ def test_one_that_does_not_start_takes_the_others_with_it(monkeypatch: pytest.Mo
     assert set(descendants(os.getpid())) <= before
 
 
+def test_a_killed_one_comes_back_on_its_port_and_loads_first() -> None:
+    async def work() -> None:
+        async with replicas({"one": 1.0}) as fleet:
+            before = fleet["one"]
+            fleet.kill("one")
+            with pytest.raises(OSError):  # noqa: PT011  # refused, or reset
+                await before.ask("GET", "/health")
+            await fleet.revive("one", loading=0.5)
+            after = fleet["one"]
+            assert (after.port, after.pid != before.pid) == (before.port, True)
+            reply = await after.ask("POST", "/v1/embeddings", b'{"input": "rain"}')
+            assert (reply.status, b"is being loaded" in reply.body) == (503, True)
+            assert json.loads((await after.ask("GET", "/health")).body) == {"status": "loading", "early": 1}
+            while (await after.ask("GET", "/health")).status != 200:
+                await asyncio.sleep(0.05)
+            assert (await after.ask("POST", "/v1/embeddings", b'{"input": "rain"}')).status == 200
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(work(), 60))
+
+
 def test_a_slower_replica_gives_the_same_answers() -> None:
     with running(fast=1, slow=3) as (fast, slow):
+        asyncio.run(fast.set_pace(2.0))
         answers = []
         for replica in (fast, slow):
             made = HTTPConnection("127.0.0.1", replica.port, timeout=30)

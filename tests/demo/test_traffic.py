@@ -16,7 +16,7 @@ from steelyard.control.errors import StartError
 from steelyard.demo import client
 from steelyard.demo.fleet import ReplicaProcess
 from steelyard.demo.tally import Tally
-from steelyard.demo.traffic import LARGE, MEAN, SMALL, Traffic, capacity, request
+from steelyard.demo.traffic import LARGE, LARGE_SHARE, MEAN, SMALL, Traffic, capacity, request
 
 OK = b"HTTP/1.1 200 OK\r\nsteelyard-replica: fast\r\ncontent-length: 2\r\n\r\n{}"
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nsteelyard-reason: no_replica\r\ncontent-length: 0\r\n\r\n"
@@ -101,7 +101,7 @@ def test_nobody_there() -> None:
         assert tally.failures == tally.requests
         assert set(tally.failed) == {"no answer: ConnectionRefusedError"}
         with pytest.raises(StartError, match="replica fast does not answer"):
-            await capacity([ReplicaProcess("fast", 1, 1, port)])
+            await capacity([ReplicaProcess("fast", 1.0, 1, port)])
 
     run(work())
 
@@ -144,16 +144,38 @@ def test_answers_that_never_come_are_failures() -> None:
     run(work())
 
 
+def test_a_turn_repeats_the_same_requests_and_counts_apart() -> None:
+    async def work() -> None:
+        stub = Stub()
+        async with stub.serving() as port:
+            traffic = Traffic("127.0.0.1", port, MANY, Random(5))
+            tally = traffic.start()
+            await stub.done.wait()
+            await traffic.pause(20.0)
+            first = traffic.part
+            sent = sorted(stub.bodies)
+            stub.bodies.clear()
+            second = traffic.turn(2 * MANY, Random(5))
+            while second.requests < first.requests:
+                await asyncio.sleep(0.01)
+            await traffic.stop()
+        assert first.requests == len(sent)
+        assert sent == sorted(stub.bodies[: len(sent)])
+        assert tally.requests == first.requests + second.requests
+
+    run(work())
+
+
 def test_small_and_large_requests_are_mixed() -> None:
     rng = Random(3)
     made = [request(rng) for _ in range(20_000)]
     sizes = [size for _, size in made]
     assert all(SMALL[0] <= size <= SMALL[1] or LARGE[0] <= size <= LARGE[1] for size in sizes)
-    assert sum(size >= LARGE[0] for size in sizes) / len(sizes) == pytest.approx(0.2, abs=0.02)
+    assert sum(size >= LARGE[0] for size in sizes) / len(sizes) == pytest.approx(LARGE_SHARE, abs=0.02)
     assert sum(sizes) / len(sizes) == pytest.approx(MEAN, rel=0.05)
     for body, size in made[:50]:
         asked = msgspec.json.decode(body)
-        assert (asked["model"], len(asked["input"])) == ("topics", size)
+        assert (asked["model"], len(asked["input"])) == ("minilm", size)
 
 
 def test_what_is_recent() -> None:

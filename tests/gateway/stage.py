@@ -27,7 +27,7 @@ from steelyard.link.messages import FromWorker
 from .loop import Dial, Loop, Wire
 from .transports import FakeTransport
 
-CLOCKED = ("carrier", "client", "upstream", "endpoint", "access_log")  # modules that read the clock
+CLOCKED = ("carrier", "client", "upstream", "endpoint", "access_log", "decision_log")  # modules that read the clock
 
 
 class Stage:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from steelyard.config import AccessLog as Settings
-from steelyard.gateway import access_log
+from steelyard.gateway import line_file
 from steelyard.gateway.access_log import AccessLog
 
 from .reading import answer, request
@@ -59,6 +59,8 @@ def test_what_a_line_says(stage: Stage, tmp_path: Path) -> None:
     assert (line["model"], line["tenant"], line["replica"], line["attempts"]) == ("m", "t", second.place, 2)
     assert (line["ms"], line["first_byte_ms"], line["bytes_in"]) == (1000.0, 750.0, 6)
     assert line["bytes_out"] >= 2
+    assert line["sla"] == "met"
+    assert "fault" not in line
     assert "secret" not in json.dumps(line)
 
 
@@ -164,18 +166,18 @@ class Stuck:
             self.free.wait(30)
             return write(fd, data)
 
-        monkeypatch.setattr("steelyard.gateway.access_log.os.write", slow)
+        monkeypatch.setattr("steelyard.gateway.line_file.os.write", slow)
 
 
 def test_a_disk_that_does_not_keep_up_costs_lines_not_memory(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access_log, "FLUSH_BYTES", 1)
-    monkeypatch.setattr(access_log, "WAITING", 2)
+    monkeypatch.setattr(line_file, "FLUSH_BYTES", 200 * line_file.BATCH)
+    monkeypatch.setattr(line_file, "WAITING", 2)
     disk = Stuck(monkeypatch)
     read = logged(stage, tmp_path / "log")
     client = stage.client()
-    for number in range(20 * access_log.BATCH):
+    for number in range(20 * line_file.BATCH):
         client.says(request(f"GET /{number}"))
         stage.replica().says(answer())
     assert disk.reached.wait(30)
@@ -183,8 +185,8 @@ def test_a_disk_that_does_not_keep_up_costs_lines_not_memory(
     client.says(request("GET /after"))
     stage.replica().says(answer())
     lines = read()
-    assert len(lines) <= 6 * access_log.BATCH
-    assert len(lines) + sum(line.get("dropped", 0) for line in lines) == 20 * access_log.BATCH + 1
+    assert len(lines) <= 6 * line_file.BATCH
+    assert len(lines) + sum(line.get("dropped", 0) for line in lines) == 20 * line_file.BATCH + 1
 
 
 def test_a_log_that_is_closed_while_its_disk_hangs_leaves_the_descriptor_alone(
@@ -214,7 +216,7 @@ def test_closing_does_not_wait_for_a_disk_that_hangs(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reload closes the old log in the loop: with a full queue it must not stand still until the disk is back."""
-    monkeypatch.setattr(access_log, "WAITING", 1)
+    monkeypatch.setattr(line_file, "WAITING", 1)
     disk = Stuck(monkeypatch)
     log = AccessLog(Settings(path=str(tmp_path / "log")))
     stage.carrier.log = log
@@ -253,7 +255,7 @@ def test_a_full_disk_is_told_when_there_is_room_again(
             raise OSError(errno.ENOSPC, "full")
         return write(fd, data)
 
-    monkeypatch.setattr("steelyard.gateway.access_log.os.write", disk)
+    monkeypatch.setattr("steelyard.gateway.line_file.os.write", disk)
     client = stage.client()
     for number in range(3):
         client.says(request(f"GET /{number}"))

@@ -48,8 +48,6 @@ def notes(config: Config) -> list[Note]:
     found = []
     for name, model in config.models.items():
         key: Key = ("models", name)
-        if model.slo is not None and model.autoscale is None:  # which keeps it
-            found.append(Note((*key, "slo"), "is read, but nothing is measured against it yet in this version"))
         zoned = next((place for place, replica in enumerate(model.replicas) if replica.zone), None)
         if zoned is not None:
             what = "is read, but replicas are not chosen by zone yet in this version"

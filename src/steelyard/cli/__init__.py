@@ -23,6 +23,15 @@ def main(context: click.Context) -> None:
       steelyard serve gateway.yaml
 
     \b
+    What does my gateway do now?
+      steelyard top
+
+    \b
+    Was kept what I promised?
+      steelyard report --since 7d
+      steelyard report --since 7d --format html --out week.html
+
+    \b
     What are the policies, and which one suits me?
       steelyard policies
       steelyard policies least_work
@@ -37,6 +46,10 @@ def main(context: click.Context) -> None:
     \b
     Is my configuration valid, and is it wise?
       steelyard check gateway.yaml
+
+    \b
+    Why did a request go where it went?
+      steelyard explain REQUEST_ID --config gateway.yaml
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

@@ -17,9 +17,12 @@ from ..simulate.traces import TraceError
 COMMANDS: dict[str, str] = {
     "demo": "steelyard.cli.demo:demo",
     "serve": "steelyard.cli.serve:serve",
+    "top": "steelyard.cli.top:top",
+    "report": "steelyard.cli.report:report",
     "simulate": "steelyard.cli.simulate:simulate",
     "policies": "steelyard.cli.policies:policies",
     "check": "steelyard.cli.check:check",
+    "explain": "steelyard.cli.explain:explain",
 }
 
 WRONG = 2

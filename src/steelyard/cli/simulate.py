@@ -23,6 +23,7 @@ from ..simulate.scenario_file import load_scenarios, to_yaml
 from ..simulate.summary import promised, rows_csv, runs_csv, summarise
 from . import screen
 from .files import check_directory, write_all
+from .replaying import show_replay
 from .result_table import print_rows
 from .scaling_table import print_scaled_rows
 
@@ -45,11 +46,15 @@ Examples:
   steelyard simulate W9 --show > mine.yaml         # a start for your own
   steelyard simulate mine.yaml --policy mypackage.routing:MyPolicy,least_work
   steelyard simulate A1 --scaler work,kpa,hpa@target=0.6,fixed@5
+  steelyard simulate --replay decisions.log --policy least_work,round_robin
 
 A policy may carry its concurrency, the requests a replica takes at once while the rest wait in the balancer: name@1,
 name@auto, name@unlimited. `steelyard policies` lists them. "ideal" is the reference, a central queue that knows all.
 In A1 to A6 a scaler decides how many replicas there are: work, kpa, hpa, each with options as in kpa@target=0.5, or
 fixed@N, which keeps N.
+--replay asks what another policy would have done with what really happened: it takes a decision log (`decisions` in the
+configuration, with sample: 1), replays the policy that ran, says how far that is from what was observed, and then
+replays yours.
 """
 
 
@@ -82,6 +87,8 @@ def _concurrency(context: click.Context, parameter: click.Parameter, value: str 
 @click.command(help=HELP, short_help="Compare policies on simulated replicas and traffic.")
 @click.argument("scenario", required=False)
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Recorded traffic instead (CSV, JSONL).")
+@click.option("--replay", type=click.Path(path_type=Path), metavar="LOG", help="A gateway's decision log instead.")
+@click.option("--model", metavar="NAME", help="With --replay: the model, where the log has several.")
 @click.option("--policy", callback=_items, metavar="A,B,…", help="Compare these.")
 @click.option("--scaler", callback=_items, metavar="A,B,…", help="Compare these, where the fleet's size changes.")
 @click.option("--load", callback=_loads, metavar="0.7,0.9", help="Shares of the fleet's capacity; 0: as recorded.")
@@ -97,6 +104,8 @@ def _concurrency(context: click.Context, parameter: click.Parameter, value: str 
 def simulate(
     scenario: str | None,
     trace: Path | None,
+    replay: Path | None,
+    model: str | None,
     policy: list[str] | None,
     scaler: list[str] | None,
     load: list[float] | None,
@@ -108,6 +117,16 @@ def simulate(
     no_ideal: bool,
     show: bool,
 ) -> None:
+    if replay is not None:
+        unfit = {"SCENARIO": scenario, "--trace": trace, "--scaler": scaler, "--load": load, "--requests": requests}
+        unfit |= {"--concurrency": concurrency, "--jobs": jobs, "--no-ideal": no_ideal, "--show": show}
+        given = [name for name, value in unfit.items() if value]
+        if given:
+            raise click.UsageError(f"--replay goes with --policy, --model, --seeds and --out only, not with {given[0]}")
+        show_replay(replay, model or "", policy or [], seeds, out)
+        return
+    if model is not None:
+        raise click.UsageError("--model goes with --replay only")
     changes = {"policies": policy, "loads": load, "requests": requests, "seeds": seeds}
     scenarios = [_changed(one, changes, concurrency, scaler) for one in _find(scenario, trace)]
     if show:

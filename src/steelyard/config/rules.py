@@ -12,6 +12,7 @@ from .admin_rules import admin_problems
 from .forms import FRAMING, is_token, network, network_meant
 from .memory_rules import device_problems, server_problems
 from .model_rules import model_problems
+from .observing_rules import slo_problems
 from .parts import Limits
 from .scaling_rules import board_problems
 from .shape import Config
@@ -126,6 +127,7 @@ _RULES = (
     tracing_problems,
     device_problems,
     _models,
+    slo_problems,
     server_problems,
     board_problems,
 )

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from ..documents import Problem
 from .shape import Config
 
-_NEEDED = ("opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+_NEEDED = ("opentelemetry", "opentelemetry.proto", "google.protobuf")
 
 
 def tracing_problems(config: Config) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from time import monotonic
 
 from .views import Happening
@@ -18,16 +19,30 @@ class Chronicle:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._kept: deque[tuple[float, Happening]] = deque(maxlen=KEPT)
+        self.count = 0  # that ever happened
 
     def note(self, kind: str, what: str, *, model: str = "", replica: str = "", level: int = logging.INFO) -> None:
         where = f"{model}/{replica}: " if replica else f"{model}: " if model else ""
         log.log(level, "%s%s", where, what)
+        self.count += 1
         self._kept.append((self._clock(), Happening(age=0.0, kind=kind, what=what, model=model, replica=replica)))
 
     def latest(self) -> list[Happening]:
         """The latest last."""
+        return self._aged(self._kept)
+
+    def since(self, count: int) -> list[Happening]:
+        """What happened since `count` had happened, as far as it is kept."""
+        new = min(self.count - count, len(self._kept))
+        return self._aged(islice(self._kept, len(self._kept) - new, None))
+
+    def recent(self, without: int, most: int = 50) -> list[Happening]:
+        """The latest but for the last few."""
+        end = max(0, len(self._kept) - without)
+        return self._aged(islice(self._kept, max(0, end - most), end))
+
+    def _aged(self, kept: Iterable[tuple[float, Happening]]) -> list[Happening]:
         now = self._clock()
         return [
-            Happening(age=now - when, kind=h.kind, what=h.what, model=h.model, replica=h.replica)
-            for when, h in self._kept
+            Happening(age=now - when, kind=h.kind, what=h.what, model=h.model, replica=h.replica) for when, h in kept
         ]

@@ -41,6 +41,7 @@ from .probing.target import Target
 from .registrations import Registrations
 from .roster import FOUND, Key, Member, Roster, difference
 from .scaling.autoscaler import Autoscaler
+from .slo.keeping import Keeping
 from .standing import Standing
 from .starting.keeper import Keeper
 from .upkeep import Upkeep
@@ -70,6 +71,7 @@ class Fleet:
         self.in_force = InForce(self.roster.effective(config))
         self.standings: dict[Key, Standing] = {}
         self.chronicle = Chronicle()
+        self.slo = Keeping(self.chronicle)
         self.registrations = Registrations(self)
         self.changing = asyncio.Lock()  # one change of the configuration at a time
         self.drained: set[Key] = set()  # by an operator: it stays so until the operator says otherwise
@@ -96,6 +98,7 @@ class Fleet:
         self.prober = Prober(self._move, self._progresses)
         self.scraper = Scraper(self._heard_load, self.restarted)
         self.discoverer = Discoverer(self._found)
+        self.slo.follow(self.config)
         self._follow()
         self.discoverer.follow(_sources(self.roster.config))
         await self.upkeep.begin(spare=spare)
@@ -148,6 +151,7 @@ class Fleet:
             self._follow(configured=True)
             self._regroup()
             self.upkeep.follow()
+            self.slo.follow(self.config)
         return problem
 
     def _tell_with_drains(self, message: ToWorker) -> list[int]:

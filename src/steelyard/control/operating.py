@@ -14,9 +14,12 @@ from ..core.replica import Event, State
 from ..documents import show_key
 from .crew import Crew
 from .fleet import Fleet
+from .live import Live, Totals
+from .numbers import Numbers, numbers
 from .operations import ConflictError, InvalidError, NotKnownError
 from .roster import ADDED, FILE, FOUND, REGISTERED, STARTED, Member
 from .showing import fleet_view, unserved
+from .status import merge
 from .views import FleetView, Happening, ScalingView
 
 _NOT_REMOVED = {
@@ -27,16 +30,32 @@ _NOT_REMOVED = {
 
 
 class Operating:
-    def __init__(self, fleet: Fleet, crew: Crew, reload: Callable[[], Awaitable[str]], began: float) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        crew: Crew,
+        reload: Callable[[], Awaitable[str]],
+        began: float,
+        following: Live | None = None,
+    ) -> None:
         self._fleet = fleet
         self._crew = crew
         self._reload = reload
         self._began = began
+        self.following = following or Live(self._totals, fleet.chronicle, began)
 
     # ------------------------------------------------------------------ to look at
 
     def fleet(self) -> FleetView:
         return fleet_view(self._fleet, self._crew, self._began)
+
+    def numbers(self) -> tuple[FleetView, Numbers]:
+        totals = self._totals()
+        view = fleet_view(self._fleet, self._crew, self._began, totals)
+        return view, numbers(self._fleet, self._crew, *totals)
+
+    def _totals(self) -> Totals:
+        return merge(self._crew.reports(), self._crew.past, self._fleet.in_force.slots.table)
 
     def happenings(self) -> list[Happening]:
         return self._fleet.chronicle.latest()

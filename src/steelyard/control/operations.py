@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from ..config import ReplicaConfig
 from ..core.errors import SteelyardError
+from .live import Live
+from .numbers import Numbers
 from .views import FleetView, Happening, ScalingView
 
 
@@ -36,6 +38,15 @@ class Operations(Protocol):
     """Each raises NotKnownError, ConflictError or InvalidError before anything is changed, or does what it says."""
 
     def fleet(self) -> FleetView: ...
+
+    def numbers(self) -> tuple[FleetView, Numbers]:
+        """All that the metrics show."""
+        ...
+
+    @property
+    def following(self) -> Live:
+        """The fleet as it is followed live."""
+        ...
 
     def happenings(self) -> list[Happening]:
         """The latest last; a bounded number."""

@@ -15,6 +15,7 @@ from ..link.messages import ModelReport, ReplicaReport
 from ..protocols.load import EngineLoad
 from .crew import Crew
 from .fleet import LASTING, Fleet
+from .live import Totals
 from .roster import Key, Member
 from .standing import Standing
 from .status import ModelStatus, ReplicaStatus, merge
@@ -33,12 +34,14 @@ LONG_LOADING = 600.0  # seconds after which loading is worth an alarm
 LATEST = 5  # steps of scaling shown of each model, where all models are
 
 
-def fleet_view(fleet: Fleet, crew: Crew, began: float) -> FleetView:
-    models, replicas = merge(crew.reports(), crew.past, fleet.in_force.slots.table)
-    seen = _by_replica(crew)
+def fleet_view(fleet: Fleet, crew: Crew, began: float, totals: Totals | None = None) -> FleetView:
+    """`totals`: of `merge`, for those who want nothing else of the workers: what each of them sees is left out then."""
+    models, replicas = totals or merge(crew.reports(), crew.past, fleet.in_force.slots.table)
+    fleet.slo.take_in(crew.reports(), crew.past, fleet.now())
+    seen = _by_replica(crew) if totals is None else {}
     members = fleet.members()
     shown = tuple(
-        _replica(fleet, key, member, fleet.standings[key], replicas[key], seen[key])
+        _replica(fleet, key, member, fleet.standings[key], replicas[key], seen.get(key, []))
         for key, member in members.items()
         if key in fleet.standings and key in replicas
     )
@@ -64,6 +67,7 @@ def fleet_view(fleet: Fleet, crew: Crew, began: float) -> FleetView:
         *fleet.holdings.alarms(),
         *fleet.starting.alarms(),
         *fleet.scaling.alarms(),
+        *fleet.slo.alarms(fleet.now()),
     ]
     return FleetView(
         version=__version__,
@@ -77,6 +81,7 @@ def fleet_view(fleet: Fleet, crew: Crew, began: float) -> FleetView:
         sizes=sizes,
         placing=fleet.holdings.placer.views(),
         scaling=scaling,
+        slo=fleet.slo.views(fleet.now()),
     )
 
 

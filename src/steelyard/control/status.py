@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from math import inf
+from math import inf, nan
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
 
-from ..core.histogram import Histogram
+from ..core.histogram import Histogram, middle
 from ..link.messages import Durations, ModelReport, ReplicaReport, Report
 
 Key = tuple[str, str]  # model, replica id
@@ -63,7 +63,12 @@ class ModelStatus(msgspec.Struct, frozen=True):
 
     def quantile(self, q: float) -> float:
         """Of the latency, in seconds; nan before the first answer."""
-        return histogram(self.latency).quantile(q)
+        wanted, seen = q * sum(self.latency.values()), 0
+        for bucket, count in sorted(self.latency.items()):
+            seen += count
+            if seen >= wanted and count:
+                return middle(bucket)
+        return nan
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
@@ -87,8 +92,10 @@ class Past:
     def __init__(self) -> None:
         self.models: dict[str, ModelReport] = {}
         self.replicas: dict[Key, ReplicaReport] = {}
+        self.unrouted: dict[str, int] = {}  # requests, by verdict
 
     def bury(self, report: Report) -> None:
+        self.unrouted = _sum((self.unrouted, report.unrouted))
         for model in report.models:
             known = self.models.get(model.model)
             self.models[model.model] = msgspec.structs.replace(
@@ -132,6 +139,11 @@ def merge(
         {name: _model(name, models.get(name, []), past.models.get(name)) for name in {**past.models, **models}},
         {key: _replica(key, replicas.get(key, []), past.replicas.get(key)) for key in {**past.replicas, **replicas}},
     )
+
+
+def unrouted(reports: Iterable[Report], past: Past) -> dict[str, int]:
+    """Requests that named no model of ours, by verdict, of the living and the dead."""
+    return _sum((past.unrouted, *(report.unrouted for report in reports)))
 
 
 def histogram(buckets: Mapping[int, int]) -> Histogram:

@@ -14,11 +14,14 @@ from ..addresses import Address
 from ..config import Config
 from ..core.errors import SteelyardError
 from ..link.book import Book
-from ..link.messages import Applied, ToWorker
+from ..link.messages import Applied, Report, ToWorker
 from .configuration import certificates, changeable, summary
 from .crew import FROZEN, Crew
 from .errors import ListenError
 from .fleet import Fleet
+from .history.database import default_path
+from .history.store import History
+from .live import Live, Totals
 from .notify import notify, reloading
 from .operating import Operating
 from .orphans import at_work, orphans, send_home
@@ -85,9 +88,16 @@ class Supervisor:
     def status(self) -> FleetStatus:
         """The latest of all workers together."""
         workers = self._crew.status()
-        models, replicas = merge(self._crew.reports(), self._crew.past, self._fleet.in_force.slots.table)
+        models, replicas = self._totals()
         connections = sum(worker.connections for worker in workers)
         return FleetStatus(workers, models, replicas, connections, self._crew.replaced)
+
+    def _totals(self) -> Totals:
+        return merge(self._crew.reports(), self._crew.past, self._fleet.in_force.slots.table)
+
+    def note(self, kind: str, what: str, *, model: str = "") -> None:
+        """Puts it among the events that the admin API shows."""
+        self._fleet.chronicle.note(kind, what, model=model)
 
     # ------------------------------------------------------------------ start and stop
 
@@ -102,15 +112,17 @@ class Supervisor:
             greeting=self._greeting,
             answered=self._answered,
             died=self._fleet.in_force.died,
-            reported=self._fleet.heard,
+            reported=self._reported,
             trouble=self._fleet.trouble,
             book=self._book,
             buried=self._buried,
             frozen=self._frozen,
         )
+        self._live = Live(self._totals, self._fleet.chronicle, asyncio.get_running_loop().time())
         try:
             await self._fleet.begin(self._crew, self._book, self._name(), spare=bool(left))
             self._crew.renew(self.config.workers, self._fleet.in_force.slots.columns, 0.0)
+            self._keep_history()
             self._tasks = [asyncio.create_task(self._look_after())]
             await self._crew.first_started()
             await self._open_admin()
@@ -145,9 +157,16 @@ class Supervisor:
         await self._fleet.end()
         self._listening.close_all()  # ours; each worker has its own, and takes who waits there before it closes them
         done = await self._crew.dismiss(drain)
+        await self._fleet.slo.end(self._crew.reports(), self._crew.past, asyncio.get_running_loop().time())
         await self._former_gone(drain)
         await self._fleet.upkeep.end(spare=spare)  # nobody needs them any more
         return done
+
+    def _keep_history(self) -> None:
+        wanted = self.config.history
+        if wanted.enabled:
+            history = History(wanted.path or default_path(self._name()), wanted.keep)
+            self._fleet.slo.begin(history, asyncio.get_running_loop().time())
 
     async def _former_gone(self, seconds: float) -> None:
         """Workers of a supervisor before us may still have requests on replicas that we took over."""
@@ -214,6 +233,10 @@ class Supervisor:
             self._crew.renew(config.workers, slots.columns, config.timeouts.drain)
         log.info("reloaded: %s", summary(config))
 
+    def _reported(self, report: Report) -> None:
+        self._fleet.heard(report)
+        self._live.tick(self._crew.reports(), asyncio.get_running_loop().time())
+
     def _buried(self, row: int) -> None:
         if not self._ending:
             self._fleet.holdings.buried(row)
@@ -241,7 +264,7 @@ class Supervisor:
             return
         from .admin.server import AdminServer  # after the first worker has started: it takes a while to import
 
-        operations = Operating(self._fleet, self._crew, self._reload, asyncio.get_running_loop().time())
+        operations = Operating(self._fleet, self._crew, self._reload, self._live.began, self._live)
         admin = AdminServer(operations, wanted)
         try:
             await admin.start()
@@ -261,6 +284,8 @@ class Supervisor:
                 self._crew.check()
                 self._look_for_former()
                 self._fleet.tick()
+                self._fleet.slo.tick(self._crew.reports(), self._crew.past, asyncio.get_running_loop().time())
+                self._live.tick(self._crew.reports(), asyncio.get_running_loop().time())
                 self._crew.past.keep(self._fleet.in_force.slots.table)
                 if changed := self._watch.look():
                     log.info("changed: %s", ", ".join(changed))

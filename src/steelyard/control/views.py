@@ -373,7 +373,7 @@ class PulseView(View, frozen=True):
     at: float  # seconds since the supervisor began
     rate: float  # requests that ended, a second
     bad: float  # of these, failed, refused or late by no fault of their clients, a second
-    p50: float | None  # seconds, of those answered in it; None: none
+    p50: float | None  # seconds, of those answered in it, and where these are few in up to 5 s; None: none
     p99: float | None
     waiting: int
     in_flight: int

@@ -46,7 +46,7 @@ class Histogram:
         for index, count in enumerate(self.counts):
             seen += count
             if seen >= wanted and count:
-                return min(_middle(index), self.maximum)
+                return min(middle(index), self.maximum)
         return self.maximum
 
     def cdf(self, points: int = 400) -> tuple[list[float], list[float]]:
@@ -59,10 +59,11 @@ class Histogram:
         for step, index in enumerate(i for i, c in enumerate(self.counts) if c):
             seen += self.counts[index]
             if step % keep == 0 or seen == self.count:
-                xs.append(_middle(index))
+                xs.append(middle(index))
                 ys.append(seen / self.count)
         return xs, ys
 
 
-def _middle(index: int) -> float:
+def middle(index: int) -> float:
+    """Seconds of a bucket."""
     return SMALLEST * exp((index - 0.5) / PER_BUCKET) if index else SMALLEST

@@ -92,10 +92,10 @@ def judge_answer(promise: Promise, upload: float, queue: float, first_byte: floa
 
 
 def judge_left(promise: Promise, upload: float, queue: float, first_byte: float, total: float, streamed: bool) -> int:
-    """Of a request whose client went away. `first_byte`: 0.0, if nothing of the answer had come."""
+    """Of a request whose client went away. `first_byte`: negative, if nothing of the answer had come."""
     if first_byte > promise.first_byte:
         return INDEX[LATE, blame(promise.first_byte, upload, queue, first_byte)]
-    limit = promise.limit(streamed) if first_byte else min(promise.latency, promise.first_byte)
+    limit = promise.limit(streamed) if first_byte >= 0.0 else min(promise.latency, promise.first_byte)
     if total > limit:
         return INDEX[LATE, blame(limit, upload, queue, total)]
     return INDEX[LEFT, CLIENT]
@@ -106,3 +106,12 @@ def blame(limit: float, upload: float, queue: float, total: float) -> str:
     if total - upload <= limit:
         return CLIENT
     return OVERLOAD if total - upload - queue <= limit else REPLICA
+
+
+def blame_most(upload: float, queue: float, total: float) -> str:
+    """Whose fault it is that something was not over when its time was up, where nobody knows how much longer it would
+    have taken: who took most of the time."""
+    replica = total - upload - queue
+    if upload > queue and upload > replica:
+        return CLIENT
+    return OVERLOAD if queue > replica else REPLICA

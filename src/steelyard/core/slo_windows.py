@@ -20,7 +20,7 @@ WINDOWS: Final = (5 * MINUTE, 30 * MINUTE, HOUR, 6 * HOUR)
 LONGEST: Final = 6 * HOUR
 PAGE: Final = "page"
 TICKET: Final = "ticket"
-# Google's SRE workbook, "Alerting on SLOs": a window long enough to matter, and one short enough to tell that it goes on
+# Google's SRE workbook, "Alerting on SLOs": one window long enough to matter, one short enough to tell that it goes on
 PAIRS: Final = ((PAGE, 5 * MINUTE, HOUR, 14.4), (TICKET, 30 * MINUTE, 6 * HOUR, 6.0))
 LEAST: Final = 20  # requests in the longer window: of three that came at night, one that failed wakes nobody
 LEAST_BAD: Final = 5  # of these
@@ -133,7 +133,7 @@ class Objective(NamedTuple):
         return ""
 
 
-def kept(good: int, bad: int) -> float | None:
+def percent_kept(good: int, bad: int) -> float | None:
     """Percent."""
     return 100.0 * good / (good + bad) if good + bad else None
 

@@ -26,9 +26,12 @@ class Client:
         self._places = asyncio.Semaphore(MOST)
 
     async def post(self, path: str, body: bytes) -> Reply:
+        return await self.ask("POST", path, body)
+
+    async def ask(self, method: str, path: str, body: bytes = b"") -> Reply:
         """OSError or EOFError: there was no whole answer."""
         head = (
-            f"POST {path} HTTP/1.1\r\nhost: {self._host}:{self._port}\r\n"
+            f"{method} {path} HTTP/1.1\r\nhost: {self._host}:{self._port}\r\n"
             f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         )
         async with self._places:

@@ -1,8 +1,8 @@
-"""What the demo's model learns from, and what the demo's traffic is made of."""
+"""What the demo's traffic is made of."""
 
 from __future__ import annotations
 
-MODEL = "topics"  # what requests call it
+MODEL = "minilm"  # what requests call it
 
 TOPICS: dict[str, tuple[str, ...]] = {
     "weather": (

@@ -1,18 +1,19 @@
-"""What a demo replica answers, in the dialect of OpenAI. Pure: a request in, a status and a body out."""
+"""What a demo replica answers, in the dialect of OpenAI. A request in, a status and a body out."""
 
 from __future__ import annotations
 
 import base64
-from typing import Literal
+import time
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
 
 from .corpus import MODEL
-from .model import Matrix, TopicModel, words
+from .model import Embedder, Matrix
 
 MOST_TEXTS = 2048  # as OpenAI has it
-MOST_WORDS = 8192  # a third of a second of work; nobody else is served meanwhile
+MOST_NUMBERS = 4096  # a second of work; nobody else is served meanwhile
 
 Answer = tuple[int, bytes]
 
@@ -23,12 +24,20 @@ class _Asked(msgspec.Struct):
     encoding_format: Literal["float", "base64"] = "float"
 
 
-class Endpoints:
-    """`passes`: how often all work is done. Two passes make a replica half as fast, and change no answer."""
+class _Pace(msgspec.Struct):
+    pace: Annotated[float, msgspec.Meta(ge=1.0, le=1000.0)]
 
-    def __init__(self, model: TopicModel, passes: int = 1) -> None:
-        self._model = model
-        self._passes = passes
+
+class Endpoints:
+    """`pace`: how often as long as its computing an answer takes; the rest of the time nothing is done.
+
+    Without a model it is loading, and says so; `early` counts who came nevertheless.
+    """
+
+    def __init__(self, model: Embedder | None = None, pace: float = 1.0) -> None:
+        self.model = model
+        self.early = 0
+        self._pace = pace
         self._decoder = msgspec.json.Decoder(_Asked)
 
     def answer(self, method: str, path: str, body: bytes) -> Answer:
@@ -37,15 +46,32 @@ class Endpoints:
             case "POST", "/v1/embeddings":
                 return self._embeddings(body)
             case "GET", "/health":
-                return 200, b'{"status":"ok"}'
+                return self._health()
             case "GET", "/v1/models":
                 shown = {"id": MODEL, "object": "model", "created": 0, "owned_by": "steelyard demo"}
                 return 200, msgspec.json.encode({"object": "list", "data": [shown]})
-            case _, "/v1/embeddings" | "/health" | "/v1/models":
+            case "POST", "/pace":
+                return self._set_pace(body)
+            case _, "/v1/embeddings" | "/health" | "/v1/models" | "/pace":
                 return problem(405, f"{path} does not know the method {method}.")
         return problem(404, f"There is no {path} here; there is POST /v1/embeddings.")
 
+    def _health(self) -> Answer:
+        status = "loading" if self.model is None else "ok"
+        return 503 if self.model is None else 200, msgspec.json.encode({"status": status, "early": self.early})
+
+    def _set_pace(self, body: bytes) -> Answer:
+        try:
+            self._pace = msgspec.json.decode(body, type=_Pace).pace
+        except msgspec.DecodeError as wrong:
+            return problem(400, f"The body cannot be read: {wrong}.")
+        return 200, b"{}"
+
     def _embeddings(self, body: bytes) -> Answer:
+        model = self.model
+        if model is None:
+            self.early += 1
+            return problem(503, "The model is being loaded.")
         try:
             asked = self._decoder.decode(body)
         except msgspec.DecodeError as wrong:
@@ -55,11 +81,14 @@ class Endpoints:
             return problem(404, f"There is no model {asked.model!r} here; there is {MODEL!r}.", "model_not_found")
         if not 1 <= len(texts) <= MOST_TEXTS:
             return problem(400, f"input has {len(texts)} texts; send 1 to {MOST_TEXTS}.")
-        count = sum(len(words(text)) for text in texts)
-        if count > MOST_WORDS:
-            return problem(400, f"input has {count} words; send at most {MOST_WORDS} at once.")
-        for _ in range(self._passes):
-            rows = self._model.embed(texts)
+        began = time.thread_time()
+        numbers = [model.numbers(text) for text in texts]
+        count = sum(map(len, numbers))
+        if count > MOST_NUMBERS:
+            return problem(400, f"input has {count} tokens; send at most {MOST_NUMBERS} at once.")
+        rows = model.embed(numbers)
+        # Of the computing alone, not of how long it waited for a core: a busy machine would be multiplied.
+        time.sleep((self._pace - 1.0) * (time.thread_time() - began))
         return 200, _list_of(rows, asked.encoding_format, count)
 
 

@@ -5,64 +5,120 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 
 import msgspec
 
 from ..control.errors import StartError
+from .client import Client, Reply
 from .tied import command
 
-# Name → how often it does all its work. The answers are the same, they come later.
-SPEEDS: Mapping[str, int] = MappingProxyType({"fast": 1, "half": 2, "quarter": 4})
+# Name → how often as long as its computing an answer takes. Two at the least: three replicas on two cores that did
+# nothing but compute would measure the cores, and not how requests are shared out.
+PACES: Mapping[str, float] = MappingProxyType({"fast": 2.0, "half": 4.0, "quarter": 8.0})
+HOST = "127.0.0.1"
 START = 60.0  # seconds: a cold disk may be slow, but nobody waits longer than this
 
 # One thread each: three replicas share a machine that may have two cores, and a thread more would be nobody's speed-up.
-_ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class ReplicaProcess(msgspec.Struct, frozen=True):
     name: str
-    passes: int
+    pace: float
     pid: int
     port: int
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{HOST}:{self.port}"
+
+    async def ask(self, method: str, path: str, body: bytes = b"") -> Reply:
+        """Not through the gateway. OSError or EOFError: it does not answer."""
+        client = Client(HOST, self.port)
+        try:
+            return await client.ask(method, path, body)
+        finally:
+            await client.close()
+
+    async def set_pace(self, pace: float) -> None:
+        await self.ask("POST", "/pace", msgspec.json.encode({"pace": pace}))
+
+
+class Fleet:
+    """By name; `kill` and `revive` one of them."""
+
+    def __init__(self) -> None:
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._known: dict[str, ReplicaProcess] = {}
+
+    def __iter__(self) -> Iterator[ReplicaProcess]:
+        return iter(self._known.values())
+
+    def __getitem__(self, name: str) -> ReplicaProcess:
+        return self._known[name]
+
+    async def start(self, paces: Mapping[str, float]) -> None:
+        """StartError: one cannot be started."""
+        for name, pace in paces.items():
+            self._processes[name] = _start(pace)
+        for name, pace in paces.items():
+            self._known[name] = await _listening(name, pace, self._processes[name])
+
+    def kill(self, name: str) -> None:
+        process = self._processes[name]
+        process.kill()
+        _bury(process)
+
+    async def revive(self, name: str, loading: float) -> None:
+        """On the port it had. Returns as it listens; for so many seconds, and those that it needs, it is loading."""
+        was = self._known[name]
+        self._processes[name] = _start(was.pace, was.port, loading)
+        self._known[name] = await _listening(name, was.pace, self._processes[name])
+
+    def end(self) -> None:
+        for process in self._processes.values():
+            process.kill()  # even if somebody stopped it with SIGSTOP to see what happens
+        for process in self._processes.values():
+            _bury(process)
 
 
 @asynccontextmanager
-async def replicas(speeds: Mapping[str, int] = SPEEDS) -> AsyncIterator[list[ReplicaProcess]]:
+async def replicas(paces: Mapping[str, float] = PACES) -> AsyncIterator[Fleet]:
     """Ready to serve. StartError: one is not, and none is left."""
-    started: dict[str, subprocess.Popen[str]] = {}
+    fleet = Fleet()
     try:
-        for name, passes in speeds.items():
-            started[name] = _start(passes)
-        yield [await _ready(name, speeds[name], process) for name, process in started.items()]
+        await fleet.start(paces)
+        yield fleet
     finally:
-        for process in started.values():
-            process.kill()  # even if somebody stopped it with SIGSTOP to see what happens
-        for process in started.values():
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+        fleet.end()
 
 
-def _start(passes: int) -> subprocess.Popen[str]:
+def arguments(port: int | str, pace: float, loading: float) -> tuple[str, ...]:
+    return "--port", str(port), "--pace", f"{pace:g}", "--loading", f"{loading:g}"
+
+
+def _start(pace: float, port: int = 0, loading: float = 0.0) -> subprocess.Popen[str]:
     """Not with asyncio's own, which forgets a process if it is interrupted while it starts one."""
     return subprocess.Popen(
-        [*command("steelyard.demo.replica"), "--passes", str(passes)],
+        [*command("steelyard.demo.replica"), *arguments(port, pace, loading)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, **_ONE_THREAD},
+        env={**os.environ, **ONE_THREAD},
         process_group=0,  # Ctrl-C in the terminal is for the demo alone
     )
 
 
-async def _ready(name: str, passes: int, process: subprocess.Popen[str]) -> ReplicaProcess:
+def _bury(process: subprocess.Popen[str]) -> None:
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+async def _listening(name: str, pace: float, process: subprocess.Popen[str]) -> ReplicaProcess:
     assert process.stdout is not None
     try:
         said = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), START)
@@ -71,4 +127,4 @@ async def _ready(name: str, passes: int, process: subprocess.Popen[str]) -> Repl
     if not said:
         code = process.wait()
         raise StartError(f"replica {name} ended with exit code {code} before it was ready; it said why above")
-    return ReplicaProcess(name, passes, process.pid, int(said))
+    return ReplicaProcess(name, pace, process.pid, int(said))

@@ -1,4 +1,4 @@
-"""`python -m steelyard.demo.replica`: one replica, started by the demo. Says its port when it is ready."""
+"""`python -m steelyard.demo.replica`: a replica, started by demo or gateway. Says its port as it listens."""
 
 from __future__ import annotations
 
@@ -8,24 +8,35 @@ import asyncio
 import uvloop
 
 from .endpoints import Endpoints
-from .model import TopicModel
+from .model import Embedder
 from .server import Server
 
 
-async def _serve(port: int, passes: int) -> None:
-    model = TopicModel()
-    model.embed(["the first computation is slower than those that follow"])
-    server = Server(Endpoints(model, passes))
-    print(await server.listen(port), flush=True)
+async def _serve(port: int, pace: float, loading: float) -> None:
+    endpoints = Endpoints(pace=pace)
+    server = Server(endpoints)
+    if loading:
+        print(await server.listen(port), flush=True)
+        await asyncio.sleep(loading)
+    endpoints.model = await asyncio.to_thread(_loaded)
+    if not loading:
+        print(await server.listen(port), flush=True)
     await asyncio.Event().wait()  # until it is killed: there is nothing to lose
+
+
+def _loaded() -> Embedder:
+    model = Embedder()
+    model.embed([model.numbers("the first computation is slower than those that follow")])
+    return model
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="steelyard.demo.replica", description=__doc__)
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--passes", type=int, default=1, help="how often all work is done: 2 is half as fast")
+    parser.add_argument("--pace", type=float, default=1.0, help="2: answers take twice as long as their computing")
+    parser.add_argument("--loading", type=float, default=0.0, help="seconds to wait before the model is loaded")
     arguments = parser.parse_args()
-    uvloop.run(_serve(arguments.port, arguments.passes))
+    uvloop.run(_serve(arguments.port, arguments.pace, arguments.loading))
 
 
 if __name__ == "__main__":

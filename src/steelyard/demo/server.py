@@ -13,6 +13,7 @@ import httptools
 from .endpoints import Answer, Endpoints, problem
 
 MOST_BODY = 1 << 20
+WORK = "/v1/embeddings"
 READ_AHEAD = 16  # requests on one connection that wait for those before them
 
 
@@ -82,7 +83,7 @@ class Connection(asyncio.Protocol):
         while self._waiting and self._work is None and not self._transport.is_closing():
             method, path, body, stay = self._waiting.popleft()
             endpoints = self._server.endpoints
-            if method == "POST":
+            if method == "POST" and path == WORK:
                 loop = asyncio.get_running_loop()
                 self._work = loop.run_in_executor(self._server.thread, endpoints.answer, method, path, body)
                 self._work.add_done_callback(lambda work, stay=stay: self._done(work, stay))  # type: ignore[misc]

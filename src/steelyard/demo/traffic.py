@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from random import Random
 
@@ -13,16 +13,15 @@ import msgspec
 from ..control.errors import StartError
 from .client import Client
 from .corpus import MODEL, SENTENCES
-from .fleet import ReplicaProcess
-from .settings import HOST
+from .fleet import HOST, ReplicaProcess
 from .tally import Tally
 
 PATH = "/v1/embeddings"
-SMALL, LARGE = (1, 4), (20, 60)  # sentences, from and to
-LARGE_SHARE = 0.2
+SMALL, LARGE = (1, 2), (6, 12)  # sentences, from and to
+LARGE_SHARE = 0.15
 MEAN = (1 - LARGE_SHARE) * sum(SMALL) / 2 + LARGE_SHARE * sum(LARGE) / 2  # sentences of a request
-LOAD = 0.4  # of what the replicas can do: the machine has other work, and round_robin wastes half of them
-MEASURE = 0.5  # seconds
+LOAD = 0.35  # of what the replicas can do: round_robin wastes half of them, and one will slow, another die
+MEASURE = 1.0  # seconds
 LATE = 30.0  # seconds for the last answers; they take far less, unless somebody stopped a replica
 
 
@@ -32,7 +31,7 @@ def request(rng: Random) -> tuple[bytes, int]:
     return msgspec.json.encode({"model": MODEL, "input": rng.choices(SENTENCES, k=count)}), count
 
 
-async def capacity(fleet: Sequence[ReplicaProcess], seconds: float = MEASURE) -> float:
+async def capacity(fleet: Iterable[ReplicaProcess], seconds: float = MEASURE) -> float:
     """Requests a second that the replicas can do, all at work at once as they will be: cores are shared."""
     speeds = await asyncio.gather(*(_speed(replica, seconds) for replica in fleet))
     return sum(speeds) / MEAN
@@ -40,7 +39,7 @@ async def capacity(fleet: Sequence[ReplicaProcess], seconds: float = MEASURE) ->
 
 async def _speed(replica: ReplicaProcess, seconds: float) -> float:
     """Sentences a second."""
-    client, rng = Client(HOST, replica.port), Random(replica.passes)
+    client, rng = Client(HOST, replica.port), Random(1)
     done, began = 0, time.monotonic()
     try:
         while time.monotonic() - began < seconds:
@@ -55,24 +54,37 @@ async def _speed(replica: ReplicaProcess, seconds: float) -> float:
 
 
 class Traffic:
-    """`start`, then `stop`; `tally` is what came of it."""
+    """`start`, then `stop`; `tally` is what came of all of it, `part` of what was sent since the last `turn`."""
 
     def __init__(self, host: str, port: int, rate: float, rng: Random) -> None:
         self.rate = rate
         self._client = Client(host, port)
         self._rng = rng
         self._asking: set[asyncio.Task[None]] = set()
+        self._issuing: asyncio.Task[None] | None = None
 
     def start(self) -> Tally:
         self.tally = Tally(time.monotonic())
-        self._issuing = asyncio.create_task(self._issue())
+        self.turn(self.rate, self._rng)
         return self.tally
+
+    def turn(self, rate: float, rng: Random) -> Tally:
+        """From now on at this rate. With an rng of the same seed, the same requests come at the same distances."""
+        self._cease()
+        self.rate, self._rng = rate, rng
+        self.part = Tally(time.monotonic())
+        self._issuing = asyncio.create_task(self._issue(self.part))
+        return self.part
+
+    async def pause(self, patience: float) -> None:
+        """No new ones until the next `turn`; returns when all are answered, or after so many seconds."""
+        self._cease()
+        if self._asking:
+            await asyncio.wait(self._asking, timeout=patience)
 
     async def stop(self, patience: float = LATE) -> None:
         """No new requests; those under way have so many seconds."""
-        self._issuing.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._issuing
+        self._cease()
         if self._asking:
             _, late = await asyncio.wait(self._asking, timeout=patience)
             for task in late:
@@ -81,24 +93,33 @@ class Traffic:
             await asyncio.gather(*late, return_exceptions=True)
         await self._client.close()
 
-    async def _issue(self) -> None:
-        due = self.tally.began
-        while True:
-            due += self._rng.expovariate(self.rate)
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            task = asyncio.create_task(self._ask(due))
-            self._asking.add(task)
-            task.add_done_callback(self._asking.discard)
+    def _cease(self) -> None:
+        if self._issuing is not None:
+            self._issuing.cancel()
 
-    async def _ask(self, due: float) -> None:
-        body, _ = request(self._rng)
+    async def _issue(self, part: Tally) -> None:
+        due, rng = part.began, self._rng
+        with suppress(asyncio.CancelledError):
+            while True:
+                due += rng.expovariate(self.rate)
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                task = asyncio.create_task(self._ask(request(rng)[0], due, part))
+                self._asking.add(task)
+                task.add_done_callback(self._asking.discard)
+
+    async def _ask(self, body: bytes, due: float, part: Tally) -> None:
         try:
             reply = await self._client.post(PATH, body)
         except Exception as problem:  # whatever it was: the client has no answer
-            self.tally.failure(f"no answer: {type(problem).__name__}")
+            self._failed(f"no answer: {type(problem).__name__}", part)
             return
         now = time.monotonic()
-        if reply.status == 200:
-            self.tally.answer(reply.headers.get("steelyard-replica", "?"), now - due, now)
-        else:
-            self.tally.failure(f"{reply.status} {reply.headers.get('steelyard-reason', '')}".rstrip())
+        if reply.status != 200:
+            self._failed(f"{reply.status} {reply.headers.get('steelyard-reason', '')}".rstrip(), part)
+            return
+        for tally in (self.tally, part):
+            tally.answer(reply.headers.get("steelyard-replica", "?"), now - due, now)
+
+    def _failed(self, what: str, part: Tally) -> None:
+        self.tally.failure(what)
+        part.failure(what)

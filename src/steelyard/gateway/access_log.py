@@ -9,11 +9,17 @@ from typing import Any
 import msgspec
 
 from ..config import AccessLog as Settings
+from ..core.slo import JUDGEMENTS
 from .exchange import Exchange
 from .line_file import LineFile
+from .log_line import JsonLines
+
+TOLD = (
+    "model", "tenant", "replica", "attempts", "queue_ms", "bytes_in", "bytes_out", "reason", "sla", "fault", "dropped"
+)  # fmt: skip
 
 
-class Line(msgspec.Struct, omit_defaults=True):
+class Line(msgspec.Struct):
     """What a line says. Never headers, bodies or query strings: they carry secrets."""
 
     time: str
@@ -33,6 +39,8 @@ class Line(msgspec.Struct, omit_defaults=True):
     bytes_in: int = 0
     bytes_out: int = 0
     reason: str = ""
+    sla: str = ""  # met, late, failed, refused or left (core/slo.py); empty: of no model, or only a look
+    fault: str = ""  # whose it is that it is not met
     dropped: int = 0  # lines before this one that were lost because the disk did not keep up
 
 
@@ -41,9 +49,14 @@ class AccessLog(LineFile):
         super().__init__(settings.path, "access-log")
         self.settings = settings
         self._text = settings.format == "text"
-        self._encoder = msgspec.json.Encoder()
+        self._json = JsonLines()
 
     def note(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
+        if not self._text:
+            end = b',"dropped":%d}\n' % self._tell_dropped() if self._dropped else b"}\n"
+            self._buffer += self._json.line(exchange, verdict, reason, now) + end
+            self._hand_over_much()
+            return
         self._note(
             (
                 now,
@@ -62,13 +75,15 @@ class AccessLog(LineFile):
                 exchange.body_size,
                 exchange.bytes_out,
                 reason,
+                exchange.judgement if exchange.account is not None and not exchange.route.look else -1,
             )
         )
 
     def _lines(self, notes: list[tuple[Any, ...]]) -> None:
         offset = time() - monotonic()  # the only wall clock in the gateway: a log is for people
         for now, began, sent, first, id, client, route, status, verdict, *rest in notes:
-            model, tenant, replica, attempts, size_in, size_out, reason = rest
+            model, tenant, replica, attempts, size_in, size_out, reason, judgement = rest
+            sla, fault = JUDGEMENTS[judgement] if judgement >= 0 else ("", "")
             line = Line(
                 time=datetime.fromtimestamp(now + offset, UTC).isoformat(timespec="milliseconds"),
                 id=id.decode("latin-1"),
@@ -87,19 +102,17 @@ class AccessLog(LineFile):
                 bytes_in=size_in,
                 bytes_out=size_out,
                 reason=reason,
+                sla=sla,
+                fault=fault,
                 dropped=self._tell_dropped(),
             )
-            self._append(_text(line) if self._text else self._encoder.encode(line))
+            self._append(_text(line))
 
 
 def _text(line: Line) -> bytes:
     words = [line.time, line.client, line.method, _word(line.path), str(line.status), line.verdict, f"{line.ms:.1f}ms"]
     rest = msgspec.structs.asdict(line)
-    words += [
-        f"{name}={_word(rest[name])}"
-        for name in ("model", "tenant", "replica", "attempts", "queue_ms", "bytes_in", "bytes_out", "reason", "dropped")
-        if rest[name]
-    ]
+    words += [f"{name}={_word(rest[name])}" for name in TOLD if rest[name]]
     words.append(f"id={_word(line.id)}")
     return " ".join(words).encode()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..core import slo
 from ..core.histogram import OFFSET, PER_BUCKET, SIZE, SMALLEST
-from ..core.slo import INDEX, KINDS, NOTHING_PROMISED, Promise, blame, judge_answer, judge_left
+from ..core.slo import INDEX, KINDS, NOTHING_PROMISED, Promise, blame_most, judge_answer, judge_left
 from ..core.times import Times
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Account:
             self.replica.add(began + total - sent)
             index = judge_answer(tally.promise, upload, queue, first, total, exchange.streamed)
         elif verdict == CANCELLED:
-            first = max(exchange.first_byte - began, 0.0)  # it may not have come
+            first = exchange.first_byte - began if exchange.first_byte else -1.0
             index = judge_left(tally.promise, upload, queue, first, total, exchange.streamed)
         else:
             index = INDEX[_verdict(verdict, exchange), _fault(exchange, upload, queue, total)]
@@ -130,8 +130,8 @@ def _verdict(verdict: str, exchange: Exchange) -> str:
 
 
 def _fault(exchange: Exchange, upload: float, queue: float, total: float) -> str:
-    if exchange.fault == slo.LATE:  # its deadline passed: whoever took the time
-        return blame(exchange.deadline - exchange.began, upload, queue, total)
+    if exchange.fault == slo.LATE:  # its deadline passed
+        return blame_most(upload, queue, total)
     if exchange.fault:
         return exchange.fault
     if exchange.status == 429:

@@ -302,7 +302,7 @@ class Carrier:
             exchange.rival = connection
         else:
             exchange.upstream = connection
-            exchange.dispatched = now
+            exchange.dispatched = exchange.dispatched or now
         if exchange.span is not None:
             exchange.span.sent(exchange, replica.id, now, hedged)
         if exchange.noted is not None and self.decisions is not None:

@@ -44,8 +44,7 @@ class LineFile:
         self._notes.append(note)
         if len(self._notes) >= BATCH:
             self._make_lines()
-            if len(self._buffer) >= FLUSH_BYTES:
-                self._hand_over()
+            self._hand_over_much()
 
     def _make_lines(self) -> None:
         notes, self._notes = self._notes, []
@@ -66,6 +65,10 @@ class LineFile:
         if self._notes:
             self._make_lines()
         self._hand_over()
+
+    def _hand_over_much(self) -> None:
+        if len(self._buffer) >= FLUSH_BYTES:
+            self._hand_over()
 
     def _hand_over(self, room: float = 0.0) -> None:
         """To the thread; waits at most `room` seconds for a place."""

@@ -1,4 +1,4 @@
-"""Tracing with OpenTelemetry: spans of sampled requests, sent by a thread to a collector (OTLP over HTTP).
+"""Tracing with OpenTelemetry: a few spans of each sampled request.
 
 A caller's `traceparent` is passed on as it came where a request is not traced; where it is, the replica is told of the
 span of its attempt instead, so that its own spans hang below that.
@@ -6,23 +6,12 @@ span of its attempt instead, so that its own spans hang below that.
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
-import sys
-import threading
-from random import random
+from random import getrandbits, random
 from time import monotonic, time_ns
 
-from opentelemetry import trace
-from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
 
 from .. import __version__
 from ..config import Tracing as Settings
@@ -30,188 +19,148 @@ from ..config.headers import read_headers
 from ..core.slo import CLIENT, JUDGEMENTS, MET
 from ..protocols.plain import KINDS as PLAIN
 from .exchange import Exchange
+from .otlp import Attributes, Sender, Span
 from .spans import LAST, RequestSpan, Tracing
 
 PARENT = b"traceparent: "
+NAME = PARENT[:12]
 SAMPLED = 0x01
-WAITING = 2048  # spans that may wait for the collector; more are dropped
-AT_ONCE = 512
-EVERY = 1000  # ms between two batches
-PATIENCE = 5.0  # seconds for the collector to take a batch
-TELL_EVERY = 60.0  # seconds between two complaints about the collector
-
-log = logging.getLogger("opentelemetry")
+SERVER, CLIENT_KIND, INTERNAL = Message.SPAN_KIND_SERVER, Message.SPAN_KIND_CLIENT, Message.SPAN_KIND_INTERNAL
 
 
 class Otel(Tracing):
     def __init__(self, settings: Settings, worker: int) -> None:
         """OSError, ValueError: the file with headers cannot be read."""
-        headers = read_headers(settings.headers_file) if settings.headers_file else {}
         self.settings = settings
-        self.complaints = _complain(settings.endpoint)
-        self.ids = _Ids()
-        resource = Resource(
-            {
-                "service.name": settings.service,
-                "service.version": __version__,
-                "service.instance.id": f"{socket.gethostname()}/{os.getpid()}",
-                "steelyard.worker": worker,
-            }
-        )
-        self._provider = TracerProvider(
-            sampler=ALWAYS_ON, resource=resource, id_generator=self.ids, shutdown_on_exit=False
-        )
-        exporter = OTLPSpanExporter(endpoint=settings.endpoint, headers=headers, timeout=PATIENCE)
-        self._provider.add_span_processor(
-            BatchSpanProcessor(
-                exporter, max_queue_size=WAITING, max_export_batch_size=AT_ONCE, schedule_delay_millis=EVERY
-            )
-        )
-        self.tracer = self._provider.get_tracer("steelyard", __version__)
+        resource: Attributes = {
+            "service.name": settings.service,
+            "service.version": __version__,
+            "service.instance.id": f"{socket.gethostname()}/{os.getpid()}",
+            "steelyard.worker": worker,
+        }
+        headers = read_headers(settings.headers_file) if settings.headers_file else {}
+        self.sender = Sender(settings.endpoint, headers, resource)
 
     def begin(self, exchange: Exchange) -> None:
         told = b""
         if exchange.traced:
-            told = next((line[12:].strip() for line in exchange.lines if line[:12].lower() == b"traceparent:"), b"")
+            told = next((line[12:].strip() for line in exchange.lines if line[:12].lower() == NAME), b"")
         if told and self.settings.parent:
             if not int(told[53:55], 16) & SAMPLED:
                 return
         elif random() >= self.settings.sample:
             return
-        exchange.span = Traced(self, exchange, told)
+        exchange.span = Traced(self.sender, exchange, told)
 
     def close(self, patience: float = LAST) -> None:
-        ending = threading.Thread(target=self._provider.shutdown, name="tracing-ends", daemon=True)
-        ending.start()
-        ending.join(patience)
-        log.removeHandler(self.complaints)
-
-
-class _Ids(RandomIdGenerator):
-    """Random, but for a trace that has a name already: that of its request."""
-
-    def __init__(self) -> None:
-        self.trace = 0
-
-    def generate_trace_id(self) -> int:
-        return self.trace or super().generate_trace_id()
+        self.sender.close(patience)
 
 
 class Traced(RequestSpan):
-    __slots__ = ("_attempts", "_context", "_names", "_offset", "_span", "_tracer", "_waited")
+    __slots__ = ("_attempts", "_id", "_names", "_offset", "_parent", "_sender", "_trace", "_waited")
 
-    def __init__(self, tracing: Otel, exchange: Exchange, told: bytes) -> None:
-        self._tracer = tracing.tracer
+    def __init__(self, sender: Sender, exchange: Exchange, told: bytes) -> None:
+        self._sender = sender
         self._offset = time_ns() - int(monotonic() * 1e9)  # a trace is for people: it has the wall's time
-        self._attempts: dict[str, Span] = {}  # that run
+        self._attempts: dict[str, tuple[bytes, float, bool, float]] = {}  # that run: id, since when, hedged, predicted
         self._waited = False
-        parent = None
+        self._id = _new_id()
+        names = exchange.names
         if told:
-            parent = trace.set_span_in_context(NonRecordingSpan(_context_of(told)), Context())
-            exchange.lines = [line for line in exchange.lines if line[:12].lower() != b"traceparent:"]
+            self._trace, self._parent = bytes.fromhex(told[3:35].decode()), bytes.fromhex(told[36:52].decode())
+            exchange.lines = [line for line in exchange.lines if line[:12].lower() != NAME]
         else:
-            tracing.ids.trace = int(_trace_of(exchange.names), 16)
-        method = exchange.route.method.decode("latin-1")
-        call = exchange.route.call.kind
-        self._span = tracing.tracer.start_span(
-            method if call == PLAIN.get(method, "other") else f"{method} {call}",
-            context=parent or Context(),
-            kind=SpanKind.SERVER,
-            start_time=self._wall(exchange.began),
-            attributes={
-                "http.request.method": method,
-                "url.path": exchange.route.path,
-                "steelyard.request_id": exchange.request_id.decode("latin-1"),
-            },
-        )
-        tracing.ids.trace = 0
-        self._context = trace.set_span_in_context(self._span, Context())
-        self._names = b"\r\n".join(line for line in exchange.names.split(b"\r\n") if line and line[:12] != PARENT[:12])
+            at = names.index(PARENT) + len(PARENT) + 3
+            self._trace, self._parent = bytes.fromhex(names[at : at + 32].decode()), b""
+        self._names = b"\r\n".join(line for line in names.split(b"\r\n") if line and line[:12] != NAME)
 
     def sent(self, exchange: Exchange, replica: str, now: float, hedged: bool) -> None:
         self._wait_is_over(exchange, now)
-        span = self._tracer.start_span(
-            "replica",
-            context=self._context,
-            kind=SpanKind.CLIENT,
-            start_time=self._wall(now),
-            attributes={"steelyard.replica": replica, "steelyard.hedged": hedged},
-        )
-        if exchange.flight is not None:
-            span.set_attribute("steelyard.predicted_seconds", exchange.flight.predicted)
-        self._attempts[replica] = span
-        context = span.get_span_context()
-        parent = PARENT + b"00-%032x-%016x-01" % (context.trace_id, context.span_id)
+        id = _new_id()
+        flight = exchange.hedge if hedged else exchange.flight
+        self._attempts[replica] = (id, now, hedged, flight.predicted if flight is not None else 0.0)
+        parent = PARENT + b"00-%b-%b-01" % (self._trace.hex().encode(), id.hex().encode())
         exchange.names = self._names + b"\r\n" + parent if self._names else parent
 
     def lost(self, replica: str, why: str, now: float) -> None:
-        span = self._attempts.pop(replica, None)
-        if span is not None:
-            span.set_status(Status(StatusCode.ERROR, why))
-            span.end(self._wall(now))
+        if replica in self._attempts:
+            self._attempt_over(replica, now, {}, why)
 
     def end(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
         self._wait_is_over(exchange, now)
-        for replica, attempt in self._attempts.items():
+        for replica in list(self._attempts):
             if exchange.first_byte and replica == exchange.replica_id:
-                attempt.add_event("first byte", timestamp=self._wall(exchange.first_byte))
-                attempt.set_attribute("http.response.status_code", exchange.status)
-            attempt.end(self._wall(now))
-        self._attempts.clear()
-        judged, fault = JUDGEMENTS[exchange.judgement]
+                status = {"http.response.status_code": exchange.status}
+                self._attempt_over(replica, now, status, "", self._wall(exchange.first_byte))
+            else:
+                self._attempt_over(replica, now, {}, "")
+        route = exchange.route
+        method, call = route.method.decode("latin-1"), route.call.kind
+        judged, fault = JUDGEMENTS[exchange.judgement] if exchange.account is not None and not route.look else ("", "")
         said: dict[str, str | int] = {
+            "http.request.method": method,
+            "url.path": route.path,
             "http.response.status_code": exchange.status,
+            "steelyard.request_id": exchange.request_id.decode("latin-1"),
             "steelyard.model": exchange.model,
             "steelyard.tenant": exchange.tenant,
             "steelyard.replica": exchange.replica_id,
             "steelyard.verdict": verdict,
-            "steelyard.sla": judged if exchange.account is not None else "",
+            "steelyard.sla": judged,
             "steelyard.fault": fault,
             "steelyard.reason": reason,
             "steelyard.attempts": exchange.attempts,
         }
-        self._span.set_attributes({name: value for name, value in said.items() if value not in ("", 0)})
-        if judged != MET and fault != CLIENT and exchange.account is not None:
-            self._span.set_status(Status(StatusCode.ERROR, reason or judged))
-        self._span.end(self._wall(now))
+        name = method if call == PLAIN.get(method, "other") else f"{method} {call}"
+        broken = judged not in ("", MET) and fault != CLIENT
+        self._sender.add(
+            Span(
+                self._trace,
+                self._id,
+                self._parent,
+                name,
+                SERVER,
+                self._wall(exchange.began),
+                self._wall(now),
+                {name: value for name, value in said.items() if value not in ("", 0)},
+                (reason or judged) if broken else "",
+            )
+        )
 
     def _wait_is_over(self, exchange: Exchange, now: float) -> None:
         if not self._waited and exchange.arrived:
             self._waited = True
-            queue = self._tracer.start_span("queue", context=self._context, start_time=self._wall(exchange.arrived))
-            queue.end(self._wall(now))
+            self._child(_new_id(), "queue", INTERNAL, exchange.arrived, now, {})
+
+    def _attempt_over(self, replica: str, now: float, said: Attributes, problem: str, first_byte: int = 0) -> None:
+        id, since, hedged, predicted = self._attempts.pop(replica)
+        about: Attributes = {
+            "steelyard.replica": replica,
+            "steelyard.hedged": hedged,
+            "steelyard.predicted_seconds": predicted,
+            **said,
+        }
+        self._child(id, "replica", CLIENT_KIND, since, now, about, problem, first_byte)
+
+    def _child(
+        self,
+        id: bytes,
+        name: str,
+        kind: int,
+        began: float,
+        ended: float,
+        said: Attributes,
+        problem: str = "",
+        first_byte: int = 0,
+    ) -> None:
+        wall = self._wall
+        self._sender.add(
+            Span(self._trace, id, self._id, name, kind, wall(began), wall(ended), said, problem, first_byte)
+        )
 
     def _wall(self, when: float) -> int:
         return int(when * 1e9) + self._offset
 
 
-def _context_of(told: bytes) -> SpanContext:
-    """Of a traceparent that was found to be one (fields.is_trace)."""
-    return SpanContext(int(told[3:35], 16), int(told[36:52], 16), True, TraceFlags(int(told[53:55], 16)))
-
-
-def _trace_of(names: bytes) -> bytes:
-    at = names.index(PARENT) + len(PARENT) + 3
-    return names[at : at + 32]
-
-
-class _Complaints(logging.Handler):
-    """What the library says of a collector that does not answer: once a minute, not for each batch."""
-
-    def __init__(self, endpoint: str) -> None:
-        super().__init__(logging.WARNING)
-        self._endpoint = endpoint
-        self._told_at = -TELL_EVERY
-
-    def emit(self, record: logging.LogRecord) -> None:
-        now = monotonic()
-        if now - self._told_at >= TELL_EVERY:
-            self._told_at = now
-            print(f"warning tracing to {self._endpoint}: {record.getMessage()}", file=sys.stderr, flush=True)
-
-
-def _complain(endpoint: str) -> _Complaints:
-    handler = _Complaints(endpoint)
-    log.addHandler(handler)
-    log.propagate = False
-    return handler
+def _new_id() -> bytes:
+    return (getrandbits(64) or 1).to_bytes(8, "big")

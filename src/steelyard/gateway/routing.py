@@ -33,7 +33,20 @@ class Refused(BadHead):
 class Route:
     """What a request line says; kept, because most clients say the same again and again."""
 
-    __slots__ = ("call", "dialect", "head", "host", "line", "look", "method", "model", "old", "path", "target")
+    __slots__ = (
+        "call",
+        "dialect",
+        "head",
+        "host",
+        "line",
+        "logged",
+        "look",
+        "method",
+        "model",
+        "old",
+        "path",
+        "target",
+    )
 
     def __init__(self, method: bytes, target: bytes, old: bool, host: bytes, dialect: Dialect, call: Call, path: str):
         self.method = method
@@ -47,6 +60,7 @@ class Route:
         self.path = path
         self.model = ""  # told by the path: the configuration's `paths`, or the dialect's
         self.look = NO_LOOK
+        self.logged = b""  # what the access log says of it, once it has
 
 
 class Router:

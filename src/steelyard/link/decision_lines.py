@@ -1,7 +1,7 @@
 """The lines of the decision log: what the gateway writes, and `steelyard explain` and `simulate --replay` read.
 
-JSON, one object a line; `kind` tells which. Times are seconds; `at` is of CLOCK_MONOTONIC, the same for all workers of a
-machine until it starts anew. Never headers, bodies, or what a session is called: they carry secrets.
+JSON, one object a line; `kind` tells which. Times are seconds; `at` is of CLOCK_MONOTONIC, the same for all workers of
+a machine until it starts anew. Never headers, bodies, or what a session is called: they carry secrets.
 """
 
 from __future__ import annotations

@@ -9,6 +9,9 @@ from typing import Any, TypeVar, get_args, get_origin
 import msgspec
 
 from steelyard.config import ReplicaConfig
+from steelyard.control.chronicle import Chronicle
+from steelyard.control.live import Live
+from steelyard.control.numbers import Numbers
 from steelyard.control.operations import ConflictError, InvalidError, NotKnownError
 from steelyard.control.views import (
     Alarm,
@@ -133,6 +136,7 @@ class FakeOperations:
         self.slow: asyncio.Event | None = None  # a drain waits for it
         self.bug = False
         self.printed = 3
+        self._following = Live(lambda: ({}, {}), Chronicle(), 0.0)
         self.rolling = 0  # for so many looks, what is added is not shown yet
         for name in self.models:
             self._put(name, ReplicaConfig(url="http://127.0.0.1:8001", id="a"), "file")
@@ -153,6 +157,13 @@ class FakeOperations:
             sizes=tuple(shown(SizesView, model=name, footprint=3 << 30) for name in self.models),
             scaling=(msgspec.structs.replace(scaled := self._scaled(), history=scaled.history[-LATEST:]),),
         )
+
+    @property
+    def following(self) -> Live:
+        return self._following
+
+    def numbers(self) -> tuple[FleetView, Numbers]:
+        return self.fleet(), Numbers()
 
     def happenings(self) -> list[Happening]:
         return self.events

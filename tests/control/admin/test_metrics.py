@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.control.admin.metrics import TEXT, page
-from steelyard.control.views import FleetView, ModelView, ScalingView, StartSetbackView
+from steelyard.control.admin.metrics.scrapes import Scrapes
+from steelyard.control.numbers import Numbers
+from steelyard.control.status import ModelStatus, ReplicaStatus
+from steelyard.control.usage import Usage, usage
+from steelyard.control.views import (
+    Alarm,
+    FleetView,
+    ModelView,
+    ObjectiveView,
+    ReplicaView,
+    ScalingView,
+    SloView,
+    StartSetbackView,
+    WindowView,
+    WorkerView,
+)
+from steelyard.core.slo import INDEX, KINDS
+from steelyard.core.times import BOUNDS
+from steelyard.link.messages import Durations
 from steelyard.protocols import read_metrics
+from tests.harness.metrics_page import MetricsPage, lint
 
 from .fake_operations import FakeOperations, model, shown
 from .serving import TOKEN, Served, served
 
-ROOT = Path(__file__).parents[3]
 _SAMPLE = re.compile(r'([a-z_:]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)+)\})? (\S+)')
 _LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\[\\"n])*)"')
 _MEANT = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
@@ -32,14 +52,14 @@ def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     for line in text.removesuffix("\n").split("\n"):
         if line.startswith("# TYPE "):
             _, _, name, kind = line.split(" ")
-            assert kind in ("gauge", "counter")
+            assert kind in ("gauge", "counter", "histogram", "summary")
             assert (kind == "counter") == name.endswith("_total")
             assert name not in declared
             declared.append(name)
         elif not line.startswith("# HELP "):
             match = _SAMPLE.fullmatch(line)
             assert match is not None, line
-            assert match[1] == declared[-1]
+            assert match[1].removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") == declared[-1]
             labels = frozenset((name, plain(value)) for name, value in _LABEL.findall(match[2] or ""))
             assert (match[1], labels) not in found, f"twice: {line}"
             found[match[1], labels] = float(match[3])
@@ -147,6 +167,131 @@ def test_a_query_is_refused_as_elsewhere(admin: Served, query: str) -> None:
     assert admin.http.get(f"/metrics{query}").status_code == 422
 
 
-def test_every_metric_is_explained() -> None:
-    told = set(re.findall(r"^\| `(steelyard_\w+)", (ROOT / "docs/admin.md").read_text("utf-8"), re.MULTILINE))
-    assert told == {name for name, _ in samples(page(FakeOperations().fleet()))}
+# ---------------------------------------------------------------------- what is not in the views
+
+
+def numbers(**more: Any) -> Numbers:
+    judged = [0] * KINDS
+    judged[INDEX["met", ""]], judged[INDEX["late", "replica"]] = 7, 2
+    times = {"total": Durations([3, 0, 1, *[0] * (len(BOUNDS) - 3), 2], 700.5)}
+    status = ModelStatus("m", 1, 2, {}, {}, {"t": judged}, times, backlog=1.5, oldest=4.0, believed=10.0, missed=2.5)
+    replicas = {("m", id): ReplicaStatus("m", id, "ready", 0, 0, 0, 0.75, 1.0, 3) for id in "ab"}
+    return Numbers({"m": status}, replicas)._replace(**more)
+
+
+def of_m(**more: Any) -> MetricsPage:
+    views = {"models": (model("m"),), "replicas": (shown(ReplicaView, model="m", id="a"),)}
+    page_ = MetricsPage(page(shown(FleetView, **(views | more)), numbers()))
+    assert lint(page_) == []
+    return page_
+
+
+def test_requests_are_told_by_what_was_promised() -> None:
+    found = of_m()
+    name = "steelyard_slo_requests_total"
+    assert found.value(name, model="m", tenant="t", verdict="met", fault="none") == 7
+    assert found.value(name, model="m", tenant="t", verdict="late", fault="replica") == 2
+    assert found.value(name, model="m", tenant="t", verdict="failed", fault="gateway") == 0
+    assert found.sum(name) == 9
+
+
+def test_times_are_histograms() -> None:
+    found = of_m()
+    name = "steelyard_request_duration_seconds"
+    expected = {"0.001": 3, "0.0025": 3, "0.005": 4, "300.0": 4, "+Inf": 6}
+    assert {le: found.value(f"{name}_bucket", model="m", le=le) for le in expected} == expected
+    assert found.value(f"{name}_count", model="m") == 6
+    assert found.value(f"{name}_sum", model="m") == 700.5
+    assert "steelyard_request_queue_seconds" not in found.families  # of which nothing is known
+
+
+def test_work_and_estimates() -> None:
+    found = of_m()
+    assert found.value("steelyard_model_work_seconds", model="m", where="replicas") == 1.5
+    assert found.value("steelyard_model_work_seconds", model="m", where="waiting") == 1.5
+    assert found.value("steelyard_model_oldest_waiting_seconds", model="m") == 4.0
+    assert found.value("steelyard_model_estimated_seconds_total", model="m") == 10.0
+    assert found.value("steelyard_model_estimate_error_seconds_total", model="m") == 2.5
+    assert found.value("steelyard_replica_ejections_total", model="m", replica="a") == 3
+
+
+def test_promises_with_their_windows() -> None:
+    window = shown(WindowView, seconds=1800.0, kept=98.0, burn=2.0)
+    quiet = shown(WindowView, seconds=21600.0, kept=None, burn=0.0)
+    budget = shown(WindowView, seconds=99.0, kept=99.5)
+    promise = ObjectiveView(
+        kind="latency",
+        target=99.0,
+        latency=0.2,
+        first_byte=None,
+        windows=(window, quiet),
+        budget=budget,
+        budget_left=-0.5,
+        alert="",
+    )
+    found = of_m(slo=(shown(SloView, model="m", tenant="", objectives=(promise,)),))
+    of = {"model": "m", "tenant": "", "objective": "latency"}
+    assert found.value("steelyard_slo_target_ratio", **of) == 0.99
+    assert found.value("steelyard_slo_limit_seconds", **of, limit="latency") == 0.2
+    assert found.value("steelyard_slo_limit_seconds", **of, limit="first_byte") is None
+    assert found.value("steelyard_slo_burn_rate", **of, window="30m") == 2.0
+    assert found.value("steelyard_slo_attainment_ratio", **of, window="30m") == 0.98
+    assert found.value("steelyard_slo_attainment_ratio", **of, window="6h") is None
+    assert found.value("steelyard_slo_attainment_ratio", **of, window="period") == 0.995
+    assert found.value("steelyard_slo_budget_left_ratio", **of) == -0.5
+
+
+def test_while_workers_are_renewed_two_have_the_same_number() -> None:
+    new = shown(WorkerView, index=0, pid=2, serving=False, connections=0)
+    old = shown(WorkerView, index=0, pid=1, serving=True, connections=5)
+    used = {1: Usage(100.0, 30), 2: Usage(0.5, 20)}
+    text = page(shown(FleetView, workers=(new, old)), numbers(workers=used, replaced=3))
+    assert value(text, "steelyard_worker_serving", worker="0") == 1
+    assert value(text, "steelyard_worker_connections", worker="0") == 5
+    assert value(text, "steelyard_worker_cpu_seconds_total", worker="0") == 0.5
+    assert value(text, "steelyard_worker_memory_bytes", worker="0") == 50
+    assert value(text, "steelyard_workers_replaced_total") == 3
+
+
+@given(st.lists(st.text(), min_size=1, max_size=5, unique=True))
+def test_whatever_tenants_call_themselves_prometheus_reads_it(tenants: list[str]) -> None:
+    status = ModelStatus("m", 0, 0, {}, {}, {tenant: [1] * KINDS for tenant in tenants})
+    found = MetricsPage(page(shown(FleetView), Numbers({"m": status})))
+    assert found.values["steelyard_slo_requests_total", "tenant"] == set(tenants)
+
+
+def test_the_order_does_not_depend_on_who_came_first() -> None:
+    def said(*tenants: str) -> str:
+        models = {"m": ModelStatus("m", 0, 0, {}, {}, {tenant: [1] * KINDS for tenant in tenants})}
+        alarms = tuple(shown(Alarm, code=code) for code in tenants)
+        return page(shown(FleetView, alarms=alarms), Numbers(models, unrouted=dict.fromkeys(tenants, 1)))
+
+    assert said("b", "a", "c") == said("c", "b", "a")
+
+
+def test_who_asks_again_within_a_second_is_given_the_same_page() -> None:
+    class Counting(FakeOperations):
+        asked = 0
+
+        def numbers(self) -> tuple[FleetView, Numbers]:
+            self.asked += 1
+            return super().numbers()
+
+    now = 10.0
+    operations = Counting()
+    scrapes = Scrapes(operations, lambda: now)
+    first = scrapes.page()
+    now = 10.99
+    assert scrapes.page() is first
+    assert operations.asked == 1
+    now = 11.0
+    scrapes.page()
+    assert operations.asked == 2
+
+
+def test_what_a_process_uses() -> None:
+    mine = usage(os.getpid())
+    assert mine is not None
+    assert mine.memory > 1 << 20
+    assert mine.cpu > 0.0
+    assert usage(2**22 + 1) is None  # beyond all that Linux gives

@@ -149,7 +149,7 @@ def test_a_bug_is_500_and_the_log_has_it_but_not_the_answer(admin: Served, caplo
         ("GET", "/nowhere"),
         ("PUT", "/v1/fleet"),
         ("POST", ADD),
-        ("HEAD", "/"),
+        ("HEAD", "/nowhere"),
     ],
 )
 def test_nobody_keeps_an_answer_or_guesses_what_it_is(admin: Served, method: str, path: str) -> None:

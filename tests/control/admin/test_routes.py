@@ -118,7 +118,6 @@ def test_head_is_get_without_a_body(admin: Served) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
         "/v1",
         "/v1/",
         "/v1/fleet/",

@@ -69,6 +69,7 @@ def try_everything(here: Path, url: str, *, token: str, examples: int, seed: int
     command = [sys.executable, "-m", "schemathesis.cli", "run", str(here / "openapi.json"), "--url", url]
     command += ["--checks", "all", "--continue-on-failure", "--no-color", "--request-timeout", "20"]
     command += ["--max-examples", str(examples), "--seed", str(seed)]
+    command += ["--exclude-path", "/v1/live"]  # it never ends: test_live.py has it
     if token:
         command += ["-H", f"Authorization: Bearer {token}"]
     done = subprocess.run(
@@ -83,7 +84,7 @@ def try_everything(here: Path, url: str, *, token: str, examples: int, seed: int
     assert "No issues found" in done.stdout, done.stdout[-20_000:]
     found = re.search(r"Operations: +(\d+) selected / (\d+) total", done.stdout)
     assert found is not None
-    assert int(found[1]) == int(found[2]) == len(ROUTES) + 1
+    assert int(found[1]) + 1 == int(found[2]) == len(ROUTES) + 1
 
 
 def try_the_fake(here: Path, **options: int) -> Counting:

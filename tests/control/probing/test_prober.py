@@ -204,6 +204,21 @@ def test_others_from_now_on() -> None:
     run(scenario())
 
 
+def test_looks_are_counted_by_what_they_saw() -> None:
+    async def scenario() -> None:
+        async with serving(health=503) as server, watching(target(server.url)) as watcher:
+            model = target(server.url).key[0]
+            await until(lambda: watcher.prober.counts[model, "loading"] >= 2)
+            server.answers["/health"] = 200
+            await until(lambda: watcher.prober.counts[model, "ready"] >= 2)
+            await server.stop()
+            await until(lambda: watcher.prober.counts[model, "refused"] >= 1)
+            watcher.follow()
+            assert not watcher.prober.counts  # of models that are gone
+
+    run(scenario())
+
+
 def test_nothing_is_told_after_the_end() -> None:
     async def scenario() -> None:
         async with serving(health=200) as server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from steelyard.control.scaling.latencies import bucket
+from steelyard.core.slo import INDEX, KINDS
 from steelyard.link.messages import ModelReport, Report
 
 
@@ -18,9 +19,10 @@ def report(
     refused: int = 0,
     client_error: int = 0,
     cancelled: int = 0,
+    promised: float = 0.2,
     **more: Any,
 ) -> ModelReport:
-    """`took`: seconds → answers that took so long."""
+    """`took`: seconds → answers that took so long; later than `promised` they are late."""
     took = took or {}
     verdicts = {
         "ok": sum(took.values()),
@@ -32,7 +34,14 @@ def report(
     latency: dict[int, int] = {}
     for seconds, count in took.items():
         latency[bucket(seconds)] = latency.get(bucket(seconds), 0) + count
-    return ModelReport(model, waiting, in_flight, verdicts, latency, **more)
+    judged = [0] * KINDS
+    judged[INDEX["met", ""]] = sum(count for seconds, count in took.items() if seconds <= promised)
+    judged[INDEX["late", "replica"]] = sum(count for seconds, count in took.items() if seconds > promised)
+    judged[INDEX["failed", "replica"]] = failed
+    judged[INDEX["refused", "overload"]] = refused
+    judged[INDEX["failed", "client"]] = client_error
+    judged[INDEX["left", "client"]] = cancelled
+    return ModelReport(model, waiting, in_flight, verdicts, latency, **({"judged": {"": judged}} | more))
 
 
 def of_worker(*models: ModelReport) -> Report:

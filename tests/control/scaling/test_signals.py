@@ -8,10 +8,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from steelyard.config import ModelConfig, Slo
 from steelyard.control.scaling.signals import PRESSING, Signals, Terms, by_model, terms
 from steelyard.core.request import INFINITY
+from steelyard.core.slo import INDEX, JUDGEMENTS, KINDS
 from steelyard.documents import Seconds
 from tests.control.scaling.reporting import of_worker, report
 
-PROMISE = Terms(promised=0.2, allowed=0.01, failures_count=True)
+PROMISE = Terms(promised=0.2, allowed=0.01, failures_count=True, lateness_counts=True)
 
 
 def look(signals, now, **more):
@@ -143,16 +144,47 @@ def test_without_a_promise_only_who_was_refused_is_late():
 
 
 def test_what_a_configuration_promises():
-    assert terms(ModelConfig()) == Terms(INFINITY, 0.01, False, INFINITY)
+    assert terms(ModelConfig()) == Terms(INFINITY, 0.01, False, False, INFINITY)
     assert terms(ModelConfig(concurrency=8)).slots == 8.0
     assert terms(ModelConfig(concurrency="auto")).slots == INFINITY
     latency = terms(ModelConfig(slo=Slo(latency=Seconds(0.2), percentile=95.0)))
-    assert (latency.promised, latency.failures_count) == (0.2, True)
+    assert (latency.promised, latency.failures_count, latency.lateness_counts) == (0.2, True, True)
     assert latency.allowed == pytest.approx(0.05)
     available = terms(ModelConfig(slo=Slo(availability=99.9)))
-    assert (available.promised, available.failures_count) == (INFINITY, True)
+    assert (available.promised, available.failures_count, available.lateness_counts) == (INFINITY, True, False)
     assert available.allowed == pytest.approx(0.001)
-    assert terms(ModelConfig(slo=Slo(first_byte=Seconds(0.2)))) == Terms()
+    first_byte = terms(ModelConfig(slo=Slo(first_byte=Seconds(0.2), percentile=99.0)))
+    assert first_byte == Terms(INFINITY, first_byte.allowed, True, True)
+
+
+def test_what_workers_found_late_counts_whatever_it_took():
+    signals = Signals(terms(ModelConfig(slo=Slo(first_byte=Seconds(0.2)))))
+    signals.take_in([report()], 0.0)
+    signals.take_in([report(took={90.0: 7}, promised=100.0)], 1.0)  # long streams that began in time
+    assert (look(signals, 1.0).answered, look(signals, 1.0).late) == (7, 0)
+    signals.take_in([report(took={90.0: 7, 0.3: 2}, promised=0.2, judged=of(met=7, late=2))], 2.0)
+    assert (look(signals, 2.0).answered, look(signals, 2.0).late) == (9, 2)
+
+
+def test_who_is_at_fault_themselves_counts_for_nothing():
+    signals = Signals(PROMISE)
+    signals.take_in([report()], 0.0)
+    judged = {"": [int(fault == "client") for _, fault in JUDGEMENTS]}
+    signals.take_in([report(refused=1, client_error=2, cancelled=1, judged=judged)], 1.0)
+    assert (look(signals, 1.0).answered, look(signals, 1.0).late) == (0, 0)
+
+
+def test_tenants_count_together():
+    signals = Signals(PROMISE)
+    signals.take_in([report()], 0.0)
+    signals.take_in([report(took={0.1: 5}, judged={**of(met=2, late=1, tenant="a"), **of(met=2, tenant="b")})], 1.0)
+    assert (look(signals, 1.0).answered, look(signals, 1.0).late) == (5, 1)
+
+
+def of(met=0, late=0, tenant=""):
+    counts = [0] * KINDS
+    counts[INDEX["met", ""]], counts[INDEX["late", "replica"]] = met, late
+    return {tenant: counts}
 
 
 def test_the_rate_is_remembered_while_none_is_ready():

@@ -8,6 +8,7 @@ from starlette.datastructures import Headers
 
 from ...addresses import Address
 from ...config import Admin
+from . import pages
 from .auth import AccessError, Tokens
 from .refusals import Refusal
 
@@ -33,7 +34,8 @@ class Access:
         if self._local:
             _check_host(headers)
             _check_origin(headers)
-        if self._tokens is not None and path not in OPEN:
+            _check_site(headers)
+        if self._tokens is not None and path not in OPEN and path not in pages.files():
             _check_token(headers, self._tokens)
 
 
@@ -51,6 +53,14 @@ def _check_origin(headers: Headers) -> None:
     for origin in headers.getlist("origin"):
         if origin.lower() not in own:
             raise Refusal(403, f"the page {origin!r} is not ours: requests of other web pages are not taken")
+
+
+def _check_site(headers: Headers) -> None:
+    """What a page of somebody else embeds comes without an Origin; its links may lead here."""
+    site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode")
+    link = mode == "navigate" and headers.get("sec-fetch-dest") == "document"
+    if site not in ("same-origin", "none") and not link:
+        raise Refusal(403, "another web page asked for this: requests of other web pages are not taken")
 
 
 def is_local(host: str) -> bool:

@@ -17,14 +17,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...core.errors import SteelyardError
 from ..operations import Operations
-from . import openapi, reading
+from . import openapi, pages, reading
 from .access import OPEN, Access
 from .allow import Allowed
 from .bodies import Nothing
 from .calls import Call
 from .metrics import TEXT
+from .metrics.scrapes import Scrapes
 from .refusals import JSON, Refusal, encode, refused
 from .routes import OPENAPI, ROUTES, Route
+from .stream import Stream
+from .watchers import Watchers
 
 log = logging.getLogger("steelyard.admin")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -37,6 +40,8 @@ class Situation(Protocol):
     access: Access
     allowed: Allowed
     lease: float
+    watchers: Watchers
+    scrapes: Scrapes
 
     @property
     def busy(self) -> bool: ...
@@ -70,6 +75,7 @@ def _router(situation: Situation) -> ASGIApp:
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method] = _endpoint(situation, route)
     paths[OPENAPI] = {"GET": _guarded(_document(situation))}
+    paths.update({path: {"GET": _guarded(pages.page)} for path in pages.files()})
     app = Starlette(
         routes=[Path(path, _by_method(methods), methods=[*methods]) for path, methods in paths.items()],
         exception_handlers={HTTPException: _not_found},
@@ -90,7 +96,18 @@ def _endpoint(situation: Situation, route: Route) -> Endpoint:
         path = reading.segments(request)
         query = Nothing() if route.path in OPEN else reading.query(request, route.query)
         body = Nothing() if route.method == "GET" else await reading.body(request, route.takes)
-        call = Call(situation.operations, situation.allowed, situation.lease, path, body, query)
+        call = Call(
+            situation.operations,
+            situation.allowed,
+            situation.lease,
+            path,
+            body,
+            query,
+            situation.watchers,
+            situation.scrapes,
+        )
+        if route.streams:
+            return Stream(situation.watchers, request)
         reply = await route.handler(call)
         if isinstance(reply.value, str):
             return Response(reply.value.encode(), headers={"content-type": TEXT})

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from ...config.parts import Positive, Weight, about
 from ...config.shape import Concurrency
-from ..views import DeviceView, Happening, ModelView, ReplicaView, ScalingView, SizesView, View
+from ..views import DeviceView, Happening, ModelView, ReplicaView, ScalingView, SizesView, SloView, View
 
 _ID = "^[!-~]*$"  # replicas are named in response headers
 PRINTABLE = "^[^\u0000-\u001f\u007f-\u009f]*$"
@@ -121,6 +121,10 @@ class Devices(View, frozen=True):
 
 class Sizes(View, frozen=True):
     sizes: tuple[SizesView, ...]
+
+
+class Slos(View, frozen=True):
+    slo: tuple[SloView, ...]
 
 
 class Scalings(View, frozen=True):

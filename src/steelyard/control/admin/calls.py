@@ -10,6 +10,8 @@ import msgspec
 from ..operations import NotKnownError, Operations
 from ..views import DeviceView, ModelView, ReplicaView
 from .allow import Allowed
+from .metrics.scrapes import Scrapes
+from .watchers import Watchers
 
 
 class Call(NamedTuple):
@@ -21,6 +23,8 @@ class Call(NamedTuple):
     path: Mapping[str, str]
     body: Any  # as the route says
     query: Any
+    watchers: Watchers
+    scrapes: Scrapes
 
     @property
     def model(self) -> str:

@@ -64,6 +64,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body = False, True
         self.server_state.default_headers = standing_headers()
+        self.scope["state"]["cut"] = self.transport.abort  # stream.py: for one that nobody reads
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:

@@ -131,6 +131,13 @@ def _refusal(status: int) -> dict[str, Any]:
 def _success(route: Route) -> dict[str, Any]:
     if route.gives is None:
         return {"description": "done", "headers": _headers(())}
+    if route.streams:
+        return {
+            "description": "`text/event-stream`: the event `history` with a `LiveHistoryView`, then every second the "
+            "event `state` with a `LiveView`",
+            "headers": _headers(()),
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        }
     if route.gives is str:
         return {
             "description": "done",

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..views import DeviceView, FleetView, ModelView, ReplicaView, ScalingView
+from ..views import DeviceView, FleetView, LiveHistoryView, LiveView, ModelView, ReplicaView, ScalingView
 from . import changing, showing
 from .bodies import (
     Body,
@@ -25,6 +25,7 @@ from .bodies import (
     Replicas,
     Scalings,
     Sizes,
+    Slos,
     Status,
     Withdrawal,
 )
@@ -40,6 +41,7 @@ class Route(NamedTuple):
     takes: type[Body] = Nothing
     query: type[Body] = Nothing
     status: int = 200
+    streams: bool = False  # Server-Sent Events: first what it gives, then more
 
     @property
     def name(self) -> str:
@@ -56,6 +58,9 @@ ROUTES = (
     Route("GET", "/readyz", showing.readyz, "Should it get traffic now?", Status),
     Route("GET", "/v1/fleet", showing.fleet, "Everything, with every number the balancer uses.", FleetView),
     Route("GET", "/metrics", showing.metrics, "The fleet in numbers, in Prometheus' text form.", str),
+    Route("GET", "/v1/live", showing.live, "The fleet, followed: once a second.", LiveHistoryView, streams=True),
+    Route("GET", "/v1/pulse", showing.pulse, "The same once: what happens this second.", LiveView),
+    Route("GET", "/v1/slo", showing.slo, "What is promised to users, and how it is kept.", Slos),
     Route("GET", "/v1/events", showing.events, "What happened, the latest last.", Events),
     Route("GET", "/v1/models", showing.models, "All models.", Models),
     Route("GET", _MODEL, showing.model, "One model.", ModelView),

@@ -20,6 +20,8 @@ from .access import Access
 from .allow import Allowed
 from .app import Application
 from .connection import MOST_BUSY, Connection
+from .metrics.scrapes import Scrapes
+from .watchers import Watchers
 
 DEFAULT = "127.0.0.1:9080"
 _BACKLOG = 128
@@ -33,6 +35,8 @@ class AdminServer:
     def __init__(self, operations: Operations, admin: Admin) -> None:
         """Raises AccessError if everybody could use it, OptionError for an allow-list that cannot be."""
         self.operations = operations
+        self.watchers = Watchers(operations)
+        self.scrapes = Scrapes(operations)
         self._address = listen_address(DEFAULT if admin.listen is None else admin.listen)
         self.follow(admin)
         self._state = ServerState()
@@ -81,6 +85,7 @@ class AdminServer:
             await asyncio.sleep(0)
         for connection in list(self._state.connections):
             connection.shutdown()
+        self.watchers.close()
         loop = asyncio.get_running_loop()
         until = loop.time() + _PATIENCE
         while (self._state.connections or self._state.tasks) and loop.time() < until:

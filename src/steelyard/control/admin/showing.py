@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ..operations import NotKnownError
-from .bodies import Devices, Events, Log, Models, Replicas, Scalings, Sizes, Status
+from .bodies import Devices, Events, Log, Models, Replicas, Scalings, Sizes, Slos, Status
 from .calls import Call, Reply
-from .metrics import page
 
 
 async def healthz(call: Call) -> Reply:
@@ -24,6 +23,18 @@ def _status(reasons: list[str]) -> Reply:
 
 async def fleet(call: Call) -> Reply:
     return Reply(call.operations.fleet())
+
+
+async def live(call: Call) -> Reply:
+    raise AssertionError("a stream: the application sends it")
+
+
+async def pulse(call: Call) -> Reply:
+    return Reply(call.watchers.once())
+
+
+async def slo(call: Call) -> Reply:
+    return Reply(Slos(slo=call.operations.fleet().slo))
 
 
 async def events(call: Call) -> Reply:
@@ -75,4 +86,4 @@ async def sizes(call: Call) -> Reply:
 
 
 async def metrics(call: Call) -> Reply:
-    return Reply(page(call.operations.fleet()))
+    return Reply(call.scrapes.page())

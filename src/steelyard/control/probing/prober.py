@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from random import Random
@@ -45,6 +46,7 @@ class Prober:
         *,
         rng: Random | None = None,
     ) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()  # looks, by model and what they saw
         self._saw = saw
         self._progress = progress
         self._rng = rng or Random()
@@ -79,6 +81,9 @@ class Prober:
                 course = self._courses[key] = Course(key, target, self._contexts, self._rng, now)
                 self._out.add(key)
                 fresh.append(course)
+        models = {model for model, _ in probed}
+        for gone in [key for key in self.counts if key[0] not in models]:
+            del self.counts[gone]
         for course in fresh:
             spread = min(SPREAD, course.target.health.interval) if len(fresh) > FEW else 0.0
             self._look_at(course, now + self._rng.uniform(0.0, spread))
@@ -176,6 +181,8 @@ class Prober:
             seen = await course.look()
         except Exception as problem:  # of a dialect of the user's own, or of ours: it must not end the others
             seen = self._failed(course, problem)
+        if self._is_followed(course):
+            self.counts[course.key[0], seen.kind.value] += 1
         silent = seen.kind is Kind.SILENT and course.keeper.ready
         busy = silent and not course.stale and await self._is_busy(course.key)
         course.looking = None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import fsum
 from typing import NamedTuple
 
 from ...config import ModelConfig
 from ...core.request import INFINITY
 from ...core.scalers.base import Seen
+from ...core.slo import CLIENT, FAILED, JUDGEMENTS, LATE, MET, REFUSED
 from ...link.messages import ModelReport, Report
-from .latencies import Latencies, bucket
+from .latencies import Latencies
 from .worth import Known, Worth, known
 
 PRESSING = 2.0  # seconds for which a worker's word that requests wait holds: by then a report has it too
@@ -20,9 +21,10 @@ ALLOWED = 0.01  # share of the requests that may be late, where nothing is promi
 class Terms(NamedTuple):
     """What a model's configuration says to its signals."""
 
-    promised: float = INFINITY  # seconds; INFINITY: nothing is
+    promised: float = INFINITY  # seconds that an answer may take; INFINITY: as long as it likes
     allowed: float = ALLOWED
     failures_count: bool = False  # is a failed request one that broke a promise?
+    lateness_counts: bool = False  # is one that workers found late?
     slots: float = INFINITY  # that a replica has; INFINITY: no limit, or none that is known
 
 
@@ -31,11 +33,12 @@ def terms(model: ModelConfig) -> Terms:
     and more replicas, which fail as well."""
     slots = float(model.concurrency) if isinstance(model.concurrency, int) else INFINITY
     slo = model.slo
-    if slo is None or (slo.latency is None and slo.availability is None):
+    if slo is None:
         return Terms(slots=slots)
-    if slo.latency is None:
-        return Terms(INFINITY, _rest(slo.availability or 0.0), True, slots)
-    return Terms(float(slo.latency), _rest(slo.percentile), True, slots)
+    promise = slo.promise()
+    if not promise.timed:
+        return Terms(INFINITY, _rest(promise.availability), True, False, slots)
+    return Terms(promise.latency, _rest(promise.percentile), True, True, slots)
 
 
 def _rest(percent: float) -> float:
@@ -58,6 +61,8 @@ class _Totals(NamedTuple):
     busy: float = 0.0
     arrived: int = 0
     ended: int = 0  # all verdicts
+    met: int = 0  # and, of all but those whose clients are at fault, how they stand to what is promised
+    late: int = 0
     failed: int = 0
     refused: int = 0
     known: Known = Known()
@@ -116,14 +121,13 @@ class Signals:
     def _judge(self, totals: _Totals, last: _Totals, now: float, served: bool) -> None:
         """Who was refused found no room, which is late in any case; unless there was no replica at all, which more to
         spare would not change. Clients' errors and who went away say nothing."""
-        came = self._latencies.take_in([report.latency for report in self._now], now)
-        failed = totals.failed - last.failed if self.terms.failures_count else 0
-        lost = failed + (totals.refused - last.refused if served else 0)
-        self._answered += lost + sum(came.values())
-        self._late += lost
-        if self.terms.promised < INFINITY:
-            edge = bucket(self.terms.promised)
-            self._late += sum(count for index, count in came.items() if index > edge)
+        self._latencies.take_in([report.latency for report in self._now], now)
+        late = totals.late - last.late
+        lost = totals.failed - last.failed if self.terms.failures_count else 0
+        if served:
+            lost += totals.refused - last.refused
+        self._answered += totals.met - last.met + late + lost
+        self._late += lost + (late if self.terms.lateness_counts else 0)
 
     def wanted(self, waiting: int, work: float, now: float) -> None:
         """A worker says, ahead of its next report, that requests wait."""
@@ -159,14 +163,26 @@ class Signals:
 
 
 def _totals(reports: Sequence[ModelReport]) -> _Totals:
-    verdicts: list[Mapping[str, int]] = [report.verdicts for report in reports]
     return _Totals(
         fsum(report.offered for report in reports),  # whatever their order: it must not seem to drop
         fsum(report.done for report in reports),
         fsum(report.busy for report in reports),
         sum(report.arrived for report in reports),
-        sum(sum(each.values()) for each in verdicts),
-        sum(each.get("failed", 0) for each in verdicts),
-        sum(each.get("refused", 0) for each in verdicts),
+        sum(sum(report.verdicts.values()) for report in reports),
+        _judged(reports, MET),
+        _judged(reports, LATE),
+        _judged(reports, FAILED),
+        _judged(reports, REFUSED),
         known(reports),
     )
+
+
+_PLACES = {
+    verdict: [index for index, (judged, fault) in enumerate(JUDGEMENTS) if judged == verdict and fault != CLIENT]
+    for verdict in (MET, LATE, FAILED, REFUSED)
+}
+
+
+def _judged(reports: Sequence[ModelReport], verdict: str) -> int:
+    places = _PLACES[verdict]
+    return sum(counts[place] for report in reports for counts in report.judged.values() for place in places)

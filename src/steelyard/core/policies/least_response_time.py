@@ -34,16 +34,12 @@ class LeastResponseTime(Policy):
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         unknown = self._pool_mean.value(1.0)
-        scores = [self._score(r, unknown) for r in candidates]
+        scores = [(r.load + r.strikes + 1) * r.notes.value(unknown) / r.share for r in candidates]
         # Means of equal latencies differ in their last digits, and the lowest of those would take everything.
         line = min(scores) * SAME
         tied = [replica for replica, score in zip(candidates, scores, strict=True) if score <= line]
         return tied[0] if len(tied) == 1 else pick_by_share(tied, self._random())
 
     def score(self, request: Request, replica: Replica, now: float) -> float:
-        return self._score(replica, self._pool_mean.value(1.0))
-
-    @staticmethod
-    def _score(replica: Replica, unknown: float) -> float:
         mean: DecayedMean = replica.notes
-        return (replica.load + replica.strikes + 1) * mean.value(unknown) / replica.share
+        return (replica.load + replica.strikes + 1) * mean.value(self._pool_mean.value(1.0)) / replica.share

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..views import ScalingView
-from .exposition import Family, Sample
+from ...views import ScalingView
+from ..exposition import Family, Sample, labels
 
 _PREFIX = "steelyard_scaling_"
 
@@ -42,7 +42,7 @@ def scaling_families(scaling: tuple[ScalingView, ...]) -> Iterator[Family]:
         yield _family(name, "gauge", meaning, [_sample(view, field) for view in scaled])
     for name, meaning, field in _COUNTERS:
         yield _family(name, "counter", meaning, [_sample(view, field) for view in scaling])
-    looping = [Sample({"model": view.model}, int(_loops(view))) for view in scaling]
+    looping = [Sample(labels(model=view.model), int(_loops(view))) for view in scaling]
     yield _family("crash_looping", "gauge", "1: its replicas fail again and again", looping)
 
 
@@ -52,12 +52,12 @@ def _family(name: str, kind: str, meaning: str, samples: list[Sample]) -> Family
 
 def _sample(view: ScalingView, field: str) -> Sample:
     value = getattr(view, field)
-    return Sample({"model": view.model}, None if value is None else float(value))
+    return Sample(labels(model=view.model), None if value is None else float(value))
 
 
 def _offered(view: ScalingView) -> Iterator[Sample]:
     for window, work in (("long", view.offered), ("short", view.lately)):
-        yield Sample({"model": view.model, "window": window}, work)
+        yield Sample(labels(model=view.model, window=window), work)
 
 
 def _loops(view: ScalingView) -> bool:

@@ -1,0 +1,180 @@
+"""Does `simulate --replay` tell the truth? Real gateways are recorded and replayed, and held against what happened.
+
+    python -m benchmarks.replay [--seconds 60] [--cases queue,serial] [--update-docs]
+
+Each case is a fleet of unequal replicas (mocks of a model server's time) and the same arrivals under each policy. A
+recording is replayed with its own policy (goal: p99 within 10 % of the observed) and with the others, whose p99 is held
+against their own real runs. About fifteen minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from rich.console import Console
+
+from steelyard.documents import Seconds
+from steelyard.simulate.replay import Comparison, compare
+from steelyard.simulate.replay_log import read_recording
+from steelyard.simulate.scenario import Fault, Group, Scenario, Sizes, Workload
+from steelyard.simulate.workload import random_jobs
+from steelyard.units import show_seconds
+
+from . import openloop
+from .arena import AHEAD, TRIES, tell
+from .lab import Lab, described, wait_until_it_answers
+from .pages import markdown_table, write_section
+from .processes import Stage, free_ports
+from .replicas import Plan
+from .scores import LAG
+
+SPEEDS = (1.0, 1.0, 1.5, 1.5, 2.0)
+MEAN = 0.02  # seconds of work
+POLICIES = ("least_work", "round_robin", "least_connections")
+GOAL = 0.1
+SEED = 7
+MODEL = "bench"
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    title: str
+    load: float  # of the capacity if requests are served one at a time
+    module: str = "benchmarks.replicas"
+    concurrency: int | str = "unlimited"
+    slow: bool = False
+
+    def scenario(self, seconds: float) -> Scenario:
+        fleet = tuple(Group(speed=speed) for speed in SPEEDS)
+        lasts = Seconds(seconds / 3)
+        faults = (Fault(kind="slow", replica=4, at=lasts, lasts=lasts, factor=3.0),) if self.slow else ()
+        sizes = Workload(sizes=Sizes(kind="lognormal", mean=Seconds(MEAN), cv=1.0), features=0.6)
+        return Scenario(requests=round(seconds * self.rate), fleet=fleet, workload=sizes, faults=faults)
+
+    @property
+    def rate(self) -> float:
+        return self.load * sum(SPEEDS) / MEAN
+
+
+CASES = {
+    "queue": Case("queue", "one at a time, waiting in the gateway", 0.75, concurrency=1),
+    "serial": Case("serial", "one at a time, waiting at the replicas", 0.6),
+    "batched": Case("batched", "all at once, slowing each other down", 0.8, module="benchmarks.replay_replicas"),
+    "slowed": Case("slowed", "one at a time, the fastest 3 × slower for a third of the time", 0.5, slow=True),
+}
+
+
+@contextmanager
+def gateway(lab: Lab, case: Case, policy: str, log: Path) -> Iterator[int]:
+    (port,) = free_ports(1)
+    model = {
+        "policy": policy,
+        "concurrency": case.concurrency,
+        "replicas": [{"url": f"http://127.0.0.1:{replica}"} for replica in lab.ports],
+    }
+    settings = {
+        "listen": f"127.0.0.1:{port}",
+        "workers": 1,
+        "admin": {"listen": ""},
+        "decisions": {"path": str(log), "sample": 1},
+        "models": {MODEL: model},
+    }
+    file = lab.stage.folder / "replay.yaml"
+    file.write_text(json.dumps(settings), encoding="utf-8")  # which is YAML too
+    command = [sys.executable, "-m", "steelyard", "serve", str(file)]
+    running = lab.stage.start("steelyard", command, lab.proxy_core, [port])
+    try:
+        wait_until_it_answers(running, port)
+        yield port
+    finally:
+        lab.stage.stop(running)
+
+
+def record(lab: Lab, case: Case, policy: str, seconds: float, log: Path) -> None:
+    """As often as it takes until neither the load nor the replicas were late: then the machine was not in the way."""
+    for _ in range(TRIES):
+        log.unlink(missing_ok=True)
+        if record_once(lab, case, policy, seconds, log) <= LAG:
+            return
+
+
+def record_once(lab: Lab, case: Case, policy: str, seconds: float, log: Path) -> float:
+    """A fresh gateway and the case's arrivals, the same for every policy. How late the benchmark itself was."""
+    scenario = case.scenario(seconds)
+    tell(lab.ports[0], Plan(SPEEDS))
+    with gateway(lab, case, policy, log) as port:
+        begin = monotonic() + AHEAD
+        tell(lab.ports[0], Plan.of(scenario, begin))
+        outcome = openloop.run(port, begin, random_jobs(scenario, case.rate, SEED), lambda: None)
+    return outcome.lag
+
+
+def play(case: Case, seconds: float, console: Console, keep: Path | None) -> dict[str, Comparison]:
+    """By the policy that was recorded: its replay, and what it says of the others."""
+    found = {}
+    with Stage() as stage:
+        lab = Lab(stage, len(SPEEDS))
+        lab.start_module(case.module)
+        for policy in POLICIES:
+            log = stage.folder / f"{policy}.log"
+            record(lab, case, policy, seconds, log)
+            if keep is not None:
+                keep.mkdir(parents=True, exist_ok=True)
+                shutil.copy(log, keep / f"{case.name}-{policy}.log")
+            found[policy] = compare(read_recording(log), POLICIES)
+            console.print(f"{case.title}: {policy}: {found[policy].error:+.1%}", markup=False, highlight=False)
+    return found
+
+
+def line(case: Case, ran: str, found: dict[str, Comparison]) -> list[str]:
+    own = found[ran]
+    others = [f"{other.policy} {other.figures.p99 / found[other.policy].observed.p99 - 1:+.0%}" for other in own.others]
+    times = [show_seconds(own.observed.p99), show_seconds(own.actual.figures.p99)]
+    return [case.title, f"`{ran}`", *times, f"{100 * own.error:+.1f} %", ", ".join(others).replace("%", " %")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--cases", default=",".join(CASES), help=f"of {', '.join(CASES)}")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="of each recording: the p99 of a shorter one is mostly chance"
+    )
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the logs there")
+    parser.add_argument("--update-docs", action="store_true", help="write the table into docs/replay.md")
+    options = parser.parse_args()
+    names = options.cases.split(",")
+    if unknown := [name for name in names if name not in CASES]:
+        raise SystemExit(f"no case {unknown[0]!r}; there are {', '.join(CASES)}")
+    machine = described(f"python -m benchmarks.replay --cases {options.cases} --seconds {options.seconds:g}")
+    console = Console(width=160)
+    played = {name: play(CASES[name], options.seconds, console, options.keep) for name in names}
+    lines = [line(CASES[name], ran, found) for name, found in played.items() for ran in found]
+    header = ["replicas", "policy that ran", "p99 observed", "replayed", "error", "error for the others"]
+    table = markdown_table(header, lines)
+    worst = max(abs(one.error) for found in played.values() for one in found.values())
+    kept = "kept" if worst <= GOAL else "MISSED"
+    text = (
+        f"Measured {machine}.\n\n{table}\n\nLargest error of the policy that ran: {worst:.1%}; goal {GOAL:.0%}: {kept}."
+    )
+    text = text.replace("%;", " %;").replace("%: ", " %: ")
+    console.print(text, markup=False, highlight=False)
+    if options.update_docs:
+        write_section("replay.md", "benchmarks/replay.py", text)
+    if worst > GOAL:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit("stopped") from None

@@ -1,0 +1,131 @@
+"""`steelyard explain`: why a request went where it went, from the decision log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..config import load_config
+from ..core.errors import OptionError
+from ..link.decision_lines import DecisionLine, Look
+from ..link.explaining import deciding, explained, score_means, seconds, summary
+from ..link.finding import Found, find
+from . import screen
+
+HELP = """Why did this request go where it went? In words, from the decision log.
+
+REQUEST_ID is what the answer's header x-request-id said; the beginning of it is enough, if no other begins so. The
+gateway writes a decision log where its configuration has `decisions:`. Its file is read from the end, and what was
+moved to FILE.1 after it.
+
+\b
+Examples:
+  steelyard explain 0192f7c1 --config gateway.yaml
+  steelyard explain 0192f7c1 --log decisions.jsonl
+  steelyard explain 0192f7c1 --log decisions.jsonl --json   # the lines themselves
+
+Where several requests had the id, all are told, the newest last. Exit code 2: there is none.
+"""
+
+
+@click.command(help=HELP, short_help="Why a request went where it went.")
+@click.argument("request_id")
+@click.option("--log", type=click.Path(path_type=Path), metavar="FILE", help="The decision log.")
+@click.option("--config", type=click.Path(path_type=Path), metavar="CONFIG.yaml", help="Or whose log it is.")
+@click.option("--json", "as_json", is_flag=True, help="The lines as they are, for programs.")
+def explain(request_id: str, log: Path | None, config: Path | None, as_json: bool) -> None:
+    if not request_id:
+        raise click.UsageError("REQUEST_ID is empty; answers carry it in their header x-request-id")
+    path = _log_of(log, config)
+    files = [file for file in (path, Path(f"{path}.1")) if file.is_file()]
+    if not files:
+        raise OptionError(f"{path}: there is no such file; has the gateway been started with `decisions`?")
+    try:
+        found = find(files, request_id)
+    except OSError as problem:
+        raise OptionError(f"{path}: {problem.strerror or problem}") from problem
+    if not found.lines:
+        raise OptionError(_not_found(request_id, path, found))
+    if as_json:
+        for line in found.lines:
+            click.echo(_json(line))
+        return
+    console = screen.stdout(piped=120)
+    for number, line in enumerate(found.lines):
+        if number:
+            console.print()
+        _show(line, console)
+
+
+def _log_of(log: Path | None, config: Path | None) -> Path:
+    if (log is None) == (config is None):
+        raise click.UsageError("say which log, with --log FILE or with --config CONFIG.yaml")
+    if config is None:
+        assert log is not None
+        return log
+    settings = load_config(config).decisions
+    if settings is None:
+        raise OptionError(f"{config}: it has no decision log; add `decisions: {{path: decisions.jsonl}}` to it")
+    return Path(settings.path)
+
+
+def _not_found(wanted: str, path: Path, found: Found) -> str:
+    if found.ids:
+        return f"several ids begin with {_safe(wanted)}: {', '.join(map(_safe, found.ids))}; write more of it"
+    said = f"{path}: no request {_safe(wanted)} there."
+    if found.sample is not None and found.sample < 1.0:
+        said += f" Only {found.sample:.3g} of all requests are written down, and it may not have been one of those"
+        said += " (`decisions.sample: 1` writes all)."
+    return f"{said} Answers carry their id in the header x-request-id."
+
+
+def _show(line: DecisionLine, console: Console) -> None:
+    console.print(Text(_safe(summary(line)), style="bold"))
+    console.print()
+    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for about, said in explained(line):
+        facts.add_row(about, Text(_safe(said)))
+    console.print(facts)
+    look = deciding(line)
+    if look is not None and look.candidates:
+        console.print()
+        console.print(_candidates(look))
+        if any(c.score is not None for c in look.candidates):
+            console.print(Text(f"score: {score_means(line.policy)}", style="dim"))
+
+
+def _candidates(look: Look) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("candidate", overflow="fold")
+    for column in ("score", "in flight", "work", "slowness", "expected", "weight", "failures"):
+        table.add_column(column, justify="right")
+    for one in sorted(look.candidates, key=lambda c: (c.score is None, c.score or 0.0)):
+        chosen = one.id == look.chosen
+        table.add_row(
+            Text(f"{'→ ' if chosen else '  '}{_safe(one.id)}", style="bold" if chosen else ""),
+            "–" if one.score is None else f"{one.score:.4g}",
+            str(one.in_flight),
+            seconds(one.work),
+            f"{one.slowness:.3g}",
+            seconds(one.expected),
+            f"{one.weight:.3g}",
+            str(one.failures),
+        )
+    return table
+
+
+def _json(line: DecisionLine) -> str:
+    """All ASCII: an id is a client's, and may hold what a terminal obeys."""
+    return json.dumps(msgspec.to_builtins(line), ensure_ascii=True).replace("\x7f", "\\u007f")
+
+
+def _safe(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,114 @@
+"""A report for programs: CSV with a row for each step, model, tenant and promise; JSON with what people are shown."""
+
+from __future__ import annotations
+
+import csv
+from datetime import UTC, datetime
+from io import StringIO
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from ..control.history.slices import NAMES, quantile
+from ..control.history.summary import QUANTILES, Objective, Row, Summary
+from .report_names import cell
+
+COLUMNS = (
+    "start",
+    "step_seconds",
+    "ran_minutes",
+    "model",
+    "tenant",
+    "promised_latency_s",
+    "promised_percentile",
+    "promised_availability",
+    "promised_first_byte_s",
+    "requests",
+    *(name.replace("/", "_") for name in NAMES),
+    "model_answered",
+    *(f"model_p{q * 100:g}_s" for q in QUANTILES),
+)
+
+
+def as_csv(summary: Summary) -> str:
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for part in summary.slices:
+        promised = part.promised
+        writer.writerow(
+            [
+                _time(part.start),
+                part.step,
+                part.ran,
+                cell(part.model),
+                cell(part.tenant),
+                _or_empty(promised.latency),
+                promised.percentile if promised.timed else "",
+                _or_empty(promised.availability),
+                _or_empty(promised.first_byte),
+                sum(part.counts.values()),
+                *(part.counts.get(name, 0) for name in NAMES),
+                sum(part.latency.values()) if part.latency else "",
+                *(f"{quantile(part.latency, q):.6f}" if part.latency else "" for q in QUANTILES),
+            ]
+        )
+    return text.getvalue()
+
+
+def as_json(summary: Summary) -> str:
+    plain = {
+        "since": _time(summary.since),
+        "until": _time(summary.until),
+        "gaps": [{"since": _time(a), "until": _time(b), "minutes": minutes} for a, b, minutes in summary.gaps],
+        "models": [
+            {
+                "model": model.name,
+                "latency_s": {f"p{q * 100:g}": _number(s) for q, s in zip(QUANTILES, model.quantiles, strict=True)},
+                "whole": _row(model.whole, summary),
+                "tenants": [{"tenant": row.tenant, **_row(row, summary)} for row in model.tenants],
+            }
+            for model in summary.models
+        ],
+    }
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+
+
+def _row(row: Row, summary: Summary) -> dict[str, Any]:
+    worst = row.worst and {
+        "start": _time(row.worst[0]),
+        "seconds": summary.worst_step,
+        "attained_percent": round(row.worst[1], 6),
+    }
+    return {
+        "requests": row.requests,
+        "counts": row.counts,
+        "objectives": [_objective(objective) for objective in row.objectives],
+        "worst": worst,
+    }
+
+
+def _objective(objective: Objective) -> dict[str, Any]:
+    return {
+        "kind": objective.kind,
+        "words": objective.words,
+        "target_percent": objective.target,
+        "good": objective.good,
+        "bad": objective.bad,
+        "attained_percent": _number(objective.attained),
+        "kept": objective.kept,
+        "budget_used": _number(objective.budget_used),
+    }
+
+
+def _number(value: float) -> float | None:
+    return round(value, 6) if isfinite(value) else None
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _or_empty(value: float | None) -> float | str:
+    return "" if value is None else value

@@ -1,0 +1,26 @@
+"""Names in reports. Those of tenants come from clients, who may write anything in them: codes that a terminal obeys,
+formulas that a spreadsheet runs. (In HTML they are escaped like all text.)"""
+
+from __future__ import annotations
+
+from ..gateway.accounts import OTHERS
+
+LONGEST = 80
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def plain(name: str) -> str:
+    """One line that a terminal obeys nothing of."""
+    text = "".join(c if c.isprintable() else "?" for c in name)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def tenant_name(tenant: str | None) -> str:
+    if tenant is None:
+        return "all"
+    return "(all others)" if tenant == OTHERS else plain(tenant) or "(none named)"
+
+
+def cell(name: str) -> str:
+    """For a spreadsheet: what could be a formula begins with a quote instead."""
+    return f"'{name}" if name.startswith(_FORMULA) else name

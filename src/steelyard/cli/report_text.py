@@ -1,0 +1,146 @@
+"""A report in a terminal."""
+
+from __future__ import annotations
+
+from math import isinf, isnan
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..control.history.periods import shown, span
+from ..control.history.slices import HOUR, VERDICTS, of_verdict
+from ..control.history.summary import QUANTILES, ModelSummary, Objective, Row, Summary, good_and_bad
+from ..core.slo import LATE, LEFT, MET
+from ..units import show_seconds
+from .report_names import plain, tenant_name
+
+# Of 100 requests so many good ones: how high the bar is. Nines count, so the steps are not even.
+HEIGHTS = ((100.0, "█"), (99.9, "▇"), (99.0, "▆"), (95.0, "▅"), (90.0, "▄"), (75.0, "▃"), (50.0, "▂"), (0.0, "▁"))
+NOTHING_CAME, DID_NOT_RUN = "·", "░"
+MOST_GAPS = 10
+
+
+def show(console: Console, summary: Summary) -> None:
+    console.print(Text(f"{heading(summary)}", style="bold"))
+    for line in gap_lines(summary):
+        console.print(Text(line, style="yellow"))
+    if not summary.models:
+        console.print(Text("Nothing was counted in this period."))
+    for model in summary.models:
+        console.print()
+        _show_model(console, model, summary)
+
+
+def heading(summary: Summary) -> str:
+    return f"{shown(summary.since)} to {shown(summary.until)} UTC ({span(summary.until - summary.since)})"
+
+
+def gap_lines(summary: Summary) -> list[str]:
+    """Times of which nothing is known: they are not times without errors."""
+    if not summary.gaps:
+        return []
+    total = sum(minutes for *_, minutes in summary.gaps) * 60
+    lines = [f"For {span(total)} of this nothing is known: no gateway with this history ran then."]
+    for start, end, minutes in summary.gaps[:MOST_GAPS]:
+        part = "" if minutes * 60 == end - start else f", {span(minutes * 60)} of it"
+        lines.append(f"  {shown(start)} to {shown(end)}{part or f' ({span(end - start)})'}")
+    if len(summary.gaps) > MOST_GAPS:
+        lines.append(f"  and {len(summary.gaps) - MOST_GAPS} more")
+    return lines
+
+
+def _show_model(console: Console, model: ModelSummary, summary: Summary) -> None:
+    latency = [f"p{q * 100:g} {show_seconds(s)}" for q, s in zip(QUANTILES, model.quantiles, strict=True)]
+    title = Text(plain(model.name), style="bold cyan")
+    if not isnan(model.quantiles[0]):
+        title.append(f"  {'  '.join(latency)}", style="not bold default")
+    console.print(title)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("tenant", "requests", *VERDICTS):
+        table.add_column(name, justify="left" if name == "tenant" else "right")
+    table.add_column("whose fault", overflow="fold")
+    table.add_column(f"worst {'hour' if summary.worst_step == HOUR else 'day'}")
+    for row in _rows(model):
+        worst = f"{shown(row.worst[0], summary.worst_step == HOUR)}  {percent(row.worst[1])}" if row.worst else "–"
+        numbers = [f"{of_verdict(row.counts, verdict):,}" for verdict in VERDICTS]
+        table.add_row(Text(tenant_name(row.tenant)), f"{row.requests:,}", *numbers, faults(row), worst)
+    console.print(table)
+    _show_promises(console, model)
+    console.print(_bar(model, summary))
+
+
+def _rows(model: ModelSummary) -> list[Row]:
+    """One tenant alone is the whole."""
+    if len(model.tenants) == 1:
+        return model.tenants
+    return [model.whole, *model.tenants]
+
+
+def _show_promises(console: Console, model: ModelSummary) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for row in _rows(model):
+        for objective in row.objectives:
+            style = {True: "green", False: "bold red", None: "dim"}[objective.kept]
+            table.add_row(
+                Text(tenant_name(row.tenant)),
+                objective.words,
+                Text(verdict(objective), style=style),
+                percent(objective.attained),
+                budget(objective),
+            )
+    if table.row_count:
+        console.print(table)
+    else:
+        console.print(Text("nothing was promised", style="dim"))
+
+
+def _bar(model: ModelSummary, summary: Summary) -> Text:
+    """A sign for each step: how many of its requests were good."""
+    steps = {step.start: step for step in model.steps}
+    bar = Text()
+    first = int(summary.since // summary.step * summary.step)
+    for start in range(first, int(summary.until), summary.step):
+        step = steps.get(start)
+        if step is None:
+            bar.append(DID_NOT_RUN, style="dim")
+            continue
+        good, bad = good_and_bad(step.counts, model.timed)
+        if not good + bad:
+            bar.append(NOTHING_CAME, style="dim")
+            continue
+        share = 100.0 * good / (good + bad)
+        bar.append(next(sign for least, sign in HEIGHTS if share >= least), style="red" if share < 99.0 else "green")
+    what = "in time" if model.timed else "answered"
+    bar.append(f"  {what}, {span(summary.step)} each (█ all, ▆ 99 %, ▄ 90 %, · none came, ░ did not run)", style="dim")
+    return bar
+
+
+def verdict(objective: Objective) -> str:
+    return {True: "kept", False: "NOT KEPT", None: "no requests"}[objective.kept]
+
+
+def budget(objective: Objective) -> str:
+    if objective.kept is None:
+        return ""
+    if isinf(objective.budget_used):
+        return "nothing was allowed to fail"
+    return f"{100 * objective.budget_used:,.1f} % of the error budget used"
+
+
+def faults(row: Row) -> str:
+    """`late: replica 3, overload 1; failed: replica 2`."""
+    told: dict[str, list[str]] = {}
+    for name, count in sorted(row.counts.items()):
+        kind, _, fault = name.partition("/")
+        if kind not in (MET, LEFT) and count:
+            told.setdefault(kind, []).append(f"{fault} {count:,}")
+    order = sorted(told, key=lambda kind: (kind != LATE, kind))
+    return "; ".join(f"{kind}: {', '.join(told[kind])}" for kind in order) or "–"
+
+
+def percent(value: float) -> str:
+    """Never rounded up to 100 nor to a promise that was missed: cut off, not rounded."""
+    if isnan(value):
+        return "–"
+    return f"{int(value * 1000 + 1e-6) / 1000:g} %" if value < 1000 else f"{value:,.0f} %"

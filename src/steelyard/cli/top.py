@@ -1,0 +1,174 @@
+"""`steelyard top`: the fleet, live in a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from time import monotonic
+
+import click
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from ..addresses import Address, listen_address, replica_address
+from ..config import load_config
+from ..config.tokens import read_tokens
+from ..control.views import LiveView
+from .live_feed import Admin, Feed
+from .screen import stdout
+from .top_lines import clean, cut
+from .top_screen import SORTS, Known, Shown, screen
+from .top_terminal import Terminal
+
+DEFAULT = "http://127.0.0.1:9080"
+TOKEN = "STEELYARD_TOKEN"
+OFTEN = 0.25  # seconds between two looks at what is new
+PAGE = 10  # replicas
+
+HELP = f"""What the gateway does now, once a second: models, promises, replicas, memory, what happened.
+
+\b
+  steelyard top                                     the gateway of this machine, at {DEFAULT}
+  steelyard top --config gateway.yaml               where that file says, with its token
+  steelyard top --admin http://10.0.0.5:9080 --token-file tokens.txt
+  steelyard top --model llama                       one model
+
+\b
+Keys: q quits, j and k or the arrows scroll, s sorts otherwise, m shows the next model alone, p pauses, ? explains.
+
+\b
+For scripts:
+  steelyard top --once                              one look, as text
+  steelyard top --once --json | jq '.models[].pulse.p99'
+
+The token may also be in {TOKEN}. Exit code 2: no answer.
+"""
+
+
+@click.command(help=HELP, short_help="What the gateway does now, live.")
+@click.option("--admin", metavar="URL", help=f"The admin API; by default {DEFAULT}. Also unix:/PATH.")
+@click.option(
+    "--config", type=click.Path(path_type=Path), metavar="CONFIG.yaml", help="Take address and token from it."
+)
+@click.option("--token-file", metavar="PATH", help="Tokens, one a line: the first is used.")
+@click.option("--model", default="", metavar="NAME", help="Only this one.")
+@click.option("--once", is_flag=True, help="Print one look and end; so too where there is no terminal.")
+@click.option("--json", "as_json", is_flag=True, help="One look, as /v1/pulse gives it.")
+def top(
+    admin: str | None, config: Path | None, token_file: str | None, model: str, once: bool, as_json: bool
+) -> int | None:
+    asked = _admin(admin, config, token_file)
+    if as_json:
+        click.echo(asked.once())
+    elif once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        _print_once(asked, model)
+    else:
+        return _live(asked, Shown(model=model))
+    return None
+
+
+def _admin(admin: str | None, config: Path | None, token_file: str | None) -> Admin:
+    settings = load_config(config).admin if config is not None else None
+    listen = settings.listen if settings is not None else None
+    if listen == "" and admin is None:
+        raise click.UsageError(f"{config} turns the admin API off (admin.listen): nothing can be seen")
+    file = token_file or (settings.token_file if settings is not None else "")
+    try:
+        address = _address(admin or DEFAULT) if admin or not listen else listen_address(listen)
+        token = read_tokens(file)[0] if file else os.environ.get(TOKEN, "")
+    except ValueError as problem:
+        raise click.UsageError(str(problem)) from None
+    return Admin(_reachable(address), token)
+
+
+def _address(text: str) -> Address:
+    if "://" not in text or text.startswith("unix:"):
+        return listen_address(text)
+    address = replica_address(text)
+    if address.tls:
+        raise ValueError(f"{text!r}: the admin API speaks http, not https")
+    return address
+
+
+def _reachable(address: Address) -> Address:
+    """One that listens on every address is asked on this machine."""
+    everywhere = not address.path and address.host in ("", "0.0.0.0", "::")
+    return msgspec.structs.replace(address, host="127.0.0.1") if everywhere else address
+
+
+def _print_once(admin: Admin, model: str) -> None:
+    view = msgspec.json.decode(admin.once(), type=LiveView)
+    _check(view, model)
+    feed = Feed(admin)
+    feed.keep(view)
+    console = stdout()
+    for line in screen(_known(feed, view), Shown(model=model), console.width, None):
+        console.print(line, soft_wrap=True)
+
+
+def _check(view: LiveView, model: str) -> None:
+    names = [m.model for m in view.models]
+    if model and model not in names:
+        raise click.UsageError(f"there is no model {model!r}; there are: {', '.join(map(clean, names)) or 'none'}")
+
+
+def _known(feed: Feed, view: LiveView) -> Known:
+    now = monotonic()
+    events = [(now - when, what) for when, what in list(feed.events)]
+    pulses = {name: list(ring) for name, ring in list(feed.pulses.items())}
+    return Known(view, pulses, events, now - feed.heard, feed.problem)
+
+
+def _live(admin: Admin, shown: Shown) -> int:
+    feed = Feed(admin)
+    feed.start()
+    console = Console(highlight=False, emoji=False, file=sys.stdout)
+    known: Known | None = None
+    try:
+        with Terminal() as terminal:
+            while True:
+                view = feed.view
+                if view is not None and not (shown.paused and known is not None):
+                    known = _known(feed, view)
+                terminal.draw(_drawn(console, known, shown, feed))
+                key = terminal.key(OFTEN)
+                if key == "q":
+                    return 0
+                shown = pressed(key, shown, known.view if known is not None else None)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _drawn(console: Console, known: Known | None, shown: Shown, feed: Feed) -> str:
+    width, height = console.size
+    if known is None:
+        what = f"{feed.problem}; trying again in 2 s" if feed.problem else f"asking {feed.admin.url} …"
+        lines = [cut(Text(clean(what)), width)]
+    else:
+        lines = screen(known, shown, width, height)
+    with console.capture() as drawn:
+        for line in lines:
+            console.print(line, soft_wrap=True)
+    return drawn.get().removesuffix("\n")
+
+
+def pressed(key: str, shown: Shown, view: LiveView | None) -> Shown:
+    """What is shown after a key."""
+    count = len([r for r in view.replicas if shown.model in ("", r.model)]) if view is not None else 0
+    names = ["", *(m.model for m in view.models)] if view is not None else [""]
+    match key:
+        case "up" | "down" | "page up" | "page down":
+            step = (PAGE if "page" in key else 1) * (-1 if "up" in key else 1)
+            return shown._replace(scroll=max(0, min(shown.scroll + step, count - 1)))
+        case "s":
+            return shown._replace(sort=SORTS[(SORTS.index(shown.sort) + 1) % len(SORTS)], scroll=0)
+        case "m":
+            after = names.index(shown.model) + 1 if shown.model in names else 0
+            return shown._replace(model=names[after % len(names)], scroll=0)
+        case "p":
+            return shown._replace(paused=not shown.paused)
+        case "?":
+            return shown._replace(help=not shown.help)
+    return shown

@@ -1,0 +1,100 @@
+"""Numbers and tables as `steelyard top` writes them: short, and no wider than there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from rich.text import Text
+
+BARS = "▁▂▃▄▅▆▇█"
+NONE = "–"
+T = TypeVar("T")
+
+
+class Column(NamedTuple, Generic[T]):
+    title: str
+    width: int
+    rank: int  # the largest goes first where there is no room
+    cell: Callable[[T], str | Text]
+    left: bool = False  # to be read from the left
+
+
+def clean(text: str) -> str:
+    """Names come from configurations and servers: nothing in them may move the cursor."""
+    return "".join(c if c.isprintable() else "·" for c in text)
+
+
+def seconds(value: float | None) -> str:
+    if value is None or value <= 0.0:
+        return NONE
+    if value < 0.9995:
+        return f"{value * 1000:.3g} ms" if value >= 0.001 else f"{value * 1000:.1g} ms"
+    return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
+
+
+def ago(value: float) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if value >= size:
+            return f"{value / size:.0f}{unit}"
+    return f"{max(0.0, value):.0f}s"
+
+
+def number(value: float) -> str:
+    """A rate or a count."""
+    if value >= 10_000:
+        return f"{value / 1000:.0f}k"
+    return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
+
+
+def size(count: float | None) -> str:
+    if count is None:
+        return NONE
+    units = ["TiB", "GiB", "MiB", "KiB", "B"]
+    unit = units.pop()
+    while count >= 1024 and units:
+        count, unit = count / 1024, units.pop()
+    return f"{count:.3g} {unit}" if count < 1000 else f"{count:.0f} {unit}"
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """The latest on the right, the largest as high as it gets; a gap where there is none."""
+    shown = list(values)[-width:] if width > 0 else []
+    top = max((value for value in shown if value is not None), default=0.0)
+    if top <= 0.0:
+        return "".join(" " if value is None else BARS[0] for value in shown).rjust(max(0, width))
+    return "".join(" " if v is None else BARS[round(v / top * (len(BARS) - 1))] for v in shown).rjust(width)
+
+
+def bar(share: float, width: int) -> str:
+    full = round(min(1.0, max(0.0, share)) * width)
+    return "█" * full + "░" * (width - full)
+
+
+def table(columns: Sequence[Column[T]], rows: Iterable[T], width: int) -> list[Text]:
+    """A line of titles and one for each row."""
+    fitting = list(columns)
+    while len(fitting) > 1 and sum(c.width + 1 for c in fitting) - 1 > width:
+        fitting.remove(max(fitting, key=lambda c: c.rank))
+    lines = [_line([Text(c.title, style="dim") for c in fitting], fitting, width)]
+    for row in rows:
+        cells = [c.cell(row) for c in fitting]
+        lines.append(_line([Text(c) if isinstance(c, str) else c for c in cells], fitting, width))
+    return lines
+
+
+def _line(cells: list[Text], columns: Sequence[Column[T]], width: int) -> Text:
+    line = Text()
+    for cell, column in zip(cells, columns, strict=True):
+        cell.truncate(column.width, overflow="ellipsis")
+        gap = " " * (column.width - cell.cell_len)
+        line.append_text(cell if column.left else Text(gap))
+        line.append_text(Text(gap) if column.left else cell)
+        line.append(" ")
+    return cut(line, width)
+
+
+def cut(line: Text, width: int) -> Text:
+    line.rstrip()
+    line.truncate(width, overflow="ellipsis")
+    return line

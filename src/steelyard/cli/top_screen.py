@@ -1,0 +1,225 @@
+"""What `steelyard top` shows. Pure: what is known and the size of the terminal in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rich.text import Text
+
+from ..control.views import DeviceView, LiveModelView, LiveReplicaView, LiveView, ObjectiveView, PulseView, SloView
+from .top_lines import NONE, Column, ago, bar, clean, cut, number, seconds, size, sparkline, table
+
+COLOURS = {
+    "ready": "green",
+    "loading": "yellow",
+    "starting": "yellow",
+    "unloaded": "blue",
+    "draining": "cyan",
+    "ejected": "red",
+    "unreachable": "red bold",
+}
+SORTS = ("load", "p99", "rate", "state", "name")
+HELP = "q quit · j k ↓ ↑ scroll · s sort · m next model · p pause · ? help"
+SPARK = 30  # columns of a sparkline, at most
+EVENTS = 5  # lines of what happened, at most
+SLOS = 6
+
+
+class Shown(NamedTuple):
+    """What the person at the terminal has chosen."""
+
+    model: str = ""  # empty: all
+    sort: str = SORTS[0]
+    scroll: int = 0
+    paused: bool = False
+    help: bool = False
+
+
+class Known(NamedTuple):
+    view: LiveView
+    pulses: Mapping[str, Sequence[PulseView]] = {}
+    events: Sequence[tuple[float, str]] = ()  # seconds ago, what; the latest last
+    age: float = 0.0  # seconds since the last word
+    problem: str = ""  # why there is none since
+
+
+def screen(known: Known, shown: Shown, width: int, height: int | None) -> list[Text]:
+    """`height` None: as many lines as it takes."""
+    view = known.view
+    models = [m for m in view.models if shown.model in ("", m.model)]
+    replicas = ordered([r for r in view.replicas if shown.model in ("", r.model)], shown.sort)
+    top = [cut(line, width) for line in (_header(known, shown), *_warnings(known))]
+    top += table(_model_columns(known.pulses, width), models, width)
+    top += _slo(view.slo, shown.model, width)
+    bottom = _devices(view.devices, width) + _events(known.events, shown.model, width)
+    keys = [cut(Text(HELP, style="dim"), width)] if height is not None else []
+    if shown.help:
+        keys = [cut(Text(line), width) for line in _help(shown)]
+    room = None if height is None else max(0, height - len(top) - len(bottom) - len(keys))
+    if room is not None and room < 4:  # replicas matter more than what happened
+        bottom, room = [], max(0, height - len(top) - len(keys)) if height is not None else None
+    lines = top + _replicas(replicas, shown, width, room) + bottom
+    return lines + keys if height is None else lines[: max(0, height - len(keys))] + keys[:height]
+
+
+def ordered(replicas: list[LiveReplicaView], sort: str) -> list[LiveReplicaView]:
+    states = list(COLOURS)
+    by_name = sorted(replicas, key=lambda r: (r.model, r.id))
+    match sort:
+        case "load":
+            return sorted(by_name, key=lambda r: (-r.work, -r.in_flight))
+        case "p99":
+            return sorted(by_name, key=lambda r: -r.p99)
+        case "rate":
+            return sorted(by_name, key=lambda r: -r.rate)
+        case "state":
+            return sorted(by_name, key=lambda r: states.index(r.state) if r.state in states else -1, reverse=True)
+    return by_name
+
+
+def _header(known: Known, shown: Shown) -> Text:
+    view = known.view
+    line = Text(f"steelyard {clean(view.version)}", style="bold")
+    line.append(f"  up {ago(view.uptime)}  workers {view.workers}  replicas {len(view.replicas)}", style="not bold")
+    if shown.paused:
+        line.append("  PAUSED: p goes on", style="yellow")
+    return line
+
+
+def _warnings(known: Known) -> list[Text]:
+    lines = []
+    if known.problem:
+        what = f"{clean(known.problem)}; trying again every 2 s. What is below is {ago(known.age)} old"
+        lines.append(Text(what, style="red bold"))
+    elif known.age > 5.0:
+        lines.append(Text(f"nothing new for {ago(known.age)}", style="yellow"))
+    return lines + [Text(f"! {clean(alarm.what)}", style="red") for alarm in known.view.alarms[:5]]
+
+
+def _model_columns(pulses: Mapping[str, Sequence[PulseView]], width: int) -> list[Column[LiveModelView]]:
+    spark = min(SPARK, max(8, (width - 96) // 2))
+    return [
+        Column("model", 18, 0, lambda m: clean(m.model), left=True),
+        Column("policy", 14, 9, lambda m: clean(m.policy), left=True),
+        Column("ready", 9, 1, _ready),
+        Column("req/s", 7, 2, lambda m: number(m.pulse.rate)),
+        Column("bad/s", 6, 4, lambda m: Text(number(m.pulse.bad), style="red" if m.pulse.bad else "")),
+        Column("p50", 8, 5, lambda m: seconds(m.pulse.p50)),
+        Column("p99", 8, 3, lambda m: seconds(m.pulse.p99)),
+        Column("waits", 6, 6, lambda m: number(m.pulse.waiting)),
+        Column("oldest", 7, 10, lambda m: seconds(m.oldest)),
+        Column("runs", 6, 7, lambda m: number(m.pulse.in_flight)),
+        Column("work", 8, 8, lambda m: seconds(m.pulse.work)),
+        Column("p99 of late", spark, 11, lambda m: sparkline([p.p99 for p in pulses.get(m.model, ())], spark)),
+        Column("req/s of late", spark, 12, lambda m: sparkline([p.rate for p in pulses.get(m.model, ())], spark)),
+    ]
+
+
+def _ready(model: LiveModelView) -> Text:
+    wanted = "" if model.wanted is None or model.wanted == model.replicas else f"→{model.wanted}"
+    style = "red" if not model.ready else "yellow" if model.ready < model.replicas else "green"
+    return Text(f"{model.ready}/{model.replicas}{wanted}", style=style)
+
+
+def _slo(slos: Sequence[SloView], model: str, width: int) -> list[Text]:
+    promised = [(slo, o) for slo in slos if model in ("", slo.model) for o in slo.objectives]
+    if not promised:
+        return []
+    promised.sort(key=lambda one: one[1].budget_left)
+    lines = [Text(), *table(_SLO, promised[:SLOS], width)]
+    return lines + _more(len(promised) - SLOS, "promises", width)
+
+
+def _window(index: int, objective: ObjectiveView) -> str:
+    if index >= len(objective.windows) or (kept := objective.windows[index].kept) is None:
+        return NONE
+    return f"{kept:.4g}%"
+
+
+def _budget(objective: ObjectiveView) -> Text:
+    left = objective.budget_left
+    style = "red" if left <= 0.0 else "yellow" if left < 0.25 else "green"
+    return Text(f"{bar(left, 10)} {left * 100:4.0f}%", style=style)
+
+
+def _burn(objective: ObjectiveView) -> Text:
+    burn = objective.windows[0].burn if objective.windows else 0.0
+    style = "red bold" if objective.alert == "page" else "yellow" if objective.alert else ""
+    return Text(f"{number(burn)}×{' ' + objective.alert if objective.alert else ''}", style=style)
+
+
+_Promised = tuple[SloView, ObjectiveView]
+_SLO: list[Column[_Promised]] = [
+    Column("promise", 22, 0, lambda p: clean(f"{p[0].model} {p[0].tenant}".strip()), left=True),
+    Column("kind", 12, 5, lambda p: p[1].kind, left=True),
+    Column("target", 8, 4, lambda p: f"{p[1].target:g}%"),
+    Column("5 m", 8, 2, lambda p: _window(0, p[1])),
+    Column("1 h", 8, 3, lambda p: _window(2, p[1])),
+    Column("6 h", 8, 6, lambda p: _window(3, p[1])),
+    Column("budget left", 16, 1, lambda p: _budget(p[1]), left=True),
+    Column("burn", 12, 7, lambda p: _burn(p[1]), left=True),
+]
+
+
+def _replicas(replicas: list[LiveReplicaView], shown: Shown, width: int, room: int | None) -> list[Text]:
+    if not replicas:
+        return [Text(), cut(Text("no replicas", style="dim"), width)][: room if room is not None else 2]
+    rows = len(replicas) if room is None else max(0, room - 2)
+    if len(replicas) > rows:
+        rows = max(0, rows - 1)  # for the line that says how many more there are
+    first = min(shown.scroll, max(0, len(replicas) - rows))
+    lines = [Text(), *table(_REPLICA, replicas[first : first + rows], width)]
+    lines += _more(len(replicas) - rows, f"replicas, by {shown.sort}" + (f", from {first + 1}" if first else ""), width)
+    return lines if room is None else lines[:room]
+
+
+_REPLICA: list[Column[LiveReplicaView]] = [
+    Column("replica", 24, 0, lambda r: clean(r.id), left=True),
+    Column("model", 14, 8, lambda r: clean(r.model), left=True),
+    Column("state", 11, 1, lambda r: Text(clean(r.state), style=COLOURS.get(r.state, "")), left=True),
+    Column("runs", 6, 3, lambda r: number(r.in_flight)),
+    Column("work", 8, 2, lambda r: seconds(r.work)),
+    Column("req/s", 7, 4, lambda r: number(r.rate)),
+    Column("p50", 8, 7, lambda r: seconds(r.p50)),
+    Column("p99", 8, 5, lambda r: seconds(r.p99)),
+    Column("slow", 6, 6, lambda r: f"×{r.slowness:.3g}"),
+    Column("failed", 6, 9, lambda r: number(r.failures)),
+    Column("since", 6, 10, lambda r: ago(r.since)),
+    Column("why", 40, 11, lambda r: clean(r.why), left=True),
+]
+
+
+def _devices(devices: Sequence[DeviceView], width: int) -> list[Text]:
+    if not devices:
+        return []
+    return [Text(), *table(_DEVICE, devices[:4], width), *_more(len(devices) - 4, "devices", width)]
+
+
+_DEVICE: list[Column[DeviceView]] = [
+    Column("device", 22, 0, lambda d: clean(d.device), left=True),
+    Column("memory given out", 16, 1, lambda d: f"{bar(d.taken / d.budget if d.budget else 0.0, 16)}", left=True),
+    Column("taken", 9, 2, lambda d: size(d.taken)),
+    Column("of", 9, 3, lambda d: size(d.budget) if d.capacity is not None else NONE),
+    Column("measured", 9, 4, lambda d: size(d.measured)),
+    Column("runs", 6, 5, lambda d: number(d.requests)),
+]
+
+
+def _events(events: Sequence[tuple[float, str]], model: str, width: int) -> list[Text]:
+    wanted = [(age, what) for age, what in events if not model or what.startswith(model)][-EVENTS:]
+    lines = [cut(Text.assemble((f"{ago(age):>5} ago  ", "dim"), clean(what)), width) for age, what in wanted]
+    return [Text(), *lines] if lines else []
+
+
+def _more(count: int, what: str, width: int) -> list[Text]:
+    return [cut(Text(f"… {count} more {what}", style="dim"), width)] if count > 0 else []
+
+
+def _help(shown: Shown) -> list[str]:
+    return [
+        HELP,
+        f"sorted by {shown.sort}; s: {', '.join(SORTS)} · model: {clean(shown.model) or 'all'}",
+        "runs: requests there now · work: seconds they should still take · slow ×2: twice as long as a typical one",
+        "burn 1×: promises are broken exactly as often as is allowed · budget: what may still go wrong in the period",
+    ]

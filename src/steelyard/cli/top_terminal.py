@@ -1,0 +1,84 @@
+"""The terminal while `steelyard top` has it: the other screen, keys as they come, and all as before at the end."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import termios
+import tty
+from types import FrameType, TracebackType
+from typing import Any
+
+ENTER = "\x1b[?1049h\x1b[?25l"
+LEAVE = "\x1b[?25h\x1b[?1049l"
+NAMES = {
+    "\x1b[A": "up",
+    "\x1b[B": "down",
+    "\x1bOA": "up",
+    "\x1bOB": "down",
+    "\x1b[5~": "page up",
+    "\x1b[6~": "page down",
+}
+NAMES |= {"k": "up", "j": "down", "\x1b": "q", "\x04": "q"}
+
+
+class Terminal:
+    """`with Terminal():` Ctrl-C, SIGTERM and Ctrl-Z leave the terminal as it was, too."""
+
+    def __enter__(self) -> Terminal:
+        self._in = sys.stdin.fileno()
+        self._pressed = ""  # and not yet looked at
+        self._before = termios.tcgetattr(self._in)
+        self._handlers: dict[int, Any] = {
+            number: signal.signal(number, handler)
+            for number, handler in ((signal.SIGTERM, _end), (signal.SIGHUP, _end), (signal.SIGTSTP, self._stop))
+        }
+        self._take()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._give_back()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def key(self, seconds: float) -> str:
+        """The next that is pressed; empty: none so far, or the size of the terminal changed."""
+        if not self._pressed:
+            if not select.select([self._in], [], [], seconds)[0]:
+                return ""
+            self._pressed = os.read(self._in, 64).decode("utf-8", "replace")
+        if not self._pressed:
+            return "q"  # the terminal is gone
+        first = next((keys for keys in NAMES if self._pressed.startswith(keys)), self._pressed[0])
+        self._pressed = self._pressed[len(first) :]
+        return NAMES.get(first, first)
+
+    def draw(self, text: str) -> None:
+        sys.stdout.write("\x1b[H" + text.replace("\n", "\x1b[K\n") + "\x1b[K\x1b[J")
+        sys.stdout.flush()
+
+    def _take(self) -> None:
+        tty.setcbreak(self._in)
+        sys.stdout.write(ENTER)
+        sys.stdout.flush()
+
+    def _give_back(self) -> None:
+        sys.stdout.write(LEAVE)
+        sys.stdout.flush()
+        termios.tcsetattr(self._in, termios.TCSADRAIN, self._before)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        """Ctrl-Z: stopped here, and on again with `fg`."""
+        self._give_back()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, self._stop)
+        self._take()
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)

@@ -1,0 +1,48 @@
+"""Steelyard itself: its workers and what they use, what it refused before any model was found, and its alarms."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ...numbers import Numbers
+from ...usage import Usage
+from ...views import FleetView, WorkerView
+from ..exposition import Family, Sample, labels
+
+
+def gateway_families(fleet: FleetView, numbers: Numbers) -> Iterator[Family]:
+    yield Family("steelyard_info", "gauge", "always 1", [Sample(labels(version=fleet.version), 1)])
+    yield Family("steelyard_uptime_seconds", "gauge", "since the supervisor began", [Sample("", fleet.uptime)])
+    yield from _usage("steelyard_supervisor", "the supervisor", {"": [numbers.supervisor]})
+    yield from _workers(fleet.workers, numbers)
+    unrouted = [Sample(labels(verdict=verdict), count) for verdict, count in sorted(numbers.unrouted.items())]
+    yield Family("steelyard_unrouted_requests_total", "counter", "requests for no model of ours, by how", unrouted)
+    alarms = Counter(alarm.code for alarm in fleet.alarms)
+    now = [Sample(labels(code=code), number) for code, number in sorted(alarms.items())]
+    yield Family("steelyard_alarms", "gauge", "what a person should know now; /v1/fleet says it in words", now)
+
+
+def _workers(workers: tuple[WorkerView, ...], numbers: Numbers) -> Iterator[Family]:
+    """While workers are renewed, an old one and a new one have the same number: both count."""
+    seats: dict[str, list[WorkerView]] = {}
+    for view in workers:
+        seats.setdefault(labels(worker=str(view.index)), []).append(view)
+
+    serving = [Sample(seat, int(any(view.serving for view in there))) for seat, there in seats.items()]
+    yield Family("steelyard_worker_serving", "gauge", "1: it takes requests", serving)
+    open_ = [Sample(seat, sum(view.connections for view in there)) for seat, there in seats.items()]
+    yield Family("steelyard_worker_connections", "gauge", "open connections of clients", open_)
+    used = {seat: [numbers.workers.get(view.pid) for view in there] for seat, there in seats.items()}
+    yield from _usage("steelyard_worker", "the worker", used)
+    replaced = [Sample("", numbers.replaced)]
+    yield Family("steelyard_workers_replaced_total", "counter", "workers that ended unexpectedly", replaced)
+
+
+def _usage(prefix: str, who: str, used: dict[str, list[Usage | None]]) -> Iterator[Family]:
+    """The first is the one that stays: its CPU seconds grow from zero when it takes over, as Prometheus expects."""
+    cpu = [Sample(seat, there[0].cpu if there[0] is not None else None) for seat, there in used.items()]
+    yield Family(f"{prefix}_cpu_seconds_total", "counter", f"CPU time that {who} used", cpu)
+    known = {seat: [one.memory for one in there if one is not None] for seat, there in used.items()}
+    memory = [Sample(seat, sum(there) if there else None) for seat, there in known.items()]
+    yield Family(f"{prefix}_memory_bytes", "gauge", f"memory of {who} that is resident", memory)

@@ -1,0 +1,40 @@
+"""The ledger of memory, reserved against measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...views import DeviceView, FleetView, HoldingView, ServerView
+from ..exposition import Family, Sample, labels
+
+
+def memory_families(fleet: FleetView) -> Iterator[Family]:
+    def of(what: str) -> list[Sample]:
+        return [Sample(labels(device=view.device), getattr(view, what)) for view in fleet.devices]
+
+    ledger = [sample for view in fleet.devices for sample in _ledger(view)]
+    yield Family("steelyard_device_memory_bytes", "gauge", "the ledger of a device, reserved against measured", ledger)
+    yield Family("steelyard_device_requests", "gauge", "requests that run there, of all models", of("requests"))
+    ran_out = of("ran_out")
+    yield Family("steelyard_device_out_of_memory_total", "counter", "requests that ran out of memory there", ran_out)
+    kept = [Sample(labels(device=view.device), len(view.quarantines)) for view in fleet.devices]
+    yield Family("steelyard_device_quarantines", "gauge", "sizes of requests that are kept from it for now", kept)
+    sizes = [Sample(labels(model=view.model, kind="footprint"), view.footprint) for view in fleet.sizes]
+    yield Family("steelyard_model_memory_bytes", "gauge", "what a model holds with nothing running", sizes)
+    held = [sample for server, holding in _holdings(fleet) for sample in _holding(server, holding)]
+    yield Family("steelyard_replica_memory_bytes", "gauge", "held: by its server, whatever else runs there", held)
+
+
+def _ledger(view: DeviceView) -> Iterator[Sample]:
+    for kind in ("capacity", "budget", "reserved", "taken", "other", "measured"):
+        known = view.capacity is not None or kind != "budget"
+        yield Sample(labels(device=view.device, kind=kind), getattr(view, kind) if known else None)
+
+
+def _holdings(fleet: FleetView) -> Iterator[tuple[ServerView, HoldingView]]:
+    return ((server, holding) for view in fleet.devices for server in view.servers for holding in server.holdings)
+
+
+def _holding(server: ServerView, holding: HoldingView) -> Iterator[Sample]:
+    for kind, amount in (("base", holding.base), ("running", holding.running), ("held", server.held)):
+        yield Sample(labels(model=holding.model, replica=holding.replica, kind=kind), amount)

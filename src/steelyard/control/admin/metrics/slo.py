@@ -1,0 +1,68 @@
+"""What was promised, how each request stood to it, and what is left of the error budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ....core.slo import JUDGEMENTS
+from ...status import ModelStatus
+from ...views import ObjectiveView, SloView
+from ..exposition import Family, Sample, labels
+
+NOBODY = "none"  # is at fault
+_HOUR, _MINUTE = 3600.0, 60.0
+
+
+def slo_families(slo: tuple[SloView, ...], totals: Mapping[str, ModelStatus]) -> Iterator[Family]:
+    judged = [sample for _, status in sorted(totals.items()) for sample in _judged(status)]
+    yield Family("steelyard_slo_requests_total", "counter", "requests that ended, by what was promised", judged)
+    promised = [(_of(view, objective), objective) for view in slo for objective in view.objectives]
+    targets = [Sample(of, objective.target / 100.0) for of, objective in promised]
+    yield Family("steelyard_slo_target_ratio", "gauge", "share of requests that is promised to be good", targets)
+    limits = [sample for of, objective in promised for sample in _limits(of, objective)]
+    yield Family("steelyard_slo_limit_seconds", "gauge", "what is promised of an answer and its first byte", limits)
+    kept = [sample for of, objective in promised for sample in _kept(of, objective)]
+    yield Family("steelyard_slo_attainment_ratio", "gauge", "share of requests that were good in a window", kept)
+    burns = [sample for of, objective in promised for sample in _burns(of, objective)]
+    yield Family("steelyard_slo_burn_rate", "gauge", "times as fast as allowed that the promise is broken", burns)
+    left = [Sample(of, objective.budget_left) for of, objective in promised]
+    yield Family("steelyard_slo_budget_left_ratio", "gauge", "share of the error budget; below 0: overspent", left)
+
+
+def _judged(status: ModelStatus) -> Iterator[Sample]:
+    """All judgements of a tenant from its first request on: a rate needs the zero before the one."""
+    for tenant, counts in sorted(status.judged.items()):
+        of = labels(model=status.model, tenant=tenant)
+        for about, count in zip(_JUDGEMENTS, counts, strict=True):
+            yield Sample(f"{of},{about}", count)
+
+
+_JUDGEMENTS = tuple(labels(verdict=verdict, fault=fault or NOBODY) for verdict, fault in JUDGEMENTS)
+
+
+def _of(view: SloView, objective: ObjectiveView) -> str:
+    return labels(model=view.model, tenant=view.tenant, objective=objective.kind)
+
+
+def _limits(of: str, objective: ObjectiveView) -> Iterator[Sample]:
+    yield Sample(f'{of},limit="latency"', objective.latency)
+    yield Sample(f'{of},limit="first_byte"', objective.first_byte)
+
+
+def _kept(of: str, objective: ObjectiveView) -> Iterator[Sample]:
+    for window in objective.windows:
+        yield Sample(f'{of},window="{_length(window.seconds)}"', _share(window.kept))
+    yield Sample(f'{of},window="period"', _share(objective.budget.kept))
+
+
+def _burns(of: str, objective: ObjectiveView) -> Iterator[Sample]:
+    for window in objective.windows:
+        yield Sample(f'{of},window="{_length(window.seconds)}"', window.burn)
+
+
+def _share(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100.0
+
+
+def _length(seconds: float) -> str:
+    return f"{seconds / _HOUR:g}h" if seconds >= _HOUR else f"{seconds / _MINUTE:g}m"

@@ -1,0 +1,106 @@
+// What happens, as it happens: Server-Sent Events read by hand, because EventSource cannot send a token.
+
+import { failure, headers } from "./api.js";
+
+const STALE = 3.5; // seconds without news, after which what is shown is no longer called live
+const SILENT = 15; // after which the connection is given up
+const LONGEST = 15; // between two tries
+const LARGEST = 64 << 20; // characters of one event
+
+const now = () => performance.now() / 1000;
+
+// `told(state)` at least twice a second: {state: live | stale | lost | connecting | refused, age, again, why}.
+export class Live {
+  constructor(heard, told) {
+    this.heard = heard;
+    this.told = told;
+    this.last = null; // when something was heard
+    this.again = 0; // when it is tried again; 0: it is being tried, or open
+    this.failed = 0; // tries in a row
+    this.why = "";
+    this.refused = null;
+    this.stopping = null;
+    setInterval(() => this.look(), 500);
+  }
+
+  start() {
+    this.refused = null;
+    this.failed = 0;
+    this.again = 0;
+    this.stopping?.abort();
+    this.read();
+  }
+
+  async read() {
+    const stopping = (this.stopping = new AbortController());
+    this.opened = now();
+    try {
+      const answer = await fetch("/v1/live", { headers: headers(), signal: stopping.signal, cache: "no-store" });
+      if (!answer.ok) throw await failure(answer);
+      await this.follow(answer.body.getReader());
+      this.why = "the gateway ended the connection";
+    } catch (problem) {
+      if (stopping !== this.stopping) return;
+      if (problem.status === 401) this.refused = problem;
+      this.why = problem.status ? problem.message : "the gateway does not answer";
+    }
+    if (stopping !== this.stopping) return;
+    this.failed += 1;
+    this.again = now() + Math.min(LONGEST, 2 ** (this.failed - 1)) * (0.8 + 0.4 * Math.random());
+    this.look();
+  }
+
+  async follow(reader) {
+    const decoder = new TextDecoder();
+    let text = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      text += decoder.decode(value, { stream: true });
+      let end;
+      while ((end = text.indexOf("\n\n")) >= 0) {
+        this.take(text.slice(0, end));
+        text = text.slice(end + 2);
+      }
+      if (text.length > LARGEST) throw new Error("an event without an end");
+    }
+  }
+
+  take(block) {
+    let kind = "message";
+    const data = [];
+    for (const line of block.split("\n")) {
+      if (line.startsWith("event:")) kind = line.slice(6).trim();
+      else if (line.startsWith("data:")) data.push(line.slice(5).trimStart());
+    }
+    if (!data.length) return;
+    this.failed = 0;
+    if (kind === "state") this.last = now();
+    this.heard(kind, JSON.parse(data.join("\n")));
+    this.look();
+  }
+
+  look() {
+    const at = now();
+    if (this.refused) return this.told({ state: "refused", why: this.refused.message });
+    const age = this.last === null ? null : at - this.last;
+    if (this.again) {
+      if (at >= this.again && !document.hidden) this.retry();
+      return this.told({ state: "lost", age, again: Math.max(0, this.again - at), why: this.why });
+    }
+    if (at - Math.max(this.last ?? 0, this.opened ?? at) > SILENT) {
+      this.stopping.abort();
+      this.stopping = null;
+      this.why = "nothing was heard for a while";
+      this.again = at + 1;
+    }
+    if (age === null) return this.told({ state: "connecting" });
+    return this.told({ state: age > STALE || this.opened > this.last ? "stale" : "live", age });
+  }
+
+  retry() {
+    this.again = 0;
+    this.stopping?.abort();
+    this.read();
+  }
+}

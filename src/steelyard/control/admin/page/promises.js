@@ -1,0 +1,141 @@
+// What is promised and how it is kept; alarms; and what happened, in words.
+
+import { ago, byId, element, named, percent, plural, say, seconds, show, span } from "./words.js";
+
+const MOST_EVENTS = 300;
+const MOST_SHOWN = 120;
+const MOST_PROMISES = 40;
+const MOST_ALARMS = 3; // the rest is folded
+const ALERTS = { page: "look now", ticket: "look soon", "": "kept" };
+
+function words(objective) {
+  const share = percent(objective.target);
+  if (objective.kind === "availability") return `${share} of requests are answered`;
+  const within = objective.latency === null ? [] : [`answered within ${seconds(objective.latency)}`];
+  if (objective.first_byte !== null) within.push(`begun to be answered within ${seconds(objective.first_byte)}`);
+  return `${share} of requests are ${within.join(" or ")}`;
+}
+
+class Pledge {
+  constructor() {
+    this.title = element("strong");
+    this.mark = element("span");
+    this.fill = element("i");
+    this.bar = element("span", { class: "bar" }, this.fill);
+    this.left = element("span", { class: "quiet" });
+    this.table = element("table");
+    this.node = element("div", { class: "promise" }, element("div", { class: "line" }, this.title, element("span", { class: "grow" }), this.mark), this.bar, this.left, this.table);
+  }
+
+  update(who, objective) {
+    say(this.title, `${who}${words(objective)}`);
+    const left = objective.budget_left;
+    // No alert is not the same as kept: a budget may be gone though it burns slowly now.
+    say(this.mark, !objective.alert && left < 0 ? "overspent" : ALERTS[objective.alert] ?? objective.alert);
+    this.mark.className = `mark ${objective.alert || (left < 0 ? "ticket" : "fine")}`;
+    this.fill.style.setProperty("width", `${Math.max(0, Math.min(100, 100 * left))}%`);
+    this.bar.className = `bar ${left <= 0 ? "out" : left < 0.25 ? "low" : ""}`;
+    const budget = left < 0 ? `The error budget is overspent by ${Math.round(-100 * left)} %` : `${Math.floor(100 * left)} % of the error budget is left`;
+    say(this.left, `${budget} (${span(objective.budget.seconds)}: ${plural(objective.budget.bad, "request")} broke it, ${objective.budget.good.toLocaleString("en")} did not)`);
+    this.rows(objective.windows);
+  }
+
+  rows(windows) {
+    if (this.table.rows.length !== 3) {
+      const row = (title) => element("tr", {}, element("th", { scope: "row" }, title));
+      this.table.replaceChildren(row("last"), row("kept"), row("burn"));
+    }
+    const cells = [windows.map((window) => span(window.seconds)), windows.map((window) => percent(window.kept)), windows.map((window) => `${window.burn.toFixed(1)}×`)];
+    cells.forEach((texts, number) => {
+      const row = this.table.rows[number];
+      while (row.cells.length <= texts.length) row.append(element("td"));
+      texts.forEach((text, place) => say(row.cells[place + 1], text));
+    });
+  }
+}
+
+export class Promises {
+  constructor() {
+    this.made = new Map();
+    this.none = element("p", { class: "quiet" });
+    byId("slo").append(this.none);
+  }
+
+  update(state, chosen) {
+    const wanted = [];
+    for (const slo of state.slo) {
+      if (chosen && slo.model !== chosen) continue;
+      const who = [chosen || state.models.length < 2 ? "" : `${named(slo.model)}: `, slo.tenant ? `tenant ${slo.tenant}: ` : ""].join("");
+      for (const objective of slo.objectives) wanted.push([JSON.stringify([slo.model, slo.tenant, objective.kind]), who, objective]);
+    }
+    const rank = (entry) => ({ page: 0, ticket: 1 })[entry[2].alert] ?? 2;
+    wanted.sort((one, other) => rank(one) - rank(other));
+    const shown = wanted.slice(0, MOST_PROMISES);
+    const keys = new Set(shown.map(([key]) => key));
+    for (const [key, made] of this.made) if (!keys.has(key)) { made.node.remove(); this.made.delete(key); }
+    shown.forEach(([key, who, objective], place) => {
+      let made = this.made.get(key);
+      if (!made) this.made.set(key, (made = new Pledge()));
+      made.update(who, objective);
+      if (byId("slo").children[place] !== made.node) byId("slo").insertBefore(made.node, byId("slo").children[place] ?? null);
+    });
+    const more = wanted.length - shown.length;
+    say(this.none, more ? `and ${more} more` : "Nothing is promised here: a model's `slo` in the configuration says what is.");
+    show(this.none, !shown.length || more > 0);
+  }
+}
+
+export function alarms(state) {
+  const box = byId("alarms");
+  const texts = state.alarms.map((alarm) => alarm.what);
+  // Only a change is announced to those who hear the page.
+  if (JSON.stringify(texts) !== box.dataset.shown) {
+    box.dataset.shown = JSON.stringify(texts);
+    const lines = texts.map((text) => element("p", { class: "alarm" }, text, element("span", { class: "quiet", "aria-live": "off" })));
+    const more = lines.slice(MOST_ALARMS);
+    const folded = more.length ? [element("details", {}, element("summary", {}, `${plural(more.length, "more alarm")}`), ...more)] : [];
+    box.replaceChildren(...lines.slice(0, MOST_ALARMS), ...folded);
+  }
+  const lines = box.querySelectorAll(".alarm");
+  state.alarms.forEach((alarm, number) => say(lines[number].lastChild, `for ${span(alarm.age)}`));
+}
+
+export class Events {
+  constructor() {
+    this.all = [];
+    this.filter = "";
+  }
+
+  // The first list after a connection is all there is: it takes the place of what is known.
+  add(events, fresh) {
+    if (fresh) this.clear();
+    const now = performance.now() / 1000;
+    for (const event of events) {
+      const time = element("time");
+      const who = [event.model, event.replica].filter(Boolean).join(" / ");
+      const node = element("li", {}, time, element("span", {}, ...(who ? [element("strong", {}, who), " "] : []), event.what));
+      this.all.push({ ...event, at: now - event.age, node, time });
+      byId("events").prepend(node);
+    }
+    while (this.all.length > MOST_EVENTS) this.all.shift().node.remove();
+  }
+
+  clear() {
+    this.all = [];
+    byId("events").replaceChildren();
+  }
+
+  update(chosen, wanted) {
+    const now = performance.now() / 1000;
+    let shown = 0;
+    for (const event of [...this.all].reverse()) {
+      const text = `${event.model} ${event.replica} ${event.kind} ${event.what}`.toLowerCase();
+      const fits = (!chosen || !event.model || event.model === chosen) && wanted.every((word) => text.includes(word));
+      const visible = fits && shown < MOST_SHOWN;
+      show(event.node, visible);
+      if (!visible) continue;
+      shown += 1;
+      say(event.time, ago(now - event.at));
+    }
+  }
+}

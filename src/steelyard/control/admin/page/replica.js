@@ -1,0 +1,202 @@
+// One replica: everything that is known of it, why it is as it is, and what can be done to it.
+
+import { call, modelPath, replicaPath } from "./api.js";
+import { confirm } from "./dialogs.js";
+import { byId, bytes, count, element, named, plural, say, seconds, show, span, STATES } from "./words.js";
+
+const WORKER = ["worker", "state", "in_flight", "outside", "limit", "work", "slowness", "share", "picks", "failures", "p50", "p99"];
+const TIMES = new Set(["work", "p50", "p99"]);
+
+export class Replica {
+  constructor(lookup) {
+    this.lookup = lookup; // model → its live view
+    this.view = null;
+    byId("drain").addEventListener("click", () => this.drain());
+    byId("unweigh").addEventListener("click", () => this.weigh(null));
+    byId("weigh").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.weigh(Number(byId("weight").value));
+    });
+    byId("replica").addEventListener("close", () => { this.view = null; });
+  }
+
+  async open(model, id) {
+    this.view = { model, id };
+    say(byId("replica-title"), id);
+    say(byId("replica-why"), "");
+    byId("replica-facts").replaceChildren();
+    byId("replica-workers").querySelector("table").replaceChildren();
+    show(byId("replica-log"), false);
+    show(byId("replica-problem"), false);
+    byId("drain").disabled = true;
+    byId("replica").showModal();
+    if (await this.refresh()) byId("weight").value = this.view.weight;
+    byId("drain").focus();
+  }
+
+  // Also every second while it is open.
+  async refresh() {
+    const wanted = this.view;
+    if (!wanted || this.asking) return false;
+    this.asking = true;
+    try {
+      const view = await call("GET", replicaPath(wanted.model, wanted.id));
+      if (this.view?.id !== wanted.id || this.view.model !== wanted.model) return false;
+      this.view = view;
+      this.show(view);
+      if (view.source === "runtime") await this.log(view);
+      show(byId("replica-problem"), false);
+      return true;
+    } catch (problem) {
+      say(byId("replica-problem"), problem.message);
+      show(byId("replica-problem"), true);
+      return false;
+    } finally {
+      this.asking = false;
+    }
+  }
+
+  show(view) {
+    const word = STATES[view.state]?.[1] ?? view.state;
+    say(byId("replica-title"), `${view.id} — ${word}`);
+    say(byId("replica-why"), `${word} for ${span(view.since)}${view.why ? `: ${view.why}` : ""}`);
+    const drain = byId("drain");
+    drain.disabled = false;
+    say(drain, view.draining ? "Undrain…" : "Drain…");
+    const list = byId("replica-facts");
+    const told = facts(view);
+    told.forEach(([name, text], place) => {
+      if (!list.children[2 * place]) list.append(element("dt"), element("dd"));
+      say(list.children[2 * place], name);
+      say(list.children[2 * place + 1], text);
+    });
+    while (list.children.length > 2 * told.length) list.lastChild.remove();
+    workers(view, byId("replica-workers").querySelector("table"));
+  }
+
+  async log(view) {
+    const { lines } = await call("GET", `${replicaPath(view.model, view.id)}/log?lines=100`);
+    say(byId("replica-log").querySelector("pre"), lines.join("\n") || "It has printed nothing.");
+    show(byId("replica-log"), true);
+  }
+
+  drain() {
+    const { model, id, draining, in_flight: running, state } = this.view;
+    const path = replicaPath(model, id);
+    if (draining) {
+      const words = `Undrain ${id}: it gets requests again as soon as it is ready.`;
+      return confirm(`Undrain ${id}?`, words, "Undrain", () => this.change("POST", `${path}/undrain`, undefined, `${id} gets requests again`));
+    }
+    const there = running ? `${plural(running, "request")} that ${running === 1 ? "runs" : "run"} there ${running === 1 ? "is" : "are"} finished` : "nothing runs there now";
+    const last = state === "ready" && this.lookup(model)?.ready === 1 ? ` It is the only ready replica of ${named(model)}: requests will wait, or be refused.` : "";
+    confirm(`Drain ${id}?`, `Drain ${id}: it gets no new requests; ${there}.${last}`, "Drain", () =>
+      this.change("POST", `${path}/drain`, undefined, `${id} gets no new requests`));
+  }
+
+  weigh(weight) {
+    const { model, id, weight: before } = this.view;
+    const words = weight === null
+      ? `Weight of ${id}: what the configuration says, instead of ${before}.`
+      : `Weight of ${id} from ${before} to ${weight}: it then counts as ${weight} times as large as a replica of weight 1. It holds until a restart.`;
+    confirm(`Change the weight of ${id}?`, words, "Change", async () => {
+      const outcome = await this.change("PATCH", replicaPath(model, id), { weight }, "");
+      if (this.view) byId("weight").value = this.view.weight;
+      return outcome || `${id} has the weight ${this.view?.weight ?? weight}`;
+    });
+  }
+
+  async change(method, path, body, outcome) {
+    const view = await call(method, path, body);
+    if (this.view?.id === view.id) {
+      this.view = view;
+      this.show(view);
+    }
+    return outcome;
+  }
+}
+
+export class Policy {
+  constructor(lookup) {
+    this.lookup = lookup;
+    byId("policy").querySelector("form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.ask(byId("policy-name").value);
+    });
+  }
+
+  async open(model) {
+    this.model = model;
+    this.names ??= await call("GET", "/ui/policies.json");
+    const now = this.lookup(model)?.policy;
+    say(byId("policy-title"), `Policy of ${named(model)}`);
+    const names = this.names.includes(now) ? this.names : [now, ...this.names];
+    const choices = names.map((name) => element("option", { value: name }, name === now ? `${name} (now)` : name));
+    byId("policy-name").replaceChildren(...choices, element("option", { value: "" }, "as the configuration says"));
+    byId("policy-name").value = now;
+    byId("policy").showModal();
+  }
+
+  ask(name) {
+    const model = this.model;
+    const before = this.lookup(model)?.policy;
+    const words = name
+      ? `${named(model)}: the next request goes where ${name} says, instead of ${before}. Its options are at their defaults; requests under way are not moved.`
+      : `${named(model)}: policy and options are again what the configuration says.`;
+    byId("policy").close();
+    confirm(`Change the policy of ${named(model)}?`, words, "Change", async () => {
+      const body = name ? { policy: name, policy_options: {} } : { policy: null, policy_options: null };
+      const view = await call("PATCH", modelPath(model), body);
+      return `${named(model)} uses ${view.policy}`;
+    });
+  }
+}
+
+function facts(view) {
+  const told = [
+    ["model", named(view.model)], ["address", view.url], ["known from", view.source],
+    ["running", `${plural(view.in_flight, "request")}, ${seconds(view.work)} of work`],
+    ["sent so far", `${plural(view.picks, "request")}, ${count(view.failures)} failed`],
+    ["slowness", `${view.slowness.toFixed(2)} s here for 1 s on a typical replica`], ["weight", String(view.weight)],
+  ];
+  if (view.device) told.push(["device", view.device]);
+  if (view.zone) told.push(["zone", view.zone]);
+  if (view.lease !== null) told.push(["lease", `${span(view.lease)} left`]);
+  if (view.probe) told.push(["probes", probes(view.probe)]);
+  if (view.probe?.restarts) told.push(["restarts seen", count(view.probe.restarts)]);
+  if (view.signals) told.push(["it says", signals(view.signals)]);
+  return told;
+}
+
+function probes(probe) {
+  const when = probe.age === null ? "none yet" : `${probe.verdict} ${span(probe.age)} ago, in ${seconds(probe.seconds)}`;
+  const row = probe.bad ? `; ${probe.bad} bad in a row` : `; ${probe.good} good in a row, ${probe.needed} needed`;
+  return `${when}${probe.detail ? `: ${probe.detail}` : ""}${row}`;
+}
+
+function signals(told) {
+  if (told.problem) return told.problem;
+  if (told.age === null) return "nothing yet";
+  const parts = [];
+  if (told.running !== null) parts.push(`${told.running} running`);
+  if (told.waiting !== null) parts.push(`${told.waiting} waiting`);
+  if (told.cache !== null) parts.push(`cache ${Math.round(100 * told.cache)} % full`);
+  if (told.utilization !== null) parts.push(`${Math.round(100 * told.utilization)} % busy`);
+  if (told.memory_used !== null) parts.push(`memory ${bytes(told.memory_used)}`);
+  if (told.foreign) parts.push(`${told.foreign} that are not ours`);
+  return `${parts.join(", ") || "nothing"} (${span(told.age)} ago${told.stale ? ", too old to be used" : ""})`;
+}
+
+function workers(view, table) {
+  if (!table.rows.length) table.append(element("tr", {}, ...WORKER.map((name) => element("th", { scope: "col" }, name.replace("_", " ")))));
+  view.workers.forEach((worker, place) => {
+    const row = table.rows[place + 1] ?? table.appendChild(element("tr", {}, ...WORKER.map(() => element("td"))));
+    WORKER.forEach((name, column) => say(row.cells[column], cell(name, worker[name])));
+  });
+  while (table.rows.length > view.workers.length + 1) table.rows[table.rows.length - 1].remove();
+}
+
+function cell(name, value) {
+  if (value === null) return "–";
+  if (TIMES.has(name)) return seconds(value);
+  return typeof value === "number" && !Number.isInteger(value) ? value.toFixed(2) : String(value);
+}

@@ -1,0 +1,49 @@
+"""The dashboard's files. They hold no data, so they need no token: all that the page shows it asks of the API."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...core.policies import POLICIES
+
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+HEADERS = {
+    # Nothing from elsewhere, nothing inline, and in nobody's frame: a click there could be a click on `drain`.
+    "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class File(NamedTuple):
+    content: bytes
+    type: str
+
+
+@cache
+def files() -> dict[str, File]:
+    """By path."""
+    made = {"/ui/policies.json": File(msgspec.json.encode(list(POLICIES)), "application/json")}
+    for file in (resources.files(__package__) / "page").iterdir():
+        if kind := _TYPES.get(file.name.rpartition(".")[2]):
+            path = "/" if file.name == "index.html" else f"/ui/{file.name}"
+            made[path] = File(file.read_bytes(), kind)
+    return made
+
+
+async def page(request: Request) -> Response:
+    file = files()[request.scope["path"]]
+    return Response(file.content, headers={**HEADERS, "content-type": file.type})

@@ -1,0 +1,225 @@
+"""The SQLite file of a history: its tables, how it is opened, and what is said when it cannot be.
+
+All changes are transactions that begin by taking the lock for writing, so that two gateways may share a file: they wait
+for each other, and what both counted adds up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, Final
+
+import msgspec
+
+from ...core.errors import SteelyardError
+from .slices import Promised, Slice, united
+
+MARK: Final = 0x53594152  # the application_id of our files: "SYAR"
+PATIENCE: Final = 5.0  # seconds that we wait for another process's transaction
+PAUSE: Final = 0.02  # seconds between tries
+# What makes version n + 1 out of version n. Never change one that was released: append.
+MIGRATIONS: Final = (
+    """CREATE TABLE slices (
+        start INTEGER NOT NULL,
+        step INTEGER NOT NULL,
+        model TEXT NOT NULL,
+        tenant TEXT NOT NULL,
+        promised TEXT NOT NULL,
+        ran INTEGER NOT NULL,
+        counts TEXT NOT NULL,
+        latency TEXT NOT NULL,
+        PRIMARY KEY (step, start, model, tenant, promised)
+    ) WITHOUT ROWID, STRICT""",
+)
+VERSION: Final = len(MIGRATIONS)
+COLUMNS: Final = "step, start, model, tenant, promised, ran, counts, latency"
+ONE: Final = "step = ? AND start = ? AND model = ? AND tenant = ? AND promised = ?"
+BROKEN: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+
+_counts = msgspec.json.Decoder(dict[str, int])
+_latency = msgspec.json.Decoder(dict[int, int])
+_promised = msgspec.json.Decoder(Promised)
+_encoder = msgspec.json.Encoder()
+
+
+class HistoryError(SteelyardError):
+    """A history cannot be kept or read."""
+
+    reason = "no_history"
+
+
+def file_name(gateway: str) -> str:
+    """A gateway's name, made safe for a file."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", gateway).lstrip(".")
+    return f"{safe[:100] or 'gateway'}.sqlite"
+
+
+def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    home = environment.get("XDG_STATE_HOME", "")
+    # Only an absolute one counts, says the XDG specification.
+    return (Path(home) if home.startswith("/") else Path("~/.local/state").expanduser()) / "steelyard"
+
+
+def default_path(gateway: str) -> Path:
+    return state_folder() / file_name(gateway)
+
+
+def open_to_write(path: Path) -> sqlite3.Connection:
+    """Made if it is not there, for its owner alone. HistoryError says in one sentence why not."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise HistoryError(f"history {path}: no folder {path.parent}: {problem.strerror or problem}") from problem
+    try:
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        if not path.is_file():
+            raise HistoryError(f"history {path}: it is not a file")
+        database = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    except OSError as problem:
+        raise HistoryError(f"history {path}: {problem.strerror or problem}") from problem
+    except sqlite3.Error as problem:
+        raise HistoryError(f"history {path}: {problem}") from problem
+    try:
+        _prepare(database, path)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """Whether or not a gateway is writing to it. HistoryError says in one sentence why not."""
+    if not path.is_file():
+        raise HistoryError(f"there is no history {path}")
+    where = path.absolute().as_uri()
+    # Of a file at rest in a folder where we may not write, SQLite must be told that nobody else does.
+    resting = not Path(f"{path}-wal").exists() and not os.access(path.parent, os.W_OK)
+    try:
+        database = sqlite3.connect(
+            f"{where}?{'immutable=1' if resting else 'mode=ro'}", uri=True, timeout=PATIENCE, isolation_level=None
+        )
+        _check(database, path)
+    except sqlite3.Error as problem:
+        raise HistoryError(_why(path, problem)) from problem
+    return database
+
+
+@contextmanager
+def changing(database: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing, and nobody else changes anything meanwhile."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        with suppress(sqlite3.Error):
+            database.execute("ROLLBACK")
+        raise
+    database.execute("COMMIT")
+
+
+def put(database: sqlite3.Connection, part: Slice) -> None:
+    """Added to what is there of its key. Only inside of changing()."""
+    promised = _encoder.encode(part.promised).decode()
+    key = (part.step, part.start, _utf8(part.model), _utf8(part.tenant), promised)
+    row = database.execute(f"SELECT {COLUMNS} FROM slices WHERE {ONE}", key).fetchone()
+    whole = united(part_of(row), part) if row else part
+    database.execute(
+        f"INSERT OR REPLACE INTO slices ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (*key, whole.ran, _encoder.encode(whole.counts).decode(), _encoder.encode(whole.latency).decode()),
+    )
+
+
+def part_of(row: tuple[Any, ...]) -> Slice:
+    step, start, model, tenant, promised, ran, counts, latency = row
+    return Slice(
+        start, model, tenant, _counts.decode(counts), _latency.decode(latency), _promised.decode(promised), step, ran
+    )
+
+
+def _utf8(name: str) -> str:
+    """A name that a client made up may hold what SQLite cannot."""
+    return name.encode(errors="replace").decode()
+
+
+def is_broken(problem: sqlite3.Error) -> bool:
+    return getattr(problem, "sqlite_errorname", "").startswith(BROKEN)
+
+
+def _prepare(database: sqlite3.Connection, path: Path) -> None:
+    try:
+        if not _check(database, path) or _version(database) < VERSION:
+            with changing(database):
+                for version in range(_version(database), VERSION):  # read again: another process may have been quicker
+                    database.execute(MIGRATIONS[version])
+                database.execute(f"PRAGMA application_id = {MARK}")
+                database.execute(f"PRAGMA user_version = {VERSION}")
+        _write_ahead(database)
+        database.execute("PRAGMA synchronous = NORMAL")
+        with changing(database):  # a file that may not be written to is found out now
+            pass
+    except sqlite3.Error as problem:
+        if is_broken(problem) and _is_marked(path):
+            raise
+        raise HistoryError(_why(path, problem)) from problem
+
+
+def _write_ahead(database: sqlite3.Connection) -> None:
+    """Of two processes that do this at once one is told that the file is locked, and not made to wait."""
+    until = monotonic() + PATIENCE
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if monotonic() > until:
+                raise
+            sleep(PAUSE)
+
+
+def _check(database: sqlite3.Connection, path: Path) -> bool:
+    """Is it ours? False: it is empty."""
+    database.execute("BEGIN")  # one look at it: another process may be making it right now
+    try:
+        (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (mark,) = database.execute("PRAGMA application_id").fetchone()
+    finally:
+        database.execute("ROLLBACK")
+    if not mark and not tables:
+        return False
+    if mark != MARK:
+        raise HistoryError(f"history {path}: it is a database of another program; name another file, or move it away")
+    if _version(database) > VERSION:
+        raise HistoryError(f"history {path}: it was written by a newer steelyard; use that one, or name another file")
+    return True
+
+
+def _version(database: sqlite3.Connection) -> int:
+    version: int = database.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def _is_marked(path: Path) -> bool:
+    """Was it ours before it broke? The mark is in the head of the file."""
+    with path.open("rb") as file:
+        head = file.read(72)
+    return head[:15] == b"SQLite format 3" and head[68:72] == MARK.to_bytes(4, "big")
+
+
+def _why(path: Path, problem: sqlite3.Error) -> str:
+    match getattr(problem, "sqlite_errorname", "").split("_")[1:2]:
+        case ["NOTADB"]:
+            return f"history {path}: it is not a history; name another file, or move it away"
+        case ["CORRUPT"]:
+            return f"history {path}: it is damaged; move it away, or try `sqlite3 {path} .recover`"
+        case ["READONLY"] | ["CANTOPEN"] | ["PERM"]:
+            return f"history {path}: no permission to use it"
+        case ["BUSY"]:
+            return f"history {path}: another program has kept it locked for {PATIENCE:.0f} seconds"
+    return f"history {path}: {problem}"

@@ -1,0 +1,78 @@
+"""Periods of time as people write them, cut into steps. All in UTC: one clock for everybody who reads a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from ...core.errors import OptionError
+from ...units import duration
+from .slices import DAY, HOUR, MINUTE, Slice
+
+WIDTHS: Final = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 6 * HOUR, DAY, 7 * DAY)
+MOST: Final = 100  # steps in a chart
+OPEN: Final = 3 * MINUTE  # the last minutes are not written yet: that nothing is there says nothing
+
+
+def moment(option: str, text: str, now: float) -> float:
+    """`24h`, `7d`: so long ago; `2026-11-01`, `2026-11-01T08:00`: then, UTC unless it says otherwise."""
+    try:
+        if "-" not in text:
+            return now - duration(text)
+        when = datetime.fromisoformat(text)
+        return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise OptionError(
+            f"{option} {text!r} is no time: write for example 24h, 7d, 2026-11-01 or 2026-11-01T08:00"
+        ) from None
+
+
+def shown(seconds: float, precise: bool = True) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M" if precise else "%Y-%m-%d")
+
+
+def span(seconds: float) -> str:
+    """A long duration for people: 45 min, 23 h 40 min, 12 d."""
+    minutes = round(seconds / MINUTE)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24) if hours >= 48 else (0, hours)
+    parts = [f"{number} {unit}" for number, unit in ((days, "d"), (hours, "h"), (minutes, "min")) if number]
+    return " ".join(parts[:2]) or "0 min"
+
+
+def width(since: float, until: float, finest: int) -> int:
+    """Seconds of a step: no more than MOST of them, and none finer than what is kept."""
+    return next((w for w in WIDTHS if w >= finest and (until - since) / w <= MOST), max(finest, WIDTHS[-1]))
+
+
+def gaps(slices: Iterable[Slice], since: float, until: float, now: float) -> list[tuple[int, int, int]]:
+    """Where nobody counted: from, to, and how many minutes of it; fewer than all where only hours are left of it."""
+    times: dict[int, tuple[int, int]] = {}
+    for part in _whoever_promised(slices):
+        step, ran = times.get(part.start, (part.step, 0))
+        times[part.start] = (max(step, part.step), max(ran, part.ran))
+    result: list[tuple[int, int, int]] = []
+    at = int(since // MINUTE) * MINUTE
+    for start, (step, ran) in sorted(times.items()):
+        if start > at:
+            result.append((at, start, (start - at) // MINUTE))
+        if ran < step // MINUTE and start + step <= now - OPEN:
+            result.append((start, start + step, step // MINUTE - ran))
+        at = max(at, start + step)
+    end = int(min(until, now - OPEN) // MINUTE) * MINUTE
+    if end > at:
+        result.append((at, end, (end - at) // MINUTE))
+    return result
+
+
+def _whoever_promised(slices: Iterable[Slice]) -> list[Slice]:
+    """In an hour in which a promise changed, the minutes before and after it add up."""
+    result: dict[tuple[int, int, str, str], Slice] = {}
+    for part in slices:
+        key = part.key[:4]
+        ran = min(part.ran + (result[key].ran if key in result else 0), part.step // MINUTE)
+        result[key] = msgspec.structs.replace(part, ran=ran)
+    return list(result.values())

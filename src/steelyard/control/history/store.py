@@ -1,0 +1,190 @@
+"""The history of a gateway: slices in a SQLite file, written by a thread.
+
+`add` takes what was counted *since the last add* and never waits; each slice given is added once to what the file has
+of that minute, so a restart within a minute, or two gateways with one file, add up and count nothing twice. What was
+not yet given when a gateway is killed is lost; what was given is there within a moment, whole or not at all.
+
+Minutes become hours after three days and hours become days after sixty, sums unchanged; after `keep` they are dropped.
+Whatever goes wrong with the file is one line in the log, and the gateway goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, time
+from typing import Final
+
+from .database import HistoryError, changing, is_broken, open_to_read, open_to_write, put
+from .reading import read_slices, sums
+from .slices import Key, Slice, united
+from .upkeep import keep_up, set_aside
+
+WAITING: Final = 20_000  # slices that may wait for the disk; more are dropped, and that is logged once
+BATCH: Final = 500  # slices in a transaction
+RETRY: Final = 5.0  # seconds until a file that could not be written is tried again
+UPKEEP: Final = 600.0  # seconds between looks for what is old
+LAST: Final = 5.0  # seconds for the disk at the end
+
+log = logging.getLogger("steelyard.history")
+
+
+class History:
+    """`keep`: seconds. Never raises; `problem` says why nothing is kept, if so."""
+
+    def __init__(self, path: Path | str, keep: float) -> None:
+        self.path = Path(path)
+        self.keep = keep
+        self.problem = ""
+        self._waiting: dict[Key, Slice] = {}
+        self._lock = threading.Condition()
+        self._busy = True  # until the file is open, and while something is being written
+        self._over = False
+        self._dropping = False
+        self._begun_anew = False
+        self._next_upkeep = 0.0
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
+        self._thread.start()
+
+    def add(self, slices: Iterable[Slice]) -> None:
+        """What was counted since the last time. For each model one slice of the tenant "" every minute, even if
+        nothing came: without it the report shows a gap, a time in which the gateway did not run."""
+        with self._lock:
+            if self.problem or self._over:
+                return
+            for part in slices:
+                known = self._waiting.get(part.key)
+                if known is None and len(self._waiting) >= WAITING:
+                    self._drop()
+                    continue
+                self._waiting[part.key] = united(known, part) if known else part
+            self._lock.notify_all()
+
+    def totals(self, since: float) -> dict[tuple[str, str], dict[str, int]]:
+        """Counts by model and tenant of all slices that begin at `since` or later. Reads the file: not for an event
+        loop. Empty where there is no history."""
+        return sums(self.minutes(since))
+
+    def minutes(self, since: float) -> list[Slice]:
+        """All slices that begin at `since` or later, oldest first: minutes, and before the last days hours and days.
+        Waits for what was added before. Reads the file: not for an event loop. Empty where there is no history."""
+        self.flush()
+        if self.problem:
+            return []
+        try:
+            database = open_to_read(self.path)
+        except HistoryError as problem:
+            log.warning("%s", problem)
+            return []
+        try:
+            return list(read_slices(database, since))
+        except sqlite3.Error as problem:
+            log.warning("history %s: %s", self.path, problem)
+            return []
+        finally:
+            database.close()
+
+    def flush(self, patience: float = LAST) -> bool:
+        """Wait until all that was added is in the file; False: it is not."""
+        with self._lock:
+            return self._lock.wait_for(lambda: not self._waiting and not self._busy, patience) and not self.problem
+
+    def close(self, patience: float = LAST) -> None:
+        """Write what waits; at most `patience` seconds are waited for the disk."""
+        with self._lock:
+            self._over = True
+            self._lock.notify_all()
+        self._thread.join(patience)
+
+    def _drop(self) -> None:
+        if not self._dropping:
+            self._dropping = True
+            log.error("history %s: the disk does not keep up; what is counted meanwhile is lost", self.path)
+
+    def _run(self) -> None:
+        try:
+            while self._serve():
+                pass
+        except HistoryError as problem:
+            self._give_up(str(problem))
+        except Exception as problem:
+            self._give_up(f"history {self.path}: {problem}")
+
+    def _serve(self) -> bool:
+        """Until it is over; True: the file was damaged and is out of the way, begin anew."""
+        database: sqlite3.Connection | None = None
+        try:
+            database = open_to_write(self.path)
+            while self._turn(database):
+                pass
+            return False
+        except sqlite3.DatabaseError as problem:
+            if self._begun_anew or not is_broken(problem):
+                raise
+            self._begun_anew = True
+        finally:
+            if database is not None:
+                database.close()
+        set_aside(self.path)
+        return True
+
+    def _turn(self, database: sqlite3.Connection) -> bool:
+        """Write what waits, or look for what is old; False: it is over."""
+        with self._lock:
+            self._busy = False
+            self._lock.notify_all()
+            self._lock.wait_for(lambda: self._waiting or self._over, max(0.0, self._next_upkeep - monotonic()))
+            batch = list(self._waiting.values())
+            if not batch and self._over:
+                return False
+            self._busy = True
+        if batch:
+            return self._write(database, batch[:BATCH])
+        if monotonic() >= self._next_upkeep:
+            self._next_upkeep = monotonic() + UPKEEP
+            with suppress(sqlite3.OperationalError):  # locked or full: the next time, then
+                keep_up(database, time(), self.keep, lambda: bool(self._waiting or self._over))
+        return True
+
+    def _write(self, database: sqlite3.Connection, batch: Sequence[Slice]) -> bool:
+        """Taken out of the waiting ones only once they are in the file; what was added meanwhile stays."""
+        with self._lock:
+            taken = [self._waiting.pop(part.key) for part in batch]
+        try:
+            with changing(database):
+                for part in taken:
+                    put(database, part)
+        except sqlite3.OperationalError as problem:
+            self._put_back(taken)
+            return self._try_later(problem)
+        except BaseException:
+            self._put_back(taken)
+            raise
+        self._dropping = False
+        return True
+
+    def _put_back(self, taken: Sequence[Slice]) -> None:
+        with self._lock:
+            for part in taken:
+                known = self._waiting.get(part.key)
+                self._waiting[part.key] = united(known, part) if known else part
+
+    def _try_later(self, problem: sqlite3.OperationalError) -> bool:
+        """The disk is full or another program holds the file: again in a while, unless it is over."""
+        if not self._dropping:
+            self._dropping = True
+            log.error("history %s: %s; trying again", self.path, problem)
+        with self._lock:
+            return not self._lock.wait_for(lambda: self._over, RETRY)
+
+    def _give_up(self, problem: str) -> None:
+        log.error("%s; no history is kept", problem)
+        with self._lock:
+            self.problem = problem
+            self._waiting.clear()
+            self._busy = False
+            self._lock.notify_all()

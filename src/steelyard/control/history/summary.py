@@ -1,0 +1,189 @@
+"""What a report says of a period, as plain values: who shows it and how is no matter here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf, nan
+from typing import Final
+
+import msgspec
+
+from ...units import show_seconds
+from .periods import gaps, width
+from .slices import HOUR, MINUTE, WHOLE, Promised, Slice, added, available, coarser, in_time, quantile
+
+QUANTILES: Final = (0.5, 0.9, 0.99)
+
+
+class Objective(msgspec.Struct, frozen=True):
+    """One promise, and how it was kept by requests to which it was made."""
+
+    kind: str  # latency, availability
+    words: str
+    target: float  # percent
+    good: int
+    bad: int
+
+    @property
+    def attained(self) -> float:
+        """Percent; nan: nothing came."""
+        return 100.0 * self.good / (self.good + self.bad) if self.good + self.bad else nan
+
+    @property
+    def kept(self) -> bool | None:
+        """None: nothing came, so nothing was broken or kept."""
+        return self.budget_used <= 1.0 + 1e-9 if self.good + self.bad else None
+
+    @property
+    def budget_used(self) -> float:
+        """Of what may go wrong in the period, the share that did."""
+        allowed = (100.0 - self.target) / 100.0 * (self.good + self.bad)
+        if not self.bad:
+            return 0.0
+        return self.bad / allowed if allowed > 1e-9 else inf
+
+
+class Step(msgspec.Struct):
+    start: int
+    counts: dict[str, int]
+    latency: dict[int, int]
+    ran: int  # minutes
+
+
+class Row(msgspec.Struct):
+    """A model, or a tenant of it."""
+
+    model: str
+    tenant: str | None  # None: all of them
+    counts: dict[str, int]
+    objectives: list[Objective]
+    worst: tuple[int, float] | None  # the hour (or longer step) with the smallest share of good answers, in percent
+
+    @property
+    def requests(self) -> int:
+        return sum(self.counts.values())
+
+
+class ModelSummary(msgspec.Struct):
+    name: str
+    whole: Row
+    tenants: list[Row]
+    steps: list[Step]
+    quantiles: list[float]  # seconds, of QUANTILES
+    timed: bool  # was a time promised? If not, good is what was answered at all
+
+
+class Summary(msgspec.Struct):
+    since: float
+    until: float
+    step: int  # seconds
+    worst_step: int  # seconds of what `worst` is about
+    gaps: list[tuple[int, int, int]]
+    models: list[ModelSummary]
+    slices: list[Slice]  # all of it, in steps
+
+
+def summarise(
+    found: Iterable[Slice],
+    since: float,
+    until: float,
+    now: float,
+    model: str | None = None,
+    tenant: str | None = None,
+) -> Summary:
+    """Of slices that touch the period: where only hours or days are left of it, it begins and ends with whole ones."""
+    slices = [part for part in found if part.start + part.step > since and part.start < until]
+    since = min([since // MINUTE * MINUTE, *(part.start for part in slices)])
+    until = max([until, *(part.start + part.step for part in slices if part.step > MINUTE)])
+    finest = max((part.step for part in slices), default=MINUTE)
+    missing = gaps(slices, since, until, now)
+    chosen = [part for part in slices if model in (None, part.model)]
+    step = width(since, until, finest)
+    worst_step = max(HOUR, finest)
+    names = sorted({part.model for part in chosen})
+    models = [_model(name, [p for p in chosen if p.model == name], step, worst_step, tenant) for name in names]
+    wide = [p for p in coarser(chosen, step) if tenant in (None, p.tenant)]
+    return Summary(since, until, step, worst_step, missing, models, sorted(wide, key=lambda p: p.key[:4]))
+
+
+def good_and_bad(counts: dict[str, int], timed: bool) -> tuple[int, int]:
+    return in_time(counts) if timed else available(counts)
+
+
+def _model(name: str, slices: Sequence[Slice], step: int, worst_step: int, tenant: str | None) -> ModelSummary:
+    asked = [part for part in slices if tenant in (None, part.tenant)]
+    timed = any(part.promised.timed for part in asked if part.counts)
+    tenants = sorted({part.tenant for part in asked if part.counts})
+    latency: dict[int, int] = {}
+    if tenant is None:  # it is counted by model alone
+        for part in slices:
+            latency = added(latency, part.latency)
+    return ModelSummary(
+        name,
+        _row(name, tenant, asked, worst_step),
+        [_row(name, who, [p for p in asked if p.tenant == who], worst_step) for who in tenants],
+        _steps(slices, step, tenant),
+        [quantile(latency, q) for q in QUANTILES],
+        timed,
+    )
+
+
+def _row(model: str, tenant: str | None, slices: Sequence[Slice], worst_step: int) -> Row:
+    counts: dict[str, int] = {}
+    by_promise: dict[Promised, dict[str, int]] = {}
+    for part in slices:
+        counts = added(counts, part.counts)
+        by_promise[part.promised] = added(by_promise.get(part.promised, {}), part.counts)
+    return Row(model, tenant, counts, _objectives(by_promise), _worst(slices, worst_step))
+
+
+def _objectives(by_promise: dict[Promised, dict[str, int]]) -> list[Objective]:
+    """One for each thing promised; where another part of a promise changed, it is still the same one."""
+    result: dict[tuple[str, str, float], Objective] = {}
+    for promised, counts in by_promise.items():
+        for kind, words, target in promises(promised):
+            good, bad = in_time(counts) if kind == "latency" else available(counts)
+            known = result.get((kind, words, target), Objective(kind, words, target, 0, 0))
+            result[kind, words, target] = Objective(kind, words, target, known.good + good, known.bad + bad)
+    return [result[key] for key in sorted(result, key=lambda key: (key[0] != "latency", key[1], key[2]))]
+
+
+def promises(promised: Promised) -> list[tuple[str, str, float]]:
+    """Kind, words and percent of each."""
+    result: list[tuple[str, str, float]] = []
+    if promised.timed:
+        limits = []
+        if promised.latency is not None:
+            limits.append(f"within {show_seconds(promised.latency)}")
+        if promised.first_byte is not None:
+            limits.append(f"first byte within {show_seconds(promised.first_byte)}")
+        result.append(("latency", f"{promised.percentile:g} % {', '.join(limits)}", promised.percentile))
+    if promised.availability is not None:
+        result.append(("availability", f"{promised.availability:g} % answered", promised.availability))
+    return result
+
+
+def _steps(slices: Sequence[Slice], step: int, tenant: str | None) -> list[Step]:
+    result: dict[int, Step] = {}
+    for part in coarser(slices, step):
+        known = result.setdefault(part.start, Step(part.start, {}, {}, 0))
+        known.ran = max(known.ran, part.ran)
+        if tenant in (None, part.tenant):
+            known.counts = added(known.counts, part.counts)
+        if tenant is None and part.tenant == WHOLE:
+            known.latency = added(known.latency, part.latency)
+    return [result[start] for start in sorted(result)]
+
+
+def _worst(slices: Sequence[Slice], step: int) -> tuple[int, float] | None:
+    totals: dict[int, tuple[int, int]] = {}
+    for part in slices:
+        start = part.start // step * step
+        good, bad = good_and_bad(part.counts, part.promised.timed)
+        before = totals.get(start, (0, 0))
+        totals[start] = (before[0] + good, before[1] + bad)
+    shares = [(good / (good + bad), -bad, start) for start, (good, bad) in totals.items() if bad]
+    if not shares:
+        return None
+    share, _, start = min(shares)
+    return start, 100.0 * share

@@ -1,0 +1,69 @@
+"""What happens to a history as it ages, and to one that is damaged."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from .database import COLUMNS, HistoryError, changing, part_of, put
+from .slices import DAY, HOUR, MINUTE, coarser
+
+# Steps of so many seconds become steps of so many once they are so old.
+AGEING: Final = ((MINUTE, HOUR, 3 * DAY), (HOUR, DAY, 60 * DAY))
+DROPPED: Final = 5000  # slices in a transaction
+
+log = logging.getLogger("steelyard.history")
+
+
+def keep_up(database: sqlite3.Connection, now: float, keep: float, hurried: Callable[[], bool]) -> None:
+    """Compact what is old and drop what is too old, a little in each transaction. `hurried`: leave the rest."""
+    while not hurried() and _forget(database, now - keep):
+        pass
+    for fine, wide, age in AGEING:
+        while not hurried() and compact(database, fine, wide, now - age):
+            pass
+
+
+def compact(database: sqlite3.Connection, fine: int, wide: int, before: float) -> bool:
+    """The oldest hour (day) of minutes (hours), if it was over before then; False: there is none."""
+    with changing(database):
+        (oldest,) = database.execute("SELECT min(start) FROM slices WHERE step = ?", (fine,)).fetchone()
+        if oldest is None or oldest // wide * wide + wide > before:
+            return False
+        bounds = (fine, oldest // wide * wide, oldest // wide * wide + wide)
+        where = "step = ? AND start >= ? AND start < ?"
+        rows = database.execute(f"SELECT {COLUMNS} FROM slices WHERE {where}", bounds).fetchall()
+        database.execute(f"DELETE FROM slices WHERE {where}", bounds)
+        for part in coarser(map(part_of, rows), wide):
+            put(database, part)
+    return True
+
+
+def _forget(database: sqlite3.Connection, before: float) -> bool:
+    with changing(database):
+        chosen = f"SELECT step, start, model, tenant, promised FROM slices WHERE start + step <= ? LIMIT {DROPPED}"
+        cursor = database.execute(
+            f"DELETE FROM slices WHERE (step, start, model, tenant, promised) IN ({chosen})", (before,)
+        )
+        return cursor.rowcount >= DROPPED
+
+
+def set_aside(path: Path) -> Path:
+    """A damaged file, under a name that tells when; one that was there of that name is replaced."""
+    when = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+    aside = path.with_name(f"{path.name}.damaged-{when}")
+    try:
+        os.replace(path, aside)
+        for end in ("-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                os.replace(f"{path}{end}", f"{aside}{end}")
+    except OSError as problem:
+        raise HistoryError(f"history {path}: it is damaged and cannot be moved aside: {problem.strerror}") from problem
+    log.error("history %s: it is damaged; it is now %s, and a new one is begun", path, aside.name)
+    return aside

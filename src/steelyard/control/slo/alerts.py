@@ -1,0 +1,81 @@
+"""When promises break so fast that somebody should know: what burns, since when, and in words."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ...core.request import INFINITY
+from ...core.slo import LATENCY, Promise
+from ...core.slo_windows import HOUR, PAIRS, Objective, Windows, percent_kept
+from ...units import show_seconds
+from ..views import Alarm
+from .ledger import Key
+
+STEADY: Final = 60.0  # seconds that it must be over before it is: a promise on the brink is one alert, not fifty
+_LONGER: Final = {what: long for what, _, long, _ in PAIRS}
+
+
+class Burning(NamedTuple):
+    level: str  # page or ticket
+    since: float
+    seen: float  # when it last burnt
+    what: str  # in words
+
+
+class Alerts:
+    def __init__(self) -> None:
+        self.burning: dict[tuple[Key, str], Burning] = {}
+
+    def look(self, key: Key, objective: Objective, promise: Promise, windows: Windows, now: float) -> str:
+        """What is to be told, in words: that an alert began or ended. Mostly nothing."""
+        level = objective.alert(windows, now)
+        place = (key, objective.kind)
+        before = self.burning.get(place)
+        if level:
+            what = _in_words(key, objective, promise, windows, level, now)
+            since = before.since if before is not None and before.level == level else now
+            self.burning[place] = Burning(level, since, now, what)
+            return "" if before is not None and before.level == level else what
+        if before is not None and now - before.seen >= STEADY:
+            del self.burning[place]
+            return f"{_who(key)} burns its error budget ({objective.kind}) no more so fast as to alert anybody"
+        return ""
+
+    def level(self, key: Key, kind: str) -> str:
+        burning = self.burning.get((key, kind))
+        return burning.level if burning is not None else ""
+
+    def keep(self, places: set[tuple[Key, str]]) -> None:
+        """Forget what is not promised any more."""
+        self.burning = {place: burning for place, burning in self.burning.items() if place in places}
+
+    def alarms(self, now: float) -> list[Alarm]:
+        return [
+            Alarm(code=f"slo_{burning.level}", what=burning.what, age=now - burning.since)
+            for burning in self.burning.values()
+        ]
+
+
+def _in_words(key: Key, objective: Objective, promise: Promise, windows: Windows, level: str, now: float) -> str:
+    weighed = windows.sums(_LONGER[level], now)
+    percent = percent_kept(*objective.parts(weighed)) or 0.0
+    over = f"{_LONGER[level] / HOUR:.0f} h"
+    how = _within(promise) if objective.kind == LATENCY else "answered"
+    return (
+        f"{_who(key)} keeps {percent:.4g} % of {objective.target:.6g} % {how} over {over}: "
+        f"its error budget burns {objective.burn(weighed):.1f} × as fast as allowed"
+    )
+
+
+def _within(promise: Promise) -> str:
+    parts = []
+    if promise.latency < INFINITY:
+        parts.append(f"within {show_seconds(promise.latency)}")
+    if promise.first_byte < INFINITY:
+        parts.append(f"first byte within {show_seconds(promise.first_byte)}")
+    return ", ".join(parts)
+
+
+def _who(key: Key) -> str:
+    model, tenant = key
+    return f"{model} for {tenant}" if tenant else model

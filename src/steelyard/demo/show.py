@@ -1,0 +1,121 @@
+"""The traffic and the guided minute, watched, until it is enough."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from ..config import Config
+from ..control.supervisor import Supervisor
+from . import screen
+from .corpus import MODEL
+from .fleet import HOST, Fleet
+from .guide import Guide
+from .interrupt import Interrupt
+from .settings import PORT, Options
+from .steps import Outcome
+from .traffic import LOAD, PATH, Traffic
+
+DRAWN_EVERY, SAID_EVERY = 0.5, 2.0  # seconds
+LOOK = 0.02  # seconds
+SOON = 1.0  # seconds that nobody minds
+FREE = "traffic goes on until Ctrl-C"
+
+
+class Show:
+    def __init__(
+        self,
+        console: Console,
+        supervisor: Supervisor,
+        fleet: Fleet,
+        traffic: Traffic,
+        reconfigure: Callable[[Config], None],
+        folder: Path,
+    ) -> None:
+        self._console = console
+        self._supervisor = supervisor
+        self._traffic = traffic
+        self._step = FREE
+        self.guide = Guide(fleet, supervisor, traffic, reconfigure, folder, self._say)
+
+    async def run(self, options: Options, interrupt: Interrupt, began: float) -> float:
+        """How many seconds there was traffic."""
+        tally = self._traffic.start()
+        watching = [asyncio.create_task(work) for work in (self._watch(), self._first_answer(began))]
+        guiding = asyncio.create_task(self._guide(options))
+        try:
+            ending = asyncio.create_task(interrupt.wait(options.seconds))
+            await asyncio.wait([ending, guiding], return_when=asyncio.FIRST_COMPLETED)
+            if guiding.done():
+                guiding.result()  # raises what went wrong
+            await ending
+            guiding.cancel()
+            await asyncio.wait([guiding])
+            seconds = time.monotonic() - tally.began
+            await self._stop_traffic()
+        finally:
+            for task in (*watching, guiding):
+                task.cancel()
+            await asyncio.wait([*watching, guiding])
+            await self.guide.close()
+        return seconds
+
+    async def _guide(self, options: Options) -> None:
+        if options.guided:
+            await self.guide.run(options.seconds)
+            self._step = FREE
+            if options.seconds is None:
+                self._console.print(f"\nthat was the guided minute: {self.guide.comparison()}\n{FREE}", markup=False)
+
+    async def _stop_traffic(self) -> None:
+        stopping = asyncio.create_task(self._traffic.stop())
+        done, _ = await asyncio.wait([stopping], timeout=SOON)
+        if not done:
+            self._console.print("waiting for the last answers; Ctrl-C ends without them")
+        await stopping
+
+    async def _first_answer(self, began: float) -> None:
+        while not self._traffic.tally.latency.count:
+            await asyncio.sleep(LOOK)
+        self._console.print(f"first answer {time.monotonic() - began:.1f} s after the start", markup=False)
+
+    async def _watch(self) -> None:
+        traffic, supervisor = self._traffic, self._supervisor
+        if not self._console.is_terminal or self._console.is_dumb_terminal:
+            while True:
+                await asyncio.sleep(SAID_EVERY)
+                said = screen.line(supervisor.status(), traffic.tally, traffic.part, time.monotonic())
+                self._console.print(said, soft_wrap=True, markup=False, highlight=False)
+        with Live(console=self._console, auto_refresh=False, transient=True) as live:
+            while True:
+                status, now = supervisor.status(), time.monotonic()
+                live.update(screen.live(status, traffic.tally, traffic.part, now, self._step), refresh=True)
+                await asyncio.sleep(DRAWN_EVERY)
+
+    def _say(self, outcome: Outcome) -> None:
+        self._step = outcome.step.title
+        since = time.monotonic() - self._traffic.tally.began
+        self._console.print(screen.announcement(outcome, since), soft_wrap=True, highlight=False)
+
+
+def introduce(console: Console, supervisor: Supervisor, fleet: Fleet, rate: float) -> None:
+    port = supervisor.addresses[0].port
+    url = f"http://{HOST}:{port}"
+    if port != PORT and supervisor.config.addresses[0].port != port:
+        console.print(f"port {PORT} is in use, so the gateway has another one")
+    console.print(screen.introduction(url, fleet, rate, LOAD))
+    body = f'{{"model": "{MODEL}", "input": "heavy rain and wind"}}'
+    for told, typed in {
+        "the dashboard, in a browser:": f"http://{supervisor.admin_address}/",
+        "the same in another terminal:": f"steelyard top --admin http://{supervisor.admin_address}",
+        "a request of your own; Ctrl-C here ends the demo:": (
+            f"curl -i {url}{PATH} -H 'content-type: application/json' -d '{body}'"
+        ),
+    }.items():
+        console.print(told)
+        console.print(f"  {typed}", style="cyan", soft_wrap=True, markup=False, highlight=False)

@@ -1,0 +1,97 @@
+"""The guided minute in words: its steps, and what is said of each afterwards. Pure: numbers in, sentences out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from ..units import show_seconds
+from .tally import Tally
+
+GUIDED = 60  # seconds
+PAUSES = 4  # seconds, of them together
+SHORT = 30  # seconds; with fewer only the two policies are compared
+ALIKE = 0.15  # p99s that differ by less than this share are said to be alike
+FEW = 100  # requests, below which a p99 is that of one or two of them
+
+
+class Step(NamedTuple):
+    key: str
+    seconds: float
+    title: str
+    look: str
+
+
+class Outcome(msgspec.Struct):
+    """Of a step; `note` is empty if it did not come to its end."""
+
+    step: Step
+    tally: Tally
+    note: str = ""
+
+
+def guide(policy: str) -> tuple[Step, ...]:
+    return (
+        Step("before", 12, "requests go to replicas in turn: round_robin", "the p99: large requests queue at quarter"),
+        Step("after", 12, f"the same requests once more, now with {policy}", "the p99, and who gets how much"),
+        Step("slow", 10, "fast becomes four times slower", "its share: the traffic moves away"),
+        Step(
+            "dead",
+            11,
+            "half is killed (kill -9), and comes back cold",
+            "whether any request fails",
+        ),
+        Step("double", 15, "the load doubles, and replicas may be started", "who is new among the replicas"),
+    )
+
+
+def plan(seconds: int | None, policy: str) -> tuple[Step, ...]:
+    """What fits into so many seconds; None: there is time."""
+    steps = guide(policy)
+    if seconds is None or seconds >= GUIDED + PAUSES:
+        return steps
+    if seconds >= SHORT:
+        return tuple(step._replace(seconds=step.seconds * (seconds - PAUSES) / GUIDED) for step in steps)
+    return tuple(step._replace(seconds=seconds * 0.4) for step in steps[:2])
+
+
+def compared(first: str, before: Tally, second: str, after: Tally) -> str:
+    """The p99 of both, and what is to be thought of it."""
+    if not before.latency.count or not after.latency.count:
+        return "too short to compare the two policies"
+    a, b = before.latency.quantile(0.99), after.latency.quantile(0.99)
+    told = f"p99 {show_seconds(a)} with {first}, {show_seconds(b)} with {second}"
+    if min(before.requests, after.requests) < FEW:
+        return f"{told}; so few requests say little"
+    if b < a * (1 - ALIKE):
+        return f"{told}: {a / b:.1f} times shorter, on the same requests"
+    if b <= a * (1 + ALIKE):
+        return f"{told}: about alike this time, so nothing is shown by it"
+    return f"{told}: longer this time. Something else may keep this machine busy"
+
+
+def moved(name: str, before: float, after: float) -> str:
+    """Shares of the answers."""
+    told = f"{name} had {100 * before:.0f} % of the answers before, {100 * after:.0f} % while it was slow"
+    return told if after < 0.8 * before else f"{told}: this time it did not move away"
+
+
+def returned(name: str, tally: Tally, retried: int, early: int | None, ready: float | None) -> str:
+    lost = f"{tally.failures} of {tally.requests:,} failed, {retried} sent again to another"
+    if ready is None:
+        return f"{lost}; {name} was not ready again in time"
+    told = f"{lost}; {name} was ready again after {ready:.1f} s"
+    return told if early is None else f"{told}, and {early} requests reached it before that"
+
+
+def grown(before: int, after: int, answered: Mapping[str, int], first: float | None) -> str:
+    """`answered`: by those that were started."""
+    if after <= before:
+        return f"still {after} replicas: that was enough, or there was no time"
+    told = f"{before} → {after} replicas by the autoscaler"
+    if first is None:
+        return f"{told}; none of the new ones has answered yet"
+    total = sum(answered.values())
+    return f"{told}; the first answer of a new one came {first:.1f} s after the load doubled, {total:,} in all"

@@ -1,0 +1,195 @@
+"""A line of the decision log in words: why the request went where it went, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..core.policies import POLICIES, find_policy
+from .decision_lines import Attempt, DecisionLine, Look
+
+AT_ONCE = 0.0005  # seconds: less is no waiting
+FAULTS = {
+    "client": "the client's own",
+    "gateway": "the gateway's",
+    "replica": "the replica's",
+    "overload": "that there was more to do than the replicas could",
+}
+SCORES = {
+    "least_work": "seconds until it would be done there",
+    "least_connections": "requests there, divided by its weight",
+    "power_of_two": "requests there, divided by its weight",
+    "least_response_time": "requests there and this one × its mean seconds of late, divided by its weight",
+    "peak_ewma": "requests there and this one × its peak seconds of late, divided by its weight",
+    "consistent_hash": "its place in the order that the key has of all replicas",
+}
+OUTCOMES = {
+    "": "it answered",
+    "client_error": "it answered that the request was wrong",
+    "cancelled": "it was stopped: the request was over",
+    "lost": "it was stopped: another attempt was faster",
+    "late": "it was stopped at the request's deadline",
+    "unreachable": "no connection could be made",
+    "overloaded": "the replica declined it: too busy",
+    "error": "the replica answered with an error",
+    "out_of_memory": "the replica ran out of memory",
+    "broken": "the connection was lost before an answer",
+    "timeout": "no answer began in time",
+    "truncated": "the connection was lost in the middle of the answer",
+}
+
+
+def summary(line: DecisionLine) -> str:
+    """The whole of it in one sentence."""
+    where = f"went to {line.attempts[-1].replica}" if line.attempts else "was sent to no replica"
+    return f"{line.id} {where}{_because(line)}, and {_verdict(line)}."
+
+
+def explained(line: DecisionLine) -> Iterator[tuple[str, str]]:
+    """The same at length: what each sentence is about, and the sentence."""
+    yield "came", _came(line)
+    yield "belief", _belief(line)
+    look = deciding(line)
+    if look is not None:
+        yield "choice", _choice(line, look)
+    yield "wait", _wait(line)
+    for number, attempt in enumerate(line.attempts, 1):
+        yield f"attempt {number}", _attempt(attempt)
+    yield "end", _end(line)
+    if line.dropped:
+        yield "gap", f"{line.dropped} lines before this one were lost: the disk did not keep up."
+
+
+def deciding(line: DecisionLine) -> Look | None:
+    """The look by which it was sent for the first time; else the last one."""
+    return next((look for look in line.looks if look.chosen), line.looks[-1] if line.looks else None)
+
+
+def score_means(policy: str) -> str:
+    return SCORES.get(policy, "what the policy compares, the least is chosen")
+
+
+def seconds(value: float) -> str:
+    if value < 1e-6:
+        return "0 s"
+    if value < 0.9995:
+        return f"{value * 1e3:.3g} ms"
+    return f"{value:.4g} s" if value < 1000 else f"{value:.0f} s"
+
+
+def _because(line: DecisionLine) -> str:
+    look = deciding(line)
+    if look is None or not look.chosen:
+        return ""
+    if look.of == 1:
+        return ", the only one that could take it"
+    scored = [c for c in look.candidates if c.score is not None]
+    chosen = next((c for c in scored if c.id == look.chosen), None)
+    again = " at first" if len(line.attempts) > 1 else ""
+    if chosen is None or chosen.score is None:
+        return f", as {line.policy} would have it{again}"
+    if line.policy == "least_work":
+        return f", believed to finish it soonest of {look.of}{again}"
+    return f", chosen of {look.of} by {line.policy}{again}"
+
+
+def _verdict(line: DecisionLine) -> str:
+    took = seconds(line.upload + line.seconds)
+    match line.verdict:
+        case "met":
+            return f"took {took}, as promised"
+        case "late":
+            return f"took {took}, longer than promised; the fault is {_fault(line)}"
+        case "left":
+            return f"its client left after {took}"
+    why = f" ({line.reason})" if line.reason else ""
+    return f"{'failed' if line.verdict == 'failed' else 'was refused'}{why} after {took}; the fault is {_fault(line)}"
+
+
+def _fault(line: DecisionLine) -> str:
+    return FAULTS.get(line.fault, line.fault or "nobody's")
+
+
+def _came(line: DecisionLine) -> str:
+    said = f"It came at {line.time} for model {line.model}, to worker {line.worker}"
+    said += f", of tenant {line.tenant}" if line.tenant else ""
+    said += f", as a call of {line.call}" if line.call else ""
+    said += f", with priority {line.priority}" if line.priority else ""
+    said += f", to be done in {seconds(line.deadline)}" if line.deadline is not None else ""
+    upload = f" Its body took {seconds(line.upload)} to come." if line.upload > AT_ONCE else ""
+    return f"{said}.{upload}"
+
+
+def _belief(line: DecisionLine) -> str:
+    known = f" by its features {', '.join(f'{x:g}' for x in line.features)}" if line.features else ""
+    return f"It was believed to take {seconds(line.estimate)} on a typical replica{known}."
+
+
+def _choice(line: DecisionLine, look: Look) -> str:
+    could = "1 replica could" if look.of == 1 else f"{look.of} replicas could"
+    shown = f" (these are {len(look.candidates)} of them)" if len(look.candidates) < look.of else ""
+    could = f"{could} take it{shown}."
+    if not look.chosen:
+        return f"{could} {line.policy} found it better to wait for another than to take one of them."
+    return f"{could} {look.chosen} was chosen: {_rule(line, look)}"
+
+
+def _rule(line: DecisionLine, look: Look) -> str:
+    if look.of == 1:
+        return "there was no choice."
+    # A policy of the user's own is not imported for this: a log is no place to take code from.
+    rule = find_policy(line.policy).rule if line.policy in POLICIES else "it is a policy of your own"
+    by = {c.id: c.score for c in look.candidates if c.score is not None}
+    score = by.get(look.chosen)
+    if score is None:
+        return f"{line.policy} compares nothing that could be shown; its rule is: {rule}."
+    least = min(by.values())
+    said = f"its score is {score:.4g} ({score_means(line.policy)})"
+    if score <= least:
+        others = sorted(value for id, value in by.items() if id != look.chosen)
+        if others and others[0] <= score:
+            return f"{said}; another had the same, and {line.policy} took one of them."
+        return f"{said}, {f'against {others[0]:.4g} of the next' if others else 'the least'}."
+    return f"{said}, where the least is {least:.4g}; the rule of {line.policy} is: {rule}."
+
+
+def _wait(line: DecisionLine) -> str:
+    if line.waited <= AT_ONCE:
+        return "It did not wait in line." if line.attempts else "It was not put in line."
+    first = line.looks[0] if line.looks else None
+    if first is not None and not first.chosen and first.after <= AT_ONCE:
+        why = f"there was a free place, but {line.policy} believed that a better one would be free soon"
+    else:
+        why = "no replica had a free place for it"
+    if not line.attempts:
+        return f"It waited {seconds(line.waited)} in line, in vain: {why}."
+    look = deciding(line)
+    beside = f", with {look.waiting} in line" if look is not None and look.waiting else ""
+    return f"It waited {seconds(line.waited)} in line until {line.attempts[0].replica} took it{beside}: {why}."
+
+
+def _attempt(attempt: Attempt) -> str:
+    said = f"{seconds(attempt.after)} after it came: {attempt.replica}"
+    said += " beside the one that ran, which was late" if attempt.hedged else ""
+    if attempt.beside:
+        said += f", with {attempt.beside} other request{'s' if attempt.beside > 1 else ''} there"
+    took = f" after {seconds(attempt.seconds)}" if attempt.seconds is not None else ""
+    outcome = OUTCOMES.get(attempt.outcome, attempt.outcome)
+    return f"{said}, predicted to take {seconds(attempt.predicted)}; {outcome}{took}{_off(attempt)}."
+
+
+def _off(attempt: Attempt) -> str:
+    """What it took against what was predicted."""
+    if attempt.outcome or attempt.seconds is None or not attempt.predicted or not attempt.seconds:
+        return ""
+    ratio = attempt.seconds / attempt.predicted
+    if 0.9 <= ratio <= 1.1:
+        return ", as predicted"
+    return f", {ratio:.3g} times what was predicted" if ratio > 1 else f", {1 / ratio:.3g} times as fast as predicted"
+
+
+def _end(line: DecisionLine) -> str:
+    status = f"status {line.status}" if line.status else "no status"
+    first = f", the first byte after {seconds(line.first_byte)}" if line.first_byte else ""
+    said = f"It was over after {seconds(line.seconds)} with {status}{first}. Verdict: {line.verdict}"
+    said += f", and the fault is {_fault(line)}" if line.fault else ""
+    return f"{said}, because of {line.reason}." if line.reason else f"{said}."

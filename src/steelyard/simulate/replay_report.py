@@ -1,0 +1,144 @@
+"""A replay as rows of a table, as CSV, and as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import csv
+from html import escape
+from importlib.metadata import version
+from io import StringIO
+
+from ..core.histogram import Histogram
+from ..units import show_seconds
+from .charts import looks, tail
+from .heatmaps import timelines
+from .page_style import STYLE
+from .replay import Answer, Comparison, Figures, sentences, signed
+from .replay_log import Asked
+from .replay_run import WARMUP
+from .result import RunResult
+from .scenario import Scenario
+from .summary import summarise
+from .svg import drawing, inline
+from .wording import NOTHING, percent
+
+FILES = ["replay.csv", "replay.html"]
+OBSERVED = "observed"
+READ_TAIL = (
+    "Follow a line down: where it meets the row p99, one request in a hundred took longer than the time below. The "
+    "closer the replay of the policy that ran is to the observed line, the more the others can be believed."
+)
+READ_TIME = (
+    "One panel a policy, one row a replica: the stronger the colour, the more requests are on it. The strip below has "
+    "those that wait in the gateway. First run of each."
+)
+
+
+def rows(comparison: Comparison) -> list[list[str]]:
+    """A header; what was observed; the policy that ran, replayed; the others."""
+    ran = comparison.actual
+    header = ["policy", "p50", "p90", "p99", "mean", "lost", *(["kept"] if comparison.promise else []), "p99 against"]
+    return [
+        header,
+        [f"{ran.policy}, {OBSERVED}", *_cells(comparison.observed), ""],
+        [f"{ran.policy}, replayed", *_cells(ran.figures), f"{signed(comparison.error)} of the observed"],
+        *([one.policy, *_cells(one.figures), _difference(comparison, one)] for one in comparison.others),
+    ]
+
+
+def _cells(figures: Figures) -> list[str]:
+    times = [show_seconds(value) for value in (figures.p50, figures.p90, figures.p99, figures.mean)]
+    return [*times, percent(figures.lost), *([percent(figures.kept)] if figures.kept is not None else [])]
+
+
+def _difference(comparison: Comparison, other: Answer) -> str:
+    return f"{signed(other.figures.p99 / comparison.actual.figures.p99 - 1.0)} of the replayed"
+
+
+def files(comparison: Comparison) -> dict[str, str]:
+    return {"replay.csv": _csv(comparison), "replay.html": _page(comparison)}
+
+
+def _csv(comparison: Comparison) -> str:
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["policy", "what", "p50", "p90", "p99", "mean", "lost", "kept", "spread"])
+    ran = comparison.actual
+    for what, policy, one, spread in (
+        (OBSERVED, ran.policy, comparison.observed, ""),
+        *(("replayed", answer.policy, answer.figures, f"{answer.spread:.6g}") for answer in (ran, *comparison.others)),
+    ):
+        numbers = [f"{value:.6g}" for value in (one.p50, one.p90, one.p99, one.mean, one.lost)]
+        writer.writerow([policy, what, *numbers, NOTHING if one.kept is None else f"{one.kept:.6g}", spread])
+    return text.getvalue()
+
+
+def _page(comparison: Comparison) -> str:
+    title = f"Replay of {comparison.recording.model}"
+    header, *lines = rows(comparison)
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
+    body = "".join(
+        f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in cells)}</tr>'
+        for name, *cells in lines
+    )
+    told = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences(comparison))
+    with drawing():
+        charts = _charts(comparison)
+    recording = comparison.recording
+    return "\n".join(
+        [
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)} · Steelyard</title>\n<style>{STYLE}</style>\n</head>\n<body>",
+            f'<header><p class="brand">Steelyard replay</p><h1>{escape(title)}</h1><p class="soft">'
+            f"{len(recording.asked):,} requests in {recording.seconds:,.0f} s, as the decision log has them; the first "
+            f"{WARMUP:.0%} of the time is not counted.</p></header>\n<main><section><h2>What would have been</h2>",
+            f"<ul>{told}</ul>",
+            f'<div class="card"><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+            "</div></div>",
+            *charts,
+            "</section></main>",
+            f"<footer>Made by Steelyard {escape(version('steelyard'))}.</footer>\n</body>\n</html>\n",
+        ]
+    )
+
+
+def _charts(comparison: Comparison) -> list[str]:
+    answers = (comparison.actual, *comparison.others)
+    runs = [_result(answer) for answer in answers]
+    seen = _observed(comparison)
+    series = [seen, *runs]
+    latency = {run.policy: run.latency for run in series if run.latency.count}
+    found = {row.policy: row for row in summarise(series, set())}
+    drawn = tail(latency, found, looks(list(found)))
+    lines = inline(drawn, "tail", "Share of requests slower than a given latency")
+    shown = [run for run in runs if run.timeline.times]
+    over_time = inline(timelines(shown, Scenario()), "time", "Requests on each replica over time")
+    return [_card("Latency", lines, READ_TAIL), _card("Replicas over time", over_time, READ_TIME)]
+
+
+def _card(title: str, svg: str, reading: str) -> str:
+    figure = f'<figure><div class="scroll">{svg}</div><figcaption>{escape(reading)}</figcaption></figure>'
+    return f'<div class="card"><h3>{escape(title)}</h3>{figure}</div>'
+
+
+def _result(answer: Answer) -> RunResult:
+    """All its runs as one, with the overhead that a simulated run does not have."""
+    first = answer.runs[0].result
+    result = RunResult(first.scenario, answer.policy, 0.0, 1, timeline=first.timeline, requests=first.requests)
+    for run in answer.runs:
+        _add(result.latency, run.seconds.tolist())
+    return result
+
+
+def _observed(comparison: Comparison) -> RunResult:
+    recording = comparison.recording
+    after = recording.begin + WARMUP * recording.seconds
+    counted: list[Asked] = [one for one in recording.asked if one.answered and one.at >= after]
+    result = RunResult(recording.model, OBSERVED, 0.0, 1, requests=len(recording.asked))
+    _add(result.latency, [one.seconds for one in counted])
+    return result
+
+
+def _add(histogram: Histogram, seconds: list[float]) -> None:
+    for each in seconds:
+        histogram.add(each)

@@ -1,0 +1,107 @@
+"""How fast replicas are, and when that changed: a fit of ln(demand) on what is known of requests and on who ran it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .replay_log import Asked
+from .replay_servers import Numbers
+
+KINDS = 20  # kinds of requests told apart; the rest is one
+LEAST = 8  # requests between two changes of a replica's speed
+CHANGED = log(1.15)  # smaller changes are left to chance
+SURE = 6.0  # × ln n: a change must explain so much more than chance would
+RIDGE = 1e-3
+
+
+def known_of(asked: Sequence[Asked]) -> Numbers:
+    """What tells how much a request asks for: a row each, of a constant, features (logarithms) and kinds."""
+    width = max((len(one.features) for one in asked), default=0)
+    columns: list[Numbers] = [np.ones(len(asked))]
+    for place in range(width):
+        values = np.array([one.features[place] if place < len(one.features) else 0.0 for one in asked])
+        column = np.log1p(np.maximum(values, 0.0))
+        if np.ptp(column) > 1e-9:
+            columns.append(column - column.mean())
+    common = [kind for kind, _ in Counter(one.kind for one in asked).most_common(KINDS)]
+    for kind in common[1:]:
+        columns.append(np.array([one.kind == kind for one in asked], dtype=np.float64))
+    return np.stack(columns, axis=1)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """ln(demand) = known @ base + slowness[replica] + residual"""
+
+    base: Numbers
+    slowness: Numbers  # ln, by replica; 0 on average over requests
+    residual: Numbers
+    sigma: float
+
+
+def fit(ln_demand: Numbers, known: Numbers, replica: NDArray[np.int64], replicas: int) -> Fit:
+    ran = np.zeros((len(replica), replicas))
+    ran[np.arange(len(replica)), replica] = 1.0
+    design = np.concatenate([known, ran], axis=1)
+    gram = design.T @ design + RIDGE * np.eye(design.shape[1])  # the ridge decides between what nothing tells apart
+    solution = np.linalg.solve(gram, design.T @ ln_demand)
+    slowness = solution[known.shape[1] :]
+    shift = float(slowness[replica].mean())
+    base = solution[: known.shape[1]].copy()
+    base[0] += shift
+    residual = ln_demand - design @ solution
+    return Fit(base, slowness - shift, residual, max(float(residual.std()), 1e-3))
+
+
+def changes(residual: Numbers, sigma: float) -> list[int]:
+    """Where in this order of time the mean changed: the first place of each stretch but the first."""
+    found: list[int] = []
+    todo = [(0, len(residual))]
+    needed = SURE * log(max(len(residual), 2)) * sigma * sigma
+    while todo:
+        begin, end = todo.pop()
+        place = _best_split(residual[begin:end], needed)
+        if place:
+            found.append(begin + place)
+            todo += [(begin, begin + place), (begin + place, end)]
+    return sorted(found)
+
+
+def _best_split(values: Numbers, needed: float) -> int:
+    """Where to cut in two, 0: nowhere. What a cut explains is the squared error it saves."""
+    size = len(values)
+    if size < 2 * LEAST:
+        return 0
+    left = np.arange(LEAST, size - LEAST + 1)
+    sums = np.cumsum(values)
+    difference = sums[left - 1] / left - (sums[-1] - sums[left - 1]) / (size - left)
+    saved = left * (size - left) / size * difference**2
+    best = int(np.argmax(saved))
+    if saved[best] > needed and abs(difference[best]) > CHANGED:
+        return int(left[best])
+    # A stretch in the middle shows in no single cut: look for the two that part it from the rest.
+    return _best_middle(values, sums, needed)
+
+
+def _best_middle(values: Numbers, sums: Numbers, needed: float) -> int:
+    size = len(values)
+    step = max(1, size // 200)
+    marks = np.arange(0, size + 1, step)
+    before = np.concatenate([[0.0], sums])
+    inside = before[marks][None, :] - before[marks][:, None]
+    count = marks[None, :] - marks[:, None]
+    ok = (count >= LEAST) & (count <= size - LEAST)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        difference = inside / count - (sums[-1] - inside) / (size - count)
+        saved = np.where(ok & (np.abs(difference) > CHANGED), count * (size - count) / size * difference**2, 0.0)
+    begin, end = np.unravel_index(int(np.argmax(saved)), saved.shape)
+    if saved[begin, end] <= needed:
+        return 0
+    first, last = int(marks[begin]), int(marks[end])
+    return first if first >= LEAST else last if size - last >= LEAST else 0

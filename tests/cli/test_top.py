@@ -1,0 +1,256 @@
+"""`steelyard top`: what it shows at any size, against a real supervisor, and in a real terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from steelyard.cli.top import pressed
+from steelyard.cli.top_lines import bar, clean, number, seconds, size, sparkline
+from steelyard.cli.top_screen import SORTS, Known, Shown, ordered, screen
+from steelyard.config import Admin
+from steelyard.control.views import (
+    Alarm,
+    DeviceView,
+    LiveModelView,
+    LiveReplicaView,
+    LiveView,
+    ObjectiveView,
+    PulseView,
+    SloView,
+    WindowView,
+)
+
+from ..control.admin.fake_operations import shown
+from ..control.admin.serving import TOKEN
+from ..control.driving import PATIENCE, config, run, supervised
+
+TOP = [sys.executable, "-m", "steelyard", "top"]
+PULSE = PulseView(at=1.0, rate=12.5, bad=0.5, p50=0.02, p99=1.25, waiting=3, in_flight=7, work=2.5)
+MODEL = LiveModelView(
+    model="llama", policy="least_work", concurrency=8, replicas=3, ready=2, oldest=0.1, wanted=5, pulse=PULSE
+)
+ALL = Shown()
+
+
+def replica(number: int, **fields: Any) -> LiveReplicaView:
+    given = {"model": "llama", "id": f"r{number}", "state": "ready", "work": number / 10, "p99": 0.5, **fields}
+    return shown(LiveReplicaView, **given)
+
+
+def known(count: int = 3, **more: Any) -> Known:
+    window = WindowView(seconds=300.0, good=99, bad=1, kept=99.0, burn=1.5)
+    promise = ObjectiveView(
+        kind="latency",
+        target=99.0,
+        latency=0.2,
+        first_byte=None,
+        windows=(window,) * 4,
+        budget=window,
+        budget_left=0.4,
+        alert="page",
+    )
+    view = shown(
+        LiveView,
+        version="1.2.3",
+        uptime=3700.0,
+        workers=2,
+        models=(MODEL,),
+        replicas=tuple(map(replica, range(count))),
+        devices=(shown(DeviceView, device="gpu0", taken=3 << 30, budget=6 << 30, capacity=8 << 30),),
+        slo=(SloView(model="llama", tenant="acme", counts={}, objectives=(promise,)),),
+        alarms=(shown(Alarm, code="x", what="no replica of bert is ready"),),
+    )
+    return Known(view, {"llama": [PULSE] * 40}, [(61.0, "llama/r1: ejected for 30 s")], **more)
+
+
+def text(known: Known, shown: Shown = ALL, width: int = 200, height: int | None = 40) -> str:
+    return "\n".join(line.plain for line in screen(known, shown, width, height))
+
+
+@pytest.mark.parametrize("width", [10, 20, 40, 60, 80, 120, 200, 300])
+@pytest.mark.parametrize("height", [1, 3, 8, 24, 50])
+@pytest.mark.parametrize("count", [0, 3, 500])
+def test_it_fits(width: int, height: int, count: int) -> None:
+    lines = screen(known(count), Shown(help=True), width, height)
+    assert len(lines) <= height
+    assert all(line.cell_len <= width for line in lines)
+
+
+def test_everything_is_there() -> None:
+    said = text(known())
+    for part in ("steelyard 1.2.3  up 1h  workers 2", "! no replica of bert is ready", "→5", "12.5", "1.25 s"):
+        assert part in said
+    for part in ("llama acme", "████░░░░░░   40%", "1.5× page", "gpu0", "3 GiB", "1m ago  llama/r1: ejected", "q quit"):
+        assert part in said
+
+
+def test_many_are_cut_and_scrolled() -> None:
+    assert "more replicas, by load" in text(known(500))
+    assert "r499 " in text(known(500))
+    scrolled = text(known(500), Shown(scroll=490))
+    assert "r499 " not in scrolled
+    assert "r5 " in scrolled
+
+
+def test_a_narrow_terminal_has_what_matters_most() -> None:
+    said = text(known(), width=60)
+    assert "policy" not in said
+    assert "why" not in said
+    assert "state" in said
+
+
+def test_what_is_old_says_so() -> None:
+    problem = "no answer from http://127.0.0.1:9: connection refused"
+    assert f"{problem}; trying again every 2 s. What is below is 7s old" in text(known(age=7.0, problem=problem))
+    assert "nothing new for 7s" in text(known(age=7.0))
+
+
+def test_names_move_no_cursor() -> None:
+    view = msgspec.structs.replace(known().view, replicas=(replica(1, id="a\x1b[2J\nb", why="\x07"),))
+    said = text(Known(view))
+    assert "a·[2J·b" in said
+    assert "\x1b" not in said
+    assert clean("é\u202e") == "é·"
+
+
+def test_numbers() -> None:
+    assert [seconds(s) for s in (None, 0.0, 0.0123, 0.9, 1.234, 75.0)] == [
+        "–",
+        "–",
+        "12.3 ms",
+        "900 ms",
+        "1.23 s",
+        "75 s",
+    ]
+    assert [number(n) for n in (0, 2.0, 2.34, 123.4, 45_678)] == ["0", "2", "2.3", "123", "46k"]
+    assert [size(n) for n in (None, 5, 1 << 20, 3 << 40)] == ["–", "5 B", "1 MiB", "3 TiB"]
+    assert sparkline([0.0, None, 1.0, 0.5], 6) == "  ▁ █▅"
+    assert sparkline([], 3) == "   "
+    assert (bar(0.5, 4), bar(-1.0, 2), bar(9.0, 2)) == ("██░░", "░░", "██")
+
+
+def test_sorts() -> None:
+    some = [replica(1, work=0.5), replica(2, work=2.0, state="unreachable"), replica(3, p99=9.0, rate=7.0, work=0.1)]
+    first = {sort: ordered(some, sort)[0].id for sort in SORTS}
+    assert first == {"load": "r2", "p99": "r3", "rate": "r3", "state": "r2", "name": "r1"}
+
+
+def test_keys() -> None:
+    view = known(3).view
+    at = Shown()
+    for key in ("down", "down", "down", "up", "page down"):
+        at = pressed(key, at, view)
+    assert at.scroll == 2
+    assert pressed("s", at, view) == Shown(sort="p99")
+    assert pressed("m", at, view).model == "llama"
+    assert pressed("m", pressed("m", at, view), view).model == ""
+    assert pressed("p", at, view).paused
+    assert pressed("?", at, view).help
+    assert pressed("x", at, None) == at
+
+
+def test_no_gateway_is_one_line() -> None:
+    done = subprocess.run(
+        [*TOP, "--once", "--admin", "127.0.0.1:9"], capture_output=True, encoding="utf-8", check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: no answer from http://127.0.0.1:9: connection refused\n"
+
+
+def ask(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*TOP, *arguments], capture_output=True, encoding="utf-8", check=False, env={**os.environ, **more}
+    )
+
+
+def test_one_look_at_a_real_gateway(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text(TOKEN)
+    made = config(1)
+    made = msgspec.structs.replace(made, admin=Admin(listen="127.0.0.1:0", token_file=str(tmp_path / "tokens")))
+
+    async def work() -> None:
+        async with supervised(made) as supervisor:
+            where = ("--admin", f"http://{supervisor.admin_address}")
+            seen = await asyncio.to_thread(ask, *where, "--once", "--token-file", str(tmp_path / "tokens"))
+            assert (seen.returncode, seen.stderr) == (0, "")
+            assert "workers 1  replicas 1" in seen.stdout
+            assert "127.0.0.1:9" in seen.stdout
+            seen = await asyncio.to_thread(ask, *where, "--json", STEELYARD_TOKEN=TOKEN)
+            assert msgspec.json.decode(seen.stdout, type=LiveView).models[0].model == "m"
+            seen = await asyncio.to_thread(ask, *where, "--once", "--model", "x", STEELYARD_TOKEN=TOKEN)
+            assert seen.stderr == "error: there is no model 'x'; there are: m\n"
+            seen = await asyncio.to_thread(ask, *where, "--once")
+            assert seen.returncode == 2
+            assert "refuses: send `authorization: Bearer TOKEN`" in seen.stderr
+
+    run(work())
+
+
+class Screen:
+    """`steelyard top` in a terminal of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.mine, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (30, 100))
+        self.theirs = theirs
+        self.before = termios.tcgetattr(theirs)
+        self.said = b""
+        self.process = subprocess.Popen([*TOP, *arguments], stdin=theirs, stdout=theirs, stderr=theirs)
+
+    def until(self, what: bytes) -> None:
+        end = time.monotonic() + PATIENCE
+        while what not in self.said:
+            if time.monotonic() > end:
+                self.process.kill()
+                self.process.wait()
+                raise AssertionError(self.said[-3000:])
+            if select.select([self.mine], [], [], 0.1)[0]:
+                self.said += os.read(self.mine, 65536)
+
+    def ended(self) -> int:
+        self.until(b"\x1b[?1049l")
+        code = self.process.wait(PATIENCE)
+        assert termios.tcgetattr(self.theirs) == self.before
+        os.close(self.mine)
+        os.close(self.theirs)
+        return code
+
+
+def in_a_terminal(address: str) -> None:
+    screen = Screen("--admin", address)
+    screen.until(b"\x1b[?1049h")
+    screen.until(b"127.0.0.1:9")
+    os.write(screen.mine, b"?")
+    screen.until(b"sorted by load")
+    os.write(screen.mine, b"s\x1b[Bq")
+    assert screen.ended() == 0
+
+
+def test_a_terminal_is_as_before_afterwards() -> None:
+    async def work() -> None:
+        made = msgspec.structs.replace(config(1), admin=Admin(listen="127.0.0.1:0"))
+        async with supervised(made) as supervisor:
+            await asyncio.to_thread(in_a_terminal, str(supervisor.admin_address))
+
+    run(work())
+
+
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
+def test_also_when_it_is_ended_and_nobody_answers(how: signal.Signals, code: int) -> None:
+    screen = Screen("--admin", "127.0.0.1:9")
+    screen.until(b"no answer from http://127.0.0.1:9: connection refused; trying again in 2 s")
+    screen.process.send_signal(how)
+    assert screen.ended() == code

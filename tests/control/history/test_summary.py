@@ -1,0 +1,232 @@
+"""Slices, periods and what a report says of them: plain values, no disk."""
+
+from __future__ import annotations
+
+from math import inf, isnan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steelyard.control.history.periods import gaps, moment, shown, span, width
+from steelyard.control.history.slices import (
+    DAY,
+    HOUR,
+    MINUTE,
+    NAMES,
+    Promised,
+    Slice,
+    added,
+    available,
+    by_name,
+    coarse,
+    coarser,
+    grown,
+    in_time,
+    quantile,
+)
+from steelyard.control.history.summary import Objective, promises, summarise
+from steelyard.core.errors import OptionError
+from steelyard.core.histogram import Histogram
+from steelyard.core.slo import INDEX, KINDS, LATE, REPLICA, Promise
+
+BEGIN = 1793491200  # 2026-11-01 00:00 UTC
+PROMISED = Promised(latency=0.2, availability=99.9)
+
+
+def test_counts_have_the_names_of_their_judgements() -> None:
+    counts = [0] * KINDS
+    counts[0], counts[INDEX[LATE, REPLICA]] = 5, 2
+    assert by_name(counts) == {"met": 5, "late/replica": 2}
+    assert len(set(NAMES)) == KINDS
+
+
+def test_what_the_client_did_counts_against_nothing() -> None:
+    counts = {name: 10**number for number, name in enumerate(NAMES)}
+    against = [n for n, name in enumerate(NAMES) if name != "met" and not name.endswith("client")]
+    late = [n for n in against if NAMES[n].startswith("late")]
+    assert in_time(counts) == (1, sum(10**n for n in against))
+    assert available(counts) == (1 + sum(10**n for n in late), sum(10**n for n in against if n not in late))
+
+
+@given(st.lists(st.floats(1e-5, 1e4), min_size=1), st.sampled_from([0.01, 0.5, 0.9, 0.99, 1.0]))
+def test_a_quantile_is_at_most_one_percent_off(seconds: list[float], q: float) -> None:
+    fine = Histogram()
+    for one in seconds:
+        fine.add(one)
+    told = quantile(coarse(dict(enumerate(fine.counts))), q)
+    ordered = sorted(seconds)
+    exact = next(one for n, one in enumerate(ordered, 1) if n >= q * len(ordered) - 1e-9)
+    assert told == pytest.approx(exact, rel=0.0101)
+
+
+def test_a_quantile_of_nothing_is_nothing() -> None:
+    assert isnan(quantile({}, 0.5))
+
+
+some_counts = st.dictionaries(st.sampled_from(NAMES), st.integers(1, 100))
+
+
+@given(some_counts, some_counts)
+def test_what_grew_is_what_was_added(before: dict[str, int], more: dict[str, int]) -> None:
+    assert grown(added(before, more), before) == more
+
+
+def test_who_counts_anew_counts_from_nothing() -> None:
+    assert grown({"met": 3}, {"met": 5}) == {"met": 3}
+    assert grown({"met": 7}, {"met": 5, "late/replica": 1}) == {"met": 7}
+
+
+def test_a_promise_comes_back_as_it_was() -> None:
+    for promise in (Promise(), Promise(0.2, 95.0, 99.9, 0.1)):
+        back = Promised.of(promise).promise()
+        assert all(getattr(back, name) == getattr(promise, name) for name in Promise.__slots__)
+
+
+# ---------------------------------------------------------------------- periods
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("24h", BEGIN - DAY),
+        ("7d", BEGIN - 7 * DAY),
+        ("90", BEGIN - 90),
+        ("2026-10-31", BEGIN - DAY),
+        ("2026-10-31T12:00", BEGIN - DAY // 2),
+        ("2026-10-31T12:00+02:00", BEGIN - DAY // 2 - 2 * HOUR),
+    ],
+)
+def test_moments(text: str, seconds: float) -> None:
+    assert moment("--since", text, BEGIN) == seconds
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2026-13-01", "-5h", "", "1w"])
+def test_what_is_no_moment_is_told_with_an_example(text: str) -> None:
+    with pytest.raises(OptionError, match=r"--since .* is no time: write for example 24h"):
+        moment("--since", text, BEGIN)
+
+
+def test_times_for_people() -> None:
+    assert shown(BEGIN) == "2026-11-01 00:00"
+    assert [span(s) for s in (0, 300, HOUR, 85200, 47 * HOUR, 12 * DAY)] == [
+        "0 min",
+        "5 min",
+        "1 h",
+        "23 h 40 min",
+        "47 h",
+        "12 d",
+    ]
+
+
+def test_a_step_is_as_wide_as_needed() -> None:
+    assert width(0, HOUR, MINUTE) == MINUTE
+    assert width(0, DAY, MINUTE) == 15 * MINUTE
+    assert width(0, DAY, HOUR) == HOUR
+    assert width(0, 30 * DAY, MINUTE) == DAY
+    assert width(0, 4000 * DAY, DAY) == 7 * DAY
+
+
+def ran(*starts: int) -> list[Slice]:
+    return [Slice(BEGIN + start * MINUTE, "m", "") for start in starts]
+
+
+def test_minutes_of_which_nothing_is_known_are_told() -> None:
+    found = gaps(ran(0, 1, 2, 5, 6), BEGIN, BEGIN + 10 * MINUTE, BEGIN + DAY)
+    assert [((a - BEGIN) // 60, (b - BEGIN) // 60, n) for a, b, n in found] == [(3, 5, 2), (7, 10, 3)]
+
+
+def test_minutes_that_may_still_be_written_are_no_gap() -> None:
+    assert gaps(ran(0, 1, 2), BEGIN, BEGIN + 5 * MINUTE, BEGIN + 5 * MINUTE) == []
+
+
+def test_in_an_hour_of_which_only_sums_are_left_the_minutes_are_counted() -> None:
+    (hour,) = coarser(ran(*range(45)), HOUR)
+    assert gaps([hour], BEGIN, BEGIN + HOUR, BEGIN + DAY) == [(BEGIN, BEGIN + HOUR, 15)]
+    before = coarser(ran(*range(30)), HOUR)
+    after = coarser([Slice(BEGIN + n * MINUTE, "m", "", promised=PROMISED) for n in range(29, 60)], HOUR)
+    assert gaps(before + after, BEGIN, BEGIN + HOUR, BEGIN + DAY) == []
+
+
+# ---------------------------------------------------------------------- summaries
+
+
+def test_a_promise_that_is_just_kept_is_kept() -> None:
+    for target, total in ((99.9, 1000), (99.0, 100), (99.95, 20000), (99.99, 10000)):
+        allowed = round(total * (100 - target) / 100)
+        assert Objective("availability", "", target, total - allowed, allowed).kept is True
+        assert Objective("availability", "", target, total - allowed - 1, allowed + 1).kept is False
+
+
+def test_a_promise_of_all_and_one_that_nobody_asked_for() -> None:
+    assert Objective("availability", "", 100.0, 10, 0).kept is True
+    strict = Objective("availability", "", 100.0, 10, 1)
+    assert (strict.kept, strict.budget_used) == (False, inf)
+    nobody = Objective("latency", "", 99.0, 0, 0)
+    assert nobody.kept is None
+    assert isnan(nobody.attained)
+
+
+def test_promises_in_words() -> None:
+    assert promises(Promised()) == []
+    assert [words for _, words, _ in promises(Promised(0.2, 99.0, 99.9, 0.05))] == [
+        "99 % within 200 ms, first byte within 50.0 ms",
+        "99.9 % answered",
+    ]
+
+
+def day() -> list[Slice]:
+    """An hour of a day is slow, for one of two tenants."""
+    slices = []
+    for n in range(24 * 60):
+        start, slow = BEGIN + n * MINUTE, n // 60 == 9
+        slices += [
+            Slice(start, "m", "", {}, {500: 10}, PROMISED),
+            Slice(start, "m", "a", {"met": 5} if not slow else {"met": 2, "late/replica": 3}, promised=PROMISED),
+            Slice(start, "m", "b", {"met": 5, "failed/client": 1}, promised=PROMISED),
+        ]
+    return slices
+
+
+def test_a_day_summed_up() -> None:
+    summary = summarise(day(), BEGIN, BEGIN + DAY, BEGIN + 2 * DAY)
+    (model,) = summary.models
+    assert model.whole.counts == {"met": 1440 * 10 - 180, "late/replica": 180, "failed/client": 1440}
+    latency, answered = model.whole.objectives
+    assert (latency.good, latency.bad, latency.kept) == (14220, 180, False)
+    assert (answered.good, answered.bad, answered.kept) == (14400, 0, True)
+    assert latency.budget_used == pytest.approx(180 / 144)
+    assert model.whole.worst == (BEGIN + 9 * HOUR, pytest.approx(70.0))
+    a, b = model.tenants
+    assert (a.tenant, a.objectives[0].kept, a.worst) == ("a", False, (BEGIN + 9 * HOUR, pytest.approx(40.0)))
+    assert (b.tenant, b.objectives[0].kept, b.worst) == ("b", True, None)
+    assert len(model.steps) == 96
+    assert summary.gaps == []
+
+
+def test_one_tenant_alone() -> None:
+    summary = summarise(day(), BEGIN, BEGIN + DAY, BEGIN + 2 * DAY, tenant="b")
+    (model,) = summary.models
+    assert model.whole.counts == {"met": 7200, "failed/client": 1440}
+    assert isnan(model.quantiles[0])  # latency is of the whole model: not shown as if it were a tenant's
+    assert summary.gaps == []
+
+
+def test_a_period_begins_with_a_whole_hour_where_only_hours_are_left() -> None:
+    summary = summarise(coarser(day(), HOUR), BEGIN + 90 * MINUTE, BEGIN + 150 * MINUTE, BEGIN + 2 * DAY)
+    assert (summary.since, summary.until, summary.step) == (BEGIN + HOUR, BEGIN + 3 * HOUR, HOUR)
+    assert summary.models[0].whole.requests == 2 * 60 * 11
+
+
+def test_another_promise_is_told_apart_and_the_unchanged_part_is_not() -> None:
+    other = Promised(latency=0.5, availability=99.9)
+    slices = [
+        Slice(BEGIN, "m", "", {"met": 1}, promised=PROMISED),
+        Slice(BEGIN + 60, "m", "", {"met": 2}, promised=other),
+    ]
+    (model,) = summarise(slices, BEGIN, BEGIN + 120, BEGIN + DAY).models
+    assert [(o.words, o.good) for o in model.whole.objectives] == [
+        ("99 % within 200 ms", 1),
+        ("99 % within 500 ms", 2),
+        ("99.9 % answered", 3),
+    ]

@@ -1,0 +1,126 @@
+"""Promises in the fleet: what is shown, when somebody is alerted, and what survives the supervisor."""
+
+import asyncio
+from pathlib import Path
+
+import uvloop
+
+from steelyard.config import Config, parse_config
+from steelyard.control.chronicle import Chronicle
+from steelyard.control.history.store import History
+from steelyard.control.slo.keeping import WRITTEN, Keeping
+from steelyard.control.status import Past
+from steelyard.core.slo import INDEX, KINDS
+from steelyard.link.messages import ModelReport, Report
+
+WALL = 1_700_000_000.0
+
+
+def config(slo: str = "latency: 200ms, availability: 99.9") -> Config:
+    return parse_config(f"models: {{resnet: {{slo: {{{slo}}}, replicas: []}}, idle: {{replicas: []}}}}")
+
+
+def reported(met: int = 0, late: int = 0, failed: int = 0) -> list[Report]:
+    counts = [0] * KINDS
+    counts[INDEX["met", ""]] = met
+    counts[INDEX["late", "replica"]] = late
+    counts[INDEX["failed", "replica"]] = failed
+    return [Report(0, (ModelReport("resnet", 0, 0, {}, {}, judged={"": counts}),), ())]
+
+
+class Wall:
+    def __init__(self) -> None:
+        self.now = WALL
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def keeping(slo: str = "latency: 200ms, availability: 99.9") -> tuple[Keeping, Chronicle]:
+    chronicle = Chronicle()
+    made = Keeping(chronicle, Wall())
+    made.follow(config(slo))
+    return made, chronicle
+
+
+def test_what_is_shown() -> None:
+    made, _ = keeping()
+    made.take_in(reported(met=990, late=9, failed=1), Past(), 10.0)
+    idle, resnet = made.views(10.0)
+    assert (idle.model, idle.counts, idle.objectives) == ("idle", {}, ())
+    assert resnet.counts == {"met": 990, "late/replica": 9, "failed/replica": 1}
+    latency, availability = resnet.objectives
+    assert (latency.kind, latency.target, latency.latency, latency.first_byte) == ("latency", 99.0, 0.2, None)
+    assert (latency.budget.good, latency.budget.bad, latency.budget.kept) == (990, 10, 99.0)
+    assert [window.seconds for window in latency.windows] == [300, 1800, 3600, 21600]
+    assert abs(latency.budget_left) < 1e-6
+    assert (availability.kind, availability.latency) == ("availability", None)
+    assert (availability.budget.good, availability.budget.bad) == (999, 1)
+
+
+def test_the_dead_count_too_and_once() -> None:
+    made, _ = keeping()
+    past = Past()
+    (first,) = reported(met=5)
+    made.take_in([first], past, 1.0)
+    past.bury(first)
+    made.take_in(reported(met=2), past, 2.0)
+    assert made.views(2.0)[1].counts == {"met": 7}
+
+
+def test_an_alert_begins_is_shown_and_ends() -> None:
+    made, chronicle = keeping("latency: 200ms")
+    made.take_in(reported(met=851, late=149), Past(), 0.0)
+    (alarm,) = made.alarms(5.0)
+    assert (alarm.code, alarm.age) == ("slo_page", 5.0)
+    assert alarm.what == (
+        "resnet keeps 85.1 % of 99 % within 200 ms over 1 h: its error budget burns 14.9 × as fast as allowed"
+    )
+    assert made.views(5.0)[1].objectives[0].alert == "page"
+    made.take_in(reported(met=100_000, late=149), Past(), 20.0)
+    assert made.alarms(20.0) != []  # not at once: it may come back
+    made.take_in(reported(met=100_001, late=149), Past(), 90.0)
+    assert made.alarms(90.0) == []
+    begun, ended = [happening for happening in chronicle.latest() if happening.kind == "slo"]
+    assert begun.what == alarm.what
+    assert "no more" in ended.what
+
+
+def test_an_alert_of_what_is_not_promised_any_more_is_over() -> None:
+    made, _ = keeping("latency: 200ms")
+    made.take_in(reported(late=100), Past(), 0.0)
+    assert made.alarms(0.0)
+    made.follow(config("availability: 99"))
+    assert made.alarms(0.0) == []
+
+
+def test_history_survives_and_nothing_counts_twice(tmp_path: Path) -> None:
+    async def once(reports: list[Report], before: tuple[int, int], after: tuple[int, int], wall: float) -> None:
+        made, _ = keeping()
+        made._clock.now = wall  # type: ignore[attr-defined]
+        made.begin(History(tmp_path / "h.sqlite", 1e9), 1000.0)
+        assert made._remembering is not None
+        await made._remembering
+        assert budget(made, 1000.0) == before
+        made.tick(reports, Past(), 1001.0)
+        made.tick(reports, Past(), 1002.0 + WRITTEN)
+        assert budget(made, 1020.0) == after
+        await made.end([], _past(reports), 1020.0)
+
+    def budget(made: Keeping, now: float) -> tuple[int, int]:
+        whole = made.views(now)[1].objectives[0].budget
+        return whole.good, whole.bad
+
+    def _past(reports: list[Report]) -> Past:
+        past = Past()
+        for report in reports:
+            past.bury(report)
+        return past
+
+    async def work() -> None:
+        await once(reported(met=10, late=2), (0, 0), (10, 2), WALL)
+        await once(reported(met=1, failed=1), (10, 2), (11, 3), WALL + 20.0)  # in the same minute
+        await once(reported(met=1), (11, 3), (12, 3), WALL + 7200.0)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work())

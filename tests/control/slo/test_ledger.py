@@ -1,0 +1,128 @@
+"""What is counted of promises: totals in, windows, minutes and counts out; nothing lost, nothing twice."""
+
+from typing import Any
+
+from steelyard.config import parse_config
+from steelyard.control.history.slices import Slice, by_name
+from steelyard.control.slo.ledger import OTHERS, TENANTS, Ledger, totals
+from steelyard.core.slo import INDEX, KINDS
+from steelyard.core.slo_windows import Weighed
+from steelyard.link.messages import ModelReport
+
+HOUR = 3600.0
+PLAIN = "m: {slo: {latency: 1s}, replicas: []}"
+TENANT = "m: {slo: {latency: 1s, tenants: {acme: {latency: 5s}}}, replicas: []}"
+
+
+def models(text: str = PLAIN) -> Any:
+    return parse_config(f"tenant_header: x-tenant\nmodels: {{{text}}}").models
+
+
+def ledger(text: str = PLAIN) -> Ledger:
+    made = Ledger()
+    made.follow(models(text), 0)
+    return made
+
+
+def counts(met: int = 0, late: int = 0, failed: int = 0, left: int = 0) -> list[int]:
+    made = [0] * KINDS
+    for judgement, count in {
+        ("met", ""): met,
+        ("late", "replica"): late,
+        ("failed", "replica"): failed,
+        ("left", "client"): left,
+    }.items():
+        made[INDEX[judgement]] = count
+    return made
+
+
+def hear(made: Ledger, now: float, model: str = "m", **tenants: list[int]) -> None:
+    made.take_in({model: {tenant.strip("_"): each for tenant, each in tenants.items()}}, {}, now)
+
+
+def test_what_came_is_the_difference_of_totals() -> None:
+    made = ledger()
+    hear(made, 1.0, _=counts(met=5))
+    hear(made, 2.0, _=counts(met=5))
+    hear(made, 500.0, _=counts(met=7, late=1, failed=2, left=9))
+    kept = made.kept["m", ""]
+    assert kept.counts == counts(met=7, late=1, failed=2, left=9)
+    assert kept.recent.sums(300, 500.0) == Weighed(2, 1, 2)
+    assert kept.period.sums(30 * 24 * HOUR, 500.0) == Weighed(7, 1, 2)
+
+
+def test_what_shrinks_is_the_new_beginning() -> None:
+    made = ledger()
+    hear(made, 1.0, _=counts(met=50))
+    hear(made, 2.0, _=counts(met=3))
+    hear(made, 3.0, _=counts(met=4))
+    assert made.kept["m", ""].counts == counts(met=51)
+
+
+def test_a_model_that_was_gone_begins_at_nothing() -> None:
+    made = ledger()
+    hear(made, 1.0, _=counts(met=5))
+    made.follow(models("n: {replicas: []}"), 60)
+    assert [key for key in made.kept if key[0] == "m"] == []
+    given = made.hand_over(60)
+    assert [(part.model, part.counts) for part in given] == [("m", {"met": 5}), ("n", {})]
+    made.follow(models(), 120)
+    hear(made, 100.0, _=counts(met=2))
+    assert made.kept["m", ""].counts == counts(met=2)
+
+
+def test_minutes_are_given_once() -> None:
+    made = ledger()
+    made.take_in({"m": {"": counts(met=5), "t": counts(late=1)}}, {"m": {10: 5, 1000: 1}}, 1.0)
+    given = made.hand_over(60)
+    assert {part.tenant: part.counts for part in given} == {"": {"met": 5}, "t": {"late/replica": 1}}
+    assert sum(given[0].latency.values()) == 6
+    assert given[1].latency == {}
+    (again,) = made.hand_over(120)
+    assert (again.start, again.tenant, again.counts, again.latency) == (120, "", {}, {})  # it ran, and nothing came
+
+
+def test_tenants_are_bounded() -> None:
+    made = ledger(TENANT)
+    for number in range(TENANTS + 20):
+        hear(made, float(number), **{f"t{number}": counts(met=1)})
+    hear(made, 500.0, acme=counts(met=1))
+    assert len(made.kept) == TENANTS + 2
+    assert made.kept["m", OTHERS].counts == counts(met=21)  # one place is that of those who name none
+    assert made.promise(("m", "acme")).latency == 5.0
+    assert made.promise(("m", OTHERS)).latency == 1.0
+
+
+def test_what_history_knows_counts_in_windows_and_not_as_news() -> None:
+    made = ledger()
+    wall, now = 1_000_000_000.0, 50.0
+    start = int(wall) // 60 * 60
+    hear(made, now, _=counts(met=1))
+    known = [
+        Slice(start - 600, "m", "", by_name(counts(met=10, failed=1))),
+        Slice(start - 20 * 24 * 3600, "m", "", by_name(counts(late=3)), step=3600),
+        Slice(start - 600, "gone", "", by_name(counts(met=10))),
+    ]
+    made.remember(known, now, wall)
+    kept = made.kept["m", ""]
+    assert kept.recent.sums(300, now) == Weighed(met=1)
+    assert kept.recent.sums(HOUR, now) == Weighed(11, 0, 1)
+    assert kept.period.sums(30 * 24 * HOUR, now) == Weighed(11, 3, 1)
+    assert kept.counts == counts(met=1)
+    assert made.hand_over(start)[0].counts == {"met": 1}
+
+
+def test_another_period_keeps_what_is_known() -> None:
+    made = ledger()
+    hear(made, 10.0, _=counts(met=5))
+    made.follow(models("m: {slo: {latency: 1s, period: 7d}, replicas: []}"), 60)
+    assert made.kept["m", ""].period.longest == 7 * 24 * HOUR
+    assert made.kept["m", ""].period.sums(7 * 24 * HOUR, 20.0) == Weighed(met=5)
+
+
+def test_totals_of_workers() -> None:
+    one = ModelReport("m", 0, 0, {}, {1: 2}, judged={"": counts(met=1), "a": counts(late=1)})
+    two = ModelReport("m", 0, 0, {}, {1: 3, 2: 1}, judged={"": counts(met=2)})
+    judged, latency = totals([[one], [two]])
+    assert judged == {"m": {"": counts(met=3), "a": counts(late=1)}}
+    assert latency == {"m": {1: 5, 2: 1}}

@@ -1,0 +1,74 @@
+"""How a request stands to what was promised, and whose fault it is."""
+
+import pytest
+
+from steelyard.core.slo import JUDGEMENTS, NOTHING_PROMISED, Promise, blame_most, judge_answer, judge_left
+
+LATENCY = Promise(latency=1.0)
+FIRST = Promise(first_byte=0.5)
+BOTH = Promise(latency=1.0, first_byte=0.5)
+
+
+@pytest.mark.parametrize(
+    ("promise", "upload", "queue", "first_byte", "total", "streamed", "expected"),
+    [
+        (NOTHING_PROMISED, 9.0, 9.0, 99.0, 999.0, False, ("met", "")),
+        (LATENCY, 0.0, 0.0, 1.0, 1.0, False, ("met", "")),
+        (LATENCY, 0.0, 0.0, 0.1, 1.1, False, ("late", "replica")),
+        (LATENCY, 0.0, 0.0, 0.1, 1.1, True, ("late", "replica")),  # a stream too, where no first byte is promised
+        (LATENCY, 0.0, 0.9, 0.1, 1.5, False, ("late", "overload")),
+        (LATENCY, 0.9, 0.9, 1.9, 1.9, False, ("late", "client")),
+        (LATENCY, 0.2, 0.9, 2.0, 2.0, False, ("late", "overload")),
+        (LATENCY, 0.2, 0.2, 2.0, 2.0, False, ("late", "replica")),  # even so
+        (FIRST, 0.0, 0.0, 0.5, 99.0, True, ("met", "")),
+        (FIRST, 0.0, 0.0, 0.5, 99.0, False, ("met", "")),
+        (FIRST, 0.0, 0.0, 0.6, 0.7, True, ("late", "replica")),
+        (FIRST, 0.0, 0.4, 0.6, 0.7, True, ("late", "overload")),
+        (BOTH, 0.0, 0.0, 0.4, 99.0, True, ("met", "")),
+        (BOTH, 0.0, 0.0, 0.4, 1.1, False, ("late", "replica")),
+        (BOTH, 0.0, 0.0, 0.6, 0.6, False, ("late", "replica")),
+    ],
+)
+def test_answered(promise, upload, queue, first_byte, total, streamed, expected):
+    assert JUDGEMENTS[judge_answer(promise, upload, queue, first_byte, total, streamed)] == expected
+
+
+@pytest.mark.parametrize(
+    ("promise", "upload", "queue", "first_byte", "total", "streamed", "expected"),
+    [
+        (NOTHING_PROMISED, 0.0, 0.0, -1.0, 999.0, False, ("left", "client")),
+        (LATENCY, 0.0, 0.0, -1.0, 0.9, False, ("left", "client")),
+        (LATENCY, 0.0, 0.0, -1.0, 1.1, False, ("late", "replica")),
+        (LATENCY, 0.0, 0.5, -1.0, 1.1, False, ("late", "overload")),
+        (LATENCY, 0.5, 0.5, -1.0, 1.1, False, ("late", "client")),
+        (LATENCY, 0.0, 0.0, 0.1, 1.1, False, ("late", "replica")),  # it began, and did not end in time
+        (LATENCY, 0.0, 0.0, 1.1, 1.2, False, ("late", "replica")),
+        (FIRST, 0.0, 0.0, -1.0, 0.4, False, ("left", "client")),
+        (FIRST, 0.0, 0.0, -1.0, 0.6, False, ("late", "replica")),
+        (FIRST, 0.0, 0.0, 0.0, 99.0, True, ("left", "client")),
+        (FIRST, 0.0, 0.0, 0.4, 99.0, True, ("left", "client")),
+        (FIRST, 0.0, 0.0, 0.6, 0.7, True, ("late", "replica")),
+        (BOTH, 0.0, 0.0, 0.4, 99.0, True, ("left", "client")),
+        (BOTH, 0.0, 0.0, 0.4, 1.1, False, ("late", "replica")),
+    ],
+)
+def test_left(promise, upload, queue, first_byte, total, streamed, expected):
+    assert JUDGEMENTS[judge_left(promise, upload, queue, first_byte, total, streamed)] == expected
+
+
+def test_a_promise_of_any_time_is_timed():
+    assert (LATENCY.timed, FIRST.timed, NOTHING_PROMISED.timed) == (True, True, False)
+    assert not Promise(availability=99.0).timed
+
+
+@pytest.mark.parametrize(
+    ("upload", "queue", "total", "fault"),
+    [
+        (0.001, 0.0, 1.0, "replica"),
+        (0.0, 0.5, 1.0, "replica"),
+        (0.1, 0.5, 1.0, "overload"),
+        (0.6, 0.1, 1.0, "client"),
+    ],
+)
+def test_who_took_most_of_the_time(upload, queue, total, fault):
+    assert blame_most(upload, queue, total) == fault

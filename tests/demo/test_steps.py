@@ -1,0 +1,77 @@
+"""The guided minute in words: what fits, and that nothing is claimed that the numbers do not say."""
+
+from __future__ import annotations
+
+import pytest
+
+from steelyard.demo.run import promised
+from steelyard.demo.steps import GUIDED, PAUSES, compared, grown, guide, moved, plan, returned
+from steelyard.demo.tally import Tally
+
+
+def tally(*, p99: float, requests: int = 200, failed: int = 0) -> Tally:
+    made = Tally(0.0)
+    for _ in range(requests):
+        made.answer("fast", p99, 1.0)
+    for _ in range(failed):
+        made.failure("503")
+    return made
+
+
+def test_the_whole_guide_takes_a_minute() -> None:
+    assert plan(None, "least_work") == plan(1000, "least_work") == guide("least_work")
+    assert sum(step.seconds for step in guide("least_work")) == GUIDED
+    assert [step.key for step in guide("x")] == ["before", "after", "slow", "dead", "double"]
+
+
+@pytest.mark.parametrize("seconds", [30, 45, GUIDED + PAUSES - 1])
+def test_less_time_shortens_every_step(seconds: int) -> None:
+    steps = plan(seconds, "least_work")
+    assert len(steps) == 5
+    assert sum(step.seconds for step in steps) == pytest.approx(seconds - PAUSES)
+
+
+@pytest.mark.parametrize("seconds", [1, 8, 29])
+def test_with_little_time_only_the_policies_are_compared(seconds: int) -> None:
+    steps = plan(seconds, "least_work")
+    assert [step.key for step in steps] == ["before", "after"]
+    assert sum(step.seconds for step in steps) < seconds
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (tally(p99=1.0), tally(p99=0.25), "4.0 times shorter, on the same requests"),
+        (tally(p99=1.0), tally(p99=0.95), "about alike this time, so nothing is shown by it"),
+        (tally(p99=1.0), tally(p99=1.1), "about alike"),
+        (tally(p99=1.0), tally(p99=2.0), "longer this time"),
+        (tally(p99=1.0, requests=20), tally(p99=0.1), "so few requests say little"),
+        (tally(p99=1.0), tally(p99=0.1, requests=0), "too short to compare the two policies"),
+    ],
+)
+def test_the_comparison_says_what_was_measured(before: Tally, after: Tally, told: str) -> None:
+    said = compared("round_robin", before, "least_work", after)
+    assert told in said
+    assert ("times shorter" in said) == ("times shorter" in told)
+
+
+def test_other_steps_too() -> None:
+    assert moved("fast", 0.6, 0.2) == "fast had 60 % of the answers before, 20 % while it was slow"
+    assert moved("fast", 0.6, 0.6).endswith("this time it did not move away")
+    seen = tally(p99=0.1, requests=99, failed=1)
+    assert returned("half", seen, 3, 0, 2.5) == (
+        "1 of 100 failed, 3 sent again to another; half was ready again after 2.5 s, "
+        "and 0 requests reached it before that"
+    )
+    assert returned("half", seen, 3, 0, None).endswith("half was not ready again in time")
+    assert returned("half", seen, 3, None, 2.5).endswith("after 2.5 s")
+    assert grown(3, 3, {}, None) == "still 3 replicas: that was enough, or there was no time"
+    assert grown(3, 5, {}, None).endswith("none of the new ones has answered yet")
+    assert grown(3, 5, {"p1": 2, "p2": 5}, 4.0) == (
+        "3 → 5 replicas by the autoscaler; the first answer of a new one came 4.0 s after the load doubled, 7 in all"
+    )
+
+
+@pytest.mark.parametrize(("capacity", "seconds"), [(60.0, 0.7), (1000.0, 0.1), (6.0, 7.3)])
+def test_what_is_promised_fits_the_machine(capacity: float, seconds: float) -> None:
+    assert promised(capacity) == seconds

@@ -1,0 +1,44 @@
+"""docs/explain.md has every field of a line, and every option."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import msgspec
+import pytest
+
+from steelyard.cli import main
+from steelyard.gateway.decision_log import LOOKS
+from steelyard.link.decision_lines import Attempt, Candidate, DecisionLine, FleetLine, Look
+
+from .test_docs import rows, section
+
+PAGE = "docs/explain.md"
+TABLES = {
+    "A request (": DecisionLine,
+    "A look:": Look,
+    "A candidate,": Candidate,
+    "An attempt:": Attempt,
+    "How a model is served": FleetLine,
+}
+
+
+@pytest.mark.parametrize("begins", TABLES)
+def test_every_field_is_explained_in_its_order(begins: str) -> None:
+    text = section(PAGE, "## The lines")
+    part = text.partition(f"\n{begins}")[2].partition("\n\n|")[2].partition("\n\n")[0]
+    told = [row[0].strip("`") for row in rows("|" + part)]
+    assert told == ["field", *(field.encode_name for field in msgspec.structs.fields(TABLES[begins]))]
+
+
+def test_every_option_is_explained() -> None:
+    command = main.get_command(click.Context(main), "explain")
+    assert command is not None
+    options = {flag for option in command.params for flag in option.opts if flag.startswith("--")}
+    told = {flag for row in rows(section(PAGE, "## Asking")) for flag in re.findall(r"--[\w-]+", row[0])}
+    assert told == options
+
+
+def test_how_many_looks_are_kept_is_said() -> None:
+    assert f"{LOOKS} at most" in section(PAGE, "## The lines")

@@ -1,0 +1,113 @@
+"""A decision log of a simulated gateway: what it would have written, with the truth beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from steelyard.core.balancer import Balancer
+from steelyard.core.decision import Reject, Send
+from steelyard.core.options import PoolOptions
+from steelyard.core.outcome import Outcome
+from steelyard.core.replica import State
+from steelyard.link.decision_lines import Attempt, DecisionLine, FleetLine, Line, Member
+from steelyard.simulate.engine import Simulation
+from steelyard.simulate.job import Job
+from steelyard.simulate.result import RunResult
+from steelyard.simulate.servers import Server
+
+CLOCK = 5000.0  # CLOCK_MONOTONIC when it began
+
+
+class Recorder(Simulation):
+    """A simulation that keeps a line of each request."""
+
+    def __init__(self, *arguments: Any, policy: str, model: str, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.policy = policy
+        self.model = model
+        self.lines: list[Line] = []
+        self.attempts: dict[Job, list[Attempt]] = {}
+
+    def _send(self, decision: Send, now: float) -> None:
+        job = decision.request
+        assert isinstance(job, Job)
+        started = Attempt(decision.replica.id, now - job.born, 0.1, beside=decision.replica.load - 1)
+        self.attempts.setdefault(job, []).append(started)
+        super()._send(decision, now)
+
+    def _end(self, job: Job, outcome: Outcome, now: float) -> None:
+        attempts = self.attempts[job]
+        last = attempts.pop()
+        label = "" if outcome is Outcome.OK else outcome.label
+        attempts.append(msgspec.structs.replace(last, seconds=now - job.born - last.after, outcome=label))
+        super()._end(job, outcome, now)
+        if outcome is Outcome.OK:
+            self._write(job, "met", 200, now)
+        elif job.flight is None:
+            self._write(job, "failed", 502, now, fault="replica")
+
+    def _refused(self, decision: Reject) -> None:
+        super()._refused(decision)
+        assert isinstance(decision.request, Job)
+        self._write(decision.request, "refused", 503, self.now, fault="overload")
+
+    def _write(self, job: Job, verdict: str, status: int, now: float, fault: str = "") -> None:
+        self.lines.append(
+            DecisionLine(
+                id=f"{job.born:.9f}",
+                time="2026-11-16T00:00:00Z",
+                at=CLOCK + job.born,
+                worker=0,
+                model=self.model,
+                policy=self.policy,
+                verdict=verdict,
+                fault=fault,
+                seconds=now - job.born,
+                estimate=0.1,
+                status=status,
+                call=job.kind,
+                features=job.features,
+                attempts=tuple(self.attempts.pop(job, ())),
+            )
+        )
+
+
+def jobs(count: int, rate: float, mean: float, seed: int, *, told: float = 0.7) -> list[Job]:
+    """Lognormal work, of which a feature tells a part; arrivals by chance."""
+    rng = Random(seed)
+    now, made = 0.0, []
+    for _ in range(count):
+        now += rng.expovariate(rate)
+        size, noise = rng.gauss(0.0, told), rng.gauss(0.0, 1.0 - told)
+        work = mean * 2.718281828 ** (size + noise - (told**2 + (1 - told) ** 2) / 2)
+        made.append(Job(now, work, (100.0 * 2.718281828**size,), kind="chat"))
+    return made
+
+
+def record(
+    servers: list[Server], todo: list[Job], policy: str, model: str = "m", plan: Any = None, **options: Any
+) -> list[Line]:
+    balancer = Balancer(Random(99))
+    balancer.add_model("", policy, PoolOptions(**options))
+    for server in servers:
+        balancer.add_replica(server.id, state=State.READY, now=0.0)
+    run = Recorder(servers, [balancer], todo, RunResult(model, policy, 0.0, 1), Random(1), policy=policy, model=model)
+    if plan is not None:
+        plan(run)
+    run.run()
+    return [fleet_line([server.id for server in servers], policy, model, **options), *run.lines]
+
+
+def fleet_line(ids: list[str], policy: str, model: str = "m", at: float = 0.0, **more: Any) -> FleetLine:
+    members = tuple(Member(id, "ready") for id in ids)
+    given: dict[str, Any] = {"worker": 0, "workers": 1, "sample": 1.0, **more}
+    return FleetLine(time="2026-11-16T00:00:00Z", at=CLOCK + at, model=model, policy=policy, replicas=members, **given)
+
+
+def write(path: Path, lines: list[Line]) -> Path:
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    return path

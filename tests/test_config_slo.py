@@ -1,0 +1,40 @@
+"""The rules of what is promised."""
+
+import pytest
+
+from steelyard.config import parse_config
+from steelyard.documents import DocumentError
+
+HEADER = "tenant_header: x-tenant\n"
+
+
+def text(slo: str, header: str = HEADER) -> str:
+    return f"{header}models: {{m: {{replicas: [{{url: 'http://a:1'}}], slo: {{{slo}}}}}}}"
+
+
+@pytest.mark.parametrize(
+    ("slo", "header", "what"),
+    [
+        ("latency: 1s, period: 59m", HEADER, "models.m.slo.period: must be at least 1h"),
+        ("latency: 1s, tenants: {a: {latency: 2s}}", "", "set tenant_header"),
+        ("latency: 1s, tenants: {a: {}}", HEADER, "promises nothing of its own"),
+        ("latency: 1s, tenants: {a: {latency: 0s}}", HEADER, "models.m.slo.tenants.a.latency: must be more than 0"),
+        ("latency: 1s, tenants: {a: {first_byte: 0s}}", HEADER, "first_byte: must be more than 0"),
+        ("latency: 1s, tenants: {'*': {latency: 2s}}", HEADER, "the name of a tenant"),
+        ("latency: 1s, tenants: {a: {percentile: 100}}", HEADER, "percentile"),
+        ("percentile: 95", HEADER, "promises nothing"),
+    ],
+)
+def test_what_cannot_be_promised(slo: str, header: str, what: str) -> None:
+    with pytest.raises(DocumentError) as problem:
+        parse_config(text(slo, header))
+    assert what in str(problem.value)
+
+
+def test_tenants_take_over_what_they_do_not_say() -> None:
+    slo = (
+        parse_config(text("latency: 1s, availability: 99, period: 1h, tenants: {a: {percentile: 95}}")).models["m"].slo
+    )
+    assert slo is not None
+    own = slo.promises()["a"]
+    assert (own.latency, own.percentile, own.availability) == (1.0, 95.0, 99.0)
