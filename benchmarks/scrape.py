@@ -49,17 +49,21 @@ def start(stage: Stage, replicas: int) -> tuple[Running, int, int]:
     for n in range(STUBS):
         some = ports[2:][n * share : (n + 1) * share]
         command = [sys.executable, "-m", "benchmarks.stubs", *map(str, some)]
-        stage.start(f"stubs{n}", command, cores()[1], some[-1:])
+        _let_go(stage.start(f"stubs{n}", command, cores()[1], some[-1:]))
     config = stage.folder / "scrape.json"
     config.write_text(json.dumps(_config(stage.folder, listen, admin, ports[2:])), encoding="utf-8")
     program = str(Path(sys.executable).with_name("steelyard"))
     running = stage.start("steelyard", [program, "serve", str(config)], cores()[0], [listen, admin])
     _wait_until_ready(running, admin, replicas)
-    everywhere = range(os.cpu_count() or 1)
+    _let_go(running)
+    return running, listen, admin
+
+
+def _let_go(running: Running) -> None:
+    """Let it run on any core: a replica that is pinned to the core of the supervisor would have to wait for it."""
     for pid in running.pids():
         with suppress(OSError):
-            os.sched_setaffinity(pid, everywhere)
-    return running, listen, admin
+            os.sched_setaffinity(pid, range(os.cpu_count() or 1))
 
 
 def _config(folder: Path, listen: int, admin: int, ports: list[int]) -> dict[str, object]:

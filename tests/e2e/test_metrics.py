@@ -79,7 +79,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetricsPage]:
                 assert it.ask("m", **{"x-tenant": "gold" if n else "iron"}).status == 200
             for _ in range(LOST):
                 assert it.ask("nobody").status == 404
-            yield wait_until(lambda: counted(it.admin.http.get("/metrics").text), "the page does not count them all")
+            found = wait_until(lambda: counted(it.admin.http.get("/metrics").text), "the page does not count them all")
+            assert found is not None
+            yield found
 
 
 def counted(text: str) -> MetricsPage | None:
