@@ -102,7 +102,7 @@ class Running:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **env},
+                env={**os.environ, "XDG_STATE_HOME": str(log.parent), **env},
                 start_new_session=True,  # Ctrl-C is for the benchmark, which then ends this
             )
         go_first(self.process.pid)

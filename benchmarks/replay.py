@@ -1,10 +1,10 @@
 """Does `simulate --replay` tell the truth? Real gateways are recorded and replayed, and held against what happened.
 
-    python -m benchmarks.replay [--seconds 60] [--cases queue,serial] [--update-docs]
+    python -m benchmarks.replay [--seconds 36] [--cases queue,serial] [--update-docs]
 
 Each case is a fleet of unequal replicas (mocks of a model server's time) and the same arrivals under each policy. A
 recording is replayed with its own policy (goal: p99 within 10 % of the observed) and with the others, whose p99 is held
-against their own real runs. About fifteen minutes.
+against their own real runs. About eleven minutes, on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import log as ln
 from pathlib import Path
 from time import monotonic
 
@@ -29,7 +30,7 @@ from steelyard.simulate.workload import random_jobs
 from steelyard.units import show_seconds
 
 from . import openloop
-from .arena import AHEAD, TRIES, tell
+from .arena import AHEAD, tell
 from .lab import Lab, described, wait_until_it_answers
 from .pages import markdown_table, write_section
 from .processes import Stage, free_ports
@@ -42,6 +43,7 @@ POLICIES = ("least_work", "round_robin", "least_connections")
 GOAL = 0.1
 SEED = 7
 MODEL = "bench"
+AGAIN = 2  # recordings of a whole benchmark that may be made a second time
 
 
 @dataclass(frozen=True)
@@ -99,12 +101,25 @@ def gateway(lab: Lab, case: Case, policy: str, log: Path) -> Iterator[int]:
         lab.stage.stop(running)
 
 
-def record(lab: Lab, case: Case, policy: str, seconds: float, log: Path) -> None:
-    """As often as it takes until neither the load nor the replicas were late: then the machine was not in the way."""
-    for _ in range(TRIES):
-        log.unlink(missing_ok=True)
-        if record_once(lab, case, policy, seconds, log) <= LAG:
-            return
+class Recorder:
+    """If the load or the replicas were late, the machine was in the way: then once more, and the less late is kept."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.again = AGAIN
+        self.late: list[str] = []  # what was recorded although the machine was in the way
+
+    def record(self, lab: Lab, case: Case, policy: str, log: Path) -> None:
+        lag = record_once(lab, case, policy, self.seconds, log)
+        if lag > LAG and self.again:
+            self.again -= 1
+            other = log.with_suffix(".again")
+            once_more = record_once(lab, case, policy, self.seconds, other)
+            if once_more < lag:
+                lag = once_more
+                other.replace(log)
+        if lag > LAG:
+            self.late.append(f"{case.name} with {policy} ({show_seconds(lag)})")
 
 
 def record_once(lab: Lab, case: Case, policy: str, seconds: float, log: Path) -> float:
@@ -118,7 +133,7 @@ def record_once(lab: Lab, case: Case, policy: str, seconds: float, log: Path) ->
     return outcome.lag
 
 
-def play(case: Case, seconds: float, console: Console, keep: Path | None) -> dict[str, Comparison]:
+def play(case: Case, recorder: Recorder, console: Console, keep: Path | None) -> dict[str, Comparison]:
     """By the policy that was recorded: its replay, and what it says of the others."""
     found = {}
     with Stage() as stage:
@@ -126,7 +141,7 @@ def play(case: Case, seconds: float, console: Console, keep: Path | None) -> dic
         lab.start_module(case.module)
         for policy in POLICIES:
             log = stage.folder / f"{policy}.log"
-            record(lab, case, policy, seconds, log)
+            recorder.record(lab, case, policy, log)
             if keep is not None:
                 keep.mkdir(parents=True, exist_ok=True)
                 shutil.copy(log, keep / f"{case.name}-{policy}.log")
@@ -137,16 +152,32 @@ def play(case: Case, seconds: float, console: Console, keep: Path | None) -> dic
 
 def line(case: Case, ran: str, found: dict[str, Comparison]) -> list[str]:
     own = found[ran]
-    others = [f"{other.policy} {other.figures.p99 / found[other.policy].observed.p99 - 1:+.0%}" for other in own.others]
-    times = [show_seconds(own.observed.p99), show_seconds(own.actual.figures.p99)]
-    return [case.title, f"`{ran}`", *times, f"{100 * own.error:+.1f} %", ", ".join(others).replace("%", " %")]
+    low, high = own.by_chance
+    seen = f"{show_seconds(own.observed.p99)} ({show_seconds(low)} to {show_seconds(high)})"
+    others = [
+        f"{other.policy} {other.figures.p99 / found[other.policy].observed.p99 - 1:+.0%} (± {own.doubt_of(other):.0%})"
+        for other in own.others
+    ]
+    told = ", ".join(others).replace("%", " %")
+    return [case.title, f"`{ran}`", seen, show_seconds(own.actual.figures.p99), f"{100 * own.error:+.1f} %", told]
+
+
+def foreseen(played: dict[str, dict[str, Comparison]]) -> tuple[int, int]:
+    """How many of the others' real p99s were within the doubt that the replay itself stated, and of how many."""
+    within = [
+        abs(ln(other.figures.p99 / found[other.policy].observed.p99)) <= ln(1.0 + own.doubt_of(other))
+        for found in played.values()
+        for own in found.values()
+        for other in own.others
+    ]
+    return sum(within), len(within)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--cases", default=",".join(CASES), help=f"of {', '.join(CASES)}")
     parser.add_argument(
-        "--seconds", type=float, default=60.0, help="of each recording: the p99 of a shorter one is mostly chance"
+        "--seconds", type=float, default=36.0, help="of each recording: the p99 of a shorter one is mostly chance"
     )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the logs there")
     parser.add_argument("--update-docs", action="store_true", help="write the table into docs/replay.md")
@@ -156,16 +187,23 @@ def main() -> None:
         raise SystemExit(f"no case {unknown[0]!r}; there are {', '.join(CASES)}")
     machine = described(f"python -m benchmarks.replay --cases {options.cases} --seconds {options.seconds:g}")
     console = Console(width=160)
-    played = {name: play(CASES[name], options.seconds, console, options.keep) for name in names}
+    recorder = Recorder(options.seconds)
+    played = {name: play(CASES[name], recorder, console, options.keep) for name in names}
     lines = [line(CASES[name], ran, found) for name, found in played.items() for ran in found]
-    header = ["replicas", "policy that ran", "p99 observed", "replayed", "error", "error for the others"]
+    header = ["replicas", "policy that ran", "p99 observed (by chance)", "replayed", "error", "error for the others"]
     table = markdown_table(header, lines)
     worst = max(abs(one.error) for found in played.values() for one in found.values())
     kept = "kept" if worst <= GOAL else "MISSED"
+    within, of = foreseen(played)
     text = (
-        f"Measured {machine}.\n\n{table}\n\nLargest error of the policy that ran: {worst:.1%}; goal {GOAL:.0%}: {kept}."
+        f"Measured {machine}.\n\n{table}\n\nLargest error of the policy that ran: {100 * worst:.1f} %; goal "
+        f"{100 * GOAL:.0f} %: {kept}. Of the {of} predictions for other policies {within} were as close as the replay "
+        "itself had said (±)."
     )
-    text = text.replace("%;", " %;").replace("%: ", " %: ")
+    if recorder.again < AGAIN:
+        text += f" Recordings made a second time, because load or replicas were late: {AGAIN - recorder.again}."
+    if recorder.late:
+        text += f" The machine was in the way of these recordings: {', '.join(recorder.late)}."
     console.print(text, markup=False, highlight=False)
     if options.update_docs:
         write_section("replay.md", "benchmarks/replay.py", text)

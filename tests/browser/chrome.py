@@ -17,6 +17,7 @@ os.environ.setdefault("SE_AVOID_STATS", "true")
 T = TypeVar("T")
 ESCAPE, ENTER, TAB = "\ue00c", "\ue007", "\ue004"
 RIGHT, DOWN = "\ue014", "\ue015"
+BACKSPACE = "\ue003"
 
 
 def missing() -> str:

@@ -13,8 +13,9 @@ import pytest
 
 from tests.harness import Serving, StubReplica, config, scripts
 from tests.harness.admin import PROBED, AdminClient, admin_config
+from tests.harness.scaling import started
 
-from .chrome import DOWN, ENTER, ESCAPE, RIGHT, TAB, Browser
+from .chrome import BACKSPACE, DOWN, ENTER, ESCAPE, RIGHT, TAB, Browser
 
 TOKEN = "0123456789abcdef-a-token"
 SLO = {"latency": "200ms", "percentile": 95, "availability": 99}
@@ -153,6 +154,27 @@ def test_weight_and_policy_are_changed(browser: Browser, admin: AdminClient) -> 
     assert browser.complaints() == []
 
 
+def test_weight_and_policy_are_changed_by_keyboard_alone(browser: Browser, admin: AdminClient) -> None:
+    opened(browser, admin)
+    browser.keys("m", ENTER)
+    browser.wait(lambda: browser.focused() == "drain", "it is open")
+    browser.keys(TAB, BACKSPACE, "3", ENTER)
+    browser.wait_text("#confirm-words", "Weight of fast from 1 to 3")
+    browser.keys(ENTER)
+    browser.wait(lambda: admin.replica("fast").weight == 3, "the weight")
+    browser.wait_text("#outcome", "fast has the weight 3")
+    browser.keys(ESCAPE)
+    browser.run("document.querySelector('.policy').focus()")
+    browser.keys(ENTER)
+    browser.wait_text("#policy", "Policy of any model")
+    browser.wait(lambda: browser.focused() == "policy-name", "the focus is on the choice")
+    browser.keys("round", TAB, TAB, ENTER)
+    browser.wait_text("#confirm-words", "where round_robin says, instead of least_work")
+    browser.keys(ENTER)
+    browser.wait(lambda: admin.models()["*"].policy == "round_robin", "the policy")
+    browser.wait_text("#outcome", "any model (*) uses round_robin")
+
+
 def weigh(browser: Browser, weight: str) -> None:
     browser.run("document.getElementById('weight').value = arguments[0]", weight)
     browser.click("#weigh button")
@@ -289,6 +311,64 @@ def test_five_hundred_replicas_are_shown_and_updated_in_place(browser: Browser) 
             browser.keys(ENTER)
             browser.wait_text("#replica", "typical replica")
             assert browser.run("return document.documentElement.scrollWidth") <= 1400
+
+
+def test_many_models_are_a_line_each_until_one_is_chosen(
+    browser: Browser, stubs: list[StubReplica], tmp_path: Path
+) -> None:
+    settings = {"replicas": [stubs[0].config], "health": PROBED, "slo": SLO}
+    asleep = started(tmp_path, autoscale={"min": 0, "max": 1})
+    names = [f"model-{number}" for number in range(11)]
+    made = config(dict.fromkeys(names, settings) | {"asleep": asleep}, admin=admin_config())
+    with Serving(made), AdminClient(made) as admin:
+        admin.wait_up()
+        browser.open(f"{admin.url}/")
+        browser.wait_live()
+        assert len(browser.texts(".overview tbody tr")) == 12
+        assert browser.texts(".model") == []
+        assert browser.texts("#models button") == ["All models"]
+        assert "scaled to zero" in browser.text(".overview [data-model=asleep]")
+        assert browser.run("return document.querySelectorAll('.overview [data-model=asleep] .bad').length") == 0
+        browser.wait_text("#slo", "and 14 more, all kept")
+        assert browser.run("return document.querySelector('#map').getBoundingClientRect().top") < 1000, "in sight"
+        browser.click(".overview [data-model=model-3] button")
+        assert browser.texts(".overview") == []
+        assert len(browser.texts(".model")) == 1
+        assert browser.texts("#models button") == ["All models", "model-3"]
+        assert browser.run("return document.activeElement.innerText") == "model-3"
+        assert browser.texts(".tile .name") == ["fast"]
+        browser.keys("[")
+        assert browser.texts("#models button") == ["All models", "model-2"]
+        assert browser.complaints() == []
+
+
+def test_the_log_of_a_replica_is_read_when_it_is_opened(browser: Browser, tmp_path: Path) -> None:
+    made = config({"*": started(tmp_path, autoscale={"min": 1, "max": 1})}, admin=admin_config())
+    with Serving(made), AdminClient(made) as admin:
+        admin.wait_up()
+        browser.open(f"{admin.url}/")
+        browser.wait_live()
+        browser.wait_text("#map", "R")
+        browser.click(".tile")
+        browser.wait_text("#replica", "The end of its log")
+        browser.asked()
+        browser.wait_text("#replica", "good in a row")
+        assert not [url for url in browser.asked() if "/log" in url]
+        browser.click("#replica-log summary")
+        browser.wait(lambda: browser.text("#replica-log pre"), "its log")
+
+
+def test_more_than_a_few_alarms_are_folded(browser: Browser) -> None:
+    lost = {"replicas": [{"id": "gone", "url": "http://127.0.0.1:9"}], "health": PROBED}
+    made = config({f"lost-{number}": lost for number in range(6)}, admin=admin_config())
+    with Serving(made), AdminClient(made) as admin:
+        admin.wait_up()
+        browser.open(f"{admin.url}/")
+        browser.wait_live()
+        browser.wait_text("#alarms", "3 more alarms")
+        assert len(browser.texts("#alarms .alarm")) == 3
+        browser.click("#alarms summary")
+        assert len(browser.texts("#alarms .alarm")) == 6
 
 
 FOREIGN = """<!doctype html><title>a page of somebody else</title><iframe src="{admin}/"></iframe>

@@ -22,26 +22,50 @@ import pytest
 from click.testing import CliRunner
 
 from steelyard.cli import main
-from tests.harness.processes import alive, descendants
+from tests.harness.processes import ESTABLISHED, alive, descendants, free_port, tcp_sockets
 from tests.harness.waiting import wait_until
 
 REPLICAS = ("fast", "half", "quarter")
 PROCESSES = len(REPLICAS) + 2  # and a worker, and who cleans up
+LONGEST = 240.0  # seconds for a demo of a test, on a machine with much else to do; alone it takes less than ten
 PAGE = Path(__file__).parents[2] / "docs" / "demo.md"
+
+# The program, with two ports in place of the usual ones: others may run a demo here too.
+USUAL = """
+import sys
+from steelyard.demo import settings
+settings.PORT, settings.ADMIN = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+from steelyard.cli import main
+"""
+# Somebody has them as soon as the demo has seen that they are free.
+QUICKER = """
+import socket
+from steelyard.demo import run
+def ports(wanted, *, usual):
+    found = settings.ports(wanted, usual=usual)
+    for port in (found.gateway, found.admin):
+        socket.create_server((settings.HOST, port)).detach()
+    return found
+run.ports = ports
+"""
+MAIN = "main()"
 
 
 class Demo:
-    def __init__(self, process: subprocess.Popen[bytes], out: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], out: int, errors: Path) -> None:
         self.process = process
         self.raw = b""
         self.said = ""
         self._out = out
+        self._errors = errors
 
     def read_until(self, pattern: str) -> str:
         """All that was said, as soon as the pattern is in it."""
         while not re.search(pattern, self.said) and self._read():
             pass
-        assert re.search(pattern, self.said), f"it ended without {pattern!r}: {self.said}"
+        assert re.search(pattern, self.said), (
+            f"it ended without {pattern!r}, exit code {self.process.wait(LONGEST)}\n{self.said}\n{self.errors()}"
+        )
         return self.said
 
     def end(self, number: int | None = None) -> int:
@@ -50,16 +74,23 @@ class Demo:
             self.process.send_signal(number)
         while self._read():
             pass
-        return self.process.wait(60)
+        return self.process.wait(LONGEST)
 
     def children(self, count: int = PROCESSES) -> list[int]:
         return wait_until(
-            lambda: found if len(found := descendants(self.process.pid)) >= count else [], "its processes"
+            lambda: found if len(found := descendants(self.process.pid)) >= count else [],
+            f"{count} processes; it said {self.said}{self.errors()}",
         )
 
     def errors(self) -> str:
-        assert self.process.stderr is not None
-        return self.process.stderr.read().decode()
+        """What it has said of them."""
+        return self._errors.read_text()
+
+    def gateway(self) -> int:
+        """The port."""
+        found = re.search(r"gateway http://127\.0\.0\.1:(\d+)", self.read_until(r"gateway http://.*\n"))
+        assert found is not None
+        return int(found[1])
 
     def _read(self) -> bool:
         try:
@@ -72,29 +103,35 @@ class Demo:
 
 
 @contextmanager
-def demo(*arguments: str, terminal: bool = False) -> Iterator[Demo]:
+def demo(*arguments: str, terminal: bool = False, program: tuple[str, ...] = ("-m", "steelyard")) -> Iterator[Demo]:
+    """`program`: what Python runs. Its errors go to a file, so that they never stop it and can be read at any time."""
     ours, theirs = pty.openpty() if terminal else os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "steelyard", "demo", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"},
-    )
-    os.close(theirs)
-    too_long = threading.Timer(120.0, process.kill)
-    too_long.start()
-    with process:
-        try:
-            yield Demo(process, ours)
-        finally:
-            too_long.cancel()
-            process.kill()
-            os.close(ours)
+    with tempfile.NamedTemporaryFile(prefix="demo-errors-") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-W", "error", *program, "demo", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=errors,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"},
+        )
+        os.close(theirs)
+        too_long = threading.Timer(LONGEST, process.kill)
+        too_long.start()
+        with process:
+            try:
+                yield Demo(process, ours, Path(errors.name))
+            finally:
+                too_long.cancel()
+                process.kill()
+                os.close(ours)
 
 
 def gone(pids: list[int]) -> None:
     wait_until(lambda: not any(map(alive, pids)), f"{pids} end")
+
+
+def connections(port: int) -> int:
+    return sum(remote == port and state == ESTABLISHED for _, remote, state, _ in tcp_sockets())
 
 
 def left() -> set[Path]:
@@ -116,15 +153,15 @@ def test_it_ends_by_itself_and_says_what_happened() -> None:
     assert not folders & left()
     assert re.search(r"^first answer \d+\.\d s after the start$", program.said, re.M)
     assert re.search(
-        r"^ +2\.\d s: \d+ requests, \d+/s, p50 .*, p99 .*, waiting \d+, failed 0; fast", program.said, re.M
+        r"^ +\d+\.\d s: \d+ requests, \d+/s, p50 .*, p99 .*, waiting \d+, failed 0; fast", program.said, re.M
     )
-    total = re.search(r"^([\d,]+) requests in 5\.\d s, at the end with least_work: 0 failed, p50 ", program.said, re.M)
+    total = re.search(r"^([\d,]+) requests in \d+\.\d s: 0 failed, p50 \S+ m?s, p99 \S+ m?s$", program.said, re.M)
     assert total is not None
-    rows = re.findall(r"^(requests go|the same requests).* (\d+) +0 +\S+ m?s +\S+ m?s *$", program.said, re.M)
-    assert len(rows) == 2
-    assert all(int(count) for _, count in rows)
-    assert int(total[1].replace(",", "")) >= sum(int(count) for _, count in rows)
-    assert re.search(r"p99 .* with round_robin, .* with least_work", program.said)
+    rows = re.findall(r"^(round_robin|least_work): .* (\d+) +0 +\S+(?: m?s)? +\S+(?: m?s)? *$", program.said, re.M)
+    assert [policy for policy, _ in rows] == ["round_robin", "least_work"]
+    assert int(total[1].replace(",", "")) >= sum(int(count) for _, count in rows) > 0
+    assert re.search(r"p99 .* with round_robin, .* with least_work|too short to compare", program.said)
+    assert max(map(len, program.said.partition("failed, p50")[2].splitlines())) <= 100
     assert "steelyard serve --help" in program.said
 
 
@@ -156,17 +193,32 @@ def test_on_a_terminal_there_is_a_table_and_what_it_names_is_there() -> None:
     assert program.said.rindex("\x1b[?25h") > program.said.rindex("\x1b[?25l")  # the cursor is back
 
 
-def test_two_at_once_have_ports_of_their_own_and_a_killed_one_leaves_nothing() -> None:
+def test_of_two_that_start_at_once_one_has_the_usual_ports_and_a_killed_one_leaves_nothing() -> None:
     before = left()
-    with demo("--workers", "2") as one, demo("--no-guide") as other:
-        said = [program.read_until("first answer") for program in (one, other)]
-        gateways = {found[1] for text in said if (found := re.search(r"gateway http://127.0.0.1:(\d+)", text))}
-        assert len(gateways) == 2
+    program = ("-c", USUAL + MAIN, str(usual := free_port()), str(free_port()))
+    with demo("--workers", "2", program=program) as one, demo("--no-guide", program=program) as other:
+        gateways = [found.gateway() for found in (one, other)]
+        assert gateways.count(usual) == 1
+        assert len(set(gateways)) == 2
+        for found in (one, other):
+            found.read_until("first answer")
+            assert found.errors() == ""
         children = one.children(PROCESSES + 1)
         one.process.kill()
         gone(children)
         assert other.end(signal.SIGTERM) == 0
     wait_until(lambda: not left() - before, "their folders are gone")
+
+
+def test_usual_ports_that_somebody_takes_while_it_starts_are_no_trouble() -> None:
+    usual = free_port(), free_port()
+    with demo("--no-guide", program=("-c", USUAL + QUICKER + MAIN, *map(str, usual))) as program:
+        gateway = program.gateway()
+        assert gateway not in usual
+        said = program.read_until("first answer")
+        assert f"port {usual[0]} is in use, so the gateway has another one" in said
+        assert program.end(signal.SIGINT) == 0
+        assert program.errors() == ""
 
 
 def test_told_to_stop_before_it_has_begun() -> None:
@@ -181,13 +233,16 @@ def test_told_to_stop_before_it_has_begun() -> None:
 
 def test_the_second_signal_ends_it_at_once() -> None:
     with demo("--no-guide", terminal=True) as program:
-        said = program.read_until("in flight")
+        port = program.gateway()
+        program.read_until("first answer")
         children = program.children()
-        for pid in re.findall(r"pid (\d+)", said):
-            os.kill(int(pid), signal.SIGSTOP)  # so there are requests to wait for
-        program.read_until(r"ready +[\d,]+ +\d+ % +█* +[1-9]\d* ")  # in flight
+        for pid in children:
+            if b"steelyard.gateway" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGSTOP)
+        idle = connections(port)
+        wait_until(lambda: connections(port) > idle, "a request that needs one more, as the others wait for answers")
         program.process.send_signal(signal.SIGINT)
-        program.read_until("waiting for the last answers")
+        program.read_until("waiting for the last answers; Ctrl-C again ends without them")
         assert program.end(signal.SIGINT) == 130
     gone(children)
 
@@ -207,14 +262,15 @@ def test_failed_requests_are_told_and_make_the_exit_code_1() -> None:
 @pytest.mark.slow
 def test_the_whole_guided_minute_and_nothing_is_left_of_it() -> None:
     with demo("--seconds", "70") as program:
-        said = program.read_until(r"→ \d → [45] replicas by the autoscaler")
-        children = program.children(PROCESSES + 1)
+        said = program.read_until(r"→ ([23] → [345] replicas by the autoscaler|still [23] replicas)")
+        children = program.children(PROCESSES + ("by the autoscaler" in said))
         assert program.end() == 0
         assert program.errors() == ""
     gone(children)
     assert "fast becomes four times slower" in said
-    assert re.search(r"fast had \d+ % of the answers before, \d+ % while it was slow$", said, re.M)
-    assert re.search(r"→ 0 of \d+ failed, .*half was ready again after .*, and 0 requests reached it", said)
+    assert re.search(r"fast had \d+ % of the answers before, \d+ % while it was slow", said)
+    assert re.search(r"→ 0 of \d+ failed, \d+ sent again to another; half was (ready again after|not ready)", said)
+    assert not re.search(r"[1-9]\d* requests reached it before that", said)
 
 
 # ---------------------------------------------------------------------- what cannot be

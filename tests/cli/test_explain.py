@@ -52,7 +52,7 @@ def write(path: Path, *lines: DecisionLine | FleetLine) -> Path:
 
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["explain", *map(str, arguments)])
+    return CliRunner().invoke(main, ["explain", *map(str, arguments)], env={"COLUMNS": None})
 
 
 # ---------------------------------------------------------------------- words
@@ -199,6 +199,12 @@ def test_what_a_client_wrote_does_not_reach_the_terminal(tmp_path: Path) -> None
     assert json.loads(run("req-", "--log", log, "--json").output)["id"] == evil.id
     result = run("re\x1b", "--log", log)
     assert "\x1b" not in result.output
+
+
+def test_an_id_that_is_no_text_is_not_found(tmp_path: Path) -> None:
+    result = run("\udcff", "--log", write(tmp_path / "log", LINE))
+    assert result.exit_code == 2
+    assert "no request" in result.output
 
 
 def test_torn_lines_are_passed_over(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def minute_of(start: int) -> list[Slice]:
 
 
 def report(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["report", *map(str, arguments)])
+    return CliRunner().invoke(main, ["report", *map(str, arguments)], env={"COLUMNS": None})
 
 
 def test_in_the_terminal(history: Path) -> None:
@@ -146,6 +146,22 @@ def test_as_json(history: Path) -> None:
     ]
     assert {row["tenant"] for row in detector["tenants"]} == {"", NASTY, FORMULA}
     assert free["whole"]["objectives"] == []
+
+
+def test_what_is_for_programs_harms_no_terminal(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert report(*PERIOD, "--format", "json").stdout.isascii()
+    assert "\x1b" in report(*PERIOD, "--format", "csv").stdout
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda self: True, raising=False)
+    shown = report(*PERIOD, "--format", "csv").stdout
+    assert "<script>alert(1)</script>?[2J?" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("period", [("--since", "99999999d"), ("--since", "0001-01-01", "--until", "9999-12-31")])
+def test_more_than_there_can_be(history: Path, period: tuple[str, ...]) -> None:
+    result = report(*period, "--format", "json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["since"] == "1970-01-01T00:00:00Z"
 
 
 def test_one_model_and_one_tenant(history: Path) -> None:

@@ -24,6 +24,7 @@ from steelyard.config import Admin
 from steelyard.control.views import (
     Alarm,
     DeviceView,
+    Happening,
     LiveModelView,
     LiveReplicaView,
     LiveView,
@@ -42,6 +43,7 @@ PULSE = PulseView(at=1.0, rate=12.5, bad=0.5, p50=0.02, p99=1.25, waiting=3, in_
 MODEL = LiveModelView(
     model="llama", policy="least_work", concurrency=8, replicas=3, ready=2, oldest=0.1, wanted=5, pulse=PULSE
 )
+EJECTED = Happening(age=61.0, kind="replica", what="ejected for 30 s", model="llama", replica="r1")
 ALL = Shown()
 
 
@@ -73,7 +75,7 @@ def known(count: int = 3, **more: Any) -> Known:
         slo=(SloView(model="llama", tenant="acme", counts={}, objectives=(promise,)),),
         alarms=(shown(Alarm, code="x", what="no replica of bert is ready"),),
     )
-    return Known(view, {"llama": [PULSE] * 40}, [(61.0, "llama/r1: ejected for 30 s")], **more)
+    return Known(view, {"llama": [PULSE] * 40}, [EJECTED], **more)
 
 
 def text(known: Known, shown: Shown = ALL, width: int = 200, height: int | None = 40) -> str:
@@ -116,6 +118,49 @@ def test_what_is_old_says_so() -> None:
     problem = "no answer from http://127.0.0.1:9: connection refused"
     assert f"{problem}; trying again every 2 s. What is below is 7s old" in text(known(age=7.0, problem=problem))
     assert "nothing new for 7s" in text(known(age=7.0))
+
+
+def test_one_model_has_its_own_events_and_those_of_all() -> None:
+    events = [
+        EJECTED,
+        Happening(age=3.0, kind="replica", what="draining", model="llama-2", replica="r1"),
+        Happening(age=2.0, kind="config", what="the configuration was read again"),
+    ]
+    said = text(known()._replace(events=events), Shown(model="llama"))
+    assert "llama/r1: ejected" in said
+    assert "the configuration was read again" in said
+    assert "llama-2" not in said
+    assert "llama-2/r1: draining" in text(known()._replace(events=events))
+
+
+def test_many_models_and_alarms_leave_room_for_the_rest() -> None:
+    view = known().view
+    models = tuple(msgspec.structs.replace(MODEL, model=f"m{number}") for number in range(40))
+    many = known()._replace(view=msgspec.structs.replace(view, models=models, alarms=view.alarms * 9))
+    said = text(many, height=40)
+    assert "… 27 more models" in said
+    assert "! and 4 more alarms" in said
+    assert "r2 " in said
+    assert "more models" not in text(many, height=None)
+
+
+def test_a_long_name_gets_the_room_that_there_is() -> None:
+    name = "an-instance-of-a-model-with-a-long-name"
+    view = msgspec.structs.replace(known().view, replicas=(replica(1, id=name, why=""),))
+    assert name in text(Known(view), width=180)
+    assert name not in text(Known(view), width=60)
+
+
+def test_a_model_that_is_not_there_is_told() -> None:
+    assert "there is no model 'bert' (now)" in text(known(), Shown(model="bert"))
+
+
+def test_none_wanted_and_none_there_is_no_alarm() -> None:
+    quiet = msgspec.structs.replace(PULSE, bad=0.0)
+    asleep = msgspec.structs.replace(MODEL, replicas=0, ready=0, wanted=0, pulse=quiet)
+    lines = screen(Known(msgspec.structs.replace(known().view, models=(asleep,))), ALL, 200, 40)
+    (line,) = [line for line in lines if "0/0" in line.plain]
+    assert "red" not in [str(span.style) for span in line.spans]
 
 
 def test_names_move_no_cursor() -> None:
@@ -208,7 +253,7 @@ class Screen:
         self.theirs = theirs
         self.before = termios.tcgetattr(theirs)
         self.said = b""
-        self.process = subprocess.Popen([*TOP, *arguments], stdin=theirs, stdout=theirs, stderr=theirs)
+        self.process = subprocess.Popen([*TOP, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, process_group=0)
 
     def until(self, what: bytes) -> None:
         end = time.monotonic() + PATIENCE
@@ -235,7 +280,11 @@ def in_a_terminal(address: str) -> None:
     screen.until(b"127.0.0.1:9")
     os.write(screen.mine, b"?")
     screen.until(b"sorted by load")
-    os.write(screen.mine, b"s\x1b[Bq")
+    os.write(screen.mine, b"s\x1b[B\x1b[C\x1b[H\x1bOP\x1b[1;5D")  # keys that do nothing do not quit
+    screen.until(b"sorted by p99")
+    os.write(screen.mine, b"s")
+    screen.until(b"sorted by rate")
+    os.write(screen.mine, b"q")
     assert screen.ended() == 0
 
 
@@ -254,3 +303,40 @@ def test_also_when_it_is_ended_and_nobody_answers(how: signal.Signals, code: int
     screen.until(b"no answer from http://127.0.0.1:9: connection refused; trying again in 2 s")
     screen.process.send_signal(how)
     assert screen.ended() == code
+
+
+def test_stopped_it_gives_the_terminal_back_and_goes_on_later() -> None:
+    screen = Screen("--admin", "127.0.0.1:9")
+    screen.until(b"trying again in 2 s")
+    screen.process.send_signal(signal.SIGTSTP)
+    _, status = os.waitpid(screen.process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    screen.until(b"\x1b[?1049l")
+    assert termios.tcgetattr(screen.theirs) == screen.before
+    screen.said = b""
+    screen.process.send_signal(signal.SIGCONT)
+    screen.until(b"\x1b[?1049h")
+    screen.until(b"trying again in 2 s")
+    os.write(screen.mine, b"q")
+    assert screen.ended() == 0
+
+
+def test_a_gateway_that_goes_and_comes_back() -> None:
+    made = msgspec.structs.replace(config(1), admin=Admin(listen="127.0.0.1:0"))
+
+    async def work() -> None:
+        async with supervised(made) as supervisor:
+            address = str(supervisor.admin_address)
+            screen = Screen("--admin", address)
+            await asyncio.to_thread(screen.until, b"127.0.0.1:9")
+        await asyncio.to_thread(screen.until, b"What is below is")
+        screen.said = b""
+        again = msgspec.structs.replace(made, admin=Admin(listen=address))
+        async with supervised(again):
+            await asyncio.to_thread(
+                screen.until, b"replicas 1\x1b[K\r\n\x1b[2mmodel"
+            )  # nothing between: it is not old any more
+            os.write(screen.mine, b"q")
+            assert await asyncio.to_thread(screen.ended) == 0
+
+    run(work())

@@ -4,7 +4,7 @@ from math import isnan
 
 import pytest
 
-from steelyard.control.status import Past, histogram, merge, unrouted
+from steelyard.control.status import OTHERS, TENANTS, Past, histogram, lost, merge, unrouted
 from steelyard.core.histogram import Histogram
 from steelyard.link.messages import ModelReport, ReplicaReport, Report
 
@@ -106,3 +106,19 @@ def test_quantiles_are_those_of_all_requests_together() -> None:
 
 def test_no_answer_yet() -> None:
     assert isnan(histogram({}).quantile(0.5))
+
+
+def test_lines_that_were_lost_are_not_forgotten_with_their_worker() -> None:
+    past = Past()
+    past.bury(Report(0, (), (), lost={"access_log": 3}))
+    assert lost([Report(0, (), (), lost={"access_log": 2, "spans": 1})], past) == {"access_log": 5, "spans": 1}
+
+
+def test_tenants_of_the_dead_are_bounded() -> None:
+    past = Past()
+    for worker in range(5):
+        judged = {"": [1], **{f"w{worker}-{number}": [1] for number in range(99)}}
+        past.bury(Report(0, (ModelReport("m", 0, 0, {}, {}, judged=judged),), ()))
+    kept = past.models["m"].judged
+    assert len(kept) == TENANTS + 1
+    assert (kept[""], kept[OTHERS]) == ([5], [4 * 99])

@@ -19,7 +19,7 @@ import uvloop
 
 from steelyard.control.errors import StartError
 from steelyard.demo import fleet
-from steelyard.demo.fleet import Fleet, ReplicaProcess, replicas
+from steelyard.demo.fleet import Fleet, ReplicaProcess, arguments, replicas
 from steelyard.demo.model import Embedder
 from tests.harness.processes import descendants
 
@@ -187,6 +187,18 @@ def test_one_that_does_not_start_takes_the_others_with_it(monkeypatch: pytest.Mo
     with ended, running(good=1, broken=1):
         pass
     assert set(descendants(os.getpid())) <= before
+
+
+def test_why_one_cannot_start_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told = pytest.raises(StartError, match=r"^replica one cannot start: OSError: .*address already in use$")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(fleet, "arguments", lambda _, pace, loading: arguments(port, pace, loading))
+        with told, running(one=1):
+            pass
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_killed_one_comes_back_on_its_port_and_loads_first() -> None:

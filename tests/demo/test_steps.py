@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from steelyard.demo.run import promised
-from steelyard.demo.steps import GUIDED, PAUSES, compared, grown, guide, moved, plan, returned
+from steelyard.demo.steps import GUIDED, PAUSES, compared, grown, guide, moved, plan, returned, shared
 from steelyard.demo.tally import Tally
 
 
@@ -50,7 +50,7 @@ def test_with_little_time_only_the_policies_are_compared(seconds: int) -> None:
     ],
 )
 def test_the_comparison_says_what_was_measured(before: Tally, after: Tally, told: str) -> None:
-    said = compared("round_robin", before, "least_work", after)
+    said = compared(before, "least_work", after)
     assert told in said
     assert ("times shorter" in said) == ("times shorter" in told)
 
@@ -58,6 +58,9 @@ def test_the_comparison_says_what_was_measured(before: Tally, after: Tally, told
 def test_other_steps_too() -> None:
     assert moved("fast", 0.6, 0.2) == "fast had 60 % of the answers before, 20 % while it was slow"
     assert moved("fast", 0.6, 0.6).endswith("this time it did not move away")
+    assert moved("fast", 0.6, None) == "fast does not answer, so it cannot be made slower"
+    assert shared(tally(p99=0.1)) == "fast 100 % of the answers"
+    assert shared(tally(p99=0.1, requests=0)) == "no answers"
     seen = tally(p99=0.1, requests=99, failed=1)
     assert returned("half", seen, 3, 0, 2.5) == (
         "1 of 100 failed, 3 sent again to another; half was ready again after 2.5 s, "
@@ -65,9 +68,9 @@ def test_other_steps_too() -> None:
     )
     assert returned("half", seen, 3, 0, None).endswith("half was not ready again in time")
     assert returned("half", seen, 3, None, 2.5).endswith("after 2.5 s")
-    assert grown(3, 3, {}, None) == "still 3 replicas: that was enough, or there was no time"
-    assert grown(3, 5, {}, None).endswith("none of the new ones has answered yet")
-    assert grown(3, 5, {"p1": 2, "p2": 5}, 4.0) == (
+    assert grown(3, 0, {}, None) == "still 3 replicas: that was enough, or there was no time"
+    assert grown(3, 2, {}, None).endswith("none of the new ones has answered yet")
+    assert grown(3, 2, {"p1": 2, "p2": 5}, 4.0) == (
         "3 → 5 replicas by the autoscaler; the first answer of a new one came 4.0 s after the load doubled, 7 in all"
     )
 

@@ -71,7 +71,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetricsPage]:
             "grown": started(folder, autoscale={"min": 1, "max": 2}),
             "empty": {"replicas": []},
         }
-        more = {"devices": {"box": {"memory": "1GiB"}}, "tenant_header": "x-tenant"}
+        logs = {"access_log": {"path": str(folder / "access.log")}, "decisions": {"path": str(folder / "decisions")}}
+        more = {"devices": {"box": {"memory": "1GiB"}}, "tenant_header": "x-tenant", **logs}
         with gateway_with(models, workers=2, **more) as it:
             it.admin.wait_ready("a", model="m")
             it.wait_ready(1, "grown")
@@ -107,6 +108,7 @@ def test_it_says_what_happened(page: MetricsPage) -> None:
     assert shorter is not None
     assert longest >= shorter > 0.0
     assert page.value("steelyard_model_arrivals_total", model="m") == ANSWERED
+    assert page.value("steelyard_lost_total", what="access_log") == 0
     assert page.value("steelyard_replica_requests_total", model="m", replica="a") == ANSWERED
     assert page.value("steelyard_worker_serving", worker="1") == 1
     assert page.value("steelyard_workers_replaced_total") == 0

@@ -185,3 +185,13 @@ def test_what_the_request_bytes_look_like_when_traced(gateway: Serving, stubs: l
     (line,) = [value for name, value in stubs[0].request(id)["headers"] if name.lower() == "traceparent"]
     assert line.split("-")[1] == trace
     assert line != parent
+
+
+def test_a_trace_that_was_for_us_alone_ends_here(gateway: Serving, stubs: list[StubReplica]) -> None:
+    """`connection: traceparent`: it is not passed on, and the replica hears of a trace of ours."""
+    parent, trace = traceparent()
+    id = new_id()
+    headers = {"traceparent": parent, "x-request-id": "mine", "connection": "traceparent, x-request-id"}
+    assert gateway.ask(target="/m", id=id, headers=headers).status == 200
+    assert told(stubs[0], id)[0] != trace
+    assert stubs[0].headers(id)["x-request-id"] != "mine"

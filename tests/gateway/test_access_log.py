@@ -269,3 +269,36 @@ def test_a_full_disk_is_told_when_there_is_room_again(
     stage.replica().says(answer())
     (line,) = read()
     assert (line["path"], line["dropped"]) == ("/after", 3)
+
+
+def test_a_line_of_which_only_a_part_found_room_spoils_no_other(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    stage.carrier.log = log = AccessLog(Settings(path=str(path)))
+    room = [10]
+    write = os.write
+
+    def disk(fd: int, data: bytes) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "full")
+        wrote = write(fd, data[: room[0]])
+        room[0] -= wrote
+        return wrote
+
+    monkeypatch.setattr("steelyard.gateway.line_file.os.write", disk)
+    client = stage.client()
+    client.says(request("GET /torn"))
+    stage.replica().says(answer())
+    log.flush()
+    while not log._dropped:
+        threading.Event().wait(0.001)
+    room[0] = 1 << 20
+    client.says(request("GET /after"))
+    stage.replica().says(answer())
+    stage.carrier.log = None
+    log.close()
+    torn, after = path.read_bytes().splitlines()
+    assert len(torn) == 10
+    line = json.loads(after)
+    assert (line["path"], line["dropped"]) == ("/after", 1)

@@ -6,13 +6,16 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from numpy import float32
 
 from steelyard.config import DecisionLog as Settings
+from steelyard.core.options import PoolOptions, RetryOptions
 from steelyard.core.policies.base import Policy
 from steelyard.documents import Share, Size
 from steelyard.gateway.decision_log import LOOKS, DecisionLog
@@ -184,6 +187,18 @@ def test_the_fleet_is_told_first_and_when_it_changes(stage: Stage, tmp_path: Pat
     assert (first.policy, other.policy, first.sample) == ("least_work", "round_robin", 1.0)
 
 
+def test_options_that_are_not_the_defaults_are_told(stage: Stage, tmp_path: Path) -> None:
+    log = Log(stage, tmp_path / "log")
+    stage.pass_time(1.0)
+    options = PoolOptions(queue=7, slow_start=2.0, retry=RetryOptions(attempts=1))
+    stage.balancer.set_options("m", options, now=stage.loop.now)
+    first, changed = log.lines()
+    assert isinstance(first, FleetLine)
+    assert isinstance(changed, FleetLine)
+    told = {**first.options, "slow_start": 2.0, "retry": asdict(options.retry)}
+    assert (changed.queue, changed.options) == (7, told)
+
+
 def test_a_policy_whose_score_raises_still_decides(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +213,16 @@ def test_a_policy_whose_score_raises_still_decides(
     (line,) = log.requests()
     assert line.status == 200
     assert {c.score for c in line.looks[0].candidates} == {None}
+
+
+def test_a_score_may_be_any_kind_of_number(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steelyard.core.policies.least_work.LeastWork.score", lambda self, *_: float32(0.5))
+    log = Log(stage, tmp_path / "log")
+    client = stage.client()
+    client.says(request())
+    stage.replica().says(answer())
+    (line,) = log.requests()
+    assert {c.score for c in line.looks[0].candidates} == {0.5}
 
 
 def test_nothing_is_witnessed_once_it_is_closed(stage: Stage, tmp_path: Path) -> None:
@@ -258,6 +283,29 @@ def test_several_that_append_rename_a_full_file_once_and_lose_nothing(tmp_path: 
         thread.join()
     lines = [line[:5] for name in (f"{path}.1", str(path)) for line in Path(name).read_bytes().splitlines()]
     assert sorted(lines) == sorted(b"%d-%03d" % (n, line) for n in range(4) for line in range(30))
+
+
+def test_who_cannot_rename_a_full_file_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log"
+    one, other = (Lines(str(path), "test", 100) for _ in range(2))
+    one.say(b"x" * 90)
+    one.flush()
+    with monkeypatch.context() as patch:
+        tried = threading.Event()
+
+        def refuse(*_: object) -> None:
+            tried.set()
+            raise PermissionError
+
+        patch.setattr("steelyard.gateway.line_file.os.rename", refuse)
+        one.say(b"y" * 90)
+        one.flush()
+        assert tried.wait(20)
+    other.say(b"z" * 90)
+    other.close(20.0)
+    assert not other._thread.is_alive()
+    assert path.read_bytes() == b"z" * 90 + b"\n"
+    one.close()
 
 
 def test_settings_of_size_reach_the_file(stage: Stage, tmp_path: Path) -> None:

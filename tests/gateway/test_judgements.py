@@ -13,6 +13,7 @@ from .stage import Stage
 
 CONFIG = """
 tenant_header: x-tenant
+limits: {replay: 1KiB}
 models:
   m:
     slo: {latency: 1s, availability: 99, tenants: {acme: {latency: 5s}}}
@@ -109,6 +110,58 @@ def uploads_slowly(status: str) -> Callable[[Stage], None]:
     return play
 
 
+def streams_slowly(ends: bool) -> Callable[[Stage], None]:
+    """A body that is too large to be kept goes straight through, as slowly as it comes."""
+
+    def play(stage: Stage) -> None:
+        client = stage.client()
+        client.says(request("POST /", "steelyard-model: m", "content-length: 3000") + b"x" * 2000)
+        replica = stage.replica()
+        stage.pass_time(3.0)
+        if ends:
+            client.says(b"x" * 1000)
+            stage.pass_time(0.5)
+            replica.says(answer(b""))
+        else:
+            client.breaks()
+
+    return play
+
+
+def holds_up_the_upload(stage: Stage) -> None:
+    client = stage.client()
+    client.says(request("POST /", "steelyard-model: m", "content-length: 3000") + b"x" * 2000)
+    replica = stage.replica()
+    replica.transport.protocol.pause_writing()
+    stage.pass_time(3.0)
+    replica.transport.protocol.resume_writing()
+    client.says(b"x" * 1000)
+    replica.says(answer(b""))
+
+
+def reads_slowly(before: float, ends: bool = True) -> Callable[[Stage], None]:
+    def play(stage: Stage) -> None:
+        client = asks(stage)
+        replica = stage.replica()
+        stage.pass_time(before)
+        replica.says(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nab")
+        client.transport.protocol.pause_writing()
+        stage.pass_time(3.0)
+        if ends:
+            client.transport.protocol.resume_writing()
+            replica.says(b"cde")
+        else:
+            client.breaks()
+
+    return play
+
+
+def stops(stage: Stage) -> None:
+    asks(stage)
+    stage.replica()
+    stage.carrier.cut_off()
+
+
 def tunnels(after: float) -> Callable[[Stage], None]:
     def play(stage: Stage) -> None:
         asks(stage, "m", "connection: upgrade", "upgrade: x")
@@ -142,6 +195,13 @@ def tunnels(after: float) -> Callable[[Stage], None]:
         (leaves_half_way, "late/replica"),
         (uploads_slowly("200 OK"), "late/client"),
         (uploads_slowly("500 Broken"), "failed/replica"),
+        (streams_slowly(ends=True), "late/client"),
+        (streams_slowly(ends=False), "late/client"),
+        (holds_up_the_upload, "late/replica"),
+        (reads_slowly(0.5), "late/client"),
+        (reads_slowly(0.5, ends=False), "late/client"),
+        (reads_slowly(1.5), "late/replica"),
+        (stops, "failed/gateway"),
         (tunnels(0.1), "met"),
         (tunnels(1.1), "late/replica"),
     ],

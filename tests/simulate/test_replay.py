@@ -13,11 +13,12 @@ from steelyard.core.errors import OptionError
 from steelyard.core.replica import Event
 from steelyard.link.decision_lines import DecisionLine, FleetLine, Line, Member
 from steelyard.simulate.engine import Simulation
-from steelyard.simulate.replay import Comparison, compare, observe, promised, sentences
+from steelyard.simulate.replay import Comparison, compare, observe, promised
 from steelyard.simulate.replay_fit import explain
 from steelyard.simulate.replay_log import Recording, read_recording
 from steelyard.simulate.replay_run import replay
 from steelyard.simulate.replay_servers import Batched, ServerKind, Slots
+from steelyard.simulate.replay_words import sentences
 
 from .recorder import CLOCK, fleet_line, jobs, record, write
 
@@ -52,7 +53,7 @@ def test_the_policy_that_ran_is_predicted(tmp_path: Path, kind: str, policy: str
 def test_speeds_and_work_are_found(tmp_path: Path, kind: str) -> None:
     recording = recorded(tmp_path, kind)
     explanation = explain(recording)
-    speeds = np.array([explanation.speeds[f"r{place}"][0][1] for place in range(len(SPEEDS))])
+    speeds = np.array([explanation.speeds[f"r{place}"][0].speed for place in range(len(SPEEDS))])
     assert speeds / speeds[0] == pytest.approx(SPEEDS, rel=0.1)
     assert all(len(one) == 1 for one in explanation.speeds.values())
     _, rate = KINDS[kind]
@@ -78,10 +79,10 @@ def slow(simulation: Simulation) -> None:
 
 def test_a_replica_that_was_slow_for_a_while_is_slow_then(tmp_path: Path) -> None:
     explanation = explain(recorded(tmp_path, policy="round_robin", plan=slow))
-    (_, fast), (begin, slowed), (end, again) = explanation.speeds["r3"]
-    assert (begin, end) == pytest.approx((10.0, 20.0), abs=1.0)
-    assert fast / slowed == pytest.approx(4.0, rel=0.2)
-    assert again == pytest.approx(fast, rel=0.15)
+    before, slowed, after = explanation.speeds["r3"]
+    assert (slowed.begin, after.begin) == pytest.approx((10.0, 20.0), abs=1.0)
+    assert before.speed / slowed.speed == pytest.approx(4.0, rel=0.2)
+    assert after.speed == pytest.approx(before.speed, rel=0.15)
 
 
 def test_a_replica_that_failed_fails_again(tmp_path: Path) -> None:
@@ -252,14 +253,14 @@ def test_a_log_in_which_nothing_was_served(tmp_path: Path) -> None:
 
 def test_events_are_those_of_the_lifecycle() -> None:
     from steelyard.core.replica import TRANSITIONS, Replica, State
-    from steelyard.simulate.replay_run import _events
+    from steelyard.simulate.replay_fleet import events_to
 
     for state in State:
         for wanted in State:
             if State.GONE in (state, wanted):
                 continue
             now = state
-            for event in _events(Replica("r", state=state), wanted.value):
+            for event in events_to(Replica("r", state=state), wanted.value):
                 assert isinstance(event, Event)
                 now = TRANSITIONS[now][event]
             out_of_rotation = wanted not in (State.READY, State.EJECTED)

@@ -23,13 +23,22 @@ def main(context: click.Context) -> None:
       steelyard serve gateway.yaml
 
     \b
-    What does my gateway do now?
-      steelyard top
+    Is my configuration valid, and is it wise?
+      steelyard check gateway.yaml
 
     \b
-    Was kept what I promised?
+    What does my gateway do now?
+      steelyard top                                # or http://127.0.0.1:9080 in a browser
+
+    \b
+    Did I keep what I promised?
       steelyard report --since 7d
       steelyard report --since 7d --format html --out week.html
+
+    \b
+    Why did a request go where it went, and what would another policy have done?
+      steelyard explain REQUEST_ID --config gateway.yaml
+      steelyard simulate --replay decisions.jsonl --policy round_robin
 
     \b
     What are the policies, and which one suits me?
@@ -42,14 +51,6 @@ def main(context: click.Context) -> None:
       steelyard simulate --trace requests.csv --out results
       steelyard simulate W3 --show > mine.yaml     # edit, then:
       steelyard simulate mine.yaml --out results
-
-    \b
-    Is my configuration valid, and is it wise?
-      steelyard check gateway.yaml
-
-    \b
-    Why did a request go where it went?
-      steelyard explain REQUEST_ID --config gateway.yaml
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

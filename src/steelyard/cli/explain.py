@@ -30,14 +30,14 @@ Examples:
   steelyard explain 0192f7c1 --log decisions.jsonl
   steelyard explain 0192f7c1 --log decisions.jsonl --json   # the lines themselves
 
-Where several requests had the id, all are told, the newest last. Exit code 2: there is none.
+Where several requests had the id, all are told, the newest last. Exit code 2: there is none. More: docs/explain.md.
 """
 
 
 @click.command(help=HELP, short_help="Why a request went where it went.")
 @click.argument("request_id")
-@click.option("--log", type=click.Path(path_type=Path), metavar="FILE", help="The decision log.")
-@click.option("--config", type=click.Path(path_type=Path), metavar="CONFIG.yaml", help="Or whose log it is.")
+@click.option("--log", type=click.Path(path_type=Path), metavar="FILE", help="The decision log, with FILE.1.")
+@click.option("--config", type=click.Path(path_type=Path), metavar="CONFIG.yaml", help="Or the file that names it.")
 @click.option("--json", "as_json", is_flag=True, help="The lines as they are, for programs.")
 def explain(request_id: str, log: Path | None, config: Path | None, as_json: bool) -> None:
     if not request_id:
@@ -64,7 +64,9 @@ def explain(request_id: str, log: Path | None, config: Path | None, as_json: boo
 
 
 def _log_of(log: Path | None, config: Path | None) -> Path:
-    if (log is None) == (config is None):
+    if log is not None and config is not None:
+        raise click.UsageError("give --config or --log, not both")
+    if log is None and config is None:
         raise click.UsageError("say which log, with --log FILE or with --config CONFIG.yaml")
     if config is None:
         assert log is not None

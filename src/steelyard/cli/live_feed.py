@@ -13,7 +13,7 @@ from time import monotonic
 import msgspec
 
 from ..addresses import Address
-from ..control.views import LiveHistoryView, LiveView, PulseView
+from ..control.views import Happening, LiveHistoryView, LiveView, PulseView
 from ..core.errors import SteelyardError
 
 KEPT = 300  # pulses of a model
@@ -65,7 +65,7 @@ class Feed:
         self.admin = admin
         self.view: LiveView | None = None
         self.pulses: dict[str, deque[PulseView]] = {}
-        self.events: deque[tuple[float, str]] = deque(maxlen=100)  # when, and what in words
+        self.events: deque[tuple[float, Happening]] = deque(maxlen=100)  # when, and what
         self.problem = ""  # why nothing comes now
         self.heard = monotonic()
         self._thread = threading.Thread(target=self._follow, daemon=True)
@@ -101,9 +101,7 @@ class Feed:
             ring = self.pulses.setdefault(model.model, deque(maxlen=KEPT))
             if not ring or model.pulse.at > ring[-1].at:
                 ring.append(model.pulse)
-        for event in view.events:
-            where = "/".join(part for part in (event.model, event.replica) if part)
-            self.events.append((self.heard - event.age, f"{where}: {event.what}" if where else event.what))
+        self.events.extend((self.heard - event.age, event) for event in view.events)
         self.view, self.problem = view, ""
 
 

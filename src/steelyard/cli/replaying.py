@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..simulate.replay import SEEDS, Comparison, check_policies, compare, sentences
+from ..simulate.replay import SEEDS, Comparison, check_policies, compare
 from ..simulate.replay_log import read_recording
 from ..simulate.replay_report import FILES, files, rows
+from ..simulate.replay_words import sentences
 from . import screen
 from .files import check_directory, write_all
 

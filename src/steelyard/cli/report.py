@@ -13,14 +13,16 @@ import click
 from rich.console import Console
 
 from ..config import load_config
-from ..control.history.database import HistoryError, default_path, open_to_read, state_folder
+from ..control.history.database import HistoryError, default_path, open_to_read
 from ..control.history.periods import moment
 from ..control.history.reading import read_slices
 from ..control.history.slices import DAY, Slice
 from ..control.history.summary import Summary, summarise
 from ..core.errors import OptionError
+from ..runtimes.logs import state_folder
 from . import report_text, screen
 from .report_csv import as_csv, as_json
+from .report_names import harmless
 from .report_page import page
 
 HELP = """What was promised in a period, and was it kept?
@@ -35,16 +37,24 @@ Examples:
   steelyard report --since 7d --model detector
   steelyard report --since 2026-11-01 --until 2026-12-01 --format html --out november.html
   steelyard report --config gateway.yaml --format csv > report.csv
+
+A promise that was not kept is no error. Exit code 2: there is no history, or an option is wrong. More: docs/report.md.
 """
 
 
 @click.command(help=HELP, short_help="What was promised in a period, and was it kept?")
-@click.option("--since", default="24h", show_default=True, help="So long ago (24h, 7d), or a time (2026-11-01T08:00).")
-@click.option("--until", default="", help="In the same way; now, if not given.")
-@click.option("--model", help="Only this one.")
-@click.option("--tenant", help="Only this one; an empty name: requests that named none.")
-@click.option("--config", type=click.Path(path_type=Path), help="The gateway's configuration: its history.")
-@click.option("--history", type=click.Path(path_type=Path), help="The SQLite file itself.")
+@click.option(
+    "--since",
+    default="24h",
+    show_default=True,
+    metavar="WHEN",
+    help="So long ago (24h, 7d), or a time (2026-11-01T08:00).",
+)
+@click.option("--until", default="", metavar="WHEN", help="In the same way; by default now.")
+@click.option("--model", metavar="NAME", help="Only this one.")
+@click.option("--tenant", metavar="NAME", help="Only this one; an empty name: requests that named none.")
+@click.option("--config", type=click.Path(path_type=Path), metavar="CONFIG.yaml", help="Of the gateway with this file.")
+@click.option("--history", type=click.Path(path_type=Path), metavar="FILE", help="Or the SQLite file itself.")
 @click.option(
     "--format",
     "form",
@@ -53,7 +63,9 @@ Examples:
     show_default=True,
     help="For people or programs.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="File to write to, instead of standard output.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write to, instead of standard output."
+)
 def report(
     since: str,
     until: str,
@@ -127,7 +139,7 @@ def _write(summary: Summary, form: str, out: Path | None, now: float) -> None:
         return
     text = _text(summary, form, now)
     if out is None:
-        sys.stdout.write(text)
+        sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
         return
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     try:

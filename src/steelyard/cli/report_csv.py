@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
+import json
 from datetime import UTC, datetime
 from io import StringIO
 from math import isfinite
 from typing import Any
-
-import msgspec
 
 from ..control.history.slices import NAMES, quantile
 from ..control.history.summary import QUANTILES, Objective, Row, Summary
@@ -72,7 +71,7 @@ def as_json(summary: Summary) -> str:
             for model in summary.models
         ],
     }
-    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+    return json.dumps(plain, indent=2).replace("\x7f", "\\u007f") + "\n"  # all ASCII: a terminal obeys nothing of it
 
 
 def _row(row: Row, summary: Summary) -> dict[str, Any]:

@@ -24,3 +24,8 @@ def tenant_name(tenant: str | None) -> str:
 def cell(name: str) -> str:
     """For a spreadsheet: what could be a formula begins with a quote instead."""
     return f"'{name}" if name.startswith(_FORMULA) else name
+
+
+def harmless(text: str) -> str:
+    """Many lines, as they are but for what a terminal would obey."""
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)

@@ -48,7 +48,7 @@ A replica gets requests when its readiness probe says that the model is loaded, 
   --health-path /ready            ask there; without it, as the dialect says
 
 \b
-The admin API shows the fleet, and adds, drains and removes replicas, at http://127.0.0.1:9080:
+The admin API shows the fleet, in a browser too, and adds, drains and removes replicas, at http://127.0.0.1:9080:
   --admin 127.0.0.1:9081          at another address
   --admin :9080 --admin-token-file tokens.txt     for other machines too, if they show a token of that file
   --admin off                     not at all

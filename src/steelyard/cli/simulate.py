@@ -46,15 +46,16 @@ Examples:
   steelyard simulate W9 --show > mine.yaml         # a start for your own
   steelyard simulate mine.yaml --policy mypackage.routing:MyPolicy,least_work
   steelyard simulate A1 --scaler work,kpa,hpa@target=0.6,fixed@5
-  steelyard simulate --replay decisions.log --policy least_work,round_robin
+  steelyard simulate --replay decisions.jsonl --policy least_work,round_robin
 
 A policy may carry its concurrency, the requests a replica takes at once while the rest wait in the balancer: name@1,
 name@auto, name@unlimited. `steelyard policies` lists them. "ideal" is the reference, a central queue that knows all.
 In A1 to A6 a scaler decides how many replicas there are: work, kpa, hpa, each with options as in kpa@target=0.5, or
 fixed@N, which keeps N.
+
 --replay asks what another policy would have done with what really happened: it takes a decision log (`decisions` in the
 configuration, with sample: 1), replays the policy that ran, says how far that is from what was observed, and then
-replays yours.
+replays yours: docs/replay.md.
 """
 
 
@@ -97,7 +98,12 @@ def _concurrency(context: click.Context, parameter: click.Parameter, value: str 
 @click.option(
     "--concurrency", callback=_concurrency, metavar="N|auto|unlimited", help="For policies without an @ of their own."
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=f"Write {', '.join(FILES)} there.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help=f"Write {', '.join(FILES)} there; with --replay, replay.csv and replay.html.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by default one a core.")
 @click.option("--no-ideal", is_flag=True, help="Leave the reference out.")
 @click.option("--show", is_flag=True, help="Print the scenario as YAML and run nothing.")
@@ -146,7 +152,9 @@ def simulate(
 
 def _find(scenario: str | None, trace: Path | None) -> list[Scenario]:
     if (scenario is None) == (trace is None):
-        raise click.UsageError("name one scenario (a YAML file, W1 to W11, A1 to A6) or one --trace FILE; see --help")
+        raise click.UsageError(
+            "name one scenario (a YAML file, W1 to W11, A1 to A6), --trace FILE or --replay LOG; see --help"
+        )
     if trace is not None:
         return [for_trace(trace)]
     assert scenario is not None

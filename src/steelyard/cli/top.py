@@ -29,7 +29,10 @@ PAGE = 10  # replicas
 
 HELP = f"""What the gateway does now, once a second: models, promises, replicas, memory, what happened.
 
+It asks the admin API of the gateway, and changes nothing.
+
 \b
+Examples:
   steelyard top                                     the gateway of this machine, at {DEFAULT}
   steelyard top --config gateway.yaml               where that file says, with its token
   steelyard top --admin http://10.0.0.5:9080 --token-file tokens.txt
@@ -43,16 +46,16 @@ For scripts:
   steelyard top --once                              one look, as text
   steelyard top --once --json | jq '.models[].pulse.p99'
 
-The token may also be in {TOKEN}. Exit code 2: no answer.
+The token may also be in {TOKEN}. Exit code 2: no answer, or an option is wrong. More: docs/top.md.
 """
 
 
 @click.command(help=HELP, short_help="What the gateway does now, live.")
 @click.option("--admin", metavar="URL", help=f"The admin API; by default {DEFAULT}. Also unix:/PATH.")
 @click.option(
-    "--config", type=click.Path(path_type=Path), metavar="CONFIG.yaml", help="Take address and token from it."
+    "--config", type=click.Path(path_type=Path), metavar="CONFIG.yaml", help="Take address and token file from it."
 )
-@click.option("--token-file", metavar="PATH", help="Tokens, one a line: the first is used.")
+@click.option("--token-file", metavar="PATH", help="Tokens, one a line: the first is sent.")
 @click.option("--model", default="", metavar="NAME", help="Only this one.")
 @click.option("--once", is_flag=True, help="Print one look and end; so too where there is no terminal.")
 @click.option("--json", "as_json", is_flag=True, help="One look, as /v1/pulse gives it.")
@@ -116,7 +119,7 @@ def _check(view: LiveView, model: str) -> None:
 
 def _known(feed: Feed, view: LiveView) -> Known:
     now = monotonic()
-    events = [(now - when, what) for when, what in list(feed.events)]
+    events = [msgspec.structs.replace(event, age=now - when) for when, event in list(feed.events)]
     pulses = {name: list(ring) for name, ring in list(feed.pulses.items())}
     return Known(view, pulses, events, now - feed.heard, feed.problem)
 

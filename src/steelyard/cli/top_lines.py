@@ -9,6 +9,7 @@ from rich.text import Text
 
 BARS = "▁▂▃▄▅▆▇█"
 NONE = "–"
+LONGEST = 48  # of a name
 T = TypeVar("T")
 
 
@@ -76,11 +77,13 @@ def table(columns: Sequence[Column[T]], rows: Iterable[T], width: int) -> list[T
     fitting = list(columns)
     while len(fitting) > 1 and sum(c.width + 1 for c in fitting) - 1 > width:
         fitting.remove(max(fitting, key=lambda c: c.rank))
-    lines = [_line([Text(c.title, style="dim") for c in fitting], fitting, width)]
-    for row in rows:
-        cells = [c.cell(row) for c in fitting]
-        lines.append(_line([Text(c) if isinstance(c, str) else c for c in cells], fitting, width))
-    return lines
+    filled = [[Text(c) if isinstance(c, str) else c for c in (column.cell(row) for column in fitting)] for row in rows]
+    spare = width - sum(c.width + 1 for c in fitting) + 1
+    longest = min(LONGEST, max((cells[0].cell_len for cells in filled), default=0))
+    first = fitting[0]._replace(width=min(max(longest, fitting[0].width), fitting[0].width + max(0, spare)))
+    fitting[0] = first  # a long name gets the room that nothing else needs
+    titles = [Text(c.title, style="dim") for c in fitting]
+    return [_line(cells, fitting, width) for cells in (titles, *filled)]
 
 
 def _line(cells: list[Text], columns: Sequence[Column[T]], width: int) -> Text:

@@ -7,7 +7,16 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from ..control.views import DeviceView, LiveModelView, LiveReplicaView, LiveView, ObjectiveView, PulseView, SloView
+from ..control.views import (
+    DeviceView,
+    Happening,
+    LiveModelView,
+    LiveReplicaView,
+    LiveView,
+    ObjectiveView,
+    PulseView,
+    SloView,
+)
 from .top_lines import NONE, Column, ago, bar, clean, cut, number, seconds, size, sparkline, table
 
 COLOURS = {
@@ -24,6 +33,7 @@ HELP = "q quit · j k ↓ ↑ scroll · s sort · m next model · p pause · ? h
 SPARK = 30  # columns of a sparkline, at most
 EVENTS = 5  # lines of what happened, at most
 SLOS = 6
+ALARMS = 5
 
 
 class Shown(NamedTuple):
@@ -39,7 +49,7 @@ class Shown(NamedTuple):
 class Known(NamedTuple):
     view: LiveView
     pulses: Mapping[str, Sequence[PulseView]] = {}
-    events: Sequence[tuple[float, str]] = ()  # seconds ago, what; the latest last
+    events: Sequence[Happening] = ()  # the latest last
     age: float = 0.0  # seconds since the last word
     problem: str = ""  # why there is none since
 
@@ -49,9 +59,9 @@ def screen(known: Known, shown: Shown, width: int, height: int | None) -> list[T
     view = known.view
     models = [m for m in view.models if shown.model in ("", m.model)]
     replicas = ordered([r for r in view.replicas if shown.model in ("", r.model)], shown.sort)
-    top = [cut(line, width) for line in (_header(known, shown), *_warnings(known))]
-    top += table(_model_columns(known.pulses, width), models, width)
-    top += _slo(view.slo, shown.model, width)
+    top = [cut(line, width) for line in (_header(known, shown), *_warnings(known, shown))]
+    top += _models(models, known.pulses, width, height)
+    top += _slo(view.slo, shown.model, width, height)
     bottom = _devices(view.devices, width) + _events(known.events, shown.model, width)
     keys = [cut(Text(HELP, style="dim"), width)] if height is not None else []
     if shown.help:
@@ -87,14 +97,26 @@ def _header(known: Known, shown: Shown) -> Text:
     return line
 
 
-def _warnings(known: Known) -> list[Text]:
+def _warnings(known: Known, shown: Shown) -> list[Text]:
     lines = []
     if known.problem:
         what = f"{clean(known.problem)}; trying again every 2 s. What is below is {ago(known.age)} old"
         lines.append(Text(what, style="red bold"))
     elif known.age > 5.0:
         lines.append(Text(f"nothing new for {ago(known.age)}", style="yellow"))
-    return lines + [Text(f"! {clean(alarm.what)}", style="red") for alarm in known.view.alarms[:5]]
+    if shown.model and shown.model not in [m.model for m in known.view.models]:
+        lines.append(Text(f"there is no model {clean(shown.model)!r} (now); m: all models", style="yellow"))
+    alarms = known.view.alarms
+    lines += [Text(f"! {clean(alarm.what)}", style="red") for alarm in alarms[:ALARMS]]
+    return lines + ([Text(f"! and {len(alarms) - ALARMS} more alarms", style="red")] if len(alarms) > ALARMS else [])
+
+
+def _models(
+    models: Sequence[LiveModelView], pulses: Mapping[str, Sequence[PulseView]], width: int, height: int | None
+) -> list[Text]:
+    """At most a third of the terminal."""
+    most = len(models) if height is None else max(1, height // 3)
+    return table(_model_columns(pulses, width), models[:most], width) + _more(len(models) - most, "models", width)
 
 
 def _model_columns(pulses: Mapping[str, Sequence[PulseView]], width: int) -> list[Column[LiveModelView]]:
@@ -118,17 +140,18 @@ def _model_columns(pulses: Mapping[str, Sequence[PulseView]], width: int) -> lis
 
 def _ready(model: LiveModelView) -> Text:
     wanted = "" if model.wanted is None or model.wanted == model.replicas else f"→{model.wanted}"
-    style = "red" if not model.ready else "yellow" if model.ready < model.replicas else "green"
+    asleep = model.wanted == 0 and not model.replicas  # it is as it should be
+    style = "dim" if asleep else "red" if not model.ready else "yellow" if model.ready < model.replicas else "green"
     return Text(f"{model.ready}/{model.replicas}{wanted}", style=style)
 
 
-def _slo(slos: Sequence[SloView], model: str, width: int) -> list[Text]:
+def _slo(slos: Sequence[SloView], model: str, width: int, height: int | None) -> list[Text]:
     promised = [(slo, o) for slo in slos if model in ("", slo.model) for o in slo.objectives]
     if not promised:
         return []
     promised.sort(key=lambda one: one[1].budget_left)
-    lines = [Text(), *table(_SLO, promised[:SLOS], width)]
-    return lines + _more(len(promised) - SLOS, "promises", width)
+    most = SLOS if height is None else max(1, min(SLOS, height // 8))
+    return [Text(), *table(_SLO, promised[:most], width), *_more(len(promised) - most, "promises", width)]
 
 
 def _window(index: int, objective: ObjectiveView) -> str:
@@ -151,11 +174,11 @@ def _burn(objective: ObjectiveView) -> Text:
 
 _Promised = tuple[SloView, ObjectiveView]
 _SLO: list[Column[_Promised]] = [
-    Column("promise", 22, 0, lambda p: clean(f"{p[0].model} {p[0].tenant}".strip()), left=True),
-    Column("kind", 12, 5, lambda p: p[1].kind, left=True),
-    Column("target", 8, 4, lambda p: f"{p[1].target:g}%"),
-    Column("5 m", 8, 2, lambda p: _window(0, p[1])),
-    Column("1 h", 8, 3, lambda p: _window(2, p[1])),
+    Column("promise", 20, 0, lambda p: clean(f"{p[0].model} {p[0].tenant}".strip()), left=True),
+    Column("kind", 12, 2, lambda p: p[1].kind, left=True),
+    Column("target", 8, 5, lambda p: f"{p[1].target:g}%"),
+    Column("5 m", 8, 3, lambda p: _window(0, p[1])),
+    Column("1 h", 8, 4, lambda p: _window(2, p[1])),
     Column("6 h", 8, 6, lambda p: _window(3, p[1])),
     Column("budget left", 16, 1, lambda p: _budget(p[1]), left=True),
     Column("burn", 12, 7, lambda p: _burn(p[1]), left=True),
@@ -183,7 +206,7 @@ _REPLICA: list[Column[LiveReplicaView]] = [
     Column("req/s", 7, 4, lambda r: number(r.rate)),
     Column("p50", 8, 7, lambda r: seconds(r.p50)),
     Column("p99", 8, 5, lambda r: seconds(r.p99)),
-    Column("slow", 6, 6, lambda r: f"×{r.slowness:.3g}"),
+    Column("slow", 6, 6, lambda r: f"×{r.slowness:.2g}" if r.slowness < 99 else f"×{r.slowness:.0f}"),
     Column("failed", 6, 9, lambda r: number(r.failures)),
     Column("since", 6, 10, lambda r: ago(r.since)),
     Column("why", 40, 11, lambda r: clean(r.why), left=True),
@@ -196,9 +219,14 @@ def _devices(devices: Sequence[DeviceView], width: int) -> list[Text]:
     return [Text(), *table(_DEVICE, devices[:4], width), *_more(len(devices) - 4, "devices", width)]
 
 
+def _memory(device: DeviceView) -> Text:
+    share = device.taken / device.budget if device.budget else 0.0
+    return Text(bar(share, 16), style="red" if share > 1.0 else "yellow" if share > 0.9 else "")
+
+
 _DEVICE: list[Column[DeviceView]] = [
     Column("device", 22, 0, lambda d: clean(d.device), left=True),
-    Column("memory given out", 16, 1, lambda d: f"{bar(d.taken / d.budget if d.budget else 0.0, 16)}", left=True),
+    Column("memory given out", 16, 1, lambda d: _memory(d), left=True),
     Column("taken", 9, 2, lambda d: size(d.taken)),
     Column("of", 9, 3, lambda d: size(d.budget) if d.capacity is not None else NONE),
     Column("measured", 9, 4, lambda d: size(d.measured)),
@@ -206,10 +234,16 @@ _DEVICE: list[Column[DeviceView]] = [
 ]
 
 
-def _events(events: Sequence[tuple[float, str]], model: str, width: int) -> list[Text]:
-    wanted = [(age, what) for age, what in events if not model or what.startswith(model)][-EVENTS:]
-    lines = [cut(Text.assemble((f"{ago(age):>5} ago  ", "dim"), clean(what)), width) for age, what in wanted]
+def _events(events: Sequence[Happening], model: str, width: int) -> list[Text]:
+    """What is of no model at all is told with every model."""
+    wanted = [event for event in events if not model or event.model in ("", model)][-EVENTS:]
+    lines = [cut(Text.assemble((f"{ago(event.age):>5} ago  ", "dim"), clean(_told(event))), width) for event in wanted]
     return [Text(), *lines] if lines else []
+
+
+def _told(event: Happening) -> str:
+    where = "/".join(part for part in (event.model, event.replica) if part)
+    return f"{where}: {event.what}" if where else event.what
 
 
 def _more(count: int, what: str, width: int) -> list[Text]:

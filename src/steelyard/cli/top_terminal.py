@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import sys
@@ -21,6 +22,7 @@ NAMES = {
     "\x1b[5~": "page up",
     "\x1b[6~": "page down",
 }
+SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|O.)")  # a key that is no letter; one that we do not know does nothing
 NAMES |= {"k": "up", "j": "down", "\x1b": "q", "\x04": "q"}
 
 
@@ -33,7 +35,12 @@ class Terminal:
         self._before = termios.tcgetattr(self._in)
         self._handlers: dict[int, Any] = {
             number: signal.signal(number, handler)
-            for number, handler in ((signal.SIGTERM, _end), (signal.SIGHUP, _end), (signal.SIGTSTP, self._stop))
+            for number, handler in (
+                (signal.SIGINT, signal.default_int_handler),  # also where a script that began us ignores it
+                (signal.SIGTERM, _end),
+                (signal.SIGHUP, _end),
+                (signal.SIGTSTP, self._stop),
+            )
         }
         self._take()
         return self
@@ -53,9 +60,10 @@ class Terminal:
             self._pressed = os.read(self._in, 64).decode("utf-8", "replace")
         if not self._pressed:
             return "q"  # the terminal is gone
-        first = next((keys for keys in NAMES if self._pressed.startswith(keys)), self._pressed[0])
+        sequence = SEQUENCE.match(self._pressed)
+        first = sequence[0] if sequence else self._pressed[0]
         self._pressed = self._pressed[len(first) :]
-        return NAMES.get(first, first)
+        return NAMES.get(first, "" if sequence else first)
 
     def draw(self, text: str) -> None:
         sys.stdout.write("\x1b[H" + text.replace("\n", "\x1b[K\n") + "\x1b[K\x1b[J")

@@ -48,10 +48,10 @@ class Slo(Part, frozen=True):
     def _promise_to(self, other: TenantSlo) -> Promise:
         own = self.promise()
         return Promise(
-            own.latency if other.latency is None else other.latency,
+            own.latency if other.latency is None else float(other.latency),
             other.percentile or own.percentile,
             other.availability or own.availability,
-            own.first_byte if other.first_byte is None else other.first_byte,
+            own.first_byte if other.first_byte is None else float(other.first_byte),
         )
 
 
@@ -64,7 +64,10 @@ class History(Part, frozen=True):
 
     enabled: Annotated[bool, about("whether it is kept")] = True
     path: Annotated[
-        str, about("SQLite file; empty: `steelyard/NAME.sqlite` in $XDG_STATE_HOME, or else in ~/.local/state")
+        str,
+        about(
+            "SQLite file; empty: `NAME.sqlite` in $STATE_DIRECTORY, or `steelyard` in $XDG_STATE_HOME, ~/.local/state"
+        ),
     ] = ""
     keep: Annotated[Seconds, about("time after which it is forgotten")] = Seconds(400 * DAY)
 

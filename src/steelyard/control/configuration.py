@@ -22,6 +22,9 @@ def changeable(wanted: Config, now: Config) -> tuple[Config, str]:
     if wanted.admin.listen != now.admin.listen:
         held_back.append("admin.listen")
         wanted = msgspec.structs.replace(wanted, admin=msgspec.structs.replace(wanted.admin, listen=now.admin.listen))
+    if wanted.history != now.history:
+        held_back.append("history")
+        wanted = msgspec.structs.replace(wanted, history=now.history)
     return wanted, ", ".join(held_back)
 
 

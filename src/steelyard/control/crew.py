@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..link.board import Board
@@ -84,6 +84,14 @@ class Crew:
     def reports(self) -> list[Report]:
         """The latest of each worker."""
         return [worker.report for worker in self.workers() if worker.report is not None]
+
+    def keep(self, configured: Mapping[str, Iterable[str]]) -> None:
+        """Forget who is not configured any more, also what workers said of it last: should it come back, that is no
+        news."""
+        self.past.keep(configured)
+        for seat in self._seats.values():
+            if seat.worker is not None:
+                seat.worker.forget(configured)
 
     async def tell(self, seconds: float = ANSWER) -> bool:
         """Returns when each worker has reported and done what it was told before, or does not answer in time: False."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from .status import Key, ModelStatus, ReplicaStatus, unrouted
+from .status import Key, ModelStatus, ReplicaStatus, lost, unrouted
 from .usage import Usage, usage
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class Numbers(NamedTuple):
     replaced: int | None = None  # workers that ended unexpectedly
     unrouted: Mapping[str, int] = {}  # requests, by verdict
     probes: Mapping[tuple[str, str], int] = {}  # looks at replicas, by model and what they saw
+    lost: Mapping[str, int] = {}  # lines of logs and spans, by what they are
 
 
 def numbers(
@@ -37,4 +38,5 @@ def numbers(
         crew.replaced,
         unrouted(crew.reports(), crew.past),
         fleet.prober.counts,
+        lost(crew.reports(), crew.past),
     )

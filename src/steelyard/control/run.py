@@ -31,7 +31,7 @@ async def run(supervisor: Supervisor, *next_steps: str) -> int:
     starting.result()
     log.info("listening on %s", " and ".join(urls(supervisor)))
     if supervisor.admin_address is not None:
-        log.info("admin API on %s", _url(supervisor.admin_address))
+        log.info("dashboard and admin API on %s", _url(supervisor.admin_address))
     for step in next_steps:
         log.info("%s", step)
     await orders.stop.wait()

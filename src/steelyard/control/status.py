@@ -86,6 +86,10 @@ class FleetStatus(msgspec.Struct, frozen=True):
     replaced: int = 0  # workers that ended unexpectedly so far
 
 
+TENANTS = 100  # of a model, whose dead are counted one by one
+OTHERS = "*"  # all the rest together
+
+
 class Past:
     """What dead workers had counted: totals never go down because a worker died."""
 
@@ -93,9 +97,11 @@ class Past:
         self.models: dict[str, ModelReport] = {}
         self.replicas: dict[Key, ReplicaReport] = {}
         self.unrouted: dict[str, int] = {}  # requests, by verdict
+        self.lost: dict[str, int] = {}  # lines and spans, by what they are
 
     def bury(self, report: Report) -> None:
         self.unrouted = _sum((self.unrouted, report.unrouted))
+        self.lost = _sum((self.lost, report.lost))
         for model in report.models:
             known = self.models.get(model.model)
             self.models[model.model] = msgspec.structs.replace(
@@ -104,7 +110,7 @@ class Past:
                 in_flight=0,
                 backlog=0.0,
                 oldest=0.0,
-                **_counted([r for r in (known, model) if r]),
+                **_folded(_counted([r for r in (known, model) if r])),
             )
         for replica in report.replicas:
             before = self.replicas.get((replica.model, replica.id))
@@ -146,6 +152,11 @@ def unrouted(reports: Iterable[Report], past: Past) -> dict[str, int]:
     return _sum((past.unrouted, *(report.unrouted for report in reports)))
 
 
+def lost(reports: Iterable[Report], past: Past) -> dict[str, int]:
+    """Lines of logs and spans that could not be written or sent, of the living and the dead."""
+    return _sum((past.lost, *(report.lost for report in reports)))
+
+
 def histogram(buckets: Mapping[int, int]) -> Histogram:
     result = Histogram()
     for bucket, count in buckets.items():
@@ -176,6 +187,14 @@ def _counted(reports: list[ModelReport]) -> dict[str, Any]:
         "times": _durations(reports),
         **{name: sum(getattr(r, name) for r in reports) for name in GROWING},
     }
+
+
+def _folded(counted: dict[str, Any]) -> dict[str, Any]:
+    """Each worker may have counted other tenants, whose names clients make up: those of all that ever died would be
+    more and more."""
+    judged: dict[str, list[int]] = counted["judged"]
+    few = list(judged)[:TENANTS]
+    return counted | {"judged": _added((name if name in few else OTHERS, counts) for name, counts in judged.items())}
 
 
 def _durations(reports: list[ModelReport]) -> dict[str, Durations]:

@@ -227,7 +227,7 @@ class Supervisor:
         slots = self._fleet.in_force.slots
         self._watch.follow(self._watched())
         self._follow_admin(config)
-        self._crew.past.keep(slots.table)
+        self._crew.keep(slots.table)
         self._crew.hurry()
         if config.workers != self._crew.size:
             self._crew.renew(config.workers, slots.columns, config.timeouts.drain)

@@ -6,11 +6,13 @@ import asyncio
 import os
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import ExitStack
 from functools import partial
 from math import inf
 from typing import Protocol, cast
+
+import msgspec
 
 from ..link.messages import (
     Applied,
@@ -147,6 +149,12 @@ class WorkerProcess(asyncio.Protocol):
         except ValueError as problem:  # msgspec's errors are such
             self._owner.said(self, f"error it does not speak our language and is killed: {problem}")
             self.kill()
+
+    def forget(self, configured: Container[str]) -> None:
+        """What it said of other models than these."""
+        if self.report is not None and any(model.model not in configured for model in self.report.models):
+            models = tuple(model for model in self.report.models if model.model in configured)
+            self.report = msgspec.structs.replace(self.report, models=models)
 
     def _take(self, message: FromWorker) -> None:
         match message:

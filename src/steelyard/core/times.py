@@ -11,6 +11,8 @@ BOUNDS: Final[tuple[float, ...]] = (
     1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
 )  # fmt: skip
 
+SHORTEST: Final = BOUNDS[0]  # most waits are shorter
+
 
 class Times:
     """`counts[i]`: how many were above BOUNDS[i - 1] and not above BOUNDS[i]; the last: above all of them."""
@@ -22,5 +24,5 @@ class Times:
         self.total = 0.0
 
     def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.counts[bisect_left(BOUNDS, seconds) if seconds > SHORTEST else 0] += 1
         self.total += seconds

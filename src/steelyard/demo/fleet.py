@@ -57,6 +57,9 @@ class Fleet:
     def __iter__(self) -> Iterator[ReplicaProcess]:
         return iter(self._known.values())
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
     def __getitem__(self, name: str) -> ReplicaProcess:
         return self._known[name]
 
@@ -125,6 +128,7 @@ async def _listening(name: str, pace: float, process: subprocess.Popen[str]) -> 
     except TimeoutError:
         raise StartError(f"replica {name} was not ready after {START:.0f} s; is the machine very busy?") from None
     if not said:
-        code = process.wait()
-        raise StartError(f"replica {name} ended with exit code {code} before it was ready; it said why above")
+        raise StartError(f"replica {name} ended with exit code {process.wait()} before it was ready")
+    if not said.strip().isdecimal():
+        raise StartError(f"replica {name} cannot start: {said.strip()}")
     return ReplicaProcess(name, pace, process.pid, int(said))

@@ -16,9 +16,9 @@ from ..control.supervisor import Supervisor
 from . import steps
 from .client import Client
 from .corpus import MODEL
-from .fleet import HOST, Fleet
+from .fleet import HOST, Fleet, ReplicaProcess
 from .settings import scaled
-from .steps import Outcome
+from .steps import FIRST, Outcome
 from .tally import Tally
 from .traffic import Traffic
 
@@ -26,7 +26,7 @@ SEED = 7
 SLOWER = 4.0
 PATIENCE = 10.0  # seconds for the last answers of a policy, so that they do not burden the next
 LOOK = 0.1  # seconds
-FIRST = "round_robin"
+SILENT = 2.0  # seconds after which a replica is left as it is: somebody may have stopped it
 
 
 class Guide:
@@ -52,8 +52,8 @@ class Guide:
         self._rate = traffic.rate
         assert supervisor.admin_address is not None
         self._admin = Client(HOST, supervisor.admin_address.port)
-        self.usual = supervisor.config.models[MODEL].policy
-        self.second = self.usual if self.usual != FIRST else "least_work"
+        self._usual = supervisor.config.models[MODEL].policy
+        self._second = self._usual if self._usual != FIRST else "least_work"
 
     async def run(self, seconds: int | None) -> None:
         doing = {
@@ -63,7 +63,7 @@ class Guide:
             "dead": self._dead,
             "double": self._double,
         }
-        for step in steps.plan(seconds, self.second):
+        for step in steps.plan(seconds, self._second):
             self.outcomes.append(outcome := Outcome(step, Tally(time.monotonic())))
             self._say(outcome)
             self._supervisor.note("demo", step.title, model=MODEL)
@@ -79,7 +79,7 @@ class Guide:
         found = {outcome.step.key: outcome.tally for outcome in self.outcomes}
         if "after" not in found:
             return ""
-        return steps.compared(FIRST, found["before"], self.second, found["after"])
+        return steps.compared(found["before"], self._second, found["after"])
 
     # ------------------------------------------------------------------ the steps
 
@@ -88,37 +88,35 @@ class Guide:
         return outcome.tally
 
     async def _before(self, outcome: Outcome) -> str:
-        return await self._with_policy(FIRST, outcome)
+        await self._with_policy(FIRST, outcome)
+        return steps.shared(outcome.tally)
 
     async def _after(self, outcome: Outcome) -> str:
-        await self._with_policy(self.second, outcome)
-        if self.second != self.usual:
-            await self._set_policy(self.usual)
+        await self._with_policy(self._second, outcome)
+        if self._second != self._usual:
+            await self._set_policy(self._usual)
         return self.comparison()
 
-    async def _with_policy(self, policy: str, outcome: Outcome) -> str:
+    async def _with_policy(self, policy: str, outcome: Outcome) -> None:
         await self._traffic.pause(PATIENCE)
         await self._set_policy(policy)
-        tally = self._turn(outcome)
+        self._turn(outcome)
         await asyncio.sleep(outcome.step.seconds)
         await self._traffic.pause(PATIENCE)
-        return (
-            ", ".join(f"{name} {100 * tally.share(name):.0f} %" for name in sorted(tally.answered)) + " of the answers"
-        )
 
     async def _slow(self, outcome: Outcome) -> str:
         usual = self.outcomes[-2].tally.share("fast")
         replica = self._fleet["fast"]
         tally = self._turn(outcome)
-        await replica.set_pace(SLOWER * replica.pace)
+        slowed = await self._set_pace(replica, SLOWER)
         try:
             await asyncio.sleep(0.3 * outcome.step.seconds)  # to learn it
             before, fast = tally.latency.count, tally.answered["fast"]
             await asyncio.sleep(0.7 * outcome.step.seconds)
         finally:
-            await replica.set_pace(replica.pace)
+            await self._set_pace(replica, 1.0)
         answered = max(1, tally.latency.count - before)
-        return steps.moved("fast", usual, (tally.answered["fast"] - fast) / answered)
+        return steps.moved("fast", usual, (tally.answered["fast"] - fast) / answered if slowed else None)
 
     async def _dead(self, outcome: Outcome) -> str:
         tally, retried = self._turn(outcome), self._retried()
@@ -136,7 +134,6 @@ class Guide:
         return steps.returned("half", tally, self._retried() - retried, early, ready)
 
     async def _double(self, outcome: Outcome) -> str:
-        before = self._ready()
         self._reconfigure(scaled(self._supervisor.config, self._folder))
         await self._call("POST", "/v1/reload")
         tally, began, first = self._turn(outcome, 2.0), time.monotonic(), None
@@ -144,7 +141,9 @@ class Guide:
             await asyncio.sleep(LOOK)
             if first is None and self._of_new(tally):
                 first = now - began
-        return steps.grown(before, self._ready(), self._of_new(tally), first)
+        ready = self._ready()
+        ours = sum(name in self._fleet for name in ready)
+        return steps.grown(ours, len(ready) - ours, self._of_new(tally), first)
 
     # ------------------------------------------------------------------ what is asked and told
 
@@ -156,10 +155,20 @@ class Guide:
         if reply.status >= 300:
             raise StartError(f"the admin API refuses {method} {path}: {reply.body.decode(errors='replace')}")
 
+    async def _set_pace(self, replica: ReplicaProcess, times: float) -> bool:
+        """Of its usual one. False: it does not answer."""
+        try:
+            async with asyncio.timeout(SILENT):
+                await replica.set_pace(times * replica.pace)
+        except (OSError, EOFError):
+            return False
+        return True
+
     async def _early(self, name: str) -> int | None:
         """Requests that reached it while it was loading, by its own count."""
         try:
-            reply = await self._fleet[name].ask("GET", "/health")
+            async with asyncio.timeout(SILENT):
+                reply = await self._fleet[name].ask("GET", "/health")
             return int(msgspec.json.decode(reply.body)["early"])
         except (OSError, EOFError, ValueError, KeyError):
             return None
@@ -168,12 +177,12 @@ class Guide:
         seen = self._supervisor.status().replicas.get((MODEL, name))
         return seen.state if seen is not None else ""
 
-    def _ready(self) -> int:
-        return sum(seen.state == "ready" for seen in self._supervisor.status().replicas.values())
+    def _ready(self) -> list[str]:
+        """By name, also those that the autoscaler started."""
+        return [seen.id for seen in self._supervisor.status().replicas.values() if seen.state == "ready"]
 
     def _retried(self) -> int:
         return self._supervisor.status().models[MODEL].retried
 
     def _of_new(self, tally: Tally) -> dict[str, int]:
-        known = {replica.name for replica in self._fleet}
-        return {name: count for name, count in tally.answered.items() if name not in known}
+        return {name: count for name, count in tally.answered.items() if name not in self._fleet}

@@ -1,4 +1,4 @@
-"""Ctrl-C and its like: once ends the demo in order, twice at once."""
+"""Ctrl-C and its like: the first ends the demo in order, the second at once."""
 
 from __future__ import annotations
 
@@ -40,3 +40,5 @@ class Interrupt:
         self.given.set()
         if self._starting is not None:
             self._starting.cancel()
+        else:
+            self._console.print("waiting for the last answers; Ctrl-C again ends without them")

@@ -1,9 +1,13 @@
-"""`python -m steelyard.demo.replica`: a replica, started by demo or gateway. Says its port as it listens."""
+"""`python -m steelyard.demo.replica`: a replica, started by demo or gateway.
+
+Its first line is its port, as soon as it listens, or why it cannot.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 
 import uvloop
 
@@ -36,7 +40,11 @@ def main() -> None:
     parser.add_argument("--pace", type=float, default=1.0, help="2: answers take twice as long as their computing")
     parser.add_argument("--loading", type=float, default=0.0, help="seconds to wait before the model is loaded")
     arguments = parser.parse_args()
-    uvloop.run(_serve(arguments.port, arguments.pace, arguments.loading))
+    try:
+        uvloop.run(_serve(arguments.port, arguments.pace, arguments.loading))
+    except Exception as problem:
+        print(f"{type(problem).__name__}: {problem}".replace("\n", " "), flush=True)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

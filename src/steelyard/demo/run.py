@@ -15,7 +15,7 @@ from ..config import Config
 from ..control.errors import ListenError, StartError
 from ..control.supervisor import Supervisor
 from .corpus import MODEL
-from .fleet import HOST, Fleet, replicas
+from .fleet import HOST, PACES, Fleet, replicas
 from .interrupt import Interrupt
 from .model import check_installed
 from .scratch import scratch
@@ -26,7 +26,7 @@ from .tied import command
 from .traffic import LOAD, Traffic, capacity
 
 DRAIN = 2.0  # seconds for what somebody else has sent
-GENEROUS = 25.0  # promised: so many times what a request takes on average
+GENEROUS = 25.0  # promised: so many times what a request takes on average at the fastest
 FAILED = 1
 
 
@@ -48,7 +48,7 @@ async def run(options: Options, console: Console) -> int:
             raise
         console.print("stopped before it began")
         return 0
-    except OSError as problem:
+    except (OSError, EOFError) as problem:
         raise StartError(f"the demo cannot go on: {problem}") from None
 
 
@@ -61,10 +61,8 @@ async def _serve(
     gateway = Gateway(configuration(urls, options, at, folder, promised(most)))
     try:
         supervisor = await gateway.start()
-    except ListenError:
-        if options.port is not None:
-            raise
-        gateway = Gateway(configuration(urls, options, Ports(0, 0), folder, promised(most)))
+    except ListenError:  # they were free when we looked
+        gateway = Gateway(configuration(urls, options, Ports(options.port or 0, 0), folder, promised(most)))
         supervisor = await gateway.start()
     try:
         interrupt.started()
@@ -96,10 +94,9 @@ class Gateway:
 
 
 def promised(capacity: float) -> float:
-    """Seconds for a request, in whole tenths, that this machine can hold: 1.75 is what the replicas do together, if
-    the fastest does 1."""
-    alone = 1.75 / capacity
-    return max(0.1, round(GENEROUS * alone, 1))
+    """Seconds for a request, in whole tenths, that this machine can hold."""
+    together = sum(PACES["fast"] / pace for pace in PACES.values())  # if the fastest does 1
+    return max(0.1, round(GENEROUS * together / capacity, 1))
 
 
 def _farewell(console: Console) -> None:

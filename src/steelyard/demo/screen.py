@@ -13,10 +13,10 @@ from ..units import show_seconds
 from .corpus import MODEL
 from .fleet import PACES, ReplicaProcess
 from .steps import Outcome
-from .tally import Tally
+from .tally import WINDOW, Tally
 
 BAR = 8  # columns of the whole
-MEANING = "p50, p99: last 10 s · share: in this step · work: estimated, before it · speed: as learned, median 1"
+MEANING = f"p50, p99: last {WINDOW:g} s · share: in this step · speed: learned, median 1"
 _COLOURS = {"ready": "green", "ejected": "red", "unreachable": "red", UNKNOWN: "dim"}  # yellow: all that passes
 
 

@@ -23,8 +23,7 @@ from .traffic import LOAD, PATH, Traffic
 
 DRAWN_EVERY, SAID_EVERY = 0.5, 2.0  # seconds
 LOOK = 0.02  # seconds
-SOON = 1.0  # seconds that nobody minds
-FREE = "traffic goes on until Ctrl-C"
+FREE = "traffic goes on"
 
 
 class Show:
@@ -57,7 +56,7 @@ class Show:
             guiding.cancel()
             await asyncio.wait([guiding])
             seconds = time.monotonic() - tally.began
-            await self._stop_traffic()
+            await self._traffic.stop()
         finally:
             for task in (*watching, guiding):
                 task.cancel()
@@ -70,14 +69,8 @@ class Show:
             await self.guide.run(options.seconds)
             self._step = FREE
             if options.seconds is None:
-                self._console.print(f"\nthat was the guided minute: {self.guide.comparison()}\n{FREE}", markup=False)
-
-    async def _stop_traffic(self) -> None:
-        stopping = asyncio.create_task(self._traffic.stop())
-        done, _ = await asyncio.wait([stopping], timeout=SOON)
-        if not done:
-            self._console.print("waiting for the last answers; Ctrl-C ends without them")
-        await stopping
+                told = f"\nthat was the guided minute: {self.guide.comparison()}\n{FREE} until Ctrl-C"
+                self._console.print(told, soft_wrap=True, markup=False)
 
     async def _first_answer(self, began: float) -> None:
         while not self._traffic.tally.latency.count:

@@ -10,6 +10,7 @@ import msgspec
 from ..units import show_seconds
 from .tally import Tally
 
+FIRST = "round_robin"  # what the other policy is compared with
 GUIDED = 60  # seconds
 PAUSES = 4  # seconds, of them together
 SHORT = 30  # seconds; with fewer only the two policies are compared
@@ -34,15 +35,10 @@ class Outcome(msgspec.Struct):
 
 def guide(policy: str) -> tuple[Step, ...]:
     return (
-        Step("before", 12, "requests go to replicas in turn: round_robin", "the p99: large requests queue at quarter"),
-        Step("after", 12, f"the same requests once more, now with {policy}", "the p99, and who gets how much"),
+        Step("before", 12, f"{FIRST}: the replicas take turns", "the p99: large requests queue at quarter"),
+        Step("after", 12, f"{policy}: the same requests once more", "the p99, and who gets how much"),
         Step("slow", 10, "fast becomes four times slower", "its share: the traffic moves away"),
-        Step(
-            "dead",
-            11,
-            "half is killed (kill -9), and comes back cold",
-            "whether any request fails",
-        ),
+        Step("dead", 11, "half is killed (kill -9), and comes back cold", "whether any request fails"),
         Step("double", 15, "the load doubles, and replicas may be started", "who is new among the replicas"),
     )
 
@@ -57,12 +53,19 @@ def plan(seconds: int | None, policy: str) -> tuple[Step, ...]:
     return tuple(step._replace(seconds=seconds * 0.4) for step in steps[:2])
 
 
-def compared(first: str, before: Tally, second: str, after: Tally) -> str:
+def shared(tally: Tally) -> str:
+    """Who gave the answers."""
+    if not tally.answered:
+        return "no answers"
+    return ", ".join(f"{name} {100 * tally.share(name):.0f} %" for name in sorted(tally.answered)) + " of the answers"
+
+
+def compared(before: Tally, policy: str, after: Tally) -> str:
     """The p99 of both, and what is to be thought of it."""
     if not before.latency.count or not after.latency.count:
         return "too short to compare the two policies"
     a, b = before.latency.quantile(0.99), after.latency.quantile(0.99)
-    told = f"p99 {show_seconds(a)} with {first}, {show_seconds(b)} with {second}"
+    told = f"p99 {show_seconds(a)} with {FIRST}, {show_seconds(b)} with {policy}"
     if min(before.requests, after.requests) < FEW:
         return f"{told}; so few requests say little"
     if b < a * (1 - ALIKE):
@@ -72,8 +75,10 @@ def compared(first: str, before: Tally, second: str, after: Tally) -> str:
     return f"{told}: longer this time. Something else may keep this machine busy"
 
 
-def moved(name: str, before: float, after: float) -> str:
-    """Shares of the answers."""
+def moved(name: str, before: float, after: float | None) -> str:
+    """Shares of the answers; None: it could not be slowed."""
+    if after is None:
+        return f"{name} does not answer, so it cannot be made slower"
     told = f"{name} had {100 * before:.0f} % of the answers before, {100 * after:.0f} % while it was slow"
     return told if after < 0.8 * before else f"{told}: this time it did not move away"
 
@@ -86,11 +91,11 @@ def returned(name: str, tally: Tally, retried: int, early: int | None, ready: fl
     return told if early is None else f"{told}, and {early} requests reached it before that"
 
 
-def grown(before: int, after: int, answered: Mapping[str, int], first: float | None) -> str:
+def grown(ours: int, started: int, answered: Mapping[str, int], first: float | None) -> str:
     """`answered`: by those that were started."""
-    if after <= before:
-        return f"still {after} replicas: that was enough, or there was no time"
-    told = f"{before} → {after} replicas by the autoscaler"
+    if not started:
+        return f"still {ours} replicas: that was enough, or there was no time"
+    told = f"{ours} → {ours + started} replicas by the autoscaler"
     if first is None:
         return f"{told}; none of the new ones has answered yet"
     total = sum(answered.values())

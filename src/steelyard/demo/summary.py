@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from ..units import show_seconds
@@ -12,6 +13,7 @@ from .screen import table
 from .steps import Outcome
 from .tally import Tally
 
+NOTES = 62  # columns; the whole table fits into 100
 NEXT = {
     "steelyard demo --no-guide": "only replicas, gateway and traffic, until Ctrl-C",
     "steelyard serve --help": "the gateway in front of replicas of your own",
@@ -19,25 +21,26 @@ NEXT = {
 
 
 def summary(outcomes: Sequence[Outcome], comparison: str, tally: Tally, seconds: float, policy: str) -> RenderableType:
+    last = "" if outcomes else f", at the end with {policy}"
     said = Text(
-        f"{tally.requests:,} requests in {seconds:.1f} s, at the end with {policy}: {tally.failures} failed, "
+        f"{tally.requests:,} requests in {seconds:.1f} s{last}: {tally.failures} failed, "
         f"p50 {show_seconds(tally.latency.quantile(0.5))}, p99 {show_seconds(tally.latency.quantile(0.99))}",
         style="bold",
     )
     problems = [Text(f"{count} failed: {what}", style="red") for what, count in tally.failed.most_common(5)]
     told = [Text(f"\n{comparison}", style="bold")] if comparison else []
-    return Group(Text(), said, *problems, *([_steps(outcomes)] if outcomes else [_shares(tally)]), *told)
+    return Group(Text(), said, *problems, Text(), _steps(outcomes, comparison) if outcomes else _shares(tally), *told)
 
 
-def _steps(outcomes: Sequence[Outcome]) -> RenderableType:
+def _steps(outcomes: Sequence[Outcome], comparison: str) -> RenderableType:
     rows = table()
-    rows.add_column("\nstep")
+    rows.add_column("step", max_width=NOTES)
     for name in ("requests", "failed", "p50", "p99"):
-        rows.add_column(f"\n{name}", justify="right", no_wrap=True)
+        rows.add_column(name, justify="right", no_wrap=True)
     for outcome in outcomes:
         tally = outcome.tally
         rows.add_row(
-            Text.assemble(outcome.step.title, "\n", (f"  {outcome.note or 'cut short'}", "dim")),
+            Group(Text(outcome.step.title), *_note(outcome, comparison)),
             f"{tally.requests:,}",
             f"{tally.failures:,}",
             show_seconds(tally.latency.quantile(0.5)),
@@ -46,11 +49,18 @@ def _steps(outcomes: Sequence[Outcome]) -> RenderableType:
     return rows
 
 
+def _note(outcome: Outcome, comparison: str) -> Iterator[RenderableType]:
+    """Not the comparison: it is said below."""
+    note = outcome.note or "cut short"
+    if note != comparison:
+        yield Padding(Text(note, style="dim"), (0, 0, 0, 2))
+
+
 def _shares(tally: Tally) -> RenderableType:
     rows = table()
-    rows.add_column("\nreplica")
+    rows.add_column("replica")
     for name in ("requests", "share"):
-        rows.add_column(f"\n{name}", justify="right", no_wrap=True)
+        rows.add_column(name, justify="right", no_wrap=True)
     for name in sorted(tally.answered):
         rows.add_row(name, f"{tally.answered[name]:,}", f"{100 * tally.share(name):.1f} %")
     return rows

@@ -51,6 +51,10 @@ class AccessLog(LineFile):
         self._text = settings.format == "text"
         self._json = JsonLines()
 
+    def flush(self) -> None:
+        self._json.set_clock()
+        super().flush()
+
     def note(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
         if not self._text:
             end = b',"dropped":%d}\n' % self._tell_dropped() if self._dropped else b"}\n"

@@ -93,21 +93,22 @@ class Account:
         arrived = exchange.arrived or now
         sent = exchange.dispatched
         total = now - began
-        upload = arrived - began
+        upload = arrived - began + exchange.delayed
+        unread = exchange.unread
         queue = (sent or now) - arrived
         if sent or verdict == REFUSED:
             self.queue.add(queue)
         if verdict == OK:
             first = exchange.first_byte - began
             if exchange.status == TUNNEL:
-                total = first  # how long it stays open is up to those who talk through it
+                total, unread = first, 0.0  # how long it stays open is up to those who talk through it
             self.total.add(total)
             self.first_byte.add(first)
             self.replica.add(began + total - sent)
-            index = judge_answer(tally.promise, upload, queue, first, total, exchange.streamed)
+            index = judge_answer(tally.promise, upload, queue, first, total, exchange.streamed, unread)
         elif verdict == CANCELLED:
             first = exchange.first_byte - began if exchange.first_byte else -1.0
-            index = judge_left(tally.promise, upload, queue, first, total, exchange.streamed)
+            index = judge_left(tally.promise, upload, queue, first, total, exchange.streamed, unread)
         else:
             index = INDEX[_verdict(verdict, exchange), _fault(exchange, upload, queue, total)]
         tally.counts[index] += 1

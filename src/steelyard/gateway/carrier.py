@@ -11,6 +11,7 @@ import asyncio
 from asyncio import Transport
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
+from random import random
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,7 @@ from ..core.outcome import Outcome
 from ..core.reason import Reason
 from ..core.replica import Replica, State
 from ..core.request import INFINITY, Phase
-from ..core.slo import LATE, NOTHING_PROMISED, REPLICA
+from ..core.slo import GATEWAY, LATE, NOTHING_PROMISED, REPLICA
 from ..protocols.base import Answer, ModelView
 from ..protocols.load import read_orca
 from . import accounts, answers
@@ -159,7 +160,7 @@ class Carrier:
             exchange.lines.append(b"host: " + route.host)
             exchange.host = route.host
         identify(exchange)
-        if self.tracing is not None:
+        if self.tracing is not None and (exchange.traced or random() < self.tracing.share):
             self.tracing.begin(exchange)
         exchange.added = exchange.client.forwarding.lines_for(exchange)
         if exchange.wishes and exchange.told is not None:
@@ -628,10 +629,21 @@ class Carrier:
         for client in list(self.clients):
             client.stop()
 
+    def cut_off(self) -> None:
+        """Time is up: whatever still runs or waits fails, and that is the gateway's fault."""
+        for client in list(self.clients):
+            exchange = client.exchange
+            if exchange is not None:
+                client.exchange = None
+                self.drop(exchange)
+                exchange.verdict = exchange.verdict or accounts.FAILED
+                exchange.fault = exchange.fault or GATEWAY
+                self.close_account(exchange, answers.STOPPING.code)
+            client.transport.abort()
+
     def close(self) -> None:
         """The process ends: whoever is still connected is cut off."""
-        for client in list(self.clients):
-            client.transport.abort()
+        self.cut_off()
         for connection in list(self.active):
             connection.cancel()
         for endpoint in self.endpoints.values():

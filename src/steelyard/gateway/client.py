@@ -55,8 +55,10 @@ class ClientConnection:
         "left",
         "pending",
         "stuck",
+        "stuck_at",
         "transport",
         "tunnel",
+        "waits_at",
     )
 
     def __init__(self, carrier: Carrier) -> None:
@@ -69,7 +71,9 @@ class ClientConnection:
         self.tunnel: ReplicaConnection | None = None  # after an upgrade
         self.expires = INFINITY
         self.halts = 0
-        self.stuck = False  # the client does not take what is written
+        self.stuck = False  # the client does not take what is written …
+        self.stuck_at = 0.0  # … since then, as far as that is not counted yet
+        self.waits_at = 0.0  # since when a replica waits for the rest of a body; 0.0: none does
         self.busy = False  # inside the loop over pending requests
         self.eof = False  # the client sends no more
         self.ended = False  # nothing more is read: the answer in progress is the last
@@ -147,25 +151,30 @@ class ClientConnection:
         exchange = self.exchange
         if exchange is not None:
             self.exchange = None
+            self._count_waits(exchange, monotonic())
             self.carrier.abandon(exchange)
         self.pending = b""
 
     def pause_writing(self) -> None:
         self.stuck = True
-        self.expires = monotonic() + self.carrier.timeouts.write
+        self.stuck_at = now = monotonic()
+        self.expires = now + self.carrier.timeouts.write
         upstream = self.exchange.upstream if self.exchange is not None else None
         if upstream is not None:
             upstream.pause()
 
     def resume_writing(self) -> None:
         self.stuck = False
+        since, self.stuck_at = self.stuck_at, 0.0
+        now = monotonic()
         exchange = self.exchange
         if exchange is None:
-            self.expires = monotonic() + self.carrier.timeouts.idle
+            self.expires = now + self.carrier.timeouts.idle
             self._serve_pending()
             self.go_on(WAITS_FOR_REPLICA | REPLICA_IS_SLOW | TOO_FAR_AHEAD)
             return
-        self.expires = INFINITY if exchange.body_done or self.halts else monotonic() + self.carrier.timeouts.body
+        exchange.unread += now - since
+        self.expires = INFINITY if exchange.body_done or self.halts else now + self.carrier.timeouts.body
         if exchange.upstream is not None:
             exchange.upstream.go_on()
 
@@ -307,6 +316,8 @@ class ClientConnection:
             self.expires = INFINITY if done else monotonic() + self.carrier.timeouts.body
         upstream = exchange.upstream
         if upstream is not None and upstream.streaming:
+            if done:
+                self._count_waits(exchange, monotonic())
             upstream.send_body(exchange, data)
             return
         if data:
@@ -331,6 +342,8 @@ class ClientConnection:
 
     def halt(self, why: int) -> None:
         if not self.halts:
+            if self.waits_at and self.exchange is not None:
+                self._count_waits(self.exchange, monotonic())
             self.transport.pause_reading()
             if not self.stuck:
                 self.expires = INFINITY  # while we do not read, it is not the client who is slow
@@ -341,8 +354,19 @@ class ClientConnection:
             self.halts &= ~why
             if not self.halts and not self.transport.is_closing():
                 self.transport.resume_reading()
-                if self.exchange is not None and not self.exchange.body_done and not self.stuck:
-                    self.expires = monotonic() + self.carrier.timeouts.body
+                if self.exchange is not None and not self.exchange.body_done:
+                    self.waits_at = now = monotonic()
+                    if not self.stuck:
+                        self.expires = now + self.carrier.timeouts.body
+
+    def _count_waits(self, exchange: Exchange, now: float) -> None:
+        """How long its client has kept us waiting, as far as that is not counted yet."""
+        if self.waits_at:
+            exchange.delayed += now - self.waits_at
+            self.waits_at = 0.0
+        if self.stuck_at:
+            exchange.unread += now - self.stuck_at
+            self.stuck_at = now
 
     def caught_up(self) -> None:
         self.go_on(TOO_FAR_AHEAD)
@@ -365,6 +389,7 @@ class ClientConnection:
 
     def fail(self, exchange: Exchange, problem: Failure, retry_after: float = 0.0) -> None:
         """Answer with a failure of ours, or, if the client has part of another answer, cut that one off."""
+        self._count_waits(exchange, monotonic())
         self.carrier.drop(exchange)
         exchange.fault = exchange.fault or problem.fault
         if exchange.answered:

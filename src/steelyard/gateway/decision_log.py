@@ -7,6 +7,7 @@ for; its line is made when it is over, in small batches, and written by a thread
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from hashlib import blake2b
 from heapq import nsmallest
@@ -20,11 +21,13 @@ import msgspec
 from ..config import Config
 from ..config import DecisionLog as Settings
 from ..core.balancer import Balancer
+from ..core.options import PoolOptions
 from ..core.policies import POLICIES, Policy
 from ..core.pool import Pool
 from ..core.replica import Replica
 from ..core.request import INFINITY, Request
 from ..core.slo import JUDGEMENTS
+from ..documents import encode_value
 from ..link.decision_lines import Attempt, Candidate, DecisionLine, FleetLine, Look, Member
 from . import accounts
 from .exchange import Exchange
@@ -35,6 +38,7 @@ AGAIN: Final = 0.1  # seconds after which a look that ends in waiting is worth a
 COMPARED: Final = 128  # most replicas whose score is worked out, evenly spread over all
 ALL: Final = 1 << 32  # checksums there are
 DIGITS: Final = 6  # of seconds
+OWN_FIELD: Final = ("concurrency", "queue", "max_wait")  # of a fleet's line
 STOPPED: Final = "cancelled"
 LOST: Final = "lost"  # of a hedged request's attempts, the slower
 NAMES: Final = {place: name for name, place in POLICIES.items()}
@@ -78,7 +82,7 @@ class DecisionLog(LineFile):
         self._worker = worker
         self._workers = workers
         self._below = int(settings.sample * ALL)
-        self._encoder = msgspec.json.Encoder()
+        self._encoder = msgspec.json.Encoder(enc_hook=encode_value)  # options may be Seconds and Shares
         self._fleet: dict[str, tuple[object, ...]] = {}  # model → how it was when that was last written
         self._told_fleet: dict[str, bytes] = {}
 
@@ -258,8 +262,15 @@ class DecisionLog(LineFile):
             concurrency=options.concurrency,
             queue=options.queue,
             max_wait=float(options.max_wait),
+            options=_told_options(options),
             dropped=self._tell_dropped(),
         )
+
+
+def _told_options(options: PoolOptions) -> dict[str, object]:
+    """Those that have no field of their own and are not as by default."""
+    usual = asdict(PoolOptions())
+    return {name: value for name, value in asdict(options).items() if name not in OWN_FIELD and value != usual[name]}
 
 
 def _last_outcome(exchange: Exchange, verdict: str, reason: str) -> str:
@@ -274,9 +285,10 @@ def _last_outcome(exchange: Exchange, verdict: str, reason: str) -> str:
 def _score(policy: Policy, request: Request, replica: Replica, now: float) -> float | None:
     try:
         score = policy.score(request, replica, now)
+        score = None if score is None else round(float(score), DIGITS)  # it may be another kind of number
     except Exception:  # a policy of the user's own; the choice is made, and stands
         return None
-    return round(score, DIGITS) if score is not None and isfinite(score) else None
+    return score if score is not None and isfinite(score) else None
 
 
 def _least_first(score: float | None) -> float:

@@ -32,6 +32,7 @@ class Exchange(Request):
         "bytes_out",
         "client",
         "close",
+        "delayed",
         "dispatched",
         "entry",
         "expects",
@@ -55,6 +56,7 @@ class Exchange(Request):
         "told",
         "traced",
         "trailers",
+        "unread",
         "upgrade",
         "upstream",
         "verdict",
@@ -86,6 +88,7 @@ class Exchange(Request):
         self.held = 0  # bytes counted as held in memory
         self.body_done = False
         self.trailers: list[bytes] = []
+        self.delayed = 0.0  # seconds that its replica waited for the rest of it
         self.replayable = True
         # The answer:
         self.upstream: ReplicaConnection | None = None
@@ -97,6 +100,7 @@ class Exchange(Request):
         self.status = 0
         self.answered = False  # the client has part of the answer
         self.bytes_out = 0
+        self.unread = 0.0  # seconds that the answer waited for its client to take it
         self.streamed = False  # its length was not known when it began
         self.verdict = ""
         self.fault = ""  # whose it is that it went wrong, where that is known; slo.LATE: who took the time

@@ -28,7 +28,8 @@ class LineFile:
         self._notes: list[tuple[Any, ...]] = []
         self._buffer = bytearray()
         self._preface = b""  # lines at the beginning of every file that is begun anew
-        self._dropped = 0
+        self.missing = 0  # lines, since the worker began
+        self._dropped = 0  # not told of yet
         self._told = 0  # lost lines that the lines in the buffer tell of
         self._over = False
         self._fd = os.dup(sys.stdout.fileno()) if path == "-" else _open(path)
@@ -83,7 +84,9 @@ class LineFile:
 
     def _lost(self, data: bytes, told: int) -> None:
         """Lines did not reach the file, and with them what they told of lines lost before."""
-        self._dropped += data.count(b"\n") + told
+        lines = data.count(b"\n")
+        self.missing += lines
+        self._dropped += lines + told
 
     def close(self, patience: float = LAST_LINES) -> None:
         """Write what is noted; waits at most `patience` seconds for the disk. The thread ends when it is done."""
@@ -100,6 +103,7 @@ class LineFile:
     # ------------------------------------------------------------------ in the thread
 
     def _write(self) -> None:
+        torn = False
         while True:
             try:
                 batch = self._queue.get(timeout=1.0)
@@ -110,13 +114,18 @@ class LineFile:
             if batch is None:
                 break
             data, told = batch
+            size = len(data)
             try:
                 if self._most:
-                    self._make_room(len(data))
+                    self._make_room(size)
+                if torn:
+                    os.write(self._fd, b"\n")  # of a line only a part is there: the next begins anew
+                    torn = False
                 while data:
                     data = data[os.write(self._fd, data) :]
             except OSError:
                 self._lost(data, told)  # a full disk must not stop the gateway
+                torn = torn or 0 < len(data) < size
         os.close(self._fd)  # here, because a disk that hangs may keep us longer than `close` waits
 
     def _make_room(self, size: int) -> None:
@@ -124,11 +133,15 @@ class LineFile:
         there = os.fstat(self._fd)
         if there.st_size + size <= self._most or not there.st_size:
             return
-        fcntl.flock(self._fd, fcntl.LOCK_EX)  # of the old file: closing it gives the lock back
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(self._path), there):
-                os.rename(self._path, f"{self._path}.1")
-        old, self._fd = self._fd, _open(self._path)
+        old = self._fd
+        fcntl.flock(old, fcntl.LOCK_EX)
+        try:
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(self._path), there):
+                    os.rename(self._path, f"{self._path}.1")
+            self._fd = _open(self._path)
+        finally:  # whatever came in the way, the others must not wait for it
+            fcntl.flock(old, fcntl.LOCK_UN)
         os.close(old)
         os.write(self._fd, self._preface)
 

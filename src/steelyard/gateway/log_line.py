@@ -25,6 +25,12 @@ class JsonLines:
         self._ends: dict[tuple[str, str, str, int, str, str, int], bytes] = {}
         self._second = -1
         self._date = b""
+        self._offset = 0.0
+        self.set_clock()
+
+    def set_clock(self) -> None:
+        """By the only wall clock in the gateway, a few times a second: a log is for people."""
+        self._offset = time() - monotonic()
 
     def line(self, exchange: Exchange, verdict: str, reason: str, now: float) -> bytes:
         """Without its last brace and the end of the line: something may be to be added."""
@@ -70,9 +76,7 @@ class JsonLines:
         )
 
     def _time(self, now: float) -> bytes:
-        """The only wall clock in the gateway: a log is for people."""
-        offset = time() - monotonic()
-        wall = now + offset
+        wall = now + self._offset
         second = int(wall)
         if second != self._second:
             self._second = second

@@ -32,6 +32,7 @@ class Otel(Tracing):
     def __init__(self, settings: Settings, worker: int) -> None:
         """OSError, ValueError: the file with headers cannot be read."""
         self.settings = settings
+        self.share = float(settings.sample)
         resource: Attributes = {
             "service.name": settings.service,
             "service.version": __version__,
@@ -48,9 +49,13 @@ class Otel(Tracing):
         if told and self.settings.parent:
             if not int(told[53:55], 16) & SAMPLED:
                 return
-        elif random() >= self.settings.sample:
+        elif told and random() >= self.share:  # of those without one the carrier has drawn lots
             return
         exchange.span = Traced(self.sender, exchange, told)
+
+    @property
+    def missing(self) -> int:  # type: ignore[override]
+        return self.sender.missing
 
     def close(self, patience: float = LAST) -> None:
         self.sender.close(patience)

@@ -53,7 +53,8 @@ class Sender:
         self._headers = {"content-type": "application/x-protobuf", **headers}
         self._resource = resource
         self._waiting: deque[Span] = deque()
-        self._dropped = 0
+        self.missing = 0  # spans, since the worker began
+        self._dropped = 0  # not complained of yet
         self._told_at = -TELL_EVERY
         self._connection: http.client.HTTPConnection | None = None
         self._more = threading.Event()  # there is a whole batch, or the end has come
@@ -64,6 +65,7 @@ class Sender:
     def add(self, span: Span) -> None:
         if len(self._waiting) >= WAITING:
             self._dropped += 1
+            self.missing += 1
             return
         self._waiting.append(span)
         if len(self._waiting) == AT_ONCE:
@@ -100,10 +102,12 @@ class Sender:
             except (OSError, http.client.HTTPException) as wrong:
                 problem = str(wrong) or type(wrong).__name__
                 self._connection = None
+            self._more.clear()  # that there is more to send is no reason to press a collector that has enough
             if self._over:
                 break
             self._more.wait(pause)
         self._dropped += spans
+        self.missing += spans
         self._complain(problem)
 
     def _post(self, body: bytes) -> int:

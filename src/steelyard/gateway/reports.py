@@ -33,9 +33,10 @@ def report(carrier: Carrier, now: float, told: int = 0) -> Report:
     memory = carrier.memory
     samples = memory.samples() if memory is not None else ()
     unmeasured = memory.unmeasured() if memory is not None else ()
-    return Report(
-        len(carrier.clients), tuple(models), tuple(replicas), told, samples, carrier.unrouted.verdicts(), unmeasured
-    )
+    kept = {"access_log": carrier.log, "decisions": carrier.decisions, "spans": carrier.tracing}
+    lost = {name: log.missing for name, log in kept.items() if log is not None}
+    unrouted = carrier.unrouted.verdicts()
+    return Report(len(carrier.clients), tuple(models), tuple(replicas), told, samples, unrouted, lost, unmeasured)
 
 
 def _model(carrier: Carrier, name: str, pool: Pool, now: float) -> ModelReport:

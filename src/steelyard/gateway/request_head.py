@@ -139,3 +139,7 @@ def _connection(exchange: Exchange, value: bytes, upgrade: bytes) -> None:
         exchange.lines = [line for line in exchange.lines if line.partition(b":")[0].lower() not in nominated]
         if exchange.told is not None:
             exchange.told = {name: value for name, value in exchange.told.items() if name not in nominated}
+        if b"traceparent" in nominated:
+            exchange.traced = False
+        if b"x-request-id" in nominated:
+            exchange.request_id = b""

@@ -26,8 +26,11 @@ class RequestSpan:
 
 
 class Tracing:
+    missing = 0  # spans that could not be sent, since the worker began
+    share = 0.0  # of the requests that come without a trace, to be traced
+
     def begin(self, exchange: Exchange) -> None:
-        """The head of a request has come: give it a span, if it is one of those to be traced."""
+        """The head of a request has come: give it a span. If it comes with a trace of its caller's: perhaps."""
         raise NotImplementedError
 
     def close(self, patience: float = LAST) -> None:

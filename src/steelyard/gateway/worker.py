@@ -241,9 +241,11 @@ class Worker:
             raise
         old, carrier.log = carrier.log, log
         old_decisions, carrier.decisions = carrier.decisions, decisions
-        for ended in (old, old_decisions):
+        for ended, begun in ((old, log), (old_decisions, decisions)):
             if ended is not None:
                 ended.close(0.0)  # its thread ends by itself
+                if begun is not None:
+                    begun.missing += ended.missing
         if decisions is not None:
             decisions.watch()
         self._carrier, self._fleet = carrier, fleet
@@ -297,7 +299,8 @@ class Worker:
             while carrier.clients and monotonic() < until:
                 await asyncio.sleep(SETTLE)
             last.cancel()
-            self._report_now()
+            carrier.cut_off()
+            self._say(report(carrier, monotonic()))  # the last word, whatever else is still to be said
         self.over.set()
 
     async def _serve(self, accepted: socket.socket, carrier: Carrier) -> None:

@@ -94,6 +94,7 @@ class FleetLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     concurrency: int | str = "unlimited"
     queue: int = 1024
     max_wait: float = 30.0
+    options: dict[str, object] = {}  # how retries, hedging, ejection and slow start are set, where not as by default
     dropped: int = 0  # as in a request's line
 
 

@@ -31,7 +31,7 @@ def find(paths: Sequence[Path], wanted: str) -> Found:
     found = Found()
     exact: list[DecisionLine] = []
     alike: dict[str, list[DecisionLine]] = {}
-    begins = REQUEST + msgspec.json.encode(wanted)[1:-1]
+    begins = REQUEST + msgspec.json.encode(wanted.encode(errors="replace").decode())[1:-1]
     for path in paths:
         for raw in from_the_end(path):
             if raw.startswith(begins):

@@ -239,6 +239,7 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     told: int = 0  # the number of the last `Tell`
     samples: tuple[Sample, ...] = ()  # since the last report; no more than SAMPLES of them
     unrouted: dict[str, int] = {}  # what named no model of ours or could not be read, by how it ended
+    lost: dict[str, int] = {}  # lines of logs and spans that could not be written or sent, by what they are
     unmeasured: tuple[str, ...] = ()  # models whose answers do not say what a request needed
 
 

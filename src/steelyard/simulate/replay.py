@@ -8,39 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isnan
+from math import exp, hypot, isnan, log
 from random import Random
-from statistics import median
+from statistics import median, stdev
 
 import numpy as np
 
 from ..core.errors import OptionError
 from ..core.policies import make_policy
-from ..units import show_seconds
+from .replay_figures import Figures, Redrawn, figures
 from .replay_fit import Explanation, explain
 from .replay_log import Recording
 from .replay_run import WARMUP, Replayed, replay
 from .replay_servers import Numbers
 from .run import IDEAL, split_placement, split_policy
-from .wording import percent
 
-SEEDS = 5
-MANY_UNSEEN = 0.05  # requests the log does not tell of, for each that it does: more is worth a word
-LONG_STANDSTILL = 0.5  # seconds
-MANY_GUESSED = 0.02
-GOAL = 0.1  # an error above this is said to be too large to conclude from
-
-
-@dataclass(frozen=True)
-class Figures:
-    """Latency of the answered requests, in seconds, and how many of all were not."""
-
-    p50: float
-    p90: float
-    p99: float
-    mean: float
-    lost: float  # share failed or refused
-    kept: float | None = None  # share of all within the promised latency, where that is known
+SEEDS = 9
+LEAST_DOUBT = 0.05  # that requests take elsewhere what they are thought to is never surer than that
+SD = 2.0  # that is how far chance is allowed to go
 
 
 @dataclass(frozen=True)
@@ -49,7 +34,8 @@ class Answer:
 
     policy: str
     figures: Figures
-    spread: float  # of p99 between runs that differ by chance only: (most - least) / 2, as a share
+    spread: float  # of ln p99 between runs that differ by chance, and by what the log leaves open: sd
+    chance: float  # of ln p99 against that of the policy that ran, had other stretches of time come more often: sd
     runs: tuple[Replayed, ...]
 
 
@@ -59,6 +45,7 @@ class Comparison:
     explanation: Explanation
     promise: float | None  # seconds
     observed: Figures
+    by_chance: tuple[float, float]  # where the observed p99 would be nine times out of ten
     actual: Answer  # the policy that ran, replayed
     others: tuple[Answer, ...]
 
@@ -70,7 +57,20 @@ class Comparison:
     @property
     def doubt(self) -> float:
         """Smaller differences of p99 say nothing."""
-        return max(abs(self.error), self.actual.spread, 0.01)
+        low, high = self.by_chance
+        return exp(hypot(self._own_error(), SD * self.actual.spread, log(high / low) / 2)) - 1.0
+
+    def doubt_of(self, other: Answer) -> float:
+        """The same for the difference between this policy and the one that ran."""
+        parts = self._own_error(), SD * self.actual.spread, SD * other.spread, SD * other.chance
+        return max(self.doubt, exp(hypot(*parts)) - 1.0)
+
+    def _own_error(self) -> float:
+        """A policy that sends requests where they went anyway predicts itself too well: there is a least."""
+        return max(abs(log(1.0 + self.error)), log(1.0 + LEAST_DOUBT))
+
+    def difference(self, other: Answer) -> float:
+        return other.figures.p99 / self.actual.figures.p99 - 1.0
 
 
 def check_policies(policies: Sequence[str]) -> None:
@@ -94,23 +94,42 @@ def compare(
     explanation = explain(recording)
     promise = promised(recording)
     ran = recording.policy
-    answers = []
+    redrawn = Redrawn(WARMUP * recording.seconds, (1.0 - WARMUP) * recording.seconds)
+    answers: list[Answer] = []
+    usual: Numbers | None = None
     for policy in (ran, *(p for p in policies if p != ran)):
-        runs = tuple(
-            replay(recording, explanation, policy, seed, recorded=policy == ran) for seed in range(1, seeds + 1)
-        )
-        answers.append(_answer(policy, runs, promise))
+        runs = tuple(_run(recording, explanation, policy, seed) for seed in range(1, seeds + 1))
+        answer, p99s = _answer(policy, runs, promise, redrawn, usual)
+        usual = p99s if usual is None else usual
+        answers.append(answer)
         if done is not None:
             done(policy)
-    return Comparison(recording, explanation, promise, observe(recording, promise), answers[0], tuple(answers[1:]))
+    observed = observe(recording, promise)
+    by_chance = redrawn.interval(*answered(recording))
+    return Comparison(recording, explanation, promise, observed, by_chance, answers[0], tuple(answers[1:]))
+
+
+def _run(recording: Recording, explanation: Explanation, policy: str, seed: int) -> Replayed:
+    """The first run takes the log's most likely explanation; each further one another that it allows as well."""
+    allowed = explanation if seed == 1 else explanation.varied(Random(f"allowed/{seed}"))
+    return replay(recording, allowed, policy, seed, recorded=policy == recording.policy)
+
+
+def answered(recording: Recording) -> tuple[Numbers, Numbers]:
+    """When requests came, since the recording began, and how long they took; without the warm-up, as in the replays."""
+    after = WARMUP * recording.seconds
+    rows = [(one.at - recording.begin, one.seconds) for one in recording.asked if one.answered]
+    born, seconds = np.array(rows).reshape(-1, 2).T
+    counted = born >= after
+    return born[counted], seconds[counted]
 
 
 def observe(recording: Recording, promise: float | None) -> Figures:
-    """What the log says, without the warm-up, as it is left out of the replays."""
+    """What the log says."""
     after = recording.begin + WARMUP * recording.seconds
-    counted = [one for one in recording.asked if one.at >= after and one.verdict != "left"]
-    seconds = np.sort(np.array([one.seconds for one in counted if one.answered]))
-    return figures(seconds, len(counted) - len(seconds), promise)
+    counted = sum(one.at >= after and one.verdict != "left" for one in recording.asked)
+    _, seconds = answered(recording)
+    return figures(seconds, counted - len(seconds), promise)
 
 
 def promised(recording: Recording) -> float | None:
@@ -120,95 +139,22 @@ def promised(recording: Recording) -> float | None:
     return (met + late) / 2 if met is not None and late is not None and met <= late else None
 
 
-def figures(seconds: Numbers, lost: int, promise: float | None) -> Figures:
-    total = len(seconds) + lost
-    if not len(seconds):
-        nothing = float("nan")
-        return Figures(nothing, nothing, nothing, nothing, 1.0 if lost else 0.0, 0.0 if promise else None)
-    p50, p90, p99 = (float(value) for value in np.quantile(seconds, (0.5, 0.9, 0.99)))
-    kept = None if promise is None else float((seconds <= promise).sum()) / total
-    return Figures(p50, p90, p99, float(seconds.mean()), lost / total, kept)
-
-
-def _answer(policy: str, runs: tuple[Replayed, ...], promise: float | None) -> Answer:
+def _answer(
+    policy: str, runs: tuple[Replayed, ...], promise: float | None, redrawn: Redrawn, usual: Numbers | None
+) -> tuple[Answer, Numbers]:
+    """`usual`: the redrawn p99s of the policy that ran. Also the redrawn p99s of this one."""
     each = [figures(run.seconds, run.lost, promise) for run in runs]
-    p99s = [one.p99 for one in each]
 
     def middle(name: str) -> float:
         return float(median(getattr(one, name) for one in each))
 
     kept = None if promise is None else middle("kept")
     found = Figures(middle("p50"), middle("p90"), middle("p99"), middle("mean"), middle("lost"), kept)
-    return Answer(policy, found, (max(p99s) - min(p99s)) / 2 / found.p99, runs)
-
-
-# ---------------------------------------------------------------------- in words
-
-
-def signed(share: float) -> str:
-    return "–" if isnan(share) else f"{100 * share:+.1f} %"
-
-
-def sentences(comparison: Comparison) -> list[str]:
-    """What the table does not say: what was assumed, the replay's own error, and what follows."""
-    told = [_assumed(comparison), _own_error(comparison)]
-    told += [_verdict(comparison, other) for other in comparison.others]
-    return [*told, *_reservations(comparison)]
-
-
-def _assumed(comparison: Comparison) -> str:
-    explanation = comparison.explanation
-    slowed = sum(len(speeds) > 1 for speeds in explanation.speeds.values())
-    changed = f"; {slowed} of them changed speed meanwhile" if slowed else ""
-    return f"the replicas behave as if they served {explanation.kind}{changed}"
-
-
-def _own_error(comparison: Comparison) -> str:
-    predicted, observed = comparison.actual.figures.p99, comparison.observed.p99
-    believed = f"differences under {percent(comparison.doubt)} are within the error"
-    if abs(comparison.error) > GOAL:
-        believed = f"that is much: trust only differences well above {percent(comparison.doubt)}"
-    return (
-        f"own error: p99 of {comparison.actual.policy} predicted {show_seconds(predicted)}, observed "
-        f"{show_seconds(observed)}: {signed(comparison.error)}; {believed}"
-    )
-
-
-def _verdict(comparison: Comparison, other: Answer) -> str:
-    difference = other.figures.p99 / comparison.actual.figures.p99 - 1.0
-    doubt = max(comparison.doubt, other.spread)
-    if isnan(difference):
-        return f"{other.policy} would have answered nothing"
-    if abs(difference) <= doubt:
-        return f"{other.policy} would have done about as well as {comparison.actual.policy}, as far as can be told"
-    word = "lower" if difference < 0 else "higher"
-    return f"with {other.policy} p99 would have been {percent(abs(difference))} {word}"
-
-
-def _reservations(comparison: Comparison) -> list[str]:
-    recording, explanation = comparison.recording, comparison.explanation
-    told = []
-    if not explanation.side_by_side and any("@" in other.policy for other in comparison.others):
-        told.append("no replica ever had two requests at once: how it would take more is not in the log")
-    if explanation.unseen > MANY_UNSEEN:
-        told.append(
-            f"replicas had {explanation.unseen:.2g} requests beside each that the log does not tell of: lines were "
-            "dropped, or others use the replicas"
-        )
-    if explanation.guessed > MANY_GUESSED * len(recording.asked):
-        told.append(f"{explanation.guessed} requests were never served to their end: what they ask for is a guess")
-    if explanation.stood_still > max(LONG_STANDSTILL, comparison.observed.p50):
-        told.append(
-            f"for {show_seconds(explanation.stood_still)} nothing ended anywhere: the gateway or the machine stood "
-            "still, which no policy explains"
-        )
-    if recording.dropped:
-        told.append(f"{recording.dropped} lines were lost when it was recorded: the disk did not keep up")
-    if recording.wrong:
-        told.append(f"{recording.wrong} requests with an error of the client's are left out")
-    if recording.unreadable:
-        told.append(f"{recording.unreadable} lines could not be read")
-    if recording.earlier:
-        word = "recording" if recording.earlier == 1 else "recordings"
-        told.append(f"the log has {recording.earlier} earlier {word}: only the last is replayed")
-    return told
+    if isnan(found.p99):
+        return Answer(policy, found, 0.0, 0.0, runs), np.empty(0)
+    p99s = [one.p99 for one in each]
+    typical = runs[min(range(len(runs)), key=lambda n: abs(p99s[n] - found.p99))]
+    again = redrawn.p99s(typical.born, typical.seconds)
+    paired = usual is not None and len(usual) == len(again) > 1
+    chance = float(np.std(np.log(again / usual))) if paired else 0.0  # type: ignore[operator]
+    return Answer(policy, found, stdev(map(log, p99s)) if len(p99s) > 1 else 0.0, chance, runs), again

@@ -98,7 +98,7 @@ def _take(recording: Recording, line: Line) -> None:
     recording.dropped += line.dropped
     if isinstance(line, FleetLine):
         recording.fleet.append(line)
-    elif line.fault == "client" and line.verdict != "left":
+    elif line.fault == "client" and line.verdict not in ("left", "late"):
         recording.wrong += 1
     elif len(recording.asked) >= MOST_REQUESTS:
         raise OptionError(f"the log has more than {MOST_REQUESTS:,} requests of {line.model!r}: replay a part of it")

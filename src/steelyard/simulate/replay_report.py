@@ -12,9 +12,11 @@ from ..units import show_seconds
 from .charts import looks, tail
 from .heatmaps import timelines
 from .page_style import STYLE
-from .replay import Answer, Comparison, Figures, sentences, signed
+from .replay import Answer, Comparison
+from .replay_figures import Figures
 from .replay_log import Asked
 from .replay_run import WARMUP
+from .replay_words import sentences, signed
 from .result import RunResult
 from .scenario import Scenario
 from .summary import summarise
@@ -51,7 +53,7 @@ def _cells(figures: Figures) -> list[str]:
 
 
 def _difference(comparison: Comparison, other: Answer) -> str:
-    return f"{signed(other.figures.p99 / comparison.actual.figures.p99 - 1.0)} of the replayed"
+    return f"{signed(comparison.difference(other))} of the replayed"
 
 
 def files(comparison: Comparison) -> dict[str, str]:
@@ -61,14 +63,15 @@ def files(comparison: Comparison) -> dict[str, str]:
 def _csv(comparison: Comparison) -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["policy", "what", "p50", "p90", "p99", "mean", "lost", "kept", "spread"])
+    writer.writerow(["policy", "what", "p50", "p90", "p99", "mean", "lost", "kept", "spread", "doubt"])
     ran = comparison.actual
-    for what, policy, one, spread in (
-        (OBSERVED, ran.policy, comparison.observed, ""),
-        *(("replayed", answer.policy, answer.figures, f"{answer.spread:.6g}") for answer in (ran, *comparison.others)),
+    told = [(ran, comparison.doubt), *((other, comparison.doubt_of(other)) for other in comparison.others)]
+    for what, policy, one, *doubts in (
+        (OBSERVED, ran.policy, comparison.observed, "", ""),
+        *(("replayed", one.policy, one.figures, f"{one.spread:.6g}", f"{doubt:.6g}") for one, doubt in told),
     ):
         numbers = [f"{value:.6g}" for value in (one.p50, one.p90, one.p99, one.mean, one.lost)]
-        writer.writerow([policy, what, *numbers, NOTHING if one.kept is None else f"{one.kept:.6g}", spread])
+        writer.writerow([policy, what, *numbers, NOTHING if one.kept is None else f"{one.kept:.6g}", *doubts])
     return text.getvalue()
 
 

@@ -181,9 +181,9 @@ def run_task(task: Task) -> RunResult:
     for fault in scenario.faults:
         _plan_fault(simulation, servers[fault.replica], weights[fault.replica], fault)
     if len(balancers) > 1:
-        _plan_signals(simulation, balancers, scenario.balancers)
+        plan_signals(simulation, balancers, scenario.balancers)
     if seconds:
-        _plan_samples(simulation, servers, result, seconds / SAMPLES)
+        plan_samples(simulation, servers, result, seconds / SAMPLES)
     return simulation.run()
 
 
@@ -204,7 +204,7 @@ def _run_placed(
         placer.put({server.id: [names[m] for m in held] for server, held in zip(servers, places, strict=True)})
     else:
         Placer(simulation, balancer, groups, Placement())
-    _plan_samples(simulation, servers, result, seconds / SAMPLES)
+    plan_samples(simulation, servers, result, seconds / SAMPLES)
     return simulation.run()
 
 
@@ -264,7 +264,7 @@ def _plan_fault(simulation: Simulation, server: Server, weight: float, fault: Fa
         simulation.at(fault.at + fault.cold, lambda now: simulation.tell(server.id, Event.LOADED, now))
 
 
-def _plan_signals(simulation: Simulation, balancers: list[Balancer], timing: Balancers) -> None:
+def plan_signals(simulation: Simulation, balancers: list[Balancer], timing: Balancers) -> None:
     """Every so often each balancer hears, late, how many requests the others have on each replica."""
 
     def publish(now: float) -> None:
@@ -285,7 +285,7 @@ def _plan_signals(simulation: Simulation, balancers: list[Balancer], timing: Bal
     simulation.every(timing.signal_every, publish)
 
 
-def _plan_samples(simulation: Simulation, servers: list[Server], result: RunResult, every: float) -> None:
+def plan_samples(simulation: Simulation, servers: list[Server], result: RunResult, every: float) -> None:
     timeline = result.timeline
     shown = servers if len(servers) <= 64 else servers[:64]
     timeline.load = {server.id: [] for server in shown}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from time import time
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -296,6 +298,53 @@ def test_a_locked_file_is_tried_again(
     assert history.totals(0) == {("m", ""): {"met": 2}}
     history.close(PATIENCE)
     assert len([message for message in caplog.messages if "trying again" in message]) == 1
+
+
+def test_a_file_that_is_locked_when_it_is_opened_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "RETRY", 0.01)
+    monkeypatch.setattr("steelyard.control.history.database.PATIENCE", 0.05)
+    History(path, KEEP).close(PATIENCE)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    history = History(path, KEEP)
+    history.add([slice_of(met=1)])
+    assert not history.flush(0.5)
+    assert not history.problem
+    other.execute("ROLLBACK")
+    other.close()
+    assert history.flush(PATIENCE)
+    assert history.totals(0) == {("m", ""): {"met": 1}}
+    history.close(PATIENCE)
+
+
+def test_a_disk_that_is_full_when_it_is_opened_is_tried_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(store, "RETRY", 0.01)
+    with monkeypatch.context() as patch:
+        patch.setattr("steelyard.control.history.database.os.open", Mock(side_effect=full))
+        history = History(path, KEEP)
+        history.add([slice_of(met=1)])
+        assert not history.flush(0.2)
+    assert history.flush(PATIENCE)
+    assert history.totals(0) == {("m", ""): {"met": 1}}
+    history.close(PATIENCE)
+    assert len([message for message in caplog.messages if "No space left on device; trying again" in message]) == 1
+
+
+def test_a_clock_that_is_set_ahead_costs_no_history(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For ever is a mistake that lasts; a clock that is wrong is soon right."""
+    looked: list[float] = []
+    monkeypatch.setattr(store, "keep_up", lambda database, now, *_: looked.append(now))
+    monkeypatch.setattr(store, "time", lambda: float(NOW + 10 * 365 * DAY if looked else NOW))
+    monkeypatch.setattr(store, "UPKEEP", 0.01)
+    history = History(path, KEEP)
+    history.flush(PATIENCE)
+    while len(looked) < 3:
+        history._thread.join(0.01)
+    history.close(PATIENCE)
+    assert max(looked) < NOW + HOUR
 
 
 def test_no_more_waits_than_there_is_room_for(

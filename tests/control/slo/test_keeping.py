@@ -1,12 +1,15 @@
 """Promises in the fleet: what is shown, when somebody is alerted, and what survives the supervisor."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import uvloop
 
 from steelyard.config import Config, parse_config
 from steelyard.control.chronicle import Chronicle
+from steelyard.control.history.database import open_to_read
+from steelyard.control.history.reading import read_slices
 from steelyard.control.history.store import History
 from steelyard.control.slo.keeping import WRITTEN, Keeping
 from steelyard.control.status import Past
@@ -74,7 +77,7 @@ def test_an_alert_begins_is_shown_and_ends() -> None:
     (alarm,) = made.alarms(5.0)
     assert (alarm.code, alarm.age) == ("slo_page", 5.0)
     assert alarm.what == (
-        "resnet keeps 85.1 % of 99 % within 200 ms over 1 h: its error budget burns 14.9 × as fast as allowed"
+        "resnet: 85.1 % within 200 ms over 1 h, 99 % promised: the error budget burns 14.9 × as fast as allowed (page)"
     )
     assert made.views(5.0)[1].objectives[0].alert == "page"
     made.take_in(reported(met=100_000, late=149), Past(), 20.0)
@@ -82,7 +85,7 @@ def test_an_alert_begins_is_shown_and_ends() -> None:
     made.take_in(reported(met=100_001, late=149), Past(), 90.0)
     assert made.alarms(90.0) == []
     begun, ended = [happening for happening in chronicle.latest() if happening.kind == "slo"]
-    assert begun.what == alarm.what
+    assert alarm.what == f"resnet {begun.what}"  # who tells of it says whom it is about
     assert "no more" in ended.what
 
 
@@ -124,3 +127,43 @@ def test_history_survives_and_nothing_counts_twice(tmp_path: Path) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(work())
+
+
+def test_a_clock_that_is_set_back_is_followed(tmp_path: Path) -> None:
+    """It was a day fast: what came since is not put into a day to come."""
+
+    async def work() -> None:
+        made, _ = keeping()
+        history = History(tmp_path / "h.sqlite", 1e9)
+        made._clock.now = WALL + 86400.0  # type: ignore[attr-defined]
+        made.begin(history, 0.0)
+        assert made._remembering is not None
+        await made._remembering
+        made.take_in(reported(met=1), Past(), 1.0)
+        made._clock.now = WALL  # type: ignore[attr-defined]
+        made.take_in(reported(met=3), Past(), 2.0)
+        made._clock.now = WALL + 60.0  # type: ignore[attr-defined]
+        made.take_in(reported(met=7), Past(), 3.0)
+        await made.end(reported(met=7), Past(), 4.0)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work())
+    database = open_to_read(tmp_path / "h.sqlite")
+    with contextlib.closing(database):
+        found = {part.start: part.counts for part in read_slices(database, 0) if part.counts}
+    start = int(WALL) // 60 * 60
+    # What came is of the minute that was open when it was first heard of.
+    assert found == {start + 86400: {"met": 1}, start: {"met": 2}, start + 60: {"met": 4}}
+
+
+def test_a_tenant_is_named_and_the_model_once() -> None:
+    chronicle = Chronicle()
+    made = Keeping(chronicle, Wall())
+    made.follow(config("latency: 200ms"))
+    counts = [0] * KINDS
+    counts[INDEX["failed", "replica"]] = 100
+    made.take_in([Report(0, (ModelReport("resnet", 0, 0, {}, {}, judged={"acme": counts}),), ())], Past(), 0.0)
+    (alarm,) = made.alarms(0.0)
+    assert alarm.what.startswith("resnet: 0 % within 200 ms over 1 h for acme, 99 % promised: the error budget burns")
+    (begun,) = chronicle.latest()
+    assert (begun.model, begun.what) == ("resnet", alarm.what.removeprefix("resnet "))

@@ -4,9 +4,9 @@ from typing import Any
 
 from steelyard.config import parse_config
 from steelyard.control.history.slices import Slice, by_name
-from steelyard.control.slo.ledger import OTHERS, TENANTS, Ledger, totals
+from steelyard.control.slo.ledger import OTHERS, TENANTS, Ledger, digest, totals
 from steelyard.core.slo import INDEX, KINDS
-from steelyard.core.slo_windows import Weighed
+from steelyard.core.slo_windows import LONGEST, Weighed
 from steelyard.link.messages import ModelReport
 
 HOUR = 3600.0
@@ -103,7 +103,7 @@ def test_what_history_knows_counts_in_windows_and_not_as_news() -> None:
         Slice(start - 20 * 24 * 3600, "m", "", by_name(counts(late=3)), step=3600),
         Slice(start - 600, "gone", "", by_name(counts(met=10))),
     ]
-    made.remember(known, now, wall)
+    made.remember(digest(known, wall - LONGEST), now, wall)
     kept = made.kept["m", ""]
     assert kept.recent.sums(300, now) == Weighed(met=1)
     assert kept.recent.sums(HOUR, now) == Weighed(11, 0, 1)
@@ -126,3 +126,59 @@ def test_totals_of_workers() -> None:
     judged, latency = totals([[one], [two]])
     assert judged == {"m": {"": counts(met=3), "a": counts(late=1)}}
     assert latency == {"m": {1: 5, 2: 1}}
+
+
+def test_tenants_of_the_dead_that_join_the_others_are_not_new() -> None:
+    made = ledger()
+    hear(made, 1.0, a=counts(met=5), b=counts(late=2))
+    joined = {"a": counts(met=1), OTHERS: counts(met=5, late=2, failed=1)}  # a worker with 5 of a's and b's died
+    made.take_in({"m": joined}, {}, 2.0)
+    assert made.kept["m", "a"].counts == counts(met=5)
+    assert made.kept["m", "b"].counts == counts(late=2)
+    assert made.kept["m", OTHERS].counts == counts(met=1, failed=1)  # whose they are is not told, but they are there
+    made.take_in({"m": joined | {"a": counts(met=4)}}, {}, 3.0)
+    assert made.kept["m", "a"].counts == counts(met=8)
+
+
+def test_what_workers_that_leave_tell_of_a_model_that_came_back_is_not_new() -> None:
+    made = ledger()
+    told: Any = ({"m": {"": counts(met=5)}}, {"m": {5: 5}})
+    made.take_in(*told, 1.0)
+    made.follow({}, 60)
+    made.hand_over(60)
+    made.take_in(*told, 2.0)
+    made.hand_over(60)
+    made.follow(models(), 120)
+    made.take_in({"m": {"": counts(met=6)}}, {"m": {5: 6}}, 3.0)
+    assert made.kept["m", ""].counts == counts(met=1)
+    (part,) = made.hand_over(120)
+    assert (part.counts, sum(part.latency.values())) == ({"met": 1}, 1)
+
+
+def test_what_history_has_of_times_to_come_is_of_no_time_of_late() -> None:
+    """The clock was an hour fast, and is right again."""
+    made = ledger()
+    wall, now = 1_000_000_000.0, 50.0
+    made.remember(digest([Slice(int(wall) + 3600, "m", "", {"failed/replica": 9})], wall - LONGEST), now, wall)
+    kept = made.kept["m", ""]
+    assert kept.recent.sums(LONGEST, now) == Weighed()
+    assert kept.period.sums(30 * 24 * HOUR, now) == Weighed(lost=9)
+
+
+def test_of_minutes_long_ago_only_hours_are_remembered() -> None:
+    start = 1_000_000_800 // 3600 * 3600
+    minutes = [Slice(start + 60 * n, "m", "", by_name(counts(met=1, late=n % 2))) for n in range(120)]
+    first, *rest = digest(minutes, start + HOUR)
+    assert (first.key, first.weighed, first.when) == (("m", ""), Weighed(60, 30), start + 1800)
+    assert len(rest) == 60
+
+
+def test_what_workers_tell_of_a_model_before_all_have_it_counts_when_they_do() -> None:
+    made = ledger()
+    told: Any = ({"m": {}, "n": {"": counts(met=5)}}, {"n": {5: 5}})
+    made.take_in(*told, 1.0)
+    made.hand_over(60)
+    made.follow(models(f"{PLAIN}, n: {{replicas: []}}"), 60)
+    made.take_in(*told, 2.0)
+    assert made.kept["n", ""].counts == counts(met=5)
+    assert [sum(part.latency.values()) for part in made.hand_over(60)] == [0, 5]

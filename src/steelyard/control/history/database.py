@@ -6,10 +6,11 @@ for each other, and what both counted adds up.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -18,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from ...core.errors import SteelyardError
+from ...runtimes.logs import state_folder
 from .slices import Promised, Slice, united
 
 MARK: Final = 0x53594152  # the application_id of our files: "SYAR"
@@ -41,6 +43,8 @@ VERSION: Final = len(MIGRATIONS)
 COLUMNS: Final = "step, start, model, tenant, promised, ran, counts, latency"
 ONE: Final = "step = ? AND start = ? AND model = ? AND tenant = ? AND promised = ?"
 BROKEN: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+PASSING: Final = ("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_LOCKED")
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 _counts = msgspec.json.Decoder(dict[str, int])
 _latency = msgspec.json.Decoder(dict[int, int])
@@ -58,12 +62,6 @@ def file_name(gateway: str) -> str:
     """A gateway's name, made safe for a file."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", gateway).lstrip(".")
     return f"{safe[:100] or 'gateway'}.sqlite"
-
-
-def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    home = environment.get("XDG_STATE_HOME", "")
-    # Only an absolute one counts, says the XDG specification.
-    return (Path(home) if home.startswith("/") else Path("~/.local/state").expanduser()) / "steelyard"
 
 
 def default_path(gateway: str) -> Path:
@@ -146,6 +144,12 @@ def part_of(row: tuple[Any, ...]) -> Slice:
 def _utf8(name: str) -> str:
     """A name that a client made up may hold what SQLite cannot."""
     return name.encode(errors="replace").decode()
+
+
+def may_pass(problem: HistoryError) -> bool:
+    """Is it the disk that is full, or another program that holds the file?"""
+    cause = problem.__cause__
+    return getattr(cause, "sqlite_errorname", "").startswith(PASSING) or getattr(cause, "errno", 0) in FULL
 
 
 def is_broken(problem: sqlite3.Error) -> bool:

@@ -18,12 +18,13 @@ OPEN: Final = 3 * MINUTE  # the last minutes are not written yet: that nothing i
 
 
 def moment(option: str, text: str, now: float) -> float:
-    """`24h`, `7d`: so long ago; `2026-11-01`, `2026-11-01T08:00`: then, UTC unless it says otherwise."""
+    """`24h`, `7d`: so long ago; `2026-11-01`, `2026-11-01T08:00`: then, UTC unless it says otherwise. Never before 1970
+    nor after now: nothing is known of that."""
     try:
         if "-" not in text:
-            return now - duration(text)
+            return max(now - duration(text), 0.0)
         when = datetime.fromisoformat(text)
-        return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+        return min(max((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp(), 0.0), now)
     except (ValueError, OverflowError):
         raise OptionError(
             f"{option} {text!r} is no time: write for example 24h, 7d, 2026-11-01 or 2026-11-01T08:00"

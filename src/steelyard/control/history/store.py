@@ -13,13 +13,13 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, time
-from typing import Final
+from typing import Final, TypeVar
 
-from .database import HistoryError, changing, is_broken, open_to_read, open_to_write, put
+from .database import HistoryError, changing, is_broken, may_pass, open_to_read, open_to_write, put
 from .reading import read_slices, sums
 from .slices import Key, Slice, united
 from .upkeep import keep_up, set_aside
@@ -29,6 +29,8 @@ BATCH: Final = 500  # slices in a transaction
 RETRY: Final = 5.0  # seconds until a file that could not be written is tried again
 UPKEEP: Final = 600.0  # seconds between looks for what is old
 LAST: Final = 5.0  # seconds for the disk at the end
+
+T = TypeVar("T")
 
 log = logging.getLogger("steelyard.history")
 
@@ -47,6 +49,7 @@ class History:
         self._dropping = False
         self._begun_anew = False
         self._next_upkeep = 0.0
+        self._began = time() - monotonic()
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
         self._thread.start()
 
@@ -72,6 +75,10 @@ class History:
     def minutes(self, since: float) -> list[Slice]:
         """All slices that begin at `since` or later, oldest first: minutes, and before the last days hours and days.
         Waits for what was added before. Reads the file: not for an event loop. Empty where there is no history."""
+        return self.read(since, list)
+
+    def read(self, since: float, made: Callable[[Iterator[Slice]], list[T]]) -> list[T]:
+        """What is `made` of them, which may be much less."""
         self.flush()
         if self.problem:
             return []
@@ -81,7 +88,7 @@ class History:
             log.warning("%s", problem)
             return []
         try:
-            return list(read_slices(database, since))
+            return made(read_slices(database, since))
         except sqlite3.Error as problem:
             log.warning("history %s: %s", self.path, problem)
             return []
@@ -115,13 +122,17 @@ class History:
             self._give_up(f"history {self.path}: {problem}")
 
     def _serve(self) -> bool:
-        """Until it is over; True: the file was damaged and is out of the way, begin anew."""
+        """Until it is over; True: begin anew, the file was damaged and is out of the way, or cannot be opened yet."""
         database: sqlite3.Connection | None = None
         try:
             database = open_to_write(self.path)
             while self._turn(database):
                 pass
             return False
+        except HistoryError as problem:
+            if not may_pass(problem):
+                raise
+            return self._try_later(str(problem))
         except sqlite3.DatabaseError as problem:
             if self._begun_anew or not is_broken(problem):
                 raise
@@ -147,7 +158,9 @@ class History:
         if monotonic() >= self._next_upkeep:
             self._next_upkeep = monotonic() + UPKEEP
             with suppress(sqlite3.OperationalError):  # locked or full: the next time, then
-                keep_up(database, time(), self.keep, lambda: bool(self._waiting or self._over))
+                # A clock that is set ahead while we run does not make everything old.
+                now = min(time(), self._began + monotonic())
+                keep_up(database, now, self.keep, lambda: bool(self._waiting or self._over))
         return True
 
     def _write(self, database: sqlite3.Connection, batch: Sequence[Slice]) -> bool:
@@ -160,7 +173,7 @@ class History:
                     put(database, part)
         except sqlite3.OperationalError as problem:
             self._put_back(taken)
-            return self._try_later(problem)
+            return self._try_later(f"history {self.path}: {problem}")
         except BaseException:
             self._put_back(taken)
             raise
@@ -173,11 +186,11 @@ class History:
                 known = self._waiting.get(part.key)
                 self._waiting[part.key] = united(known, part) if known else part
 
-    def _try_later(self, problem: sqlite3.OperationalError) -> bool:
+    def _try_later(self, problem: str) -> bool:
         """The disk is full or another program holds the file: again in a while, unless it is over."""
         if not self._dropping:
             self._dropping = True
-            log.error("history %s: %s; trying again", self.path, problem)
+            log.error("%s; trying again", problem)
         with self._lock:
             return not self._lock.wait_for(lambda: self._over, RETRY)
 

@@ -19,7 +19,7 @@ class Burning(NamedTuple):
     level: str  # page or ticket
     since: float
     seen: float  # when it last burnt
-    what: str  # in words
+    what: str  # in words, without the model's name
 
 
 class Alerts:
@@ -38,7 +38,7 @@ class Alerts:
             return "" if before is not None and before.level == level else what
         if before is not None and now - before.seen >= STEADY:
             del self.burning[place]
-            return f"{_who(key)} burns its error budget ({objective.kind}) no more so fast as to alert anybody"
+            return f"burns its error budget ({objective.kind}){_for(key)} no more so fast as to alert anybody"
         return ""
 
     def level(self, key: Key, kind: str) -> str:
@@ -51,8 +51,8 @@ class Alerts:
 
     def alarms(self, now: float) -> list[Alarm]:
         return [
-            Alarm(code=f"slo_{burning.level}", what=burning.what, age=now - burning.since)
-            for burning in self.burning.values()
+            Alarm(code=f"slo_{burning.level}", what=f"{model}: {burning.what}", age=now - burning.since)
+            for ((model, _), _), burning in self.burning.items()
         ]
 
 
@@ -62,8 +62,8 @@ def _in_words(key: Key, objective: Objective, promise: Promise, windows: Windows
     over = f"{_LONGER[level] / HOUR:.0f} h"
     how = _within(promise) if objective.kind == LATENCY else "answered"
     return (
-        f"{_who(key)} keeps {percent:.4g} % of {objective.target:.6g} % {how} over {over}: "
-        f"its error budget burns {objective.burn(weighed):.1f} × as fast as allowed"
+        f"{percent:.4g} % {how} over {over}{_for(key)}, {objective.target:.6g} % promised: "
+        f"the error budget burns {objective.burn(weighed):.1f} × as fast as allowed ({level})"
     )
 
 
@@ -76,6 +76,5 @@ def _within(promise: Promise) -> str:
     return ", ".join(parts)
 
 
-def _who(key: Key) -> str:
-    model, tenant = key
-    return f"{model} for {tenant}" if tenant else model
+def _for(key: Key) -> str:
+    return f" for {key[1]}" if key[1] else ""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import time
 from typing import Final
 
 from ...config import Config
 from ...core.request import INFINITY
 from ...core.slo import LATENCY
-from ...core.slo_windows import WINDOWS, Objective, Weighed, objectives, percent_kept
+from ...core.slo_windows import LONGEST, WINDOWS, Objective, Weighed, objectives, percent_kept
 from ...link.messages import Report
 from ..chronicle import Chronicle
 from ..history.slices import by_name, minute
@@ -19,9 +20,10 @@ from ..history.store import History
 from ..status import Past
 from ..views import Alarm, ObjectiveView, SloView, WindowView
 from .alerts import Alerts
-from .ledger import Kept, Key, Ledger, totals
+from .ledger import Kept, Key, Ledger, digest, totals
 
 EVERY: Final = 1.0  # seconds between looks at what workers say
+AT_ONCE: Final = 500  # parts of the history that are remembered in one go: a few milliseconds
 WRITTEN: Final = 10.0  # seconds between gifts to the history: so much is lost if the supervisor is killed
 
 log = logging.getLogger("steelyard.control")
@@ -56,8 +58,11 @@ class Keeping:
         slos = [model.slo for model in self._ledger.models.values() if model.slo is not None]
         since = wall - max([float(slo.period) for slo in slos], default=0.0)
         try:
-            if slos:
-                self._ledger.remember(await asyncio.to_thread(history.minutes, since), now, wall)
+            made = partial(digest, recent=wall - LONGEST)
+            known = await asyncio.to_thread(history.read, since, made) if slos else []
+            for at in range(0, len(known), AT_ONCE):
+                self._ledger.remember(known[at : at + AT_ONCE], now, wall)
+                await asyncio.sleep(0)  # there is more to do than to remember
         except Exception:  # the gateway serves without it
             log.exception("what was promised before and kept could not be read")
 
@@ -100,9 +105,10 @@ class Keeping:
                 self._chronicle.note("slo", what, model=key[0], level=level)
 
     def _turn_page(self) -> None:
-        """What came so far is of the minute that was open. A clock that is set back changes nothing."""
+        """What came so far is of the minute that was open. The clock may be set back: then a minute comes again, and
+        what came in it adds up."""
         now = minute(self._clock())
-        if now > self._minute:
+        if now != self._minute:
             if self._minute:
                 self._write()
             self._minute = now
@@ -117,7 +123,13 @@ class Keeping:
     # ------------------------------------------------------------------ what is shown
 
     def alarms(self, now: float) -> list[Alarm]:
-        return self._alerts.alarms(now)
+        lacking = self._history.problem if self._history is not None else ""
+        told = (
+            [Alarm(code="no_history", what=f"{lacking}: error budgets begin anew at a restart", age=0.0)]
+            if lacking
+            else []
+        )
+        return [*told, *self._alerts.alarms(now)]
 
     def views(self, now: float) -> tuple[SloView, ...]:
         return tuple(self._view(key, kept, now) for key, kept in self._shown(now).items())

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...config import ModelConfig
 from ...core.slo import KINDS, NOTHING_PROMISED, Promise
-from ...core.slo_windows import LONGEST, Weighed, Windows, over_period, weigh
+from ...core.slo_windows import LONGEST, NOTHING, Weighed, Windows, over_period, weigh
 from ...link.messages import ModelReport
-from ..history.slices import MINUTE, WHOLE, Promised, Slice, available, by_name, coarse, in_time
+from ..history.slices import HOUR, MINUTE, WHOLE, Promised, Slice, available, by_name, coarse, in_time
 
 TENANTS: Final = 100  # of a model, counted one by one; each worker may know others
 OTHERS: Final = "*"  # all the rest together
@@ -57,10 +57,11 @@ class Ledger:
         self.models: Mapping[str, ModelConfig] = {}
         self._promises: dict[str, tuple[Promise, dict[str, Promise]]] = {}
         self._tenants: Counter[str] = Counter()  # of each model
-        self._last: dict[str, dict[str, Sequence[int]]] = {}
+        self._last: dict[str, Mapping[str, Sequence[int]]] = {}
         self._latency: dict[str, Mapping[int, int]] = {}  # as it was when last given to the history …
         self._latency_now: dict[str, Mapping[int, int]] = {}  # … and as it is
         self._left: list[Slice] = []  # of models that are gone
+        self._gone: set[str] = set()  # models of which workers that leave may still tell; they may come back
 
     def follow(self, models: Mapping[str, ModelConfig], minute: int) -> None:
         """What is promised from now on. What was judged before stays judged as it was. `minute`: now."""
@@ -73,7 +74,8 @@ class Ledger:
         for key in [key for key in self.kept if key[0] not in models]:
             del self.kept[key]
             del self._tenants[key[0]]
-        for model in [model for model in self._last if model not in models]:
+        self._gone = (self._gone | self._last.keys()) - models.keys()
+        for model in self._gone:
             self._forget(model)
         for (name, _), kept in self.kept.items():
             kept.use(_period(models[name]))
@@ -89,22 +91,17 @@ class Ledger:
         changed: set[Key] = set()
         for model in self._last.keys() - judged.keys():
             self._forget(model)
+        self._gone &= judged.keys()
         for model, tenants in judged.items():
-            if model not in self.models:
-                continue
-            last = self._last.setdefault(model, {})
-            for tenant, counts in tenants.items():
-                before = last.get(tenant)
-                last[tenant] = counts
-                if before == counts:
-                    continue
-                came = counts if before is None else [new - old for new, old in zip(counts, before, strict=True)]
-                if min(came) < 0:
-                    continue  # somebody began to count anew: what came meanwhile is not known
-                key = self._key(model, tenant)
-                self._of(*key).add(came, now)
-                changed.add(key)
-        self._latency_now = {model: known for model, known in latency.items() if model in self.models}
+            if model not in self.models and model not in self._gone:
+                continue  # it is just being added
+            before, self._last[model] = self._last.get(model, {}), tenants
+            if model in self.models:
+                for tenant, came in _came(tenants, before).items():
+                    key = self._key(model, tenant)
+                    self._of(*key).add(came, now)
+                    changed.add(key)
+        self._latency_now = {model: latency[model] for model in self._last.keys() & latency.keys()}
         return changed
 
     def hand_over(self, minute: int) -> list[Slice]:
@@ -117,15 +114,15 @@ class Ledger:
                 kept.lately = [0] * KINDS
         return slices
 
-    def remember(self, slices: Iterable[Slice], now: float, wall: float) -> None:
+    def remember(self, known: Iterable[Known], now: float, wall: float) -> None:
         """What the history knows of the time before: `wall` is what time of day it is `now`."""
-        for part in slices:
-            if part.model not in self.models or not part.counts:
-                continue
-            good, lost = available(part.counts)
-            met, _ = in_time(part.counts)
-            when = min(part.start + part.step / 2 - wall + now, now)
-            self._of(*self._key(part.model, part.tenant)).add_weighed(Weighed(met, good - met, lost), when, now)
+        for (model, tenant), weighed, when in known:
+            if model in self.models:
+                kept = self._of(*self._key(model, tenant))
+                if when <= wall + MINUTE:
+                    kept.add_weighed(weighed, min(when - wall + now, now), now)
+                else:  # the clock was set back since: nobody knows when that was, but not in the last minutes
+                    kept.period.add(weighed, now)
 
     def _slices(self, minute: int) -> list[Slice]:
         return [
@@ -163,6 +160,49 @@ class Ledger:
         self._last.pop(model, None)
         self._latency_now.pop(model, None)
         self._latency.pop(model, None)
+
+
+class Known(NamedTuple):
+    """What the history knows of one tenant of a model in some minutes."""
+
+    key: Key
+    weighed: Weighed
+    when: float  # seconds since 1970, the middle of it
+
+
+def digest(slices: Iterable[Slice], recent: float) -> list[Known]:
+    """What budgets and windows need of a history. Minutes that begin before `recent` become hours: of a month there
+    may be millions of them."""
+    found: dict[tuple[str, str, int, int], Weighed] = {}
+    for part in slices:
+        if part.counts:
+            step = max(part.step, HOUR) if part.start < recent else part.step
+            place = (part.model, part.tenant, part.start // step * step, step)
+            good, lost = available(part.counts)
+            met, _ = in_time(part.counts)
+            found[place] = found.get(place, NOTHING).plus(Weighed(met, good - met, lost))
+    return [
+        Known((model, tenant), weighed, start + step / 2) for (model, tenant, start, step), weighed in found.items()
+    ]
+
+
+def _came(tenants: Mapping[str, Sequence[int]], before: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """What came between two readings. Where somebody began to count anew, that is not known."""
+    grown: dict[str, Sequence[int]] = {}
+    for tenant, counts in tenants.items():
+        last = before.get(tenant)
+        if last is None:
+            grown[tenant] = counts
+        elif last != counts:
+            grown[tenant] = [new - old for new, old in zip(counts, last, strict=True)]
+    for tenant in before.keys() - tenants.keys():
+        grown[tenant] = [-count for count in before[tenant]]
+    shrunk = [grown.pop(tenant) for tenant in [tenant for tenant, came in grown.items() if min(came) < 0]]
+    if shrunk and OTHERS in grown:  # tenants of a dead worker may have joined the others, where they are not new
+        rest = [sum(each) for each in zip(grown[OTHERS], *shrunk, strict=True)]
+        if min(rest) >= 0:
+            grown[OTHERS] = rest
+    return {tenant: came for tenant, came in grown.items() if any(came)}
 
 
 def totals(

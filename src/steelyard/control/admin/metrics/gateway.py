@@ -18,6 +18,8 @@ def gateway_families(fleet: FleetView, numbers: Numbers) -> Iterator[Family]:
     yield from _workers(fleet.workers, numbers)
     unrouted = [Sample(labels(verdict=verdict), count) for verdict, count in sorted(numbers.unrouted.items())]
     yield Family("steelyard_unrouted_requests_total", "counter", "requests for no model of ours, by how", unrouted)
+    lost = [Sample(labels(what=what), count) for what, count in sorted(numbers.lost.items())]
+    yield Family("steelyard_lost_total", "counter", "lines of logs and spans that could not be written or sent", lost)
     alarms = Counter(alarm.code for alarm in fleet.alarms)
     now = [Sample(labels(code=code), number) for code, number in sorted(alarms.items())]
     yield Family("steelyard_alarms", "gauge", "what a person should know now; /v1/fleet says it in words", now)

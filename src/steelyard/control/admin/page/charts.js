@@ -8,26 +8,32 @@ const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 300;
 const HEIGHT = 100;
 
-// `lines`: [{class, label, of: pulse => number | null}]; `limit`: a level to draw across.
+// `lines`: [{class, label, of: pulse => number | null, sparse}]; a sparse one is not drawn where it is 0 for long.
 export class Chart {
-  constructor(title, lines, shown) {
+  constructor(title, lines, shown, least = 0) {
     this.lines = lines;
     this.shown = shown;
+    this.least = least; // of the scale
     this.title = title;
     this.svg = document.createElementNS(SVG, "svg");
     this.svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
     this.svg.setAttribute("preserveAspectRatio", "none");
     this.svg.setAttribute("role", "img");
+    this.fills = lines.map((line) => this.path(`fill ${line.class}`));
     this.paths = lines.map((line) => this.path(line.class));
     this.limit = this.path("limit");
-    this.top = element("span");
-    this.back = element("span", { class: "back" });
+    this.scale = [element("span"), element("span"), element("span")];
+    this.back = element("span");
+    this.none = element("p", { class: "none" }, "nothing yet");
     this.limitKey = element("span", { class: "key limit", hidden: "" });
     const keys = lines.map((line) => element("span", { class: `key ${line.class}` }, line.label));
     this.node = element(
       "figure", { class: "chart" },
       element("figcaption", {}, element("strong", {}, title), ...(lines.length > 1 ? keys : []), this.limitKey),
-      element("div", { class: "plot" }, this.svg, this.top, this.back),
+      element("div", { class: "plotted" },
+        element("div", { class: "scale", "aria-hidden": "true" }, ...this.scale),
+        element("div", { class: "plot" }, this.svg, this.none),
+        element("div", { class: "time", "aria-hidden": "true" }, this.back, element("span", {}, "now"))),
     );
   }
 
@@ -39,24 +45,25 @@ export class Chart {
   }
 
   draw(pulses, limit = null) {
-    const values = this.lines.map((line) => pulses.map(line.of));
+    const values = this.lines.map((line) => (line.sparse ? sparse(pulses.map(line.of)) : pulses.map(line.of)));
     const highest = Math.max(0, ...values.flat().filter((value) => value != null));
     // A limit far above all would press the lines flat: then it is only told.
     const drawn = limit !== null && limit < highest * 4;
-    const top = nice(Math.max(highest, drawn ? limit * 1.05 : 0));
+    const top = nice(Math.max(highest, this.least, drawn ? limit * 1.05 : 0));
     const end = pulses.length ? pulses[pulses.length - 1].at : 0;
     const wide = Math.min(SECONDS, Math.max(SHORTEST, end - (pulses[0]?.at ?? end)));
     const place = (at) => WIDTH * (1 - (end - at) / wide);
     this.lines.forEach((line, number) => {
-      const closed = line.class === "area" || line.class === "bad";
-      this.paths[number].setAttribute("d", trace(pulses, values[number], place, top, closed));
+      this.paths[number].setAttribute("d", trace(pulses, values[number], place, top, false));
+      if (line.filled) this.fills[number].setAttribute("d", trace(pulses, values[number], place, top, true));
     });
     const level = HEIGHT * (1 - limit / top);
     this.limit.setAttribute("d", drawn && top ? `M0 ${level.toFixed(1)}H${WIDTH}` : "");
     this.limitKey.hidden = limit === null;
     if (limit !== null) say(this.limitKey, `promised ${this.shown(limit)}`);
-    say(this.back, `last ${span(wide)}`);
-    say(this.top, top ? this.shown(top) : "");
+    say(this.back, `${span(wide)} ago`);
+    [top, top / 2, 0].forEach((level, number) => say(this.scale[number], top ? this.shown(level) : ""));
+    this.none.hidden = values.some((list) => list.some((value) => value != null));
     const last = this.lines.map((line, number) => `${line.label} ${this.shown(values[number].at(-1) ?? null)}`);
     this.svg.setAttribute("aria-label", `${this.title}, the last ${span(wide)}; now ${last.join(", ")}`);
   }
@@ -72,7 +79,7 @@ function trace(pulses, values, place, top, closed) {
     if (value == null || (number && pulses[number].at - pulses[number - 1].at > 5)) end();
     if (value == null) return;
     x = place(pulses[number].at).toFixed(1);
-    const y = (HEIGHT * (1 - (top ? value / top : 0)) * 0.98 + 1).toFixed(1);
+    const y = (HEIGHT * (1 - (top ? value / top : 0))).toFixed(1);
     path += `${from === null ? "M" : "L"}${x} ${y}`;
     from ??= x;
   });
@@ -80,8 +87,40 @@ function trace(pulses, values, place, top, closed) {
   return path;
 }
 
+// Zeros next to something else stay: from there the line rises.
+function sparse(values) {
+  return values.map((value, number) => (value || values[number - 1] || values[number + 1] ? value : null));
+}
+
+// The end of a scale whose half is easily read, too.
 function nice(value) {
   if (value <= 0) return 0;
   const unit = 10 ** Math.floor(Math.log10(value));
-  return [1, 1.5, 2, 3, 5, 7.5, 10].find((step) => step * unit >= value) * unit;
+  return ([1, 2, 4, 6, 8].find((step) => step * unit >= value) ?? 10) * unit;
+}
+
+// A line alone, as high as the highest of its own.
+export class Spark {
+  constructor(kind, of) {
+    this.of = of;
+    this.node = document.createElementNS(SVG, "svg");
+    this.node.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
+    this.node.setAttribute("preserveAspectRatio", "none");
+    this.node.setAttribute("aria-hidden", "true");
+    this.node.setAttribute("class", "spark");
+    this.paths = [`fill ${kind}`, kind].map((name) => {
+      const made = this.node.appendChild(document.createElementNS(SVG, "path"));
+      made.setAttribute("class", name);
+      return made;
+    });
+  }
+
+  draw(pulses) {
+    const values = pulses.map(this.of);
+    const end = pulses.at(-1)?.at ?? 0;
+    const wide = Math.min(SECONDS, Math.max(SHORTEST, end - (pulses[0]?.at ?? end)));
+    const place = (at) => WIDTH * (1 - (end - at) / wide);
+    const top = Math.max(0, ...values) * 1.1;
+    this.paths.forEach((path, number) => path.setAttribute("d", trace(pulses, values, place, top, !number)));
+  }
 }

@@ -13,10 +13,11 @@ class Tile {
     this.badge = element("span", { class: "badge", "aria-hidden": "true" });
     this.name = element("span", { class: "name" }, view.id);
     this.fill = element("i");
-    this.says = element("span", { class: "says" });
+    this.says = element("span");
+    this.slow = element("span", { class: "pace" });
     this.node = element(
       "button", { type: "button", tabindex: "-1", "data-model": view.model, "data-replica": view.id, onclick: () => open(view.model, view.id) },
-      this.badge, this.name, element("span", { class: "bar" }, this.fill), this.says,
+      this.badge, this.name, element("span", { class: "bar" }, this.fill), element("span", { class: "says" }, this.says, this.slow),
     );
   }
 
@@ -25,21 +26,25 @@ class Tile {
     const kind = `tile ${view.state}${view.slowness >= SLOW && view.state === "ready" ? " slow" : ""}`;
     if (this.node.className !== kind) this.node.className = kind;
     say(this.badge, letter);
-    const load = `${seconds(view.work)} of work · ${count(view.in_flight)} running`;
-    const pace = view.p99 ? `p99 ${seconds(view.p99)}` : "";
-    const slow = view.slowness >= SLOW ? `${view.slowness.toFixed(1)}× slow` : "";
-    const weight = view.weight === 1 ? "" : `weight ${+view.weight.toFixed(2)}`;
-    const state = view.state === "ready" ? "" : word;
-    const text = [state, load, pace, slow, weight].filter(Boolean).join(" · ");
-    say(this.says, text);
+    const text = said(view, word);
+    say(this.says, text.replace(/(\d) (m?s)\b/g, "$1\u00a0$2")); // a number stays with its unit
+    say(this.slow, view.slowness >= SLOW ? `${view.slowness.toFixed(1)}× slow` : "");
     this.fill.style.setProperty("width", `${Math.min(100, (100 * view.work) / most).toFixed(1)}%`);
-    const label = `${view.id}, ${word}, ${text}`;
+    const label = [view.id, word, text, this.slow.textContent].filter(Boolean).join(", ");
     if (this.label !== label) {
       this.label = label;
       this.node.setAttribute("aria-label", label);
-      this.node.title = `${view.id} (${named(view.model)}): ${word}\n${text}`;
+      this.node.title = `${view.id} (${named(view.model)}): ${word}\n${text} ${this.slow.textContent}`;
     }
   }
+}
+
+// What runs there; of one that gets nothing, why not.
+function said(view, word) {
+  const running = view.in_flight ? `${count(view.in_flight)} running, ${seconds(view.work)} of work` : "";
+  const weight = view.weight === 1 ? "" : `weight ${+view.weight.toFixed(2)}`;
+  if (view.state !== "ready") return [running, view.why ? `${word}: ${view.why}` : word, weight].filter(Boolean).join(" · ");
+  return [running || "idle", view.p99 ? `p99 ${seconds(view.p99)}` : "", weight].filter(Boolean).join(" · ");
 }
 
 class Group {
@@ -59,11 +64,13 @@ class Group {
     show(this.memory, Boolean(device?.capacity));
     if (!device?.capacity) return say(this.says, "");
     const ours = Math.max(0, device.taken - device.other);
-    this.fill.style.setProperty("width", `${Math.min(100, (100 * ours) / device.capacity)}%`);
-    this.other.style.setProperty("left", `${Math.min(100, (100 * ours) / device.capacity)}%`);
-    this.other.style.setProperty("width", `${(100 * device.other) / device.capacity}%`);
+    const share = (size) => `${Math.min(100, (100 * size) / device.budget)}%`;
+    this.fill.style.setProperty("width", share(ours));
+    this.other.style.setProperty("left", share(ours));
+    this.other.style.setProperty("width", share(device.other));
     this.bar.className = `bar ${device.taken > device.budget ? "out" : device.taken > 0.9 * device.budget ? "low" : ""}`;
-    say(this.says, `memory ${bytes(device.taken)} of ${bytes(device.budget)} given out${device.measured === null ? "" : `, ${bytes(device.measured)} measured`}`);
+    const measured = device.measured === null ? "" : `, ${bytes(device.measured)} measured`;
+    say(this.says, `${bytes(device.taken)} of ${bytes(device.budget)} memory given out${measured}`);
   }
 }
 
@@ -74,6 +81,8 @@ export class Fleet {
     this.tiles = new Map();
     this.groups = new Map();
     this.current = null; // the tile that Tab leads to
+    this.none = element("p", { class: "quiet", hidden: "" });
+    this.map.before(this.none);
     this.map.addEventListener("keydown", (event) => this.move(event));
     this.map.addEventListener("focusin", (event) => this.lead(event.target.closest(".tile")));
     for (const [state, [letter, word]] of Object.entries(STATES)) {
@@ -97,7 +106,12 @@ export class Fleet {
       if (group.tiles.children[place] !== node) group.tiles.insertBefore(node, group.tiles.children[place] ?? null);
       places.set(group, place + 1);
     }
-    for (const [name, group] of this.groups) if (!places.has(group)) { group.node.remove(); this.groups.delete(name); }
+    for (const [name, group] of this.groups) {
+      if (places.has(group)) group.node.style.setProperty("--many", places.get(group));
+      else { group.node.remove(); this.groups.delete(name); }
+    }
+    show(this.none, !shown.length);
+    say(this.none, state.replicas.length ? "No replica fits." : "There are no replicas yet.");
     if (!this.current) this.lead(this.map.querySelector(".tile"));
     this.count(shown, state.replicas.length);
   }

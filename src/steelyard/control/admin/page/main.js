@@ -98,7 +98,7 @@ function turn(step) {
 function theme(next) {
   document.documentElement.dataset.theme = next;
   localStorage.setItem("steelyard-theme", next);
-  say(byId("theme"), `Theme: ${next}`);
+  say(byId("theme-name"), next);
 }
 
 const turnTheme = () => theme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]);

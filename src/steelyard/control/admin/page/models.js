@@ -1,22 +1,25 @@
-// A card per model: its numbers now, and the lines of the last minutes.
+// A card per model: its numbers now, and the lines of the last minutes. Of many models, a line each.
 
-import { Chart } from "./charts.js";
-import { byId, count, element, named, rate, say, seconds } from "./words.js";
+import { Chart, Spark } from "./charts.js";
+import { byId, count, element, exact, named, rate, say, seconds, show } from "./words.js";
 
-const MOST_CHARTS = 12; // models; of more, only numbers are shown until one is chosen
+const MOST_TABS = 8; // models; of more, one is chosen in the overview
+const MOST_CARDS = 2; // models; more are a line each, until one is chosen
 const NUMBERS = ["rate", "p50", "p99", "waiting", "running", "replicas"];
 
 class Card {
   constructor(model, changePolicy) {
     this.latency = new Chart("Latency", [
-      { class: "one", label: "p50", of: (pulse) => pulse.p50 }, { class: "two", label: "p99", of: (pulse) => pulse.p99 },
-    ], seconds);
+      { class: "two", label: "p99", filled: true, of: (pulse) => pulse.p99 }, { class: "one", label: "p50", of: (pulse) => pulse.p50 },
+    ], (value) => (value === 0 ? "0" : exact(value)));
     this.throughput = new Chart("Requests a second", [
-      { class: "area", label: "all", of: (pulse) => pulse.rate }, { class: "bad", label: "bad: late, failed or refused", of: (pulse) => pulse.bad },
-    ], (value) => rate(value ?? 0));
-    this.queue = new Chart("Queue", [
-      { class: "area", label: "waiting", of: (pulse) => pulse.waiting }, { class: "two", label: "running", of: (pulse) => pulse.in_flight },
-    ], (value) => count(Math.round(value ?? 0)));
+      { class: "area", label: "all", filled: true, of: (pulse) => pulse.rate },
+      { class: "bad", label: "late, failed or refused", filled: true, sparse: true, of: (pulse) => pulse.bad },
+    ], (value) => (Number.isInteger(value) ? count(value) : rate(value ?? 0)), 2);
+    this.queue = new Chart("Running and waiting", [
+      { class: "area", label: "running", filled: true, of: (pulse) => pulse.in_flight },
+      { class: "wait", label: "waiting", filled: true, sparse: true, of: (pulse) => pulse.waiting },
+    ], (value) => count(Math.round(value ?? 0)), 2);
     this.parts = {};
     const numbers = NUMBERS.map((name) => this.number(name));
     this.policy = element("button", { type: "button", class: "policy", onclick: () => changePolicy(model) });
@@ -42,25 +45,88 @@ class Card {
     part.node.className = `number ${mood}`;
   }
 
-  update(view, pulses, promised, chartsShown) {
+  update(view, pulses, promised) {
     const pulse = view.pulse;
     const share = pulse.rate ? (100 * pulse.bad) / pulse.rate : 0;
     this.set("rate", "requests/s", rate(pulse.rate), pulse.bad ? `${share.toFixed(share < 10 ? 1 : 0)} % bad` : "", pulse.bad ? "warn" : "");
     this.set("p50", "p50", seconds(pulse.p50));
     const late = promised !== null && pulse.p99 > promised;
-    this.set("p99", "p99", seconds(pulse.p99), promised === null ? "" : `promised ${seconds(promised)}`, late ? "warn" : "");
+    this.set("p99", "p99", seconds(pulse.p99), promised === null ? "" : `promised ${exact(promised)}`, late ? "warn" : "");
     this.set("waiting", "waiting", count(pulse.waiting), pulse.waiting ? `oldest ${seconds(view.oldest)}` : "");
     this.set("running", "running", count(pulse.in_flight), pulse.work ? `${seconds(pulse.work)} of work` : "");
-    const missing = view.ready === 0 ? "bad" : view.ready < view.replicas ? "warn" : "";
-    const wanted = view.wanted === null ? "" : `${view.wanted} wanted`;
-    this.set("replicas", "ready", `${view.ready}/${view.replicas}`, wanted, missing);
+    this.set("replicas", "ready", `${view.ready}/${view.replicas}`, wanted(view), missing(view));
     say(this.policy, `Policy: ${view.policy}`);
     this.policy.setAttribute("aria-label", `Policy of ${view.model}: ${view.policy}. Change it`);
-    this.charts.hidden = !chartsShown;
-    if (!chartsShown) return;
     this.latency.draw(pulses, promised);
     this.throughput.draw(pulses);
     this.queue.draw(pulses);
+  }
+}
+
+// None there and none wanted is as it should be.
+const missing = (view) => (view.wanted === 0 && view.replicas === 0 ? "" : view.ready === 0 ? "bad" : view.ready < view.replicas ? "warn" : "");
+
+function wanted(view) {
+  if (view.wanted === null) return "";
+  return view.wanted === 0 && view.replicas === 0 ? "scaled to zero" : `${view.wanted} wanted`;
+}
+
+const COLUMNS = ["model", "requests/s", "", "p50", "p99", "", "waiting", "running", "ready", "policy"];
+
+// A line of the overview.
+class Row {
+  constructor(model, choose, changePolicy) {
+    this.rate = new Spark("area", (pulse) => pulse.rate);
+    this.p99 = new Spark("two", (pulse) => pulse.p99);
+    this.name = element("button", { type: "button", class: "link", title: `Only ${named(model)}`, onclick: () => choose(model) }, named(model));
+    this.policy = element("button", { type: "button", class: "link quiet", onclick: () => changePolicy(model) });
+    const parts = [this.name, "", this.rate.node, "", "", this.p99.node, "", "", "", this.policy];
+    this.node = element("tr", { "data-model": model }, ...parts.map((part) => element("td", {}, part)));
+  }
+
+  update(view, pulses, promised) {
+    const pulse = view.pulse;
+    const waits = pulse.waiting ? `${count(pulse.waiting)}, oldest ${seconds(view.oldest)}` : "0";
+    const asleep = view.wanted === 0 && view.replicas === 0;
+    this.set(1, pulse.bad ? `${rate(pulse.rate)}, ${rate(pulse.bad)} bad` : rate(pulse.rate), pulse.bad ? "warn" : "");
+    this.set(3, seconds(pulse.p50));
+    this.set(4, seconds(pulse.p99), promised !== null && pulse.p99 > promised ? "warn" : "");
+    this.set(6, waits, pulse.waiting ? "warn" : "");
+    this.set(7, count(pulse.in_flight));
+    const more = view.wanted === null || view.wanted === view.replicas ? "" : ` → ${view.wanted}`;
+    this.set(8, asleep ? "scaled to zero" : `${view.ready}/${view.replicas}${more}`, asleep ? "quiet" : missing(view));
+    say(this.policy, view.policy);
+    this.policy.setAttribute("aria-label", `Policy of ${view.model}: ${view.policy}. Change it`);
+    this.rate.draw(pulses);
+    this.p99.draw(pulses);
+  }
+
+  set(place, text, mood = "") {
+    say(this.node.cells[place], text);
+    this.node.cells[place].className = mood;
+  }
+}
+
+class Overview {
+  constructor(choose, changePolicy) {
+    this.make = (model) => new Row(model, choose, changePolicy);
+    this.rows = new Map();
+    this.body = element("tbody");
+    const titles = COLUMNS.map((name) => element("th", { scope: "col" }, name));
+    this.node = element("article", { class: "card overview", "aria-label": "All models" }, element("table", {}, element("thead", {}, element("tr", {}, ...titles)), this.body));
+  }
+
+  update(state) {
+    const names = new Set(state.models.map((view) => view.model));
+    for (const [name, row] of this.rows) if (!names.has(name)) { row.node.remove(); this.rows.delete(name); }
+    for (const view of state.models) {
+      let row = this.rows.get(view.model);
+      if (!row) {
+        this.rows.set(view.model, (row = this.make(view.model)));
+        this.body.append(row.node);
+      }
+      row.update(view, state.pulses.get(view.model) ?? [], promised(state, view.model));
+    }
   }
 }
 
@@ -70,22 +136,29 @@ export class Models {
     this.changePolicy = changePolicy;
     this.cards = new Map();
     this.tabs = new Map();
+    this.overview = new Overview((model) => this.alone(model), changePolicy);
+    this.empty = element("article", { class: "card empty", hidden: "" }, element("p", {}, "No model is configured."));
+    byId("numbers").append(this.overview.node, this.empty);
   }
 
   update(state, chosen) {
     const names = state.models.map((view) => view.model);
-    this.tab("", "All models", chosen, state.models.length > 1);
+    const lines = !chosen && state.models.length > MOST_CARDS;
+    const tabs = state.models.length > 1;
+    this.tab("", "All models", chosen, tabs);
+    show(this.overview.node, lines);
+    show(this.empty, !state.models.length);
+    if (lines) this.overview.update(state);
     for (const view of state.models) {
-      this.tab(view.model, named(view.model), chosen, state.models.length > 1);
+      this.tab(view.model, named(view.model), chosen, tabs && (state.models.length <= MOST_TABS || chosen === view.model));
       if (!this.cards.has(view.model)) {
         const card = new Card(view.model, this.changePolicy);
         this.cards.set(view.model, card);
         byId("numbers").append(card.node);
       }
       const card = this.cards.get(view.model);
-      card.node.hidden = Boolean(chosen) && chosen !== view.model;
-      const charts = view.model === chosen || state.models.length <= MOST_CHARTS;
-      if (!card.node.hidden) card.update(view, state.pulses.get(view.model) ?? [], promised(state, view.model), charts);
+      show(card.node, !lines && (!chosen || chosen === view.model));
+      if (!card.node.hidden) card.update(view, state.pulses.get(view.model) ?? [], promised(state, view.model));
     }
     for (const gone of [...this.cards.keys()].filter((name) => !names.includes(name))) {
       this.cards.get(gone).node.remove();
@@ -95,10 +168,16 @@ export class Models {
     }
   }
 
+  // The line that was clicked is gone then: the focus goes to the tab.
+  alone(model) {
+    this.choose(model);
+    this.tabs.get(model).focus();
+  }
+
   tab(model, label, chosen, shown) {
     let tab = this.tabs.get(model);
     if (!tab) {
-      tab = element("button", { type: "button", "data-model": model, onclick: () => this.choose(model) }, label);
+      tab = element("button", { type: "button", "data-model": model, title: label, onclick: () => this.choose(model) }, label);
       this.tabs.set(model, tab);
       byId("models").append(tab);
     }

@@ -1,46 +1,59 @@
 // What is promised and how it is kept; alarms; and what happened, in words.
 
-import { ago, byId, element, named, percent, plural, say, seconds, show, span } from "./words.js";
+import { ago, byId, count, element, exact, named, percent, plural, say, show, span } from "./words.js";
 
 const MOST_EVENTS = 300;
 const MOST_SHOWN = 120;
 const MOST_PROMISES = 40;
+const MOST_KEPT = 8; // of those that need nobody
+const FEW = 4; // promises that are shown with all their windows
 const MOST_ALARMS = 3; // the rest is folded
 const ALERTS = { page: "look now", ticket: "look soon", "": "kept" };
 
 function words(objective) {
   const share = percent(objective.target);
   if (objective.kind === "availability") return `${share} of requests are answered`;
-  const within = objective.latency === null ? [] : [`answered within ${seconds(objective.latency)}`];
-  if (objective.first_byte !== null) within.push(`begun to be answered within ${seconds(objective.first_byte)}`);
+  const within = objective.latency === null ? [] : [`answered within ${exact(objective.latency)}`];
+  if (objective.first_byte !== null) within.push(`begun to be answered within ${exact(objective.first_byte)}`);
   return `${share} of requests are ${within.join(" or ")}`;
 }
 
 class Pledge {
   constructor() {
+    this.who = element("span", { class: "who" });
     this.title = element("strong");
     this.mark = element("span");
     this.fill = element("i");
     this.bar = element("span", { class: "bar" }, this.fill);
-    this.left = element("span", { class: "quiet" });
+    this.budget = element("span");
+    this.spent = element("span", { class: "quiet" });
     this.table = element("table");
-    this.node = element("div", { class: "promise" }, element("div", { class: "line" }, this.title, element("span", { class: "grow" }), this.mark), this.bar, this.left, this.table);
+    this.more = element("details", {}, element("summary", {}, "how it was kept"), this.table);
+    this.node = element(
+      "div", { class: "promise" },
+      element("div", { class: "line" }, element("span", {}, this.who, this.title), element("span", { class: "grow" }), this.mark),
+      this.bar, element("div", { class: "left" }, this.budget, this.spent), this.more,
+    );
   }
 
-  update(who, objective) {
-    say(this.title, `${who}${words(objective)}`);
+  update(who, objective, few) {
+    say(this.who, who);
+    say(this.title, words(objective));
     const left = objective.budget_left;
     // No alert is not the same as kept: a budget may be gone though it burns slowly now.
     say(this.mark, !objective.alert && left < 0 ? "overspent" : ALERTS[objective.alert] ?? objective.alert);
     this.mark.className = `mark ${objective.alert || (left < 0 ? "ticket" : "fine")}`;
     this.fill.style.setProperty("width", `${Math.max(0, Math.min(100, 100 * left))}%`);
     this.bar.className = `bar ${left <= 0 ? "out" : left < 0.25 ? "low" : ""}`;
-    const budget = left < 0 ? `The error budget is overspent by ${Math.round(-100 * left)} %` : `${Math.floor(100 * left)} % of the error budget is left`;
-    say(this.left, `${budget} (${span(objective.budget.seconds)}: ${plural(objective.budget.bad, "request")} broke it, ${objective.budget.good.toLocaleString("en")} did not)`);
-    this.rows(objective.windows);
+    say(this.budget, left < 0 ? `error budget overspent by ${Math.round(-100 * left)} %` : `${Math.floor(100 * left)} % of the error budget left`);
+    const { seconds: period, good, bad } = objective.budget;
+    say(this.spent, `${count(bad)} of ${plural(good + bad, "request")} broke it in ${span(period)}`);
+    const open = few || Boolean(objective.alert);
+    if (this.open !== open) this.more.open = this.open = open; // and then as the reader likes it
+    this.rows(objective.windows, objective.target);
   }
 
-  rows(windows) {
+  rows(windows, target) {
     if (this.table.rows.length !== 3) {
       const row = (title) => element("tr", {}, element("th", { scope: "row" }, title));
       this.table.replaceChildren(row("last"), row("kept"), row("burn"));
@@ -51,6 +64,7 @@ class Pledge {
       while (row.cells.length <= texts.length) row.append(element("td"));
       texts.forEach((text, place) => say(row.cells[place + 1], text));
     });
+    windows.forEach((window, place) => { this.table.rows[1].cells[place + 1].className = window.kept !== null && window.kept < target ? "under" : ""; });
   }
 }
 
@@ -65,22 +79,23 @@ export class Promises {
     const wanted = [];
     for (const slo of state.slo) {
       if (chosen && slo.model !== chosen) continue;
-      const who = [chosen || state.models.length < 2 ? "" : `${named(slo.model)}: `, slo.tenant ? `tenant ${slo.tenant}: ` : ""].join("");
+      const who = [chosen || state.models.length < 2 ? "" : named(slo.model), slo.tenant ? `tenant ${slo.tenant}` : ""].filter(Boolean).join(" · ");
       for (const objective of slo.objectives) wanted.push([JSON.stringify([slo.model, slo.tenant, objective.kind]), who, objective]);
     }
-    const rank = (entry) => ({ page: 0, ticket: 1 })[entry[2].alert] ?? 2;
+    const rank = ([, , { alert, budget_left: left }]) => ({ page: 0, ticket: 1 })[alert] ?? (left < 0 ? 2 : 3);
     wanted.sort((one, other) => rank(one) - rank(other));
-    const shown = wanted.slice(0, MOST_PROMISES);
+    const troubled = wanted.filter((entry) => rank(entry) < 3).length;
+    const shown = wanted.slice(0, Math.min(MOST_PROMISES, Math.max(MOST_KEPT, troubled)));
     const keys = new Set(shown.map(([key]) => key));
     for (const [key, made] of this.made) if (!keys.has(key)) { made.node.remove(); this.made.delete(key); }
     shown.forEach(([key, who, objective], place) => {
       let made = this.made.get(key);
       if (!made) this.made.set(key, (made = new Pledge()));
-      made.update(who, objective);
+      made.update(who, objective, wanted.length <= FEW);
       if (byId("slo").children[place] !== made.node) byId("slo").insertBefore(made.node, byId("slo").children[place] ?? null);
     });
     const more = wanted.length - shown.length;
-    say(this.none, more ? `and ${more} more` : "Nothing is promised here: a model's `slo` in the configuration says what is.");
+    say(this.none, more ? `and ${more} more${troubled <= shown.length ? ", all kept" : ""}` : "Nothing is promised here: slo in the configuration of a model says what is.");
     show(this.none, !shown.length || more > 0);
   }
 }
@@ -93,11 +108,12 @@ export function alarms(state) {
     box.dataset.shown = JSON.stringify(texts);
     const lines = texts.map((text) => element("p", { class: "alarm" }, text, element("span", { class: "quiet", "aria-live": "off" })));
     const more = lines.slice(MOST_ALARMS);
-    const folded = more.length ? [element("details", {}, element("summary", {}, `${plural(more.length, "more alarm")}`), ...more)] : [];
+    const open = box.querySelector("details")?.open ? { open: "" } : {};
+    const folded = more.length ? [element("details", open, element("summary", {}, plural(more.length, "more alarm")), ...more)] : [];
     box.replaceChildren(...lines.slice(0, MOST_ALARMS), ...folded);
   }
   const lines = box.querySelectorAll(".alarm");
-  state.alarms.forEach((alarm, number) => say(lines[number].lastChild, `for ${span(alarm.age)}`));
+  state.alarms.forEach((alarm, number) => say(lines[number].lastChild, alarm.age < 1 ? "" : `for ${span(alarm.age)}`));
 }
 
 export class Events {

@@ -18,6 +18,7 @@ export class Replica {
       this.weigh(Number(byId("weight").value));
     });
     byId("replica").addEventListener("close", () => { this.view = null; });
+    byId("replica-log").addEventListener("toggle", () => this.refresh());
   }
 
   async open(model, id) {
@@ -27,8 +28,11 @@ export class Replica {
     byId("replica-facts").replaceChildren();
     byId("replica-workers").querySelector("table").replaceChildren();
     show(byId("replica-log"), false);
+    byId("replica-log").open = false;
+    say(byId("replica-log").querySelector("pre"), "");
     show(byId("replica-problem"), false);
-    byId("drain").disabled = true;
+    this.able(false);
+    byId("weight").value = "";
     byId("replica").showModal();
     if (await this.refresh()) byId("weight").value = this.view.weight;
     byId("drain").focus();
@@ -44,7 +48,8 @@ export class Replica {
       if (this.view?.id !== wanted.id || this.view.model !== wanted.model) return false;
       this.view = view;
       this.show(view);
-      if (view.source === "runtime") await this.log(view);
+      show(byId("replica-log"), view.source === "runtime");
+      if (view.source === "runtime" && byId("replica-log").open) await this.log(view);
       show(byId("replica-problem"), false);
       return true;
     } catch (problem) {
@@ -60,9 +65,8 @@ export class Replica {
     const word = STATES[view.state]?.[1] ?? view.state;
     say(byId("replica-title"), `${view.id} — ${word}`);
     say(byId("replica-why"), `${word} for ${span(view.since)}${view.why ? `: ${view.why}` : ""}`);
-    const drain = byId("drain");
-    drain.disabled = false;
-    say(drain, view.draining ? "Undrain…" : "Drain…");
+    this.able(true);
+    say(byId("drain"), view.draining ? "Undrain…" : "Drain…");
     const list = byId("replica-facts");
     const told = facts(view);
     told.forEach(([name, text], place) => {
@@ -76,8 +80,15 @@ export class Replica {
 
   async log(view) {
     const { lines } = await call("GET", `${replicaPath(view.model, view.id)}/log?lines=100`);
-    say(byId("replica-log").querySelector("pre"), lines.join("\n") || "It has printed nothing.");
-    show(byId("replica-log"), true);
+    const pre = byId("replica-log").querySelector("pre");
+    const atEnd = pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 4;
+    say(pre, lines.join("\n") || "It has printed nothing.");
+    if (atEnd) pre.scrollTop = pre.scrollHeight; // whoever has scrolled up reads there
+  }
+
+  // Nothing can be done to a replica of which nothing is known yet.
+  able(known) {
+    for (const control of [byId("drain"), ...byId("weigh").elements]) control.disabled = !known;
   }
 
   drain() {
@@ -196,7 +207,7 @@ function workers(view, table) {
 }
 
 function cell(name, value) {
-  if (value === null) return "–";
+  if (value === null || (value === 0 && name[0] === "p" && TIMES.has(name))) return "–";
   if (TIMES.has(name)) return seconds(value);
   return typeof value === "number" && !Number.isInteger(value) ? value.toFixed(2) : String(value);
 }

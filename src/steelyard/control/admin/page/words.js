@@ -35,6 +35,11 @@ export function seconds(value) {
   return span(value);
 }
 
+// What somebody chose, as it would be written: 1.5 s, not 1.50 s.
+export function exact(value) {
+  return seconds(value).replace(/\.(\d*?)0+ s$/, (_, kept) => (kept ? `.${kept} s` : " s"));
+}
+
 export function span(value) {
   const whole = Math.max(0, Math.round(value));
   if (whole < 120) return `${whole} s`;

@@ -1,0 +1,163 @@
+"""Promises and real sockets: who takes the time gets the blame, tenants are told apart, and what a worker had counted
+when it was killed is there, once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from tests.harness import scripts
+from tests.harness.admin import AdminClient, admin_config
+from tests.harness.client import Connection, new_id, request
+from tests.harness.serving import Serving, config, model
+from tests.harness.stub import StubReplica
+from tests.harness.waiting import wait_until
+
+HASTE: dict[str, Any] = {"slo": {"latency": "1s"}, "retry": {"attempts": 1}}
+CALM: dict[str, Any] = {"slo": {"latency": "60s"}, "retry": {"attempts": 1}}
+LONG = 2.0  # seconds: far more than is promised
+LARGE = 64 << 20  # bytes: more than all buffers on the way to a client that does not read
+Counts = dict[str, int]
+
+
+@pytest.fixture
+def stub() -> Iterator[StubReplica]:
+    with StubReplica("stub") as stub:
+        yield stub
+
+
+@pytest.fixture
+def serving(stub: StubReplica) -> Iterator[tuple[Serving, AdminClient, dict[str, Any]]]:
+    stream = {"slo": {"first_byte": "1s", "latency": "1ms"}, "retry": {"attempts": 1}}
+    tenants = {"slo": {"latency": "1ms", "tenants": {"patient": {"latency": "60s"}}}, "retry": {"attempts": 1}}
+    kinds = {"haste": HASTE, "calm": CALM, "stream": stream, "shared": tenants}
+    models = {name: model(stub, **settings) for name, settings in kinds.items()}
+    settings = config(
+        models,
+        workers=2,
+        admin=admin_config(),
+        history={"enabled": False},
+        tenant_header="x-tenant",
+        limits={"replay": "4KiB"},
+    )
+    with ExitStack() as stack:
+        gateway = stack.enter_context(Serving(settings))
+        admin = stack.enter_context(AdminClient(settings))
+        admin.wait_up()
+        yield gateway, admin, settings
+
+
+def of(model: str, **headers: str) -> dict[str, str]:
+    return {"steelyard-model": model, **{name.replace("_", "-"): value for name, value in headers.items()}}
+
+
+def counts(admin: AdminClient, model: str) -> dict[str, Counts]:
+    """By tenant."""
+    return {view.tenant: view.counts for view in admin.fleet().slo if view.model == model and view.counts}
+
+
+def agree(admin: AdminClient, model: str, expected: dict[str, Counts]) -> None:
+    wait_until(lambda: counts(admin, model) == expected, f"{counts(admin, model)} and not {expected}")
+
+
+def test_who_takes_the_time_gets_the_blame(
+    serving: tuple[Serving, AdminClient, dict[str, Any]], stub: StubReplica
+) -> None:
+    gateway, admin, _ = serving
+    with gateway.connect() as small, gateway.connect() as large, gateway.connect() as reader:
+        small.send(request(headers=of("haste", content_length="2")) + b"a")
+        large.send(request(headers=of("haste", content_length="20000")) + b"a" * 10_000)  # too much to be kept
+        reader.send(request(headers=of("haste"), script=scripts.large(LARGE)))
+        assert small.quiet(LONG)
+        small.send(b"b")
+        large.send(b"b" * 10_000)
+        assert [each.response("POST").status for each in (small, large, reader)] == [200, 200, 200]
+    assert gateway.ask(headers=of("haste"), script=scripts.slow(LONG)).status == 200
+    assert gateway.ask(headers=of("haste")).status == 200
+    agree(admin, "haste", {"": {"late/client": 3, "late/replica": 1, "met": 1}})
+
+
+def test_of_a_stream_the_first_byte_counts(
+    serving: tuple[Serving, AdminClient, dict[str, Any]], stub: StubReplica
+) -> None:
+    gateway, admin, _ = serving
+    gate = new_id("gate")
+    with gateway.connect() as prompt, gateway.connect() as left:
+        for connection in (prompt, left):
+            connection.send(request(headers=of("stream"), script=scripts.sse(1, gate)))
+            connection.read_body(connection.begin("POST"), b"data: 0")
+        assert prompt.quiet(LONG)  # the stream goes on for longer than anything that is promised
+        left.close()
+        stub.open(f"{gate}-1")
+        wait_until(lambda: sum(counts(admin, "stream").get("", {}).values()) == 2, "the stream does not end")
+    late: list[list[Any]] = [["body"], ["sleep", LONG], ["send", scripts.SSE_HEAD], ["send", "0\r\n\r\n"]]
+    assert gateway.ask(headers=of("stream"), script=late).status == 200
+    agree(admin, "stream", {"": {"met": 1, "left/client": 1, "late/replica": 1}})
+
+
+def test_tenants_have_their_own_promises_and_odd_names_harm_nobody(
+    serving: tuple[Serving, AdminClient, dict[str, Any]],
+) -> None:
+    gateway, admin, _ = serving
+    odd = 'a"\\\t\x80\x9b' + "x" * 300
+    for tenant in ("patient", "other", "*", odd):
+        assert gateway.ask(headers=of("shared", x_tenant=tenant), script=scripts.slow(0.05)).status == 200
+    late = {"late/replica": 1}
+    agree(admin, "shared", {"patient": {"met": 1}, "other": late, "*": late, odd[:256]: late})
+
+
+def test_of_a_worker_that_is_killed_at_most_the_last_second_is_lost_and_nothing_counts_twice(
+    serving: tuple[Serving, AdminClient, dict[str, Any]], stub: StubReplica
+) -> None:
+    gateway, admin, settings = serving
+    for _ in range(20):
+        assert gateway.ask(headers=of("calm")).status == 200
+    agree(admin, "calm", {"": {"met": 20}})
+    id = new_id()
+    with gateway.connect() as connection:
+        connection.send(request(id=id, headers=of("calm"), script=scripts.silent()))
+        stub.wait("request", id=id)
+        killed = gateway.worker_of(connection)
+        os.kill(killed, signal.SIGKILL)
+        connection.wait_closed()
+    wait_until(lambda: len(gateway.workers) == 2 and killed not in gateway.workers, "no other worker")
+    seen = [counts(admin, "calm")[""]]
+    for _ in range(10):
+        assert gateway.ask(headers=of("calm")).status == 200
+        seen.append(counts(admin, "calm")[""])
+    agree(admin, "calm", {"": {"met": 30}})
+    assert [each["met"] for each in seen] == sorted(each["met"] for each in seen)
+    for _ in range(10):
+        assert gateway.ask(headers=of("calm")).status == 200
+    os.kill(gateway.workers[0], signal.SIGKILL)  # before it has told of all of them, perhaps
+    wait_until(lambda: gateway.ask(headers=of("calm")).status == 200, "nobody serves")
+    wait_until(lambda: counts(admin, "calm")[""]["met"] > 30, "nothing is counted any more")
+    assert counts(admin, "calm")[""]["met"] <= 41
+    wait_until(lambda: len(gateway.workers) == 2, "no other worker")
+    # A model that is gone and comes back at once: what was counted before is not new.
+    others = settings | {"models": {name: each for name, each in settings["models"].items() if name != "calm"}}
+    gateway.reload(others)
+    wait_until(lambda: "calm" not in admin.models(), "the model stays")
+    gateway.reload(settings)
+    wait_until(lambda: "calm" in admin.models(), "the model does not come back")
+    assert gateway.ask(headers=of("calm")).status == 200
+    agree(admin, "calm", {"": {"met": 1}})
+
+
+def test_what_is_cut_off_at_the_end_is_the_gateways_fault(stub: StubReplica, tmp_path: Any) -> None:
+    log = tmp_path / "access.jsonl"
+    settings = config({"m": model(stub, **HASTE)}, timeouts={"drain": "100ms"}, access_log={"path": str(log)})
+    id = new_id()
+    with Serving(settings) as gateway, Connection(gateway.address) as connection:
+        connection.send(request(id=id, headers={"x-request-id": id}, script=scripts.silent()))
+        stub.wait("request", id=id)
+        gateway.stop()
+        connection.wait_closed()
+    assert f'"id":"{id}"' in log.read_text()
+    assert '"verdict":"failed"' in log.read_text()
+    assert '"sla":"failed","fault":"gateway"' in log.read_text()
