@@ -85,7 +85,7 @@ def test_an_alert_begins_is_shown_and_ends() -> None:
     made.take_in(reported(met=100_001, late=149), Past(), 90.0)
     assert made.alarms(90.0) == []
     begun, ended = [happening for happening in chronicle.latest() if happening.kind == "slo"]
-    assert alarm.what == f"resnet {begun.what}"  # who tells of it says whom it is about
+    assert alarm.what == f"resnet: {begun.what}"  # who tells of it says whom it is about
     assert "no more" in ended.what
 
 
