@@ -166,4 +166,4 @@ def test_a_tenant_is_named_and_the_model_once() -> None:
     (alarm,) = made.alarms(0.0)
     assert alarm.what.startswith("resnet: 0 % within 200 ms over 1 h for acme, 99 % promised: the error budget burns")
     (begun,) = chronicle.latest()
-    assert (begun.model, begun.what) == ("resnet", alarm.what.removeprefix("resnet "))
+    assert (begun.model, begun.what) == ("resnet", alarm.what.removeprefix("resnet: "))
