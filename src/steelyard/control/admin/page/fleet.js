@@ -17,7 +17,7 @@ class Tile {
     this.slow = element("span", { class: "pace" });
     this.node = element(
       "button", { type: "button", tabindex: "-1", "data-model": view.model, "data-replica": view.id, onclick: () => open(view.model, view.id) },
-      this.badge, this.name, element("span", { class: "bar" }, this.fill), element("span", { class: "says" }, this.says, this.slow),
+      this.badge, this.name, element("span", { class: "bar" }, this.fill), element("span", { class: "says" }, this.says, " ", this.slow),
     );
   }
 
@@ -27,7 +27,7 @@ class Tile {
     if (this.node.className !== kind) this.node.className = kind;
     say(this.badge, letter);
     const text = said(view, word);
-    say(this.says, text.replace(/(\d) (m?s)\b/g, "$1\u00a0$2")); // a number stays with its unit
+    say(this.says, text.replace(/(\d) (m?s)\b/g, "$1\u00a0$2").replace("p99 ", "p99\u00a0")); // a number stays with its unit
     say(this.slow, view.slowness >= SLOW ? `${view.slowness.toFixed(1)}× slow` : "");
     this.fill.style.setProperty("width", `${Math.min(100, (100 * view.work) / most).toFixed(1)}%`);
     const label = [view.id, word, text, this.slow.textContent].filter(Boolean).join(", ");
