@@ -11,7 +11,7 @@ import msgspec
 from ..config import AccessLog as Settings
 from ..core.slo import JUDGEMENTS
 from .exchange import Exchange
-from .line_file import LineFile
+from .line_file import BATCH, LineFile
 from .log_line import JsonLines
 
 TOLD = (
@@ -51,15 +51,11 @@ class AccessLog(LineFile):
         self._text = settings.format == "text"
         self._json = JsonLines()
 
-    def flush(self) -> None:
-        self._json.set_clock()
-        super().flush()
-
     def note(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
         if not self._text:
-            end = b',"dropped":%d}\n' % self._tell_dropped() if self._dropped else b"}\n"
-            self._buffer += self._json.line(exchange, verdict, reason, now) + end
-            self._hand_over_much()
+            if self._json.add(exchange, verdict, reason, now) >= BATCH:
+                self._make_lines()
+                self._hand_over_much()
             return
         self._note(
             (
@@ -82,6 +78,13 @@ class AccessLog(LineFile):
                 exchange.judgement if exchange.account is not None and not exchange.route.look else -1,
             )
         )
+
+    def _make_lines(self) -> None:
+        """Called a few times a second too, so that the clock is right and a line is never late."""
+        self._json.set_clock()
+        super()._make_lines()
+        if self._json.made:
+            self._buffer += self._json.take(self._tell_dropped())
 
     def _lines(self, notes: list[tuple[Any, ...]]) -> None:
         offset = time() - monotonic()  # the only wall clock in the gateway: a log is for people

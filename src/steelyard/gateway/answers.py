@@ -65,12 +65,14 @@ def method_refused(problem: BadHead) -> Failure:
 
 
 def refusal(reject: Reject) -> Failure:
-    reason, sentence = reject.reason, reject.reason.sentence
+    reason, sentence, fault = reject.reason, reject.reason.sentence, reject.reason.fault
     if reject.too_large is not None:
         needed, most, device = reject.too_large
         where = f" ({device})" if device else ""
+        if most <= 0:
+            fault = GATEWAY  # however small it were: the device is promised to others, which is no client's doing
         sentence += f" It needs about {show_size(needed)}; the most there is for one is {show_size(most)}{where}."
-    return Failure(reason.status, reason.code, sentence, reason.fault)
+    return Failure(reason.status, reason.code, sentence, fault)
 
 
 def whole(

@@ -49,7 +49,8 @@ class LineFile:
 
     def _make_lines(self) -> None:
         notes, self._notes = self._notes, []
-        self._lines(notes)
+        if notes:
+            self._lines(notes)
 
     def _append(self, line: bytes) -> None:
         self._buffer += line
@@ -63,8 +64,7 @@ class LineFile:
 
     def flush(self) -> None:
         """Called a few times a second: what was noted reaches the file soon even when little happens."""
-        if self._notes:
-            self._make_lines()
+        self._make_lines()
         self._hand_over()
 
     def _hand_over_much(self) -> None:
@@ -91,8 +91,7 @@ class LineFile:
     def close(self, patience: float = LAST_LINES) -> None:
         """Write what is noted; waits at most `patience` seconds for the disk. The thread ends when it is done."""
         room = min(LAST_ROOM, patience)
-        if self._notes:
-            self._make_lines()
+        self._make_lines()
         self._hand_over(room)
         self._over = True
         with suppress(queue.Full):

@@ -26,11 +26,25 @@ class JsonLines:
         self._second = -1
         self._date = b""
         self._offset = 0.0
+        self.made: list[bytes] = []
         self.set_clock()
 
     def set_clock(self) -> None:
         """By the only wall clock in the gateway, a few times a second: a log is for people."""
         self._offset = time() - monotonic()
+
+    def add(self, exchange: Exchange, verdict: str, reason: str, now: float) -> int:
+        """How many there are now, with this one."""
+        self.made.append(self.line(exchange, verdict, reason, now))
+        return len(self.made)
+
+    def take(self, dropped: int) -> bytes:
+        """All that were made; the last tells of those that were lost before."""
+        if not self.made:
+            return b""
+        made, self.made = self.made, []
+        told = b',"dropped":%d' % dropped if dropped else b""
+        return b"}\n".join(made) + told + b"}\n"
 
     def line(self, exchange: Exchange, verdict: str, reason: str, now: float) -> bytes:
         """Without its last brace and the end of the line: something may be to be added."""
