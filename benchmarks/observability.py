@@ -1,8 +1,8 @@
 """What it costs to know what happens: Steelyard with everything off and with everything on, at 32 connections.
 
-On: a promise to judge each request by, the history, an access log, tracing of 1 %, and its metrics scraped and its live
-feed watched once a second (a Prometheus scrapes every 15 s). Off: none of these. `--baseline PROGRAM` takes another
-build of Steelyard beside them, for example one from before any of this was counted.
+On: a promise to judge each request by, the history, an access log, tracing of 1 %, and metrics that are scraped once a
+second (a Prometheus scrapes every 15 s). Off: none of these. `--baseline PROGRAM` takes another build of Steelyard
+beside them, for example one from before any of this was counted.
 """
 
 from __future__ import annotations
@@ -88,20 +88,18 @@ def measure(lab: Lab, peer: Peer | None, seconds: float, lua: Path) -> Small:
 
 @contextmanager
 def _watched(port: int) -> Iterator[None]:
-    """Scrapes, and a reader of the live feed, once a second each."""
+    """Scraped, once a second."""
     if not port:
         yield
         return
     over = threading.Event()
-    threads = [threading.Thread(target=look, args=(port, over), daemon=True) for look in (_scrape, _follow)]
-    for thread in threads:
-        thread.start()
+    thread = threading.Thread(target=_scrape, args=(port, over), daemon=True)
+    thread.start()
     try:
         yield
     finally:
         over.set()
-        for thread in threads:
-            thread.join(5.0)
+        thread.join(5.0)
 
 
 def _scrape(port: int, over: threading.Event) -> None:
@@ -112,15 +110,6 @@ def _scrape(port: int, over: threading.Event) -> None:
         page = answer.read()
         if answer.status != 200 or b"steelyard_" not in page:
             raise SystemExit(f"/metrics answers {answer.status}")
-    connection.close()
-
-
-def _follow(port: int, over: threading.Event) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5.0)
-    connection.request("GET", "/v1/live")
-    answer = connection.getresponse()
-    while not over.is_set() and answer.readline():
-        pass
     connection.close()
 
 

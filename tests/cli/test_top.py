@@ -239,7 +239,7 @@ def test_one_look_at_a_real_gateway(tmp_path: Path) -> None:
             assert seen.stderr == "error: there is no model 'x'; there are: m\n"
             seen = await asyncio.to_thread(ask, *where, "--once")
             assert seen.returncode == 2
-            assert "refuses: send `authorization: Bearer TOKEN`" in seen.stderr
+            assert "needs a token: --token-file, or STEELYARD_TOKEN in the environment" in seen.stderr
 
     run(work())
 

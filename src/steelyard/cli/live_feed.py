@@ -47,6 +47,8 @@ class Admin(msgspec.Struct, frozen=True):
             answer = connection.getresponse()
         except (OSError, http.client.HTTPException) as problem:
             raise NoAnswerError(f"no answer from {self.url}: {_why(problem)}") from None
+        if answer.status == 401:
+            raise NoAnswerError(f"{self.url} needs a token: --token-file, or STEELYARD_TOKEN in the environment")
         if answer.status != 200:
             raise NoAnswerError(f"{self.url} refuses: {_said(answer)}")
         return answer

@@ -12,11 +12,12 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from .. import __version__
 from ..addresses import Address, listen_address, replica_address
 from ..config import load_config
 from ..config.tokens import read_tokens
 from ..control.views import LiveView
-from .live_feed import Admin, Feed
+from .live_feed import Admin, Feed, NoAnswerError
 from .screen import stdout
 from .top_lines import clean, cut
 from .top_screen import SORTS, Known, Shown, screen
@@ -64,7 +65,8 @@ def top(
 ) -> int | None:
     asked = _admin(admin, config, token_file)
     if as_json:
-        click.echo(asked.once())
+        told = asked.once()
+        click.echo(told if not model else msgspec.json.encode(_of(_read(asked, told), model)))
     elif once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         _print_once(asked, model)
     else:
@@ -102,13 +104,33 @@ def _reachable(address: Address) -> Address:
 
 
 def _print_once(admin: Admin, model: str) -> None:
-    view = msgspec.json.decode(admin.once(), type=LiveView)
+    view = _read(admin, admin.once())
     _check(view, model)
     feed = Feed(admin)
     feed.keep(view)
     console = stdout()
     for line in screen(_known(feed, view), Shown(model=model), console.width, None):
         console.print(line, soft_wrap=True)
+
+
+def _read(admin: Admin, told: bytes) -> LiveView:
+    try:
+        return msgspec.json.decode(told, type=LiveView)
+    except msgspec.MsgspecError:
+        what = f"{admin.url} answers, but not as the admin API of Steelyard {__version__}: name that with --admin"
+        raise NoAnswerError(what) from None
+
+
+def _of(view: LiveView, model: str) -> LiveView:
+    """What is about one model."""
+    _check(view, model)
+    return msgspec.structs.replace(
+        view,
+        models=tuple(one for one in view.models if one.model == model),
+        replicas=tuple(one for one in view.replicas if one.model == model),
+        slo=tuple(one for one in view.slo if one.model == model),
+        events=tuple(one for one in view.events if one.model in ("", model)),
+    )
 
 
 def _check(view: LiveView, model: str) -> None:

@@ -13,7 +13,8 @@ from .exchange import Exchange
 from .routing import Route
 
 MOST: Final = 4096  # ends of lines remembered; when full, all are forgotten
-_THOUSANDTHS: Final = [b"%03d" % n for n in range(1000)]
+_THOUSANDTHS: Final = [b'%03d+00:00","id":"' % n for n in range(1000)]
+_STATUSES: Final = [b'%d,"ms":' % n for n in range(1000)]
 _SHORT: Final = [b"%d.%02d" % divmod(n, 100) for n in range(10_000)]  # hundredths of a millisecond, up to 100 ms
 _NUMBERS: Final = [b"%d" % n for n in range(4096)]
 
@@ -69,13 +70,11 @@ class JsonLines:
         return b"".join(
             (
                 self._time(now),
-                b'","id":"',
                 id if b'"' not in id and b"\\" not in id else _text(id.decode("latin-1")),
                 b'","client":"',
                 exchange.client.forwarding.client,
                 route.logged or _remembered(route),
-                number(exchange.status),
-                b',"ms":',
+                _STATUSES[exchange.status],
                 milliseconds(now - began),
                 b',"queue_ms":',
                 milliseconds(sent - began) if sent else b"0",
@@ -95,7 +94,7 @@ class JsonLines:
         if second != self._second:
             self._second = second
             self._date = b'{"time":"' + datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S.").encode()
-        return self._date + _THOUSANDTHS[int((wall - second) * 1000.0)] + b"+00:00"
+        return self._date + _THOUSANDTHS[int((wall - second) * 1000.0)]
 
     def _end(self, key: tuple[str, str, str, int, str, str, int]) -> bytes:
         verdict, model, tenant, attempts, replica, reason, judgement = key
