@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 BATCH: Final = 32  # lines made at once: some tens of microseconds
-WAITING: Final = 256  # batches of bytes that may wait for the disk; more are dropped and counted
-FLUSH_BYTES: Final = 64 << 10
+WAITING: Final = 64  # batches of bytes that may wait for the disk; more are dropped and counted
+FLUSH_BYTES: Final = 256 << 10  # rarely: each time the thread takes the interpreter from the requests for a moment
 LAST_ROOM: Final = 0.5  # seconds, at the end, for the last lines to find a place in the queue
 LAST_LINES: Final = 5.0  # seconds for the disk at the end
 
