@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_example_is_valid_and_wise() -> None:
     result = check(EXAMPLE, "--strict")
     assert result.exit_code == 0
-    assert "valid: 2 models, 5 replicas; 0 warnings, 3 notes" in result.stdout
+    assert "valid: 2 models, 5 replicas; 0 warnings, 1 note" in result.stdout
     assert "warning:" not in result.stdout
 
 
@@ -113,7 +113,7 @@ def test_replicas_that_would_be_started_are_counted_and_their_programs_looked_fo
     (folder / "one.yaml").write_text(started + "}}")
     (folder / "some.yaml").write_text(started + ", autoscale: {max: 4}}}")
     (folder / "any.yaml").write_text(started + ", autoscale: {}}}")
-    assert "valid: 1 model, 0 replicas and up to 1 to start; 2 warnings, 1 note" in check("one.yaml").stdout
+    assert "valid: 1 model, 0 replicas and up to 1 to start; 2 warnings, 0 notes" in check("one.yaml").stdout
     found = check("some.yaml")
     assert found.exit_code == 0
     assert f"Nothing can be started: there is no program {folder}/serve." in found.stdout

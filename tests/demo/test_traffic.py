@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from math import isnan
@@ -153,14 +154,14 @@ def test_a_turn_repeats_the_same_requests_and_counts_apart() -> None:
             await stub.done.wait()
             await traffic.pause(20.0)
             first = traffic.part
-            sent = sorted(stub.bodies)
+            sent = list(stub.bodies)
             stub.bodies.clear()
             second = traffic.turn(2 * MANY, Random(5))
             while second.requests < first.requests:
                 await asyncio.sleep(0.01)
             await traffic.stop()
         assert first.requests == len(sent)
-        assert sent == sorted(stub.bodies[: len(sent)])
+        assert not Counter(sent) - Counter(stub.bodies)  # perhaps more by then, and not in the order they were due
         assert tally.requests == first.requests + second.requests
 
     run(work())
