@@ -60,7 +60,9 @@ def mean_of(results: list[RunResult]) -> float:
 # One server
 
 
-@pytest.mark.parametrize(("load", "requests", "within"), [(0.5, 40_000, 0.04), (0.8, 150_000, 0.06)])
+@pytest.mark.parametrize(
+    ("load", "requests", "within"), [(0.5, 40_000, 0.04), pytest.param(0.8, 150_000, 0.06, marks=pytest.mark.slow)]
+)
 def test_one_server_has_the_mean_time_of_m_m_1(load: float, requests: int, within: float) -> None:
     result = simulate("random", load, Group(), requests)
     assert result.latency.mean == pytest.approx(1 / (1 - load), rel=within)

@@ -41,7 +41,7 @@ def recorded(
     return read_recording(write(folder / f"{kind}-{policy}", lines))
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", ["least_work", *(pytest.param(p, marks=pytest.mark.slow) for p in POLICIES[1:])])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_policy_that_ran_is_predicted(tmp_path: Path, kind: str, policy: str) -> None:
     comparison = compare(recorded(tmp_path, kind, policy), [])

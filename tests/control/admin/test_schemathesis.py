@@ -124,6 +124,7 @@ def bugs(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+@pytest.mark.slow
 def test_schemathesis_finds_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     try_the_fake(tmp_path, examples=10, seed=4)
     assert not bugs(caplog)
