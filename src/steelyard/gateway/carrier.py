@@ -322,11 +322,15 @@ class Carrier:
             if connection is not None and connection.replica is replica and connection.exchange is exchange:
                 self._detach(exchange, connection)
                 connection.cancel()
-                if exchange.span is not None:
-                    exchange.span.lost(replica.id, "cancelled", monotonic())
-                if exchange.noted is not None and self.decisions is not None:
-                    self.decisions.lost(exchange, replica, "cancelled" if exchange.verdict else "lost", monotonic())
+                self._lost(exchange, replica, "cancelled" if exchange.verdict else "lost", monotonic())
                 return
+
+    def _lost(self, exchange: Exchange, replica: Replica, how: str, now: float) -> None:
+        """An attempt ended without an answer: for those who write it down."""
+        if exchange.span is not None:
+            exchange.span.lost(replica.id, how, now)
+        if exchange.noted is not None and self.decisions is not None:
+            self.decisions.lost(exchange, replica, how, now)
 
     def _detach(self, exchange: Exchange, connection: ReplicaConnection) -> None:
         if exchange.upstream is connection:
@@ -364,10 +368,7 @@ class Carrier:
         """A replica answered with an error. True: nobody else will try, so the client gets this answer."""
         if outcome is Outcome.OUT_OF_MEMORY and self.memory is not None:
             self.memory.ran_out(exchange, connection.replica, "said so", now)
-        if exchange.span is not None:
-            exchange.span.lost(connection.replica.id, outcome.name.lower(), now)
-        if exchange.noted is not None and self.decisions is not None:
-            self.decisions.lost(exchange, connection.replica, outcome.label, now)
+        self._lost(exchange, connection.replica, outcome.label, now)
         decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
         self.counted(connection.replica)
         self.suspect(connection.replica)
@@ -389,10 +390,7 @@ class Carrier:
         self._detach(exchange, connection)
         now = monotonic()
         other = exchange.upstream
-        if exchange.span is not None:
-            exchange.span.lost(connection.replica.id, outcome.name.lower(), now)
-        if exchange.noted is not None and self.decisions is not None:
-            self.decisions.lost(exchange, connection.replica, outcome.label, now)
+        self._lost(exchange, connection.replica, outcome.label, now)
         if other is not None and not outcome.failed:
             # It was not this replica's fault, and another attempt runs: that one goes on alone.
             self.carry_out(self.balancer.settle(exchange, other.replica, now), now)
