@@ -191,6 +191,22 @@ async def test_long_loading_is_an_alarm(stage: Played) -> None:
 
 
 @acted(TWO)
+async def test_for_how_long_nobody_has_been_ready(stage: Played) -> None:
+    stage.prober.sees(A)
+    stage.prober.sees(B)
+    stage.clock.ahead += 9000.0
+    stage.prober.sees(A, Event.LOST, "refused")
+    stage.clock.ahead += 9000.0
+    stage.prober.sees(B, Event.LOST, "refused")  # the last that was ready: it counts from here
+    stage.clock.ahead += 20.0
+    stage.prober.sees(A, Event.LIVE, "503")  # up, and still nobody is ready
+    ages = {alarm.what: alarm.age for alarm in show(stage).alarms}
+    assert ages.keys() == {"no replica of m is ready", "no replica of n is ready"}
+    assert 20.0 <= ages["no replica of m is ready"] < 9000.0
+    assert ages["no replica of n is ready"] >= 5.0  # it never had any: since the gateway began
+
+
+@acted(TWO)
 async def test_what_operators_set_is_marked(stage: Played) -> None:
     stage.fleet.roster.models["m"] = {"concurrency": 3}
     assert [model.overridden for model in show(stage).models] == [("concurrency",), ()]
@@ -244,8 +260,8 @@ def stage_scaling(stage: Played, *views: ScalingView, alarms: tuple[Alarm, ...] 
 )
 def test_a_model_that_rests_at_zero_is_as_it_should_be(view: ScalingView, rests: bool) -> None:
     none = shown(ModelView, model="m", ready=0)
-    assert unserved([none], [], [view]) == ([] if rests else ["no replica of m is ready"])
-    assert unserved([shown(ModelView, model="m", ready=1)], [], [view]) == []
+    assert unserved([none], [], [view]) == ({} if rests else {"m": "no replica of m is ready"})
+    assert unserved([shown(ModelView, model="m", ready=1)], [], [view]) == {}
 
 
 @acted(TWO)

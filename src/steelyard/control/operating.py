@@ -66,7 +66,7 @@ class Operating:
     def unready(self) -> list[str]:
         view = self.fleet()
         problems = [] if self.live() else ["no worker serves"]
-        return problems + unserved(view.models, view.replicas, view.scaling)
+        return [*problems, *unserved(view.models, view.replicas, view.scaling).values()]
 
     def scaling(self, model: str) -> ScalingView:
         self._model(model)
@@ -106,6 +106,7 @@ class Operating:
             fleet.registrations.remove((model, replica))
         roster.weights.pop((model, replica), None)
         fleet.drained.discard((model, replica))
+        await self._told()
 
     async def drain(self, model: str, replica: str) -> None:
         self._member(model, replica)

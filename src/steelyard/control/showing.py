@@ -59,9 +59,19 @@ def fleet_view(fleet: Fleet, crew: Crew, began: float, totals: Totals | None = N
     workers = tuple(
         WorkerView(index=w.index, pid=w.pid, serving=w.serving, connections=w.connections) for w in crew.status()
     )
+    uptime = fleet.now() - began
     alarms = [
-        *(_alarm("no_ready_replica", what) for what in unserved(model_views, shown, scaling)),
-        *(_alarm("discovery", f"{view.model}: {view.source}: {view.problem}") for view in discovery if view.problem),
+        *(
+            _alarm("no_ready_replica", what, _unready(fleet, by_model[model], uptime))
+            for model, what in unserved(model_views, shown, scaling).items()
+        ),
+        *(
+            _alarm(
+                "discovery", f"{view.model}: {view.source}: {view.problem}", uptime if view.age is None else view.age
+            )
+            for view in discovery
+            if view.problem
+        ),
         *_loading_long(shown),
         *([_alarm("board_full", fleet.too_many)] if fleet.too_many else []),
         *fleet.holdings.alarms(),
@@ -71,7 +81,7 @@ def fleet_view(fleet: Fleet, crew: Crew, began: float, totals: Totals | None = N
     ]
     return FleetView(
         version=__version__,
-        uptime=fleet.now() - began,
+        uptime=uptime,
         workers=workers,
         models=model_views,
         replicas=shown,
@@ -85,12 +95,20 @@ def fleet_view(fleet: Fleet, crew: Crew, began: float, totals: Totals | None = N
     )
 
 
-def unserved(models: Iterable[ModelView], replicas: Iterable[ReplicaView], scaling: Iterable[ScalingView]) -> list[str]:
+def unserved(
+    models: Iterable[ModelView], replicas: Iterable[ReplicaView], scaling: Iterable[ScalingView]
+) -> dict[str, str]:
     """Which models nobody serves, nor would if a request came, in words: one that is loaded or started on demand is as
     it should be."""
     could = {r.model for r in replicas if r.state == State.UNLOADED.value}
     could |= {s.model for s in scaling if _rests(s)}
-    return [f"no replica of {m.model} is ready" for m in models if not m.ready and m.model not in could]
+    return {m.model: f"no replica of {m.model} is ready" for m in models if not m.ready and m.model not in could}
+
+
+def _unready(fleet: Fleet, replicas: Iterable[ReplicaView], uptime: float) -> float:
+    """Seconds since one of them was last ready; none: for as long as anything is known."""
+    last = max((fleet.standings[r.model, r.id].was_ready for r in replicas), default=None)
+    return uptime if last is None else fleet.now() - last
 
 
 def _rests(scaled: ScalingView) -> bool:

@@ -20,6 +20,7 @@ class Standing:
         self.state = State.STARTING
         self.since = now
         self.why = "not looked at yet"
+        self.was_ready = now  # when it was last, or when it came
 
     def take(self, event: Event, why: str, now: float) -> bool:
         """Did its state change?"""
@@ -31,6 +32,8 @@ class Standing:
             if state is not State.DRAINING:
                 self.why = why
             return False
+        if self.state is State.READY:
+            self.was_ready = now
         self.state, self.why, self.since = state, why, now
         return True
 
