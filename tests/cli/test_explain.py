@@ -62,6 +62,11 @@ def test_the_summary_says_it_in_one_sentence() -> None:
     assert summary(LINE) == "req-1 went to fast, believed to finish it soonest of 2, and took 330 ms, as promised."
 
 
+def test_one_that_was_sent_to_learn_something_is_told_as_such() -> None:
+    tried = but(looks=(Look(0.0, "slow", 2, (FAST, msgspec.structs.replace(SLOW, score=2.0))),))
+    assert ", of 2, to see whether it is as slow as it was, and " in summary(tried)
+
+
 def test_the_rest_tells_what_was_believed_chosen_tried_and_what_came_of_it() -> None:
     said = dict(explained(LINE))
     assert said["came"].startswith(

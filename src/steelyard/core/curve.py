@@ -3,8 +3,9 @@
 One number, the elasticity ε: slowdown(n) = n^ε. A serial server has ε = 1, whether it queues or shares its time; a
 perfect batch has ε = 0; real engines lie between, and ε is what holds around the n they usually see. It is the slope of
 ln(seconds / expected seconds alone) over ln(n at dispatch): n at dispatch, because later n depends on the request's own
-size; and against the mean of the same block of requests, because at busier times requests may be other ones. (A curve
-free at every n, and a slope corrected step by step, were tried; both wandered off.)
+size; against what is usual on the same replica, because slow replicas are crowded and their slowness would pass for the
+crowd's or the other way round; and against the mean of the same block of requests, because at busier times requests may
+be other ones. (A curve free at every n, and a slope corrected step by step, were tried; both wandered off.)
 
 It makes a clock of attained work: while n run, each advances 1 / slowdown(n) of a second per second. What a request
 attained from dispatch to finish is what it would have taken alone. The sum over all requests of a serial server is its
@@ -13,14 +14,21 @@ busy time, whatever the order in which it serves them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import log
+
 import numpy as np
-from numpy.typing import NDArray
+
+from .slowness import Slowness
 
 MOST = 512
 UNKNOWN = 0.3  # before anything is seen: rather a batch than a server
 BELIEF = 4.0  # Σ (ln n - mean)² that this assumption is worth
 LEAST = 0.1  # nothing is so parallel that it does not matter how many are there
 FORGET = 0.999  # per request
+USUAL = 1 / 50  # what one more request changes of what is usual on its replica
+WIDE, NARROW = 1.1, 0.1  # how far off ε may be before anything is seen (a queue of unequal ones costs small ones more
+# than n times their own), and ever after: no ε holds for every n
 
 
 class BatchingCurve:
@@ -29,18 +37,33 @@ class BatchingCurve:
         self.elasticity = UNKNOWN
         self.certainty = 0.0  # decayed Σ (ln n - mean)², means by block
         self._covariance = 0.0
+        self.leeway = WIDE  # how far off ε may be
         self.progress: list[float] = []  # by n, 0 to MOST: work attained per second by each of n
         self.interference: list[float] = []  # by n: the part of the work already there that delays the n-th
         self._tabulate()
 
-    def observe(self, n: NDArray[np.float64], ln_stretch: NDArray[np.float64]) -> None:
-        """Take in a block: requests on the replica at dispatch, and ln(seconds / expected seconds alone)."""
+    def observe(self, block: Iterable[tuple[Slowness, float, float]]) -> None:
+        """Take in a block: of each request its replica, the requests there at dispatch, and its seconds over what they
+        should be alone on a typical replica."""
         self.flat = False
-        x = np.log(n)
-        x = x - x.mean()
-        fade = FORGET ** len(x)
-        self.certainty = fade * self.certainty + float(x @ x)
-        self._covariance = fade * self._covariance + float(x @ (ln_stretch - ln_stretch.mean()))
+        crowd: list[float] = []
+        stretch: list[float] = []
+        for usual, n, ratio in block:
+            x, y = log(n), log(ratio)
+            if usual.usual_stretch:
+                crowd.append(x - usual.usual_crowd)
+                stretch.append(y - usual.usual_stretch)
+                usual.usual_crowd += USUAL * (x - usual.usual_crowd)
+                usual.usual_stretch += USUAL * (y - usual.usual_stretch)
+            else:
+                usual.usual_crowd, usual.usual_stretch = x, y
+        if not crowd:
+            return
+        dx, dy = np.array(crowd), np.array(stretch)
+        dx = dx - dx.mean()
+        fade = FORGET ** len(dx)
+        self.certainty = fade * self.certainty + float(dx @ dx)
+        self._covariance = fade * self._covariance + float(dx @ (dy - dy.mean()))
         slope = (self._covariance + BELIEF * UNKNOWN) / (self.certainty + BELIEF)
         self.elasticity = min(1.0, max(LEAST, slope))
         self._tabulate()
@@ -49,8 +72,10 @@ class BatchingCurve:
         """The range of n is about to change: what was learned is a guess there."""
         self._covariance *= 0.1
         self.certainty *= 0.1
+        self._tabulate()
 
     def _tabulate(self) -> None:
+        self.leeway = max(NARROW, WIDE * (BELIEF / (BELIEF + self.certainty)) ** 0.5)
         n = np.maximum(np.arange(MOST + 1), 1.0)
         slow = n**self.elasticity
         self.progress = (1.0 / slow).tolist()

@@ -35,6 +35,7 @@ ENOUGH = 30  # requests before features are believed
 USELESS = 1.2  # sd of the residual above which they are not
 BETTER = 0.95  # a form must beat the constant's squared error by this to be used
 SETTLED = 256  # requests before the batching curve is learned: the first to finish are the short ones, and few ran then
+CROWD = 0.02  # what one more request changes of how many there usually are
 ALIKE = 0.2  # ln: two that are no further apart stand for what is typical together
 SURE = 30  # requests after which one replica says as much as another of what is typical
 QUIET = 0.01  # least residual variance assumed: nobody predicts better than 10 %
@@ -43,8 +44,9 @@ HUGE = 1e12  # a larger feature is a mistake
 TINY = 1e-6  # a smaller one might as well be zero
 
 # What is kept of a finished request until its block is full: its features and kind, ln of its seconds on a typical
-# replica with nothing beside it, the requests there at dispatch, and work and seconds observed over predicted.
-Row = tuple[tuple[float, ...], str, float, int, float, float]
+# replica with nothing beside it, its replica's speed, the requests there at dispatch, work observed over predicted, and
+# seconds over those on a typical replica with nothing beside it.
+Row = tuple[tuple[float, ...], str, float, Slowness, int, float, float]
 
 
 class Estimator:
@@ -55,6 +57,7 @@ class Estimator:
         self.typical = 1.0  # seconds of a request nothing is known of
         self.noise = 1.0  # variance of ln(observed / predicted)
         self.seen = 0
+        self._crowd = 0.0  # ln of how many there usually are where a request runs
         self._usual_weight = 1.0  # the median: weights are relative to it, as speeds are to the median replica
         self.version = 0  # grows with every change of what is believed
         self._constant = Constant()
@@ -111,6 +114,8 @@ class Estimator:
         if now - speed.stamp < OFTEN and self.seen > LEARNED:
             return
         alone = replica.attained - flight.attained  # what it would have taken with nothing beside it
+        curve = self.curve
+        crowd = log(seconds / alone) / curve.elasticity if BRIEF < alone < seconds else 0.0
         if flight.cold:
             alone = max(alone - flight.cold, 0.1 * alone)  # the caller told how long warming up takes, more or less
         if alone < BRIEF:
@@ -123,17 +128,20 @@ class Estimator:
             # corrections already made to the base, and long requests would make the two chase each other.
             self.prepare(request)
         if self.seen:  # before the first block the base is a guess, and whoever answers first would look odd
-            speed.observe(ln_alone - log(request.base), self.noise, now)
+            off = crowd - self._crowd
+            self._crowd += CROWD * off
+            # What ε may be wrong by is no news of a replica that is more crowded than others, or less.
+            speed.observe(ln_alone - log(request.base), self.noise, now, curve.leeway * (off if off > 0.0 else -off))
             replica.slowness = speed.value()
-        n = flight.concurrency
         self._rows.append(
             (
                 request.features,
                 request.kind,
                 ln_alone - speed.ln,
-                n,
+                speed,
+                flight.concurrency,
                 (alone + flight.cold) / flight.alone,
-                seconds / flight.alone,
+                seconds / (request.base + flight.cold / replica.slowness),
             )
         )
         if len(self._rows) >= self._block:
@@ -167,12 +175,11 @@ class Estimator:
             return
         features = np.array([row[0] for row in rows], dtype=np.float64)
         ln_base = np.array([row[2] for row in rows])
-        n = np.array([row[3] for row in rows], dtype=np.float64)
         if features.shape[1] != self._width or not self.seen:
             self._start_over(features)
-        self.remaining.observe([row[4] for row in rows])
-        if self.seen >= SETTLED and not (self.curve.flat and n.max() <= 1.0):
-            self.curve.observe(n, np.log([row[5] for row in rows]))
+        self.remaining.observe([row[5] for row in rows])
+        if self.seen >= SETTLED and not (self.curve.flat and max(row[4] for row in rows) <= 1):
+            self.curve.observe([(row[3], row[4], row[6]) for row in rows])
         if any(row[1] for row in rows):
             names = [row[1] for row in rows]
             ln_base = ln_base - self.kinds.learn(names, ln_base - self._predict(features))
@@ -229,8 +236,8 @@ class Estimator:
 
     # ------------------------------------------------------------------ per second
 
-    def tick(self, replicas: list[Replica], finished: int) -> None:
-        """Keep the typical replica at 1, and let what was learned of idle replicas fade so they are tried again."""
+    def tick(self, replicas: list[Replica]) -> None:
+        """Keep the typical replica at 1."""
         if not replicas:
             return
         self._usual_weight = sorted(r.weight for r in replicas)[(len(replicas) - 1) // 2]
@@ -241,13 +248,9 @@ class Estimator:
                 replica.slowness = replica.speed.value()
             return
         centre = _centre([r.speed for r in replicas])
-        # One trial of a replica believed slow per some 200 requests per replica: rare enough not to touch p99.
-        fade = exp(-finished / max(1000.0, 200.0 * len(replicas)))
         for replica in replicas:
             speed: Slowness = replica.speed
             speed.ln -= centre
-            if speed.ln > speed.prior and not replica.in_flight:
-                speed.ln = speed.prior + (speed.ln - speed.prior) * fade
             replica.slowness = speed.value()
         self._shift(centre)
 

@@ -22,6 +22,7 @@ from .queue import WaitingLine
 from .replica import Event, Replica, State, next_state
 from .request import INFINITY, Flight, Request
 from .retry import HedgeBudget, RetryBudget
+from .trials import Trials
 
 PENALTY = 3.0  # a failure counts as this many times slower than predicted
 RAMP_FLOOR = 0.1
@@ -37,6 +38,7 @@ class Pool:
         self.model = model
         self.options = options
         self.estimator = Estimator()
+        self.trials = Trials()
         self.line = WaitingLine(options.queue)
         self.ejection = Ejection(options.ejection)
         self.retries = RetryBudget(options.retry)
@@ -70,7 +72,6 @@ class Pool:
         self.guessed = False  # is that a guess?
         self.claims: Claims | None = None  # on memory, where that is counted
         self.retired = False  # taken out of service; what runs still ends here
-        self._finished_at_tick = 0
         self._ticks = 0
         self._orders = 0
         self.tick_at = now + options.interval
@@ -385,8 +386,7 @@ class Pool:
 
     def tick(self, now: float) -> None:
         self.tick_at = now + self.options.interval
-        self.estimator.tick(self.members, self.finished - self._finished_at_tick)
-        self._finished_at_tick = self.finished
+        self.estimator.tick(self.members)
         for replica in self.members:
             if replica.outside > replica.foreign and now - replica.outside_at > FRESH * self.options.interval:
                 self.set_outside(replica, 0, now)  # who reported it may be gone
@@ -401,6 +401,7 @@ class Pool:
         if self.options.concurrency == "auto":
             self._set_limit("auto")
         self._measure()
+        self.trials.plan(self.members, self.finished, now)
         self.policy.tick(self.members, now)
 
     def _ramp(self, replica: Replica, now: float) -> None:

@@ -19,12 +19,26 @@ CLIP = 2.5  # a residual counts for at most this many standard deviations
 SHRINK = 6.0  # differences under √SHRINK standard deviations are not shown
 LIMIT = log(1000.0)
 FORGIVEN = log(2.0)
+MOST_PATIENT = 8  # times as long between trials that show nothing new
 
 
 class Slowness:
     """State of the filter for one replica; `replica.slowness` is its readable result."""
 
-    __slots__ = ("doubt", "ln", "prior", "seen", "stamp", "trend")
+    __slots__ = (
+        "doubt",
+        "due",
+        "ln",
+        "on_trial",
+        "picks",
+        "prior",
+        "seen",
+        "stamp",
+        "trend",
+        "usual_crowd",
+        "usual_stretch",
+        "wait",
+    )
 
     def __init__(self, prior: float, now: float) -> None:
         self.prior = self.ln = log(prior)
@@ -32,6 +46,13 @@ class Slowness:
         self.trend = 0.0
         self.stamp = now
         self.seen = 0
+        # Of core/curve.py: means of ln(requests there) and of ln(seconds / seconds alone on a typical replica).
+        self.usual_crowd = self.usual_stretch = 0.0
+        # Of core/trials.py: attempts sent there at the last look, when to try it again, how patient to be with it.
+        self.picks = -1
+        self.due = 0
+        self.wait = 1
+        self.on_trial = False  # it was left alone for long: what it shows next counts
 
     def expect(self, ln: float) -> None:
         """What its weight says: believed as long as nothing was observed."""
@@ -45,10 +66,17 @@ class Slowness:
         self.doubt = DOUBT
         self.trend = 0.0
 
-    def observe(self, ln_ratio: float, noise: float, now: float) -> None:
-        """Take in ln(seconds here / seconds on a typical replica); `noise` is the variance of such residuals."""
+    def observe(self, ln_ratio: float, noise: float, now: float, leeway: float = 0.0) -> None:
+        """Take in ln(seconds here / seconds on a typical replica); `noise` is the variance of such residuals.
+
+        `leeway`: a surprise no larger than this has another cause.
+        """
+        if self.on_trial:
+            self._take_trial(ln_ratio, noise)
         sd = noise**0.5
         surprise = ln_ratio - self.ln
+        if leeway:
+            surprise = surprise - leeway if surprise > leeway else surprise + leeway if surprise < -leeway else 0.0
         if surprise > CLIP * sd:
             surprise = CLIP * sd
         elif surprise < -CLIP * sd:
@@ -65,6 +93,19 @@ class Slowness:
         self.seen += 1
         ln = self.ln + gain * surprise
         self.ln = LIMIT if ln > LIMIT else -LIMIT if ln < -LIMIT else ln
+
+    def _take_trial(self, ln_ratio: float, noise: float) -> None:
+        """The first answer after it was left alone. What was believed may be out of date: either it still holds, or the
+        replica is as its weight says, so the doubt is as wide as the two are apart. Only for the better: a large
+        request is no reason to believe worse than before."""
+        self.on_trial = False
+        off = self.ln - self.prior
+        wide = off * off if off * off > DOUBT else DOUBT
+        better = min(self.ln - ln_ratio, max(off, CLIP * noise**0.5)) * wide / (wide + noise)
+        if better > 0.0:
+            self.ln -= better
+            self.trend = 0.0
+        self.wait = 1 if better > FORGIVEN else min(2 * self.wait, MOST_PATIENT)
 
     def value(self) -> float:
         """Seconds here for one second on a typical replica, as far as it is sure."""

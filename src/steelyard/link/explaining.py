@@ -8,6 +8,7 @@ from ..core.policies import POLICIES, find_policy
 from .decision_lines import Attempt, DecisionLine, Look
 
 AT_ONCE = 0.0005  # seconds: less is no waiting
+TRIED = 1.5  # times the least score, above which it was sent there to learn something (core/trials.py)
 FAULTS = {
     "client": "the client's own",
     "gateway": "the gateway's",
@@ -88,6 +89,9 @@ def _because(line: DecisionLine) -> str:
     if chosen is None or chosen.score is None:
         return f", as {line.policy} would have it{again}"
     if line.policy == "least_work":
+        least = min(c.score for c in scored if c.score is not None)
+        if chosen.score > TRIED * least:
+            return f", of {look.of}, to see whether it is as slow as it was{again}"
         return f", believed to finish it soonest of {look.of}{again}"
     return f", chosen of {look.of} by {line.policy}{again}"
 

@@ -34,14 +34,21 @@ class LeastWork(Policy):
         self._hold = number("hold", hold, least=1.0)
         self._tie = 1.0 + number("tie", tie, least=0.0)
         self._last: Replica | None = None
+        self._spared: Request | None = None  # the last one that was given to a trial
         self._soon: list[tuple[float, float]] = []
         self._soon_stamp = (-1.0, 0, 0)
 
     def attach(self, pool: Pool) -> None:
         self._pool = pool
+        self._due = pool.trials.due
         self._remaining = pool.estimator.remaining
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
+        if self._due:
+            trial = self._pool.trials.take(request, candidates, self._pool.estimator.typical, now)
+            if trial is not None:
+                self._spared = request
+                return trial
         if len(candidates) == 1:
             return candidates[0]
         if len(candidates) > MANY:
@@ -66,6 +73,9 @@ class LeastWork(Policy):
         return list(drawn)
 
     def patience(self, request: Request, replica: Replica, ahead: float, now: float) -> float:
+        if request is self._spared:
+            self._spared = None
+            return 0.0
         pool = self._pool
         slowness = _believed(replica)
         cold = self._cold_seconds(request, replica)
