@@ -18,12 +18,14 @@ import pytest
 import uvloop
 
 from steelyard.control.errors import StartError
-from steelyard.demo import fleet
+from steelyard.demo import endpoints, fleet
+from steelyard.demo.endpoints import Endpoints
 from steelyard.demo.fleet import Fleet, ReplicaProcess, arguments, replicas
-from steelyard.demo.model import Embedder
+from steelyard.demo.model import Embedder, Matrix
 from tests.harness.processes import descendants
 
 HEALTH = b"GET /health HTTP/1.1\r\n\r\n"
+LONG = 1000.0  # seconds: never, for a test
 
 
 @contextmanager
@@ -67,6 +69,39 @@ def exchange(port: int, sent: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=30) as raw:
         raw.sendall(sent)
         return b"".join(iter(lambda: raw.recv(65536), b""))
+
+
+class Clock:
+    """In place of the module `time`."""
+
+    def __init__(self) -> None:
+        self.now = self.computed = self.slept = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def thread_time(self) -> float:
+        return self.computed
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+        self.now += seconds
+
+
+class BusyModel:
+    """Computes for a second, and waits for a core besides."""
+
+    def __init__(self, clock: Clock, waited: float) -> None:
+        self._clock = clock
+        self._waited = waited
+
+    def numbers(self, text: str) -> list[int]:
+        return [len(text)]
+
+    def embed(self, numbers: list[list[int]]) -> Matrix:
+        self._clock.computed += 1.0
+        self._clock.now += 1.0 + self._waited
+        return np.ones((len(numbers), 2), np.float32)
 
 
 # ---------------------------------------------------------------------- the dialect
@@ -208,18 +243,35 @@ def test_a_killed_one_comes_back_on_its_port_and_loads_first() -> None:
             fleet.kill("one")
             with pytest.raises(OSError):  # noqa: PT011  # refused, or reset
                 await before.ask("GET", "/health")
-            await fleet.revive("one", loading=0.5)
+            await fleet.revive("one", loading=LONG)
             after = fleet["one"]
             assert (after.port, after.pid != before.pid) == (before.port, True)
             reply = await after.ask("POST", "/v1/embeddings", b'{"input": "rain"}')
             assert (reply.status, b"is being loaded" in reply.body) == (503, True)
-            assert json.loads((await after.ask("GET", "/health")).body) == {"status": "loading", "early": 1}
-            while (await after.ask("GET", "/health")).status != 200:
+            told = json.loads((await after.ask("GET", "/health")).body)
+            assert (told["status"], told["early"]) == ("loading", 1)
+            fleet.kill("one")
+            await fleet.revive("one", loading=0.1)
+            while (await fleet["one"].ask("GET", "/health")).status != 200:
                 await asyncio.sleep(0.05)
-            assert (await after.ask("POST", "/v1/embeddings", b'{"input": "rain"}')).status == 200
+            assert (await fleet["one"].ask("POST", "/v1/embeddings", b'{"input": "rain"}')).status == 200
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(work(), 60))
+        runner.run(asyncio.wait_for(work(), 120))
+
+
+@pytest.mark.parametrize(("waited", "slept", "late"), [(0.0, 1.0, 0.0), (0.25, 0.75, 0.0), (3.0, 0.0, 2.0)])
+def test_a_wait_for_a_core_is_part_of_the_pace(
+    monkeypatch: pytest.MonkeyPatch, waited: float, slept: float, late: float
+) -> None:
+    """So a busy machine changes little, and what it changes is told."""
+    clock = Clock()
+    monkeypatch.setattr(endpoints, "time", clock)
+    asked = Endpoints(BusyModel(clock, waited), pace=2.0)  # type: ignore[arg-type]
+    assert asked.answer("POST", "/v1/embeddings", b'{"input": "rain"}')[0] == 200
+    assert clock.slept == slept
+    told = json.loads(asked.answer("GET", "/health", b"")[1])
+    assert (told["meant"], told["late"]) == (2.0, late)
 
 
 def test_a_slower_replica_gives_the_same_answers() -> None:

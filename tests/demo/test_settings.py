@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +33,7 @@ def test_the_usual_ports_need_not_be_free(taken: int, monkeypatch: pytest.Monkey
 
 
 def test_one_demo_has_the_usual_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "PORT", 1)  # not that of a demo that somebody runs
+    monkeypatch.setattr(settings, "PORT", -os.getpid())  # not that of a demo that somebody runs, nor of another test
     with usual_ports() as first, usual_ports() as second:
         assert (first, second) == (True, False)
         assert ports(None, usual=second) == Ports(0, 0)
@@ -49,6 +50,7 @@ def test_what_is_chosen_is_in_the_configuration(tmp_path: Path) -> None:
     assert model.slo is not None
     assert model.slo.latency == 0.5
     assert Path(config.history.path).parent == tmp_path
+    assert model.ejection.slow == settings.NEVER  # both policies have the same replicas
 
 
 def test_scaling_keeps_the_rest(tmp_path: Path) -> None:

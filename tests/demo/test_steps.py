@@ -5,8 +5,24 @@ from __future__ import annotations
 import pytest
 
 from steelyard.demo.run import promised
-from steelyard.demo.steps import GUIDED, PAUSES, compared, grown, guide, moved, plan, returned, shared
+from steelyard.demo.steps import (
+    BUSY,
+    GUIDED,
+    PAUSES,
+    Outcome,
+    compared,
+    grown,
+    guide,
+    merged,
+    moved,
+    plan,
+    returned,
+    shared,
+)
 from steelyard.demo.tally import Tally
+
+FIRST, SECOND = guide("least_work")[:2]
+COMPARED = ["before", "after", "before", "after"]
 
 
 def tally(*, p99: float, requests: int = 200, failed: int = 0) -> Tally:
@@ -18,41 +34,71 @@ def tally(*, p99: float, requests: int = 200, failed: int = 0) -> Tally:
     return made
 
 
+def outcome(*, p99: float, requests: int = 200, late: float = 0.0) -> Outcome:
+    return Outcome(FIRST, tally(p99=p99, requests=requests), late=late)
+
+
 def test_the_whole_guide_takes_a_minute() -> None:
     assert plan(None, "least_work") == plan(1000, "least_work") == guide("least_work")
     assert sum(step.seconds for step in guide("least_work")) == GUIDED
-    assert [step.key for step in guide("x")] == ["before", "after", "slow", "dead", "double"]
+    assert [step.key for step in guide("x")] == [*COMPARED, "slow", "dead", "double"]
 
 
 @pytest.mark.parametrize("seconds", [30, 45, GUIDED + PAUSES - 1])
 def test_less_time_shortens_every_step(seconds: int) -> None:
     steps = plan(seconds, "least_work")
-    assert len(steps) == 5
+    assert len(steps) == 7
     assert sum(step.seconds for step in steps) == pytest.approx(seconds - PAUSES)
 
 
 @pytest.mark.parametrize("seconds", [1, 8, 29])
 def test_with_little_time_only_the_policies_are_compared(seconds: int) -> None:
     steps = plan(seconds, "least_work")
-    assert [step.key for step in steps] == ["before", "after"]
+    assert [step.key for step in steps] == COMPARED
     assert sum(step.seconds for step in steps) < seconds
 
 
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        (tally(p99=1.0), tally(p99=0.25), "4.0 times shorter, on the same requests"),
-        (tally(p99=1.0), tally(p99=0.95), "about alike this time, so nothing is shown by it"),
-        (tally(p99=1.0), tally(p99=1.1), "about alike"),
-        (tally(p99=1.0), tally(p99=2.0), "longer this time"),
-        (tally(p99=1.0, requests=20), tally(p99=0.1), "so few requests say little"),
-        (tally(p99=1.0), tally(p99=0.1, requests=0), "too short to compare the two policies"),
+        (outcome(p99=1.0), outcome(p99=0.25), "4.0 times shorter, on the same requests"),
+        (outcome(p99=1.0), outcome(p99=0.95), "about alike this time, so nothing is shown by it"),
+        (outcome(p99=1.0), outcome(p99=1.1), "about alike"),
+        (outcome(p99=1.0), outcome(p99=2.0), "longer this time"),
+        (outcome(p99=1.0, late=0.05), outcome(p99=0.25, late=0.1), "4.0 times shorter"),
+        (outcome(p99=1.0, late=0.6), outcome(p99=0.1), "too busy to compare them: 1 s of a replica's time took 1.6 s"),
+        (outcome(p99=1.0), outcome(p99=2.0, late=1.0), "too busy to compare them"),
+        (outcome(p99=1.0, requests=20), outcome(p99=0.1), "so few requests say little"),
+        (outcome(p99=1.0), outcome(p99=0.1, requests=0), "too short to compare the two policies"),
     ],
 )
-def test_the_comparison_says_what_was_measured(before: Tally, after: Tally, told: str) -> None:
+def test_the_comparison_says_what_was_measured(before: Outcome, after: Outcome, told: str) -> None:
     said = compared(before, "least_work", after)
     assert told in said
     assert ("times shorter" in said) == ("times shorter" in told)
+
+
+def test_policies_take_turns_on_the_same_requests() -> None:
+    one, two, again, too = guide("least_work")[:4]
+    assert (one.seed, again.seed) == (two.seed, too.seed)
+    assert one.seed != again.seed
+    assert one.seconds == two.seconds == again.seconds == too.seconds
+
+
+def test_two_rounds_are_one_result() -> None:
+    rounds = [
+        Outcome(FIRST, tally(p99=1.0, requests=100), "a", late=BUSY),
+        Outcome(SECOND, tally(p99=0.1), "b"),
+        Outcome(FIRST, tally(p99=3.0, requests=50, failed=1), "c", late=0.0),
+    ]
+    both = merged(rounds)
+    assert list(both) == ["before", "after"]
+    assert (both["before"].step, both["before"].note, both["before"].late) == (FIRST, "c", BUSY)
+    assert (both["before"].tally.requests, both["before"].tally.failures) == (151, 1)
+    assert both["before"].tally.answered == {"fast": 150}
+    assert both["before"].tally.latency.quantile(0.99) == pytest.approx(3.0, rel=0.01)
+    assert both["after"] is rounds[1]
+    assert rounds[0].tally.requests == 100
 
 
 def test_other_steps_too() -> None:

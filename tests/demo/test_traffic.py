@@ -69,7 +69,7 @@ class Stub:
 
 def run(work: Awaitable[None]) -> None:
     async def bounded() -> None:
-        await asyncio.wait_for(work, 60)
+        await asyncio.wait_for(work, 120)
 
     asyncio.run(bounded())
 

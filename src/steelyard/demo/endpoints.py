@@ -28,15 +28,22 @@ class _Pace(msgspec.Struct):
     pace: Annotated[float, msgspec.Meta(ge=1.0, le=1000.0)]
 
 
+class Health(msgspec.Struct):
+    status: str = "loading"
+    early: int = 0  # requests that came nevertheless
+    meant: float = 0.0  # seconds that all answers should have taken
+    late: float = 0.0  # by which they took longer, because other programs had the cores
+
+
 class Endpoints:
     """`pace`: how often as long as its computing an answer takes; the rest of the time nothing is done.
 
-    Without a model it is loading, and says so; `early` counts who came nevertheless.
+    Without a model it is loading, and says so.
     """
 
     def __init__(self, model: Embedder | None = None, pace: float = 1.0) -> None:
         self.model = model
-        self.early = 0
+        self._health = Health()
         self._pace = pace
         self._decoder = msgspec.json.Decoder(_Asked)
 
@@ -46,7 +53,7 @@ class Endpoints:
             case "POST", "/v1/embeddings":
                 return self._embeddings(body)
             case "GET", "/health":
-                return self._health()
+                return self._how_it_is()
             case "GET", "/v1/models":
                 shown = {"id": MODEL, "object": "model", "created": 0, "owned_by": "steelyard demo"}
                 return 200, msgspec.json.encode({"object": "list", "data": [shown]})
@@ -56,9 +63,9 @@ class Endpoints:
                 return problem(405, f"{path} does not know the method {method}.")
         return problem(404, f"There is no {path} here; there is POST /v1/embeddings.")
 
-    def _health(self) -> Answer:
-        status = "loading" if self.model is None else "ok"
-        return 503 if self.model is None else 200, msgspec.json.encode({"status": status, "early": self.early})
+    def _how_it_is(self) -> Answer:
+        self._health.status = "loading" if self.model is None else "ok"
+        return 503 if self.model is None else 200, msgspec.json.encode(self._health)
 
     def _set_pace(self, body: bytes) -> Answer:
         try:
@@ -70,7 +77,7 @@ class Endpoints:
     def _embeddings(self, body: bytes) -> Answer:
         model = self.model
         if model is None:
-            self.early += 1
+            self._health.early += 1
             return problem(503, "The model is being loaded.")
         try:
             asked = self._decoder.decode(body)
@@ -81,15 +88,21 @@ class Endpoints:
             return problem(404, f"There is no model {asked.model!r} here; there is {MODEL!r}.", "model_not_found")
         if not 1 <= len(texts) <= MOST_TEXTS:
             return problem(400, f"input has {len(texts)} texts; send 1 to {MOST_TEXTS}.")
-        began = time.thread_time()
+        began, computing = time.monotonic(), time.thread_time()
         numbers = [model.numbers(text) for text in texts]
         count = sum(map(len, numbers))
         if count > MOST_NUMBERS:
             return problem(400, f"input has {count} tokens; send at most {MOST_NUMBERS} at once.")
         rows = model.embed(numbers)
-        # Of the computing alone, not of how long it waited for a core: a busy machine would be multiplied.
-        time.sleep((self._pace - 1.0) * (time.thread_time() - began))
+        self._keep_pace(began, time.thread_time() - computing)
         return 200, _list_of(rows, asked.encoding_format, count)
+
+    def _keep_pace(self, began: float, computed: float) -> None:
+        """Of the computing alone: a wait for a core, on a busy machine, is no reason to be slower still."""
+        meant = self._pace * computed
+        time.sleep(max(0.0, began + meant - time.monotonic()))
+        self._health.meant += meant
+        self._health.late += max(0.0, time.monotonic() - began - meant)
 
 
 def problem(status: int, sentence: str, code: str | None = None) -> Answer:

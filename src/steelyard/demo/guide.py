@@ -16,13 +16,13 @@ from ..control.supervisor import Supervisor
 from . import steps
 from .client import Client
 from .corpus import MODEL
+from .endpoints import Health
 from .fleet import HOST, Fleet, ReplicaProcess
 from .settings import scaled
-from .steps import FIRST, Outcome
+from .steps import FIRST, Outcome, merged
 from .tally import Tally
 from .traffic import Traffic
 
-SEED = 7
 SLOWER = 4.0
 PATIENCE = 10.0  # seconds for the last answers of a policy, so that they do not burden the next
 LOOK = 0.1  # seconds
@@ -43,6 +43,7 @@ class Guide:
     ) -> None:
         """`reconfigure`: what the next reload reads. `say` is called as a step begins, and as it has ended."""
         self.outcomes: list[Outcome] = []
+        self._compared: list[Outcome] = []  # the two policies in turn, each to its end
         self._fleet = fleet
         self._supervisor = supervisor
         self._traffic = traffic
@@ -70,21 +71,22 @@ class Guide:
             outcome.note = await doing[step.key](outcome)
             self._say(outcome)
             self._supervisor.note("demo", outcome.note, model=MODEL)
-        self._traffic.turn(self._rate, Random(SEED))
+        self._traffic.turn(self._rate, Random())
 
     async def close(self) -> None:
         await self._admin.close()
 
     def comparison(self) -> str:
-        found = {outcome.step.key: outcome.tally for outcome in self.outcomes}
-        if "after" not in found:
+        """Of whole rounds, so that both policies had the same requests."""
+        if not self.outcomes:
             return ""
-        return steps.compared(found["before"], self._second, found["after"])
+        whole = merged(self._compared[: len(self._compared) // 2 * 2])
+        return steps.compared(whole["before"], self._second, whole["after"]) if whole else steps.TOO_SHORT
 
     # ------------------------------------------------------------------ the steps
 
     def _turn(self, outcome: Outcome, times: float = 1.0) -> Tally:
-        outcome.tally = self._traffic.turn(times * self._rate, Random(SEED))
+        outcome.tally = self._traffic.turn(times * self._rate, Random(outcome.step.seed))
         return outcome.tally
 
     async def _before(self, outcome: Outcome) -> str:
@@ -100,12 +102,16 @@ class Guide:
     async def _with_policy(self, policy: str, outcome: Outcome) -> None:
         await self._traffic.pause(PATIENCE)
         await self._set_policy(policy)
+        before = await self._strain()
         self._turn(outcome)
         await asyncio.sleep(outcome.step.seconds)
         await self._traffic.pause(PATIENCE)
+        meant, late = (now - was for now, was in zip(await self._strain(), before, strict=True))
+        outcome.late = late / meant if meant > 0.0 else 0.0
+        self._compared.append(outcome)
 
     async def _slow(self, outcome: Outcome) -> str:
-        usual = self.outcomes[-2].tally.share("fast")
+        usual = merged(self.outcomes)["after"].tally.share("fast")
         replica = self._fleet["fast"]
         tally = self._turn(outcome)
         slowed = await self._set_pace(replica, SLOWER)
@@ -166,11 +172,21 @@ class Guide:
 
     async def _early(self, name: str) -> int | None:
         """Requests that reached it while it was loading, by its own count."""
+        told = await self._health(name)
+        return None if told is None else told.early
+
+    async def _strain(self) -> tuple[float, float]:
+        """Seconds that their answers should have taken so far, and by which they took longer; of all that answer."""
+        told = [found for replica in self._fleet if (found := await self._health(replica.name)) is not None]
+        return sum(each.meant for each in told), sum(each.late for each in told)
+
+    async def _health(self, name: str) -> Health | None:
+        """What it counts. None: it does not answer."""
         try:
             async with asyncio.timeout(SILENT):
                 reply = await self._fleet[name].ask("GET", "/health")
-            return int(msgspec.json.decode(reply.body)["early"])
-        except (OSError, EOFError, ValueError, KeyError):
+            return msgspec.json.decode(reply.body, type=Health)
+        except (OSError, EOFError, msgspec.DecodeError):
             return None
 
     def _state(self, name: str) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from ..config import Admin, Config, ModelConfig, ReplicaConfig, overridden
 from ..config.observing import History, Slo
+from ..config.parts import Ejection
 from ..config.scaling import Autoscale, Runtime
 from ..control.tcp_socket import Place, in_use
 from ..core.errors import OptionError
@@ -21,6 +22,7 @@ from .tied import command
 
 PORT, ADMIN = 8080, 9080  # if nobody has them
 MOST = 5  # replicas
+NEVER = 1000.0  # times as slow as others: a slow one that was taken out would make the comparison one of two fleets
 LOADING = 2.0  # seconds that one which is started pretends to load longer than it does
 
 
@@ -73,7 +75,12 @@ def configuration(
     fleet = tuple(ReplicaConfig(id=name, url=url) for name, url in urls.items())
     slo = Slo(latency=None if promised is None else Seconds(promised), availability=99.9, period=Seconds(3600))
     model = ModelConfig(
-        replicas=fleet, dialect="openai", idempotent=True, slow_start=Seconds(3), slo=slo if promised else None
+        replicas=fleet,
+        dialect="openai",
+        idempotent=True,
+        slow_start=Seconds(3),
+        slo=slo if promised else None,
+        ejection=Ejection(slow=NEVER),
     )
     config = Config(
         models={MODEL: model},

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..units import show_seconds
 from .screen import table
-from .steps import Outcome
+from .steps import Outcome, merged
 from .tally import Tally
 
 NOTES = 62  # columns; the whole table fits into 100
@@ -37,7 +37,7 @@ def _steps(outcomes: Sequence[Outcome], comparison: str) -> RenderableType:
     rows.add_column("step", max_width=NOTES)
     for name in ("requests", "failed", "p50", "p99"):
         rows.add_column(name, justify="right", no_wrap=True)
-    for outcome in outcomes:
+    for outcome in merged(outcomes).values():
         tally = outcome.tally
         rows.add_row(
             Group(Text(outcome.step.title), *_note(outcome, comparison)),

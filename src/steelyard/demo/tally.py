@@ -44,6 +44,15 @@ class Tally:
     def failure(self, what: str) -> None:
         self.failed[what] += 1
 
+    def with_also(self, other: Tally) -> Tally:
+        """Of both together, from when the first began; nothing is recent in it."""
+        both = Tally(min(self.began, other.began))
+        for tally in (self, other):
+            both.latency.merge(tally.latency)
+            both.answered.update(tally.answered)
+            both.failed.update(tally.failed)
+        return both
+
     def share(self, replica: str) -> float:
         """Of the answers."""
         return self.answered[replica] / self.latency.count if self.latency.count else 0.0
