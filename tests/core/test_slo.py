@@ -26,7 +26,9 @@ BOTH = Promise(latency=1.0, first_byte=0.5)
         (FIRST, 0.0, 0.4, 0.6, 0.7, True, ("late", "overload")),
         (BOTH, 0.0, 0.0, 0.4, 99.0, True, ("met", "")),
         (BOTH, 0.0, 0.0, 0.4, 1.1, False, ("late", "replica")),
-        (BOTH, 0.0, 0.0, 0.6, 0.6, False, ("late", "replica")),
+        (BOTH, 0.0, 0.0, 0.6, 0.6, True, ("late", "replica")),
+        (BOTH, 0.0, 0.0, 0.6, 0.6, False, ("met", "")),  # no stream: only the whole of it counts
+        (FIRST, 0.0, 0.0, 0.6, 0.6, False, ("met", "")),
     ],
 )
 def test_answered(promise, upload, queue, first_byte, total, streamed, expected):

@@ -13,6 +13,7 @@ import pytest
 from steelyard.config import AccessLog as Settings
 from steelyard.gateway import line_file
 from steelyard.gateway.access_log import AccessLog
+from steelyard.gateway.log_line import milliseconds
 
 from .reading import answer, request
 from .stage import Stage
@@ -127,8 +128,10 @@ def test_what_little_there_is_reaches_the_file_without_more(stage: Stage, tmp_pa
     stage.replica().says(answer())
     assert path.read_text() == ""
     stage.pass_time(0.5)
-    assert stage.carrier.log is not None
-    assert not stage.carrier.log._buffer, "it is the writer's now"
+    log = stage.carrier.log
+    assert log is not None
+    assert log.json is not None
+    assert not len(log.json), "it is the writer's now"
     assert len(read()) == 1
 
 
@@ -163,7 +166,7 @@ class Stuck:
 
         def slow(fd: int, data: bytes) -> int:
             self.reached.set()
-            self.free.wait(30)
+            self.free.wait(300)
             return write(fd, data)
 
         monkeypatch.setattr("steelyard.gateway.line_file.os.write", slow)
@@ -232,7 +235,7 @@ def test_closing_does_not_wait_for_a_disk_that_hangs(
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "join", lambda self, timeout=None: None)
         closing.start()
-        join(closing, 3.0)
+        join(closing, 30.0)
         hangs = closing.is_alive()
     disk.free.set()
     join(closing, 30.0)
@@ -302,3 +305,46 @@ def test_a_line_of_which_only_a_part_found_room_spoils_no_other(
     assert len(torn) == 10
     line = json.loads(after)
     assert (line["path"], line["dropped"]) == ("/after", 1)
+
+
+def test_a_line_is_its_own_requests_whatever_the_one_before_said(stage: Stage, tmp_path: Path) -> None:
+    """What lines have in common is remembered: it must not be told of a request that differs."""
+    read = logged(stage, tmp_path / "log")
+    client = stage.client()
+    asked = []
+    for number in range(24):
+        tenant, size = f"t{number % 3}", number % 4
+        client.says(request(f"POST /{number % 2}", f"x-tenant: {tenant}", body=b"x" * size))
+        replica = stage.replica()
+        status = ("200 OK", "404 No")[number % 5 == 0]
+        replica.says(answer(b"y" * (number % 7), status=status))
+        verdict, sla = (("ok", "met"), ("client_error", "failed"))[number % 5 == 0]
+        asked.append((f"/{number % 2}", int(status[:3]), verdict, sla, tenant, replica.place, size))
+    names = ("path", "status", "verdict", "sla", "tenant", "replica", "bytes_in")
+    lines = read()
+    assert [tuple(line[name] for name in names) for line in lines] == asked
+    assert lines[6]["bytes_out"] == lines[0]["bytes_out"] + 6
+
+
+@pytest.mark.parametrize("id", ['say-"hi"', "back\\slash", "plain-1"])
+def test_an_id_is_told_as_it_came(stage: Stage, tmp_path: Path, id: str) -> None:
+    read = logged(stage, tmp_path / "log")
+    client = stage.client()
+    client.says(request("GET /a", f"x-request-id: {id}"))
+    stage.replica().says(answer())
+    assert read()[0]["id"] == id
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.0, b"0.00"),
+        (0.00001, b"0.01"),
+        (0.0999901, b"99.99"),
+        (0.1, b"100.000"),
+        (7.25, b"7250.000"),
+        (90.0, b"90000.000"),
+    ],
+)
+def test_milliseconds(seconds: float, told: bytes) -> None:
+    assert milliseconds(seconds) == told

@@ -37,6 +37,9 @@ models:
 """
 
 
+STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
 def judged(stage: Stage, model: str = "m", tenant: str = "") -> dict[str, int]:
     tally = stage.account(model).tallies.get(tenant)
     if tally is None:
@@ -269,30 +272,54 @@ def test_nobody_there_is_the_replicas_fault(staged: Callable[..., Stage]) -> Non
 
 def test_the_first_byte_of_a_stream(staged: Callable[..., Stage]) -> None:
     stage = staged(CONFIG)
-    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
-    for before, after in ((0.1, 10.0), (1.5, 0.0)):
+    for before, between, after in ((0.1, 0.1, 10.0), (1.5, 0.0, 0.0), (0.1, 1.5, 0.0)):
         asks(stage, "s")
         replica = stage.replica("1")
         stage.pass_time(before)
-        replica.says(head)
+        replica.says(STREAM)  # its head is not it: many servers send that before they have anything to say
+        stage.pass_time(between)
+        replica.says(b"1\r\nx\r\n")
         stage.pass_time(after)
         replica.says(chunked(b"x"))
-    assert judged(stage, "s") == {"met": 1, "late/replica": 1}
+    assert judged(stage, "s") == {"met": 1, "late/replica": 2}
     asks(stage, "s")  # no stream: all of it counts
     replica = stage.replica()
     replica.says(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n")
     stage.pass_time(3.0)
     replica.says(b"x")
-    assert judged(stage, "s") == {"met": 1, "late/replica": 2}
+    assert judged(stage, "s") == {"met": 1, "late/replica": 3}
+    asks(stage, "s")
+    stage.pass_time(1.5)
+    replica.says(answer(b"x"))
+    assert judged(stage, "s") == {"met": 2, "late/replica": 3}
+
+
+def test_a_stream_that_says_nothing(staged: Callable[..., Stage]) -> None:
+    stage = staged(CONFIG)
+    asks(stage, "s")
+    stage.replica().says(STREAM)
+    stage.pass_time(1.5)
+    stage.replica().says(b"0\r\n\r\n")
+    assert judged(stage, "s") == {"late/replica": 1}
 
 
 def test_who_leaves_a_stream_that_began_in_time(staged: Callable[..., Stage]) -> None:
     stage = staged(CONFIG)
     client = asks(stage, "s")
-    stage.replica().says(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    stage.replica().says(STREAM + b"1\r\nx\r\n")
     stage.pass_time(30.0)
     client.breaks()
     assert judged(stage, "s") == {"left/client": 1}
+
+
+def test_who_leaves_a_stream_of_which_only_the_head_came(staged: Callable[..., Stage]) -> None:
+    stage = staged(CONFIG)
+    for patience in (0.9, 1.1):
+        client = asks(stage, "s")
+        stage.replica().says(STREAM)
+        stage.pass_time(patience)
+        client.breaks()
+    assert judged(stage, "s") == {"left/client": 1, "late/replica": 1}
 
 
 def test_the_time_of_an_attempt_that_failed_is_the_replicas(staged: Callable[..., Stage]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from steelyard.core.slo import INDEX, REFUSED, REPLICA
 from steelyard.gateway.reports import report
 from steelyard.link.messages import Coming, Members, Wanted
 
@@ -65,6 +66,18 @@ def test_one_that_cannot_wait_is_told_when_and_wakes_it_all_the_same(staged: Cal
     stage.check_idle(counted=1)
 
 
+def test_one_that_waits_already_is_told_as_soon_as_it_is_known(staged: Callable[..., Stage]) -> None:
+    stage = staged(AT_ZERO)
+    memory = stage.carrier.memory
+    assert memory is not None
+    hurried = infer(stage, "m", "steelyard-timeout-ms: 2000")
+    assert not hurried.hears()
+    memory.hear(Coming("m", 7.0), stage.loop.now)
+    told = read_answer(hurried.hears())
+    assert (told.status, told["steelyard-reason"], told["retry-after"]) == (503, "deadline", "7")
+    stage.check_idle(counted=1)
+
+
 def test_nobody_is_refused_for_a_guess(staged: Callable[..., Stage]) -> None:
     stage = staged(AT_ZERO)
     memory = stage.carrier.memory
@@ -85,6 +98,17 @@ def test_the_line_is_bounded_at_zero_too(staged: Callable[..., Stage]) -> None:
     stage.replica().says(answer(b"{}"))
     assert read_answer(first.hears()).status == 200
     stage.check_idle(counted=2)
+
+
+def test_whoever_waits_in_vain_for_a_replica_that_never_comes_was_not_refused_for_others(
+    staged: Callable[..., Stage],
+) -> None:
+    stage = staged(AT_ZERO)
+    infer(stage, "m", "steelyard-timeout-ms: 5000")
+    infer(stage)  # the line is full
+    stage.pass_time(6.0)
+    counts = stage.account("m").tallies[""].counts
+    assert counts[INDEX[REFUSED, REPLICA]] == sum(counts) == 2
 
 
 def test_nobody_is_woken_for_what_waits_behind_others_or_has_no_runtime(staged: Callable[..., Stage]) -> None:

@@ -20,7 +20,7 @@ class TenantSlo(Part, frozen=True):
     latency: Annotated[Seconds | None, about("longest that a request should take")] = None
     percentile: Annotated[Percent | None, about("percent of requests for which `latency` and `first_byte` hold")] = None
     availability: Annotated[Percent | None, about("percent of requests that should succeed")] = None
-    first_byte: Annotated[Seconds | None, about("longest that the first byte of an answer should take")] = None
+    first_byte: Annotated[Seconds | None, about("longest that the first byte of a stream should take")] = None
 
 
 class Slo(Part, frozen=True):
@@ -31,7 +31,7 @@ class Slo(Part, frozen=True):
     availability: Annotated[Percent | None, about("percent of requests that should succeed")] = None
     first_byte: Annotated[
         Seconds | None,
-        about("longest that the first byte of an answer should take; of a stream then only this counts, not `latency`"),
+        about("longest that the first byte of a stream should take; then only this counts for it, not `latency`"),
     ] = None
     period: Annotated[Seconds, about("time of an error budget, at least an hour")] = Seconds(30 * DAY)
     tenants: Annotated[dict[str, TenantSlo], about("other promises to some tenants, by what `tenant_header` says")] = (

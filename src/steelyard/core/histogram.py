@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from math import exp, log
+from typing import Final
 
-GROWTH = 1.004  # a quantile read back is at most 0.2 % off
-SMALLEST = 1e-6
-SIZE = 7200  # reaches about 35 days
-PER_BUCKET = 1.0 / log(GROWTH)
-OFFSET = 1.0 - log(SMALLEST) * PER_BUCKET
+GROWTH: Final = 1.004  # a quantile read back is at most 0.2 % off
+SMALLEST: Final = 1e-6
+SIZE: Final = 7200  # reaches about 35 days
+PER_BUCKET: Final = 1.0 / log(GROWTH)
+OFFSET: Final = 1.0 - log(SMALLEST) * PER_BUCKET
 
 
 class Histogram:

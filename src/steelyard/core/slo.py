@@ -86,7 +86,7 @@ def judge_answer(
     """Of a request that was answered. All in seconds: how long its body took to come, how long it waited for a replica,
     and, since its head had come, until the first and the last byte of the answer; how long that waited for its client
     to take it."""
-    if first_byte > promise.first_byte:
+    if streamed and first_byte > promise.first_byte:
         return INDEX[LATE, blame(promise.first_byte, upload, queue, first_byte)]
     limit = promise.limit(streamed)
     if total > limit:
@@ -98,7 +98,7 @@ def judge_left(
     promise: Promise, upload: float, queue: float, first_byte: float, total: float, streamed: bool, unread: float = 0.0
 ) -> int:
     """Of a request whose client went away. `first_byte`: negative, if nothing of the answer had come."""
-    if first_byte > promise.first_byte:
+    if streamed and first_byte > promise.first_byte:
         return INDEX[LATE, blame(promise.first_byte, upload, queue, first_byte)]
     limit = promise.limit(streamed) if first_byte >= 0.0 else min(promise.latency, promise.first_byte)
     if total > limit:

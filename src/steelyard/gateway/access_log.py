@@ -11,7 +11,7 @@ import msgspec
 from ..config import AccessLog as Settings
 from ..core.slo import JUDGEMENTS
 from .exchange import Exchange
-from .line_file import BATCH, LineFile
+from .line_file import LineFile
 from .log_line import JsonLines
 
 TOLD = (
@@ -45,18 +45,14 @@ class Line(msgspec.Struct):
 
 
 class AccessLog(LineFile):
+    """Lines of JSON are made as requests end, by `json`; for those of text there is `note`."""
+
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings.path, "access-log")
         self.settings = settings
-        self._text = settings.format == "text"
-        self._json = JsonLines()
+        self.json = JsonLines(self._enough) if settings.format == "json" else None
 
     def note(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
-        if not self._text:
-            if self._json.add(exchange, verdict, reason, now) >= BATCH:
-                self._make_lines()
-                self._hand_over_much()
-            return
         self._note(
             (
                 now,
@@ -79,12 +75,13 @@ class AccessLog(LineFile):
             )
         )
 
-    def _make_lines(self) -> None:
-        """Called a few times a second too, so that the clock is right and a line is never late."""
-        self._json.set_clock()
-        super()._make_lines()
-        if self._json.made:
-            self._buffer += self._json.take(self._tell_dropped())
+    def _hand_over(self, room: float = 0.0) -> None:
+        if self.json is None:
+            super()._hand_over(room)
+            return
+        if self.json:
+            self._put(self.json.take(self._tell_dropped()), room)
+        self.json.set_clock()
 
     def _lines(self, notes: list[tuple[Any, ...]]) -> None:
         offset = time() - monotonic()  # the only wall clock in the gateway: a log is for people

@@ -107,7 +107,8 @@ class Account:
             self.replica.add(began + total - sent)
             index = judge_answer(tally.promise, upload, queue, first, total, exchange.streamed, unread)
         elif verdict == CANCELLED:
-            first = exchange.first_byte - began if exchange.first_byte else -1.0
+            said = exchange.first_byte > 0.0 and (exchange.bytes_out > 0 or not exchange.streamed)
+            first = exchange.first_byte - began if said else -1.0
             index = judge_left(tally.promise, upload, queue, first, total, exchange.streamed, unread)
         else:
             index = INDEX[_verdict(verdict, exchange), _fault(exchange, upload, queue, total)]

@@ -11,7 +11,6 @@ import asyncio
 from asyncio import Transport
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
-from random import random
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +22,7 @@ from ..core.outcome import Outcome
 from ..core.reason import Reason
 from ..core.replica import Replica, State
 from ..core.request import INFINITY, Phase
-from ..core.slo import GATEWAY, LATE, NOTHING_PROMISED, REPLICA
+from ..core.slo import GATEWAY, LATE, NOTHING_PROMISED, OVERLOAD, REPLICA
 from ..protocols.base import Answer, ModelView
 from ..protocols.load import read_orca
 from . import accounts, answers
@@ -34,6 +33,7 @@ from .composing import identify
 from .exchange import Exchange
 from .fields import REQUEST_ROLES, RESPONSE_ROLES, Fields
 from .forwarding import Trust
+from .log_line import JsonLines
 from .looks import AT_REST, PROBE
 from .response_head import ResponseHead, StatusLines
 from .routing import Router
@@ -53,6 +53,7 @@ SMALL: Final = 16 << 10  # bytes that may wait for the end of the turn; more mus
 SPARE: Final = 1024  # deadlines of requests that are over, kept before they are cleared out
 LOAD_EVERY: Final = 0.1  # seconds: a load report that comes sooner after another is not read
 LASTING: Final = 5.0  # seconds for which one holds
+ALL: Final = b"g"  # above all numbers in hexadecimal digits
 FRESH: Final = 1.0  # seconds: a connection unused for longer may be about to be closed by its server
 
 
@@ -66,8 +67,10 @@ class Carrier:
         self.endpoints: dict[tuple[Any, ...], Any] = {}
         self.accounts: dict[str, Account] = {}
         self.unrouted = Account()  # what could not be read, or named no model of ours
-        self.log: AccessLog | None = None
-        self.tracing: Tracing | None = None
+        self._log: AccessLog | None = None
+        self._log_lines: JsonLines | None = None
+        self._tracing: Tracing | None = None
+        self._traced_below = b""  # see `_is_drawn`
         self.tracing_settings: TracingSettings | None = None
         self.decisions: DecisionLog | None = None
         self.neighbours: Neighbours | None = None  # the other workers, if there are any
@@ -106,6 +109,25 @@ class Carrier:
             else:
                 self.accounts[name].promises(NOTHING_PROMISED, {})
         self._wake_by(monotonic() + SWEEP)
+
+    @property
+    def log(self) -> AccessLog | None:
+        return self._log
+
+    @log.setter
+    def log(self, log: AccessLog | None) -> None:
+        self._log = log
+        self._log_lines = log.json if log is not None else None
+
+    @property
+    def tracing(self) -> Tracing | None:
+        return self._tracing
+
+    @tracing.setter
+    def tracing(self, tracing: Tracing | None) -> None:
+        self._tracing = tracing
+        share = tracing.share if tracing is not None else 0.0
+        self._traced_below = b"%016x" % int(share * 2.0**64) if share < 1.0 else ALL
 
     # ------------------------------------------------------------------ bytes
 
@@ -160,13 +182,17 @@ class Carrier:
             exchange.lines.append(b"host: " + route.host)
             exchange.host = route.host
         identify(exchange)
-        if self.tracing is not None and (exchange.traced or random() < self.tracing.share):
-            self.tracing.begin(exchange)
+        if self._tracing is not None and (exchange.traced or self._is_drawn(exchange)):
+            self._tracing.begin(exchange)
         exchange.added = exchange.client.forwarding.lines_for(exchange)
         if exchange.wishes and exchange.told is not None:
             take_in(exchange, exchange.told, exchange.began)
         if self.draining:
             exchange.close = True
+
+    def _is_drawn(self, exchange: Exchange) -> bool:
+        """Is it of the share that is traced? Its span, which `identify` has made up, is as random as a lot."""
+        return exchange.names[-19:-3] < self._traced_below
 
     def hold(self, exchange: Exchange, size: int) -> bool:
         """Count bytes of a body as held. False: there are too many."""
@@ -314,7 +340,10 @@ class Carrier:
 
     def _refuse(self, exchange: Exchange, reject: Reject) -> None:
         exchange.verdict = accounts.REFUSED
-        exchange.client.fail(exchange, answers.refusal(reject), reject.retry_after)
+        problem = answers.refusal(reject)
+        if problem.fault == OVERLOAD and exchange.pool is not None and not exchange.pool.members:
+            exchange.fault = REPLICA  # what it waited for in vain is not that others were served
+        exchange.client.fail(exchange, problem, reject.retry_after)
 
     def _cancel(self, exchange: Exchange, replica: Replica) -> None:
         self.counted(replica)
@@ -536,8 +565,11 @@ class Carrier:
             account.count(verdict)
         if account is not self.unrouted and not exchange.route.look:
             exchange.judgement = account.judge(exchange, verdict, now)
-        if self.log is not None:
-            self.log.note(exchange, verdict, reason, now)
+        if self._log is not None:
+            if self._log_lines is None:
+                self._log.note(exchange, verdict, reason, now)
+            elif self._log_lines.add(exchange, verdict, reason, now):
+                self._log.flush()
         if exchange.span is not None:
             exchange.span.end(exchange, verdict, reason, now)
         if exchange.noted is not None and self.decisions is not None:
@@ -614,8 +646,8 @@ class Carrier:
             connection.time_is_up()
         for endpoint in self.endpoints.values():
             endpoint.sweep(now)
-        if self.log is not None:
-            self.log.flush()
+        if self._log is not None:
+            self._log.flush()
         if self.decisions is not None:
             self.decisions.flush()
 
@@ -626,6 +658,18 @@ class Carrier:
         self.draining = True
         for client in list(self.clients):
             client.stop()
+
+    def turn_away(self, *, hopeless: bool = False) -> None:
+        """Whoever has nothing of an answer yet is told to try again elsewhere; `hopeless`: only those who wait for a
+        model that has no replica."""
+        left = [client.exchange for client in self.clients if client.exchange is not None]
+        waiting = [e for e in left if e.phase is Phase.WAITING]
+        if hopeless:
+            waiting = [e for e in waiting if e.pool is not None and not e.pool.members]
+        others = [] if hopeless else [e for e in left if e.phase is not Phase.WAITING and not e.answered]
+        for exchange in waiting + others:  # who waits goes first: no place is to be taken that another leaves
+            exchange.close = True
+            exchange.client.fail(exchange, answers.STOPPING)
 
     def cut_off(self) -> None:
         """Time is up: whatever still runs or waits fails, and that is the gateway's fault."""
@@ -648,6 +692,6 @@ class Carrier:
             endpoint.close()
         if self._alarm is not None:
             self._alarm.cancel()
-        for kept in (self.log, self.decisions, self.tracing):
+        for kept in (self._log, self.decisions, self._tracing):
             if kept is not None:
                 kept.close()

@@ -27,6 +27,7 @@ class LineFile:
         self._most = most
         self._notes: list[tuple[Any, ...]] = []
         self._buffer = bytearray()
+        self._enough = FLUSH_BYTES
         self._preface = b""  # lines at the beginning of every file that is begun anew
         self.missing = 0  # lines, since the worker began
         self._dropped = 0  # not told of yet
@@ -68,15 +69,17 @@ class LineFile:
         self._hand_over()
 
     def _hand_over_much(self) -> None:
-        if len(self._buffer) >= FLUSH_BYTES:
+        if len(self._buffer) >= self._enough:
             self._hand_over()
 
     def _hand_over(self, room: float = 0.0) -> None:
         """To the thread; waits at most `room` seconds for a place."""
-        if not self._buffer:
-            return
-        batch = (bytes(self._buffer), self._told)
-        self._buffer, self._told = bytearray(), 0
+        if self._buffer:
+            data, self._buffer = bytes(self._buffer), bytearray()
+            self._put(data, room)
+
+    def _put(self, data: bytes, room: float) -> None:
+        batch, self._told = (data, self._told), 0
         try:
             self._queue.put(batch, block=room > 0.0, timeout=room)
         except queue.Full:

@@ -12,65 +12,72 @@ from ..core.slo import JUDGEMENTS
 from .exchange import Exchange
 from .routing import Route
 
+Key = tuple[str, str, str, int, str, str, int]
+
 MOST: Final = 4096  # ends of lines remembered; when full, all are forgotten
 _THOUSANDTHS: Final = [b'%03d+00:00","id":"' % n for n in range(1000)]
 _STATUSES: Final = [b'%d,"ms":' % n for n in range(1000)]
 _SHORT: Final = [b"%d.%02d" % divmod(n, 100) for n in range(10_000)]  # hundredths of a millisecond, up to 100 ms
+_POINT: Final = [b".%03d" % n for n in range(1000)]
+_QUOTE: Final = 34  # a number: to ask bytes for bytes takes ten times as long
+_BACKSLASH: Final = 92
 _NUMBERS: Final = [b"%d" % n for n in range(4096)]
 
 
 class JsonLines:
-    """`line` for each request; keeps what most lines share."""
+    """`add` for each request; keeps what most lines share."""
 
-    def __init__(self) -> None:
-        self._ends: dict[tuple[str, str, str, int, str, str, int], bytes] = {}
+    def __init__(self, enough: int) -> None:
+        self._enough = enough  # bytes, for the disk
+        self._made: list[bytes] = []
+        self._size = 0
+        self._ends: dict[Key, bytes] = {}
+        self._latest: dict[str, End] = {}  # by replica: most requests end as the one before
         self._second = -1
         self._date = b""
+        self._body_size = -1
+        self._sizes = b""
         self._offset = 0.0
-        self.made: list[bytes] = []
         self.set_clock()
 
     def set_clock(self) -> None:
         """By the only wall clock in the gateway, a few times a second: a log is for people."""
         self._offset = time() - monotonic()
 
-    def add(self, exchange: Exchange, verdict: str, reason: str, now: float) -> int:
-        """How many there are now, with this one."""
-        self.made.append(self.line(exchange, verdict, reason, now))
-        return len(self.made)
+    def add(self, exchange: Exchange, verdict: str, reason: str, now: float) -> bool:
+        """True: there is enough for the disk."""
+        line = self._line(exchange, verdict, reason, now)
+        self._made.append(line)
+        self._size += len(line)
+        return self._size >= self._enough
+
+    def __len__(self) -> int:
+        return len(self._made)
 
     def take(self, dropped: int) -> bytes:
         """All that were made; the last tells of those that were lost before."""
-        if not self.made:
-            return b""
-        made, self.made = self.made, []
-        told = b',"dropped":%d' % dropped if dropped else b""
-        return b"}\n".join(made) + told + b"}\n"
+        made, self._made, self._size = self._made, [], 0
+        made[-1] += b',"dropped":%d}\n' % dropped if dropped else b"}\n"
+        return b"}\n".join(made)
 
-    def line(self, exchange: Exchange, verdict: str, reason: str, now: float) -> bytes:
+    def _line(self, exchange: Exchange, verdict: str, reason: str, now: float) -> bytes:
         """Without its last brace and the end of the line: something may be to be added."""
         began = exchange.began
         sent = exchange.dispatched
         first = exchange.first_byte
         route = exchange.route
-        judgement = exchange.judgement if exchange.account is not None and not route.look else -1
-        key = (
-            verdict,
-            exchange.model,
-            exchange.tenant,
-            exchange.attempts,
-            exchange.replica_id,
-            reason,
-            judgement,
-        )
-        end = self._ends.get(key)
-        if end is None:
-            end = self._end(key)
         id = exchange.request_id
+        wall = now + self._offset
+        second = int(wall)
+        if second != self._second:
+            self._new_second(second)
+        if exchange.body_size != self._body_size:
+            self._new_body_size(exchange.body_size)
         return b"".join(
             (
-                self._time(now),
-                id if b'"' not in id and b"\\" not in id else _text(id.decode("latin-1")),
+                self._date,
+                _THOUSANDTHS[int((wall - second) * 1000.0)],
+                _text(id.decode("latin-1")) if _QUOTE in id or _BACKSLASH in id else id,
                 b'","client":"',
                 exchange.client.forwarding.client,
                 route.logged or _remembered(route),
@@ -80,40 +87,75 @@ class JsonLines:
                 milliseconds(sent - began) if sent else b"0",
                 b',"first_byte_ms":',
                 milliseconds(first - began) if first else b"0",
-                b',"bytes_in":',
-                number(exchange.body_size),
-                b',"bytes_out":',
+                self._sizes,
                 number(exchange.bytes_out),
-                end,
+                self._end(exchange, verdict, reason),
             )
         )
 
-    def _time(self, now: float) -> bytes:
-        wall = now + self._offset
-        second = int(wall)
-        if second != self._second:
-            self._second = second
-            self._date = b'{"time":"' + datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S.").encode()
-        return self._date + _THOUSANDTHS[int((wall - second) * 1000.0)]
+    def _new_second(self, second: int) -> None:
+        self._second = second
+        self._date = b'{"time":"' + datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S.").encode()
 
-    def _end(self, key: tuple[str, str, str, int, str, str, int]) -> bytes:
-        verdict, model, tenant, attempts, replica, reason, judgement = key
-        sla, fault = JUDGEMENTS[judgement] if judgement >= 0 else ("", "")
-        said: dict[str, str | int] = {
-            "verdict": verdict,
-            "model": model,
-            "tenant": tenant,
-            "replica": replica,
-            "attempts": attempts,
-            "reason": reason,
-            "sla": sla,
-            "fault": fault,
-        }
-        end = "".join(f",{json.dumps(name)}:{json.dumps(value)}" for name, value in said.items() if value).encode()
-        if len(self._ends) >= MOST:
-            self._ends.clear()
-        self._ends[key] = end
-        return end
+    def _new_body_size(self, size: int) -> None:
+        self._body_size = size
+        self._sizes = b',"bytes_in":' + number(size) + b',"bytes_out":'
+
+    def _end(self, exchange: Exchange, verdict: str, reason: str) -> bytes:
+        judgement = exchange.judgement if exchange.account is not None and not exchange.route.look else -1
+        last = self._latest.get(exchange.replica_id)
+        if last is not None and last.is_of(exchange, verdict, reason, judgement):
+            return last.text
+        key = (verdict, exchange.model, exchange.tenant, exchange.attempts, exchange.replica_id, reason, judgement)
+        text = self._ends.get(key)
+        if text is None:
+            if len(self._ends) >= MOST:
+                self._ends.clear()
+                self._latest.clear()
+            text = self._ends[key] = _made_of(key)
+        self._latest[exchange.replica_id] = End(exchange, verdict, reason, judgement, text)
+        return text
+
+
+class End:
+    """How a line ended, to see whether the next ends so too: quicker than to look it up by all of that."""
+
+    __slots__ = ("attempts", "judgement", "model", "reason", "tenant", "text", "verdict")
+
+    def __init__(self, exchange: Exchange, verdict: str, reason: str, judgement: int, text: bytes) -> None:
+        self.verdict = verdict
+        self.model = exchange.model
+        self.tenant = exchange.tenant
+        self.attempts = exchange.attempts
+        self.reason = reason
+        self.judgement = judgement
+        self.text = text
+
+    def is_of(self, exchange: Exchange, verdict: str, reason: str, judgement: int) -> bool:
+        return (
+            judgement == self.judgement
+            and exchange.attempts == self.attempts
+            and verdict == self.verdict
+            and exchange.model == self.model
+            and exchange.tenant == self.tenant
+            and reason == self.reason
+        )
+
+
+def _made_of(key: Key) -> bytes:
+    verdict, model, tenant, attempts, replica, reason, judgement = key
+    sla, fault = JUDGEMENTS[judgement] if judgement >= 0 else ("", "")
+    said: dict[str, str | int] = {
+        "verdict": verdict,
+        "model": model,
+        "tenant": tenant,
+        "replica": replica,
+        "attempts": attempts,
+        "reason": reason,
+        "sla": sla,
+        "fault": fault,
+    }
+    return "".join(f",{json.dumps(name)}:{json.dumps(value)}" for name, value in said.items() if value).encode()
 
 
 def _remembered(route: Route) -> bytes:
@@ -133,4 +175,7 @@ def number(value: int) -> bytes:
 
 def milliseconds(seconds: float) -> bytes:
     hundredths = int(seconds * 1e5)
-    return _SHORT[hundredths] if 0 <= hundredths < 10_000 else b"%.3f" % (seconds * 1e3)
+    if 0 <= hundredths < 10_000:
+        return _SHORT[hundredths]
+    micros = int(seconds * 1e6)
+    return number(micros // 1000) + _POINT[micros % 1000]

@@ -11,21 +11,20 @@ import socket
 from random import getrandbits, random
 from time import monotonic, time_ns
 
-from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
-
 from .. import __version__
 from ..config import Tracing as Settings
 from ..config.headers import read_headers
 from ..core.slo import CLIENT, JUDGEMENTS, MET
 from ..protocols.plain import KINDS as PLAIN
 from .exchange import Exchange
-from .otlp import Attributes, Sender, Span
+from .otlp import Sender
+from .span_bytes import CLIENT as CLIENT_KIND
+from .span_bytes import INTERNAL, SERVER, Attributes, encoded
 from .spans import LAST, RequestSpan, Tracing
 
 PARENT = b"traceparent: "
 NAME = PARENT[:12]
 SAMPLED = 0x01
-SERVER, CLIENT_KIND, INTERNAL = Message.SPAN_KIND_SERVER, Message.SPAN_KIND_CLIENT, Message.SPAN_KIND_INTERNAL
 
 
 class Otel(Tracing):
@@ -33,7 +32,7 @@ class Otel(Tracing):
         """OSError, ValueError: the file with headers cannot be read."""
         self.settings = settings
         self.share = float(settings.sample)
-        resource: Attributes = {
+        resource: dict[str, str | int] = {
             "service.name": settings.service,
             "service.version": __version__,
             "service.instance.id": f"{socket.gethostname()}/{os.getpid()}",
@@ -119,7 +118,7 @@ class Traced(RequestSpan):
         name = method if call == PLAIN.get(method, "other") else f"{method} {call}"
         broken = judged not in ("", MET) and fault != CLIENT
         self._sender.add(
-            Span(
+            encoded(
                 self._trace,
                 self._id,
                 self._parent,
@@ -129,6 +128,7 @@ class Traced(RequestSpan):
                 self._wall(now),
                 {name: value for name, value in said.items() if value not in ("", 0)},
                 (reason or judged) if broken else "",
+                0,
             )
         )
 
@@ -160,7 +160,7 @@ class Traced(RequestSpan):
     ) -> None:
         wall = self._wall
         self._sender.add(
-            Span(self._trace, id, self._id, name, kind, wall(began), wall(ended), said, problem, first_byte)
+            encoded(self._trace, id, self._id, name, kind, wall(began), wall(ended), said, problem, first_byte)
         )
 
     def _wall(self, when: float) -> int:

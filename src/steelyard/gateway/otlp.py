@@ -1,7 +1,6 @@
-"""Spans on their way to an OpenTelemetry collector: encoded by OpenTelemetry's own definitions, sent by a thread (OTLP
-over HTTP).
+"""Spans on their way to an OpenTelemetry collector, sent by a thread (OTLP over HTTP).
 
-Not with OpenTelemetry's SDK, which takes more than three times as long: docs/decisions/0019-spans-without-the-sdk.md.
+Not with OpenTelemetry's SDK, which takes many times as long: docs/decisions/0019-spans-without-the-sdk.md.
 """
 
 from __future__ import annotations
@@ -12,17 +11,13 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from time import monotonic
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
-from opentelemetry.proto.trace.v1.trace_pb2 import Status
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from .. import __version__
-
-Attributes = Mapping[str, str | int | float | bool]
+from .span_bytes import field
 
 WAITING = 2048  # spans that may wait for the collector; more are dropped
 AT_ONCE = 512
@@ -33,26 +28,14 @@ AGAIN = (429, 502, 503, 504)  # the collector may take it later
 TELL_EVERY = 60.0  # seconds between two complaints
 
 
-class Span(NamedTuple):
-    trace: bytes  # 16
-    id: bytes  # 8
-    parent: bytes  # 8, or empty
-    name: str
-    kind: int  # of the definition: SERVER, CLIENT, INTERNAL
-    began: int  # nanoseconds of the wall's clock
-    ended: int
-    attributes: Attributes
-    error: str = ""  # why it is one; empty: it is none
-    first_byte: int = 0  # when; 0: never
-
-
 class Sender:
-    def __init__(self, endpoint: str, headers: Mapping[str, str], resource: Attributes) -> None:
+    def __init__(self, endpoint: str, headers: Mapping[str, str], resource: Mapping[str, str | int]) -> None:
         self._endpoint = endpoint
         self._url = urlsplit(endpoint)
         self._headers = {"content-type": "application/x-protobuf", **headers}
-        self._resource = resource
-        self._waiting: deque[Span] = deque()
+        self._resource = Resource(attributes=[_pair(*said) for said in resource.items()]).SerializeToString()
+        self._scope = InstrumentationScope(name="steelyard", version=__version__).SerializeToString()
+        self._waiting: deque[bytes] = deque()
         self.missing = 0  # spans, since the worker began
         self._dropped = 0  # not complained of yet
         self._told_at = -TELL_EVERY
@@ -62,7 +45,8 @@ class Sender:
         self._thread = threading.Thread(target=self._run, name="tracing", daemon=True)
         self._thread.start()
 
-    def add(self, span: Span) -> None:
+    def add(self, span: bytes) -> None:
+        """One that is over, encoded."""
         if len(self._waiting) >= WAITING:
             self._dropped += 1
             self.missing += 1
@@ -83,9 +67,11 @@ class Sender:
         while not self._over or self._waiting:
             self._more.wait(EVERY)
             self._more.clear()
-            while self._waiting:
-                batch = [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))]
-                self._send(encoded(batch, self._resource), len(batch))
+            left = len(self._waiting)  # not those that come meanwhile: they would go one by one
+            while left:
+                batch = [self._waiting.popleft() for _ in range(min(AT_ONCE, left))]
+                left -= len(batch)
+                self._send(message(batch, self._resource, self._scope), len(batch))
 
     def _send(self, body: bytes, spans: int) -> None:
         problem = ""
@@ -133,40 +119,13 @@ class Sender:
             print(f"warning tracing to {self._endpoint}: {what}", file=sys.stderr, flush=True)
 
 
-def encoded(spans: list[Span], resource: Attributes) -> bytes:
-    request = ExportTraceServiceRequest()
-    whole = request.resource_spans.add()
-    whole.resource.attributes.extend(_pairs(resource))
-    scope = whole.scope_spans.add()
-    scope.scope.name, scope.scope.version = "steelyard", __version__
-    for span in spans:
-        message = scope.spans.add(
-            trace_id=span.trace,
-            span_id=span.id,
-            parent_span_id=span.parent,
-            name=span.name,
-            kind=Message.SpanKind.ValueType(span.kind),
-            start_time_unix_nano=span.began,
-            end_time_unix_nano=span.ended,
-            attributes=_pairs(span.attributes),
-        )
-        if span.error:
-            message.status.code, message.status.message = Status.STATUS_CODE_ERROR, span.error
-        if span.first_byte:
-            message.events.add(name="first byte", time_unix_nano=span.first_byte)
-    body: bytes = request.SerializeToString()
-    return body
+def message(spans: list[bytes], resource: bytes, scope: bytes) -> bytes:
+    """An ExportTraceServiceRequest."""
+    parts = [field(b"\x0a", scope)]
+    parts += [field(b"\x12", span) for span in spans]
+    return field(b"\x0a", field(b"\x0a", resource) + field(b"\x12", b"".join(parts)))
 
 
-def _pairs(attributes: Attributes) -> list[KeyValue]:
-    return [KeyValue(key=name, value=_value(value)) for name, value in attributes.items()]
-
-
-def _value(value: str | int | float | bool) -> AnyValue:
-    if isinstance(value, bool):
-        return AnyValue(bool_value=value)
-    if isinstance(value, int):
-        return AnyValue(int_value=value)
-    if isinstance(value, float):
-        return AnyValue(double_value=value)
-    return AnyValue(string_value=value)
+def _pair(name: str, value: str | int) -> KeyValue:
+    said = AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=value)
+    return KeyValue(key=name, value=said)

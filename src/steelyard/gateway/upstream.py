@@ -384,9 +384,11 @@ class ReplicaConnection:
         self.complete = True
 
     def _pass_on(self, exchange: Exchange, data: bytes) -> None:
-        exchange.bytes_out += len(data)
         carrier = self.endpoint.carrier
         self.since = now = monotonic()
+        if exchange.streamed and not exchange.bytes_out:
+            exchange.first_byte = now  # not its head: many servers send that before they have anything to say
+        exchange.bytes_out += len(data)
         self.expires = min(now + carrier.timeouts.stream, exchange.began + carrier.timeouts.total)
         carrier.write_soon(exchange.client.transport, data)
 

@@ -1,0 +1,16 @@
+"""Durations under fixed bounds."""
+
+from bisect import bisect_left
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steelyard.core.times import BOUNDS, Times, place
+
+
+@given(st.floats(0.0, 1000.0) | st.sampled_from(BOUNDS))
+def test_each_falls_below_the_first_bound_that_it_does_not_pass(seconds: float) -> None:
+    times = Times()
+    times.add(seconds)
+    assert times.counts.index(1) == place(seconds) == bisect_left(BOUNDS, seconds)
+    assert (sum(times.counts), times.total) == (1, seconds)
