@@ -13,16 +13,18 @@ import pytest
 from benchmarks.inferences import PATH, request
 from benchmarks.mishaps import COLD, ERRORS, FLAPPING, FROZEN, Kind, Mishap, Server, happening
 from benchmarks.probed import READY
-from benchmarks.processes import Stage, StartError, cores, free_ports
+from benchmarks.processes import Stage, StartError, cores
+
+from tests.harness.processes import free_port
 
 LONG = 1000.0  # seconds: never, for a test
-PATIENCE = 20.0
+PATIENCE = 30.0
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Stage() as stage:
-        server = Server(stage, cores()[0], free_ports(1)[0])
+        server = Server(stage, cores()[0], free_port())
         server.start()
         yield server
         server.stop()

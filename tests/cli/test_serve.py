@@ -26,6 +26,7 @@ from click.testing import CliRunner, Result
 from steelyard.cli import main
 from steelyard.cli.serve import _what_is_served
 from steelyard.config import Autoscale, Config, Discovery, ModelConfig, ReplicaConfig, Runtime
+from tests.harness.processes import free_port
 
 FAKE = Path(__file__).parents[1] / "control" / "fake_worker.py"
 START = f"""
@@ -38,6 +39,8 @@ main()
 FILE = "listen: 127.0.0.1:0\nmodels:\n  m: {replicas: [{url: 'http://127.0.0.1:9'}]}\n"
 RUNTIME = Runtime(command="./serve {port}")
 REPLICA = ("--replica", "http://127.0.0.1:9", "--listen", "127.0.0.1:0")
+PATIENCE = 60.0  # seconds until a test gives up waiting
+LONGEST = 240.0  # seconds for a program of a test, on a machine with much else to do
 
 
 class Serving:
@@ -61,7 +64,7 @@ class Serving:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        code = self.process.wait(30)
+        code = self.process.wait(PATIENCE)
         assert self.process.stderr is not None
         self.lines += self.process.stderr
         return code
@@ -76,7 +79,7 @@ def serving(*arguments: str, **environment: str) -> Iterator[Serving]:
         encoding="utf-8",
         env={**os.environ, **environment},
     )
-    too_long = threading.Timer(60.0, process.kill)
+    too_long = threading.Timer(LONGEST, process.kill)
     too_long.start()
     with process:
         try:
@@ -92,7 +95,7 @@ def serving(*arguments: str, **environment: str) -> Iterator[Serving]:
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
         return str(answer.read().decode())
 
 
@@ -151,9 +154,16 @@ def test_json_lines_for_machines() -> None:
     assert any(entry["message"].startswith("listening on http://127.0.0.1:") for entry in entries)
 
 
+def save(file: Path, text: str) -> None:
+    """All of it at once: nobody sees half of it, however slow we are."""
+    aside = file.with_suffix(".new")
+    aside.write_text(text)
+    aside.replace(file)
+
+
 def test_a_hang_up_and_a_saved_file_reload(tmp_path: Path) -> None:
     file = tmp_path / "gateway.yaml"
-    file.write_text(FILE)
+    save(file, FILE)
     with serving(str(file)) as program:
         url = program.url()
         program.line_with(f"next: steelyard check {file} has ")
@@ -161,9 +171,9 @@ def test_a_hang_up_and_a_saved_file_reload(tmp_path: Path) -> None:
         program.process.send_signal(signal.SIGHUP)
         program.line_with("reloaded: 1 model, 1 replica, 1 worker")
         assert get(url).endswith(" 2")
-        file.write_text(FILE.replace("m:", "m: {policy: nope}\n  n:"))
+        save(file, FILE.replace("m:", "m: {policy: nope}\n  n:"))
         assert f"the last good one stays: {file}:3: models.m.policy" in program.line_with("refused")
-        file.write_text(FILE.replace("m:", "n:").replace("127.0.0.1:0", "127.0.0.1:1"))
+        save(file, FILE.replace("m:", "n:").replace("127.0.0.1:0", "127.0.0.1:1"))
         program.line_with("reloaded")
         program.line_with("needs a restart: listen")
         assert get(url).endswith(" 3")
@@ -193,7 +203,7 @@ def test_it_stops_when_its_terminal_is_closed() -> None:
             said += os.read(ours, 65536)
         worker = int(re.findall(rb"pid (\d+)", said)[0])
         os.close(ours)
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
     assert not Path(f"/proc/{worker}").exists()
 
 
@@ -212,8 +222,7 @@ def test_the_workers_go_on_when_the_supervisor_is_killed() -> None:
 @pytest.mark.parametrize("unix", [False, True])
 def test_and_leave_when_there_is_a_new_one(tmp_path: Path, unix: bool) -> None:
     """Nobody has to find and kill what a killed supervisor left behind."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        where = f"unix:{tmp_path}/s" if unix else f"127.0.0.1:{free.getsockname()[1]}"
+    where = f"unix:{tmp_path}/s" if unix else f"127.0.0.1:{free_port()}"
     arguments = ("--replica", "http://127.0.0.1:9", "--listen", where, "--workers", "2")
     with serving(*arguments) as program:
         pids = {int(re.findall(r"pid (\d+)", program.line_with("serves"))[0]) for _ in range(2)}
@@ -224,7 +233,7 @@ def test_and_leave_when_there_is_a_new_one(tmp_path: Path, unix: bool) -> None:
             while any(Path(f"/proc/{pid}").exists() for pid in pids):
                 time.sleep(0.01)
             with serving(*arguments) as third:  # but not beside a supervisor that lives
-                assert third.process.wait(30) == 2
+                assert third.process.wait(PATIENCE) == 2
             assert another.end() == 0
 
 
@@ -233,7 +242,7 @@ def test_systemd_is_told(tmp_path: Path) -> None:
     file.write_text(FILE)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(20)
+        manager.settimeout(PATIENCE)
         with serving(str(file), NOTIFY_SOCKET=str(tmp_path / "notify")) as program:
             assert manager.recv(4096) == b"READY=1"
             program.process.send_signal(signal.SIGHUP)
@@ -247,11 +256,11 @@ def test_what_it_cannot_do_is_one_line_and_exit_code_2() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         with serving("--replica", "http://127.0.0.1:9", "--listen", where) as program:
-            assert program.process.wait(30) == 2
+            assert program.process.wait(PATIENCE) == 2
             error = program.line_with("error:")
     assert error.startswith(f"error: cannot listen on {where}: the address is in use already")
     with serving(*REPLICA, FAKE_WORKER="dies") as program:
-        assert program.process.wait(30) == 2
+        assert program.process.wait(PATIENCE) == 2
         assert "ended with exit code 1" in program.line_with("error: worker 0")
 
 

@@ -37,6 +37,7 @@ from steelyard.control.views import (
 from ..control.admin.fake_operations import shown
 from ..control.admin.serving import TOKEN
 from ..control.driving import PATIENCE, config, run, supervised
+from ..harness.processes import free_port
 
 TOP = [sys.executable, "-m", "steelyard", "top"]
 PULSE = PulseView(at=1.0, rate=12.5, bad=0.5, p50=0.02, p99=1.25, waiting=3, in_flight=7, work=2.5)
@@ -142,6 +143,37 @@ def test_many_models_and_alarms_leave_room_for_the_rest() -> None:
     assert "! and 4 more alarms" in said
     assert "r2 " in said
     assert "more models" not in text(many, height=None)
+
+
+@pytest.mark.parametrize("height", [8, 10, 12, 15])
+def test_in_a_low_terminal_alarms_leave_room_for_models_and_replicas(height: int) -> None:
+    view = known().view
+    models = tuple(msgspec.structs.replace(MODEL, model=f"m{number}") for number in range(4))
+    alarms = tuple(shown(Alarm, code="x", what=f"alarm {number}") for number in range(7))
+    low = known()._replace(view=msgspec.structs.replace(view, models=models, alarms=alarms))
+    said = text(low, height=height)
+    assert "! 7 alarms: alarm 0 · alarm 1 · alarm 2" in said
+    assert "m0 " in said
+    assert "r2 " in said
+    assert "q quit" in said
+    one = low._replace(view=msgspec.structs.replace(low.view, alarms=alarms[:1]))
+    assert "! alarm 0" in text(one, height=height)
+
+
+@pytest.mark.parametrize("width", [40, 50, 80])
+def test_in_a_narrow_terminal_replicas_of_several_models_are_told_apart(width: int) -> None:
+    replicas = (replica(1), replica(1, model="a-model-with-a-very-long-name"), replica(1, model="bert"))
+    several = known()._replace(view=msgspec.structs.replace(known().view, replicas=replicas))
+    rows = [line for line in text(several, width=width).splitlines() if "r1" in line and "ago" not in line]
+    assert len({line[:24] for line in rows}) == len(rows) == 3
+    assert "a-model-with-a-very-…/r1" in text(several, width=width)
+    assert "llama/r1 " in text(several, width=width)
+    assert "llama/r1 " not in text(several, Shown(model="llama"), width=width).partition("ago")[0]
+    assert "llama/r1 " not in text(several, width=200).partition("ago")[0]
+    alike = [replica(1, model=f"meta-llama/Llama-3.1-{size}B-Instruct") for size in (8, 70)]
+    said = text(known()._replace(view=msgspec.structs.replace(known().view, replicas=tuple(alike))), width=width)
+    assert "…8B-Instruct/r1 " in said
+    assert "…70B-Instruct/r1 " in said
 
 
 def test_a_long_name_gets_the_room_that_there_is() -> None:
@@ -322,17 +354,16 @@ def test_stopped_it_gives_the_terminal_back_and_goes_on_later() -> None:
 
 
 def test_a_gateway_that_goes_and_comes_back() -> None:
-    made = msgspec.structs.replace(config(1), admin=Admin(listen="127.0.0.1:0"))
+    address = f"127.0.0.1:{free_port()}"
+    made = msgspec.structs.replace(config(1), admin=Admin(listen=address))
 
     async def work() -> None:
-        async with supervised(made) as supervisor:
-            address = str(supervisor.admin_address)
+        async with supervised(made):
             screen = Screen("--admin", address)
             await asyncio.to_thread(screen.until, b"127.0.0.1:9")
         await asyncio.to_thread(screen.until, b"What is below is")
         screen.said = b""
-        again = msgspec.structs.replace(made, admin=Admin(listen=address))
-        async with supervised(again):
+        async with supervised(made):
             await asyncio.to_thread(
                 screen.until, b"replicas 1\x1b[K\r\n\x1b[2mmodel"
             )  # nothing between: it is not old any more

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from steelyard.config import Config, parse_config
 from steelyard.control.supervisor import Supervisor
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
-PATIENCE = 20.0  # seconds until a test gives up waiting
+PATIENCE = 30.0  # seconds until a test gives up waiting
 
 
 def config(
@@ -33,11 +35,13 @@ def config(
 def run(work: Coroutine[Any, Any, None]) -> None:
     """On the loop that `steelyard serve` uses."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(work, 60))
+        runner.run(asyncio.wait_for(work, 4 * PATIENCE))
 
 
 @asynccontextmanager
-async def supervised(made: Config | None = None, *, drain: float = 5.0, **options: Any) -> AsyncIterator[Supervisor]:
+async def supervised(
+    made: Config | None = None, *, drain: float = PATIENCE, **options: Any
+) -> AsyncIterator[Supervisor]:
     supervisor = Supervisor(made or config(), command=FAKE, **options)
     await supervisor.start()
     try:
@@ -83,6 +87,18 @@ async def until(true: Callable[[], Any]) -> None:
 def serving(supervisor: Supervisor) -> list[int]:
     """The pids of the workers that serve."""
     return [worker.pid for worker in supervisor.status().workers if worker.serving]
+
+
+def die_young(patch: pytest.MonkeyPatch) -> None:
+    """Whoever ends seems to have died of its start, however slow that was; and one more try at once is enough."""
+    patch.setattr("steelyard.control.backoff.LIVED", inf)
+    patch.setattr("steelyard.control.backoff.AT_ONCE", 1)
+
+
+def release(pids: Iterable[int]) -> None:
+    """Whoever waits for an answer at /held has it now."""
+    for pid in pids:
+        os.kill(pid, signal.SIGUSR1)
 
 
 def is_alive(pid: int) -> bool:

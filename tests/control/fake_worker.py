@@ -1,6 +1,6 @@
 """A worker that carries no request, for tests of the supervisor. It speaks the messages and answers GETs about itself:
 
-/          `index pid number`          /slow   the same after a second
+/          `index pid number`          /slow   the same after a second    /held     the same after SIGUSR1
 /freeze    stops reporting             /die    ends with exit code 3       /garbage  speaks nonsense to the supervisor
 
 Models named `refused` are refused, and with a model named `deadly` it dies. FAKE_WORKER in the environment may hold
@@ -43,11 +43,13 @@ class FakeWorker:
         self.answers = 0
         self.busy = 0
         self.frozen = False
+        self.released = asyncio.Event()
         self.servers: list[asyncio.Server] = []
 
     async def run(self) -> int:
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: os._exit(0))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self.released.set)
         self.reader, self.writer = await asyncio.open_unix_connection(sock=self.channel)
         asyncio.get_running_loop().create_task(self.report())
         frames = Frames(ToWorker)
@@ -94,6 +96,8 @@ class FakeWorker:
             return
         if path == b"/slow":
             await asyncio.sleep(1.0)
+        if path == b"/held":
+            await self.released.wait()
         self.frozen = self.frozen or path == b"/freeze"
         if path == b"/die":
             sys.stderr.write("warning a bad day\nTraceback\nValueError: died as told\n")
@@ -114,7 +118,9 @@ class FakeWorker:
             await asyncio.Event().wait()
         for one in self.sockets:
             asyncio.get_running_loop().remove_reader(one)
-        await asyncio.sleep(0.05)  # a server that closes drops whom it has just accepted
+        await asyncio.sleep(0.05)
+        for _ in range(10):  # a server that closes drops whom it has just accepted: so much it takes to take one in
+            await asyncio.sleep(0)
         for server in self.servers:
             server.close()
         while self.busy:

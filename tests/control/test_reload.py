@@ -15,7 +15,7 @@ from steelyard.config import Config, load_config
 from steelyard.control.supervisor import Supervisor
 from steelyard.documents import DocumentError
 
-from .driving import ask, config, lines, run, serving, supervised, until
+from .driving import ask, config, die_young, lines, release, run, serving, supervised, until
 
 
 @pytest.fixture(autouse=True)
@@ -126,16 +126,17 @@ def test_a_worker_that_is_killed_meanwhile_is_no_reason_to_refuse() -> None:
     run(work())
 
 
-def test_a_good_one_ends_the_waiting_of_workers_that_kept_dying(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_good_one_ends_the_waiting_of_workers_that_kept_dying(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async def work() -> None:
+        die_young(monkeypatch)
         source = Source(config(models="n"))
         async with supervised(reread=source) as supervisor:
-            os.environ["FAKE_WORKER"] = "dies"
-            try:
-                os.kill(serving(supervisor)[0], signal.SIGKILL)
-                await until(lambda: "next try in 2 s" in lines(caplog))
-            finally:
-                del os.environ["FAKE_WORKER"]
+            monkeypatch.setenv("FAKE_WORKER", "dies")
+            os.kill(serving(supervisor)[0], signal.SIGKILL)
+            await until(lambda: "next try in 2 s" in lines(caplog))
+            monkeypatch.delenv("FAKE_WORKER")
             assert await supervisor.reload()
             assert (await ask(supervisor))[2] == 2
 
@@ -164,13 +165,16 @@ def test_other_numbers_of_workers_and_nobody_is_turned_away() -> None:
         async with supervised(config(workers=1), reread=source) as supervisor:
             for size in (3, 1, 2):
                 old = serving(supervisor)
-                slow = [asyncio.create_task(ask(supervisor, "/slow")) for _ in range(5)]
+                held = [asyncio.create_task(ask(supervisor, "/held")) for _ in range(5)]
                 await until(lambda: supervisor.status().connections >= 5)
                 source.now = config(workers=size)
                 assert await supervisor.reload()
-                while not (len(serving(supervisor)) == size and not set(old) & set(serving(supervisor))):
+                while len(set(serving(supervisor)) - set(old)) < size:
                     await ask(supervisor)
-                assert {pid for _, pid, _ in await asyncio.gather(*slow)} <= set(old)
+                release(old)
+                while set(old) & set(serving(supervisor)):
+                    await ask(supervisor)
+                assert {pid for _, pid, _ in await asyncio.gather(*held)} <= set(old)
                 assert {i for i, _, _ in await asyncio.gather(*(ask(supervisor) for _ in range(60)))} == set(
                     range(size)
                 )

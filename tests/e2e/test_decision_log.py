@@ -25,6 +25,10 @@ def lines(path: Path) -> list[Line]:
     return [msgspec.json.decode(line, type=Line) for line in whole]
 
 
+def fleets(path: Path) -> list[FleetLine]:
+    return [line for line in lines(path) if isinstance(line, FleetLine)]
+
+
 def told(path: Path, id: str) -> DecisionLine | None:
     found = [line for line in lines(path) if isinstance(line, DecisionLine) and line.id == id]
     return found[0] if found else None
@@ -45,8 +49,8 @@ def test_each_request_is_written_down_and_explained(stubs: list[StubReplica]) ->
         for id in ids:
             assert serving.ask(headers={"x-request-id": id, **scripts.header(scripts.plain())}).status == 200
         wait_until(lambda: all(told(path, id) for id in ids), "a line for each request")
-        fleet = [line for line in lines(path) if isinstance(line, FleetLine)]
-        assert {line.worker for line in fleet} == {0, 1}
+        wait_until(lambda: {line.worker for line in fleets(path)} == {0, 1}, "a line for each worker")
+        fleet = fleets(path)
         assert {line.workers for line in fleet} == {2}
         assert {len(line.replicas) for line in fleet} == {2}
         line = told(path, "e2e-7")

@@ -18,7 +18,7 @@ def stub() -> Iterator[StubReplica]:
 
 @pytest.fixture(scope="module")
 def gateway(stub: StubReplica) -> Iterator[Serving]:
-    with Serving(config([stub])) as serving:
+    with Serving(config([stub], timeouts={"replica_idle": "60s"})) as serving:
         yield serving
 
 

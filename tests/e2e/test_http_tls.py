@@ -139,7 +139,7 @@ class TestClients:
 def test_handshakes_that_never_end(plain: StubReplica, authority: Authority, local: tuple[Path, Path]) -> None:
     """Who connects and says nothing, or half a hello, is cut like any slow client; others do not notice."""
     tls = {"certificate": str(local[0]), "key": str(local[1])}
-    with Serving(config([plain], tls=tls, timeouts={"header": "1s", "idle": "1s"})) as gateway, nothing_left(gateway):
+    with Serving(config([plain], tls=tls, timeouts={"header": "3s", "idle": "3s"})) as gateway, nothing_left(gateway):
         slow = [gateway.connect() for _ in range(10)]
         for connection in slow[5:]:
             connection.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
@@ -199,7 +199,7 @@ class TestReplicas:
             "system": model(secure),
             "careless": model(secure, tls={"verify": False}),
         }
-        with Serving(config(models)) as serving:
+        with Serving(config(models, timeouts={"replica_idle": "60s"})) as serving:
             yield serving
 
     @pytest.mark.parametrize("name", ["checked", "shown", "named", "careless"])

@@ -57,7 +57,7 @@ def queries() -> list[Query]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetricsPage]:
-    slo = {"latency": "5s", "first_byte": "4s", "availability": 99.0, "tenants": {"gold": {"latency": "2s"}}}
+    slo = {"latency": "50s", "first_byte": "40s", "availability": 99.0, "tenants": {"gold": {"latency": "20s"}}}
     memory = {"weights": "1MiB", "per_unit": 1}
     folder = tmp_path_factory.mktemp("scaled")
     with ProbedReplica("a") as stub:
@@ -89,7 +89,8 @@ def counted(text: str) -> MetricsPage | None:
     """Workers report once a second, and a page is shared for one."""
     page = MetricsPage(text)
     all_counted = page.sum("steelyard_slo_requests_total", model="m") == ANSWERED
-    return page if all_counted and page.sum("steelyard_unrouted_requests_total") >= LOST else None
+    all_there = page.sum("steelyard_worker_serving") == 2
+    return page if all_counted and all_there and page.sum("steelyard_unrouted_requests_total") >= LOST else None
 
 
 def test_it_is_as_prometheus_wants_it(page: MetricsPage) -> None:
@@ -120,8 +121,8 @@ def test_it_says_what_happened(page: MetricsPage) -> None:
 def test_promises_are_shown_with_how_they_are_kept(page: MetricsPage) -> None:
     of = {"model": "m", "tenant": "gold", "objective": "latency"}
     assert page.value("steelyard_slo_target_ratio", **of) == 0.99
-    assert page.value("steelyard_slo_limit_seconds", **of, limit="latency") == 2.0
-    assert page.value("steelyard_slo_limit_seconds", **of, limit="first_byte") == 4.0
+    assert page.value("steelyard_slo_limit_seconds", **of, limit="latency") == 20.0
+    assert page.value("steelyard_slo_limit_seconds", **of, limit="first_byte") == 40.0
     for window in ("5m", "30m", "1h", "6h"):
         assert page.value("steelyard_slo_attainment_ratio", **of, window=window) == 1.0
         assert page.value("steelyard_slo_burn_rate", **of, window=window) == 0.0

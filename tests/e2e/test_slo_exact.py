@@ -44,7 +44,7 @@ FATES = {
     "breaks": ("errs", [["body"], ["close"]]),
     "leaves": ("leaves", scripts.silent()),
     "full": ("narrow", scripts.slow(0.05)),
-    "jam": ("narrow", scripts.slow(0.1)),
+    "jam": ("narrow", scripts.held()),  # until all who have no place are told so
 }
 Count = Counter[tuple[str, str]]  # model, judgement → requests
 
@@ -68,9 +68,10 @@ def configuration(stubs: list[StubReplica], folder: Path, **rest: Any) -> dict[s
     return config(models, **({"workers": 2, "admin": admin_config(), "history": kept} | rest))
 
 
-def ask(serving: Serving, stubs: list[StubReplica], fate: str) -> tuple[str, str]:
+def ask(serving: Serving, stubs: list[StubReplica], fate: str, gate: str = "") -> tuple[str, str]:
     """What became of a request, as its client sees it."""
     name, script = FATES[fate]
+    script = scripts.held(gate) if gate else script
     headers = {"steelyard-model": name}
     if fate == "leaves":
         id = new_id()
@@ -97,7 +98,11 @@ def load(serving: Serving, stubs: list[StubReplica], seed: int, size: int = 90) 
     chance.shuffle(some := SURE[:-AT_ONCE] + fates)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         counted = Counter(pool.map(lambda fate: ask(serving, stubs, fate), some))
-        counted += Counter(pool.map(lambda fate: ask(serving, stubs, fate), SURE[-AT_ONCE:]))  # all at once
+        gate = new_id("gate")
+        jam = [pool.submit(ask, serving, stubs, fate, gate) for fate in SURE[-AT_ONCE:]]
+        wait_until(lambda: any(one.done() for one in jam), "there is room for all")
+        stubs[4].open(gate)  # those who got a place go on
+        counted += Counter(one.result() for one in jam)
     assert counted.keys() >= PROVOKED, f"did not come about: {PROVOKED - counted.keys()}"
     return counted
 

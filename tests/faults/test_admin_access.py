@@ -44,7 +44,7 @@ def start(tmp_path: Path, settings: dict[str, Any]) -> subprocess.CompletedProce
     file = tmp_path / "steelyard.yaml"
     file.write_text(yaml.safe_dump(settings))
     command = [sys.executable, "-m", "steelyard", "serve", str(file)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30)
+    return subprocess.run(command, capture_output=True, text=True, timeout=90)
 
 
 class TestStart:

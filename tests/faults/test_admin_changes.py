@@ -79,9 +79,10 @@ class TestDrain:
                 connection = stack.enter_context(gateway.connect())
                 connection.send(request("POST", script=scripts.sse(2, gate)))
                 streams.append((connection, connection.begin()))
+            wait_until(lambda: sum(len(stub.of("waiting", gate=f"{gate}-1")) for stub in stubs) == 12, "some are lost")
             admin.drain("b")
             running = admin.replica("b").in_flight
-            assert running == len([event for event in b.of("waiting") if event["gate"].startswith(gate)]) > 0
+            assert running == len(b.of("waiting", gate=f"{gate}-1")) > 0
             for stub in stubs:
                 for number in (1, 2):
                     stub.open(f"{gate}-{number}")

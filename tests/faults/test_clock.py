@@ -34,11 +34,11 @@ def test_jumps(tmp_path: Path) -> None:
     log = tmp_path / "access"
     with StubReplica("a") as stub:
         ledger = Ledger(stub)
-        models = {"*": model(stub, idempotent=False), "one": model(stub, concurrency=1)}
-        settings = config(models, timeouts={"idle": "20s"}, access_log={"path": str(log)})
+        models = {"*": model(stub, idempotent=False), "one": model(stub, concurrency=1, max_wait="20m")}
+        settings = config(models, timeouts={"idle": "10m"}, access_log={"path": str(log)})
         with Serving(settings, environment=environment) as gateway, nothing_left(gateway, spare=1):
             gate, running, waiting = new_id("gate"), new_id(), new_id()
-            headers = {"steelyard-model": "one", "steelyard-timeout-ms": "25000"}
+            headers = {"steelyard-model": "one", "steelyard-timeout-ms": "1200000"}
             with gateway.connect() as first, gateway.connect() as second, gateway.connect() as idle:
                 assert idle.ask("GET").status == 200
                 first.send(request("POST", id=running, headers=headers, script=scripts.held(gate)))

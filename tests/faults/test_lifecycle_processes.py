@@ -64,7 +64,8 @@ class TestWorkerReplaced:
             stubs = [stack.enter_context(ProbedReplica(name)) for name in "abcd"]
             bad = stubs[0]
             bad.answer_all(scripts.fails(500))
-            with watched(*stubs, idempotent=False, workers=2) as (gateway, admin):
+            lasting = {"seconds": "10m", "longest": "10m"}
+            with watched(*stubs, idempotent=False, workers=2, ejection=lasting) as (gateway, admin):
                 admin.wait_ready(*"abcd")
                 wait_until(
                     lambda: gateway.ask("POST").status and admin.states()["a"] == "ejected", "it gets no requests"

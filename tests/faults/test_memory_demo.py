@@ -60,7 +60,7 @@ def fronted(server: Program, devices: dict[str, Any]) -> Iterator[tuple[Serving,
 
 def test_without_a_ledger_a_burst_takes_all_three_down(server: Program) -> None:
     with fronted(server, {}) as (gateway, _):
-        run(port(gateway), BURST, 30)
+        run(port(gateway), jobs(36, models=MODELS, seconds=0.5), 30)
         assert ends(server) == KILLED
 
 

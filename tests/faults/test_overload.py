@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections import Counter
 
-from tests.harness import Ledger, Response, Serving, StubReplica, config, model, nothing_left, scripts
+from tests.harness import Ledger, Response, Serving, StubReplica, config, model, nothing_left, scripts, wait_until
 from tests.harness.traffic import one
 
-SERVICE = 0.1  # seconds each request takes
+SERVICE = 0.25  # seconds each request takes: enough for what a busy machine adds to it not to matter much
 CAPACITY = 2 / SERVICE  # requests per second of two replicas, one at a time
 SECONDS = 3.0
 LINE = 10
@@ -37,7 +37,7 @@ def test_ten_times_overload_and_back() -> None:
             # Useful work: what the replicas could do in that time, but for a fifth. A machine busy with other things
             # can spoil a round or two; a gateway that loses its capacity to the overload spoils each.
             shares = []
-            while len(shares) < 4 and max(shares, default=0.0) < 0.8:
+            while len(shares) < 8 and max(shares, default=0.0) < 0.8:
                 shares.append(storm(gateway, a, b))
             assert shares[-1] >= 0.8, shares
             assert max(event["active"] for stub in (a, b) for event in stub.of("request")) == 1
@@ -68,20 +68,22 @@ def storm(gateway: Serving, *stubs: StubReplica) -> float:
 
 def test_deadlines_are_refused_early_under_overload() -> None:
     """Who cannot be served in time is told so instead of being run for nobody."""
-    with StubReplica("a") as stub:
-        ledger = Ledger(stub)
-        with Serving(config({"*": model(stub, concurrency=1)})) as gateway:
-            stub.answer_all(scripts.slow(SERVICE))
+    with StubReplica("a") as stub, Serving(config({"*": model(stub, concurrency=1)})) as gateway:
+        stub.answer_all(scripts.slow(0.1))
 
-            async def storm() -> list[tuple[str, Response | None]]:
-                headers = {"steelyard-timeout-ms": "1500"}
-                warm = [await one(gateway.address, ledger, may_retry=False) for _ in range(5)]
-                rush = [one(gateway.address, ledger, may_retry=False, headers=headers) for _ in range(60)]
-                return warm + await asyncio.gather(*rush)
+        async def rush(ledger: Ledger) -> list[tuple[str, Response | None]]:
+            headers = {"steelyard-timeout-ms": "1500"}
+            warm = [await one(gateway.address, ledger, may_retry=False) for _ in range(5)]
+            asked = [one(gateway.address, ledger, may_retry=False, headers=headers) for _ in range(60)]
+            return warm + await asyncio.gather(*asked)
 
-            ends = Counter(end.split()[0] for end, _ in asyncio.run(storm()))
+        def went_well() -> bool:
+            """A machine busy with other things can spoil a round or two."""
+            ledger, before = Ledger(stub), len(stub.ids())
+            ends = Counter(end.split()[0] for end, _ in asyncio.run(rush(ledger)))
             ledger.check()
-            assert ends["ok"] >= 5 + 5
-            assert ends["error"] >= 30
+            ran = len(stub.ids()) - before
             # Most that were refused never ran. A few did: each had an even chance when it was sent.
-            assert len(stub.ids()) - ends["ok"] <= ends["error"] / 3
+            return ends["ok"] >= 5 + 5 and ends["error"] >= 30 and ran - ends["ok"] <= ends["error"] / 3
+
+        wait_until(went_well, "too few are served, or too many are run for nobody")

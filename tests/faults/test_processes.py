@@ -176,7 +176,7 @@ class TestTermination:
     @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
     def test_what_runs_is_finished_and_nothing_new_is_taken(self, stub: StubReplica, how: signal.Signals) -> None:
         gate, id = new_id("gate"), new_id()
-        gateway = Serving(config([stub], timeouts={"drain": "20s"}))
+        gateway = Serving(config([stub], timeouts={"drain": "300s"}))
         with gateway.connect() as stream, gateway.connect() as held, gateway.connect() as idle:
             assert idle.ask("GET").status == 200
             stream.send(request("POST", script=scripts.sse(2, gate)))
@@ -209,7 +209,7 @@ class TestTermination:
     def test_under_load_nobody_is_dropped(self, stub: StubReplica) -> None:
         """Whoever got a connection and a word in is answered, or told by `connection: close`."""
         ledger = Ledger(stub)
-        gateway = Serving(config({"*": model(stub, idempotent=False)}))
+        gateway = Serving(config({"*": model(stub, idempotent=False)}, timeouts={"drain": "60s"}))
         try:
             with contextlib.suppress(ConnectionError), traffic(gateway, ledger, clients=4):
                 stub.wait("done", 30)
@@ -317,7 +317,7 @@ class TestExhausted:
                     connection.send(request("POST", "/v1/completions", body=body))
             for connection in connections:
                 connection.close()
-            if alive(worker):
+            with contextlib.suppress(ProcessLookupError):
                 resource.prlimit(worker, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             wait_until(lambda: gateway.workers, "nobody is left")
             wait_until(lambda: answered(gateway), "it does not recover")

@@ -105,7 +105,7 @@ def test_other_numbers_of_workers_turn_nobody_away(stubs: list[StubReplica], siz
 
 def test_who_waits_to_be_accepted_when_a_worker_leaves_is_served(stubs: list[StubReplica]) -> None:
     """Though nobody else has its socket: its supervisor was killed."""
-    with Serving(settings(stubs, "start", "")) as gateway, ExitStack() as waiting:
+    with Serving(settings(stubs, "start", "", timeouts={"drain": "60s"})) as gateway, ExitStack() as waiting:
         worker = gateway.worker
         gateway.process.kill()
         gateway.process.wait(PATIENCE)
@@ -213,7 +213,7 @@ def test_a_bad_configuration(stubs: list[StubReplica], name: str) -> None:
         with traffic(gateway, ledger, options=lambda: {"headers": {"steelyard-model": "m"}}):
             gateway.reload(bad)
             wait_until(lambda: "steelyard.yaml" in gateway.output[said:], "not a word about the bad file")
-            assert word in gateway.output[said:]
+            wait_until(lambda: word in gateway.output[said:], f"{word} is not named")
             assert {"m", "start"} <= listed(gateway)
             gateway.reload(settings(stubs, "good", first["listen"]))
             applied(gateway, "good")

@@ -246,15 +246,23 @@ class TestMidStream:
 
     def test_a_stream_that_never_ends_is_cut_at_last(self, pair: tuple[StubReplica, StubReplica]) -> None:
         """`total` is for the whole of a request, however lively it is."""
-        id = new_id()
         drips = [["send", scripts.chunk("data: x\n\n")], ["sleep", 0.05]] * 400
-        with Serving(config(both(pair), timeouts={"total": "1s"})) as gateway, nothing_left(gateway):
+
+        def cut() -> bool:
+            """False: this machine was so slow that not even the answer's head came in time."""
+            id = new_id()
             with gateway.connect() as connection:
-                pair[0].answer_all([["body"], ["send", scripts.SSE_HEAD], *drips, ["send", "0\r\n\r\n"]])
                 connection.send(request("POST", id=id, headers={"steelyard-model": "only a"}))
-                with pytest.raises(Truncated):
-                    connection.response()
-            pair[0].wait_left(id)
+                try:
+                    assert connection.response().status == 504, "it ends as if it were whole"
+                except Truncated:
+                    pair[0].wait_left(id)
+                    return True
+            return False
+
+        with Serving(config(both(pair), timeouts={"total": "1s"})) as gateway, nothing_left(gateway):
+            pair[0].answer_all([["body"], ["send", scripts.SSE_HEAD], *drips, ["send", "0\r\n\r\n"]])
+            wait_until(cut, "never a quiet moment")
 
     def test_a_stream_that_stalls_is_cut(self, pair: tuple[StubReplica, StubReplica]) -> None:
         id = new_id()
@@ -274,19 +282,19 @@ class TestFrozen:
     @pytest.mark.parametrize("name", ["safe", "unsafe"])
     def test_failover_or_timeout(self, pair: tuple[StubReplica, StubReplica], name: str) -> None:
         ledger = Ledger(*pair)
-        timeouts = {"first_byte": "700ms", "connect": "700ms"}
+        timeouts = {"first_byte": "2s", "connect": "2s"}  # far more than one that is well needs
         with Serving(config(both(pair), timeouts=timeouts)) as gateway, nothing_left(gateway):
             pair[0].freeze()
             with gateway.connect() as connection:
-                for _ in range(4):
+                for _ in range(2):  # one for each
                     headers = {"steelyard-model": name, "steelyard-timeout-ms": "20000"}
                     ledger.ask(connection, may_retry=name == "safe", headers=headers)
             pair[0].thaw()
         ledger.check()
         if name == "safe":
-            assert ledger.count() == {"ok": 4}
+            assert ledger.count() == {"ok": 2}
         else:
-            assert ledger.count()["ok"] == 2
+            assert ledger.count()["ok"] == 1
             assert all(end.startswith("error 504") for end in ledger.count() if end != "ok")
 
     def test_inside_the_deadline_of_the_client(self, pair: tuple[StubReplica, StubReplica]) -> None:
@@ -302,8 +310,9 @@ class TestFrozen:
         """With ejection: after some failures in a row requests no longer wait for it."""
         with StubReplica("a") as a, StubReplica("b") as b, StubReplica("c") as c:
             ledger = Ledger(a, b, c)
-            models = {"*": model(a, b, c, policy="round_robin", idempotent=True, retry={"reserve": 20, "saved": 50})}
-            with Serving(config(models, timeouts={"first_byte": "300ms"})) as gateway:
+            how = {"policy": "round_robin", "idempotent": True, "retry": {"reserve": 20, "saved": 50}}
+            models = {"*": model(a, b, c, **how, ejection={"consecutive": 2, "seconds": "10m", "longest": "10m"})}
+            with Serving(config(models, timeouts={"first_byte": "1s"})) as gateway:
                 a.freeze()
                 with gateway.connect() as connection:
                     for _ in range(40):
@@ -311,7 +320,7 @@ class TestFrozen:
                 a.thaw()
                 ledger.check()
                 assert ledger.count() == {"ok": 40}
-                assert len(a.ids()) < 10
+                assert len(a.ids()) < 5
 
 
 class TestUnreachable:
@@ -343,7 +352,8 @@ class TestUnreachable:
     def test_an_unknown_host(self) -> None:
         with StubReplica("b") as b:
             replicas = [{"id": "a", "url": "http://no-such-host.invalid:80"}, b.config]
-            with Serving(config({"*": {"replicas": replicas, **POLICY}})) as gateway:
+            settings = config({"*": {"replicas": replicas, **POLICY}}, timeouts={"connect": "2s"})
+            with Serving(settings) as gateway:
                 for _ in range(4):
                     assert gateway.ask("POST").headers["steelyard-replica"] == "b"
 
@@ -360,13 +370,13 @@ class TestUnreachable:
             ledger = Ledger(b)
             replicas = [{"id": "a", "url": f"http://127.0.0.1:{port}"}, b.config]
             models = {"*": {"replicas": replicas, **POLICY, "idempotent": False}}
-            settings = config(models, timeouts={"connect": "300ms"})
+            settings = config(models, timeouts={"connect": "1s"})
             with Serving(settings) as gateway, nothing_left(gateway), gateway.connect() as connection:
-                for _ in range(6):
-                    headers = {"steelyard-timeout-ms": "10000"}
+                for _ in range(4):
+                    headers = {"steelyard-timeout-ms": "20000"}
                     ledger.ask(connection, may_retry=False, headers=headers, body=b"x")
             ledger.check()
-            assert ledger.count() == {"ok": 6}
+            assert ledger.count() == {"ok": 4}
 
     @pytest.mark.skipif(
         os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "nft", "ip"))),
@@ -386,13 +396,13 @@ class TestUnreachable:
         with StubReplica("b", path=str(back)) as b:
             ledger = Ledger(b)
             replicas = [{"id": "a", "url": "http://127.0.0.1:9"}, b.config]
-            settings = config({"*": {"replicas": replicas, **POLICY}}, f"unix:{front}", timeouts={"connect": "300ms"})
+            settings = config({"*": {"replicas": replicas, **POLICY}}, f"unix:{front}", timeouts={"connect": "1s"})
             wrapper = ["unshare", "-n", "sh", "-c", f'{setup} && exec "$@"', "sh"]
             with Serving(settings, wrapper=wrapper) as gateway, gateway.connect() as connection:
-                for _ in range(6):
-                    ledger.ask(connection, may_retry=False, headers={"steelyard-timeout-ms": "10000"})
+                for _ in range(4):
+                    ledger.ask(connection, may_retry=False, headers={"steelyard-timeout-ms": "20000"})
             ledger.check()
-            assert ledger.count() == {"ok": 6}
+            assert ledger.count() == {"ok": 4}
 
 
 @contextlib.contextmanager

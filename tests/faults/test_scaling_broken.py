@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from steelyard.control.views import StartSetbackView
-from tests.harness import wait_until
+from tests.harness import PATIENCE, wait_until
 from tests.harness.probed import ProbedReplica
 from tests.harness.processes import free_port
 from tests.harness.scaling import Book, Load, Scaled, scaled, started
@@ -42,7 +42,7 @@ def told(folder: Path, taken: socket.socket) -> Iterator[Scaled]:
         "missing": started(folder / "missing", runtime={"command": "/no/such/program --port {port}"}),
         "folder": started(folder / "folder", runtime={"command": f"{folder} --port {{port}}"}),
         "taken": started(folder / "taken", runtime={"ports": f"{port}-{port}"}),
-        "never": started(folder / "never", "--cold", 1000, runtime={"start_timeout": "1s"}),
+        "never": started(folder / "never", "--cold", 1000, runtime={"start_timeout": "3s"}),
     }
     with ProbedReplica("file") as stub:
         models = {name: {**model, "replicas": [stub.config]} for name, model in models.items()}
@@ -92,7 +92,7 @@ def test_it_ends_at_once(told: Scaled, folder: Path) -> None:
     starts, view = len(Book(folder / "dies").starts), told.scaling("dies")
     assert view.setback is not None
     assert starts <= view.setback.times + 1, "each start but the last is a setback, and each waits twice as long"
-    assert told.running("dies") == {} or len(told.running("dies")) == 1
+    assert len(told.running("dies")) <= 1
 
 
 @pytest.mark.parametrize(("model", "reason"), [("missing", "no_such_command"), ("folder", "not_allowed")])
@@ -122,7 +122,7 @@ def test_the_port_is_taken_and_then_free(told: Scaled, folder: Path, taken: sock
     assert str(taken.getsockname()[1]) in setback.why
     assert Book(folder / "taken").starts == []
     taken.close()
-    told.wait_ready(2, "taken")  # tried again by itself
+    told.wait_ready(2, "taken", 60 + PATIENCE)  # tried again by itself, after a minute at the latest
 
 
 def test_a_good_command_is_tried_at_once(told: Scaled, folder: Path) -> None:

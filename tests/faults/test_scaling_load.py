@@ -37,7 +37,9 @@ def told(folder: Path) -> Iterator[Scaled]:
         "killed": started(folder / "killed", "--seconds", 0.02, runtime=two),
         "fragile": started(folder / "fragile", "--seconds", 0.1, runtime=two, idempotent=False),
         "changing": changing(folder, "old"),
-        "advised": started(folder / "advised", "--seconds", 0.1, autoscale={**TO_FIVE, "mode": "recommend"}),
+        "advised": started(
+            folder / "advised", "--seconds", 0.1, autoscale={**TO_FIVE, "mode": "recommend"}, max_wait="5m"
+        ),
         "spike": started(folder / "spike", "--cold", 0.5, "--seconds", 0.05, autoscale=TO_FIVE),
     }
     with scaled(models) as told:

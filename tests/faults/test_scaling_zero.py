@@ -29,10 +29,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def told(folder: Path) -> Iterator[Scaled]:
     """A gateway for all tests here, each with a model of its own."""
     models = {
-        "crowd": model(folder / "crowd", "--cold", 0.5, "--seconds", 0.01, idle="1s"),
+        "crowd": model(folder / "crowd", "--cold", 0.5, "--seconds", 0.01, idle="3s"),
         "roomy": model(folder / "roomy", "--cold", 0.3, "--seconds", 0.01, max=5),
         "hasty": model(folder / "hasty", "--cold", 2, cold_start="20s"),
-        "leaver": model(folder / "leaver", "--cold", 0.5),
+        "leaver": model(folder / "leaver", "--cold", 3),  # time for a client to go away
         "broken": model(folder / "broken", "--dies", "x", max_wait="1s"),
     }
     with scaled(models) as told:

@@ -17,7 +17,7 @@ ANY = "*"
 LOOPBACK = "127.0.0.1"
 
 # Often enough for a test, patient enough for a machine with more to do.
-PROBED: dict[str, Any] = {"interval": "200ms", "loading_interval": "100ms", "timeout": "1s", "path": "/health"}
+PROBED: dict[str, Any] = {"interval": "200ms", "loading_interval": "100ms", "timeout": "5s", "path": "/health"}
 
 
 def admin_config(**rest: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -30,9 +31,10 @@ DEVICE = "box"
 needs_box = pytest.mark.skipif(way_in() is None, reason="nobody may mount a file system of their own here")
 
 
-def jobs(count: int, seed: int = 2, models: Sequence[Hosted] = MODELS) -> list[Job]:
-    """Mixed sizes, the same for the same seed."""
-    return list(islice(MIX.jobs(models, seed), count))
+def jobs(count: int, seed: int = 2, models: Sequence[Hosted] = MODELS, seconds: float = 0.0) -> list[Job]:
+    """Mixed sizes, the same for the same seed. `seconds`: that each of them takes, not less the smaller it is."""
+    some = list(islice(MIX.jobs(models, seed), count))
+    return [replace(job, seconds=seconds) for job in some] if seconds else some
 
 
 def job(size: int, seconds: float = 0.02, model: Hosted = MODELS[0]) -> Job:

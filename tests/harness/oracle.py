@@ -68,7 +68,8 @@ class Ledger:
         return self.ends[id][0]
 
     def count(self) -> Counter[str]:
-        return Counter(end for ends in self.ends.values() for end in ends)
+        with self._lock:  # clients may still be asking
+            return Counter(end for ends in self.ends.values() for end in ends)
 
     def check(self) -> None:
         """Each id ended exactly once; a replica saw it once, or as often as it may be tried."""

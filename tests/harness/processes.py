@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import socket
+import tempfile
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -12,14 +14,19 @@ from pathlib import Path
 ESTABLISHED, CLOSE_WAIT, LISTENING = "01", "08", "0A"  # of include/net/tcp_states.h
 _worker = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or 0)
 _ports = count()
+_locks: dict[int, int] = {}  # port → descriptor, the oldest first
+LOCKED = 200  # ports that are kept from others
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port nobody uses, below those the kernel gives to clients, of a range of this test process's own."""
+    """A port nobody uses, below those the kernel gives to clients, of a range of this test process's own; those of
+    another run of the tests on this machine are left to it."""
     span = 1500
     start = 11_000 + (_worker % 12) * span + os.getpid() % 500
     for _ in range(span):
         port = start + next(_ports) % (span - 500)
+        if not _lock(port):
+            continue
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -28,6 +35,22 @@ def free_port(host: str = "127.0.0.1") -> int:
                 continue
             return port
     raise AssertionError("no free port")
+
+
+def _lock(port: int) -> bool:
+    """Nobody else who asks here is given it for a while, though it is bound only later."""
+    if port in _locks:
+        return True
+    file = os.open(Path(tempfile.gettempdir(), f"steelyard-test-port-{port}"), os.O_CREAT | os.O_RDWR, 0o666)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        return False
+    _locks[port] = file
+    if len(_locks) > LOCKED:
+        os.close(_locks.pop(next(iter(_locks))))
+    return True
 
 
 def alive(pid: int) -> bool:

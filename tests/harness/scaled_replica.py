@@ -1,7 +1,8 @@
 """A replica that is quick to start: what a model's `runtime` runs in tests. It sleeps in place of working.
 
-/health is 503 until `--cold` seconds have passed. Everything else takes `--seconds`, `--at-once` requests at
-a time, and is answered with `pid generation`. Each start and each request is a line in the file `--book`.
+/health is 503 until `--cold` seconds have passed and the file `--gate` is there. Everything else takes `--seconds`,
+`--at-once` requests at a time, and is answered with `pid generation`. Each start and each request is a line in the file
+`--book`. /stream is answered piece by piece, until there is a file of the book's name and `.end`.
 """
 
 from __future__ import annotations
@@ -32,15 +33,27 @@ class Replica:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 await reader.readexactly(length(head))
+                if head.startswith(b"POST /stream"):
+                    await self.stream(writer)
+                    continue
                 status, body = await self.answer(head.split(b" ", 2)[1])
                 writer.write(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body))
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
+    async def stream(self, writer: asyncio.StreamWriter) -> None:
+        write(self.given.book, f"request {os.getpid()}")
+        writer.write(b"HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n")
+        while not os.path.exists(f"{self.given.book}.end"):
+            writer.write(b"1\r\n.\r\n")
+            await writer.drain()
+            await asyncio.sleep(0.05)
+        writer.write(b"0\r\n\r\n")
+
     async def answer(self, target: bytes) -> tuple[int, bytes]:
         if target == b"/health":
-            ready = time.monotonic() >= self.ready_at
+            ready = time.monotonic() >= self.ready_at and (not self.given.gate or os.path.exists(self.given.gate))
             return (200, b"ready") if ready else (503, b"loading")
         write(self.given.book, f"request {os.getpid()}")
         async with self.turns:
@@ -67,6 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--cold", type=float, default=0.0)
+    parser.add_argument("--gate", default="")
     parser.add_argument("--seconds", type=float, default=0.05)
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--generation", default="1")

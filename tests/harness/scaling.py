@@ -95,7 +95,7 @@ class Scaled(NamedTuple):
         assert told.is_success, told.text
         return msgspec.json.decode(told.content, type=ScalingView)
 
-    def wait_ready(self, count: int, model: str = "m") -> ScalingView:
+    def wait_ready(self, count: int, model: str = "m", patience: float = PATIENCE) -> ScalingView:
         """Until exactly so many are ready, and none is on its way in or out."""
 
         def settled() -> ScalingView | None:
@@ -103,7 +103,7 @@ class Scaled(NamedTuple):
             return view if (view.ready, view.starting, view.leaving) == (count, 0, 0) else None
 
         try:
-            return wait_until(settled, f"{count} replicas of {model}")
+            return wait_until(settled, f"{count} replicas of {model}", patience)
         except AssertionError as problem:
             raise AssertionError(f"{problem}; {self.scaling(model)}") from None
 

@@ -19,10 +19,11 @@ import yaml
 from . import processes
 from .client import Address, Connection, Response, ask
 from .stub import StubReplica
-from .waiting import PATIENCE, wait_until
+from .waiting import PATIENCE, START, wait_until
 
 # Unused connections to replicas end soon, so that file descriptors are soon back where they were.
-DEFAULTS: dict[str, Any] = {"timeouts": {"replica_idle": "200ms", "drain": "5s"}}
+# To make one may take a while, on a machine with more to do.
+DEFAULTS: dict[str, Any] = {"timeouts": {"replica_idle": "200ms", "drain": "5s", "connect": "20s"}}
 
 # Where a test counts what each replica sees, probes would be in the way; those that are about probes turn them on.
 UNPROBED: dict[str, Any] = {"health": {"enabled": False}}
@@ -66,6 +67,7 @@ class Serving:
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
         self.file = self.folder / "steelyard.yaml"
         self.log = self.folder / "log"
+        self._size = configuration.get("workers", 1) if configuration is not None else 1
         if configuration is not None:
             self.write(configuration)
             address = address or self._address(configuration["listen"])
@@ -101,9 +103,12 @@ class Serving:
             except (ConnectionError, FileNotFoundError, AssertionError):
                 return False
             takers = self._takers()
-            return bool(takers) and all(map(processes.has_loop, takers))
+            return len(takers) >= self._size and all(map(processes.has_loop, takers))
 
-        wait_until(listening, f"nothing listens on {self.address}; it said:\n{self.output}")
+        try:
+            wait_until(listening, f"nothing listens on {self.address}", START)
+        except AssertionError as problem:
+            raise AssertionError(f"{problem}; it said:\n{self.output}") from None
 
     # ------------------------------------------------------------------ asking it
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .waiting import LOOK, PATIENCE
+from .waiting import PATIENCE, START
 
 SERVER = Path(__file__).with_name("stub_server.py")
-MOMENT = 0.5  # seconds in which what a stub has to tell arrives
 Script = list[list[Any]]
 Event = dict[str, Any]
 
@@ -29,10 +31,14 @@ class StubReplica:
         """`path`: a Unix socket instead. `certificate`, `key`, `client_ca`: TLS. `deaf`: ignores `x-stub` headers."""
         self.name = name
         self.options = {"name": name, "host": host, "port": port, **options}
+        if not port and "path" not in options:
+            self.options["port"], held = _hold_port(host)
+            weakref.finalize(self, os.close, held)
         self.events: list[Event] = []
         self._changed = threading.Condition()
         self._obeyed = 0
         self._given = 0
+        self._frozen = self._ended = False
         self.start()
 
     def start(self) -> None:
@@ -41,10 +47,11 @@ class StubReplica:
             [sys.executable, str(SERVER), json.dumps(self.options)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         self._obeyed = self._given = 0
+        self._frozen = self._ended = False
         before = len(self.events)
         self._reader = threading.Thread(target=self._listen, args=(self.process,), daemon=True)
         self._reader.start()
-        self.options["port"] = self.wait("listening", since=before)["port"]
+        self.options["port"] = self.wait("listening", since=before, patience=START)["port"]
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
@@ -58,6 +65,7 @@ class StubReplica:
                     self.events.append(event)
                 self._changed.notify_all()
         with self._changed:
+            self._ended = process is self.process
             self.events.append({"event": "ended", "at": time.monotonic()})
             self._changed.notify_all()
 
@@ -92,10 +100,13 @@ class StubReplica:
         self._command("close_idle")
 
     def sync(self) -> None:
-        """All that has reached it so far has been told when this returns."""
-        if self.process.poll() is None:
-            for _ in range(3):  # a byte that waits in its socket takes a turn or two of its loop
-                self._command("nothing")
+        """All that has reached it so far has been told when this returns. (Not by one that is frozen.)"""
+        if self.process.poll() is not None:
+            self._reader.join(PATIENCE)
+        elif not self._frozen:
+            with contextlib.suppress(BrokenPipeError):  # it dies just now
+                for _ in range(3):  # a byte that waits in its socket takes a turn or two of its loop
+                    self._command("nothing")
 
     def _command(self, *command: Any) -> None:
         assert self.process.stdin is not None
@@ -104,7 +115,10 @@ class StubReplica:
         self._given += 1
         given = self._given
         with self._changed:
-            assert self._changed.wait_for(lambda: self._obeyed >= given, PATIENCE), f"{self.name} did not {command}"
+            self._changed.wait_for(lambda: self._obeyed >= given or self._ended, PATIENCE)
+            if self._obeyed < given and self._ended:
+                raise BrokenPipeError(f"{self.name} ended and did not {command}")
+            assert self._obeyed >= given, f"{self.name} did not {command}"
 
     # ------------------------------------------------------------------ what it saw
 
@@ -165,10 +179,12 @@ class StubReplica:
     # ------------------------------------------------------------------ ends
 
     def freeze(self) -> None:
+        self._frozen = True
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self.process.send_signal(signal.SIGCONT)
+        self._frozen = False
 
     def kill(self) -> None:
         self.process.kill()
@@ -194,10 +210,18 @@ class StubReplica:
             assert self.misdeeds == [], f"{self.name} was sent what no client may send"
 
 
+def _hold_port(host: str) -> tuple[int, int]:
+    """A port, and the descriptor of a socket that keeps it from everybody else while the stub is not there: bound and
+    not listening, so that nobody can connect to it, and the stub can bind to it again and again."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((host, 0))
+        return held.getsockname()[1], held.detach()
+
+
 def seen_by(stubs: Iterable[StubReplica], id: str) -> int:
-    """How often replicas saw this request. A stub tells of it a moment after it has answered."""
+    """How often replicas saw this request, which has ended."""
     known = list(stubs)
-    end = time.monotonic() + MOMENT
-    while not any(stub.of("request", id=id) for stub in known) and time.monotonic() < end:
-        time.sleep(LOOK)
+    for stub in known:
+        stub.sync()
     return sum(len(stub.of("request", id=id)) for stub in known)

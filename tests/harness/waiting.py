@@ -10,7 +10,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 # Seconds a test waits for what must happen; it is never what a test measures. Lower it to see many failures soon.
-PATIENCE = float(os.environ.get("STEELYARD_PATIENCE", "30"))
+PATIENCE = float(os.environ.get("STEELYARD_PATIENCE", "60"))
+START = 2 * PATIENCE  # for a process to start: on a busy machine that takes longest of all
 LOOK = 0.02  # seconds between looks at what cannot wake us (/proc, a process's exit)
 
 

@@ -12,8 +12,9 @@ import pytest
 import yaml
 from tritonclient.http import InferenceServerClient
 
+from ..harness.processes import free_port
 from .chats import KEY
-from .processes import Program, free_port, katan, litserve, mlserver, triton
+from .processes import Program, katan, litserve, mlserver, triton
 from .tensors import has_triton
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,22 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.harness.processes import free_port
+
 ROOT = Path(__file__).parents[2]
 SERVERS = Path(__file__).with_name("servers")
 VENV = ROOT / ".venv-servers"
-PATIENCE = 60.0  # seconds for a server to become ready on a busy machine; nothing is measured by it
-
-
-def free_port() -> int:
-    """Below the range of ports of outgoing connections, so that none of those takes it first."""
-    while True:
-        port = random.SystemRandom().randrange(20_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+PATIENCE = 120.0  # seconds for a server to become ready on a busy machine; nothing is measured by it
 
 
 @dataclass

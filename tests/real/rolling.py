@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 import time
@@ -14,22 +15,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.harness.admin import AdminClient, admin_config
-from tests.harness.client import Connection, NoAnswer, Truncated, new_id, request
+from tests.harness.client import Connection, NoAnswer, Response, Truncated, new_id, request
+from tests.harness.processes import free_port
 from tests.harness.serving import Serving, config
 from tests.harness.waiting import wait_until
 
-from .processes import PATIENCE, SERVERS, Program, free_port, servers_python
+from .processes import PATIENCE, SERVERS, Program, servers_python
 
 CLIENTS = 4
 PAUSE = 0.01  # seconds between two requests of a client: this is no benchmark
 # Probed as by default; soon as good as the others, so that a test need not wait for it.
 PROBED: dict[str, Any] = {"health": {}, "slow_start": "1s", "policy": "least_connections", "idempotent": False}
-SLACK = 0.5  # seconds between a client's word that it sends and the gateway's choice, on a busy machine
+TOOK = re.compile(r"replica;dur=([0-9.]+)")  # milliseconds from the gateway's choice to the answer's head
+SLACK = 0.01  # seconds, for numbers that are rounded
 
 
 class Asked(NamedTuple):
     id: str
-    sent: float
+    chosen: float  # when the gateway had surely sent it to a replica, as its answer says
     end: str  # `ok`, or what went wrong
 
 
@@ -90,16 +93,16 @@ class Load:
 
     def _ask(self, connection: Connection) -> bool:
         """False: the connection is of no more use."""
-        id, sent = new_id("roll"), time.monotonic()
+        id = new_id("roll")
         try:
             connection.send(self._make(id))
             response = connection.response("POST")
         except (NoAnswer, Truncated, ConnectionError) as problem:
-            self.asked.append(Asked(id, sent, type(problem).__name__))
+            self.asked.append(Asked(id, time.monotonic(), type(problem).__name__))
             return False
         reason = response.headers.get("steelyard-reason", "")
         end = "ok" if response.status == 200 else f"{response.status} {reason} {bytes(response.body[:200])!r}"
-        self.asked.append(Asked(id, sent, end))
+        self.asked.append(Asked(id, chosen(response), end))
         return response.headers.get("connection") != "close"
 
     @property
@@ -118,6 +121,11 @@ class Load:
         self._over.set()
         for thread in self._threads:
             thread.join(30)
+
+
+def chosen(response: Response) -> float:
+    took = TOOK.search(response.headers.get("server-timing", ""))
+    return time.monotonic() - (float(took[1]) / 1e3 if took else 0.0)
 
 
 @contextmanager
@@ -169,7 +177,7 @@ def check(load: Load, servers: list[Restarted], *, processes: int = 1, attempts:
     """
     load.stop()
     assert load.ends.keys() == {"ok"}, load.ends
-    sent = {asked.id: asked.sent for asked in load.asked}
+    sent = {asked.id: asked.chosen for asked in load.asked}
     seen: Counter[str] = Counter()
     for server in servers:
         for start in range(len(server.logs)):
@@ -186,7 +194,7 @@ def requests_of(server: Restarted, start: int, processes: int, sent: dict[str, f
     assert came, f"{name}: it never got a request"
     early = [line for line in came if line["state"] == "loading"]  # one that leaves may still get some, and serves them
     assert not early, f"{name}: {len(early)} of {len(came)} requests came while it was loading"
-    # A server that blocks while it loads notes a request only afterwards: then its client tells when it was sent.
+    # A server that blocks while it loads notes a request only afterwards: then its answer tells when it was sent.
     loaded = [line["at"] for line in lines if line["event"] == "loaded"][processes - 1]
     waited = [line for line in came if sent[line["id"]] < loaded - SLACK]
     assert not waited, f"{name}: {len(waited)} requests were sent before it was loaded and waited there"

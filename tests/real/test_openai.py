@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -46,12 +47,16 @@ def test_streams_a_chat_of_many_chunks(client: openai.OpenAI) -> None:
 
 
 def test_a_chunk_arrives_while_the_replica_still_writes(client: openai.OpenAI, fleet: Fleet) -> None:
-    with client.chat.completions.create(**ask("slowly now", stream=True, **slow(100, 20))) as stream:
-        first = next(stream)
-        writing = sum(seen(replica)["open"] for replica in fleet.chat)
-        rest = [chunk.choices[0].delta.content or "" for chunk in stream]
-    assert writing == 1
-    assert (first.choices[0].delta.content or "") + "".join(rest) == answer("slowly now", 20)
+    def seen_writing() -> int:
+        """On a machine that stands still for two seconds it has written all by then."""
+        with client.chat.completions.create(**ask("slowly now", stream=True, **slow(100, 20))) as stream:
+            first = next(stream)
+            writing = sum(seen(replica)["open"] for replica in fleet.chat)
+            rest = [chunk.choices[0].delta.content or "" for chunk in stream]
+        assert (first.choices[0].delta.content or "") + "".join(rest) == answer("slowly now", 20)
+        return writing
+
+    assert wait_until(seen_writing, "it arrives only when all is written") == 1
 
 
 def test_a_stream_closed_early_is_closed_at_the_replica_too(client: openai.OpenAI, fleet: Fleet) -> None:
@@ -59,7 +64,7 @@ def test_a_stream_closed_early_is_closed_at_the_replica_too(client: openai.OpenA
     with client.chat.completions.create(**ask("never mind", stream=True, **slow(100, 600))) as stream:
         next(stream)
     wait_until(
-        lambda: sum(seen(replica)["left"] for replica in fleet.chat) == before + 1, "the replica's stream to be closed"
+        lambda: sum(seen(replica)["left"] for replica in fleet.chat) > before, "the replica's stream to be closed"
     )
     assert client.chat.completions.create(**ask("still there")).choices[0].message.content == answer("still there")
 
@@ -103,11 +108,18 @@ def test_request_ids_are_made_or_passed_on(client: openai.OpenAI) -> None:
 
 
 def test_connections_are_kept_on_both_sides(client: openai.OpenAI) -> None:
-    raws = [client.chat.completions.with_raw_response.create(**ask("again", model="narrow")) for _ in range(8)]
-    ours = {raw.http_response.extensions["network_stream"].get_extra_info("client_addr") for raw in raws}
-    theirs = {raw.headers["x-peer"] for raw in raws}
-    assert len(ours) == 1
-    assert len(theirs) == 1
+    def kept() -> bool:
+        """False: too slow, for LitServe closes after five seconds what is not used."""
+        began = time.monotonic()
+        raws = [client.chat.completions.with_raw_response.create(**ask("again", model="narrow")) for _ in range(8)]
+        ours = {raw.http_response.extensions["network_stream"].get_extra_info("client_addr") for raw in raws}
+        theirs = {raw.headers["x-peer"] for raw in raws}
+        if time.monotonic() - began > 3:
+            return False
+        assert (len(ours), len(theirs)) == (1, 1)
+        return True
+
+    wait_until(kept, "never a quiet moment")
 
 
 def test_a_chat_of_some_megabytes(client: openai.OpenAI) -> None:

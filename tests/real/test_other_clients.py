@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import httpx2
 import openai
@@ -12,7 +13,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from ..harness.waiting import wait_until
+from ..harness.waiting import PATIENCE, wait_until
 from .chats import KEY, answer, ask
 from .processes import Program
 
@@ -83,6 +84,14 @@ def events(gateway: Program, model: str = "echo") -> ClientConnection:
     return connect(url, proxy=None, additional_headers={"steelyard-model": model})
 
 
+def heard(socket: ClientConnection, text: str) -> dict[str, Any]:
+    """What it tells of the chat that asked this. It may still tell of those of other tests."""
+    while True:
+        event: dict[str, Any] = json.loads(socket.recv(timeout=PATIENCE))
+        if event["request_body"]["messages"][0]["content"] == text:
+            return event
+
+
 def test_a_closed_websocket_gives_its_place_back(gateway: Program) -> None:
     """`one-socket` takes one at a time and lets nobody wait."""
 
@@ -95,7 +104,7 @@ def test_a_closed_websocket_gives_its_place_back(gateway: Program) -> None:
         return True
 
     for _ in range(3):
-        wait_until(again, "room for a websocket", patience=10)
+        wait_until(again, "room for a websocket")
 
 
 def test_a_websocket_goes_through(gateway: Program) -> None:
@@ -107,9 +116,7 @@ def test_a_websocket_goes_through(gateway: Program) -> None:
         for number in range(3):
             text = f"seen through the tunnel {number}"
             client.chat.completions.create(**ask(text, model="echo"))
-            event = json.loads(socket.recv(timeout=10))
-            assert event["path"] == "/v1/chat/completions"
-            assert event["request_body"]["messages"][0]["content"] == text
+            assert heard(socket, text)["path"] == "/v1/chat/completions"
             socket.send("a word from the client " + "x" * 100_000)
 
 
@@ -119,8 +126,8 @@ def test_what_a_replica_hears_of_the_client(gateway: Program) -> None:
         events(gateway) as socket,
         openai.OpenAI(base_url=gateway.url + "/v1", api_key=KEY, max_retries=0, timeout=30) as client,
     ):
-        client.chat.completions.create(**ask("hello", model="echo"), extra_headers={"x-request-id": "mine-2"})
-        headers = json.loads(socket.recv(timeout=10))["request_headers"]
+        client.chat.completions.create(**ask("hello there", model="echo"), extra_headers={"x-request-id": "mine-2"})
+        headers = heard(socket, "hello there")["request_headers"]
     assert headers["x-request-id"] == "mine-2"
     assert headers["x-forwarded-for"] == "127.0.0.1"
     assert headers["x-forwarded-proto"] == "http"

@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from ..harness.processes import free_port
+
 TOKEN = "s3cret-of-the-tests"
 
 
@@ -29,9 +31,10 @@ class FakeGateway:
         self.seconds = 0.6  # granted
         self.refusal: tuple[int, bytes] | None = None  # the answer to every PUT
         self.token = ""
+        self.deleting = threading.Lock()  # who holds it keeps leases from being given up
         self.slow = threading.Event()  # DELETE is answered when this is set
         self.slow.set()
-        self.port = 0
+        self.port = free_port()  # none that the kernel gives to others while we are away
         self._server: ThreadingHTTPServer | None = None
 
     @property
@@ -42,7 +45,6 @@ class FakeGateway:
         """Again, too: on the port it had."""
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port), self._handler())
         self._server.daemon_threads = True
-        self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def stop(self) -> None:
@@ -57,12 +59,13 @@ class FakeGateway:
         if self.token and authorization != f"Bearer {self.token}":
             return 401, {"error": {"code": "unauthorized", "message": "No such token."}}
         if call.method == "DELETE":
-            self.slow.wait(20)
-            known = self.leases.get((call.model, call.replica))
-            if known is None or known["instance"] != call.instance:
-                return 404, {"error": {"message": "no such lease"}}
-            del self.leases[call.model, call.replica]
-            return 200, {}
+            self.slow.wait(60)
+            with self.deleting:
+                known = self.leases.get((call.model, call.replica))
+                if known is None or known["instance"] != call.instance:
+                    return 404, {"error": {"message": "no such lease"}}
+                del self.leases[call.model, call.replica]
+                return 200, {}
         if self.refusal is not None:
             return self.refusal
         self.leases[call.model, call.replica] = call.body

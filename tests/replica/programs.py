@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -50,6 +51,27 @@ def get(program: Program, path: str, method: str = "GET", body: bytes | None = N
         link.close()
 
 
+class Held:
+    """A POST that lacks the end of its body: it runs until the test lets it end, however long that takes."""
+
+    def __init__(self, program: Program, path: str, body: bytes = b"{}") -> None:
+        self._link = socket.create_connection(("127.0.0.1", program.port), timeout=30)
+        self._rest = body[-1:]
+        head = (
+            f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        self._link.sendall(head.encode() + body[:-1])
+        wait_until(lambda: load(program).get("running") == 1, "the request to begin")
+
+    def end(self) -> int:
+        """Its status."""
+        with self._link, http.client.HTTPResponse(self._link) as answer:
+            self._link.sendall(self._rest)
+            answer.begin()
+            answer.read()
+            return answer.status
+
+
 def load(program: Program) -> dict[str, Any]:
     found = get(program, "/steelyard/load")[1]
     return found if isinstance(found, dict) else {}
@@ -57,6 +79,11 @@ def load(program: Program) -> dict[str, Any]:
 
 def answers(program: Program) -> None:
     wait_until(lambda: get(program, "/steelyard/live")[0] == 200, f"{program.name} to live")
+
+
+def idle(program: Program) -> dict[str, Any]:
+    """Its load once nothing is there: a request is counted off a moment after its answer."""
+    return wait_until(lambda: (told := load(program)).get("running") == 0 and told, f"{program.name} to be idle")
 
 
 def ends(program: Program) -> int:

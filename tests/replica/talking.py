@@ -10,12 +10,12 @@ import uvloop
 
 from steelyard.replica.asgi import App, Message, Receive, Scope, Send
 
-PATIENCE = 20.0  # seconds until a test gives up waiting
+PATIENCE = 30.0  # seconds until a test gives up waiting
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(work, 60))
+        runner.run(asyncio.wait_for(work, 4 * PATIENCE))
 
 
 async def soon() -> None:

@@ -142,10 +142,10 @@ def test_only_the_standard_library_is_imported() -> None:
 
 
 def test_an_app_is_wrapped_without_side_effects() -> None:
-    threads = threading.active_count()
+    threads = set(threading.enumerate())
     kit = Kit(model="m", gateway="http://127.0.0.1:9", url="http://127.0.0.1:8001")
     kit.wrap(FastAPI())
-    assert threading.active_count() == threads
+    assert set(threading.enumerate()) <= threads  # those of other tests may end
     assert kit.instance == ""
 
 

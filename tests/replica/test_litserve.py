@@ -14,7 +14,7 @@ from ..harness.processes import alive, descendants, free_port
 from ..harness.waiting import wait_until
 from ..real.processes import ROOT, Program, servers_python
 from .fake_gateway import gateway
-from .programs import EXAMPLES, ends, get, load, running, tell
+from .programs import EXAMPLES, Held, ends, get, idle, load, running, tell
 
 pytestmark = pytest.mark.xdist_group("real")
 CHAT = Path(__file__).with_name("litserve_chat.py")
@@ -43,12 +43,9 @@ def test_it_is_ready_when_its_workers_are_and_says_what_it_does(tmp_path: Path) 
     with running(litserve(tmp_path, "--load-seconds", 0.5)) as program:
         program.wait()
         assert get(program, "/predict", "POST", SHARED) == (200, {"shared": ["rain"], "score": 0.25})
-        found: list[int] = []
-        thread = long(program, 1, found)
-        wait_until(lambda: load(program)["running"] == 1, "the request to be counted")
-        thread.join(30)
-        assert found == [200]
-        told = load(program)
+        idle(program)
+        assert Held(program, "/predict", SHARED).end() == 200
+        told = idle(program)
         assert (told["model"], told["running"], told["served"]) == ("shared-words", 0, 2)
 
 
@@ -57,14 +54,11 @@ def test_sigterm_to_the_main_process_loses_nothing_and_leaves_nothing(tmp_path: 
         program.wait()
         wait_until(lambda: fake.leases, "a lease")
         pids = descendants(program.process.pid)
-        found: list[int] = []
-        thread = long(program, 2, found)
-        wait_until(lambda: load(program)["running"] == 1, "the request to begin")
+        held = Held(program, "/predict", SHARED)
         tell(program, SIGTERM)
         wait_until(lambda: fake.count("DELETE"), "the lease to be given up")
         assert get(program, "/predict", "POST", SHARED)[0] == 200  # it came late, and is served
-        thread.join(30)
-        assert found == [200]
+        assert held.end() == 200
         assert ends(program) == 0
         all_gone(pids)
         assert fake.leases == {}
@@ -121,7 +115,7 @@ def test_with_a_spec_it_is_sent_to_the_workers_and_does_no_harm_there(tmp_path: 
         body = json.dumps({"model": "chat", "messages": [{"role": "user", "content": "how is it?"}]}).encode()
         status, told = get(program, "/v1/chat/completions", "POST", body)
         assert (status, told["choices"][0]["message"]["content"]) == (200, "all is well")
-        assert load(program)["served"] == 1
+        assert idle(program)["served"] == 1
         tell(program, SIGTERM)
         assert ends(program) == 0
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import itertools
 import json
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from signal import SIGINT, SIGTERM
+from time import sleep
 from typing import Any
 
 import pytest
@@ -22,15 +24,19 @@ from ..harness.processes import free_port
 from ..harness.waiting import wait_until
 from ..real.processes import Program
 from .fake_gateway import gateway
-from .programs import EXAMPLES, answers, demo, ends, get, lines, load, running, tell
+from .programs import EXAMPLES, Held, answers, demo, ends, get, lines, load, running, tell
 from .test_middleware import hello
 
 
 class Clients:
-    """Each sends one request after the other on a connection that it keeps, while `wanted` says so."""
+    """Each sends one request after the other on a connection that it keeps, while `wanted` says so.
 
-    def __init__(self, program: Program, wanted: Callable[[], bool], number: int = 8) -> None:
+    Who holds `sending` can be sure that nobody has made up its mind to send and has not sent yet.
+    """
+
+    def __init__(self, program: Program, wanted: Callable[[], bool], sending: threading.Lock, number: int = 8) -> None:
         self.statuses: list[int] = []
+        self._sending = sending
         self._program = program
         self._wanted = wanted
         self._threads = [threading.Thread(target=self._send, args=(index,)) for index in range(number)]
@@ -39,11 +45,12 @@ class Clients:
 
     def _send(self, index: int) -> None:
         link = http.client.HTTPConnection("127.0.0.1", self._program.port, timeout=30)
-        count = 0
-        while self._wanted():
-            count += 1
+        for count in itertools.count():
             try:
-                link.request("POST", "/work", b'{"seconds": 0.03}', {"x-request-id": f"{index}-{count}"})
+                with self._sending:
+                    if not self._wanted():
+                        break
+                    link.request("POST", "/work", b'{"seconds": 0.03}', {"x-request-id": f"{index}-{count}"})
                 answer = link.getresponse()
                 answer.read()
                 self.statuses.append(answer.status)
@@ -69,7 +76,7 @@ def test_a_signal_under_load_loses_nothing(tmp_path: Path, number: Any) -> None:
     with gateway() as fake, running(demo(tmp_path, "--gateway", fake.url, *options)) as program:
         program.wait()
         key = ("demo", f"127.0.0.1:{program.port}")
-        clients = Clients(program, lambda: key in fake.leases)
+        clients = Clients(program, lambda: key in fake.leases, fake.deleting)
         wait_until(lambda: len(clients.statuses) > 50, "some traffic")
         tell(program, number)
         code = ends(program)
@@ -86,17 +93,18 @@ def test_a_signal_under_load_loses_nothing(tmp_path: Path, number: Any) -> None:
 
 
 def test_without_a_gateway_those_who_probe_have_time_to_notice(tmp_path: Path) -> None:
-    with running(demo(tmp_path, "--load-seconds", 0, "--settle", 4)) as program:
+    with running(demo(tmp_path, "--load-seconds", 0, "--settle", 8)) as program:
         program.wait()
-        good = threading.Event()
+        good, sending = threading.Event(), threading.Lock()
         good.set()
 
         def probe() -> None:
             while ready(program):
-                good.wait(0.05)
-            good.clear()
+                sleep(0.05)
+            with sending:
+                good.clear()
 
-        clients = Clients(program, good.is_set, 4)
+        clients = Clients(program, good.is_set, sending, 4)
         prober = threading.Thread(target=probe)
         prober.start()
         wait_until(lambda: len(clients.statuses) > 20, "some traffic")
@@ -110,17 +118,13 @@ def test_a_long_request_is_finished_and_a_late_one_served(tmp_path: Path) -> Non
     with gateway() as fake, running(demo(tmp_path, "--load-seconds", 0, "--gateway", fake.url)) as program:
         program.wait()
         wait_until(lambda: fake.leases, "a lease")
-        found: list[int] = []
-        long = threading.Thread(target=lambda: found.append(get(program, "/work?seconds=2", "POST")[0]))
-        long.start()
-        wait_until(lambda: load(program)["running"] == 1, "the long request to begin")
+        long = Held(program, "/work?seconds=0")
         tell(program, SIGTERM)
         wait_until(lambda: fake.count("DELETE"), "the lease to be given up")
         status, told = get(program, "/steelyard/ready")
         assert (status, told["state"]) == (503, "draining")
         assert get(program, "/work?seconds=0", "POST")[0] == 200
-        long.join(30)
-        assert found == [200]
+        assert long.end() == 200
         assert ends(program) == -SIGTERM
 
 
@@ -152,14 +156,10 @@ def test_after_the_grace_the_server_has_it(tmp_path: Path) -> None:
     """Uvicorn still waits for what runs; it only takes nothing new."""
     with running(demo(tmp_path, "--load-seconds", 0, "--grace", 0.3, "--settle", 0)) as program:
         program.wait()
-        found: list[int] = []
-        long = threading.Thread(target=lambda: found.append(get(program, "/work?seconds=2", "POST")[0]))
-        long.start()
-        wait_until(lambda: load(program)["running"] == 1, "the long request to begin")
+        long = Held(program, "/work?seconds=0")
         tell(program, SIGTERM)
         wait_until(lambda: get(program, "/steelyard/live")[0] == 0, "the port to close")
-        long.join(30)
-        assert found == [200]
+        assert long.end() == 200
         assert ends(program) == -SIGTERM
     assert "1 requests are still here" in program.told()
 
@@ -262,7 +262,7 @@ def test_web_sockets_over_a_real_server() -> None:
         server.should_exit = True
         await serving
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    asyncio.run(asyncio.wait_for(story(), 120))
 
 
 def test_a_client_that_hangs_up_while_it_waits_is_not_counted_any_more() -> None:
@@ -300,4 +300,4 @@ def test_a_client_that_hangs_up_while_it_waits_is_not_counted_any_more() -> None
         server.should_exit = True
         await serving
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    asyncio.run(asyncio.wait_for(story(), 120))

@@ -18,7 +18,7 @@ from steelyard.control.admin.server import AdminServer
 from .fake_operations import FakeOperations
 
 TOKEN = "0123456789abcdef-a-token"
-PATIENCE = 20.0
+PATIENCE = 30.0
 
 
 class Served:

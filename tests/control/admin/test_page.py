@@ -33,7 +33,7 @@ from steelyard.control.views import (
     StartSetbackView,
 )
 
-from ..driving import PATIENCE, run, supervised, until
+from ..driving import run, supervised, until
 from .fake_operations import FakeOperations
 from .serving import served
 
@@ -60,7 +60,7 @@ def commands() -> Iterator[Command]:
 def type_in(command: Command, url: str, here: Path) -> None:
     """curl tells the status of each answer on standard error, and the command itself must succeed."""
     (here / ".curlrc").write_text(
-        'write-out = "%{stderr}%{http_code}\\n"\nnoproxy = "*"\nno-progress-meter\nmax-time = 20\n'
+        'write-out = "%{stderr}%{http_code}\\n"\nnoproxy = "*"\nno-progress-meter\nmax-time = 60\n'
     )
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command.text.replace(ADDRESS, url)}"],
@@ -69,7 +69,7 @@ def type_in(command: Command, url: str, here: Path) -> None:
         capture_output=True,
         encoding="utf-8",
         check=False,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, f"{command.text}\n{done.stdout}{done.stderr}"
     for status in map(int, done.stderr.split()):
@@ -117,7 +117,7 @@ def test_they_do_so_with_a_real_supervisor_too(tmp_path: Path) -> None:
 
 def test_so_do_those_of_scaling_with_replicas_that_are_started(tmp_path: Path) -> None:
     (text,) = re.findall(r"^```yaml\n# scaled.yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    server = f"import os, time; print('pid', os.getpid(), flush=True); time.sleep({PATIENCE})"
+    server = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(1000)"
     (tmp_path / "server.py").write_text(server)
     text = text.replace("    runtime:\n", f"    runtime:\n      folder: {tmp_path}\n      log: {tmp_path}/logs\n")
     made = parse_config(f"name: page-{os.getpid()}\n{text}".replace("python ", f"{sys.executable} "))

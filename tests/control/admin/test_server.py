@@ -20,8 +20,12 @@ from .serving import PATIENCE, TOKEN, served
 
 
 async def get(server: AdminServer, path: str = "/v1/models", **options: Any) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=PATIENCE, trust_env=False) as client:
+    async with asking(server) as client:
         return await client.get(path, **options)
+
+
+def asking(server: AdminServer) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=f"http://{server.address}", timeout=PATIENCE, trust_env=False)
 
 
 def make(operations: FakeOperations | None = None, **admin: Any) -> AdminServer:
@@ -56,7 +60,7 @@ def test_every_address_needs_a_token_and_has_one_port(tmp_path: Path) -> None:
         server = make(listen=":0", token_file=str(tmp_path / "tokens"))
         await server.start()
         for host in ("127.0.0.1", "[::1]") if socket.has_dualstack_ipv6() else ("127.0.0.1",):
-            async with httpx.AsyncClient(trust_env=False) as client:
+            async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client:
                 answer = await client.get(f"http://{host}:{server.address.port}/v1/models")
             assert answer.status_code == 401
         await server.stop()
@@ -109,7 +113,7 @@ def test_it_leaves_signals_alone_and_no_task_behind() -> None:
         tasks = asyncio.all_tasks()
         server = make()
         await server.start()
-        async with httpx.AsyncClient(base_url=f"http://{server.address}", trust_env=False) as client:
+        async with asking(server) as client:
             assert (await client.get("/v1/fleet")).status_code == 200
             assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
             await server.stop()  # while the client keeps its connection
@@ -124,7 +128,7 @@ def test_a_request_in_progress_is_finished_when_it_stops() -> None:
         operations.slow = asyncio.Event()
         server = make(operations)
         await server.start()
-        async with httpx.AsyncClient(base_url=f"http://{server.address}", trust_env=False) as client:
+        async with asking(server) as client:
             asked = asyncio.create_task(client.post("/v1/models/llama/replicas/a/drain"))
             await _begun(server)
             stopping = asyncio.create_task(server.stop())
@@ -142,7 +146,7 @@ def test_a_request_that_does_not_end_is_cut_off_when_it_stops(caplog: pytest.Log
         operations.slow = asyncio.Event()
         server = make(operations)
         await server.start()
-        async with httpx.AsyncClient(base_url=f"http://{server.address}", trust_env=False) as client:
+        async with asking(server) as client:
             asked = asyncio.create_task(client.post("/v1/models/llama/replicas/a/drain"))
             await _begun(server)
             await server.stop()

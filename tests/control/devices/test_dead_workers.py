@@ -44,7 +44,7 @@ def killed(it: Made, row: int, amount: int, seconds: float) -> int:
 def test_what_it_had_counts_until_its_time_is_up() -> None:
     with made(DEVICE, BOTH) as it:
         it.accounts.standing(("m", "a"), READY, 0.0)
-        assert killed(it, 1, 60, 20.0) == 11, "700 bytes are left for requests"
+        assert killed(it, 1, 60, 50.0) == 11, "700 bytes are left for requests"
         now = time.monotonic()
         view = it.device(now)
         assert (view.reserved, view.requests) == (200 + 660, 11)
@@ -58,7 +58,7 @@ def test_what_it_had_counts_until_its_time_is_up() -> None:
         worker.give(place, 40)
         it.accounts.tick(now + 10.0)
         assert it.device(now).reserved == 860
-        it.accounts.tick(now + 21.0)
+        it.accounts.tick(now + 51.0)
         assert (it.device(now).reserved, it.device(now).requests) == (200, 0)
         assert it.accounts.reserve(("n", "a"), 50)
 
@@ -89,15 +89,15 @@ def test_two_workers_and_a_load_want_the_same_room() -> None:
 def test_another_takes_its_row_meanwhile() -> None:
     with made(DEVICE, BOTH) as it:
         it.accounts.standing(("m", "a"), READY, 0.0)
-        killed(it, 1, 300, 20.0)
-        now = time.monotonic()
-        it.accounts.buried(1, now)
+        killed(it, 1, 300, 50.0)
+        it.accounts.buried(1, time.monotonic())
         assert killed(it, 1, 50, 5.0) == 2, "100 bytes were left"
+        now = time.monotonic()
         assert it.device(now).reserved == 200 + 600 + 100
         it.accounts.buried(1, now)
         it.accounts.tick(now + 7.0)
         assert (it.device(now).reserved, it.device(now).requests) == (200 + 600, 2)
-        it.accounts.tick(now + 30.0)
+        it.accounts.tick(now + 51.0)
         assert (it.device(now).reserved, it.device(now).requests) == (200, 0)
 
 

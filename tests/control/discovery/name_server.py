@@ -14,6 +14,8 @@ import dns.rcode
 import dns.rdatatype
 import dns.rrset
 
+from tests.harness.processes import free_port
+
 Question = tuple[str, str]  # name, type
 
 
@@ -88,8 +90,8 @@ class NameServer(asyncio.DatagramProtocol):
 @asynccontextmanager
 async def name_server() -> AsyncIterator[NameServer]:
     served = NameServer()
-    async with await asyncio.start_server(served.by_tcp, "127.0.0.1", 0) as listening:
-        served.port = listening.sockets[0].getsockname()[1]
+    served.port = free_port()  # none that the kernel gives to others, who may have it by UDP
+    async with await asyncio.start_server(served.by_tcp, "127.0.0.1", served.port):
         transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
             lambda: served, local_addr=("127.0.0.1", served.port)
         )

@@ -8,13 +8,13 @@ from typing import Any
 
 import uvloop
 
-PATIENCE = 20.0  # seconds until a test gives up waiting
+PATIENCE = 30.0  # seconds until a test gives up waiting
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     """On the loop that `steelyard serve` uses."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(work, 60))
+        runner.run(asyncio.wait_for(work, 4 * PATIENCE))
 
 
 async def until(true: Callable[[], Any]) -> None:

@@ -253,7 +253,7 @@ def test_a_service_with_addresses_brought_along() -> None:
                 ReplicaConfig(url="http://[fd00::2]:8002", weight=1.0),
             )
             assert found.ttl == 7
-            assert [kind for _, kind, _ in server.asked] == ["SRV"]
+            assert {kind for _, kind, _ in server.asked} == {"SRV"}
 
     run(work())
 
@@ -306,13 +306,13 @@ def test_a_service_that_is_not_there() -> None:
 def test_a_service_of_very_many_hosts_that_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         async with name_server() as server:
-            monkeypatch.setattr(dns_source, "LONGEST", 2.0)
+            monkeypatch.setattr(dns_source, "LONGEST", 4.0)
             hosts = [f"h{number}.test" for number in range(200)]
             server.cut_short = True
             server.say(SERVICE, "SRV", *(f"0 1 80 {host}." for host in hosts))
             server.silent = {(host, kind) for host in hosts for kind in ("A", "AAAA")}
-            problem = await why(service(server), longest=1.5)  # 200 hosts, 16 at a time
-            assert problem == f"{SERVICE}: not all answers came within 2 s"
+            problem = await why(service(server), longest=3.0)  # 200 hosts, 16 at a time
+            assert problem == f"{SERVICE}: not all answers came within 4 s"
 
     run(work())
 

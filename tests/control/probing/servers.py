@@ -13,6 +13,7 @@ from steelyard.config import Health, Load, ReplicaConfig, ReplicaTls
 from steelyard.control.probing.prober import Prober
 from steelyard.control.probing.target import Key, Target
 from steelyard.core.replica import Event
+from tests.harness.processes import free_port
 
 
 class Asked(NamedTuple):
@@ -55,8 +56,8 @@ class Server:
         if path:
             self._server = await asyncio.start_unix_server(self._serve, path)
         else:
+            self.port = self.port or free_port()  # none that the kernel gives to others while we are away
             self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=tls, backlog=1024)
-            self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def stop(self) -> None:

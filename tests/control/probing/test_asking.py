@@ -39,6 +39,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 GET = b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"
+SHORT = 1.0  # seconds in which no answer comes; but a connection does, on a slow machine too
 
 
 async def answer(server: Server, said: Any, request: bytes = GET, **options: Any) -> Reply:
@@ -147,10 +148,10 @@ def test_silence_before_and_after_the_connection() -> None:
         async with serving() as server:
             server.frozen = True
             with pytest.raises(SilentError, match="no answer in time"):
-                await answer(server, 200, timeout=0.05)
+                await answer(server, 200, timeout=SHORT)
         async with half_answering() as address:
             with pytest.raises(SilentError, match="no end of its answer in time"):
-                await ask(address, GET, timeout=0.2, limit=10)
+                await ask(address, GET, timeout=SHORT, limit=10)
         with full_queue(socket.create_server(("127.0.0.1", 0), backlog=0)) as name:
             address = Address(*name)
             with pytest.raises(SilentError, match="no connection in time"):
@@ -316,7 +317,7 @@ def test_tls(authority: Authority) -> None:
                 await speak(ReplicaTls())
             server.frozen = True
             with pytest.raises(SilentError, match="no answer"):
-                await ask(server.address, GET, timeout=0.3, limit=10, tls=contexts.of(ours))
+                await ask(server.address, GET, timeout=SHORT, limit=10, tls=contexts.of(ours))
             assert contexts.of(ours) is contexts.of(ours)
 
     run(scenario())

@@ -20,11 +20,17 @@ def script(path: Path, text: str) -> str:
 
 def test_a_command(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    state.write_text("75")
+
+    def put(code: int) -> None:
+        """All of it at once: the command may read it any time."""
+        (tmp_path / "new").write_text(f"{code}\n")
+        (tmp_path / "new").replace(state)
+
+    put(75)
     program = script(
         tmp_path / "probe",
-        f'echo "$@ $STEELYARD_URL $STEELYARD_HOST $STEELYARD_PORT $STEELYARD_ID $STEELYARD_MODEL" > {tmp_path}/told\n'
-        f'echo ignored; echo first >&2; echo "state $(cat {state})" >&2; exit $(cat {state})',
+        f'echo "$@ $STEELYARD_URL $STEELYARD_HOST $STEELYARD_PORT $STEELYARD_ID $STEELYARD_MODEL" >> {tmp_path}/told\n'
+        f'echo ignored; echo first >&2; read now < {state}; echo "state $now" >&2; exit $now',
     )
 
     async def scenario() -> None:
@@ -32,14 +38,14 @@ def test_a_command(tmp_path: Path) -> None:
         async with watching(target("http://10.0.0.9:8000", id="r1", command=command)) as watcher:
             await until(lambda: watcher.last == LIVE)
             assert watcher.why == "state 75"
-            state.write_text("0")
+            put(0)
             await until(lambda: watcher.last == LOADED)
-            state.write_text("1")
+            put(1)
             await until(lambda: watcher.last == LOST)
             assert watcher.why == "state 1"
 
     run(scenario())
-    told = (tmp_path / "told").read_text().split()
+    told = (tmp_path / "told").read_text().splitlines()[0].split()
     assert told == [
         "10.0.0.9:8000", "r1;m", "${x}http://10.0.0.9:8000", "$HOME;echo",
         "http://10.0.0.9:8000", "10.0.0.9", "8000", "r1", "m",
@@ -47,16 +53,17 @@ def test_a_command(tmp_path: Path) -> None:
 
 
 def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
-    program = script(tmp_path / "probe", f"sleep 1000 & echo $! >> {tmp_path}/pids; echo $$ >> {tmp_path}/pids; wait")
+    pids = tmp_path / "pids"
+    program = script(tmp_path / "probe", f"sleep 1000 & echo $! >> {pids}; echo $$ >> {pids}; wait")
 
     async def scenario() -> None:
         async with watching(target("http://127.0.0.1:9", command=(program,), timeout=0.5)) as watcher:
             await until(lambda: watcher.last == LOST)
             assert watcher.why == f"{program} has not ended in time (0.5 s)"
-            await until(lambda: len((tmp_path / "pids").read_text().split()) >= 4)
+            await until(lambda: pids.exists() and len(pids.read_text().split()) >= 4)
 
     run(scenario())
-    run(gone((tmp_path / "pids").read_text().split()))
+    run(gone(pids.read_text().split()))
 
 
 async def gone(pids: list[str]) -> None:

@@ -12,12 +12,13 @@ import pytest
 
 from steelyard.config import Load
 from steelyard.control.probing import metrics as metrics_module
+from steelyard.control.probing import scraper as scraper_module
 from steelyard.control.probing.metrics import NOT_THERE, Metrics, metrics_at
 from steelyard.control.probing.scraper import Scraper
 from steelyard.control.probing.target import Key, Target
 from steelyard.control.probing.tls import Contexts
 from steelyard.protocols import EngineLoad, MetricsAt
-from tests.control.driving import run, until
+from tests.control.driving import PATIENCE, run, until
 
 from .servers import Server, serving, target
 
@@ -34,6 +35,19 @@ KEY = ("m", "a")
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second between two reads is long for a test."""
     monkeypatch.setattr(metrics_module, "SHORTEST", 0.02)
+
+
+class Patient(Metrics):
+    """Read often, and yet with time for an answer on a slow machine."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._timeout = PATIENCE
+
+
+@pytest.fixture
+def _patiently(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scraper_module, "Metrics", Patient)
 
 
 def often(**settings: Any) -> Load:
@@ -69,6 +83,7 @@ def vllm(server: Server, **settings: Any) -> Target:
     return target(server.url, id="a", dialect="vllm", load=often(**settings))
 
 
+@pytest.mark.usefixtures("_patiently")
 def test_what_it_says_is_told() -> None:
     async def scenario() -> None:
         async with serving() as server:
@@ -89,6 +104,7 @@ def test_what_it_says_is_told() -> None:
     run(scenario())
 
 
+@pytest.mark.usefixtures("_patiently")
 @pytest.mark.parametrize(
     ("said", "words"),
     [
@@ -99,6 +115,7 @@ def test_what_it_says_is_told() -> None:
         (b"", "hangs up without an answer: GET /metrics"),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (9 << 20), "its answer is longer than 8 MiB: GET /metrics"),
     ],
+    ids=["empty", "garbage", "500", "gopher", "nothing", "long"],
 )
 def test_what_cannot_be_read_is_shown_and_not_told(said: bytes, words: str) -> None:
     async def scenario() -> None:
@@ -134,6 +151,7 @@ def test_a_frozen_one_and_a_dead_one() -> None:
     run(scenario())
 
 
+@pytest.mark.usefixtures("_patiently")
 def test_a_restart() -> None:
     async def scenario() -> None:
         async with serving() as server:
@@ -187,7 +205,7 @@ def test_not_there_is_tried_again_once_a_minute_unless_somebody_said_that_it_is(
     async def scenario() -> None:
         async with serving() as server:
             for enabled, pause in ((None, NOT_THERE), (True, 0.02)):
-                one = Metrics(KEY, vllm(server, enabled=enabled), Contexts())
+                one = Patient(KEY, vllm(server, enabled=enabled), Contexts())
                 assert not await one.read()
                 assert one.problem == "answers 404 to GET /metrics"
                 assert one.pause == pause
@@ -223,6 +241,7 @@ def test_others_from_now_on_and_a_listener_that_raises(caplog: pytest.LogCapture
     assert "cannot be told" in caplog.text
 
 
+@pytest.mark.usefixtures("_patiently")
 def test_a_hundred() -> None:
     async def scenario() -> None:
         async with serving() as server, serving() as frozen:

@@ -1,0 +1,147 @@
+"""What runs on a replica that leaves is finished; who waits for one is answered, whatever becomes of the gateway."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import PATIENCE, Connection, Response, Serving, Truncated, request, wait_until
+from tests.harness.processes import alive
+from tests.harness.scaling import QUICK, Book, Scaled, scaled, started
+
+WORK = request("POST", headers={"steelyard-model": "m"})
+LONG = 35  # seconds: longer than a replica that leaves had before
+
+
+def streaming(folder: Path, **runtime: Any) -> dict[str, Any]:
+    model = started(folder, runtime={"replicas": 2, **runtime})
+    if "drain" not in runtime:
+        del model["runtime"]["drain"]
+    return model
+
+
+def stream(told: Scaled) -> tuple[Connection, Response]:
+    connection = told.gateway.connect()
+    connection.send(request("POST", "/stream", headers={"steelyard-model": "m"}))
+    response = connection.begin("POST")
+    connection.read_body(response, b".")
+    return connection, response
+
+
+@pytest.mark.parametrize("seconds", [0, pytest.param(LONG, marks=pytest.mark.slow)])
+def test_a_stream_outlives_the_scale_down(tmp_path: Path, seconds: float) -> None:
+    with scaled({"m": streaming(tmp_path)}, workers=1) as told:
+        told.wait_ready(2)
+        streams = [stream(told), stream(told)]
+        assert len(set(Book(tmp_path).requests)) == 2, "one on each"
+        told.reload({"m": streaming(tmp_path, replicas=1)})
+        wait_until(lambda: told.scaling().leaving == 1, "none leaves")
+        time.sleep(seconds)
+        for connection, response in streams:
+            connection.read_body(response, response.body + b".")  # it goes on
+        assert len(told.running()) == 2
+        (tmp_path / "book.end").touch()
+        for connection, response in streams:
+            assert set(connection.finish(response).body) == {ord(".")}
+        told.wait_ready(1)
+        assert len(told.running()) == 1
+
+
+def test_where_the_operator_bounds_it_the_stream_is_cut(tmp_path: Path) -> None:
+    with scaled({"m": streaming(tmp_path, drain="200ms", replicas=1)}) as told:
+        told.wait_ready(1)
+        connection, response = stream(told)
+        told.reload({"m": streaming(tmp_path, drain="200ms", replicas=0)})
+        with pytest.raises(Truncated):
+            connection.finish(response)
+        told.wait_ready(0)
+
+
+# ---------------------------------------------------------------------- at zero, and the gateway ends
+
+
+def at_zero(folder: Path) -> dict[str, Any]:
+    """Its replicas are not ready before `folder/gate` is there."""
+    autoscale = {"min": 0, "max": 1, "idle": "10m", "scaler_options": QUICK}
+    return started(folder, "--gate", folder / "gate", autoscale=autoscale, max_wait="10m")
+
+
+@contextmanager
+def waiting(told: Scaled, folder: Path) -> Iterator[Connection]:
+    """Somebody waits for a replica, which is being started."""
+    with told.gateway.connect() as client:
+        client.send(WORK)
+        wait_until(lambda: Book(folder).starts, "nothing is started")
+        yield client
+
+
+def test_a_gateway_that_is_told_to_stop_still_sees_the_replica_ready_for_which_one_waits(tmp_path: Path) -> None:
+    with (
+        scaled({"m": at_zero(tmp_path)}, timeouts={"drain": f"{PATIENCE}s"}) as told,
+        waiting(told, tmp_path) as client,
+    ):
+        told.gateway.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "stopping:" in told.gateway.output, "it does not stop")
+        (tmp_path / "gate").touch()
+        assert client.response("POST").status == 200
+        client.wait_closed()
+        assert told.gateway.process.wait(PATIENCE) == 0
+        assert told.running() == {}
+
+
+def test_who_waits_in_vain_until_the_gateway_ends_is_told_so(tmp_path: Path) -> None:
+    with (
+        scaled({"m": at_zero(tmp_path)}, timeouts={"drain": "500ms"}) as told,
+        waiting(told, tmp_path) as client,
+    ):
+        told.gateway.process.send_signal(signal.SIGTERM)
+        check_stopping(client)
+        assert told.gateway.process.wait(PATIENCE) == 0
+        assert "Traceback" not in told.gateway.output
+
+
+def test_so_is_who_is_not_answered_in_time_and_who_is_in_line_behind(tmp_path: Path) -> None:
+    with scaled({"m": started(tmp_path, "--seconds", 1000)}, workers=1, timeouts={"drain": "500ms"}) as told:
+        told.wait_ready(1)
+        with told.gateway.connect() as runs, told.gateway.connect() as waits:
+            runs.send(WORK)
+            wait_until(lambda: Book(tmp_path).requests, "it did not get there")
+            waits.send(WORK)
+            wait_until(lambda: told.admin.http.get("/v1/models/m").json()["waiting"] == 1, "it does not wait")
+            told.gateway.process.send_signal(signal.SIGTERM)
+            check_stopping(runs)
+            check_stopping(waits)
+        assert told.gateway.process.wait(PATIENCE) == 0
+        assert len(Book(tmp_path).requests) == 1
+
+
+def test_who_waits_at_a_worker_whose_supervisor_was_replaced_is_sent_to_the_next(tmp_path: Path) -> None:
+    """That worker never hears that the replica is ready; the next ones do."""
+    with scaled({"m": at_zero(tmp_path)}, timeouts={"drain": f"{PATIENCE}s"}) as told:
+        workers = told.gateway.workers
+        try:
+            with waiting(told, tmp_path) as client:
+                told.gateway.process.kill()
+                told.gateway.process.wait(PATIENCE)
+                with Serving(told.settings) as second:
+                    check_stopping(client)
+                    (tmp_path / "gate").touch()
+                    assert second.ask("POST", headers={"steelyard-model": "m"}).status == 200
+            assert len(Book(tmp_path).starts) == 1
+        finally:
+            for pid in filter(alive, workers):
+                os.kill(pid, signal.SIGKILL)
+
+
+def check_stopping(client: Connection) -> None:
+    answer = client.response("POST")
+    assert (answer.status, answer.headers["steelyard-reason"]) == (503, "stopping")
+    assert int(answer.headers["retry-after"]) >= 1
+    client.wait_closed()
