@@ -1,14 +1,22 @@
 """Hypothesis finds the same examples each time: a red run is red again, a green one stays green."""
 
 import os
+import shutil
 import tempfile
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("steady", derandomize=True, database=None, deadline=None)
-settings.register_profile("explore", deadline=None, max_examples=1000)  # pytest --hypothesis-profile explore
+SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # a machine may be so, and it says nothing
+settings.register_profile("steady", derandomize=True, database=None, **SLOW)
+settings.register_profile("explore", max_examples=1000, **SLOW)  # pytest --hypothesis-profile explore
 settings.load_profile("steady")
 
 
 # What gateways keep of their promises goes to a folder of its own: a test never finds what another, or a person, left.
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="steelyard-tests-")
+# Those of xdist's workers are in that of the process that started them, which removes it.
+_within = os.environ["XDG_STATE_HOME"] if "PYTEST_XDIST_WORKER" in os.environ else None
+os.environ["XDG_STATE_HOME"] = _folder = tempfile.mkdtemp(prefix="steelyard-tests-", dir=_within)
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_folder, ignore_errors=True)

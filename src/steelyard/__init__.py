@@ -3,23 +3,25 @@
 The small API is `LoadBalancer`; the full one is `Balancer`, which decides without threads, clocks or I/O of its own.
 """
 
-from .core.balancer import Balancer
-from .core.decision import Cancel, Decision, Reject, Send, Wait
-from .core.errors import (
-    IllegalTransitionError,
-    MisuseError,
-    OptionError,
-    SteelyardError,
-    UnknownModelError,
-    UnknownReplicaError,
-)
-from .core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
-from .core.outcome import Outcome
-from .core.policies import POLICIES, Policy
-from .core.reason import Reason
-from .core.replica import Event, Replica, State
-from .core.request import Flight, Request
-from .library import LoadBalancer, Refused, Target
+TYPE_CHECKING = False  # as that of `typing`, which takes a while to import
+if TYPE_CHECKING:
+    from .core.balancer import Balancer
+    from .core.decision import Cancel, Decision, Reject, Send, Wait
+    from .core.errors import (
+        IllegalTransitionError,
+        MisuseError,
+        OptionError,
+        SteelyardError,
+        UnknownModelError,
+        UnknownReplicaError,
+    )
+    from .core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
+    from .core.outcome import Outcome
+    from .core.policies import POLICIES, Policy
+    from .core.reason import Reason
+    from .core.replica import Event, Replica, State
+    from .core.request import Flight, Request
+    from .library import LoadBalancer, Refused, Target
 
 __version__ = "0.2.0"
 
@@ -53,3 +55,49 @@ __all__ = [
     "UnknownReplicaError",
     "Wait",
 ]
+
+# Imported when first used: the command line needs little of it, and Ctrl-C should be quiet from its first moment.
+_WHERE = {
+    "Balancer": ".core.balancer",
+    "Cancel": ".core.decision",
+    "Decision": ".core.decision",
+    "EjectionOptions": ".core.options",
+    "Event": ".core.replica",
+    "Flight": ".core.request",
+    "HedgeOptions": ".core.options",
+    "IllegalTransitionError": ".core.errors",
+    "LoadBalancer": ".library",
+    "MisuseError": ".core.errors",
+    "OptionError": ".core.errors",
+    "Outcome": ".core.outcome",
+    "POLICIES": ".core.policies",
+    "Policy": ".core.policies",
+    "PoolOptions": ".core.options",
+    "Reason": ".core.reason",
+    "Refused": ".library",
+    "Reject": ".core.decision",
+    "Replica": ".core.replica",
+    "Request": ".core.request",
+    "RetryOptions": ".core.options",
+    "Send": ".core.decision",
+    "State": ".core.replica",
+    "SteelyardError": ".core.errors",
+    "Target": ".library",
+    "UnknownModelError": ".core.errors",
+    "UnknownReplicaError": ".core.errors",
+    "Wait": ".core.decision",
+}
+
+
+if not TYPE_CHECKING:  # who checks types must not believe that any name is there
+
+    def __getattr__(name):
+        from importlib import import_module
+
+        if name not in _WHERE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_WHERE[name], __name__), name)
+        return value
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

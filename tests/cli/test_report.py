@@ -12,9 +12,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from steelyard.cli import main
+from steelyard.cli.report_text import heading
 from steelyard.control.history.database import changing, open_to_write, put
 from steelyard.control.history.slices import HOUR, MINUTE, NAMES, Promised, Slice, by_name
 from steelyard.control.history.store import History
+from steelyard.control.history.summary import summarise
 
 BEGIN = 1793491200  # 2026-11-01 00:00 UTC
 PERIOD = ("--since", "2026-11-01", "--until", "2026-11-01T02:00")
@@ -162,6 +164,30 @@ def test_more_than_there_can_be(history: Path, period: tuple[str, ...]) -> None:
     result = report(*period, "--format", "json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["since"] == "1970-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize("columns", [10, 40, 200])
+@pytest.mark.parametrize("period", [("--since", "99999d"), PERIOD])
+def test_the_strip_is_no_longer_than_there_is_room_and_than_is_known(
+    history: Path, columns: int, period: tuple[str, ...]
+) -> None:
+    result = CliRunner().invoke(main, ["report", *period, "--model", "free"], env={"COLUMNS": str(columns)})
+    assert result.exit_code == 0, result.output
+    strip = re.findall("[█▇▆▅▄▃▂▁·░]{3,}", result.stdout)
+    assert len(strip) == 1
+    assert strip[0].startswith("█")
+    assert len(strip[0]) <= columns
+
+
+def test_a_terminal_without_the_signs_gets_others(history: Path) -> None:
+    result = CliRunner(charset="ascii").invoke(main, ["report", *PERIOD], env={"COLUMNS": None})
+    assert result.exit_code == 0, result.exception
+    assert "????????????????????????  in time, 5 min each" in result.stdout
+
+
+def test_the_heading_is_as_long_as_its_two_times_say(history: Path) -> None:
+    summary = summarise([], BEGIN + 59.0, BEGIN + 86400 + 59.9, BEGIN + 1e6)
+    assert heading(summary) == "2026-11-01 00:00 to 2026-11-02 00:00 UTC (24 h)"
 
 
 def test_one_model_and_one_tenant(history: Path) -> None:

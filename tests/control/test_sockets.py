@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import stat
@@ -15,6 +16,12 @@ from steelyard.control.sockets import Listening
 
 def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left_of_other_tests() -> None:
+    """Or it would be closed while we count."""
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)

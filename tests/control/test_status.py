@@ -6,6 +6,7 @@ import pytest
 
 from steelyard.control.status import OTHERS, TENANTS, Past, histogram, lost, merge, unrouted
 from steelyard.core.histogram import Histogram
+from steelyard.core.slo import INDEX, KINDS, MET_INDEX
 from steelyard.link.messages import ModelReport, ReplicaReport, Report
 
 
@@ -112,6 +113,28 @@ def test_lines_that_were_lost_are_not_forgotten_with_their_worker() -> None:
     past = Past()
     past.bury(Report(0, (), (), lost={"access_log": 3}))
     assert lost([Report(0, (), (), lost={"access_log": 2, "spans": 1})], past) == {"access_log": 5, "spans": 1}
+
+
+def test_what_a_dead_worker_had_in_hand_failed_and_that_is_our_fault() -> None:
+    past = Past()
+    met, failed = [0] * KINDS, [0] * KINDS
+    met[MET_INDEX], failed[INDEX["failed", "gateway"]] = 10, 3
+    past.bury(report(ModelReport("m", 1, 2, {"ok": 10}, {}, judged={"acme": met})), {"m": 3})
+    assert past.models["m"].verdicts == {"ok": 10, "failed": 3}
+    assert past.models["m"].judged == {"acme": [a + b for a, b in zip(met, failed, strict=True)]}
+    assert (past.models["m"].waiting, past.models["m"].in_flight) == (0, 0)
+
+
+def test_whose_it_was_is_only_known_where_there_is_one_tenant() -> None:
+    past = Past()
+    past.bury(report(ModelReport("m", 0, 2, {}, {}, judged={"a": [0] * KINDS, "b": [0] * KINDS})), {"m": 2})
+    assert past.models["m"].judged[OTHERS][INDEX["failed", "gateway"]] == 2
+    past.bury(Report(0, (), ()), {"n": 1})  # it died before it ever said anything
+    assert past.models["n"].judged[""][INDEX["failed", "gateway"]] == 1
+    assert past.models["n"].verdicts == {"failed": 1}
+    others = [report(ModelReport("o", 0, 0, {}, {}, judged={"a": [0] * KINDS}))]
+    past.bury(Report(0, (), ()), {"o": 1}, others)
+    assert list(past.models["o"].judged) == ["a"]
 
 
 def test_tenants_of_the_dead_are_bounded() -> None:

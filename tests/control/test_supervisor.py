@@ -8,23 +8,38 @@ import logging
 import os
 import re
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from steelyard.control.backoff import Backoff
 from steelyard.control.errors import ListenError, StartError
 from steelyard.control.supervisor import Supervisor
 
-from .driving import FAKE, ask, config, is_alive, lines, refused, run, serving, supervised, until
+from .driving import (
+    FAKE,
+    PATIENCE,
+    ask,
+    config,
+    die_young,
+    is_alive,
+    lines,
+    refused,
+    release,
+    run,
+    serving,
+    supervised,
+    until,
+)
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     caplog.set_level(logging.INFO)
     run(asyncio.sleep(0))  # what uvloop opens once and keeps
+    gc.collect()  # what tests before left, and would be closed any time now
     before = sorted(os.listdir("/proc/self/fd"))
     others = _children()  # fixtures of other modules may have theirs
     yield
@@ -95,12 +110,14 @@ def test_a_request_in_flight_is_finished_and_no_other_begun() -> None:
     async def work() -> None:
         supervisor = Supervisor(config(), command=FAKE)
         await supervisor.start()
-        slow = asyncio.create_task(ask(supervisor, "/slow"))
+        pids = serving(supervisor)
+        held = asyncio.create_task(ask(supervisor, "/held"))
         await until(lambda: supervisor.status().connections)
-        stopping = asyncio.create_task(supervisor.stop(10.0))
+        stopping = asyncio.create_task(supervisor.stop(PATIENCE))
         others = await refused(supervisor)
-        assert not slow.done()
-        assert (await slow)[0] == 0
+        assert not held.done()
+        release(pids)
+        assert (await held)[0] == 0
         assert await stopping is True
         assert supervisor.status().models["m"].requests == 1 + others  # the last report was read too
 
@@ -211,17 +228,28 @@ def test_one_that_keeps_dying_is_started_more_and_more_slowly(
         async with supervised(config(workers=2)) as supervisor:
             await until(lambda: len(serving(supervisor)) == 2)
             victim, other = serving(supervisor)
+            die_young(monkeypatch)
             monkeypatch.setenv("FAKE_WORKER", "dies")
             os.kill(victim, signal.SIGKILL)
             await until(lambda: "next try in 1 s" in lines(caplog))
+            monkeypatch.setattr(Backoff, "ended", lambda *_: 1000.0)  # and now more slowly than any test
+            await until(lambda: "next try in 1000 s" in lines(caplog))
             # Its sockets are closed meanwhile, so that nobody waits there.
             assert {pid for _, pid, _ in await asyncio.gather(*(ask(supervisor) for _ in range(30)))} == {other}
-            monkeypatch.delenv("FAKE_WORKER")
+            monkeypatch.undo()
+            supervisor._crew.hurry()
             await until(lambda: len(serving(supervisor)) == 2)
             answers = await asyncio.gather(*(ask(supervisor) for _ in range(60)))
             assert len({pid for _, pid, _ in answers}) == 2
 
     run(work())
+
+
+async def another(supervisor: Supervisor) -> int:
+    """Who answers; on a slow machine the next may seem frozen too."""
+    while True:
+        with suppress(ConnectionError):
+            return (await ask(supervisor))[1]
 
 
 @pytest.mark.parametrize("how", ["/freeze", "stopped"])
@@ -232,25 +260,23 @@ def test_a_frozen_worker_is_killed_and_replaced(how: str, caplog: pytest.LogCapt
             if how == "stopped":
                 os.kill(pid, signal.SIGSTOP)
             else:
-                await ask(supervisor, how)
+                with suppress(ConnectionError):  # a slow machine may have it killed before it answers
+                    await ask(supervisor, how)
             await until(lambda: serving(supervisor) not in ([], [pid]))
-            assert (await ask(supervisor))[1] != pid
+            assert await another(supervisor) != pid
         assert re.search(r"said nothing for \d+ s and is killed", lines(caplog))
 
     run(work())
 
 
-def test_a_supervisor_that_stood_still_blames_nobody(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_supervisor_that_stood_still_blames_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
-        monkeypatch.setattr("steelyard.control.crew.STOOD_STILL", 1.0)
-        async with supervised(frozen=1.0) as supervisor:
-            (worker,) = supervisor._crew.workers()
-            os.kill(worker.pid, signal.SIGSTOP)
-            time.sleep(1.5)  # the whole supervisor, as after Ctrl-Z
-            supervisor._crew.check()
-            os.kill(worker.pid, signal.SIGCONT)
+        async with supervised() as supervisor:
+            crew = supervisor._crew
+            (worker,) = crew.workers()
+            worker.heard -= 1000.0  # the whole supervisor stood still for so long, as after Ctrl-Z
+            crew._checked -= 1000.0
+            crew.check()
             before = worker.report
             await until(lambda: worker.report is not before)
             assert serving(supervisor) == [worker.pid]

@@ -430,3 +430,24 @@ def test_while_a_replica_is_coming_whoever_is_refused_is_told_when_it_is_there()
         decision = balancer.submit(request, 10.0)
         assert isinstance(decision, Reject)
         assert decision.retry_after == 30.0
+
+
+def test_who_waits_and_cannot_wait_until_one_comes_is_refused_when_that_is_known():
+    balancer = fleet(hold=True)
+    hurried, patient, ageless = Request(deadline=20.0), Request(deadline=60.0), Request()
+    for request in (hurried, patient, ageless):
+        assert waits(balancer.submit(request, 10.0))
+    assert not balancer.expect("", 15.0, True, now=10.0), "a guess"
+    (decision,) = balancer.expect("", 15.0, now=10.0)
+    assert decision.request is hurried
+    assert (refused(decision), decision.retry_after) == ("deadline", 15.0)
+    assert len(balancer.pool().line) == 2
+    (decision,) = balancer.expect("", 45.0, now=20.0)  # it takes longer than was thought
+    assert decision.request is patient
+
+
+def test_with_a_replica_that_is_ready_nobody_is_refused_for_one_that_comes():
+    balancer = fleet("a", concurrency=1)
+    assert sent(balancer.submit(Request(), 0.0)) == "a"
+    assert waits(balancer.submit(Request(deadline=20.0), 0.0))
+    assert not balancer.expect("", 30.0, now=1.0)

@@ -148,10 +148,20 @@ def test_while_nothing_is_learned_requests_count():
     assert want.why.startswith("8 requests at once, and not known yet how long they take")
 
 
+def test_of_a_model_nothing_is_known_of_one_is_started_however_many_wait():
+    one = scaler()
+    for now in range(10):
+        want = one.want(Seen(float(now), 0, min(now, 1), 20.0, 20, 0, 20, 20.0, learned=False, slots=1.0))
+        assert want.replicas == 1
+    want = one.want(Seen(10.0, 1, 0, 20.0, 20, 1, 19, 19.0, learned=False, slots=1.0))  # it is there: now they count
+    assert want.replicas > 1
+
+
 @pytest.mark.parametrize(
     ("ready", "running", "waiting", "says"),
     [
         (1, 1, 0, "1 request at once, and not known yet how long they take"),
+        (1, 0, 0, "no request now, and not known yet how long one takes"),
         (0, 0, 1, "a request waits"),
         (0, 0, 3, "3 requests wait"),
     ],

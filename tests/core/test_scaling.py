@@ -136,6 +136,12 @@ def test_no_more_taken_away_than_may_be_in_a_minute():
     assert "1 would do, but only 1 may be taken away in a minute" in found.why
 
 
+def test_what_would_do_is_never_less_than_there_may_be():
+    one = scaling(least=2, down=1)
+    assert decide(one, 0.0, 0, 4).why.endswith("; 2 would do, but only 1 may be taken away in a minute")
+    assert decide(one, 70.0, 0, 3).why.endswith("; 0 would do, but min is 2")
+
+
 def test_a_step_is_from_what_is_there_not_from_what_was_wanted():
     one = scaling(up=2)
     for now in range(10):  # ordered, and none has come

@@ -88,7 +88,7 @@ def test_of_a_stream_the_first_byte_counts(
 ) -> None:
     gateway, admin, _ = serving
     gate = new_id("gate")
-    late: list[list[Any]] = [["body"], ["sleep", LONG], ["send", scripts.SSE_HEAD], ["send", "0\r\n\r\n"]]
+    late: list[list[Any]] = [["body"], ["send", scripts.SSE_HEAD], ["sleep", LONG], ["send", "0\r\n\r\n"]]
     with gateway.connect() as prompt, gateway.connect() as left, gateway.connect() as slow:
         slow.send(request(headers=of("stream"), script=late))
         for connection in (prompt, left):
@@ -96,6 +96,7 @@ def test_of_a_stream_the_first_byte_counts(
             connection.read_body(connection.begin("POST"), b"data: 0")
         assert prompt.quiet(LONG)  # the stream goes on for longer than anything that is promised
         left.close()
+        wait_until(lambda: counts(admin, "stream").get("", {}).get("left/client"), "its leaving is not seen")
         stub.open(f"{gate}-1")
         assert slow.response("POST").status == 200
         wait_until(lambda: sum(counts(admin, "stream").get("", {}).values()) == 3, "the stream does not end")

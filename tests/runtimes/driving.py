@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
@@ -15,7 +16,7 @@ import uvloop
 from steelyard.runtimes import Instance, Phase, ProcessRuntime, Runtime, proc
 from steelyard.runtimes.marks import GATEWAY
 
-PATIENCE = 20.0  # seconds until a test gives up waiting
+PATIENCE = 30.0  # seconds until a test gives up waiting
 
 
 _left: dict[str, set[int]] = {}  # by the gateway's name, what ran when a runtime was closed
@@ -23,7 +24,7 @@ _left: dict[str, set[int]] = {}  # by the gateway's name, what ran when a runtim
 
 def run(work: Coroutine[Any, Any, None], loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop) -> None:
     with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(asyncio.wait_for(work, 60))
+        runner.run(asyncio.wait_for(work, 4 * PATIENCE))
 
 
 async def until(true: Callable[[], Any]) -> None:
@@ -83,5 +84,18 @@ def pid_of(instance: Instance) -> int:
 
 
 def spare_ports() -> int:
-    """The first of three that neither the kernel gives to outgoing connections nor a runtime by itself to a replica."""
-    return 30000 + os.getpid() * 3 % 2700
+    """The first of three that nobody has, and that neither the kernel gives to outgoing connections nor a runtime by
+    itself to a replica."""
+    begin = 3 * os.getpid()
+    places = (30000 + (begin + 3 * number) % 2700 for number in range(900))
+    return next(first for first in places if all(map(_is_free, range(first, first + 3))))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

@@ -47,6 +47,29 @@ def test_how_it_ended(name: str, tmp_path: Path, script: str, how: str) -> None:
     run(story())
 
 
+def test_a_full_disk_may_be_why_and_is_told(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.statvfs
+
+    def full(path: str) -> os.statvfs_result:
+        numbers = list(real(path)[:11])
+        numbers[3] = numbers[4] = 0  # f_bfree, f_bavail
+        return os.statvfs_result(numbers)
+
+    async def story() -> None:
+        async with opened(name) as runtime:
+            heard = ends(runtime)
+            monkeypatch.setattr(os, "statvfs", full)
+            one = await runtime.start(Order("m", "one", Settings(command=shell("exit 1"), log=str(tmp_path))))
+            await until(lambda: heard)
+            assert heard[0].how == f"exit code 1; the disk of its log is full ({one.log})"
+            two = await runtime.start(Order("m", "two", Settings(command=shell("sleep 1000"), log=str(tmp_path))))
+            await runtime.stop("m", "two", patience=20)
+            await until(lambda: len(heard) == 2)
+            assert (two.id, heard[1].how) == ("two", "signal SIGTERM")  # as it was asked to
+
+    run(story())
+
+
 def test_a_kernel_that_does_not_tell(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pidfd_open", no_pidfd)
     monkeypatch.setattr("steelyard.runtimes.process.EVERY", 0.01)
@@ -158,7 +181,7 @@ def test_whoever_hurries_need_not_wait_for_what_is_behind_a_shell(name: str, tmp
             await until_said(runtime, started, "up")
             patient = asyncio.create_task(runtime.stop("m", "one", patience=1000))
             await until_said(runtime, started, "asked")
-            assert heard
+            await until(lambda: heard)
             assert not patient.done()
             await runtime.stop("m", "one", patience=0)
             await patient

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from io import TextIOWrapper
+from typing import Any, NoReturn, TextIO
 
 import click
 
@@ -48,6 +49,7 @@ class CommandLine(click.Group):
         if "" not in sys.path:
             sys.path.append("")
         extra["standalone_mode"] = False
+        _show_anyway(sys.stdout)
         try:
             result = super().main(args, prog_name or "steelyard", **extra)
         except click.ClickException as problem:
@@ -60,6 +62,13 @@ class CommandLine(click.Group):
             click.echo("interrupted", err=True)
             sys.exit(INTERRUPTED)
         sys.exit(result if isinstance(result, int) else 0)
+
+
+def _show_anyway(stream: TextIO) -> None:
+    """A terminal that has no sign for something gets a question mark, not a traceback. What UTF-8 cannot carry are
+    only bytes of file names, where somebody wants those as they are."""
+    if isinstance(stream, TextIOWrapper) and (stream.encoding.lower() != "utf-8" or stream.errors == "strict"):
+        stream.reconfigure(errors="replace")
 
 
 def _fail(*messages: str) -> NoReturn:

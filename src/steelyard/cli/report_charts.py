@@ -22,7 +22,7 @@ class Frame:
     """Where things are in the chart of a period."""
 
     def __init__(self, summary: Summary) -> None:
-        self.since = summary.since // summary.step * summary.step
+        self.since = summary.drawn // summary.step * summary.step
         self.until = max(summary.until, self.since + summary.step)
         self.step = summary.step
 

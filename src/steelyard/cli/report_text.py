@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from math import isinf, isnan
+from math import ceil, isinf, isnan
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ..control.history.periods import shown, span
-from ..control.history.slices import HOUR, VERDICTS, of_verdict
+from ..control.history.slices import HOUR, MINUTE, VERDICTS, added, of_verdict
 from ..control.history.summary import QUANTILES, ModelSummary, Objective, Row, Summary, good_and_bad
 from ..core.slo import LATE, LEFT, MET
 from ..units import show_seconds
@@ -33,7 +33,9 @@ def show(console: Console, summary: Summary) -> None:
 
 
 def heading(summary: Summary) -> str:
-    return f"{shown(summary.since)} to {shown(summary.until)} UTC ({span(summary.until - summary.since)})"
+    """Both to the minute, and so is what is between them."""
+    whole = (summary.until // MINUTE - summary.since // MINUTE) * MINUTE
+    return f"{shown(summary.since)} to {shown(summary.until)} UTC ({span(whole)})"
 
 
 def gap_lines(summary: Summary) -> list[str]:
@@ -67,7 +69,7 @@ def _show_model(console: Console, model: ModelSummary, summary: Summary) -> None
         table.add_row(Text(tenant_name(row.tenant)), f"{row.requests:,}", *numbers, faults(row), worst)
     console.print(table)
     _show_promises(console, model)
-    console.print(_bar(model, summary))
+    console.print(_bar(model, summary, console.width))
 
 
 def _rows(model: ModelSummary) -> list[Row]:
@@ -95,24 +97,28 @@ def _show_promises(console: Console, model: ModelSummary) -> None:
         console.print(Text("nothing was promised", style="dim"))
 
 
-def _bar(model: ModelSummary, summary: Summary) -> Text:
-    """A sign for each step: how many of its requests were good."""
-    steps = {step.start: step for step in model.steps}
+def _bar(model: ModelSummary, summary: Summary, room: int) -> Text:
+    """A sign for each step, or for several where there is no room: how many of its requests were good."""
+    first = int(summary.drawn // summary.step * summary.step)
+    starts = range(first, int(summary.until), summary.step)
+    wide = summary.step * max(1, ceil(len(starts) / max(1, room)))
+    counts: dict[int, dict[str, int]] = {}
+    for step in model.steps:
+        place = first + (step.start - first) // wide * wide
+        counts[place] = added(counts.get(place, {}), step.counts)
     bar = Text()
-    first = int(summary.since // summary.step * summary.step)
-    for start in range(first, int(summary.until), summary.step):
-        step = steps.get(start)
-        if step is None:
+    for start in range(first, int(summary.until), wide):
+        if start not in counts:
             bar.append(DID_NOT_RUN, style="dim")
             continue
-        good, bad = good_and_bad(step.counts, model.timed)
+        good, bad = good_and_bad(counts[start], model.timed)
         if not good + bad:
             bar.append(NOTHING_CAME, style="dim")
             continue
         share = 100.0 * good / (good + bad)
         bar.append(next(sign for least, sign in HEIGHTS if share >= least), style="red" if share < 99.0 else "green")
     what = "in time" if model.timed else "answered"
-    bar.append(f"  {what}, {span(summary.step)} each (█ all, ▆ 99 %, ▄ 90 %, · none came, ░ did not run)", style="dim")
+    bar.append(f"  {what}, {span(wide)} each (█ all, ▆ 99 %, ▄ 90 %, · none came, ░ did not run)", style="dim")
     return bar
 
 

@@ -72,11 +72,27 @@ def bar(share: float, width: int) -> str:
     return "█" * full + "░" * (width - full)
 
 
-def table(columns: Sequence[Column[T]], rows: Iterable[T], width: int) -> list[Text]:
-    """A line of titles and one for each row."""
+def fit(columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
+    """Those for which there is room."""
     fitting = list(columns)
     while len(fitting) > 1 and sum(c.width + 1 for c in fitting) - 1 > width:
         fitting.remove(max(fitting, key=lambda c: c.rank))
+    return fitting
+
+
+def both(before: str, name: str, width: int, shared: int = 0) -> str:
+    """`before/name`, the first cut rather than the second; first of all its beginning that others have too."""
+    room = width - len(name) - 1
+    if len(before) > room and shared > 1:
+        before = f"…{before[shared:]}"
+    if len(before) > room:
+        before = f"{before[: max(2, room - 1)]}…"
+    return f"{before}/{name}"
+
+
+def table(columns: Sequence[Column[T]], rows: Iterable[T], width: int) -> list[Text]:
+    """A line of titles and one for each row."""
+    fitting = fit(columns, width)
     filled = [[Text(c) if isinstance(c, str) else c for c in (column.cell(row) for column in fitting)] for row in rows]
     spare = width - sum(c.width + 1 for c in fitting) + 1
     longest = min(LONGEST, max((cells[0].cell_len for cells in filled), default=0))

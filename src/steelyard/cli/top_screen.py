@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from rich.text import Text
@@ -17,7 +18,7 @@ from ..control.views import (
     PulseView,
     SloView,
 )
-from .top_lines import NONE, Column, ago, bar, clean, cut, number, seconds, size, sparkline, table
+from .top_lines import NONE, Column, ago, bar, both, clean, cut, fit, number, seconds, size, sparkline, table
 
 COLOURS = {
     "ready": "green",
@@ -34,6 +35,8 @@ SPARK = 30  # columns of a sparkline, at most
 EVENTS = 5  # lines of what happened, at most
 SLOS = 6
 ALARMS = 5
+LOW = 16  # lines of a terminal: below that what is not about models and replicas has to make room
+NAME = 24  # columns of a replica's name
 
 
 class Shown(NamedTuple):
@@ -59,9 +62,10 @@ def screen(known: Known, shown: Shown, width: int, height: int | None) -> list[T
     view = known.view
     models = [m for m in view.models if shown.model in ("", m.model)]
     replicas = ordered([r for r in view.replicas if shown.model in ("", r.model)], shown.sort)
-    top = [cut(line, width) for line in (_header(known, shown), *_warnings(known, shown))]
+    top = [cut(line, width) for line in (_header(known, shown), *_warnings(known, shown, height))]
     top += _models(models, known.pulses, width, height)
-    top += _slo(view.slo, shown.model, width, height)
+    if height is None or height >= LOW:
+        top += _slo(view.slo, shown.model, width, height)
     bottom = _devices(view.devices, width) + _events(known.events, shown.model, width)
     keys = [cut(Text(HELP, style="dim"), width)] if height is not None else []
     if shown.help:
@@ -97,7 +101,7 @@ def _header(known: Known, shown: Shown) -> Text:
     return line
 
 
-def _warnings(known: Known, shown: Shown) -> list[Text]:
+def _warnings(known: Known, shown: Shown, height: int | None) -> list[Text]:
     lines = []
     if known.problem:
         what = f"{clean(known.problem)}; trying again every 2 s. What is below is {ago(known.age)} old"
@@ -106,16 +110,21 @@ def _warnings(known: Known, shown: Shown) -> list[Text]:
         lines.append(Text(f"nothing new for {ago(known.age)}", style="yellow"))
     if shown.model and shown.model not in [m.model for m in known.view.models]:
         lines.append(Text(f"there is no model {clean(shown.model)!r} (now); m: all models", style="yellow"))
-    alarms = known.view.alarms
-    lines += [Text(f"! {clean(alarm.what)}", style="red") for alarm in alarms[:ALARMS]]
-    return lines + ([Text(f"! and {len(alarms) - ALARMS} more alarms", style="red")] if len(alarms) > ALARMS else [])
+    return lines + [Text(line, style="red") for line in _alarms([clean(a.what) for a in known.view.alarms], height)]
+
+
+def _alarms(alarms: list[str], height: int | None) -> list[str]:
+    if height is not None and height < LOW and len(alarms) > 1:
+        return [f"! {len(alarms)} alarms: {' · '.join(alarms)}"]
+    more = [f"! and {len(alarms) - ALARMS} more alarms"] if len(alarms) > ALARMS else []
+    return [*(f"! {alarm}" for alarm in alarms[:ALARMS]), *more]
 
 
 def _models(
     models: Sequence[LiveModelView], pulses: Mapping[str, Sequence[PulseView]], width: int, height: int | None
 ) -> list[Text]:
     """At most a third of the terminal."""
-    most = len(models) if height is None else max(1, height // 3)
+    most = len(models) if height is None else max(1, height // 3 if height >= LOW else height // 6)
     return table(_model_columns(pulses, width), models[:most], width) + _more(len(models) - most, "models", width)
 
 
@@ -188,18 +197,34 @@ _SLO: list[Column[_Promised]] = [
 def _replicas(replicas: list[LiveReplicaView], shown: Shown, width: int, room: int | None) -> list[Text]:
     if not replicas:
         return [Text(), cut(Text("no replicas", style="dim"), width)][: room if room is not None else 2]
-    rows = len(replicas) if room is None else max(0, room - 2)
-    if len(replicas) > rows:
-        rows = max(0, rows - 1)  # for the line that says how many more there are
+    blank = [Text()] if room is None or room > 4 else []
+    rows = len(replicas) if room is None else max(0, room - len(blank) - 1)
+    if len(replicas) > rows > 1:
+        rows -= 1  # for the line that says how many more there are
     first = min(shown.scroll, max(0, len(replicas) - rows))
-    lines = [Text(), *table(_REPLICA, replicas[first : first + rows], width)]
+    lines = [*blank, *table(_replica_columns(replicas, width), replicas[first : first + rows], width)]
     lines += _more(len(replicas) - rows, f"replicas, by {shown.sort}" + (f", from {first + 1}" if first else ""), width)
     return lines if room is None else lines[:room]
 
 
+def _replica_columns(replicas: list[LiveReplicaView], width: int) -> list[Column[LiveReplicaView]]:
+    """Replicas of several models may have the same id: where there is no room for the model, it is part of the name."""
+    models = {clean(replica.model) for replica in replicas}
+    if len(models) < 2 or _MODEL in fit(_REPLICA, width):
+        return _REPLICA
+    letters = zip(min(models), max(models), strict=False)  # all others are between these two
+    shared = len(list(takewhile(lambda pair: pair[0] == pair[1], letters)))
+
+    def name(replica: LiveReplicaView) -> str:
+        return both(clean(replica.model), clean(replica.id), NAME, shared)
+
+    return [Column("model/replica", NAME, 0, name, left=True), *_REPLICA[1:]]
+
+
+_MODEL: Column[LiveReplicaView] = Column("model", 14, 8, lambda r: clean(r.model), left=True)
 _REPLICA: list[Column[LiveReplicaView]] = [
-    Column("replica", 24, 0, lambda r: clean(r.id), left=True),
-    Column("model", 14, 8, lambda r: clean(r.model), left=True),
+    Column("replica", NAME, 0, lambda r: clean(r.id), left=True),
+    _MODEL,
     Column("state", 11, 1, lambda r: Text(clean(r.state), style=COLOURS.get(r.state, "")), left=True),
     Column("runs", 6, 3, lambda r: number(r.in_flight)),
     Column("work", 8, 2, lambda r: seconds(r.work)),

@@ -40,7 +40,10 @@ class Runtime(Part, frozen=True):
     start_timeout: Annotated[Seconds, about("longest from its start until it is ready; then it counts as failed")] = (
         Seconds(600)
     )
-    drain: Annotated[Seconds, about("for requests in flight before a replica is stopped")] = Seconds(30)
+    drain: Annotated[
+        Seconds | None,
+        about("longest for requests in flight before a replica is stopped; without it, as long as they may take"),
+    ] = None
     stop_timeout: Annotated[Seconds, about("from SIGTERM to SIGKILL")] = Seconds(10)
     log: Annotated[str, about("folder for what replicas print; empty: `steelyard` below the folder for state")] = ""
     log_size: Annotated[Size, about("most of it that is kept of each replica")] = Size(10 << 20)

@@ -42,8 +42,6 @@ def _starter(key: Key, model: ModelConfig, scale: Autoscale) -> Iterator[Problem
     runtime = model.runtime
     if runtime is None and scale.mode == "act":
         yield Problem((*here, "mode"), "nobody starts replicas: give the model a `runtime`, or `mode: recommend`")
-    elif runtime is None and not scale.min:
-        yield Problem((*here, "min"), "0 needs a `runtime`: nobody else starts the first replica when it is asked for")
     elif runtime is not None and scale.mode == "act" and runtime.replicas != 1:
         what = "autoscale says how many: leave this out, or write autoscale.min and max"
         yield Problem((*key, "runtime", "replicas"), what)

@@ -10,6 +10,7 @@ from typing import Any
 from ..link.board import Board
 from ..link.book import Book
 from ..link.messages import Applied, Apply, Members, RanOut, Report, ToWorker, Trouble, Wanted
+from .cut_off import NOTHING, cut_off
 from .errors import StartError
 from .rows import Rows
 from .seat import START, Seat
@@ -17,7 +18,7 @@ from .sockets import Listening
 from .status import Past, WorkerStatus
 from .worker_process import WorkerProcess
 
-ANSWER = 1.0  # seconds for a report that is asked for
+ANSWER = 5.0  # seconds for a report that is asked for: rather a late answer to an operator than one that is not true
 FROZEN = 10.0  # seconds without a report: a worker is killed
 STOOD_STILL = 3.0  # seconds between two checks: the supervisor itself was stopped, or the machine slept
 
@@ -173,6 +174,15 @@ class Crew:
             return self._first.exception() is not None
         self._first.set_exception(StartError(why))
         return True
+
+    def bury(self, seat: Seat, worker: WorkerProcess) -> int:
+        """What it had counted is not forgotten. How many requests were cut off with it?"""
+        cut = NOTHING
+        if worker.code != 0:
+            slots = next((told.slots for told in self.greeting() if isinstance(told, Apply)), {})
+            cut = cut_off(worker.report, seat.board, seat.index, slots)
+        self.past.bury(worker.report or Report(0, (), ()), cut, self.reports())
+        return sum(cut.values())
 
     def died(self, index: int, how: str) -> None:
         self.replaced += 1

@@ -103,13 +103,19 @@ class Fleet:
         self.discoverer.follow(_sources(self.roster.config))
         await self.upkeep.begin(spare=spare)
 
-    async def end(self) -> None:
-        """All but the replicas that it started, where workers may still finish what they have: `upkeep.end`."""
+    async def rest(self) -> None:
+        """Nobody new, and nothing is started. Who is there is still probed: requests may wait for a replica."""
         self.upkeep.keeper.rest()
+        await self.discoverer.close()
+
+    async def end(self) -> None:
+        """All but the replicas that it started: `upkeep.end`."""
+        await self.rest()
+        self.upkeep.keeper.fall_silent()
         if self._gathering is not None:
             self._gathering.cancel()
         await self.holdings.close()
-        await asyncio.gather(self.discoverer.close(), self.prober.close(), self.scraper.close())
+        await asyncio.gather(self.prober.close(), self.scraper.close())
         self._book.close()
 
     @property

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DRAINED = 30.0  # seconds that what runs on a replica has to end, before it is not unloaded after all
 LOOK = 0.1  # seconds between two looks whether it has
+EAGER = 5.0  # seconds in which workers are asked for each look; then what they report by themselves has to do
 
 
 class Holdings:
@@ -118,14 +119,16 @@ class Holdings:
     async def drained(self, key: Key, seconds: float = DRAINED) -> bool:
         """Until no worker has a request there; each has heard by then that it gets none. False: some still run."""
         self._fleet.flush()
-        until = self._fleet.now() + seconds
+        began = self._fleet.now()
         while True:
-            told = await self._workers.tell(1.0)
-            if told and key not in self._in_flight():
-                return True
-            if self._fleet.now() >= until or key not in self._fleet.standings:
+            eager = self._fleet.now() < began + EAGER
+            if eager or key not in self._in_flight():
+                told = await self._workers.tell(1.0)
+                if told and key not in self._in_flight():
+                    return True
+            if self._fleet.now() >= began + seconds or key not in self._fleet.standings:
                 return False
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(LOOK if eager else 5 * LOOK)
 
     def asked_to(self, key: Key, event: Event) -> str:
         """An operator wants a model loaded or unloaded there. Why not, if it cannot be."""

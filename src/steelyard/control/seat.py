@@ -10,6 +10,7 @@ from ..link.board import Board
 from ..link.messages import Applied, Drain, RanOut, Report, Trouble, Wanted
 from ..runtimes.endings import how_it_ended
 from .backoff import Backoff
+from .cut_off import in_words
 from .errors import ListenError, SlotsError
 from .flood import Flood
 from .worker_process import WorkerProcess
@@ -148,9 +149,10 @@ class Seat:
     def ended(self, worker: WorkerProcess, code: int) -> None:
         self.worker = None
         self._give_up_row()
-        if worker.report is not None:
-            self._crew.past.bury(worker.report)
+        cut = self._crew.bury(self, worker)
         if self.leaving:
+            if cut:
+                log.error("worker %d (pid %d) ended with %s in hand", self.index, worker.pid, in_words(cut))
             self._crew.vacated(self)
             return
         self.board.clear(self.index)
@@ -158,6 +160,8 @@ class Seat:
         how = how_it_ended(code)
         self._crew.died(self.index, how)
         why = f"worker {self.index} (pid {worker.pid}) ended with {how} after {lived:.1f} s"
+        if cut:
+            why += f", with {in_words(cut)} in hand"
         if code > 0 and worker.last_words:
             why += f"; its last words: {worker.last_words}"
         delay = self._backoff.ended(lived)

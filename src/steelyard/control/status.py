@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..core.histogram import Histogram, middle
+from ..core.slo import FAILED, GATEWAY, INDEX, KINDS
 from ..link.messages import Durations, ModelReport, ReplicaReport, Report
+from .cut_off import NOTHING, OTHERS, Cut, whose
 
 Key = tuple[str, str]  # model, replica id
 K = TypeVar("K")
@@ -87,7 +89,6 @@ class FleetStatus(msgspec.Struct, frozen=True):
 
 
 TENANTS = 100  # of a model, whose dead are counted one by one
-OTHERS = "*"  # all the rest together
 
 
 class Past:
@@ -99,18 +100,24 @@ class Past:
         self.unrouted: dict[str, int] = {}  # requests, by verdict
         self.lost: dict[str, int] = {}  # lines and spans, by what they are
 
-    def bury(self, report: Report) -> None:
+    def bury(self, report: Report, cut: Cut = NOTHING, others: Iterable[Report] = ()) -> None:
+        """`cut`: the requests that were cut off with it, of each model. They failed, and the fault is ours. `others`:
+        what those say who live."""
         self.unrouted = _sum((self.unrouted, report.unrouted))
         self.lost = _sum((self.lost, report.lost))
-        for model in report.models:
+        unheard = cut.keys() - {model.model for model in report.models}
+        for model in (*report.models, *(ModelReport(name, 0, 0, {}, {}) for name in sorted(unheard))):
             known = self.models.get(model.model)
+            counted = [*([known] if known else []), model]
+            if requests := cut.get(model.model):
+                counted.append(_failed(model.model, requests, whose([*counted, *_of(model.model, others)])))
             self.models[model.model] = msgspec.structs.replace(
                 model,
                 waiting=0,
                 in_flight=0,
                 backlog=0.0,
                 oldest=0.0,
-                **_folded(_counted([r for r in (known, model) if r])),
+                **_folded(_counted(counted)),
             )
         for replica in report.replicas:
             before = self.replicas.get((replica.model, replica.id))
@@ -187,6 +194,17 @@ def _counted(reports: list[ModelReport]) -> dict[str, Any]:
         "times": _durations(reports),
         **{name: sum(getattr(r, name) for r in reports) for name in GROWING},
     }
+
+
+def _of(model: str, reports: Iterable[Report]) -> list[ModelReport]:
+    return [each for report in reports for each in report.models if each.model == model]
+
+
+def _failed(model: str, requests: int, tenant: str) -> ModelReport:
+    """As a worker would have reported it."""
+    judged = [0] * KINDS
+    judged[INDEX[FAILED, GATEWAY]] = requests
+    return ModelReport(model, 0, 0, {FAILED: requests}, {}, judged={tenant: judged})
 
 
 def _folded(counted: dict[str, Any]) -> dict[str, Any]:

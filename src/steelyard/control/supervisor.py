@@ -154,11 +154,12 @@ class Supervisor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._admin is not None:
             await self._admin.stop()
-        await self._fleet.end()
+        await self._fleet.rest()
         self._listening.close_all()  # ours; each worker has its own, and takes who waits there before it closes them
         done = await self._crew.dismiss(drain)
         await self._fleet.slo.end(self._crew.reports(), self._crew.past, asyncio.get_running_loop().time())
         await self._former_gone(drain)
+        await self._fleet.end()
         await self._fleet.upkeep.end(spare=spare)  # nobody needs them any more
         return done
 

@@ -215,6 +215,22 @@ class Balancer:
             replica.ejections += 1
             self._take_out(pool, replica, seconds, now)
 
+    def expect(self, model: str, seconds: float, guessed: bool = False, *, now: float) -> Sequence[Decision]:
+        """A replica is being loaded or started and should be ready in so many seconds. Who waits for it and cannot
+        wait so long is refused now; nobody is for a guess."""
+        pool = self.pool(model)
+        pool.coming, pool.guessed = now + seconds, guessed
+        if pool.members or guessed:
+            return NOTHING
+        decisions: list[Decision] = []
+        for request in [r for r in pool.line.ordered() if r.deadline <= pool.coming]:
+            pool.line.remove(request)
+            request.phase = Phase.DONE
+            if pool.claims is not None:
+                pool.claims.stop_saving(request)
+            decisions.append(Reject(request, Reason.DEADLINE, pool.retry_after(now)))
+        return decisions
+
     # ------------------------------------------------------------------ requests
 
     def submit(self, request: Request, now: float, *, wait: bool = True) -> Decision:

@@ -80,7 +80,7 @@ class Scaling:
         kept = int(min(kept, options.most))
         least = int(min(max(options.least, planned, kept), options.most))
         count, notes = self._awake(seen, want.replicas, least)
-        count, notes = self._stepped(seen.now, count, there, notes)
+        count, notes = self._stepped(seen.now, count, there, least, notes)
         count, notes = self._bounded(count, planned, kept, notes)
         self._highest.add(seen.now, count)
         self._lowest.add(seen.now, -count)
@@ -106,7 +106,7 @@ class Scaling:
             return 1, [f"the last one stays for {self.options.idle:g} s without a request"]
         return wanted, []
 
-    def _stepped(self, now: float, count: int, there: int, notes: list[str]) -> tuple[int, list[str]]:
+    def _stepped(self, now: float, count: int, there: int, least: int, notes: list[str]) -> tuple[int, list[str]]:
         """No more added, or taken away, than may be within a minute."""
         up, down = self.options.up, self.options.down
         if up < INFINITY and count > there:
@@ -115,8 +115,9 @@ class Scaling:
                 return allowed, [*notes, f"{count} are wanted, but only {up:g} may be added in a minute"]
         if down < INFINITY and count < there:
             allowed = min(there, int(self._highest.add(now, there) - down))
-            if count < allowed:
-                return allowed, [*notes, f"{count} would do, but only {down:g} may be taken away in a minute"]
+            enough = max(count, least)  # fewer there will not be anyway
+            if enough < allowed:
+                return allowed, [*notes, f"{enough} would do, but only {down:g} may be taken away in a minute"]
         return count, notes
 
     def _bounded(self, count: int, planned: int, kept: int, notes: list[str]) -> tuple[int, list[str]]:

@@ -98,8 +98,8 @@ class Memory:
         elif message.model not in self._carrier.balancer.models:
             return  # removed meanwhile
         elif isinstance(message, Coming):
-            pool = self._carrier.balancer.pool(message.model)
-            pool.coming, pool.guessed = now + message.seconds, message.guessed
+            carrier = self._carrier
+            carrier.carry_out(carrier.balancer.expect(message.model, message.seconds, message.guessed, now=now), now)
         elif (claims := self._claims(message.model)) is not None:
             if isinstance(message, Sizes):
                 claims.learn(message.footprint, message.requests, message.unmeasured)

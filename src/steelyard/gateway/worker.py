@@ -56,6 +56,7 @@ REPORT_SOON: Final = 0.25
 TROUBLE_EVERY: Final = 0.2  # seconds between two words about trouble with the same replica
 UNHEARD: Final = 64 << 10  # bytes that wait for the supervisor: it stands still
 SETTLE: Final = 0.05  # seconds in which connections that were just accepted become known
+FAREWELL: Final = 1.0  # seconds for clients to take the last answers: that the gateway is stopping
 
 
 class Worker:
@@ -297,8 +298,14 @@ class Worker:
             carrier.drain()
             until = monotonic() + (carrier.timeouts.drain if seconds is None else seconds)
             while carrier.clients and monotonic() < until:
+                if self._out is None:  # nobody will ever say that a replica is ready
+                    carrier.turn_away(hopeless=True)
                 await asyncio.sleep(SETTLE)
             last.cancel()
+            carrier.turn_away()
+            until = monotonic() + FAREWELL
+            while any(client.ended for client in carrier.clients) and monotonic() < until:
+                await asyncio.sleep(SETTLE)
             carrier.cut_off()
             self._say(report(carrier, monotonic()))  # the last word, whatever else is still to be said
         self.over.set()

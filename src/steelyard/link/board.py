@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 RING = 4096  # changes remembered; who falls further behind looks at every slot
 _HEADER = struct.Struct("=8sII")
@@ -74,6 +74,11 @@ class Board:
 
     def count(self, worker: int, slot: int) -> int:
         return self._rows[worker][slot]
+
+    def load(self, worker: int, slots: Iterable[int]) -> int:
+        """How many requests this worker has there, those that wait included."""
+        row, line = self._rows[worker], self._lines[worker]
+        return sum(row[slot] + line[slot] for slot in slots)
 
     def others(self, worker: int, slot: int) -> int:
         """How many requests all workers but this one have there."""

@@ -18,6 +18,7 @@ _LONGEST_NAME = 120
 _LONGEST_LINE = 500
 _END = 64 << 10  # bytes of a log that are read for its last lines
 _PIECE = 1 << 20
+_ROOM = 64 << 10  # bytes
 # Colours, cursor movements and window titles; then every other control character but the tab.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -85,6 +86,16 @@ def trouble(path: Path, problem: OSError) -> str:
     where = problem.filename or path
     what = "is no folder" if isinstance(problem, FileExistsError | NotADirectoryError) else problem.strerror
     return f"the log {path} cannot be written: {where}: {what} (`log` of the runtime names another folder)"
+
+
+def is_full(path: str | Path) -> bool:
+    """Has the disk it is on no room left?"""
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return False
+    free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail  # some of it may be only for root
+    return free * disk.f_frsize < _ROOM
 
 
 def length(path: str | Path) -> int:

@@ -131,6 +131,8 @@ class Running:
     def _end(self) -> None:
         self._let_go()
         self.how = self._reap()
+        if not self._asked and logs.is_full(self.facts.log):  # printing fails, and many servers end with that
+            self.how += f"; the disk of its log is full ({self.facts.log})"
         self.over = True
         self._sweeping = self._loop.create_task(self._sweep())
         self._told(self)

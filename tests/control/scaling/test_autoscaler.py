@@ -353,6 +353,14 @@ def test_without_a_runtime_it_can_only_recommend():
     assert stage.keeper.calls == []
 
 
+def test_without_a_runtime_it_says_when_it_would_go_to_zero():
+    stage = Stage(m=scaled("mode: recommend, min: 0, idle: 10s", FILE)).begin()
+    stage.others["m"] = 1
+    stage.say(0, 30)
+    assert stage.words()[-1].startswith("would go 1 → 0: ")
+    assert stage.keeper.calls == []
+
+
 def test_from_recommending_to_acting_begins_with_what_runs():
     stage = Stage(m=scaled("mode: recommend", THREE)).begin()
     stage.keeper.all_ready()

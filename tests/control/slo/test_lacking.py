@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -11,8 +14,10 @@ import uvloop
 from steelyard.config import parse_config
 from steelyard.control.chronicle import Chronicle
 from steelyard.control.configuration import changeable
+from steelyard.control.history import store
 from steelyard.control.history.database import default_path, open_to_read
 from steelyard.control.history.reading import read_slices
+from steelyard.control.history.slices import Slice
 from steelyard.control.history.store import History
 from steelyard.control.slo.keeping import Keeping
 from steelyard.control.status import Past
@@ -36,6 +41,56 @@ def test_what_cannot_be_kept_is_an_alarm(tmp_path: Path) -> None:
         return alarms
 
     assert uvloop.run(told()) == ["no_history"]
+
+
+def test_what_cannot_be_written_just_now_is_an_alarm_as_long_as_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "RETRY", 0.01)
+
+    async def told() -> tuple[list[str], list[str]]:
+        keeping = Keeping(Chronicle())
+        keeping.follow(parse_config(CONFIG))
+        history = History(tmp_path / "history.sqlite", 1e6)
+        keeping.begin(history, 0.0)
+        assert history.flush(20.0)
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "put", Mock(side_effect=sqlite3.OperationalError("database or disk is full")))
+            history.add([Slice(0, "m", "", {"met": 1})])
+            while not history.behind:
+                await asyncio.sleep(0.01)
+            during = [f"{alarm.code}: {alarm.what}" for alarm in keeping.alarms(0.0)]
+        assert history.flush(20.0)
+        after = [alarm.code for alarm in keeping.alarms(0.0)]
+        await keeping.end([], Past(), 1.0)
+        return during, after
+
+    during, after = uvloop.run(told())
+    assert [one for one in during if one.startswith("no_history") and "disk is full; trying again" in one] == during
+    assert (len(during), after) == (1, [])
+
+
+def test_lines_that_are_being_lost_are_an_alarm_until_a_minute_later() -> None:
+    keeping = Keeping(Chronicle())
+    keeping.follow(parse_config(CONFIG))
+
+    def said(lost: dict[str, int], now: float) -> list[str]:
+        keeping.take_in([Report(0, (), (), lost=lost)], Past(), now)
+        return [f"{alarm.code} {alarm.age:.0f} s: {alarm.what}" for alarm in keeping.alarms(now)]
+
+    assert said({"access_log": 0, "spans": 0}, 0.0) == []
+    assert said({"access_log": 3, "spans": 0}, 10.0) == [
+        "lines_lost 0 s: lines of the access log are being lost (3 so far): its disk is full, or too slow"
+    ]
+    assert said({"access_log": 5, "spans": 2}, 15.0) == [
+        "lines_lost 5 s: lines of the access log are being lost (5 so far): its disk is full, or too slow",
+        "lines_lost 0 s: spans are being lost (2 so far): they cannot be sent",
+    ]
+    assert len(said({"access_log": 5, "spans": 2}, 74.0)) == 2
+    assert said({"access_log": 5, "spans": 2}, 75.0) == []
+    assert said({"access_log": 6, "spans": 2}, 80.0) == [
+        "lines_lost 0 s: lines of the access log are being lost (1 so far): its disk is full, or too slow"
+    ]
 
 
 def test_a_promise_to_one_tenant_is_written_down(tmp_path: Path) -> None:

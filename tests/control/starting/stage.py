@@ -54,6 +54,7 @@ class Stage:
         self.notes: list[tuple[int, str]] = []
         self.sent: list[ToWorker] = []
         self.busy: set[Key] = set()  # these do not drain
+        self.drains: dict[str, float] = {}  # replica → seconds that what runs there has
         self.worth: dict[str, dict[str, Worth]] = {}
         self.keeper = Keeper(self._hands(), {"process": runtime or self.runtime}, clock=lambda: self.now)
 
@@ -83,6 +84,7 @@ class Stage:
             self.keeper.state(key, standing.state)
 
     async def _drained(self, key: Key, seconds: float) -> bool:
+        self.drains[key[1]] = seconds
         while key in self.busy:
             await asyncio.sleep(0)
         return True

@@ -36,12 +36,14 @@ log = logging.getLogger("steelyard.history")
 
 
 class History:
-    """`keep`: seconds. Never raises; `problem` says why nothing is kept, if so."""
+    """`keep`: seconds. Never raises; `problem` says why nothing is kept, if so, and `behind` why nothing can be written
+    just now."""
 
     def __init__(self, path: Path | str, keep: float) -> None:
         self.path = Path(path)
         self.keep = keep
         self.problem = ""
+        self.behind = ""
         self._waiting: dict[Key, Slice] = {}
         self._lock = threading.Condition()
         self._busy = True  # until the file is open, and while something is being written
@@ -110,7 +112,8 @@ class History:
     def _drop(self) -> None:
         if not self._dropping:
             self._dropping = True
-            log.error("history %s: the disk does not keep up; what is counted meanwhile is lost", self.path)
+            self.behind = f"history {self.path}: the disk does not keep up; what is counted meanwhile is lost"
+            log.error("%s", self.behind)
 
     def _run(self) -> None:
         try:
@@ -178,6 +181,7 @@ class History:
             self._put_back(taken)
             raise
         self._dropping = False
+        self.behind = ""
         return True
 
     def _put_back(self, taken: Sequence[Slice]) -> None:
@@ -190,7 +194,8 @@ class History:
         """The disk is full or another program holds the file: again in a while, unless it is over."""
         if not self._dropping:
             self._dropping = True
-            log.error("%s; trying again", problem)
+            self.behind = f"{problem}; trying again"
+            log.error("%s", self.behind)
         with self._lock:
             return not self._lock.wait_for(lambda: self._over, RETRY)
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from ...units import show_seconds
-from .periods import gaps, width
+from .periods import MOST, WIDTHS, gaps, width
 from .slices import HOUR, MINUTE, WHOLE, Promised, Slice, added, available, coarser, in_time, quantile
 
 QUANTILES: Final = (0.5, 0.9, 0.99)
@@ -81,6 +81,7 @@ class Summary(msgspec.Struct):
     gaps: list[tuple[int, int, int]]
     models: list[ModelSummary]
     slices: list[Slice]  # all of it, in steps
+    drawn: float  # where charts begin: of decades only what is known
 
 
 def summarise(
@@ -98,12 +99,15 @@ def summarise(
     finest = max((part.step for part in slices), default=MINUTE)
     missing = gaps(slices, since, until, now)
     chosen = [part for part in slices if model in (None, part.model)]
-    step = width(since, until, finest)
+    drawn = since
+    if until - since > MOST * WIDTHS[-1]:
+        drawn = max(since, min([part.start for part in slices], default=until - 1.0))
+    step = width(drawn, until, finest)
     worst_step = max(HOUR, finest)
     names = sorted({part.model for part in chosen})
     models = [_model(name, [p for p in chosen if p.model == name], step, worst_step, tenant) for name in names]
     wide = [p for p in coarser(chosen, step) if tenant in (None, p.tenant)]
-    return Summary(since, until, step, worst_step, missing, models, sorted(wide, key=lambda p: p.key[:4]))
+    return Summary(since, until, step, worst_step, missing, models, sorted(wide, key=lambda p: p.key[:4]), drawn)
 
 
 def good_and_bad(counts: dict[str, int], timed: bool) -> tuple[int, int]:

@@ -17,10 +17,11 @@ from ...link.messages import Report
 from ..chronicle import Chronicle
 from ..history.slices import by_name, minute
 from ..history.store import History
-from ..status import Past
+from ..status import Past, lost
 from ..views import Alarm, ObjectiveView, SloView, WindowView
 from .alerts import Alerts
 from .ledger import Kept, Key, Ledger, digest, totals
+from .losses import Losses
 
 EVERY: Final = 1.0  # seconds between looks at what workers say
 AT_ONCE: Final = 500  # parts of the history that are remembered in one go: a few milliseconds
@@ -36,6 +37,7 @@ class Keeping:
         self._clock = clock
         self._ledger = Ledger()
         self._alerts = Alerts()
+        self._losses = Losses()
         self._history: History | None = None
         self._remembering: asyncio.Task[None] | None = None
         self._minute = 0  # the one that is open
@@ -90,6 +92,7 @@ class Keeping:
     def take_in(self, reports: Sequence[Report], past: Past, now: float) -> None:
         """The latest of each worker, and of those that are dead."""
         self._turn_page()
+        self._losses.look(lost(reports, past), now)
         judged, latency = totals([*(report.models for report in reports), past.models.values()])
         changed = self._ledger.take_in(judged, latency, now)
         burning = {key for key, _ in self._alerts.burning}
@@ -123,13 +126,17 @@ class Keeping:
     # ------------------------------------------------------------------ what is shown
 
     def alarms(self, now: float) -> list[Alarm]:
-        lacking = self._history.problem if self._history is not None else ""
-        told = (
-            [Alarm(code="no_history", what=f"{lacking}: error budgets begin anew at a restart", age=0.0)]
-            if lacking
-            else []
-        )
-        return [*told, *self._alerts.alarms(now)]
+        return [*self._unwritten(), *self._losses.alarms(now), *self._alerts.alarms(now)]
+
+    def _unwritten(self) -> list[Alarm]:
+        history = self._history
+        if history is None or not (history.problem or history.behind):
+            return []
+        if history.problem:
+            what = f"{history.problem}: error budgets begin anew at a restart"
+        else:
+            what = f"{history.behind}; a restart now would forget what is not yet written"
+        return [Alarm(code="no_history", what=what, age=0.0)]
 
     def views(self, now: float) -> tuple[SloView, ...]:
         return tuple(self._view(key, kept, now) for key, kept in self._shown(now).items())

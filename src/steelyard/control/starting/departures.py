@@ -13,6 +13,7 @@ from .started import Started
 from .tools import Tools
 
 PARTING = 2.0  # seconds until one without requests is stopped, when its model is gone: nobody counts them any more
+SHORT = 30.0  # seconds, at the most, for requests on one that is given up; or where nobody counts them
 
 
 class Departures:
@@ -31,8 +32,8 @@ class Departures:
         """Seconds for one that is stopped."""
         return 0.0 if self.impatient else float(self.settings.stop_timeout)
 
-    def leave(self, replica: Started, why: str) -> None:
-        """Drained, where the fleet knows it, and stopped."""
+    def leave(self, replica: Started, why: str, *, given_up: bool = False) -> None:
+        """Drained, where the fleet knows it, and stopped. Nothing hurries that, unless it is `given_up`."""
         now = self._tools.clock()
         if replica.phase in LEAVING:
             return
@@ -43,7 +44,7 @@ class Departures:
             replica.take(Turn.DRAIN if replica.member else Turn.STOP, now)
             if replica.member:
                 self._hands.move(replica.key, Event.DRAIN, why)
-            self.send_away(replica, self._rest(replica))
+            self._end(replica, min(SHORT, self._longest) if given_up else self._longest, self._rest(replica))
 
     def stop_now(self, replica: Started) -> None:
         """All ends."""
@@ -60,8 +61,9 @@ class Departures:
         if replica.phase is Phase.STOPPING and replica.errand is not None:
             self._tools.errands.kill(replica)
 
-    def send_away(self, replica: Started, rest: float = 0.0) -> None:
-        self._tools.errands.end(replica, float(self.settings.drain), rest, self.patience, self._gone)
+    def send_away(self, replica: Started) -> None:
+        """One that does not drain."""
+        self._end(replica, 0.0, 0.0)
 
     def back(self, replica: Started, now: float) -> None:
         """It is not stopped yet, and needed after all."""
@@ -70,9 +72,18 @@ class Departures:
         replica.expected = now + SEEN
         self._hands.move(replica.key, Event.UNDRAIN, "it is needed after all")
 
+    def _end(self, replica: Started, drain: float, rest: float) -> None:
+        self._tools.errands.end(replica, drain, rest, self.patience, self._gone)
+
+    @property
+    def _longest(self) -> float:
+        """Seconds for requests in flight: what the operator allows, or as long as the gateway lets a request last."""
+        drain = self.settings.drain
+        return float(self._tools.config.timeouts.total if drain is None else drain)
+
     def _rest(self, replica: Started) -> float:
         """When a model is gone, nobody counts its requests any more."""
         if self._model in self._tools.config.models:
             return 0.0
         worth = self._hands.worths(self._model).get(replica.id, Worth(in_flight=1))
-        return float(self.settings.drain) if worth.in_flight else PARTING
+        return (SHORT if self.settings.drain is None else float(self.settings.drain)) if worth.in_flight else PARTING

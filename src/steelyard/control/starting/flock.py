@@ -73,7 +73,7 @@ class Flock:
             return
         self._settles = True
         try:
-            while self._unsettled and not self._tools.ending:
+            while self._unsettled and not self._tools.resting:
                 self._unsettled = False
                 self._settle()
         finally:
@@ -187,7 +187,7 @@ class Flock:
                     self.troubles.setbacks.clear()
         for replica, why in failing(self.replicas.values(), self.departures.settings.start_timeout, self.missing, now):
             self._failed(replica, "never_ready", why, replica.since)
-            self.departures.leave(replica, why)
+            self.departures.leave(replica, why, given_up=True)
         if not any(replica.on_trial for replica in self.replicas.values()):
             self.troubles.setbacks.fade(now)
         if self.departures.settings.devices and self.replicas:
@@ -203,8 +203,9 @@ class Flock:
         proven = replica.proven or replica.is_steady(now)
         self._tools.errands.call_off(replica)
         replica.take(Turn.ENDED, now)
-        self.account.crashes += 1
         why = f"its process ended: {replica.instance.how or 'nobody knows how'}"
+        if leaving or proven:
+            self.account.crashes += 1
         if leaving:
             self.troubles.ended_leaving(replica, why)
         elif proven:
@@ -216,6 +217,7 @@ class Flock:
 
     def _failed(self, replica: Started, reason: str, why: str, began: float) -> None:
         former = 0 if self.outdated(replica) else self._former()
+        self.account.crashes += 1
         self.troubles.failed(replica, reason, why, began, former, self._tools.clock())
         self._bulletin.broken()
 

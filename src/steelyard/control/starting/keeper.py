@@ -110,7 +110,7 @@ class Keeper:
 
     def tick(self, now: float) -> None:
         """What time alone brings about; called a few times a second."""
-        if self._tools.ending:
+        if self._tools.resting:
             return
         for model in list(self._flocks):
             if now >= self._paused.get(model, now):
@@ -196,8 +196,12 @@ class Keeper:
     # ------------------------------------------------------------------ the end
 
     def rest(self) -> None:
-        """Nothing is started any more, whatever ends."""
-        self._tools.ending = True
+        """Nothing is started any more, whatever ends; what is being started may still become ready, and serve."""
+        self._tools.resting = True
+
+    def fall_silent(self) -> None:
+        """The fleet ends: nobody is told any more who is there."""
+        self._tools.resting = self._tools.ending = True
 
     def hurry(self) -> None:
         """All that is being stopped, or will be, is killed."""
@@ -211,7 +215,7 @@ class Keeper:
 
         With `spare`, those that were adopted go on.
         """
-        self._tools.ending = True
+        self.fall_silent()
         patience = 0.0
         for flock in self._flocks.values():
             for replica in [r for r in flock.replicas.values() if not (spare and r.adopted)]:
@@ -221,7 +225,7 @@ class Keeper:
 
     async def close(self) -> None:
         """Nothing is started or stopped any more; what runs goes on."""
-        self._tools.ending = True
+        self.fall_silent()
         await self._tools.errands.close()
         for runtime in self._tools.runtimes.values():
             await runtime.close()

@@ -26,7 +26,8 @@ class Tools:
     ours: Callable[[], Mapping[str, int]]  # started replicas on devices
     times: LoadTimes
     ids: Ids
-    ending: bool = False  # nothing is started any more
+    resting: bool = False  # nothing is started any more
+    ending: bool = False  # nor is anybody told who is there
     sparing: bool = False  # what was adopted is left alone: workers of the last supervisor still send requests there
 
     def listed(self, model: str) -> set[str]:

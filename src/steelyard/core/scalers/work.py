@@ -101,6 +101,8 @@ class WorkScaler(Scaler):
 
     def _for_work(self, seen: Seen, work: float, *, few: bool) -> int:
         width = self._width(seen)
+        if not seen.learned and not seen.ready:  # the first will show how long they take, and if more are needed
+            return 1 if self._peak else 0
         if not seen.learned:  # requests at once are as many as there is work in seconds per second (Little's law)
             at_once = self._requests.over(self.panic_window)[0]
             return min(_whole(staffed(at_once, width, self._spare.now)), _whole(self._peak / width))
@@ -180,6 +182,8 @@ def _unlearned(seen: Seen) -> str:
     requests = seen.running + seen.waiting
     if seen.waiting and not seen.ready + seen.coming:
         return "a request waits" if requests == 1 else f"{requests} requests wait"
+    if not requests:
+        return "no request now, and not known yet how long one takes"
     return f"{requests} request{'' if requests == 1 else 's'} at once, and not known yet how long they take"
 
 

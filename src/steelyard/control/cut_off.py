@@ -1,0 +1,34 @@
+"""What a worker that died had in hand: its clients saw a connection break, and nobody else will ever count that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ..link.board import Board
+from ..link.messages import ModelReport, Report
+from .slots import Table
+
+Cut = Mapping[str, int]  # model → requests
+NOTHING: Cut = MappingProxyType({})
+OTHERS = "*"  # tenants, all together
+
+
+def cut_off(report: Report | None, board: Board, worker: int, slots: Table) -> Cut:
+    """The board is written with each request and so has what there was in the last moment. Who is alone writes none:
+    of that one there is only what it said last, about a second ago."""
+    if board.workers > 1:
+        found = {model: board.load(worker, columns.values()) for model, columns in slots.items()}
+    else:
+        found = {each.model: each.in_flight + each.waiting for each in report.models} if report is not None else {}
+    return {model: count for model, count in found.items() if count > 0}
+
+
+def whose(reports: list[ModelReport]) -> str:
+    """The tenant whose requests they were: known only where there is no other."""
+    tenants = {tenant for report in reports for tenant in report.judged}
+    return OTHERS if len(tenants) > 1 else next(iter(tenants), "")
+
+
+def in_words(requests: int) -> str:
+    return f"{requests} request{'' if requests == 1 else 's'}"
