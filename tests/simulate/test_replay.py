@@ -93,9 +93,9 @@ def test_a_replica_that_failed_fails_again(tmp_path: Path) -> None:
 
     recording = recorded(tmp_path, policy="round_robin", plan=plan)
     explanation = explain(recording)
-    begin = explanation.failing["r0"][0][0]
+    begin = explanation.failing["r0"][0].begin
     assert begin == pytest.approx(5.0, abs=1.0)
-    assert all(5.0 <= start <= end <= 15.1 for start, end in explanation.failing["r0"])
+    assert all(5.0 <= one.begin <= one.end <= 15.1 for one in explanation.failing["r0"])
     assert not explanation.failing["r1"]
 
 

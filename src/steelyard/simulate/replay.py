@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import exp, hypot, isnan, log
+from math import exp, hypot, inf, isnan, log, nan
 from random import Random
 from statistics import median, stdev
 
@@ -16,10 +16,10 @@ import numpy as np
 
 from ..core.errors import OptionError
 from ..core.policies import make_policy
-from .replay_figures import Figures, Redrawn, figures
+from .replay_figures import Figures, Redrawn, figures, p99_of
 from .replay_fit import Explanation, explain
 from .replay_log import Recording
-from .replay_run import WARMUP, Replayed, replay
+from .replay_run import SHORTEST, WARMUP, Replayed, replay
 from .replay_servers import Numbers
 from .run import IDEAL, split_placement, split_policy
 
@@ -57,11 +57,15 @@ class Comparison:
     @property
     def doubt(self) -> float:
         """Smaller differences of p99 say nothing."""
+        if isnan(self.error):
+            return inf
         low, high = self.by_chance
         return exp(hypot(self._own_error(), SD * self.actual.spread, log(high / low) / 2)) - 1.0
 
     def doubt_of(self, other: Answer) -> float:
         """The same for the difference between this policy and the one that ran."""
+        if isnan(self.error):
+            return inf
         parts = self._own_error(), SD * self.actual.spread, SD * other.spread, SD * other.chance
         return max(self.doubt, exp(hypot(*parts)) - 1.0)
 
@@ -91,8 +95,11 @@ def compare(
     done: Callable[[str], None] | None = None,
 ) -> Comparison:
     check_policies(policies)
-    explanation = explain(recording)
     promise = promised(recording)
+    observed = observe(recording, promise)
+    if isnan(observed.p99):
+        raise OptionError(f"nothing was answered after the first {WARMUP:.0%} of the log: there is nothing to compare")
+    explanation = explain(recording)
     ran = recording.policy
     redrawn = Redrawn(WARMUP * recording.seconds, (1.0 - WARMUP) * recording.seconds)
     answers: list[Answer] = []
@@ -104,7 +111,6 @@ def compare(
         answers.append(answer)
         if done is not None:
             done(policy)
-    observed = observe(recording, promise)
     by_chance = redrawn.interval(*answered(recording))
     return Comparison(recording, explanation, promise, observed, by_chance, answers[0], tuple(answers[1:]))
 
@@ -121,7 +127,7 @@ def answered(recording: Recording) -> tuple[Numbers, Numbers]:
     rows = [(one.at - recording.begin, one.seconds) for one in recording.asked if one.answered]
     born, seconds = np.array(rows).reshape(-1, 2).T
     counted = born >= after
-    return born[counted], seconds[counted]
+    return born[counted], np.maximum(seconds[counted], SHORTEST)
 
 
 def observe(recording: Recording, promise: float | None) -> Figures:
@@ -145,15 +151,17 @@ def _answer(
     """`usual`: the redrawn p99s of the policy that ran. Also the redrawn p99s of this one."""
     each = [figures(run.seconds, run.lost, promise) for run in runs]
 
-    def middle(name: str) -> float:
-        return float(median(getattr(one, name) for one in each))
+    some = [one for one in each if not isnan(one.p99)]  # a run may have answered nothing
 
-    kept = None if promise is None else middle("kept")
-    found = Figures(middle("p50"), middle("p90"), middle("p99"), middle("mean"), middle("lost"), kept)
-    if isnan(found.p99):
+    def middle(name: str, among: list[Figures] = some) -> float:
+        return float(median(getattr(one, name) for one in among)) if among else nan
+
+    kept = None if promise is None else middle("kept", each)
+    found = Figures(middle("p50"), middle("p90"), middle("p99"), middle("mean"), middle("lost", each), kept)
+    if not some:
         return Answer(policy, found, 0.0, 0.0, runs), np.empty(0)
-    p99s = [one.p99 for one in each]
-    typical = runs[min(range(len(runs)), key=lambda n: abs(p99s[n] - found.p99))]
+    p99s = [one.p99 for one in some]
+    typical = min((run for run in runs if len(run.seconds)), key=lambda run: abs(p99_of(run.seconds) - found.p99))
     again = redrawn.p99s(typical.born, typical.seconds)
     paired = usual is not None and len(usual) == len(again) > 1
     chance = float(np.std(np.log(again / usual))) if paired else 0.0  # type: ignore[operator]

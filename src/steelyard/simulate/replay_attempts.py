@@ -1,4 +1,4 @@
-"""What occupied replicas in a recording, and when the gateway itself stood still."""
+"""What occupied replicas in a recording."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.outcome import Outcome
 from .replay_log import Recording
 from .replay_servers import Numbers, ServerKind
+from .replay_troubles import UNTOUCHED, Ended
 
 FLOOR = 0.0005  # seconds: shorter demands are lost in what clocks and sockets do
-FAILED = tuple(outcome.label for outcome in Outcome if outcome.failed)
-FAILURES = 2  # attempts in a row that failed: the replica did, not the request
+CUT = ("", "cancelled", "late")  # whoever put an end to it, it was not the replica
 
 
 @dataclass
@@ -22,10 +21,12 @@ class Attempts:
     """Those that took a replica's time, by replica and in order of their start."""
 
     request: NDArray[np.int64]
+    nth: NDArray[np.int64]  # attempt of its request
     replica: NDArray[np.int64]
     start: Numbers  # since the recording's beginning, as `end`
     end: Numbers
-    whole: NDArray[np.bool_]  # ran to its end: its time tells its demand
+    whole: NDArray[np.bool_]  # answered: its time tells what the request asks for
+    cut: NDArray[np.bool_]  # it would have run on
     beside: Numbers  # requests that the gateway knew of there
 
     def by_replica(self) -> list[slice]:
@@ -36,7 +37,8 @@ class Attempts:
         """Those that began first."""
         if len(self.start) <= count:
             return self
-        keep = self.start < float(np.sort(self.start)[count])
+        keep = np.zeros(len(self.start), dtype=np.bool_)
+        keep[np.argsort(self.start, kind="stable")[:count]] = True
         return Attempts(*(getattr(self, name)[keep] for name in Attempts.__dataclass_fields__))
 
     def demands(self, kind: ServerKind, way: float = 0.0) -> tuple[Numbers, Numbers]:
@@ -56,51 +58,26 @@ class Attempts:
         return np.maximum(found, 0.0)
 
 
-@dataclass(frozen=True)
-class Ended:
-    """An attempt of whatever outcome."""
-
-    start: float
-    end: float
-    failed: bool
-
-
-def attempts_of(recording: Recording, replicas: list[str]) -> tuple[Attempts, dict[str, list[Ended]]]:
-    """What occupied replicas; and, by replica, how each attempt ended."""
-    places = {id: place for place, id in enumerate(replicas)}
-    rows: list[tuple[int, float, float, int, bool, int]] = []
-    ended: dict[str, list[Ended]] = {}
-    for number, one in enumerate(recording.asked):
-        for attempt in one.attempts:
-            start = one.at - recording.begin + attempt.after
-            lasted = attempt.seconds if attempt.seconds is not None else max(one.seconds - attempt.after, 0.0)
-            whole = one.answered and attempt.seconds is not None and not attempt.outcome
-            failed = attempt.outcome in FAILED
-            ended.setdefault(attempt.replica, []).append(Ended(start, start + lasted, failed))
-            if not failed:
-                rows.append((places[attempt.replica], start, start + lasted, number, whole, attempt.beside))
-    rows.sort()
-    table = np.array(rows, dtype=np.float64).reshape(-1, 6)
-    found = Attempts(
-        request=table[:, 3].astype(np.int64),
-        replica=table[:, 0].astype(np.int64),
-        start=table[:, 1],
-        end=table[:, 2],
-        whole=table[:, 4] > 0,
-        beside=table[:, 5],
+def attempts_of(recording: Recording, ended: dict[str, list[Ended]]) -> Attempts:
+    """`ended`: all of them, by replica."""
+    rows = []
+    for place, mine in enumerate(ended.values()):
+        for one in mine:
+            if one.outcome in UNTOUCHED:
+                continue
+            asked = recording.asked[one.request]
+            attempt = asked.attempts[one.nth]
+            whole = asked.answered and attempt.seconds is not None and not attempt.outcome
+            cut = not whole and attempt.outcome in CUT
+            rows.append((one.request, one.nth, place, one.start, one.end, whole, cut, attempt.beside))
+    request, nth, replica, start, end, whole_, cut_, beside = np.array(rows, dtype=np.float64).reshape(-1, 8).T
+    return Attempts(
+        request=request.astype(np.int64),
+        nth=nth.astype(np.int64),
+        replica=replica.astype(np.int64),
+        start=start,
+        end=end,
+        whole=whole_ > 0,
+        cut=cut_ > 0,
+        beside=beside,
     )
-    return found, ended
-
-
-def failing_times(attempts: list[Ended]) -> list[tuple[float, float]]:
-    """From when to when the replica failed whatever it got."""
-    found: list[tuple[float, float]] = []
-    row: list[Ended] = []
-    for attempt in [*sorted(attempts, key=lambda a: a.end), Ended(0.0, 0.0, False)]:
-        if attempt.failed:
-            row.append(attempt)
-            continue
-        if len(row) >= FAILURES:
-            found.append((row[0].end, row[-1].end))
-        row = []
-    return found

@@ -36,6 +36,10 @@ def figures(seconds: Numbers, lost: int, promise: float | None) -> Figures:
     return Figures(p50, p90, p99, float(seconds.mean()), lost / total, kept)
 
 
+def p99_of(seconds: Numbers) -> float:
+    return float(np.quantile(seconds, P99))
+
+
 class Redrawn:
     """The p99 of a run had other stretches of its time come more or less often. The same draws for every run."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 
 from .replay_attempts import FLOOR, Attempts
-from .replay_servers import KINDS, Numbers, ServerKind, Slots
+from .replay_servers import KINDS, Batched, Numbers, ServerKind, Slots
 from .replay_speeds import fit
 
 ENOUGH = 20_000  # attempts to choose a kind of server by
@@ -17,9 +18,13 @@ OFTEN_BESIDE = 0.1  # share of attempts that found another there, or none: fewer
 
 
 def best_kind(attempts: Attempts, known: Numbers, replicas: int) -> ServerKind:
-    """The kind under which the times at which requests ended were the most likely."""
+    """The kind under which the times at which requests ended were the most likely.
+
+    Any slope explains a little more than none by chance: it must explain more than that.
+    """
     part = attempts.first(ENOUGH)
-    likely = [_likelihood(kind, part, known, replicas) for kind in KINDS]
+    by_chance = {Slots: 0.0, Batched: 0.5 * log(max(len(part.start), 1))}
+    likely = [_likelihood(kind, part, known, replicas) - by_chance[type(kind)] for kind in KINDS]
     best = max(likely)
     return next(kind for kind, value in zip(KINDS, likely, strict=True) if value >= best - 1e-6 * abs(best) - 1e-9)
 
@@ -55,7 +60,7 @@ def find_way(kind: ServerKind, attempts: Attempts, known: Numbers, replicas: int
     idle = attempts.found_there() == 0
     told = attempts.whole & (demand > FLOOR)
     alone = idle[told].astype(np.float64)
-    if not isinstance(kind, Slots) or not OFTEN_BESIDE <= alone.mean() <= 1.0 - OFTEN_BESIDE:
+    if not isinstance(kind, Slots) or not len(alone) or not OFTEN_BESIDE <= alone.mean() <= 1.0 - OFTEN_BESIDE:
         return Way()
     columns = np.column_stack([known[attempts.request[told]], alone])
     fitted = fit(np.log(demand[told] * speed[told]), columns, attempts.replica[told], replicas)

@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 import numpy as np
 
-from ..core.decision import Cancel
-from ..core.outcome import Outcome
 from ..core.request import INFINITY, Phase
 from ..documents import Seconds
-from .engine import Simulation
 from .job import Job
 from .replay_fit import Explanation
 from .replay_fleet import first_balancer, plan_fleet
 from .replay_log import Asked, Recording
 from .replay_servers import Numbers
-from .replay_stalls import Stall
+from .replay_simulation import ReplaySimulation
 from .result import RunResult
 from .run import SAMPLES, plan_samples, plan_signals
 from .scenario import Balancers
 
 WARMUP = 0.1  # of the recording: what the gateway had learned before it began is not in the log
 HEARD_EVERY = 0.005  # seconds: workers of one machine see each other's counts at once
+SHORTEST = 1e-6  # seconds: no clock of the log is finer
 MOST_NEWS = 20_000  # times in a run that they hear of each other
 
 
 @dataclass
 class Replayed:
-    """Every request answered after the warm-up: when it came, since the recording began, and how long it took."""
+    """Every request answered after the warm-up: when it came, since the recording began, and how long it took.
+
+    Whoever left before being answered, really, counts neither here nor there.
+    """
 
     policy: str
     born: Numbers
     seconds: Numbers
+    lost: int  # failed or refused
     result: RunResult = field(repr=False)
-
-    @property
-    def lost(self) -> int:
-        return self.result.failed + sum(self.result.refused.values())
 
 
 def replay(recording: Recording, explanation: Explanation, policy: str, seed: int = 1, *, recorded: bool) -> Replayed:
@@ -53,61 +49,22 @@ def replay(recording: Recording, explanation: Explanation, policy: str, seed: in
     balancers = [first_balancer(recording, policy, seed, worker, recorded=recorded) for worker in workers]
     warmup = WARMUP * recording.seconds
     turns = _InTurn([one.worker for one in recording.asked], len(balancers))
-    simulation = _Replay(servers, balancers, iter(jobs), result, turns, warmup=warmup, stalls=explanation.stalls)
+    simulation = ReplaySimulation(servers, balancers, iter(jobs), result, turns, warmup=warmup)
+    simulation.stand_still(explanation.stalls)
+    simulation.fates = {jobs[number]: fate for number, fate in explanation.fates.items()}
+    simulation.left = {job for one, job in zip(recording.asked, jobs, strict=True) if one.verdict == "left"}
     _plan_speeds(simulation, explanation)
     plan_fleet(simulation, recording, policy, recorded=recorded)
     _plan_leaving(simulation, recording, jobs)
+    _plan_deadlines(simulation, recording, jobs)
     if len(balancers) > 1:
         every = max(HEARD_EVERY, recording.seconds / MOST_NEWS)
         plan_signals(simulation, balancers, Balancers(len(balancers), Seconds(every)))
-    plan_samples(simulation, servers, result, max(recording.seconds, 1e-3) / SAMPLES)
-    answers: list[tuple[float, float]] = []
-
-    def over(took: float, answered: bool, now: float) -> None:
-        if answered and now - took >= warmup:
-            answers.append((now - took, took + explanation.overhead))
-
-    simulation.over = over
+    last = max(one.at + one.seconds for one in recording.asked) - recording.begin
+    plan_samples(simulation, servers, result, max(last, 1e-3) / SAMPLES)
     simulation.run()
-    born, seconds = np.array(answers).reshape(-1, 2).T
-    return Replayed(policy, born, seconds, result)
-
-
-class _Replay(Simulation):
-    """While the gateway stood still replicas went on, but what they finished is seen only afterwards."""
-
-    def __init__(self, *arguments: Any, stalls: list[Stall], **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        self._stalls = stalls
-        self._begins = [stall.begin for stall in stalls]
-        self._unseen: set[Job] = set()
-
-    def _complete(self, job: Job, now: float) -> None:
-        if job in self._unseen:
-            self._unseen.remove(job)
-            job.finish = -1.0
-            self._end(job, job.fate, now)
-            return
-        place = bisect_right(self._begins, now) - 1
-        if place < 0 or now >= self._stalls[place].end:
-            super()._complete(job, now)
-            return
-        if job.fate is Outcome.OK and job.server is not None:
-            job.server.ended(job, now, self.schedule)
-        self._unseen.add(job)
-        job.finish = self._stalls[place].end
-        self.schedule(job.finish, job)
-
-    def _cancel(self, decision: Cancel, now: float) -> None:
-        job = decision.request
-        assert isinstance(job, Job)
-        for attempt in (job, job.context):
-            server = attempt.server if isinstance(attempt, Job) and attempt in self._unseen else None
-            if server is not None and server.id == decision.replica.id:
-                self._unseen.remove(attempt)
-                attempt.finish = -1.0
-                return
-        super()._cancel(decision, now)
+    born, seconds = np.array(simulation.answers).reshape(-1, 2).T
+    return Replayed(policy, born, np.maximum(seconds + explanation.overhead, SHORTEST), simulation.lost, result)
 
 
 class _InTurn(Random):
@@ -147,19 +104,18 @@ def _job(one: Asked, born: float, work: float) -> Job:
 # ---------------------------------------------------------------------- what happened meanwhile
 
 
-def _plan_speeds(simulation: Simulation, explanation: Explanation) -> None:
+def _plan_speeds(simulation: ReplaySimulation, explanation: Explanation) -> None:
     for id, speeds in explanation.speeds.items():
         server = simulation.servers[id]
         for one in speeds[1:]:
             simulation.at(one.begin, lambda now, s=server, v=one.speed: s.set_speed(v, now, simulation.schedule))  # type: ignore[misc]
     for id, stretches in explanation.failing.items():
-        server = simulation.servers[id]
-        for begin, end in stretches:
-            simulation.at(begin, lambda now, s=server: setattr(s, "failing", s.failing + 1))  # type: ignore[misc]
-            simulation.at(end, lambda now, s=server: setattr(s, "failing", s.failing - 1))  # type: ignore[misc]
+        for stretch in stretches:
+            simulation.at(stretch.begin, lambda now, id=id, t=stretch.trouble: simulation.fail(id, t))  # type: ignore[misc]
+            simulation.at(stretch.end, lambda now, id=id: simulation.fail(id, None))  # type: ignore[misc]
 
 
-def _plan_leaving(simulation: Simulation, recording: Recording, jobs: list[Job]) -> None:
+def _plan_leaving(simulation: ReplaySimulation, recording: Recording, jobs: list[Job]) -> None:
     """Who lost patience then does so now, unless answered sooner."""
 
     def leave(job: Job, now: float) -> None:
@@ -169,3 +125,10 @@ def _plan_leaving(simulation: Simulation, recording: Recording, jobs: list[Job])
     for one, job in zip(recording.asked, jobs, strict=True):
         if one.verdict == "left":
             simulation.at(job.born + one.seconds, lambda now, job=job: leave(job, now))  # type: ignore[misc]
+
+
+def _plan_deadlines(simulation: ReplaySimulation, recording: Recording, jobs: list[Job]) -> None:
+    """What still runs when its deadline comes is cut off, as by the gateway; an answer that had begun went on."""
+    for one, job in zip(recording.asked, jobs, strict=True):
+        if one.deadline is not None and not (one.answered and one.seconds > one.deadline):
+            simulation.at(job.deadline, lambda now, job=job: simulation.cut_off(job, now))  # type: ignore[misc]

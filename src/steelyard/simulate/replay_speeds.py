@@ -18,15 +18,23 @@ LEAST = 8  # requests between two changes of a replica's speed
 CHANGED = log(1.15)  # smaller changes are left to chance
 SURE = 6.0  # × ln n: a change must explain so much more than chance would
 RIDGE = 1e-3
+MOST = log(100.0)  # no replica is so much faster or slower than most, whatever the fit makes of a few requests
 
 
 def known_of(asked: Sequence[Asked]) -> Numbers:
-    """What tells how much a request asks for: a row each, of a constant, features (logarithms) and kinds."""
+    """What tells how much a request asks for: a row each, of a constant, features (logarithms) and kinds.
+
+    A feature beyond those of all that were answered counts as the outermost of these: nothing tells how work grows
+    out there.
+    """
+    answered = np.array([one.answered for one in asked], dtype=np.bool_)
     width = max((len(one.features) for one in asked), default=0)
     columns: list[Numbers] = [np.ones(len(asked))]
     for place in range(width):
         values = np.array([one.features[place] if place < len(one.features) else 0.0 for one in asked])
         column = np.log1p(np.maximum(values, 0.0))
+        if answered.any():
+            column = np.clip(column, column[answered].min(), column[answered].max())
         if np.ptp(column) > 1e-9:
             columns.append(column - column.mean())
     common = [kind for kind, _ in Counter(one.kind for one in asked).most_common(KINDS)]
@@ -56,7 +64,7 @@ def fit(ln_demand: Numbers, known: Numbers, replica: NDArray[np.int64], replicas
     base = solution[: known.shape[1]].copy()
     base[0] += shift
     residual = ln_demand - design @ solution
-    return Fit(base, slowness - shift, residual, max(float(residual.std()), 1e-3))
+    return Fit(base, np.clip(slowness - shift, -MOST, MOST), residual, max(float(residual.std()), 1e-3))
 
 
 def changes(residual: Numbers, sigma: float) -> list[int]:

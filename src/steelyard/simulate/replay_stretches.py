@@ -64,8 +64,9 @@ def _stretch(
 
 def _middle(residual: Numbers, usual: float) -> float:
     """The mean of those that are no outliers."""
-    off = residual - np.median(residual)
-    return float(residual[np.abs(off) <= OUTLIER * usual].mean())
+    middle = float(np.median(residual))
+    usual_ones = residual[np.abs(residual - middle) <= OUTLIER * usual]
+    return float(usual_ones.mean()) if len(usual_ones) else middle
 
 
 def _lasting(cuts: list[int], end: Numbers) -> list[int]:

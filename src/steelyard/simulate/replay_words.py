@@ -11,6 +11,7 @@ from .wording import percent
 MANY_UNSEEN = 0.05  # requests the log does not tell of, for each that it does: more is worth a word
 LONG_STALLS = 0.01  # of the recording: more is worth a word
 MANY_GUESSED = 0.02
+MOST_NAMES = 3
 GOAL = 0.1  # an error above this is said to be too large to conclude from
 
 
@@ -35,6 +36,11 @@ def _assumed(comparison: Comparison) -> str:
 def _own_error(comparison: Comparison) -> str:
     predicted, observed = comparison.actual.figures.p99, comparison.observed.p99
     low, high = comparison.by_chance
+    if isnan(predicted):
+        return (
+            f"own error: the replay of {comparison.actual.policy} answered nothing, while p99 observed was "
+            f"{show_seconds(observed)}: nothing follows from it"
+        )
     believed = f"differences under {percent(comparison.doubt)} are within the error"
     if abs(comparison.error) > GOAL:
         believed = f"that is much: trust only differences well above {percent(comparison.doubt)}"
@@ -47,6 +53,8 @@ def _own_error(comparison: Comparison) -> str:
 
 def _verdict(comparison: Comparison, other: Answer) -> str:
     difference = comparison.difference(other)
+    if isnan(comparison.actual.figures.p99):
+        return f"how {other.policy} would have done cannot be told"
     if isnan(difference):
         return f"{other.policy} would have answered nothing"
     doubt = comparison.doubt_of(other)
@@ -64,6 +72,23 @@ def _verdict(comparison: Comparison, other: Answer) -> str:
     )
 
 
+def _failures(comparison: Comparison) -> list[str]:
+    """What is assumed of requests that failed, and of who left."""
+    explanation = comparison.explanation
+    told = []
+    if explanation.failed:
+        told.append(
+            f"{explanation.failed} requests failed by themselves: they do so in every replay, after as much work, "
+            "wherever they go"
+        )
+    if failing := sorted(id for id, stretches in explanation.failing.items() if stretches):
+        names = ", ".join(failing[:MOST_NAMES]) + (" …" if len(failing) > MOST_NAMES else "")
+        told.append(f"{names}: failed whatever came for a while, and so in every replay")
+    if left := sum(one.verdict == "left" for one in comparison.recording.asked):
+        told.append(f"{left} clients left before they were answered: they come and leave again, and are not counted")
+    return told
+
+
 def _reservations(comparison: Comparison) -> list[str]:
     recording, explanation = comparison.recording, comparison.explanation
     told = []
@@ -76,6 +101,7 @@ def _reservations(comparison: Comparison) -> list[str]:
         )
     if explanation.guessed > MANY_GUESSED * len(recording.asked):
         told.append(f"nobody saw {explanation.guessed} requests end: what they ask for is a guess")
+    told += _failures(comparison)
     stood_still = sum(stall.seconds for stall in explanation.stalls)
     if stood_still > LONG_STALLS * recording.seconds:
         told.append(

@@ -1,0 +1,157 @@
+"""What went wrong in a recording, and whose doing it was.
+
+A replica that failed one request after another fails whatever it gets in that time. Any other failure belongs to its
+request: it fails again in the same way, wherever it goes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import median
+
+from ..core.outcome import Outcome
+from .replay_log import Asked, Recording
+
+BY_THEMSELVES = {one.label: one for one in Outcome if one.failed or one is Outcome.CLIENT_ERROR}
+UNTOUCHED = (Outcome.UNREACHABLE, Outcome.OVERLOADED)  # the replica did nothing for it
+CONNECTION = (Outcome.UNREACHABLE, Outcome.BROKEN, Outcome.TRUNCATED, Outcome.TIMEOUT)
+FAILURES = 2  # requests in a row
+UNLIKELY = 0.05  # so many such rows in the whole recording by chance: then it is the replica
+SOON = 10.0  # seconds in which a gateway notices that a replica is gone
+IN_SERVICE = ("ready", "ejected", "draining")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An attempt of whatever outcome."""
+
+    request: int
+    nth: int  # attempt of its request
+    start: float
+    end: float
+    outcome: Outcome | None  # None: it answered, or somebody else put an end to it
+
+    @property
+    def failed(self) -> bool:
+        return self.outcome is not None and self.outcome.failed
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """How an attempt ends that does not answer."""
+
+    outcome: Outcome
+    seconds: float  # until that is known
+    work: float = 0.0  # on a replica of speed 1; 0: it took no turn there
+
+
+@dataclass(frozen=True)
+class Failing:
+    """From when to when a replica failed whatever it got, and how."""
+
+    begin: float
+    end: float
+    trouble: Trouble
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What goes wrong with a request, attempt by attempt; `always`: and with any further one, as with the last."""
+
+    troubles: tuple[Trouble | None, ...]
+    always: bool
+
+    def of(self, nth: int) -> Trouble | None:
+        if nth < len(self.troubles):
+            return self.troubles[nth]
+        return self.troubles[-1] if self.always else None
+
+
+def ended_attempts(recording: Recording, replicas: list[str]) -> dict[str, list[Ended]]:
+    """By replica, in order of their start."""
+    ended: dict[str, list[Ended]] = {id: [] for id in replicas}
+    for number, one in enumerate(recording.asked):
+        for nth, attempt in enumerate(one.attempts):
+            start = one.at - recording.begin + attempt.after
+            lasted = one.seconds - attempt.after if attempt.seconds is None else attempt.seconds
+            outcome = BY_THEMSELVES.get(attempt.outcome) if attempt.seconds is not None else None
+            ended[attempt.replica].append(Ended(number, nth, start, start + max(lasted, 0.0), outcome))
+    for mine in ended.values():
+        mine.sort(key=lambda one: (one.start, one.end))
+    return ended
+
+
+def find_failing(ended: dict[str, list[Ended]]) -> tuple[dict[str, list[Failing]], set[tuple[int, int]]]:
+    """By replica when it failed; and the attempts, by request and place, that failed by that."""
+    rows = {id: _rows(mine) for id, mine in ended.items()}
+    count = sum(len(mine) for mine in rows.values())
+    fine = sum(not one.failed for mine in ended.values() for one in mine)
+    chance = count / max(count + fine, 1)  # that after one that went well the next fails
+    found: dict[str, list[Failing]] = {id: [] for id in ended}
+    excused: set[tuple[int, int]] = set()
+    for id, mine in rows.items():
+        for row, until in mine:
+            requests = len({one.request for one in row})
+            if requests >= FAILURES and count * chance ** (requests - 1) < UNLIKELY:
+                found[id].append(_failing(row, until))
+                excused |= {(one.request, one.nth) for one in row}
+    return found, excused
+
+
+def _rows(attempts: list[Ended]) -> list[tuple[list[Ended], float]]:
+    """Failures with nothing between them that went well, and when the next went there that did."""
+    found: list[tuple[list[Ended], float]] = []
+    for failed, row in groupby(attempts, key=lambda one: one.failed):
+        mine = list(row)
+        if failed:
+            found.append((mine, float("inf")))
+        elif found and found[-1][1] == float("inf"):
+            found[-1] = found[-1][0], mine[0].start
+    return found
+
+
+def _failing(row: list[Ended], until: float) -> Failing:
+    outcomes = Counter(one.outcome for one in row if one.outcome is not None)
+    seconds = float(median(one.end - one.start for one in row))
+    end = max(min(max(one.end for one in row), until), row[-1].start)
+    return Failing(row[0].start, end, Trouble(outcomes.most_common(1)[0][0], seconds))
+
+
+def lost_with_their_replica(recording: Recording, ended: dict[str, list[Ended]]) -> set[tuple[int, int]]:
+    """Attempts whose connection went just before the gateway noticed that the replica was gone."""
+    gone = _gone(recording)
+    return {
+        (one.request, one.nth)
+        for id, mine in ended.items()
+        for one in mine
+        if one.outcome in CONNECTION and any(-1.0 <= when - one.end <= SOON for when in gone.get(id, ()))
+    }
+
+
+def _gone(recording: Recording) -> dict[str, list[float]]:
+    """By replica: when it was first seen out of service."""
+    gone: dict[str, list[float]] = {}
+    serving: set[str] = set()
+    for line in recording.fleet:
+        now = {member.id for member in line.replicas if member.state in IN_SERVICE}
+        for id in serving - now:
+            gone.setdefault(id, []).append(line.at - recording.begin)
+        serving = now
+    return gone
+
+
+def fate_of(one: Asked, number: int, excused: set[tuple[int, int]], works: dict[tuple[int, int], float]) -> Fate | None:
+    """None: nothing that would go wrong again. `works`: what attempts took of their replica's time, where they did."""
+    troubles: list[Trouble | None] = []
+    for nth, attempt in enumerate(one.attempts):
+        outcome = BY_THEMSELVES.get(attempt.outcome)
+        if outcome is None or attempt.seconds is None or (number, nth) in excused:
+            troubles.append(None)
+        else:
+            troubles.append(Trouble(outcome, max(attempt.seconds, 0.0), works.get((number, nth), 0.0)))
+    if not any(troubles):
+        return None
+    always = one.verdict not in ("left", "refused") and not one.answered and troubles[-1] is not None
+    return Fate(tuple(troubles), always)
