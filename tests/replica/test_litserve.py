@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGTERM
@@ -62,6 +64,32 @@ def test_sigterm_to_the_main_process_loses_nothing_and_leaves_nothing(tmp_path: 
         assert ends(program) == 0
         all_gone(pids)
         assert fake.leases == {}
+
+
+def test_a_child_that_nobody_knows_of_yet_is_ended_too(tmp_path: Path) -> None:
+    """A signal between a fork and the moment at which it is written down."""
+    script = tmp_path / "half_started.py"
+    script.write_text(
+        "import os, signal, time\n"
+        "from steelyard.replica.parent import Parent\n"
+        "older = os.fork()\n"
+        "if not older:\n"
+        "    os.close(1)\n"
+        "    time.sleep(1000)\n"
+        "def serve():\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        time.sleep(1000)\n"
+        "    print(older, child, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(1000)\n"
+        "Parent(1.0).run(serve)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    older, child = map(int, done.stdout.split())
+    wait_until(lambda: not alive(child), "the child to end")
+    assert alive(older), "it is not the server's"
+    os.kill(older, SIGKILL)
 
 
 def test_sigterm_while_it_loads_leaves_nothing(tmp_path: Path) -> None:

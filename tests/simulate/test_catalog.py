@@ -48,8 +48,8 @@ def two_ways(scenario: Scenario) -> list[tuple[str, str]]:
 
 
 def marks(scenario: Scenario, policy: str) -> list[pytest.MarkDecorator]:
-    """5,000 replicas take their time with a policy that looks at each."""
-    slow = [pytest.mark.slow] if scenario.name.startswith("W11") and policy.startswith("least_work") else []
+    """5,000 replicas take their time."""
+    slow = [pytest.mark.slow] if scenario.name.startswith("W11") else []
     return [*slow, *([needs_traces] if scenario.workload.trace else [])]
 
 

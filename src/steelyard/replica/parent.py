@@ -46,6 +46,7 @@ class Parent:
 
     def run(self, serve: Callable[[], Any]) -> Any:
         before = {number: signal.signal(number, self._interrupt) for number in ENDING}
+        others = _children()
         self._signals.install()
         try:
             return serve()
@@ -54,7 +55,7 @@ class Parent:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            _end_children()
+            _end_children(others)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         """What the server takes for Ctrl-C. A process forked from here has inherited this, and should not have."""
@@ -97,8 +98,8 @@ def _ended(pid: int) -> bool:
         return False
 
 
-def _end_children() -> None:
-    """Those the server has started and left."""
+def _end_children(others: set[int]) -> None:
+    """Those the server has started and left; not `others`."""
     multiprocessing = sys.modules.get("multiprocessing")
     children = multiprocessing.active_children() if multiprocessing is not None else []
     for child in children:
@@ -108,3 +109,24 @@ def _end_children() -> None:
         if child.is_alive():
             child.kill()
             child.join()
+    # A signal in the middle of a start leaves a child that multiprocessing does not know of.
+    for pid in _children() - others - _tracker():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _children() -> set[int]:
+    """Of this process; none where that cannot be seen."""
+    found: set[int] = set()
+    with suppress(OSError):
+        for thread in os.listdir("/proc/self/task"):
+            with suppress(FileNotFoundError), open(f"/proc/self/task/{thread}/children") as file:
+                found.update(map(int, file.read().split()))
+    return found
+
+
+def _tracker() -> set[int]:
+    """The helper of multiprocessing that cleans up after the others, and ends when all have."""
+    module = sys.modules.get("multiprocessing.resource_tracker")
+    pid = getattr(getattr(module, "_resource_tracker", None), "_pid", None)
+    return set() if pid is None else {pid}
