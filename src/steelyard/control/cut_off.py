@@ -7,11 +7,11 @@ from types import MappingProxyType
 
 from ..link.board import Board
 from ..link.messages import ModelReport, Report
+from .slo.ledger import OTHERS
 from .slots import Table
 
 Cut = Mapping[str, int]  # model → requests
 NOTHING: Cut = MappingProxyType({})
-OTHERS = "*"  # tenants, all together
 
 
 def cut_off(report: Report | None, board: Board, worker: int, slots: Table) -> Cut:

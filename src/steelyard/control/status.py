@@ -13,7 +13,8 @@ import msgspec
 from ..core.histogram import Histogram, middle
 from ..core.slo import FAILED, GATEWAY, INDEX, KINDS
 from ..link.messages import Durations, ModelReport, ReplicaReport, Report
-from .cut_off import NOTHING, OTHERS, Cut, whose
+from .cut_off import NOTHING, Cut, whose
+from .slo.ledger import OTHERS
 
 Key = tuple[str, str]  # model, replica id
 K = TypeVar("K")
