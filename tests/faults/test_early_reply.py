@@ -23,6 +23,13 @@ def gateway(stub: StubReplica) -> Iterator[Serving]:
         yield serving
 
 
+@pytest.fixture(scope="module")
+def whole(stub: StubReplica) -> Iterator[Serving]:
+    """Bodies are kept whole, and then sent in one go."""
+    with Serving(config([stub], limits={"replay": "32MiB"})) as serving, nothing_left(serving):
+        yield serving
+
+
 def early(*after: list[object], status: int = 413) -> list[list[object]]:
     return [["send", f"HTTP/1.1 {status} Early\r\ncontent-length: 5\r\n\r\nearly"], *after]
 
@@ -87,6 +94,22 @@ def test_upstream_connections_with_half_a_body_are_not_used_again(gateway: Servi
         mine = new_id()
         assert f'"{mine}"'.encode() in gateway.ask("GET", id=mine).body
         assert stub.request(mine)["conn"] != stub.request(id)["conn"]
+
+
+@pytest.mark.parametrize(("status", "size"), [(413, 4 * BLOCK), (413, 24 * MIB), (200, 24 * MIB)])
+def test_a_replica_connection_with_an_unsent_body_is_not_used_again(
+    whole: Serving, stub: StubReplica, status: int, size: int
+) -> None:
+    """The gateway has the whole body; the replica has answered and does not read on: others must not queue there."""
+    id = new_id()
+    with whole.connect() as connection:
+        script = early(["gate", "never"], status=status)
+        connection.send(request("POST", id=id, body=b"x" * size, script=script))
+        assert connection.response("POST").status == status
+        for _ in range(3):
+            mine = new_id()
+            assert f'"{mine}"'.encode() in whole.ask("POST", id=mine, body=b"small").body
+            assert stub.request(mine)["conn"] != stub.request(id)["conn"]
 
 
 def test_an_early_error_is_not_retried(gateway: Serving, stub: StubReplica) -> None:

@@ -201,3 +201,49 @@ def test_a_connection_that_nobody_waits_for_any_more_is_closed_if_its_server_is_
     assert dial.accept().closed
     assert isinstance(stage.loop.wires[-1].transport.protocol, ReplicaConnection)
     stage.check_idle(counted=1)
+
+
+def test_a_connection_with_an_unsent_request_is_not_kept(stage: Stage) -> None:
+    client = stage.client()
+    client.says(request("POST /", body=b"x" * 10_000))
+    replica = stage.replica()
+    replica.says(answer(b"early", status="413 Too Large"))
+    assert read_answer(client.hears()).status == 413
+    assert not replica.closed  # all of it is sent
+    replica.stops_reading()
+    client.says(request("POST /", body=b"x" * 10_000))
+    replica.says(answer(b"early", status="413 Too Large"))
+    assert read_answer(client.hears()).status == 413
+    assert replica.closed
+    stage.check_idle(counted=2)
+
+
+def test_a_connection_is_not_kept_after_an_error_to_a_large_body(stage: Stage) -> None:
+    """Whether the replica will read it, nobody can see: it may be in the kernel's buffers, or behind TLS."""
+    client = stage.client()
+    client.says(request("POST /", body=b"x" * 100_000))
+    replica = stage.replica()
+    replica.says(answer(b"early", status="413 Too Large"))
+    assert read_answer(client.hears()).status == 413
+    assert replica.closed
+
+
+@pytest.mark.parametrize(
+    ("method", "head"),
+    [
+        ("HEAD", b"200 OK\r\ncontent-length: 5"),
+        ("HEAD", b"200 OK\r\ntransfer-encoding: chunked"),
+        ("GET", b"204 No Content\r\ncontent-length: 5"),
+        ("GET", b"304 Not Modified\r\ncontent-length: 5"),
+    ],
+)
+def test_a_connection_is_not_kept_where_a_body_may_follow_that_must_not(stage: Stage, method: str, head: bytes) -> None:
+    """A careless server sends it all the same, and late: it would be the next client's answer."""
+    client = stage.client()
+    client.says(request(f"{method} /"))
+    replica = stage.replica()
+    replica.says(b"HTTP/1.1 " + head + b"\r\n\r\n")
+    assert read_answer(client.hears(), method).status in (200, 204, 304)
+    assert replica.closed
+    assert not client.closed
+    stage.check_idle(counted=1)

@@ -115,6 +115,9 @@ class FakeTransport:
         self._must_live()
         self.high = high
 
+    def get_write_buffer_size(self) -> int:
+        return len(self._buffer)
+
     def get_extra_info(self, name: str) -> Any:
         known = {"peername": self.peer, "ssl_object": object() if self.tls else None, "socket": self.socket}
         return known.get(name)

@@ -281,7 +281,10 @@ class ReplicaConnection:
         carrier = self.endpoint.carrier
         status = head.status
         length = 0 if exchange.route.head or status in NO_BODY else head.length
-        self.keep = not head.close and length != UNTIL_CLOSE
+        # A body that is announced and must not come (to HEAD, in a 204) may come all the same, and late.
+        self.keep = not head.close and length != UNTIL_CLOSE and (head.length == length or head.length == UNTIL_CLOSE)
+        if status >= 400 and exchange.body_size > ONE_WRITE:
+            self.keep = False  # the error may have come before the body was read: whether it ever is, nobody can see
         now = monotonic()
         way = self.replica.context
         way.heard = now
@@ -413,7 +416,7 @@ class ReplicaConnection:
         self._chunks = None
         self.expires = INFINITY
         self.endpoint.carrier.active.pop(self, None)
-        if keep and not self.transport.is_closing():
+        if keep and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
             self.state = IDLE
             self.go_on()
             self.endpoint.release(self, now)
