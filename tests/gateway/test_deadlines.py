@@ -1,5 +1,6 @@
 """Deadlines that clients give: while the request waits, connects, runs, streams."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -100,6 +101,56 @@ def test_it_counts_from_the_head_not_from_the_body(stage: Stage) -> None:
     client.says(b"x")
     assert read_answer(client.hears())["steelyard-reason"] == "deadline"
     stage.check_idle(counted=1)
+
+
+CHAT = "models: {m: {dialect: openai, %s replicas: [{url: 'http://a:1'}]}}"
+STREAM = b'{"model": "m", "stream": true, "messages": []}'
+WHOLE = b'{"model": "m", "messages": []}'
+
+
+def long_streams(stage: Stage, count: int = 40) -> None:
+    """Answers of ten seconds whose first byte came after 50 ms: what the estimator learns from."""
+    for _ in range(count):
+        client = stage.client()
+        client.says(request("POST /v1/chat/completions", body=STREAM))
+        replica = stage.replica()
+        stage.pass_time(0.05)
+        replica.says(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n")
+        stage.pass_time(9.95)
+        replica.says(b"0\r\n\r\n")
+        client.hears()
+
+
+@pytest.mark.parametrize(("settings", "header"), [("", "x-slo-ttft-ms: 1000"), ("timeout: 1s,", "x-other: 1")])
+def test_one_of_the_first_byte_takes_a_long_stream_on_an_idle_fleet(
+    staged: Callable[..., Stage], settings: str, header: str
+) -> None:
+    stage = staged(CHAT % settings)
+    long_streams(stage)
+    client = stage.client()
+    client.says(request("POST /v1/chat/completions", header, body=STREAM))
+    replica = stage.replica()
+    stage.pass_time(0.05)
+    replica.says(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n")
+    stage.pass_time(30)
+    replica.says(b"0\r\n\r\n")
+    assert read_answer(client.hears()).body == b"ok", "a stream that has begun is not cut"
+    stage.check_idle()
+
+
+def test_the_refusal_says_by_which_it_was_judged(staged: Callable[..., Stage]) -> None:
+    stage = staged(CHAT % "")
+    long_streams(stage)
+    for header, body, words in (
+        ("steelyard-timeout-ms: 1000", STREAM, "could finish this before its deadline"),
+        ("x-slo-ttft-ms: 1000", WHOLE, "could begin the answer before its first-byte deadline"),
+    ):
+        client = stage.client()
+        client.says(request("POST /v1/chat/completions", header, body=body))
+        told = read_answer(client.hears())
+        assert (told.status, told["steelyard-reason"]) == (503, "deadline")
+        assert words in told.body.decode()
+        assert re.search(r"predicted after [\d.]+ s; it allows 1.00 s", told.body.decode())
 
 
 def test_that_of_the_model(staged: Callable[..., Stage]) -> None:

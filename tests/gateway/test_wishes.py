@@ -22,6 +22,7 @@ class Wish:
 
     def __init__(self, **told: bytes) -> None:
         self.deadline = INFINITY
+        self.first_byte_by = INFINITY
         self.priority = 0
         self.key: str | None = None
         take_in(cast(Exchange, self), {name.replace("_", "-").encode(): value for name, value in told.items()}, 100.0)
@@ -29,6 +30,10 @@ class Wish:
     @property
     def seconds(self) -> float | None:
         return None if self.deadline == INFINITY else round(self.deadline - 100.0, 6)
+
+    @property
+    def first_byte_seconds(self) -> float | None:
+        return None if self.first_byte_by == INFINITY else round(self.first_byte_by - 100.0, 6)
 
 
 @pytest.mark.parametrize(
@@ -44,17 +49,30 @@ class Wish:
         ({"grpc_timeout": b"500u"}, 0.0005),
         ({"x_envoy_expected_rq_timeout_ms": b"1500"}, 1.5),
         ({"x_envoy_expected_rq_timeout_ms": b"0"}, None),
-        ({"x_slo_ttft_ms": b"300"}, 0.3),
         ({"steelyard_timeout_ms": b"1000", "grpc_timeout": b"5S", "x_slo_ttft_ms": b"1"}, 1.0),
         ({"grpc_timeout": b"soon"}, None),
         ({"grpc_timeout": b"123456789S"}, None),
-        ({"x_slo_ttft_ms": b"fast"}, None),
-        ({"grpc_timeout": b"5s", "x_slo_ttft_ms": b"100"}, 0.1),
+        ({"grpc_timeout": b"5s", "x_envoy_expected_rq_timeout_ms": b"100"}, 0.1),
+        ({"x_slo_ttft_ms": b"300"}, None),
         ({}, None),
     ],
 )
 def test_deadlines(told: dict[str, bytes], seconds: float | None) -> None:
     assert Wish(**told).seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [
+        ({"x_slo_ttft_ms": b"300"}, 0.3),
+        ({"x_slo_ttft_ms": b"300", "steelyard_timeout_ms": b"5000"}, 0.3),
+        ({"x_slo_ttft_ms": b"0"}, None),
+        ({"x_slo_ttft_ms": b"fast"}, None),
+        ({"steelyard_timeout_ms": b"5000"}, None),
+    ],
+)
+def test_deadlines_of_the_first_byte(told: dict[str, bytes], seconds: float | None) -> None:
+    assert Wish(**told).first_byte_seconds == seconds
 
 
 @pytest.mark.parametrize("value", [b"", b"soon", b"-1", b"1e3", b"1_0", b"0x1", b"nan", b"inf", b"1" * 13, b"1."])
@@ -75,8 +93,9 @@ def test_priorities_and_sessions() -> None:
 @given(st.binary(max_size=15))
 def test_what_others_write_never_hurts(value: bytes) -> None:
     for name in ("grpc_timeout", "x_envoy_expected_rq_timeout_ms", "x_slo_ttft_ms"):
-        seconds = Wish(**{name: value}).seconds
-        assert seconds is None or 0.0 <= seconds < 1e12
+        wish = Wish(**{name: value})
+        for seconds in (wish.seconds, wish.first_byte_seconds):
+            assert seconds is None or 0.0 <= seconds < 1e12
 
 
 # ---------------------------------------------------------------------- who the client is

@@ -235,8 +235,8 @@ def test_the_head_of_a_large_form_is_enough():
 def test_the_head_of_a_large_conversation_is_enough():
     call = openai.call("POST", "/v1/chat/completions")
     head = b'{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:'
-    assert openai.guess(call, 5_000_000, head) == Peek("m", (LONG, OUTPUT, 1.0))
-    assert openai.guess(call, 5_000_000) == Peek("", (LONG, OUTPUT, 1.0))
+    assert openai.guess(call, 5_000_000, head) == Peek("m", (LONG, OUTPUT, 1.0), streams=True)
+    assert openai.guess(call, 5_000_000) == Peek("", (LONG, OUTPUT, 1.0), streams=True)
 
 
 # ---------------------------------------------------------------------- bodies that surprise

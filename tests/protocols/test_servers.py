@@ -109,13 +109,13 @@ def test_the_own_endpoints_of_tgi(path):
 )
 def test_generate_is_measured_by_what_goes_in_and_may_come_out(body, features):
     call = tgi.call("POST", "/generate")
-    assert tgi.peek(call, json.dumps(body).encode(), {}) == Peek("", features)
+    assert tgi.peek(call, json.dumps(body).encode(), {}) == Peek("", features, streams=True)
 
 
 def test_what_tgi_cannot_read_is_guessed():
     call = tgi.call("POST", "/")
-    assert tgi.peek(call, b'{"inputs":', {}) == Peek("", (10.0, TOKENS, 1.0))
-    assert tgi.guess(call, 10**9) == Peek("", (LONG, TOKENS, 1.0))
+    assert tgi.peek(call, b'{"inputs":', {}) == Peek("", (10.0, TOKENS, 1.0), streams=True)
+    assert tgi.guess(call, 10**9) == Peek("", (LONG, TOKENS, 1.0), streams=True)
 
 
 # ---------------------------------------------------------------------- TorchServe

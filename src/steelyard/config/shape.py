@@ -89,7 +89,9 @@ class ModelConfig(Part, frozen=True):
         Natural, about("sessions or prefixes that a replica is believed to keep warm; 0: not tracked")
     ] = 0
     interval: Annotated[Seconds, about("time between looks at the replicas as a whole")] = Seconds(1)
-    timeout: Annotated[Seconds | None, about("the deadline of a request that names none")] = None
+    timeout: Annotated[
+        Seconds | None, about("time in which the answer must begin, of a request that names no deadline")
+    ] = None
     idempotent: Annotated[
         bool | None,
         about("whether a request that a replica may have begun may be sent again; without it, the dialect says"),

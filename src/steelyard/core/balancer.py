@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from .claims import Blocked, Claims
+from .deadlines import in_time, latest_start
 from .decision import Cancel, Decision, Reject, Send, Wait
 from .errors import MisuseError, OptionError, UnknownModelError
 from .foreign import Foreign
@@ -30,7 +31,6 @@ from .request_bytes import RequestBytes
 LOOKAHEAD = 32  # waiting requests looked at for a replica that is not a good place for the first
 SOONEST_RECHECK = 0.001
 GOES_ON = (Outcome.CANCELLED, Outcome.LATE, Outcome.TIMEOUT)  # its replica was not heard to end it
-TRIAL_EVERY = 4  # of the requests an idle pool believes too slow for, so many are tried all the same
 NOTHING: tuple[Decision, ...] = ()
 
 
@@ -223,7 +223,7 @@ class Balancer:
         if pool.members or guessed:
             return NOTHING
         decisions: list[Decision] = []
-        for request in [r for r in pool.line.ordered() if r.deadline <= pool.coming]:
+        for request in [r for r in pool.line.ordered() if min(r.deadline, r.first_byte_by) <= pool.coming]:
             pool.line.remove(request)
             request.phase = Phase.DONE
             if pool.claims is not None:
@@ -254,7 +254,8 @@ class Balancer:
             if too_large is not None:
                 request.phase = Phase.DONE
                 return Reject(request, Reason.TOO_LARGE, too_large=too_large)
-        if request.deadline < INFINITY and not self._in_time(pool, request, now):
+        dated = request.deadline < INFINITY or request.first_byte_by < INFINITY
+        if dated and not in_time(pool, request, now):
             request.phase = Phase.DONE
             return Reject(request, Reason.DEADLINE, pool.retry_after(now))
         if pool.open:
@@ -500,24 +501,6 @@ class Balancer:
             if when < self.wake:
                 self.wake = when
 
-    def _in_time(self, pool: Pool, request: Request, now: float) -> bool:
-        """Has it an even chance to be finished by its deadline, counting what waits before it?"""
-        if not pool.estimator.seen or not pool.members:
-            # Of seconds nothing is known: find out.
-            return now + (0.0 if pool.guessed else pool.ready_in(now)) < request.deadline
-        seconds = request.base * pool.fastest * pool.estimator.remaining.median
-        if not pool.open:
-            seconds += pool.time_to_drain()
-        elif pool.limit > 1.0:
-            looked_at = pool.open[:: 1 + len(pool.open) // LOOKAHEAD]
-            seconds += min(pool.estimator.in_the_way(r, now) if r.load else 0.0 for r in looked_at)
-        if now + seconds <= request.deadline:
-            return True
-        # Refused requests teach nothing. While nothing else runs that could correct what is believed, some are let
-        # through, or yesterday's slowness would be believed for ever.
-        pool.refused_idle = 0 if pool.active else pool.refused_idle + 1
-        return now < request.deadline and pool.refused_idle >= TRIAL_EVERY and not (pool.refused_idle % TRIAL_EVERY)
-
     def _send(self, pool: Pool, request: Request, replica: Replica, now: float) -> Send:
         if not request.attempts:
             pool.retries.deposit()  # only what is tried at all may pay for retries
@@ -531,9 +514,7 @@ class Balancer:
 
     def _wait(self, pool: Pool, request: Request, now: float) -> Decision:
         line = pool.line
-        # Before anything is known the base is made up: nobody is refused for it.
-        needed = request.base * pool.fastest * pool.estimator.remaining.median if pool.estimator.seen else 0.0
-        latest = request.deadline - needed
+        latest = latest_start(pool, request)
         since = now if request.attempts else request.arrived  # a retry has its own time to wait
         request.hurried = latest < since + pool.options.max_wait
         request.expires = expires = latest if request.hurried else since + pool.options.max_wait

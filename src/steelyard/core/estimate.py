@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .curve import BatchingCurve
+from .first_byte import FirstByte
 from .kinds import KindOffsets
 from .regression import Adding, Constant, Form, Multiplying
 from .remaining import Remaining
@@ -54,6 +55,7 @@ class Estimator:
         self.curve = BatchingCurve()
         self.remaining = Remaining()
         self.kinds = KindOffsets()
+        self.first_byte = FirstByte()
         self.typical = 1.0  # seconds of a request nothing is known of
         self.noise = 1.0  # variance of ln(observed / predicted)
         self.seen = 0
@@ -144,6 +146,9 @@ class Estimator:
                 seconds / (request.base + flight.cold / replica.slowness),
             )
         )
+        if request.streams and request.first_byte > flight.started:
+            share = alone / seconds if alone < seconds else 1.0  # what those beside it took of its time
+            self.first_byte.observe(request.features, (request.first_byte - flight.started) * share / replica.slowness)
         if len(self._rows) >= self._block:
             self._learn_block()
 
@@ -258,6 +263,7 @@ class Estimator:
         """Every request takes e^ln longer than was thought: what was blamed on replicas is the base's."""
         for form in self._forms:
             form.shift(ln)
+        self.first_byte.shift(ln)
         self.typical = exp(self._constant.ln)
         self._lowest += ln
         self._highest += ln

@@ -28,8 +28,10 @@ class Request:
 
     `features` are numbers known on arrival (bytes, prompt tokens, steps…), always in the same order; `kind` is a name
     that makes requests differ by a factor (a checkpoint, an adapter, an endpoint).
-    `deadline` is an absolute monotonic time. A higher `priority` goes first. `key` is what makes a replica *warm* for
-    this request (a session, a prefix, an adapter); `cold_seconds` is the extra time on a replica where it is not warm.
+    `deadline` is an absolute monotonic time by which the whole answer is due, `first_byte_by` one by which it must have
+    begun. `streams`: may the answer begin before it is complete? A driver that knows when it began sets `first_byte`.
+    A higher `priority` goes first. `key` is what makes a replica *warm* for this request (a session, a prefix, an
+    adapter); `cold_seconds` is the extra time on a replica where it is not warm.
     The caller may put anything in `context`; the balancer never looks at it.
     """
 
@@ -42,13 +44,17 @@ class Request:
         "cold_seconds",
         "context",
         "deadline",
+        "expected",
         "expires",
         "features",
+        "first_byte",
+        "first_byte_by",
         "flight",
         "hedge",
         "hurried",
         "id",
         "idempotent",
+        "judged_by",
         "key",
         "kind",
         "model",
@@ -56,6 +62,7 @@ class Request:
         "phase",
         "pool",
         "priority",
+        "streams",
         "tenant",
         "version",
     )
@@ -67,6 +74,8 @@ class Request:
         *,
         id: str = "",
         deadline: float = INFINITY,
+        first_byte_by: float = INFINITY,
+        streams: bool = True,
         priority: int = 0,
         tenant: str = "",
         kind: str = "",
@@ -79,6 +88,9 @@ class Request:
         self.features = features
         self.id = id
         self.deadline = deadline
+        self.first_byte_by = first_byte_by
+        self.streams = streams
+        self.first_byte = 0.0  # when its answer began; 0.0: not known
         self.priority = priority
         self.tenant = tenant
         self.kind = kind
@@ -94,6 +106,8 @@ class Request:
         self.version = -1  # of the estimator, when `base` was set
         self.expires = INFINITY  # while waiting: when to give up
         self.hurried = False  # is that because of its deadline?
+        self.judged_by = ""  # which of its deadlines: `total`, `first_byte`; empty: it has none
+        self.expected = 0.0  # seconds that were predicted to the end, or the first byte, of its answer
         self.attempts = 0
         self.flight: Flight | None = None
         self.hedge: Flight | None = None

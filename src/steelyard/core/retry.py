@@ -33,7 +33,9 @@ class RetryBudget:
 
     def could(self, request: Request, now: float) -> bool:
         """Are there attempts, time and budget left?"""
-        return request.attempts < self.options.attempts and now < request.deadline and self.purse >= 1.0
+        if request.attempts >= self.options.attempts:
+            return False
+        return self.purse >= 1.0 and now < request.deadline and now < request.first_byte_by
 
 
 class HedgeBudget:

@@ -65,7 +65,8 @@ class Trials:
         replica = self.due[-1]
         if replica not in candidates:
             return None
-        precious = request.base > typical or now + request.base * replica.slowness > request.deadline
+        due = min(request.deadline, request.first_byte_by)
+        precious = request.base > typical or now + request.base * replica.slowness > due
         cold = request.cold_seconds and replica.warm is not None and request.key not in replica.warm
         if (precious or cold) and self._kept_back < EVERY:
             self._kept_back += 1

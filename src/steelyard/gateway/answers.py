@@ -5,10 +5,13 @@ from __future__ import annotations
 from http import HTTPStatus
 from math import ceil
 
+from ..core.deadlines import FIRST_BYTE
 from ..core.decision import Reject
+from ..core.reason import Reason
+from ..core.request import Request
 from ..core.slo import CLIENT, GATEWAY, OVERLOAD, REPLICA
 from ..protocols.base import Answer
-from ..units import show_size
+from ..units import show_seconds, show_size
 from .exchange import Exchange
 from .fields import BadHead
 
@@ -50,6 +53,9 @@ REPLICA_NONSENSE = Failure(502, "replica_nonsense", "The replica's answer was no
 REPLICA_TIMEOUT = Failure(504, "replica_timeout", "The replica did not answer in time.")
 DEADLINE = Failure(504, "deadline", "The replica did not answer before the request's deadline.")
 STOPPING = Failure(503, "stopping", "This gateway is stopping; try again, another one may take it.", GATEWAY)
+BEGINS_TOO_LATE = (
+    "No replica could begin the answer before its first-byte deadline; try again later or allow more time."
+)
 UNKNOWN_MODEL = Failure(404, "unknown_model", "No such model is served here.")
 NO_MODEL = Failure(
     404, "unknown_model", "The request names no model, and there are several; name it in the header steelyard-model."
@@ -72,7 +78,20 @@ def refusal(reject: Reject) -> Failure:
         if most <= 0:
             fault = GATEWAY  # however small it were: the device is promised to others, which is no client's doing
         sentence += f" It needs about {show_size(needed)}; the most there is for one is {show_size(most)}{where}."
+    if reason is Reason.DEADLINE:
+        sentence = _missed(reject.request)
     return Failure(reason.status, reason.code, sentence, fault)
+
+
+def _missed(request: Request) -> str:
+    """Which deadline it would miss, and by how much, where that was predicted and not waited for in vain."""
+    begins = request.judged_by == FIRST_BYTE
+    deadline = request.first_byte_by if begins else request.deadline
+    sentence = BEGINS_TOO_LATE if begins else Reason.DEADLINE.sentence
+    if request.hurried or not request.expected:
+        return sentence
+    what, allowed = "Its first byte" if begins else "Its end", max(0.0, deadline - request.arrived)
+    return f"{sentence} {what} is predicted after {show_seconds(request.expected)}; it allows {show_seconds(allowed)}."
 
 
 def whole(

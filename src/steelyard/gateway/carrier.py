@@ -225,6 +225,8 @@ class Carrier:
             peek = dialect.guess(call, max(exchange.length, 0))
         exchange.features = peek.features
         exchange.kind = call.kind
+        if dialect.tells_streams:
+            exchange.streams = peek.streams
         if exchange.key is None:
             exchange.key = peek.key
         name = route.model or peek.model
@@ -248,8 +250,8 @@ class Carrier:
         exchange.replayable = exchange.body_done and not exchange.upgrade
         idempotent = call.idempotent if settings.idempotent is None else settings.idempotent
         exchange.idempotent = idempotent and exchange.replayable
-        if settings.timeout is not None and exchange.deadline == INFINITY:
-            exchange.deadline = exchange.began + settings.timeout
+        if settings.timeout is not None and exchange.deadline == exchange.first_byte_by == INFINITY:
+            exchange.first_byte_by = exchange.began + settings.timeout
         self._submit(exchange)
 
     def _answer(self, exchange: Exchange, answer: Answer) -> None:
@@ -300,8 +302,9 @@ class Carrier:
                 self._wake_by(self.neighbours.look_again(now))
             if self.memory is not None:
                 self.memory.waits(exchange.model, now)
-        if exchange.deadline < INFINITY and exchange.phase is not Phase.DONE:
-            self._watch(exchange)
+        due = exchange.deadline if exchange.deadline < exchange.first_byte_by else exchange.first_byte_by
+        if due < INFINITY and exchange.phase is not Phase.DONE:
+            self._watch(exchange, due)
         if self.balancer.wake < self._alarm_at:
             self._wake_by(self.balancer.wake)
 
@@ -578,13 +581,13 @@ class Carrier:
 
     # ------------------------------------------------------------------ time
 
-    def _watch(self, exchange: Exchange) -> None:
+    def _watch(self, exchange: Exchange, due: float) -> None:
         self._deadline_count += 1
         self._watched += 1
-        exchange.entry = entry = [exchange.deadline, self._deadline_count, exchange]
+        exchange.entry = entry = [due, self._deadline_count, exchange]
         heappush(self._deadlines, entry)
-        if exchange.deadline < self._alarm_at:
-            self._wake_by(exchange.deadline)
+        if due < self._alarm_at:
+            self._wake_by(due)
 
     def look_soon(self) -> None:
         """Something has changed by which requests that wait may go."""

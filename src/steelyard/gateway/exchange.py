@@ -37,7 +37,6 @@ class Exchange(Request):
         "entry",
         "expects",
         "fault",
-        "first_byte",
         "held",
         "host",
         "judgement",
@@ -96,7 +95,6 @@ class Exchange(Request):
         self.account: Account | None = None
         self.replica_id = ""
         self.dispatched = 0.0  # when it was first sent to a replica
-        self.first_byte = 0.0
         self.status = 0
         self.answered = False  # the client has part of the answer
         self.bytes_out = 0
@@ -112,6 +110,11 @@ class Exchange(Request):
         self.features: tuple[float, ...] = ()
         self.id = ""
         self.deadline = INFINITY
+        self.first_byte_by = INFINITY
+        self.streams = True
+        self.first_byte = 0.0  # of a stream: of its body
+        self.judged_by = ""
+        self.expected = 0.0
         self.priority = 0
         self.tenant = ""
         self.kind = ""

@@ -19,6 +19,9 @@ def take_in(exchange: Exchange, told: dict[bytes, bytes], now: float) -> None:
     seconds = _seconds(told)
     if seconds is not None:
         exchange.deadline = now + seconds
+    first_byte = told.get(b"x-slo-ttft-ms")
+    if first_byte is not None and _NUMBER.fullmatch(first_byte) and float(first_byte):
+        exchange.first_byte_by = now + float(first_byte) / 1e3
     priority = told.get(b"steelyard-priority")
     if priority is not None:
         if not _PRIORITY.fullmatch(priority):
@@ -39,9 +42,7 @@ def _seconds(told: dict[bytes, bytes]) -> float | None:
     match = _GRPC.fullmatch(grpc) if grpc is not None else None
     if match is not None:
         return int(match[1]) * _GRPC_UNITS[match[2]]
-    for name in (b"x-envoy-expected-rq-timeout-ms", b"x-slo-ttft-ms"):
-        value = told.get(name)
-        if value is not None and _NUMBER.fullmatch(value):
-            # Envoy says 0 for "no limit"; a zero here is never a wish to be refused at once.
-            return float(value) / 1e3 or None
+    envoy = told.get(b"x-envoy-expected-rq-timeout-ms")
+    if envoy is not None and _NUMBER.fullmatch(envoy):
+        return float(envoy) / 1e3 or None  # Envoy says 0 for "no limit"
     return None

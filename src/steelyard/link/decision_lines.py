@@ -62,7 +62,10 @@ class DecisionLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k
     features: tuple[float, ...] = ()
     key: str = ""  # a hash of its session or prefix
     priority: int = 0
-    deadline: float | None = None  # seconds after its arrival
+    deadline: float | None = None  # of the whole answer, seconds after its arrival
+    first_byte_deadline: float | None = None  # of its first byte, seconds after its arrival
+    judged_by: str = ""  # which of the two it was judged by when it came: `total`, `first_byte`
+    expected: float = 0.0  # seconds that were predicted then, to the end or to the first byte of the answer
     idempotent: bool = True
     waited: float = 0.0  # seconds in line, until the first attempt
     first_byte: float = 0.0  # seconds since it arrived

@@ -119,13 +119,26 @@ def _came(line: DecisionLine) -> str:
     said += f", as a call of {line.call}" if line.call else ""
     said += f", with priority {line.priority}" if line.priority else ""
     said += f", to be done in {seconds(line.deadline)}" if line.deadline is not None else ""
+    begins = line.first_byte_deadline
+    said += f", its answer to begin in {seconds(begins)}" if begins is not None else ""
     upload = f" Its body took {seconds(line.upload)} to come." if line.upload > AT_ONCE else ""
     return f"{said}.{upload}"
 
 
 def _belief(line: DecisionLine) -> str:
     known = f" by its features {', '.join(f'{x:g}' for x in line.features)}" if line.features else ""
-    return f"It was believed to take {seconds(line.estimate)} on a typical replica{known}."
+    return f"It was believed to take {seconds(line.estimate)} on a typical replica{known}.{_judged(line)}"
+
+
+def _judged(line: DecisionLine) -> str:
+    """By which deadline it was judged, and what was predicted for that."""
+    first = line.judged_by == "first_byte"
+    deadline = line.first_byte_deadline if first else line.deadline
+    if not line.judged_by or deadline is None:
+        return ""
+    name, what = ("first-byte", "first byte") if first else ("total", "end of the answer")
+    predicted = f": {what} predicted after {seconds(line.expected)}, due after {seconds(deadline)}"
+    return f" It was judged by its {name} deadline{predicted if line.expected else ''}."
 
 
 def _choice(line: DecisionLine, look: Look) -> str:

@@ -40,6 +40,7 @@ class Peek(msgspec.Struct, frozen=True, gc=False):
     model: str = ""  # empty: it names none
     features: tuple[float, float, float] = (0.0, 0.0, 0.0)
     key: str | None = None  # what a replica may hold warm for it
+    streams: bool = False  # it asks for its answer in pieces; of dialects that tell it
 
 
 class Answer(NamedTuple):
@@ -96,6 +97,7 @@ class Dialect:
         """An error in the words of this dialect; `code` is stable and machine-readable."""
         raise NotImplementedError
 
+    tells_streams: ClassVar[bool] = False  # does a body say whether the answer is to come in pieces?
     metrics: ClassVar[MetricsAt | None] = None  # where such a server tells its load; None: nowhere that is known
     orca: ClassVar[bool] = False  # does it add a load report to its answers, if asked for one?
 

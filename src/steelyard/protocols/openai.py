@@ -55,6 +55,7 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 class OpenAI(Dialect):
     name = "openai"
     wanted_headers = (b"content-type",)
+    tells_streams = True
 
     def call(self, method: str, path: str) -> Call | None:
         place = path.rstrip("/")
@@ -93,7 +94,7 @@ class OpenAI(Dialect):
     def guess(self, call: Call, length: int, head: bytes = b"", headers: Mapping[bytes, bytes] = {}) -> Peek:
         size = bounded(float(length))
         if call.kind in TALK:
-            return Peek(model_in(head), (min(size, LONG), OUTPUT, 1.0))
+            return Peek(model_in(head), (min(size, LONG), OUTPUT, 1.0), streams=True)
         if call.kind in FORMS and _is_form(headers):
             return Peek(form_field(head, headers[b"content-type"], b"model") or "", (size, 0.0, 1.0))
         return Peek(model_in(head) if call.reads_body else "", (size, 0.0, 1.0))

@@ -45,7 +45,7 @@ def talk(body: bytes) -> Peek:
     limit = said.max_completion_tokens
     if limit is None:
         limit = said.max_tokens if said.max_tokens is not None else said.max_output_tokens
-    return _told(said.model, size, given(limit, OUTPUT), given(said.n, 1.0), said.prompt_cache_key)
+    return _told(said.model, size, given(limit, OUTPUT), given(said.n, 1.0), said.prompt_cache_key, said.stream is True)
 
 
 def words(body: bytes, kind: str) -> Peek:
@@ -62,7 +62,7 @@ def words(body: bytes, kind: str) -> Peek:
         limit = said.max_completion_tokens if said.max_completion_tokens is not None else said.max_tokens
         output = given(limit, output)
     many = max(given(said.n, 1.0), given(said.best_of, 0.0))
-    return _told(said.model, size, output, many * count, said.prompt_cache_key)
+    return _told(said.model, size, output, many * count, said.prompt_cache_key, said.stream is True)
 
 
 def lenient(body: bytes, output: float) -> Peek:
@@ -70,7 +70,7 @@ def lenient(body: bytes, output: float) -> Peek:
     try:
         fields = _fields(body)
     except BROKEN:
-        return Peek(model_in(body), (bounded(float(len(body))), output, 1.0))
+        return Peek(model_in(body), (bounded(float(len(body))), output, 1.0), streams=True)
     model, key = _alone(fields, "model"), _alone(fields, "prompt_cache_key")
     limit = next((limit for name in _LIMITS if (limit := _number(fields, name)) is not None), None)
     return _told(
@@ -79,6 +79,7 @@ def lenient(body: bytes, output: float) -> Peek:
         given(limit, output),
         given(_number(fields, "n"), 1.0),
         key if isinstance(key, str) else None,
+        "stream" in fields and bytes(fields["stream"]) == b"true",
     )
 
 
@@ -91,8 +92,8 @@ def model_in(text: bytes) -> str:
         return ""
 
 
-def _told(model: str | None, size: float, output: float, many: float, key: str | None) -> Peek:
-    return Peek(model or "", (bounded(size), bounded(output), bounded(many)), key or None)
+def _told(model: str | None, size: float, output: float, many: float, key: str | None, streams: bool) -> Peek:
+    return Peek(model or "", (bounded(size), bounded(output), bounded(many)), key or None, streams)
 
 
 def _sizes(said: Words, kind: str) -> tuple[float, int]:

@@ -38,6 +38,7 @@ class Talk(Struct, gc=False):
     instructions: str | None = None
     system: Content = None
     prompt_cache_key: str | None = None
+    stream: bool | None = None
 
 
 class Words(Struct, gc=False):
@@ -60,6 +61,7 @@ class Words(Struct, gc=False):
     size: str | None = None
     num_inference_steps: float | None = None
     prompt_cache_key: str | None = None
+    stream: bool | None = None
 
 
 decode_talk = msgspec.json.Decoder(Talk).decode

@@ -47,11 +47,10 @@ class Tgi(OpenAI):
         except BROKEN:
             return self.guess(call, len(body))
         limits = said.parameters or _Parameters()
-        return Peek(
-            "", (bounded(size), bounded(given(limits.max_new_tokens, TOKENS)), bounded(given(limits.best_of, 1.0)))
-        )
+        features = (bounded(size), bounded(given(limits.max_new_tokens, TOKENS)), bounded(given(limits.best_of, 1.0)))
+        return Peek("", features, streams=True)
 
     def guess(self, call: Call, length: int, head: bytes = b"", headers: Mapping[bytes, bytes] = {}) -> Peek:
         if call.kind != "generate":
             return super().guess(call, length, head, headers)
-        return Peek("", (min(bounded(float(length)), LONG), TOKENS, 1.0))
+        return Peek("", (min(bounded(float(length)), LONG), TOKENS, 1.0), streams=True)

@@ -12,6 +12,7 @@ import msgspec
 from ..core.errors import OptionError
 from ..link.decision_lines import Attempt, DecisionLine, FleetLine, Line
 
+WHOLE = 0.9  # of its seconds: an answer whose first byte came later came in one piece
 LONGEST_LINE = 1 << 20  # bytes; a longer one is no line of ours
 MOST_REQUESTS = 2_000_000
 FEWEST_REQUESTS = 20  # answered: fewer say nothing of a p99
@@ -121,10 +122,18 @@ def _asked(line: DecisionLine) -> Asked:
         key=line.key,
         tenant=line.tenant,
         priority=line.priority,
-        deadline=line.deadline,
+        deadline=_deadline(line),
         idempotent=line.idempotent,
         attempts=line.attempts,
     )
+
+
+def _deadline(line: DecisionLine) -> float | None:
+    """Of the whole answer: where it came in one piece, or not at all, its first byte was due with its last."""
+    first = line.first_byte_deadline
+    if first is None or 0.0 < line.first_byte < WHOLE * line.seconds:
+        return line.deadline
+    return first if line.deadline is None else min(first, line.deadline)
 
 
 def _chosen(path: Path, recordings: dict[str, Recording], model: str) -> Recording:

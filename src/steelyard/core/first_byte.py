@@ -1,0 +1,109 @@
+"""Seconds until the first byte of an answer, learned beside the seconds of all of it.
+
+    first byte = base(features) × slowness(replica) × slowdown(requests there)
+
+The time to the first byte of a stream is no fixed share of its whole: a long prompt delays it, a long answer does not.
+So it has its own base, by the same forms as the estimator's (constant, or adding up over features), learned in blocks
+from answers that may stream. Slowness and slowdown are the estimator's: an engine that shares its time among n requests
+delays the first byte of each as it delays the rest.
+"""
+
+from __future__ import annotations
+
+from math import exp, log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .regression import Adding, Constant
+
+BLOCK = 64
+FIRST_BLOCK = 8
+EARLY = 64  # answers learned from in small blocks, to be of use soon
+LEARNED = 1024  # answers after which one in EVERY is learned from
+EVERY = 4
+FORGET = 0.998  # per answer
+FORGET_ERROR = 0.99
+BETTER = 0.95  # features must beat the constant's squared error by this
+MIN_SECONDS = 1e-6
+MAX_FEATURE = 1e12
+MIN_FEATURE = 1e-6
+
+
+class FirstByte:
+    def __init__(self) -> None:
+        self.seen = 0
+        self._rows: list[tuple[tuple[float, ...], float]] = []
+        self._block = FIRST_BLOCK
+        self._skipped = 0
+        self._width = 0
+        self._constant = Constant()
+        self._adding: Adding | None = None
+        self._features_help = False
+        self._lowest = self._highest = 0.0  # ln seconds seen: nothing is predicted far outside
+
+    def seconds(self, features: tuple[float, ...]) -> float:
+        """Until the first byte, on a typical replica with nothing beside it; 0.0 while nothing is known."""
+        if not self.seen:
+            return 0.0
+        adding = self._adding
+        if adding is None or not self._features_help or len(features) != self._width:
+            return exp(self._constant.ln)
+        try:
+            ln = adding.ln_seconds(features)
+        except ValueError:  # a negative feature
+            ln = self._lowest
+        return exp(ln if self._lowest <= ln <= self._highest else self._highest if ln > self._highest else self._lowest)
+
+    def observe(self, features: tuple[float, ...], seconds: float) -> None:
+        """An answer began after `seconds`, in terms of a typical replica with nothing beside it."""
+        if self.seen > LEARNED:
+            self._skipped += 1
+            if self._skipped < EVERY:
+                return
+            self._skipped = 0
+        self._rows.append((features, log(seconds if seconds > MIN_SECONDS else MIN_SECONDS)))
+        if len(self._rows) >= self._block:
+            self._learn_block()
+
+    def shift(self, ln: float) -> None:
+        """Everything is e^ln longer from now on: the typical replica was redefined."""
+        self._constant.shift(ln)
+        if self._adding is not None:
+            self._adding.shift(ln)
+        self._lowest += ln
+        self._highest += ln
+
+    def _learn_block(self) -> None:
+        block, self._rows = self._rows, []
+        width = len(block[-1][0])
+        rows = [row for row in block if len(row[0]) == width and all(0.0 <= x <= MAX_FEATURE for x in row[0])]
+        if not rows:
+            return
+        features = np.array([row[0] for row in rows], dtype=np.float64)
+        ln_seconds = np.array([row[1] for row in rows])
+        if width != self._width or not self.seen:
+            self._start_over(width, features)
+        self._learn(features, ln_seconds)
+        self._lowest = min(self._lowest, float(ln_seconds.min()) - 1.0)
+        self._highest = max(self._highest, float(ln_seconds.max()) + 1.0)
+        self.seen += len(rows)
+        self._block = BLOCK if self.seen >= EARLY else FIRST_BLOCK
+
+    def _learn(self, features: NDArray[np.float64], ln_seconds: NDArray[np.float64]) -> None:
+        count = len(ln_seconds)
+        for form in (self._constant, self._adding):
+            if form is not None:
+                if self.seen:
+                    form.score(features, ln_seconds, FORGET_ERROR**count)
+                form.learn(features, ln_seconds, FORGET**count)
+        self._features_help = self._adding is not None and self._adding.error < BETTER * self._constant.error
+
+    def _start_over(self, width: int, features: NDArray[np.float64]) -> None:
+        self._width = width
+        self._constant = Constant()
+        self._lowest, self._highest = float("inf"), float("-inf")
+        self._adding = None
+        if width:
+            usual = np.sort(features, axis=0)[len(features) // 2]
+            self._adding = Adding(np.maximum(np.where(usual > 0.0, usual, features.mean(axis=0)), MIN_FEATURE))

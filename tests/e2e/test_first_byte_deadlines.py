@@ -1,0 +1,59 @@
+"""A first-byte deadline over real sockets: an idle fleet takes a long stream, and `explain` says how it was judged."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from steelyard.link.decision_lines import DecisionLine, Line
+from steelyard.link.explaining import explained
+from tests.harness import Serving, StubReplica, config, request, scripts, wait_until
+
+LEARNED_FROM = 8  # answers, after which seconds are predicted
+LASTS = 1.5  # seconds of a stream
+DUE = 1200  # ms for its first byte: less than it lasts, and far more than it needs
+
+
+def stream() -> scripts.Script:
+    begin = ["send", scripts.SSE_HEAD + scripts.chunk("data: 0\n\n")]
+    return [["body"], begin, ["sleep", LASTS], ["send", scripts.chunk("data: 1\n\n") + "0\r\n\r\n"]]
+
+
+def told(log: Path, id: str) -> str:
+    """What `steelyard explain` says of it; empty while it is not written down."""
+    lines = (msgspec.json.decode(line, type=Line) for line in log.read_bytes().split(b"\n")[:-1])
+    found = [line for line in lines if isinstance(line, DecisionLine) and line.id == id]
+    return " ".join(words for _, words in explained(found[0])) if found else ""
+
+
+@pytest.mark.slow
+def test_a_long_stream_with_a_first_byte_deadline_is_served_and_explained() -> None:
+    with ExitStack() as stack:
+        stub = stack.enter_context(StubReplica("stub", host="0.0.0.0"))
+        replicas = [{"url": f"http://127.0.0.{number + 1}:{stub.port}"} for number in range(LEARNED_FROM)]
+        models = {"m": {"dialect": "openai", "concurrency": 1, "policy": "round_robin", "replicas": replicas}}
+        gateway = stack.enter_context(Serving(config(models, decisions={"path": "why.jsonl", "sample": 1})))
+
+        def ask(**headers: str) -> bytes:
+            body = json.dumps({"model": "m", "stream": True, "messages": []}).encode()
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            return request("POST", "/v1/chat/completions", headers=named, body=body, script=stream())
+
+        clients = [stack.enter_context(gateway.connect()) for _ in range(LEARNED_FROM)]
+        for client in clients:
+            client.send(ask())
+        assert [client.response().status for client in clients] == [200] * LEARNED_FROM
+
+        client = clients[0]
+        client.send(ask(steelyard_timeout_ms=str(DUE)))
+        assert client.response().headers["steelyard-reason"] == "deadline", "a total deadline is judged by the end"
+        client.send(ask(x_slo_ttft_ms=str(DUE), x_request_id="stream-1"))
+        answer = client.response()
+        assert (answer.status, answer.body) == (200, b"data: 0\n\ndata: 1\n\n")
+        log = gateway.folder / "why.jsonl"
+        words = wait_until(lambda: told(log, "stream-1"), "it is written down")
+        assert "It was judged by its first-byte deadline: first byte predicted after" in words
