@@ -17,7 +17,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from steelyard.simulate.catalog import TRACES, find
+from steelyard.simulate.catalog import find
 from steelyard.simulate.result import RunResult
 from steelyard.simulate.run import Task, check, run_all, tasks
 from steelyard.simulate.scenario import Scenario
@@ -39,8 +39,6 @@ SWEPT = (
 
 def scenarios(names: Sequence[str], seeds: int) -> list[Scenario]:
     found = [scenario for name in names for scenario in find(name)]
-    if any(scenario.workload.trace is not None for scenario in found) and not TRACES.is_dir():
-        raise SystemExit(f"no public traces at {TRACES}; --workloads A1,A2 needs none")
     return [msgspec.structs.replace(scenario, seeds=seeds) for scenario in found]
 
 

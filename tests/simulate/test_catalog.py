@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from steelyard.core.errors import OptionError
-from steelyard.simulate.catalog import CATALOG, TITLES, TRACES, find, for_trace
+from steelyard.simulate.catalog import CATALOG, TITLES, find, for_trace
 from steelyard.simulate.run import IDEAL, Task, check, has_ideal, run_all, run_task, tasks
 from steelyard.simulate.scenario import Fault, Scenario
 from steelyard.simulate.traces import read_trace
@@ -17,7 +16,6 @@ from steelyard.simulate.traces import read_trace
 from .watched import arrivals_after_warmup, everything, watch
 
 REQUESTS = 400
-needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason=f"no public traces at {TRACES}")
 
 
 def short(scenario: Scenario) -> Scenario:
@@ -25,18 +23,6 @@ def short(scenario: Scenario) -> Scenario:
     load = 0.05 if scenario.faults else scenario.loads[0] or 0.5
     load = load if scenario.autoscale is None else max(load, 0.2)  # rare requests are many decisions
     return msgspec.structs.replace(scenario, requests=REQUESTS, seeds=1, loads=(load,))
-
-
-def start_of_trace(scenario: Scenario, folder: Path) -> Scenario:
-    """The same on the first lines of its trace: one that must be sorted is otherwise read as a whole each time."""
-    trace = scenario.workload.trace
-    if trace is None:
-        return scenario
-    file = folder / Path(trace.file).name
-    with open(trace.file, encoding="utf-8") as whole:
-        file.write_text("".join(islice(whole, 3 * REQUESTS)), encoding="utf-8")
-    workload = msgspec.structs.replace(scenario.workload, trace=msgspec.structs.replace(trace, file=str(file)))
-    return msgspec.structs.replace(scenario, workload=workload)
 
 
 def two_ways(scenario: Scenario) -> list[tuple[str, str]]:
@@ -49,8 +35,7 @@ def two_ways(scenario: Scenario) -> list[tuple[str, str]]:
 
 def marks(scenario: Scenario, policy: str) -> list[pytest.MarkDecorator]:
     """5,000 replicas take their time."""
-    slow = [pytest.mark.slow] if scenario.name.startswith("W11") else []
-    return [*slow, *([needs_traces] if scenario.workload.trace else [])]
+    return [pytest.mark.slow] if scenario.name.startswith("W11") else []
 
 
 CASES = [
@@ -63,9 +48,8 @@ CASES = [
 
 @pytest.mark.parametrize(("scenario", "policy", "scaler"), CASES)
 def test_every_workload_loses_nothing_and_is_the_same_to_the_last_bit_when_run_again(
-    scenario: Scenario, policy: str, scaler: str, tmp_path: Path
+    scenario: Scenario, policy: str, scaler: str
 ) -> None:
-    scenario = start_of_trace(scenario, tmp_path)
     task = Task(scenario, policy, scenario.loads[0], 1, scaler)
     result = run_task(task)
     assert result.requests == REQUESTS
@@ -84,7 +68,6 @@ def test_every_policy_is_the_same_to_the_last_bit_when_run_again(policy: str) ->
     assert everything(run_task(task)) == everything(run_task(task))
 
 
-@needs_traces
 def test_a_trace_as_recorded_keeps_its_times() -> None:
     scenario = msgspec.structs.replace(find("W5")[0], requests=40)
     trace = scenario.workload.trace

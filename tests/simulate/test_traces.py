@@ -1,16 +1,15 @@
 """Traces are read exactly, and a bad one is refused by file, line and column."""
 
+import gzip
 import json
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from statistics import mean, pstdev
 
 import pytest
 
 from steelyard.simulate.traces import BACKWARDS_TOLERANCE, FEATURES, TraceError, TraceRow, detect, read_trace
-
-TRACES = Path(__file__).parents[3] / "shared" / "traces"
-needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason=f"no public traces at {TRACES}")
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens"
 ALIBABA = (
@@ -259,32 +258,55 @@ def test_bytes_that_are_not_utf8_are_named_by_line(tmp_path: Path) -> None:
     assert refusal(path) == "azure.csv:3: not UTF-8 (byte 23 of the line)"
 
 
-# The public traces
+# The traces of the package
 
 
-@needs_traces
 @pytest.mark.parametrize(
     ("name", "fmt", "count", "seconds"),
     [
-        ("azure_llm_2023_conv.csv", "azure", 19_366, 3_501.721937),
-        ("mooncake_synthetic.jsonl", "mooncake", 3_993, 1_022.025),
-        ("alibaba_diffusion_2026.csv", "alibaba", 26_392, 1_989_355.0),
+        ("builtin:azure", "azure", 19_366, 3_501.721937),
+        ("builtin:mooncake", "mooncake", 3_993, 1_022.025),
+        ("builtin:diffusion", "alibaba", 26_392, pytest.approx(23 * 86_400, rel=0.01)),
     ],
 )
-def test_public_traces_are_read_whole(name: str, fmt: str, count: int, seconds: float) -> None:
-    assert detect(TRACES / name) == fmt
-    skipped: Counter[str] = Counter()
-    rows = list(read_trace(TRACES / name, skipped=skipped))
+def test_every_builtin_trace_is_in_the_package_and_whole(name: str, fmt: str, count: int, seconds: float) -> None:
+    assert detect(name) == fmt
+    rows = list(read_trace(name))
     assert len(rows) == count
     assert rows[0].arrival == 0.0
-    assert rows[-1].arrival == pytest.approx(seconds, abs=1e-9)
+    assert rows[-1].arrival == seconds or rows[-1].arrival == pytest.approx(seconds, abs=1e-9)
     assert all(earlier.arrival <= later.arrival for earlier, later in pairwise(rows))
     assert {len(row.features) for row in rows} == {len(FEATURES[fmt])}
     assert all(row.work[-1] > 0 for row in rows)
-    assert skipped == ({"FAILED": 398, "PENDING": 30, "PROCESSING": 3} if fmt == "alibaba" else {})
 
 
-@needs_traces
-def test_public_mooncake_trace_has_a_block_for_every_512_tokens() -> None:
-    for row in read_trace(TRACES / "mooncake_synthetic.jsonl"):
+def test_mooncake_has_a_block_for_every_512_tokens() -> None:
+    for row in read_trace("builtin:mooncake"):
         assert len(row.prefix) == -(-row.work[0] // 512)
+
+
+def test_drawn_image_generation_has_the_figures_of_the_recorded_one() -> None:
+    rows = list(read_trace("builtin:diffusion"))
+    seconds = sorted(row.work[0] for row in rows)
+    gaps = [later.arrival - earlier.arrival for earlier, later in pairwise(rows)]
+    assert mean(seconds) == pytest.approx(28.9, rel=0.03)
+    assert seconds[len(seconds) // 2] == pytest.approx(23.0, rel=0.05)
+    assert seconds[len(seconds) * 99 // 100] == pytest.approx(106.0, rel=0.05)
+    assert mean(gaps) == pytest.approx(75.4, rel=0.01)
+    assert pstdev(gaps) / mean(gaps) == pytest.approx(11.9, rel=0.15)
+    assert len({row.kind for row in rows}) == 87
+    assert [row.work for row in read_trace("builtin:diffusion", limit=9)] == [row.work for row in rows[:9]]
+
+
+def test_a_name_that_is_not_in_the_package_lists_those_that_are() -> None:
+    with pytest.raises(TraceError, match=r"builtin:nope: no such trace in the package; there are builtin:azure, .*"):
+        detect("builtin:nope")
+
+
+def test_a_compressed_trace_is_read_and_a_cut_one_is_named(tmp_path: Path) -> None:
+    whole = gzip.compress((AZURE + "\n2023-11-16 18:15:46,1,2\n").encode())
+    path = tmp_path / "azure.csv.gz"
+    path.write_bytes(whole)
+    assert [row.work for row in read_trace(path)] == [(1.0, 2.0)]
+    path.write_bytes(whole[:-12])
+    assert "azure.csv.gz: not a whole gzip file" in refusal(path)

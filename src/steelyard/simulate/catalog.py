@@ -11,7 +11,6 @@ from pathlib import Path
 from ..core.errors import OptionError
 from ..documents import Seconds
 from .catalog_scaling import TITLES as SCALING_TITLES
-from .catalog_scaling import TRACES as TRACES
 from .catalog_scaling import a1, a2, a3, a4, a5, a6
 from .scenario import (
     Arrivals,
@@ -112,7 +111,7 @@ def w5() -> list[Scenario]:
             name=f"W5 diffusion trace, {title}",
             loads=(0.0,),
             fleet=fleet,
-            workload=Workload(trace=Trace(file=str(TRACES / "alibaba_diffusion_2026.csv"), format="alibaba")),
+            workload=Workload(trace=Trace(file="builtin:diffusion")),
             policies=CLASSIC,
         )
         for title, fleet in (
@@ -128,7 +127,7 @@ def w6() -> list[Scenario]:
             name="W6 Azure LLM trace, batching",
             loads=(0.5, 0.7, 0.85),
             fleet=(Group(count=8, slots=32, batching=Batching(slope=0.05)),),
-            workload=Workload(trace=Trace(file=str(TRACES / "azure_llm_2023_conv.csv"), format="azure")),
+            workload=Workload(trace=Trace(file="builtin:azure")),
             policies=BATCHED,
         )
     ]
@@ -140,7 +139,7 @@ def w7() -> list[Scenario]:
             name=f"W7 Mooncake trace, {blocks} blocks of prefix cache",
             loads=(0.5, 0.7, 0.85),
             fleet=(Group(count=8, slots=16, batching=Batching(slope=0.05), prefix_blocks=blocks),),
-            workload=Workload(trace=Trace(file=str(TRACES / "mooncake_synthetic.jsonl"), format="mooncake")),
+            workload=Workload(trace=Trace(file="builtin:mooncake")),
             policies=(*BATCHED, "consistent_hash"),
         )
         for blocks in (1_000, 10_000)
@@ -257,7 +256,7 @@ TITLES: dict[str, str] = {
     "W2": "replicas of unequal speed",
     "W3": "requests of very unequal size",
     "W4": "bursts",
-    "W5": "image generation, as recorded at Alibaba",
+    "W5": "image generation, drawn after a recording of Alibaba",
     "W6": "chat, as recorded at Azure, on batching engines",
     "W7": "long contexts, as recorded for Mooncake, with prefix caches",
     "W8": "faults, and several balancers with late news of each other",
@@ -276,15 +275,12 @@ def find(name: str) -> list[Scenario]:
 
 
 def for_trace(path: str | Path) -> Scenario:
-    """A sensible fleet for a trace file of any of the three formats."""
-    name = {"alibaba": "W5", "azure": "W6", "mooncake": "W7"}[detect(path)]
-    scenario = find(name)[-1]
-    trace = scenario.workload.trace
-    assert trace is not None
+    """A sensible fleet for a trace of any format."""
+    scenario = find({"azure": "W6", "mooncake": "W7"}.get(detect(path), "W5"))[-1]
     return Scenario(
         name=Path(path).name,
         loads=scenario.loads,
         fleet=scenario.fleet,
-        workload=Workload(trace=Trace(file=str(path), format=trace.format)),
+        workload=Workload(trace=Trace(file=str(path))),
         policies=scenario.policies,
     )

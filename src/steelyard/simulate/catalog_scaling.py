@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ..documents import Seconds
 from .changing import Autoscale, Shape
 from .scenario import Arrivals, Batching, Group, Scenario, Sizes, Trace, Workload
-
-TRACES = Path(__file__).parents[4] / "shared" / "traces"  # beside the checkout; not part of the package
 
 TITLES: dict[str, str] = {
     "A1": "scaling: a spike, five times the load within 2 s",
     "A2": "scaling: day and night",
     "A3": "scaling: chat, as recorded at Azure",
     "A4": "scaling: long contexts, as recorded for Mooncake",
-    "A5": "scaling: image generation, as recorded at Alibaba",
+    "A5": "scaling: image generation, drawn after a recording of Alibaba",
     "A6": "scaling: rare requests, from zero",
 }
 
@@ -69,7 +65,7 @@ def a3() -> list[Scenario]:
             loads=(8.0,),
             slo=Seconds(30.0),
             fleet=(Group(slots=8, batching=Batching(slope=0.05)),),
-            workload=Workload(trace=Trace(file=str(TRACES / "azure_llm_2023_conv.csv"), format="azure")),
+            workload=Workload(trace=Trace(file="builtin:azure")),
             autoscale=Autoscale(cold_start=Seconds(45), start=8),
         )
     ]
@@ -83,7 +79,7 @@ def a4() -> list[Scenario]:
             loads=(8.0,),
             slo=Seconds(40.0),
             fleet=(Group(slots=4, batching=Batching(slope=0.05), prefix_blocks=1_000),),
-            workload=Workload(trace=Trace(file=str(TRACES / "mooncake_synthetic.jsonl"), format="mooncake")),
+            workload=Workload(trace=Trace(file="builtin:mooncake")),
             autoscale=Autoscale(cold_start=Seconds(45), start=8),
         )
     ]
@@ -98,7 +94,7 @@ def a5() -> list[Scenario]:
             loads=(15.0,),
             slo=Seconds(120.0),
             fleet=(Group(),),
-            workload=Workload(trace=Trace(file=str(TRACES / "alibaba_diffusion_2026.csv"), format="alibaba")),
+            workload=Workload(trace=Trace(file="builtin:diffusion")),
             autoscale=Autoscale(cold_start=Seconds(60)),
         )
     ]

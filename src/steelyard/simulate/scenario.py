@@ -80,7 +80,7 @@ class Arrivals(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class Trace(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A recorded workload instead of a random one. Loads other than 0 stretch or squeeze its time."""
 
-    file: str
+    file: str  # a path, or `builtin:NAME`
     format: Literal["azure", "mooncake", "alibaba"] | None = None
     input: Seconds = Seconds(0.0002)  # per input token (azure, mooncake)
     output: Seconds = Seconds(0.03)  # per output token

@@ -2,23 +2,37 @@
 
 A row keeps apart what a balancer may know when the request arrives (`features`) from what decides its true cost
 (`work`). Nothing is guessed: input that does not fit raises `TraceError` naming file, line and column. The only rows
-left out are Alibaba's that did not succeed (see `_alibaba`) and lines that are blank.
+left out are Alibaba's that did not succeed (see `_alibaba`) and lines that are blank. `builtin:NAME` is a trace of the
+package (data/README.md); a file whose name ends in `.gz` is decompressed while it is read.
 """
 
 import csv
+import gzip
 import json
 import math
 import os
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
+from pathlib import Path
+from typing import IO, cast
 
-__all__ = ["BACKWARDS_TOLERANCE", "FEATURES", "TraceError", "TraceRow", "detect", "read_trace"]
+__all__ = ["BACKWARDS_TOLERANCE", "BUILTIN", "DRAWN", "FEATURES", "TraceError", "TraceRow", "detect", "read_trace"]
 
 StrPath = str | os.PathLike[str]
+
+BUILTIN: dict[str, str] = {
+    "builtin:azure": "azure_llm_2023_conv.csv.gz",
+    "builtin:mooncake": "mooncake_synthetic.jsonl.gz",
+}
+"""The recorded traces of the package, and their files in data/."""
+
+DRAWN = "builtin:diffusion"
+"""Rows like Alibaba's, drawn by diffusion.py."""
 
 BACKWARDS_TOLERANCE = 1.0
 """Seconds a streamed trace may step back. Several writers to one log can swap neighbours; more is a wrong file."""
@@ -75,6 +89,8 @@ def detect(path: StrPath) -> str:
 
     Half, so that a file which lacks a column is still recognised and `read_trace` can name what is missing.
     """
+    if path == DRAWN:
+        return "alibaba"
     for number, line in _lines(path):
         is_json = line.lstrip().startswith("{")
         names = set(_parse_json(path, number, line) if is_json else _parse_csv(path, number, line))
@@ -97,6 +113,10 @@ def read_trace(
     name = detect(path) if fmt is None else fmt
     if name not in _READERS:
         raise TraceError(f"{path}: unknown format {name!r}, known are {', '.join(_READERS)}")
+    if path == DRAWN:
+        from .diffusion import rows  # it imports TraceRow from here
+
+        return islice(rows(), limit)
     left_out: Counter[str] = Counter() if skipped is None else skipped
     return islice(_not_empty(path, _READERS[name](path, left_out)), limit)
 
@@ -286,7 +306,7 @@ def _lines(path: StrPath) -> Iterator[tuple[int, str]]:
     """The lines that are not blank, numbered from 1. Decoded one by one, so that a bad byte is named by its line."""
     number = 0
     try:
-        with open(path, "rb") as file:
+        with _open(path) as file:
             for number, raw in enumerate(file, 1):
                 # Windows tools put a byte order mark first; it is no part of the first column's name
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -294,8 +314,19 @@ def _lines(path: StrPath) -> Iterator[tuple[int, str]]:
                     yield number, line
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}:{number}: not UTF-8 (byte {error.start + 1} of the line)") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise TraceError(f"{path}: not a whole gzip file: {error}") from None
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}") from error
+
+
+def _open(path: StrPath) -> IO[bytes]:
+    text = os.fspath(path)
+    if text.startswith("builtin:"):
+        if text not in BUILTIN:
+            raise TraceError(f"{path}: no such trace in the package; there are {', '.join([*BUILTIN, DRAWN])}")
+        text = str(Path(__file__).parent / "data" / BUILTIN[text])
+    return cast(IO[bytes], gzip.open(text)) if text.endswith(".gz") else open(text, "rb")
 
 
 def _short(value: object) -> str:
