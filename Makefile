@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 COMPILED := .venv-compiled
 SERVERS := .venv-servers
 
+# Shows what it downloads, which takes minutes the first time; in CI only what goes wrong.
+PIP_INSTALL := -m pip --disable-pip-version-check $(if $(CI),--quiet) install
+
 .PHONY: test test-browser test-compiled check format demo bench compiled clean
 
 test: $(VENV)/installed $(SERVERS)/installed
@@ -43,7 +46,7 @@ bench: $(VENV)/bench $(COMPILED)/installed
 	$(BIN)/python -m benchmarks.scaling_spike
 
 $(VENV)/bench: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python $(PIP_INSTALL) --editable '.[bench]'
 	touch $@
 
 demo: $(VENV)/demo
@@ -51,8 +54,9 @@ demo: $(VENV)/demo
 
 # Less than the other targets need, so that it is quick.
 $(VENV)/demo: pyproject.toml
+	@echo "Installing what the demo needs into $(VENV): some 230 MB, half a minute or more the first time."
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	$(BIN)/python $(PIP_INSTALL) --editable '.[demo]'
 	touch $@
 
 # The same package with its hot modules compiled by mypyc, in an environment of its own. Takes about a minute.
@@ -63,7 +67,7 @@ $(COMPILED)/installed: $(VENV)/installed setup.py $(shell find src/steelyard/cor
 	STEELYARD_COMPILE=1 $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(COMPILED)/wheel .
 	rm -rf build
 	$(PYTHON) -m venv $(COMPILED)
-	$(COMPILED)/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo $(COMPILED)/wheel/*.whl)[otel]"
+	$(COMPILED)/bin/python $(PIP_INSTALL) "$$(echo $(COMPILED)/wheel/*.whl)[otel]"
 	touch $@
 
 # The parts of the tests that matter to it, with the compiled package in place of the source.
@@ -73,15 +77,17 @@ test-compiled: $(COMPILED)/installed $(SERVERS)/installed
 
 # The real model servers of tests/real, apart because their dependencies are many and not ours.
 $(SERVERS)/installed: tests/real/servers/requirements.txt
+	@echo "Installing real model servers for the tests into $(SERVERS): a minute or more the first time."
 	$(PYTHON) -m venv $(SERVERS)
-	$(SERVERS)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip setuptools
-	$(SERVERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	$(SERVERS)/bin/python $(PIP_INSTALL) --upgrade pip setuptools
+	$(SERVERS)/bin/python $(PIP_INSTALL) --requirement $<
 	touch $@
 
 $(VENV)/installed: pyproject.toml
+	@echo "Installing what tests and checks need into $(VENV): some 700 MB, a minute or more the first time."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip setuptools
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python $(PIP_INSTALL) --upgrade pip setuptools
+	$(BIN)/python $(PIP_INSTALL) --editable '.[dev]'
 	touch $@
 
 clean:

@@ -34,7 +34,7 @@ def duration(value: str | int | float) -> float:
 def size(value: str | int) -> int:
     """Bytes, from `64KiB`, `1.5GB`; a bare number is bytes. ValueError says what is wrong."""
     wrong = f"{_short(value)} is not a size: write for example 64KiB, 10MiB or 80GiB"
-    if isinstance(value, bool) or not isinstance(value, str | int):
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise ValueError(wrong)
     amount: int | float = value if isinstance(value, int) else 0
     if isinstance(value, str):
@@ -51,7 +51,7 @@ def size(value: str | int) -> int:
 def share(value: str | int | float) -> float:
     """A share from 0 to 1, from `10%` or `0.1`. ValueError says what is wrong."""
     wrong = f"{_short(value)} is not a share: write for example 10% or 0.1"
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError(wrong)
     if isinstance(value, str):
         match = _QUANTITY.fullmatch(value)

@@ -16,6 +16,7 @@ def main(context: click.Context) -> None:
     \b
     Can I see it work, here and now?
       steelyard demo
+      steelyard demo-replica --port 8001           # a replica to try things with, without a GPU
 
     \b
     Forward requests to my replicas:

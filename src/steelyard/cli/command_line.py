@@ -17,6 +17,7 @@ from ..simulate.traces import TraceError
 # Imported only when used: `steelyard policies` has no need of numpy.
 COMMANDS: dict[str, str] = {
     "demo": "steelyard.cli.demo:demo",
+    "demo-replica": "steelyard.cli.demo_replica:demo_replica",
     "serve": "steelyard.cli.serve:serve",
     "top": "steelyard.cli.top:top",
     "report": "steelyard.cli.report:report",
@@ -25,6 +26,13 @@ COMMANDS: dict[str, str] = {
     "check": "steelyard.cli.check:check",
     "explain": "steelyard.cli.explain:explain",
 }
+
+NEEDS_LINUX = {"demo", "demo-replica", "serve"}
+NEEDS_POSIX = {"report", "top"}
+ELSEWHERE = (
+    "`steelyard {}` does not work on {}: run it on Linux, in a Linux container or in WSL. "
+    "The library, the simulator and steelyard.replica work here"
+)
 
 WRONG = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -37,6 +45,8 @@ class CommandLine(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
+        if _is_elsewhere(name):
+            return _refusing(name)
         module, _, attribute = COMMANDS[name].partition(":")
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)
@@ -62,6 +72,23 @@ class CommandLine(click.Group):
             click.echo("interrupted", err=True)
             sys.exit(INTERRUPTED)
         sys.exit(result if isinstance(result, int) else 0)
+
+
+def _is_elsewhere(name: str) -> bool:
+    return (name in NEEDS_LINUX and sys.platform != "linux") or (name in NEEDS_POSIX and sys.platform == "win32")
+
+
+def _refusing(name: str) -> click.Command:
+    """In the place of a command whose modules cannot be imported here."""
+
+    def refuse(**_: Any) -> NoReturn:
+        raise click.ClickException(ELSEWHERE.format(name, sys.platform))
+
+    arguments = click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)
+    settings = {"ignore_unknown_options": True, "help_option_names": []}
+    return click.Command(
+        name, context_settings=settings, callback=refuse, params=[arguments], help="Not on this system."
+    )
 
 
 def _show_anyway(stream: TextIO) -> None:

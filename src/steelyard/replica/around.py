@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing
 from functools import wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any
@@ -62,7 +61,8 @@ def _async_generator(begin: Begin, function: Function) -> Function:
 
     async def measured(*args: Any, **kwargs: Any) -> Any:
         with begin():
-            async with aclosing(function(*args, **kwargs)) as steps:
+            steps = function(*args, **kwargs)
+            try:
                 step = steps.asend(None)
                 while True:
                     try:
@@ -72,10 +72,12 @@ def _async_generator(begin: Begin, function: Function) -> Function:
                     try:
                         sent = yield part
                     except GeneratorExit:
-                        raise  # and `aclosing` passes it on
+                        raise  # and closing `steps` passes it on
                     except BaseException as problem:
                         step = steps.athrow(problem)
                     else:
                         step = steps.asend(sent)
+            finally:
+                await steps.aclose()  # contextlib.aclosing needs Python 3.10
 
     return measured

@@ -34,7 +34,7 @@ class Reply(NamedTuple):
         """For how long the lease holds."""
         told = _parsed(self.body)
         value = told.get("seconds") if isinstance(told, dict) else None
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
     @property
     def why(self) -> str:

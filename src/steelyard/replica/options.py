@@ -106,7 +106,7 @@ def replica(given: str) -> str:
 
 
 def number(key: str, given: float, least: float, most: float) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given):
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or math.isnan(given):
         raise OptionError(f"{key}: {given!r} is no number")
     if not least <= given <= most:
         raise OptionError(f"{key}: {given!r} is not from {least:g} to {most:g}")

@@ -6,10 +6,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from .around import around
 from .gauge import PROCESS, Gauge, Reading
+
+if TYPE_CHECKING:
+    from typing import Self
 
 MOST = 100  # measurements a second: each takes some 50 µs
 

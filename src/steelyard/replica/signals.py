@@ -62,7 +62,7 @@ class Signals:
         finally:
             if not self._over:
                 self._over = True
-                os.kill(self._process, number)  # comes back to `_handle`, in the main thread
+                _signal_main_thread(self._process, number)  # comes back to `_handle`
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         before = self._before.get(number)
@@ -70,6 +70,13 @@ class Signals:
             before(number, frame)
         elif before == signal.SIG_DFL:
             die_of(number)
+
+
+def _signal_main_thread(process: int, number: int) -> None:
+    if os.name == "nt":
+        signal.raise_signal(number)  # os.kill would end the process on Windows, whatever handles the signal
+    else:
+        os.kill(process, number)
 
 
 def die_of(number: int) -> None:

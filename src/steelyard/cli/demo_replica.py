@@ -1,0 +1,33 @@
+"""`steelyard demo-replica`: a model server to try things with."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command(name="demo-replica")
+@click.option(
+    "--port", default=8001, show_default=True, type=click.IntRange(0, 65535), help="On 127.0.0.1; 0: a free one."
+)
+@click.option("--model", default="demo", show_default=True, help="The name it serves.")
+@click.option("--speed", default=1.0, show_default=True, type=click.FloatRange(0.01, 100), help="0.5: half as fast.")
+@click.option(
+    "--slots", default=4, show_default=True, type=click.IntRange(1, 1000), help="Requests at once; others wait."
+)
+@click.option("--loading", default=0.0, show_default=True, type=click.FloatRange(0, 3600), help="Seconds until ready.")
+def demo_replica(port: int, model: str, speed: float, slots: int, loading: float) -> None:
+    """A replica to try Steelyard with: no GPU, no weights, nothing to install.
+
+    It speaks OpenAI's chat completions (streams too) and repeats the prompt, 20 ms a token.
+
+    \b
+      steelyard demo-replica --port 8001 &
+      steelyard demo-replica --port 8002 --speed 0.25 --loading 10 &
+      steelyard serve --replica http://127.0.0.1:8001 --replica http://127.0.0.1:8002
+    """
+    import uvicorn
+
+    from ..demo.sample_server import SampleServer
+
+    server = SampleServer(model, speed=speed, slots=slots, loading=loading)
+    uvicorn.run(server.app, host="127.0.0.1", port=port, log_level="info", access_log=False, ws="none")
