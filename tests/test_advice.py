@@ -40,6 +40,7 @@ def on(*devices: str) -> dict[str, Any]:
     return {**WISE, "replicas": [{"url": f"http://{name}-{n}", "device": name} for n, name in enumerate(devices)]}
 
 
+PROMISED_TO_GOLD = {"latency": "1s", "tenants": {"gold": {"latency": "2s"}}}
 TWO_GPUS = {"g": {"memory": "10GiB"}, "h": {"memory": "10GiB"}}
 GIB = {"g": {"memory": "10GiB", "headroom": "10%"}}  # 9 GiB to give
 TOLD = {"weights": "1GiB", "request": "1MiB"}
@@ -106,11 +107,13 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (model(timeout="2h"), "models.m.timeout"),
     ],
     "keep-alive-race": [(gateway(timeouts={"replica_idle": "5s"}), "timeouts.replica_idle")],
+    "untold-models": [(gateway(models={"m": WISE, "h": {**WISE, "dialect": "http"}}), "models.h")],
     "no-replay": [(gateway(limits={"replay": 0}), "limits.replay")],
     "shared-device": [
         (gateway(models={"a": on("g", "g"), "b": on("h", "g"), "c": on("h2", "h3")}), "models.b.replicas[1].device"),
     ],
     "unused-device": [(gateway(devices={"g": {"memory": "1GiB"}}), "devices.g")],
+    "no-unit": [(model(slo={"latency": 500}), "models.m.slo.latency"), (model(timeout="90"), "models.m.timeout")],
     "never-fits": [
         (device({"a": needs(8.5, 1)}), "models.a.replicas[0].device"),
         (device({"a": needs(20, **DEMAND)}), "models.a.replicas[0].device"),
@@ -184,6 +187,19 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (model(tls={"server_name": "a"}), "models.m.tls"),
         (model(tls={"server_name": "a"}, replicas=[], discovery=[DNS]), "models.m.tls"),
         (started(tls={"server_name": "a"}), "models.m.tls"),
+    ],
+    "slo-above-timeout": [
+        (model(timeout="1s", slo={"latency": "2s"}), "models.m.slo.latency"),
+        (model(timeout="1s", slo={"first_byte": "2s"}), "models.m.slo.first_byte"),
+        (
+            gateway(tenant_header="x-t", models={"m": {**WISE, "timeout": "1s", "slo": PROMISED_TO_GOLD}}),
+            "models.m.slo.tenants.gold.latency",
+        ),
+    ],
+    "wait-above-timeout": [(model(timeout="10s", max_wait="60s"), "models.m.max_wait")],
+    "share-as-percent": [
+        (model(slo={"latency": "1s", "percentile": 0.99}), "models.m.slo.percentile"),
+        (model(slo={"availability": 0.999}), "models.m.slo.availability"),
     ],
     "no-readiness-probe": [(probed(enabled=False), "models.m.health.enabled")],
     "liveness-only": [

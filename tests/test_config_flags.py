@@ -35,6 +35,12 @@ def test_with_all_flags() -> None:
     assert problems(found) == []
 
 
+def test_the_dialect_of_all_replicas() -> None:
+    assert from_replicas(["http://a:1"], dialect="vllm").models[ANY].dialect == "vllm"
+    file = parse_config("models: {a: {dialect: openai}, b: {}}")
+    assert [model.dialect for model in overridden(file, dialect="vllm").models.values()] == ["vllm", "vllm"]
+
+
 @pytest.mark.parametrize(
     ("urls", "flags", "message"),
     [
@@ -42,11 +48,15 @@ def test_with_all_flags() -> None:
         (["a:1"], {}, "--replica: 'a:1' is not the URL of a replica: write http://a:1"),
         (["http://a:1", "http://a:1"], {}, "--replica: 'a:1' is the name of replicas[0] too"),
         (["http://a:1"], {"policy": "least_wrok"}, "--policy: no policy 'least_wrok' (did you mean `least_work`?)"),
-        (["http://a:1"], {"concurrency": 0}, "--concurrency: expected `int` >= 1"),
-        (["http://a:1"], {"concurrency": "4"}, "--concurrency: invalid enum value '4' (there are auto, unlimited)"),
+        (["http://a:1"], {"concurrency": 0}, "--concurrency: expected a whole number from 1"),
+        (
+            ["http://a:1"],
+            {"concurrency": "4"},
+            "--concurrency: no such value: '4' (it takes a whole number, auto, unlimited)",
+        ),
         (["http://a:1"], {"listen": "8080"}, "--listen: '8080' is not an address: write 127.0.0.1:8080"),
         (["http://a:1"], {"listen": (":1", ":1")}, "--listen: ':1' is there twice"),
-        (["http://a:1"], {"workers": 0}, "--workers: expected `int` >= 1"),
+        (["http://a:1"], {"workers": 0}, "--workers: expected a whole number from 1"),
         (["http://a:1"], {"model": ""}, "--model: a model's name has 1 to 256 characters"),
         (["http://a:1"], {"health_path": "ready"}, "--health-path: 'ready': a path begins with a slash"),
         (["http://a:1"], {"admin": "9080"}, "--admin: '9080' is not an address: write 127.0.0.1:9080"),

@@ -60,9 +60,33 @@ def test_all_errors_are_told_a_line_each(folder: Path) -> None:
     result = check("wrong.yaml")
     assert result.stdout == ""
     assert result.stderr.splitlines() == [
-        "error: wrong.yaml:1: top level: object contains unknown field `worker` (did you mean `workers`?)",
-        'error: wrong.yaml:4: models."gpt-4.1".queue: expected `int`, got `str`',
+        "error: wrong.yaml:1: top level: unknown key `worker` (did you mean `workers`?)",
+        'error: wrong.yaml:4: models."gpt-4.1".queue: expected a whole number, got text',
     ]
+
+
+def test_with_errors_there_is_advice_on_the_rest(folder: Path) -> None:
+    slo = "{latency: 500, percentile: 0.99}"
+    (folder / "both.yaml").write_text(
+        f"worker: 1\n{UNWISE}    timeout: 10s\n    slo: {slo}\n    retry: {{attempts: x}}\n"
+    )
+    result = check("both.yaml")
+    assert result.exit_code == 2
+    assert [line.split(":")[2] for line in result.stderr.splitlines()] == ["1", "8"]
+    codes = {line.rpartition("[")[2] for line in result.stdout.splitlines() if "warning" in line}
+    assert codes == {"no-unit]", "slo-above-timeout]", "share-as-percent]"}
+    report = json.loads(check("both.yaml", "--format", "json").stdout)
+    assert (report["valid"], len(report["errors"]), len(report["warnings"])) == (False, 2, 3)
+
+
+def test_what_variables_hold_is_not_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEELYARD_TEST_KEY", "t0p-s3cr3t")
+    start = "runtime: {command: 'no-such-${STEELYARD_TEST_KEY} {port}'}"
+    (folder / "secret.yaml").write_text(f"models:\n  m:\n    dialect: ${{STEELYARD_TEST_KEY}}\n    {start}\n")
+    for form in ("text", "json"):
+        result = check("secret.yaml", "--format", form)
+        assert "t0p" not in result.stdout + result.stderr
+        assert "${STEELYARD_TEST_KEY}" in result.stdout + result.stderr
 
 
 def test_for_programs(folder: Path) -> None:

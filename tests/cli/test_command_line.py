@@ -43,3 +43,27 @@ def test_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "steelyard", "--version"], capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert done.stdout.startswith("steelyard ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["serv"], "no command 'serv' (did you mean `serve`?)"),
+        (["chekc", "a.yaml"], "no command 'chekc' (did you mean `check`?)"),
+        (["zzz"], "no command 'zzz' (there are demo, serve, "),
+        (["serve", "--replcia", "http://a:1"], "No such option '--replcia'. Did you mean '--replica'?"),
+        (
+            ["serve", "--replica", "http://a:1", "--dialect", "vlm"],
+            "--dialect: no dialect 'vlm' (did you mean `vllm`?)",
+        ),
+        (
+            ["serve", "--replica", "http://a:1", "--policy", "lest_work"],
+            "--policy: no policy 'lest_work' (did you mean",
+        ),
+        (["policies", "lest_work"], "no policy 'lest_work' (did you mean `least_work`?)"),
+    ],
+)
+def test_what_is_mistyped_gets_a_suggestion(arguments: list[str], says: str) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {says}")

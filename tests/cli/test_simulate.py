@@ -172,7 +172,12 @@ def test_same_seeds_same_bytes_with_any_number_of_processes(here: Path) -> None:
 WRONG = {
     "no YAML": ("x.yaml", "name: [\n", ["x.yaml"], "x.yaml:2: not valid YAML"),
     "unknown key": ("x.yaml", "fleet:\n- count: 1\n  sped: 2\n", ["x.yaml"], "x.yaml:3: fleet[0]"),
-    "wrong type": ("x.yaml", "name: x\nrequests: many\n", ["x.yaml"], "x.yaml:2: requests: expected `int`, got `str`"),
+    "wrong type": (
+        "x.yaml",
+        "name: x\nrequests: many\n",
+        ["x.yaml"],
+        "x.yaml:2: requests: expected a whole number, got text",
+    ),
     "unknown policy in a file": ("x.yaml", "policies: [a]\n", ["x.yaml"], "x.yaml:1: policies[0]: no policy 'a'"),
     "no such trace in a file": (
         "x.yaml",

@@ -44,8 +44,8 @@ def test_several_documents_with_comments_between(file: Path) -> None:
     ("text", "message"),
     [
         ("name: a\nfleet: [\n", "s.yaml:3: not valid YAML"),
-        ("name: a\n---\nname: b\nrequests: many\n", "s.yaml:4: requests: expected `int`"),
-        ("fleet:\n- count: 2\n  sped: 3\n", "s.yaml:3: fleet[0]: object contains unknown field `sped`"),
+        ("name: a\n---\nname: b\nrequests: many\n", "s.yaml:4: requests: expected a whole number"),
+        ("fleet:\n- count: 2\n  sped: 3\n", "s.yaml:3: fleet[0]: unknown key `sped`"),
         ("fleet:\n- count: 2\n\n  speed: -3\n", "s.yaml:4: fleet[0]: `speed` must be positive"),
         ("name: a\n---\npolicies:\n- random\n- nope\n", "s.yaml:5: policies[1]: no policy 'nope'"),
         ("policies: [least_work@0]\n", "s.yaml:1: policies[0]: policy 'least_work@0': after @"),

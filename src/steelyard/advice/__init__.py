@@ -14,10 +14,12 @@ from .gateway import GATEWAY as FRONT
 from .health import HEALTH
 from .memory import MEMORY
 from .models import MODELS as BALANCING
+from .models import is_plain
+from .promises import PROMISES, UNITS
 from .scaling import SCALING, STARTING
 
-GATEWAY = {**FRONT, **MEMORY, **STARTING}
-MODELS = {**BALANCING, **HEALTH, **SCALING}
+GATEWAY = {**FRONT, **UNITS, **MEMORY, **STARTING}
+MODELS = {**BALANCING, **PROMISES, **HEALTH, **SCALING}
 
 __all__ = ["GATEWAY", "MODELS", "Advice", "Note", "advise", "notes"]
 
@@ -44,7 +46,7 @@ def advise(config: Config) -> list[Advice]:
 
 
 def notes(config: Config) -> list[Note]:
-    """Keys that are read, and do nothing in this version."""
+    """What is good to know: keys that do nothing in this version, and what a retry needs to be told."""
     found = []
     for name, model in config.models.items():
         key: Key = ("models", name)
@@ -52,4 +54,7 @@ def notes(config: Config) -> list[Note]:
         if zoned is not None:
             what = "is read, but replicas are not chosen by zone yet in this version"
             found.append(Note((*key, "replicas", zoned, "zone"), what))
+        if is_plain(model) and model.idempotent is None:
+            what = "a POST that a replica may have begun is not sent again: set idempotent: true if it only predicts"
+            found.append(Note(key, what))
     return found

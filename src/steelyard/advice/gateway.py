@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from urllib.parse import quote
 
 from ..addresses import listen_address
-from ..config import Config, Timeouts
+from ..config import ANY, Config, Timeouts
 from ..config.forms import network
 from ..documents import Key
 from ..units import show_seconds
 from .found import Found
+from .models import is_plain
 
 SERVERS_CLOSE = 5.0  # seconds after which common servers (uvicorn, Node) close an unused connection
 
@@ -71,6 +73,14 @@ def keep_alive_race(config: Config) -> Found:
         yield ("timeouts", "replica_idle"), what, do
 
 
+def untold_models(config: Config) -> Found:
+    """a model of `dialect: http` (or one like it) without `paths`, beside other models"""
+    for name, model in config.models.items() if len(config.models) > 1 else ():
+        if name != ANY and is_plain(model) and not model.paths:
+            what = "Its requests name no model, and beside other models only the header steelyard-model leads to it."
+            yield ("models", name), what, f"Give it paths, for example [/{quote(name)}]."
+
+
 def no_replay(config: Config) -> Found:
     """no body is kept"""
     if config.limits.replay == 0:
@@ -108,6 +118,7 @@ GATEWAY: dict[str, Callable[[Config], Found]] = {
     "admits-everyone": admits_everyone,
     "timeout-order": timeout_order,
     "keep-alive-race": keep_alive_race,
+    "untold-models": untold_models,
     "no-replay": no_replay,
     "shared-device": shared_device,
     "unused-device": unused_device,

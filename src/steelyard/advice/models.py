@@ -10,6 +10,7 @@ from ..config import ModelConfig, ReplicaTls
 from ..documents import Key
 from ..protocols import find_dialect
 from ..protocols.openai import OpenAI
+from ..protocols.plain import PlainHttp
 from .found import Found
 
 BLIND = ("round_robin", "weighted_round_robin", "random")  # look neither at load nor at sizes
@@ -124,6 +125,11 @@ def _may_use_tls(model: ModelConfig) -> bool:
 def may_generate(model: ModelConfig) -> bool:
     """A dialect that is told by the path may be OpenAI's."""
     return not model.dialect or issubclass(find_dialect(model.dialect), OpenAI)
+
+
+def is_plain(model: ModelConfig) -> bool:
+    """Is nothing known of its requests but what HTTP says?"""
+    return bool(model.dialect) and issubclass(find_dialect(model.dialect), PlainHttp) and model.dialect != "torchserve"
 
 
 MODELS: dict[str, Callable[[Key, ModelConfig], Found]] = {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -13,12 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ..advice import Advice, Note, advise, notes
-from ..config import Config, load_tree, schema
+from ..config import Config, examine, schema, tree_of
 from ..config.starting_rules import most_started
-from ..documents import DocumentError, Fault, Tree, read, show_key
+from ..documents import DocumentError, Fault, Salvage, Tree, show_key
 from . import screen
 
 WISE, UNWISE, WRONG = 0, 1, 2
+T = TypeVar("T", Advice, Note)
 
 HELP = """Check a configuration, and warn of the classic mistakes.
 
@@ -47,37 +49,47 @@ def check(config: Path | None, strict: bool, form: str, wants_schema: bool) -> i
     if config is None:
         click.echo(_json(schema()))
         return WISE
-    try:
-        report = Report(config)
-    except DocumentError as problem:
-        _show_failure(config, problem, form)
-        return WRONG
+    report = Report(config)
     if form == "json":
         click.echo(_json(report.plain()))
     else:
         report.show(screen.stdout())
-    return UNWISE if strict and report.warnings else WISE
+    return WRONG if report.errors else UNWISE if strict and report.warnings else WISE
 
 
 class Report:
-    """What there is to say of a valid configuration, in the order of its lines."""
+    """What there is to say of a configuration, in the order of its lines. One with errors gets advice too: about the
+    parts that they do not concern."""
 
     def __init__(self, path: Path) -> None:
-        tree = Tree(read(path), str(path))
         self.path = path
-        self.config: Config = load_tree(tree, path.absolute().parent)
-        self.warnings = sorted(((tree.line(item.key), item) for item in advise(self.config)), key=lambda pair: pair[0])
-        self.notes = sorted(((tree.line(item.key), item) for item in notes(self.config)), key=lambda pair: pair[0])
+        self.config: Config | None = None
+        self.warnings: list[tuple[int, Advice]] = []
+        self.notes: list[tuple[int, Note]] = []
+        try:
+            tree = tree_of(path)
+        except DocumentError as problem:  # not even YAML
+            self.errors = problem.faults or (Fault(str(path), 0, "", str(problem).removeprefix(f"{path}: ")),)
+            return
+        self.config, faults, left = examine(tree, path.absolute().parent)
+        self.errors = DocumentError.of(faults).faults
+        if self.config is not None:
+            self.warnings = _placed(advise(self.config), tree, left)
+            self.notes = _placed(notes(self.config), tree, left)
 
     def plain(self) -> dict[str, Any]:
+        errors = [{"line": fault.line or None, "key": fault.key, "what": fault.what} for fault in self.errors]
         warnings = [
             {"code": item.code, "line": line, "key": show_key(item.key), "what": item.what, "do": item.do}
             for line, item in self.warnings
         ]
         told = [{"line": line, "key": show_key(item.key), "what": item.what} for line, item in self.notes]
-        return {"file": str(self.path), "valid": True, "errors": [], "warnings": warnings, "notes": told}
+        valid = not self.errors
+        return {"file": str(self.path), "valid": valid, "errors": errors, "warnings": warnings, "notes": told}
 
     def show(self, console: Console) -> None:
+        for fault in self.errors:
+            click.echo(f"error: {fault}", err=True)
         if console.is_terminal:
             self._show_to_people(console)
         else:
@@ -90,7 +102,8 @@ class Report:
             click.echo(f"{self.path}:{line}: warning: {show_key(item.key)}: {what}")
         for line, note in self.notes:
             click.echo(f"{self.path}:{line}: note: {show_key(note.key)}: {note.what}")
-        click.echo(f"{self.path}: {self._summary()}")
+        if not self.errors:
+            click.echo(f"{self.path}: {self._summary()}")
 
     def _show_to_people(self, console: Console) -> None:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 1, 0))
@@ -102,16 +115,26 @@ class Report:
             table.add_row(Text("note", style="bold cyan"), _told(note, f"{self.path}:{line}"))
         if table.row_count:
             console.print(table)
-        console.print(Text.assemble(("✓ ", "bold green"), f"{self.path}: {self._summary()}"))
+        if not self.errors:
+            console.print(Text.assemble(("✓ ", "bold green"), f"{self.path}: {self._summary()}"))
 
     def _summary(self) -> str:
+        assert self.config is not None
         replicas = sum(len(model.replicas) for model in self.config.models.values())
-        there = f"valid: {_count(len(self.config.models), 'model')}, {_count(replicas, 'replica')}{self._started()}"
+        started = _started(sum(map(most_started, self.config.models.values())))
+        there = f"valid: {_count(len(self.config.models), 'model')}, {_count(replicas, 'replica')}{started}"
         return f"{there}; {_count(len(self.warnings), 'warning')}, {_count(len(self.notes), 'note')}"
 
-    def _started(self) -> str:
-        most = sum(map(most_started, self.config.models.values()))
-        return f" and {'any number' if most == inf else f'up to {most:.0f}'} to start" if most else ""
+
+def _placed(found: Iterable[T], tree: Tree, left: Salvage) -> list[tuple[int, T]]:
+    """With their lines, and without what came from variables. Of keys that have errors, the errors say enough."""
+    items = [item._replace(key=left.original(item.key)) for item in found]
+    items = [item._replace(what=tree.masked(item.what)) for item in items if not left.concerns(item.key)]
+    return sorted(((tree.line(item.key), item) for item in items), key=lambda pair: pair[0])
+
+
+def _started(most: float) -> str:
+    return f" and {'any number' if most == inf else f'up to {most:.0f}'} to start" if most else ""
 
 
 def _told(item: Advice | Note, where: str) -> Text:
@@ -119,16 +142,6 @@ def _told(item: Advice | Note, where: str) -> Text:
     if isinstance(item, Note):
         return text.append(f"\n{item.what}")
     return text.append(f"  {item.code}", style="dim").append(f"\n{item.what}\n→ {item.do}")
-
-
-def _show_failure(path: Path, problem: DocumentError, form: str) -> None:
-    if form == "text":
-        for line in problem.lines:
-            click.echo(f"error: {line}", err=True)
-        return
-    faults = problem.faults or (Fault(str(path), 0, "", str(problem)),)
-    errors = [{"line": fault.line or None, "key": fault.key, "what": fault.what} for fault in faults]
-    click.echo(_json({"file": str(path), "valid": False, "errors": errors, "warnings": [], "notes": []}))
 
 
 def _count(number: int, what: str) -> str:

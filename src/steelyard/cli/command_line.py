@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from ..core.errors import SteelyardError
-from ..documents import DocumentError
+from ..documents import DocumentError, one_of
 from ..simulate.traces import TraceError
 
 # Imported only when used: `steelyard policies` has no need of numpy.
@@ -51,6 +51,18 @@ class CommandLine(click.Group):
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """A mistyped command gets a suggestion, as mistyped options do."""
+        try:
+            return super().resolve_command(context, args)
+        except click.UsageError:
+            if not args or args[0] in COMMANDS or args[0].startswith("-"):
+                raise
+            meant = one_of(args[0], COMMANDS, otherwise="there are")
+            raise click.UsageError(f"no command {args[0]!r}{meant}; see steelyard --help") from None
 
     def main(  # type: ignore[override]  # always ends the process: there is no use for it as a function
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any

@@ -21,6 +21,7 @@ from ..control.limits import raise_open_files, too_few_open_files
 from ..control.run import run
 from ..control.supervisor import Supervisor
 from ..core.errors import OptionError
+from ..protocols import DIALECTS
 
 Concurrency = int | Literal["auto", "unlimited"]
 
@@ -45,7 +46,8 @@ With a file, which can say more:
 
 \b
 A replica gets requests when its readiness probe says that the model is loaded, and none before:
-  --health-path /ready            ask there; without it, as the dialect says
+  --dialect vllm                  ask as this server wants to be asked; without it, the usual paths are tried
+  --health-path /ready            ask there
 
 \b
 The admin API shows the fleet, in a browser too, and adds, drains and removes replicas, at http://127.0.0.1:9080:
@@ -104,6 +106,11 @@ def _concurrency(context: click.Context, parameter: click.Parameter, value: str 
     help="Readiness probe of the replicas, for example /ready; by default what the dialect says.",
 )
 @click.option(
+    "--dialect",
+    metavar="NAME",
+    help=f"What the replicas speak: {', '.join(DIALECTS)}; by default told by each request's path.",
+)
+@click.option(
     "--admin",
     metavar="HOST:PORT|off",
     help="Where the admin API listens; also unix:/PATH. By default 127.0.0.1:9080, if that is free.",
@@ -126,6 +133,7 @@ def serve(
     listen: tuple[str, ...],
     workers: int | None,
     health_path: str | None,
+    dialect: str | None,
     admin: str | None,
     admin_token_file: str | None,
     access_log: str | None,
@@ -137,6 +145,7 @@ def serve(
         "listen": None if not listen else listen[0] if len(listen) == 1 else listen,
         "workers": workers,
         "health_path": health_path,
+        "dialect": dialect,
         "admin": admin,
         "admin_token_file": admin_token_file,
     }

@@ -1,7 +1,7 @@
 """The configuration: what a file may say, with safe defaults. One place; everything else is handed its part."""
 
 from .flags import from_replicas, overridden
-from .load import load_config, load_tree, parse_config
+from .load import Examined, examine, load_config, parse_config, tree_of
 from .memory import Device, Memory, Placement
 from .model_rules import replica_problems
 from .observing import DecisionLog, History, Slo, TenantSlo, Tracing
@@ -24,6 +24,7 @@ __all__ = [
     "Device",
     "Discovery",
     "Ejection",
+    "Examined",
     "Health",
     "Hedge",
     "History",
@@ -44,13 +45,14 @@ __all__ = [
     "Tls",
     "Tracing",
     "WarmUp",
+    "examine",
     "from_replicas",
     "load_config",
-    "load_tree",
     "overridden",
     "parse_config",
     "problems",
     "read_tokens",
     "replica_problems",
     "schema",
+    "tree_of",
 ]

@@ -24,6 +24,7 @@ _FLAGS: dict[Key, str] = {
     ("admin", "listen"): "--admin",
     ("admin", "token_file"): "--admin-token-file",
     ("health", "path"): "--health-path",
+    ("dialect",): "--dialect",
     ("listen",): "--listen",
     ("workers",): "--workers",
     ("policy",): "--policy",
@@ -48,6 +49,7 @@ def from_replicas(
     listen: str | tuple[str, ...] | None = None,
     workers: int | None = None,
     health_path: str | None = None,
+    dialect: str | None = None,
     admin: str | None = None,
     admin_token_file: str | None = None,
 ) -> Config:
@@ -65,6 +67,7 @@ def from_replicas(
         policy=policy,
         concurrency=concurrency,
         health_path=health_path,
+        dialect=dialect,
         admin=admin,
         admin_token_file=admin_token_file,
     )
@@ -101,11 +104,12 @@ def overridden(
     policy: str | None = None,
     concurrency: Concurrency | None = None,
     health_path: str | None = None,
+    dialect: str | None = None,
     admin: str | None = None,
     admin_token_file: str | None = None,
 ) -> Config:
     """A configuration with what the command line says instead; what is of models is for all of them."""
-    models = {name: _changed(model, policy, concurrency, health_path) for name, model in config.models.items()}
+    models = {name: _changed(model, policy, concurrency, health_path, dialect) for name, model in config.models.items()}
     token_file = None if admin_token_file is None else _token_file(admin_token_file)
     given = _given(listen="" if admin == OFF else admin, token_file=token_file)
     changes = _given(
@@ -115,9 +119,13 @@ def overridden(
 
 
 def _changed(
-    model: ModelConfig, policy: str | None, concurrency: Concurrency | None, health_path: str | None
+    model: ModelConfig,
+    policy: str | None,
+    concurrency: Concurrency | None,
+    health_path: str | None,
+    dialect: str | None,
 ) -> ModelConfig:
-    changes = _given(policy=policy, concurrency=concurrency)
+    changes = _given(policy=policy, concurrency=concurrency, dialect=dialect)
     if policy is not None and policy != model.policy:
         changes["policy_options"] = {}  # they were another policy's
     if health_path is not None:

@@ -25,7 +25,8 @@ def shown_command(runtime: Runtime) -> str:
     for word in words(runtime.command):
         if word.startswith("-") and word != "-m":  # python -m uvicorn
             break
-        shown.append(word)
+        name, is_set, _ = word.partition("=")  # env KEY=secret python server.py
+        shown.append(f"{name}=…" if is_set else word)
     return " ".join(shown)
 
 

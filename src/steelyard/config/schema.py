@@ -9,7 +9,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
-from ..documents import Seconds, Share, Size
+from ..documents import Seconds, Share, Size, shorthand
 from ..units import BYTES, SECONDS, duration, show_size, size
 from .shape import Config
 
@@ -54,7 +54,7 @@ def _likeness(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
 def _with_likenesses(kind: Any) -> Any:
     origin, parts = get_origin(kind), get_args(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return _likeness(kind)
+        return _likeness(kind) | str if shorthand(kind) else _likeness(kind)
     if origin is Annotated:
         return Annotated[(_with_likenesses(parts[0]), *parts[1:])]
     if origin in (Union, UnionType):

@@ -40,7 +40,9 @@ _SPOKEN = ", ".join(f"`{name}`" for name in DIALECTS)
 
 
 class ReplicaConfig(Part, frozen=True):
-    """A server that runs the model."""
+    """A server that runs the model. Its URL alone may stand for it."""
+
+    __shorthand__ = "url"
 
     url: Annotated[str, about("`http://host:port`, `https://host` or `unix:/path`", examples=["http://10.0.0.1:8000"])]
     id: Annotated[str, about("what it is called; empty: host and port")] = ""

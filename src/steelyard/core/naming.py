@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TypeVar
 
@@ -15,7 +16,10 @@ def find_class(what: str, name: str, table: Mapping[str, str], base: type[T], sh
     """`what` and `shown` (the public name of `base`) are for the error, which says what would be right."""
     target = table.get(name, name)
     if ":" not in target:
-        raise OptionError(f"no {what} {name!r}; there are {', '.join(table)}, or name your own as package.module:Class")
+        close = get_close_matches(name, table, 1)
+        meant = f" (did you mean `{close[0]}`?)" if close else ""
+        known = ", ".join(table)
+        raise OptionError(f"no {what} {name!r}{meant}; there are {known}, or name your own as package.module:Class")
     module_name, _, class_name = target.partition(":")
     if not module_name or not class_name:
         raise OptionError(f"{what} {name!r}: write package.module:Class")

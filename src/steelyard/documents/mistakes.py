@@ -1,10 +1,14 @@
-"""All that does not fit a type: msgspec stops at the first, and does not say which key of a mapping it was."""
+"""All that does not fit a type, and what is left without it.
+
+msgspec stops at the first mistake and does not say which key of a mapping it was. One mistake must not hide
+the others, nor keep the rest of a document from being checked, so this goes on with what is left: a value that cannot
+be read is left out (its default holds), an object that lacks what it needs is left out as a whole, and a mistyped key
+counts as the one that was surely meant.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -12,85 +16,155 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from .faults import Key, Problem
-from .values import decode_value
+from .sentences import in_words, is_unquoted
+from .suggestions import one_of, surely
+from .values import UNSET, decode_value
 
+LOST: Any = object()  # what is left of a value that cannot be used
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `[^`]*`(?: in `[^`]*`)?)?$", re.DOTALL)
-_FIELD = re.compile(r"field `([^`]+)`$|^`([^`]+)` must be")  # msgspec and our checks name a field by its object's path
-_NOT_TEXT = re.compile(r"expected `[^`]*\bstr\b[^`]*`, got `(?:int|float|bool|date|datetime|time)`")
+_FIELD = re.compile(r"^`([^`]+)` must be")  # our own checks of an object name one of its fields so
 
 
-def mistakes(data: Any, kind: Any, key: Key = ()) -> Iterator[Problem]:
+def mistakes(data: Any, kind: Any) -> list[Problem]:
     """Why `data` cannot be a `kind`. Nothing: it can."""
-    for choice in choices(kind):
-        if isinstance(data, dict) and is_struct(choice):
-            return (yield from _object(data, choice, key))
-        if isinstance(data, dict) and get_origin(choice) is dict:
-            return (yield from _mapping(data, get_args(choice)[1], key))
-        if isinstance(data, list | tuple) and get_origin(choice) is tuple:
-            for place, item in enumerate(data):
-                yield from mistakes(item, get_args(choice)[0], (*key, place))
-            return None
-    yield from _as_a_whole(data, kind, key)
-    return None
+    return Salvage(data, kind).problems
 
 
-def _object(data: dict[Any, Any], kind: type[msgspec.Struct], key: Key) -> Iterator[Problem]:
-    fields = _fields(kind)
-    found = [Problem(key, f"object missing required field `{name}`") for name in _required(kind) if name not in data]
-    for name, value in data.items():
+class Salvage:
+    """`problems` of a document, and the `data` that is left without them: LOST, or a `kind` for certain.
+
+    `without`: keys that are to be left out too, because something else is wrong with them. `changed`: all keys, as the
+    document has them, whose values were left out or are not what the document says.
+    """
+
+    def __init__(self, data: Any, kind: Any, without: frozenset[Key] = frozenset()) -> None:
+        self.problems: list[Problem] = []
+        self.changed: set[Key] = set()
+        self._unknown: set[Key] = set()
+        self._without = without
+        self._steps: dict[Key, str | int] = {}  # of what is left: how the document writes the last step of that key
+        self.data = self._value(data, kind, (), ())
+
+    def original(self, key: Key) -> Key:
+        """A key of what is left, as the document has it."""
+        return tuple(self._steps.get(key[: end + 1], step) for end, step in enumerate(key))
+
+    def concerns(self, key: Key) -> bool:
+        """May what is said of that key (of the document) only be so because something was left out?"""
+        above = any(key[:end] in self.changed for end in range(len(key) + 1))
+        return above or any(wrong[:-1] == key for wrong in self.changed | self._unknown if wrong)
+
+    # ------------------------------------------------------------------ values; `left` is the key in what is left
+
+    def _value(self, data: Any, kind: Any, key: Key, left: Key) -> Any:
+        if key in self._without or data is UNSET:
+            return self._lost(key)
+        for choice in choices(kind):
+            if isinstance(data, str) and (short := shorthand(choice)) and str not in choices(kind):
+                return self._object({short: data}, choice, key, left)
+            if isinstance(data, dict) and is_struct(choice):
+                return self._object(data, choice, key, left)
+            if isinstance(data, dict) and get_origin(choice) is dict:
+                return self._mapping(data, get_args(choice)[1], key, left)
+            if isinstance(data, list | tuple) and get_origin(choice) is tuple:
+                return self._list(data, get_args(choice)[0], key, left)
+        return data if self._fits(data, kind, key) else self._instead(data, kind, key)
+
+    def _object(self, data: dict[Any, Any], kind: type[msgspec.Struct], key: Key, left: Key) -> Any:
+        fields, made, before = _fields(kind), {}, len(self.problems)
+        missing = dict.fromkeys(_required(kind), True)
+        for name, value in data.items():
+            meant = name if name in fields else self._meant(name, data, kind, key)
+            if meant:
+                self._steps[(*left, meant)] = name
+                missing.pop(meant, None)
+                if (found := self._value(value, fields[meant], (*key, name), (*left, meant))) is not LOST:
+                    made[meant] = found
+        for name in missing:
+            self.problems.append(Problem(key, f"`{name}` is missing", at=(*key, name)))
+        whole = all(name in made for name in _required(kind))
+        if whole and (len(self.problems) > before or self._fits(made, kind, key)):
+            return made
+        return self._lost(key)
+
+    def _meant(self, name: Any, data: dict[Any, Any], kind: type[msgspec.Struct], key: Key) -> str:
+        """The field that an unknown key stands for; empty: none."""
         if not isinstance(name, str):
-            found.append(_no_name(name, key))
-        elif name not in fields:
-            what = f"object contains unknown field `{name}`{one_of(name, fields, otherwise='it takes')}"
-            found.append(Problem(key, what, at=(*key, name)))
-        else:
-            found += mistakes(value, fields[name], (*key, name))
-    yield from found or _as_a_whole(data, kind, key)
+            self._is_no_name(name, key)
+            return ""
+        fields = _fields(kind)
+        what = f"unknown key `{name}`{one_of(name, fields, otherwise='it takes')}"
+        self.problems.append(Problem(key, what, at=(*key, name)))
+        self._unknown.add((*key, name))
+        meant = surely(name, fields)
+        return meant if meant not in data else ""
+
+    def _mapping(self, data: dict[Any, Any], kind: Any, key: Key, left: Key) -> Any:
+        made = {}
+        for name, value in data.items():
+            if not isinstance(name, str):
+                self._is_no_name(name, key)
+            elif (found := self._value(value, kind, (*key, name), (*left, name))) is not LOST:
+                made[name] = found
+        return made
+
+    def _list(self, data: Any, kind: Any, key: Key, left: Key) -> Any:
+        made: list[Any] = []
+        for place, item in enumerate(data):
+            here = (*left, len(made))
+            self._steps[here] = place
+            if (found := self._value(item, kind, (*key, place), here)) is not LOST:
+                made.append(found)
+        if data and not made:
+            self.changed.add(key)
+        return made
+
+    def _fits(self, data: Any, kind: Any, key: Key) -> bool:
+        try:
+            msgspec.convert(data, kind, dec_hook=decode_value)
+        except msgspec.ValidationError as problem:
+            self.problems.append(_told(problem, data, kind, key))
+            return False
+        return True
+
+    def _instead(self, data: Any, kind: Any, key: Key) -> Any:
+        """Something that keeps the meaning, or at least the place: others may refer to it by its name."""
+        self.changed.add(key)
+        quoted = () if data is None or isinstance(data, str | list | dict) else (str(data),)
+        for other in (*quoted, {}):
+            try:
+                msgspec.convert(other, kind, dec_hook=decode_value)
+            except msgspec.ValidationError:
+                continue
+            return other
+        return LOST
+
+    def _lost(self, key: Key) -> Any:
+        self.changed.add(key)
+        return LOST
+
+    def _is_no_name(self, name: Any, key: Key) -> None:
+        self.changed.add((*key, str(name)))
+        self.problems.append(Problem(key, f"the key {name!r} is not text: put it in quotes", at=(*key, str(name))))
 
 
-def _mapping(data: dict[Any, Any], kind: Any, key: Key) -> Iterator[Problem]:
-    for name, value in data.items():
-        if isinstance(name, str):
-            yield from mistakes(value, kind, (*key, name))
-        else:
-            yield _no_name(name, key)
-
-
-def _as_a_whole(data: Any, kind: Any, key: Key) -> Iterator[Problem]:
-    try:
-        msgspec.convert(data, kind, dec_hook=decode_value)
-    except msgspec.ValidationError as problem:
-        match = _WHERE.match(str(problem))
-        assert match is not None
-        what = match["what"][0].lower() + match["what"][1:]
-        field = _FIELD.search(match["what"])
-        yield Problem(key, what + _hint(what, data, kind), at=(*key, field[1] or field[2]) if field else None)
-
-
-def _no_name(name: Any, key: Key) -> Problem:
-    return Problem(key, f"the key {name!r} is not text: put it in quotes", at=(*key, str(name)))
+def _told(problem: msgspec.ValidationError, data: Any, kind: Any, key: Key) -> Problem:
+    match = _WHERE.match(str(problem))
+    assert match is not None
+    what = match["what"][0].lower() + match["what"][1:]
+    field = _FIELD.search(match["what"])
+    return Problem(key, in_words(what) + _hint(what, data, kind), at=(*key, field[1]) if field else None)
 
 
 def _hint(what: str, data: Any, kind: Any) -> str:
     """What would be right, where the message does not say it."""
     if what.startswith("invalid enum value"):
         names = [name for choice in choices(kind) if get_origin(choice) is Literal for name in get_args(choice)]
-        return one_of(str(data), names, otherwise="there are")
+        number = "a whole number, " if int in choices(kind) else ""
+        return one_of(str(data), names, otherwise=f"it takes {number}".rstrip() if number else "there are")
     if data is None:
         return " (there is nothing behind the key: give it a value or leave it out)"
-    return " (put it in quotes)" if _NOT_TEXT.match(what) else ""
-
-
-def closest(name: str, known: Iterable[str]) -> str:
-    """` (did you mean `x`?)`, to put behind a message; nothing if there is none like it."""
-    close = get_close_matches(name, list(known), 1)
-    return f" (did you mean `{close[0]}`?)" if close else ""
-
-
-def one_of(name: str, known: Iterable[str], *, otherwise: str) -> str:
-    """The closest, or else all of them."""
-    names = list(known)
-    return closest(name, names) or (f" ({otherwise} {', '.join(names)})" if names else "")
+    return " (put it in quotes)" if is_unquoted(what) else ""
 
 
 # ---------------------------------------------------------------------- types
@@ -107,6 +181,11 @@ def choices(kind: Any) -> tuple[Any, ...]:
 
 def is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def shorthand(kind: Any) -> str:
+    """The field that a plain text in place of the object gives; empty: there is no such short form."""
+    return getattr(kind, "__shorthand__", "") if is_struct(kind) else ""
 
 
 @cache

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import msgspec
 
-from .faults import DocumentError, Fault, Key
-from .mistakes import mistakes
+from .faults import DocumentError, Key
+from .mistakes import Salvage
 from .tree import Tree
 from .values import decode_value
 
@@ -38,14 +38,15 @@ def parse(text: str, kind: type[T], name: str = "<text>") -> T:
 
 
 def convert(tree: Tree, kind: type[T]) -> T:
-    try:
-        value = msgspec.convert(tree.data, kind, dec_hook=decode_value)
-    except msgspec.ValidationError as problem:
-        found = [tree.fault(mistake) for mistake in mistakes(tree.data, kind)]
-        raise DocumentError.of([*tree.repeated, *found] or [Fault(tree.name, 0, "", str(problem))]) from None
-    if tree.repeated:
-        raise DocumentError.of(tree.repeated)
-    return value
+    if not tree.faults:
+        try:
+            return msgspec.convert(tree.data, kind, dec_hook=decode_value)
+        except msgspec.ValidationError:  # or a short form
+            pass
+    left = Salvage(tree.data, kind)
+    if found := [*tree.faults, *map(tree.fault, left.problems)]:
+        raise DocumentError.of(found)
+    return msgspec.convert(left.data, kind, dec_hook=decode_value)
 
 
 def line_of(text: str, path: str) -> int:

@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
 from .faults import DocumentError, Fault, Key, Problem, show_key
+from .values import UNSET
+from .variables import Variables
 
 MOST_VALUES = 1_000_000  # with aliases written out: a few lines can stand for billions
 
 
-class Tree:
-    """One YAML document. `repeated`: keys that are there twice, of which YAML would silently take the last."""
+class _Loader(yaml.SafeLoader):  # not the one in C: deep nesting overflows its stack
+    """Of the own language of YAML, and values that are not set."""
 
-    def __init__(self, text: str, name: str = "<text>") -> None:
+
+_UNSET_TAG = "tag:steelyard,2026:unset"
+_Loader.add_constructor(_UNSET_TAG, lambda loader, node: UNSET)
+
+
+class Tree:
+    """One YAML document. With an `environment`, `${NAME}` stands for a variable.
+
+    `faults`: keys that are there twice, of which YAML would silently take the last, and variables that are not set.
+    """
+
+    def __init__(self, text: str, name: str = "<text>", environment: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.data: Any = None
-        self.repeated: list[Fault] = []
+        self.faults: list[Fault] = []
+        self._variables = None if environment is None else Variables(environment)
         self._root: Any = None
         self._sizes: dict[int, int] = {}
         try:
             self._read(text)
         except yaml.YAMLError as problem:
             what = getattr(problem, "problem", None) or getattr(problem, "reason", None) or str(problem)
-            raise self._error(_line_of_error(problem, text), f"not valid YAML: {what}") from None
+            line = _line_of_error(problem, text)
+            raise self._error(line, f"not valid YAML: {what}{self._quotes_needed(text, line)}") from None
         except DocumentError:
             raise
         except (ValueError, RecursionError) as problem:  # a date that is none; thousands of brackets
@@ -45,39 +60,60 @@ class Tree:
 
     def fault(self, problem: Problem) -> Fault:
         line = self.line(problem.key if problem.at is None else problem.at)
-        return Fault(self.name, line, show_key(problem.key), problem.what)
+        return Fault(self.name, line, self.masked(show_key(problem.key)), self.masked(problem.what))
+
+    def masked(self, message: str) -> str:
+        """Without what came from variables: it may be secret."""
+        return message if self._variables is None else self._variables.masked(message)
 
     def _read(self, text: str) -> None:
-        loader = yaml.SafeLoader(text)  # not the one in C: deep nesting overflows its stack
+        loader = _Loader(text)
         try:
             self._root = loader.get_single_node()
             if self._root is not None:
-                self._survey(self._root, (), set())
+                self._survey(self._root, (), set(), loader)
                 self.data = loader.construct_document(self._root)
         finally:
             loader.dispose()
 
-    def _survey(self, node: Any, key: Key, above: set[int]) -> int:
-        """How many values a node stands for. On the way it finds repeated keys."""
+    def _survey(self, node: Any, key: Key, above: set[int], loader: _Loader) -> int:
+        """How many values a node stands for. On the way it fills in variables and finds repeated keys."""
         if id(node) in above:
             raise self._error(_line(node), "an alias stands for something that contains it")
         if id(node) not in self._sizes:
             above.add(id(node))
-            size = 1 + sum(self._survey(child, (*key, step), above) for step, child in self._children(node, key))
+            children = self._children(node, key, loader)
+            size = 1 + sum(self._survey(child, (*key, step), above, loader) for step, child in children)
             above.discard(id(node))
             if size > MOST_VALUES:
                 raise self._error(_line(node), f"more than {MOST_VALUES:,} values, aliases written out")
             self._sizes[id(node)] = size
         return self._sizes[id(node)]
 
-    def _children(self, node: Any, key: Key) -> Iterator[tuple[str | int, Any]]:
+    def _children(self, node: Any, key: Key, loader: _Loader) -> Iterator[tuple[str | int, Any]]:
         if isinstance(node, yaml.SequenceNode):
             yield from enumerate(node.value)
         elif isinstance(node, yaml.MappingNode):
+            for name, _ in node.value:
+                if isinstance(name, yaml.ScalarNode):
+                    self._fill_in(name, key, loader)
             self._find_repeated(node, key)
             yield from ((str(name.value), value) for name, value in node.value)
         else:
+            self._fill_in(node, key, loader)
             node.value.encode()  # "\ud800" is an escape of YAML, but no character
+
+    def _fill_in(self, node: yaml.ScalarNode, key: Key, loader: _Loader) -> None:
+        if self._variables is None or "${" not in node.value:
+            return
+        try:
+            node.value = self._variables.expand(node.value)
+        except ValueError as problem:
+            self.faults.append(Fault(self.name, _line(node), show_key(key), str(problem)))
+            node.tag = _UNSET_TAG
+            return
+        if node.style is None:  # without quotes, so it may be a number now
+            node.tag = str(loader.resolve(yaml.ScalarNode, node.value, (True, False)))  # type: ignore[no-untyped-call]
 
     def _find_repeated(self, node: yaml.MappingNode, key: Key) -> None:
         first: dict[tuple[str, str], int] = {}
@@ -87,8 +123,12 @@ class Tree:
             name.value.encode()
             if (same := (name.tag, name.value)) in first:
                 what = f"`{name.value}` is there twice, first in line {first[same]}: remove one or rename it"
-                self.repeated.append(Fault(self.name, _line(name), show_key(key), what))
+                self.faults.append(Fault(self.name, _line(name), self.masked(show_key(key)), self.masked(what)))
             first.setdefault(same, _line(name))
+
+    def _quotes_needed(self, text: str, line: int) -> str:
+        there = text.splitlines()[line - 1 : line]
+        return " (inside [ ] and { }, put ${…} in quotes)" if self._variables and "${" in "".join(there) else ""
 
     def _error(self, line: int, what: str) -> DocumentError:
         return DocumentError.of([Fault(self.name, line, "", what)])

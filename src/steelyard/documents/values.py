@@ -6,9 +6,13 @@ from typing import Any
 
 from ..units import duration, share, size
 
+UNSET: Any = object()  # a value that needs a variable which is not set
+
 
 class Seconds(float):
-    """A duration in a document: `200ms`, `1.5s`, or a number of seconds."""
+    """A duration in a document: `200ms`, `1.5s`, or a number of seconds. `bare`: it was written without a unit."""
+
+    bare = False
 
 
 class Size(int):
@@ -24,7 +28,10 @@ def decode_value(kind: type[Any], value: Any) -> Any:
     if kind is Seconds:
         if not isinstance(value, str | int | float):
             raise ValueError("write a duration, for example 200ms, 1.5s or 2m")
-        return Seconds(duration(value))
+        seconds = Seconds(duration(value))
+        if not isinstance(value, str) or value.strip()[-1:].isdecimal():
+            seconds.bare = True
+        return seconds
     if kind is Size:
         return Size(size(value))
     if kind is Share:

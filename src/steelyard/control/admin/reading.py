@@ -19,7 +19,6 @@ MOST_BYTES = 1 << 20
 _MOST_KEYS = 64  # each unknown one is compared with all that are known
 _MOST_PARTS = 64  # also bounds how deep they are inside each other: whoever looks into them may do so recursively
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
-_MISSING = re.compile(r"missing required field `([^`]+)`$")
 
 B = TypeVar("B", bound=Body)
 
@@ -119,6 +118,5 @@ def _typed(data: Any, kind: type[B]) -> B:
 
 
 def _detail(mistake: Mistake) -> Detail:
-    missing = _MISSING.search(mistake.what)
-    key: Key = (*mistake.key, missing[1]) if missing else mistake.key if mistake.at is None else mistake.at
+    key: Key = mistake.key if mistake.at is None else mistake.at
     return Detail(key=show_key(key) if key else "", message=mistake.what)
