@@ -40,6 +40,7 @@ BODY_HIDES_MODEL = Failure(
     "body_hides_model",
     "The body is too large to look for the model's name in it; name it in the header steelyard-model.",
 )
+CHUNK_OVERHEAD = Failure(400, "chunk_overhead", "The framing of the body's chunks is far larger than its data.")
 HEAD_TIMEOUT = Failure(408, "head_timeout", "The request's headers did not arrive in time.")
 BODY_TIMEOUT = Failure(408, "body_timeout", "The request's body did not arrive in time.")
 TOO_MANY_CONNECTIONS = Failure(

@@ -37,6 +37,7 @@ from .log_line import JsonLines
 from .looks import AT_REST, PROBE
 from .response_head import ResponseHead, StatusLines
 from .routing import Router
+from .turns import Turns
 from .upstream import TUNNEL, ReplicaConnection
 from .wishes import take_in
 
@@ -79,6 +80,7 @@ class Carrier:
         self.fleet_view: Callable[[], Sequence[ModelView]] = list  # set by the fleet, which knows
         self.unsent: list[tuple[Transport, bytes]] = []  # see `write_soon`
         self._turn_began = False
+        self.turns = Turns(loop)
         self.held = 0  # bytes of request bodies in memory
         self.draining = False
         self.response_fields = Fields(RESPONSE_ROLES)
@@ -515,8 +517,7 @@ class Carrier:
         client.write(b"\r\n".join((*lines, b"", rest)))
         client.tunnel = connection
         if client.pending:
-            connection.write(client.pending)
-            client.pending = b""
+            connection.write(client.take_pending())
             client.caught_up()
 
     def abandon(self, exchange: Exchange) -> None:

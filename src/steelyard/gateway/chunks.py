@@ -2,6 +2,9 @@
 
 Written here because the end of the body must be known to the byte: what follows it is the next request. llhttp reads on
 and does not tell. tests/gateway/test_chunks.py compares the two.
+
+Framing is bounded as in Go's net/http since CVE-2023-39326: each chunk may have 16 bytes of it and twice its data for
+nothing; what is above that adds up, and a body is refused when it has added up to `MAX_EXCESS`.
 """
 
 from __future__ import annotations
@@ -13,27 +16,39 @@ from .fields import REQUEST_ROLES, BadHead, parse_line
 
 LONGEST_LINE: Final = 4096  # of a chunk's size with its extensions, or of a trailer
 MOST_TRAILERS: Final = 64
+FREE_FRAMING: Final = 16  # bytes of a chunk
+MAX_EXCESS: Final = 16 << 10
+NO_LIMIT: Final = 1 << 60
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
 LINE, DATA, AFTER, TRAILERS, DONE = range(5)
+_DIGITS = [b"%c" % digit for digit in b"0123456789abcdefABCDEF"]
+# Sizes of one or two digits, as they are written. Not 0, which ends the body.
+_SMALL = {a + b: int(a + b, 16) for a in (b"", *_DIGITS) for b in _DIGITS if int(a + b, 16)}
+
+
+class TooMuchFraming(BadHead):
+    """The framing of a body's chunks is far larger than its data."""
 
 
 class Chunks:
     """Takes the bytes of one chunked body as they come; `pieces` is its content, `trailers` what follows it."""
 
-    __slots__ = ("_count", "_held", "_left", "_state", "done", "pieces", "trailers")
+    __slots__ = ("_count", "_excess", "_held", "_left", "_state", "done", "pieces", "trailers")
 
     def __init__(self) -> None:
         self._state = LINE
         self._left = 0  # bytes of the current chunk still to come
         self._held = b""  # part of a line
         self._count = 0  # trailers
+        self._excess = 0  # bytes of framing above what is free
         self.done = False
         self.pieces: list[bytes] | None = None  # content is collected only if somebody makes this a list
         self.trailers: list[bytes] = []
 
-    def feed(self, data: bytes) -> int:
-        """How many of these bytes belong to the body; fewer than all only when it is done. Raises BadHead."""
-        at, size = 0, len(data)
+    def feed(self, data: bytes, at: int = 0, most: int = NO_LIMIT) -> int:
+        """Read on from `at`; returns where it stopped: at the end of the data, of the body, or after `most` chunks.
+        Raises BadHead."""
+        size = len(data)
         while at < size:
             state = self._state
             if state == DATA:
@@ -47,6 +62,15 @@ class Chunks:
                     self.pieces.append(data[at:end])
                 at = end
                 continue
+            if state == LINE and not self._held:
+                if most <= 0:
+                    return at
+                most -= 1
+                if not self._excess:
+                    end = self._small_chunk(data, at)
+                    if end:
+                        at = end
+                        continue
             end = data.find(b"\n", at)
             if end < 0:
                 self._held += data[at:]
@@ -68,12 +92,31 @@ class Chunks:
                 return at
         return at
 
+    def _small_chunk(self, data: bytes, at: int) -> int:
+        """Take a small chunk that is all there, and return its end. 0: it is none. Clients may send a million."""
+        end = data.find(b"\r\n", at, at + 4)
+        if end < 0:
+            return 0
+        length = _SMALL.get(data[at:end])
+        if length is None:
+            return 0
+        begin = end + 2
+        end = begin + length
+        if data[end : end + 2] != b"\r\n":
+            return 0
+        if self.pieces is not None:
+            self.pieces.append(data[begin:end])
+        return end + 2
+
     def _line(self, line: bytes) -> None:
         if self._state == LINE:
             match = _SIZE.fullmatch(line)
             if match is None:
                 raise BadHead("A chunk's size is not a hexadecimal number.")
             self._left = int(match[1], 16)
+            self._excess = max(0, self._excess + len(line) + 4 - FREE_FRAMING - 2 * self._left)
+            if self._excess > MAX_EXCESS:
+                raise TooMuchFraming("The framing of the body's chunks is far larger than its data.")
             self._state = DATA if self._left else TRAILERS
         elif self._state == AFTER:
             if line:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from ..core.request import INFINITY
 from . import accounts, answers
 from .answers import Failure
-from .chunks import Chunks
+from .chunks import Chunks, TooMuchFraming
 from .exchange import Exchange
 from .fields import BadHead
 from .forwarding import Forwarding
 from .request_head import read_head
 from .routing import Refused
+from .turns import TURN_BYTES, TURN_CHUNKS, TURN_REQUESTS
 
 if TYPE_CHECKING:
     from .carrier import Carrier
@@ -39,10 +40,12 @@ RESET: Final = struct.pack("ii", 1, 0)
 WAITS_FOR_REPLICA: Final = 1  # the body is too large to be kept while nobody takes it
 REPLICA_IS_SLOW: Final = 2
 TOO_FAR_AHEAD: Final = 4
+TURN_IS_OVER: Final = 8  # it waits for its next: turns.py
 
 
 class ClientConnection:
     __slots__ = (
+        "at",
         "busy",
         "carrier",
         "chunked",
@@ -65,7 +68,8 @@ class ClientConnection:
         self.carrier = carrier
         self.transport: Transport = None  # type: ignore[assignment]  # until connection_made
         self.exchange: Exchange | None = None  # the request being served
-        self.pending = b""  # bytes of what comes after it
+        self.pending = b""  # bytes of what comes after it, …
+        self.at = 0  # … from here on; they are not copied for each request
         self.left = 0  # bytes of the current body still to come
         self.chunked: Chunks | None = None  # reads the current body, if it comes in chunks
         self.tunnel: ReplicaConnection | None = None  # after an upgrade
@@ -105,6 +109,10 @@ class ClientConnection:
                 self.refuse(answers.BUFFERS_FULL)
             else:
                 self.fail(exchange, answers.BUFFERS_FULL)
+        if len(data) >= TURN_BYTES and not self.halts:
+            exchange = self.exchange
+            if exchange is not None and (not exchange.body_done or self.tunnel is not None):
+                self._turn_over()
 
     def _received(self, data: bytes) -> None:
         exchange = self.exchange
@@ -114,26 +122,63 @@ class ClientConnection:
                 if self.left < 0:
                     self.transport.abort()  # it had its chance to stop
                 return
-            self.pending = self.pending + data if self.pending else data
+            if self.pending:
+                self._keep(data)
+            else:
+                self.pending = data
             if self.stuck:
                 self._read_ahead()
-            else:
+            elif not self.halts & TURN_IS_OVER:
                 self._serve_pending()
         elif exchange.body_done:
             if self.tunnel is not None:
                 self.tunnel.alive()
                 self.tunnel.write(data)
                 return
-            self.pending += data
+            self._keep(data)
             self._read_ahead()
+        elif self.pending:  # it waits for its turn
+            self._keep(data)
         elif self.chunked is not None:
             self._chunked_body(exchange, data)
         else:
             self._sized_body(exchange, data)
 
+    def _keep(self, data: bytes) -> None:
+        self.pending = self.take_pending() + data
+
+    def take_pending(self) -> bytes:
+        """What was read ahead, which then is the caller's."""
+        pending = self.pending[self.at :] if self.at else self.pending
+        self.pending = b""
+        self.at = 0
+        return pending
+
     def _read_ahead(self) -> None:
-        if len(self.pending) > READ_AHEAD:
+        if len(self.pending) - self.at > READ_AHEAD:
             self.halt(TOO_FAR_AHEAD)
+
+    def _turn_over(self) -> None:
+        """Others first: it is read no further before its next turn."""
+        self.halt(TURN_IS_OVER)
+        self.carrier.turns.wait(self)
+
+    def take_turn(self) -> None:
+        """Go on where the last turn ended, unless something else has to come first, which then calls for a turn."""
+        exchange = self.exchange
+        if self.ended or self.halts != TURN_IS_OVER or (exchange is None and self.stuck):
+            return
+        if exchange is None:
+            self._serve_pending()
+        elif self.chunked is not None and self.pending:
+            data, at = self.pending, self.at
+            self.pending = b""
+            self.at = 0
+            self._chunked_body(exchange, data, at)
+        if self not in self.carrier.turns.waiting:
+            if self.exchange is not None or self.stuck:
+                self._read_ahead()
+            self.go_on(TURN_IS_OVER)
 
     def eof_received(self) -> bool:
         """A client that stops sending has left, as far as anyone can tell: what runs for it is stopped."""
@@ -170,7 +215,8 @@ class ClientConnection:
         exchange = self.exchange
         if exchange is None:
             self.expires = now + self.carrier.timeouts.idle
-            self._serve_pending()
+            if not self.halts & TURN_IS_OVER:
+                self._serve_pending()
             self.go_on(WAITS_FOR_REPLICA | REPLICA_IS_SLOW | TOO_FAR_AHEAD)
             return
         exchange.unread += now - since
@@ -185,20 +231,27 @@ class ClientConnection:
         if self.busy:
             return
         self.busy = True
+        begun = 0
+        size = len(self.pending) - self.at
         try:
             while self.pending and self.exchange is None and not self.ended and not self.stuck:
-                data = self.pending
-                end = data.find(END_OF_HEAD)
-                if end <= 0 or data[0] == 13:  # not all there, or an empty line before it
-                    if not self._incomplete(data):
+                data, at = self.pending, self.at
+                if begun and (begun >= TURN_REQUESTS or size - len(data) + at > TURN_BYTES):
+                    self._turn_over()
+                    break
+                end = data.find(END_OF_HEAD, at)
+                if end <= at or data[at] == 13:  # not all there, or an empty line before it
+                    if not (self._empty_lines(data, at) if data.startswith(b"\r\n", at) else self._incomplete()):
                         break
                     continue
-                if end > self.carrier.limits.header_bytes:
+                if end - at > self.carrier.limits.header_bytes:
                     self.refuse(answers.HEAD_TOO_LARGE)
                     break
                 self.pending = b""
+                self.at = 0
+                begun += 1
                 try:
-                    self._begin(data, end)
+                    self._begin(data, at, end)
                 except Refused as refused:  # two names: one of two types is more than mypyc allows
                     self.refuse(answers.method_refused(refused))
                 except BadHead as problem:
@@ -206,14 +259,20 @@ class ClientConnection:
         finally:
             self.busy = False
 
-    def _incomplete(self, data: bytes) -> bool:
-        """A head that is not all there. True: look again, an empty line before it is gone (RFC 9112, 2.2)."""
-        if data.startswith(b"\r\n"):
-            empty = next((n for n in range(1, MOST_EMPTY_LINES) if not data.startswith(b"\r\n", 2 * n)), 0)
-            if not empty:
-                self.refuse(answers.bad_request(BadHead("There are too many empty lines before the request.")))
-            self.pending = data[2 * empty :]
-            return bool(empty)
+    def _empty_lines(self, data: bytes, at: int) -> bool:
+        """Skip those before a request (RFC 9112, 2.2). False: there are too many."""
+        empty = next((n for n in range(1, MOST_EMPTY_LINES) if not data.startswith(b"\r\n", at + 2 * n)), 0)
+        if not empty:
+            self.refuse(answers.bad_request(BadHead("There are too many empty lines before the request.")))
+            return False
+        self.at = at + 2 * empty
+        if self.at == len(data):
+            self.take_pending()
+        return True
+
+    def _incomplete(self) -> bool:
+        """A head that is not all there: never to be looked at again as it is."""
+        self.pending = data = self.take_pending()
         if len(data) > self.carrier.limits.header_bytes:
             self.refuse(answers.HEAD_TOO_LARGE)
         elif data.count(b"\n") != data.count(b"\r\n"):
@@ -224,9 +283,10 @@ class ClientConnection:
             self.expires = monotonic() + self.carrier.timeouts.header
         return False
 
-    def _begin(self, data: bytes, end: int) -> None:
+    def _begin(self, data: bytes, at: int, end: int) -> None:
+        """The request whose head is from `at` to `end`."""
         carrier = self.carrier
-        lines = data[:end].split(b"\r\n")
+        lines = data[at:end].split(b"\r\n")
         if len(lines) > carrier.limits.headers + 1:
             self.refuse(answers.HEAD_TOO_LARGE)
             return
@@ -248,13 +308,18 @@ class ClientConnection:
         if length == 0:
             exchange.body_done = True
             if len(data) > start:
-                self.pending = data[start:]
+                self.pending = data
+                self.at = start
             carrier.arrive(exchange)
         elif length > 0:
             if length > carrier.limits.body:
                 self.fail(exchange, answers.BODY_TOO_LARGE)
-            elif len(data) == start + length:  # the usual case: one read brought it all
-                exchange.body.append(data[start:])
+            elif len(data) >= start + length:  # the usual case: one read brought it all
+                end = start + length
+                exchange.body.append(data[start:end])
+                if len(data) > end:
+                    self.pending = data
+                    self.at = end
                 exchange.body_size = length
                 exchange.body_done = True
                 carrier.arrive(exchange)
@@ -268,7 +333,7 @@ class ClientConnection:
             self.chunked.pieces = []
             self._continue(exchange)
             if len(data) > start:
-                self._chunked_body(exchange, data[start:])
+                self._chunked_body(exchange, data, start)
 
     def _continue(self, exchange: Exchange) -> None:
         self.expires = monotonic() + self.carrier.timeouts.body
@@ -285,12 +350,15 @@ class ClientConnection:
         self.left = left
         self._take(exchange, data, left == 0)
 
-    def _chunked_body(self, exchange: Exchange, data: bytes) -> None:
+    def _chunked_body(self, exchange: Exchange, data: bytes, at: int = 0) -> None:
         chunked = self.chunked
         assert chunked is not None
         assert chunked.pieces is not None
         try:
-            used = chunked.feed(data)
+            used = chunked.feed(data, at, TURN_CHUNKS)
+        except TooMuchFraming:
+            self.fail(exchange, answers.CHUNK_OVERHEAD)
+            return
         except BadHead as problem:
             exchange.close = True
             self.fail(exchange, answers.bad_request(problem))
@@ -300,13 +368,17 @@ class ClientConnection:
         if exchange.body_size + len(content) > self.carrier.limits.body:
             self.fail(exchange, answers.BODY_TOO_LARGE)
             return
+        if used < len(data):
+            self.pending = data
+            self.at = used
         if chunked.done:
-            self.pending = data[used:]
             self.chunked = None
             exchange.trailers = chunked.trailers
             self._take(exchange, content, True)
         elif content:
             self._take(exchange, content, False)
+        if self.pending and self.exchange is exchange and not exchange.body_done:
+            self._turn_over()
 
     def _take(self, exchange: Exchange, data: bytes, done: bool) -> None:
         """A piece of the body: to the replica if it is on its way there, else it is kept."""
@@ -352,10 +424,14 @@ class ClientConnection:
     def go_on(self, why: int) -> None:
         if self.halts & why:
             self.halts &= ~why
-            if not self.halts and not self.transport.is_closing():
+            if self.halts == TURN_IS_OVER:
+                self.carrier.turns.wait(self)
+            elif not self.halts and not self.transport.is_closing():
                 self.transport.resume_reading()
                 if self.exchange is not None and not self.exchange.body_done:
-                    self.waits_at = now = monotonic()
+                    now = monotonic()
+                    if self.exchange.dispatched:
+                        self.waits_at = now
                     if not self.stuck:
                         self.expires = now + self.carrier.timeouts.body
 
