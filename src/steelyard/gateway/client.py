@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 END_OF_HEAD: Final = b"\r\n\r\n"
 MOST_EMPTY_LINES: Final = 8  # before a request line; careless clients send one after a body
 READ_AHEAD: Final = 64 << 10  # bytes of requests after the current one
+SMALL_PIECE: Final = 4096  # bytes; of a body that is kept, so many of these are put together:
+SMALL_PIECES: Final = 64
 LAST_CALL: Final = 1.0  # seconds: when draining, for a request on a connection that is idle
 LINGER: Final = 2.0  # seconds in which the rest of an unread request may still arrive after the answer
 LINGER_BYTES: Final = 1 << 20  # and how much of it
@@ -57,6 +59,7 @@ class ClientConnection:
         "halts",
         "left",
         "pending",
+        "small",
         "stuck",
         "stuck_at",
         "transport",
@@ -71,6 +74,7 @@ class ClientConnection:
         self.pending = b""  # bytes of what comes after it, …
         self.at = 0  # … from here on; they are not copied for each request
         self.left = 0  # bytes of the current body still to come
+        self.small = 0  # small pieces of it that are kept one by one
         self.chunked: Chunks | None = None  # reads the current body, if it comes in chunks
         self.tunnel: ReplicaConnection | None = None  # after an upgrade
         self.expires = INFINITY
@@ -336,6 +340,7 @@ class ClientConnection:
                 self._chunked_body(exchange, data, start)
 
     def _continue(self, exchange: Exchange) -> None:
+        self.small = 0
         self.expires = monotonic() + self.carrier.timeouts.body
         if exchange.expects and not exchange.old:
             self.write(answers.CONTINUE)
@@ -394,6 +399,8 @@ class ClientConnection:
             return
         if data:
             exchange.body.append(data)
+            if len(data) < SMALL_PIECE:
+                self._put_together(exchange.body)
             if not self.carrier.hold(exchange, len(data)):
                 self.fail(exchange, answers.BUFFERS_FULL)
                 return
@@ -405,6 +412,13 @@ class ClientConnection:
             self.halt(WAITS_FOR_REPLICA)
             if not waiting:
                 self.carrier.arrive(exchange)
+
+    def _put_together(self, body: list[bytes]) -> None:
+        """Of a body in tiny pieces, each would be written by itself: all at once, when it is sent."""
+        self.small += 1
+        if self.small >= SMALL_PIECES:
+            self.small = 0
+            body[-SMALL_PIECES:] = [b"".join(body[-SMALL_PIECES:])]
 
     def write(self, data: bytes) -> None:
         """Now, and after what was to be written soon."""
