@@ -1,8 +1,8 @@
 """Fair turns: a bound on what one connection gets done in one turn of the event loop.
 
 A connection with more to do than that (pipelined requests that are answered here, many small chunks, a full read of a
-large body) is not read for now and joins a queue. Each turn of the loop serves the first of the queue and then polls all
-sockets again. So what one connection sends delays the others by a bounded time, however much it is.
+large body) is not read for now and joins a queue. Each turn of the loop serves the first of the queue and then polls
+all sockets again. So what one connection sends delays the others by a bounded time, however much it is.
 """
 
 from __future__ import annotations
