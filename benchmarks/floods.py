@@ -2,7 +2,7 @@
 
     python -m benchmarks.floods [--floods pipeline,chunks,drip] [--seconds 8] [--rounds 3] [--quick] [--update-docs]
 
-A real gateway with one worker, which has a core to itself where there are two, before a stub replica that answers at once.
+A real gateway with one worker, on a core of its own where there are two, before a stub replica that answers at once.
 Others send small requests at a fixed rate; while uploads drip, requests of 200 kB, which have to be held for a moment.
 """
 
