@@ -32,6 +32,7 @@ GATEWAY_PLAIN = {  # not on the way of most requests
     "__main__",
     "access_log",
     "decision_log",
+    "fallback_health",
     "fleet",
     "line_file",
     "otel",

@@ -6,8 +6,10 @@ from random import Random
 import pytest
 
 from steelyard.core.balancer import Balancer
+from steelyard.core.decision import Send, Wait
 from steelyard.core.options import PoolOptions
 from steelyard.core.outcome import Outcome
+from steelyard.core.replica import Event, State
 from steelyard.core.request import Request
 
 
@@ -68,3 +70,48 @@ def test_who_was_slow_for_a_while_is_used_again(ids, seed):
     assert world.run(20.0)["a"] < 0.1
     world.run(80.0)  # it may be ejected for a while
     assert world.run(90.0)["a"] > 0.5 / len(ids)
+
+
+# ---------------------------------------------------------------------- a replica whose readiness is unknown
+
+
+def on_trial(concurrency="unlimited"):
+    balancer = Balancer(Random(1))
+    balancer.add_model("", "least_connections", PoolOptions(slow_start=0.0, concurrency=concurrency))
+    balancer.add_replica("a", state=State.UNREACHABLE, now=0.0)
+    assert not balancer.try_out("a", now=1.0)
+    return balancer, balancer.pool().find("a")
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.CLIENT_ERROR])
+def test_a_replica_nobody_vouches_for_takes_one_request_until_one_succeeds(outcome):
+    balancer, replica = on_trial()
+    first, *others = [Request() for _ in range(4)]
+    assert isinstance(balancer.submit(first, 1.0), Send)
+    assert all(isinstance(balancer.submit(other, 1.0), Wait) for other in others)
+    sent = balancer.finish(first, outcome, 1.1)
+    assert [type(decision) for decision in sent] == [Send] * 3
+    assert not replica.on_trial
+
+
+def test_a_trial_that_fails_ends_with_the_report_of_the_driver():
+    balancer, replica = on_trial()
+    balancer.submit(Request(), 1.0)
+    waits = Request()
+    balancer.submit(waits, 1.0)
+    balancer.report("a", Event.LOST, now=1.1)
+    assert not replica.on_trial
+    assert replica.state is State.UNREACHABLE
+    (sent,) = balancer.report("a", Event.LOADED, now=2.0)  # a probe after all: no trial
+    assert sent.request is waits
+    assert isinstance(balancer.submit(Request(), 2.0), Send)
+
+
+def test_a_trial_survives_ticks_and_another_concurrency():
+    balancer, replica = on_trial("auto")
+    for now in (2.0, 3.0, 4.0):
+        balancer.expire(now)
+    balancer.set_options("", PoolOptions(slow_start=0.0, concurrency=8), now=5.0)
+    assert replica.limit == 1.0
+    balancer.report("a", Event.LOADED, now=6.0)
+    assert replica.limit == 8.0

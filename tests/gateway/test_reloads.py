@@ -222,3 +222,24 @@ def test_an_answer_whose_head_is_out_is_the_last_all_the_same(stage: Stage) -> N
     assert read_answer(client.hears()).body == b"ok"
     assert client.closed
     stage.check_idle(counted=1)
+
+
+def test_a_worker_that_is_relieved_tells_each_client_before_it_closes(staged: Callable[..., Stage]) -> None:
+    """Issue 13, point 27: other workers take new connections; an idle one here ends with its next answer, not before."""
+    stage = staged(fleet(m=A))
+    idle, streams = stage.client(), stage.client()
+    streams.says(request())
+    stage.replica().says(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no")
+    stage.carrier.drain(relieved=True)
+    late = stage.client()  # its TLS handshake took a while
+    stage.pass_time(LAST_CALL + 1)
+    assert not idle.closed
+    stage.replica().says(b"k")
+    assert read_answer(streams.hears()).all("connection") == []
+    assert not streams.closed  # it was not told
+    for client in (idle, streams, late):
+        client.says(request())
+        stage.replica().says(answer(b"ok"))
+        assert read_answer(client.hears())["connection"] == "close"
+        assert client.closed
+    assert not stage.carrier.clients

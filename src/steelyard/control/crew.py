@@ -150,7 +150,7 @@ class Crew:
                 log.error("none of the new workers serves yet; the old ones go on")
         for task in late:
             task.cancel()
-        await asyncio.gather(*(seat.dismiss(drain) for seat in before))
+        await asyncio.gather(*(seat.dismiss(drain, relieved=True) for seat in before))
 
     async def dismiss(self, drain: float) -> bool:
         """All of them. Did they finish what they had?"""

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..link.board import Board
-from ..link.messages import Applied, Drain, RanOut, Report, Trouble, Wanted
+from ..link.messages import Applied, Drain, RanOut, Report, Serve, Trouble, Wanted
 from ..runtimes.endings import how_it_ended
 from .backoff import Backoff
 from .cut_off import in_words
@@ -57,7 +57,7 @@ class Seat:
             self._give_up_row()
             self._again(max(1.0, self._backoff.ended(0.0)), f"worker {self.index} cannot be started: {problem}")
             return
-        for message in crew.greeting():
+        for message in (*crew.greeting(), Serve()):
             worker.send(message)
 
     def _again(self, delay: float, why: str, *, hopeless: bool = True) -> None:
@@ -87,8 +87,8 @@ class Seat:
             worker.heard = now
             worker.kill()
 
-    async def dismiss(self, drain: float) -> bool:
-        """The worker has `drain` seconds to finish what it has. Did it?"""
+    async def dismiss(self, drain: float, *, relieved: bool = False) -> bool:
+        """The worker has `drain` seconds to finish what it has. Did it? `relieved`: others accept on its sockets."""
         self.leaving = True
         worker = self.worker
         self._crew.close_sockets(self)
@@ -100,7 +100,7 @@ class Seat:
             worker.kill()
             await worker.gone
             return True
-        worker.send(Drain(drain))
+        worker.send(Drain(drain, relieved))
         done, _ = await asyncio.wait([worker.gone], timeout=drain + AFTER_DRAIN)
         if not done:
             log.error(

@@ -14,7 +14,7 @@ from ..addresses import Address
 from ..config import Config
 from ..core.errors import SteelyardError
 from ..link.book import Book
-from ..link.messages import Applied, Report, ToWorker
+from ..link.messages import Alive, Applied, Report, ToWorker
 from .configuration import certificates, changeable, summary
 from .crew import FROZEN, Crew
 from .errors import ListenError
@@ -282,6 +282,7 @@ class Supervisor:
         while True:
             await asyncio.sleep(EVERY)
             try:
+                self._crew.broadcast(Alive())
                 self._crew.check()
                 self._look_for_former()
                 self._fleet.tick()

@@ -169,6 +169,13 @@ class Balancer:
         pool.move(pool.find(id), event, now)
         return self._dispatch(pool, now)
 
+    def try_out(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
+        """Its readiness is unknown, and real requests shall tell: it takes one at a time. The first success makes it
+        a replica like any other; after a failure the driver reports it as lost, or lets it go on."""
+        pool = self.pool(model)
+        pool.try_out(pool.find(id), now)
+        return self._dispatch(pool, now)
+
     def set_weight(self, id: str, weight: float, model: str = "", *, now: float) -> None:
         check_weight(id, weight)
         pool = self.pool(model)

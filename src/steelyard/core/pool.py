@@ -148,6 +148,8 @@ class Pool:
         """Apply a lifecycle event, with what follows from the new state."""
         old = replica.state
         replica.state = new = next_state(old, event)
+        if replica.on_trial:
+            self._end_trial(replica)
         if new is old:
             return
         if new is State.READY:
@@ -165,6 +167,21 @@ class Pool:
                     replica.warm.clear()
             self._ramp(replica, now)
         self._turn(replica, old, now)
+
+    def try_out(self, replica: Replica, now: float) -> None:
+        """Put it in rotation for one request at a time; the first that succeeds ends the trial."""
+        self.move(replica, Event.LOADED, now)
+        if replica.state is State.READY:
+            replica.on_trial = True
+            self._set_replica_limit(replica, 1.0)
+
+    def _end_trial(self, replica: Replica) -> None:
+        replica.on_trial = False
+        self._set_replica_limit(replica, self.limit)
+
+    def _set_replica_limit(self, replica: Replica, limit: float) -> None:
+        replica.limit = replica.foreign + limit
+        self._reopen(replica)
 
     def _was_ready(self, before: State, now: float) -> bool:
         """Is it ready only in our eyes just now? Then it needs no slow start; nor does the only one there is.
@@ -374,6 +391,8 @@ class Pool:
             replica.latency.add(seconds, now)
         if self._tells_finished and (outcome.taught or outcome.failed):
             self.policy.finished(flight, seconds, outcome, now)
+        if replica.on_trial and (outcome.taught or outcome is Outcome.CLIENT_ERROR):
+            self._end_trial(replica)
         eject = self.ejection.count(replica, outcome)
         if outcome.failed:
             replica.failed += 1
@@ -429,10 +448,9 @@ class Pool:
         if concurrency == "auto":
             odd = float(step_up(int(limit)) if len(self.line) else step_down(int(limit), busiest))
         for replica in self.replicas.values():
-            wanted = replica.foreign + (odd if (replica.order + self._ticks) % TRIED_BY == 0 else limit)
-            if wanted != replica.limit:
-                replica.limit = wanted
-                self._reopen(replica)
+            own = odd if (replica.order + self._ticks) % TRIED_BY == 0 else limit
+            if not replica.on_trial and replica.foreign + own != replica.limit:
+                self._set_replica_limit(replica, own)
 
     def _measure(self, newcomer: Replica | None = None) -> None:
         """How fast the line drains, and how fast the fastest is; near enough for a second."""

@@ -144,6 +144,7 @@ class Replica:
         "limit",
         "load",
         "notes",
+        "on_trial",
         "order",
         "outside",
         "outside_at",
@@ -175,6 +176,7 @@ class Replica:
         self.drag = 1.0  # how much longer it should look while it starts slowly: weight / share
         self.order = 0  # position in the pool, for a stable scan
         self.limit = INFINITY  # requests it takes at once
+        self.on_trial = False  # its readiness is unknown: it takes one request at a time until one succeeds
         self.in_flight = 0  # ours
         self.outside = 0  # other balancers', as last heard, and those of others still
         self.outside_at = 0.0  # when other balancers were heard of

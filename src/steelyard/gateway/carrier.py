@@ -20,7 +20,7 @@ from ..core.balancer import Balancer
 from ..core.decision import Cancel, Decision, Reject, Send
 from ..core.outcome import Outcome
 from ..core.reason import Reason
-from ..core.replica import Replica, State
+from ..core.replica import Event, Replica, State
 from ..core.request import INFINITY, Phase
 from ..core.slo import GATEWAY, LATE, NOTHING_PROMISED, OVERLOAD, REPLICA
 from ..protocols.base import Answer, ModelView
@@ -83,6 +83,7 @@ class Carrier:
         self.turns = Turns(loop)
         self.held = 0  # bytes of request bodies in memory
         self.draining = False
+        self.relieved = False  # of the listening sockets, by other workers
         self.response_fields = Fields(RESPONSE_ROLES)
         self.statuses = StatusLines()
         self._deadlines: list[list[Any]] = []  # a heap of [when, number, exchange or None once it is over]
@@ -167,7 +168,7 @@ class Carrier:
     # ------------------------------------------------------------------ clients
 
     def admit(self, client: ClientConnection) -> bool:
-        if self.draining or len(self.clients) >= self.limits.connections:
+        if (self.draining and not self.relieved) or len(self.clients) >= self.limits.connections:
             return False
         self.clients[client] = None
         return True
@@ -447,6 +448,11 @@ class Carrier:
         if self.trouble is not None:
             self.trouble(replica, refused)
 
+    def passed_trial(self, replica: Replica, now: float) -> None:
+        """It answers: the first byte is enough, an answer may take minutes."""
+        if replica.state is State.READY:
+            self.carry_out(self.balancer.report(replica.id, Event.LOADED, replica.context.model, now=now), now)
+
     def take_in_load(self, exchange: Exchange, replica: Replica, told: bytes, status: int, now: float) -> None:
         """An answer has begun, perhaps with a load report (ORCA)."""
         way = replica.context
@@ -657,9 +663,10 @@ class Carrier:
 
     # ------------------------------------------------------------------ the end
 
-    def drain(self) -> None:
-        """Take no more; each connection ends with the answer in progress."""
+    def drain(self, *, relieved: bool = False) -> None:
+        """Each connection ends with the answer in progress; an idle one soon, or, `relieved`, with its next answer."""
         self.draining = True
+        self.relieved = relieved
         for client in list(self.clients):
             client.stop()
 

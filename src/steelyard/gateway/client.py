@@ -548,7 +548,9 @@ class ClientConnection:
 
     def stop(self) -> None:
         """The gateway is draining: the answer in progress is the last, or one to a request that is under way to us."""
+        relieved = self.carrier.relieved
         if self.exchange is not None:
-            self.exchange.close = True
-        elif not self.ended:
+            # A client that has its head already was not told, and may send another request: that answer will tell it.
+            self.exchange.close = self.exchange.close or not (relieved and self.exchange.answered)
+        elif not self.ended and not relieved:
             self.expires = min(self.expires, monotonic() + LAST_CALL)

@@ -297,6 +297,8 @@ class ReplicaConnection:
             if not carrier.give_up(exchange, self, outcome, now):
                 self._leave(self.keep and length == len(rest), now)
                 return
+        elif self.replica.on_trial:
+            carrier.passed_trial(self.replica, now)
         flight = exchange.flight
         if flight is not None and (flight.entry is not None or exchange.rival is not None):
             carrier.settle(exchange, self, now)

@@ -21,6 +21,7 @@ from ..core.replica import Event, Replica, State
 from ..link.board import Board
 from ..link.book import Book
 from ..link.messages import (
+    Alive,
     Applied,
     Apply,
     Capacity,
@@ -32,6 +33,7 @@ from ..link.messages import (
     Members,
     Quarantine,
     Readings,
+    Serve,
     Sizes,
     Started,
     Tell,
@@ -43,6 +45,7 @@ from .access_log import AccessLog
 from .carrier import Carrier
 from .client import ClientConnection
 from .decision_log import DecisionLog
+from .fallback_health import SILENT_AFTER, FallbackHealth
 from .fleet import Fleet
 from .memory import Memory
 from .neighbours import Neighbours
@@ -82,6 +85,9 @@ class Worker:
         self._out: asyncio.StreamWriter | None = None
         self._draining = False
         self._ejections = 0  # as of the last report
+        self._fallback: FallbackHealth | None = None  # with the carrier
+        self._spoke = monotonic()  # when the supervisor last did
+        self._silent = False  # it is gone, or has not spoken for long
         self.over = asyncio.Event()
 
     async def run(self) -> None:
@@ -106,15 +112,20 @@ class Worker:
         frames = Frames(ToWorker)
         try:
             while data := await self._read(reader):
+                self._spoke = monotonic()
                 for message in frames.feed(data):
                     if isinstance(message, Apply):
                         await self._apply(message)
+                    elif isinstance(message, Serve):
+                        await self._serve_clients()
                     elif isinstance(message, Drain):
-                        self._drain_soon(message.seconds)
+                        self._drain_soon(message.seconds, relieved=message.relieved)
+                    elif isinstance(message, Alive):
+                        self._is_silent()
                     elif self._carrier is not None and self._fleet is not None:
                         self._hear(message, self._carrier, self._fleet)
         except Exception as problem:  # deaf to all that follows it would serve by what was true once
-            print(f"error it does not understand the supervisor and ends: {problem!r}", file=sys.stderr, flush=True)
+            _complain(f"error it does not understand the supervisor and ends: {problem!r}")
             self.over.set()
             return
         self._out = None  # it is gone; the last good configuration stays in force
@@ -152,7 +163,7 @@ class Worker:
                 case Tell():
                     self._say(report(carrier, now, message.number))
         except Exception as problem:  # also whatever a user's own policy raises
-            print(f"error {type(message).__name__}: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
+            _complain(f"error {type(message).__name__}: {type(problem).__name__}: {problem}")
 
     def _trouble(self, replica: Replica, refused: bool) -> None:
         """The supervisor should look at it. One where nobody listens is out until a probe has seen it ready."""
@@ -160,8 +171,11 @@ class Worker:
         assert carrier is not None
         if carrier.balancer.ejections != self._ejections and carrier.neighbours is not None:
             self._report_now()  # it, or another, was ejected just now: the other workers should hear of it
-        if not self._is_heard() or not way.probed or replica.state is State.GONE:
+        if not way.probed or replica.state is State.GONE:
             return  # nobody could tell when it is back: the balancer's own ejection has to do
+        if self._is_silent() and self._fallback is not None:
+            self._fallback.failed(replica, refused, now)
+            return
         if refused and replica.state in (State.READY, State.EJECTED):
             self._say(Trouble(way.model, replica.id, True))
             carrier.carry_out(carrier.balancer.report(replica.id, Event.LOST, way.model, now=now), now)
@@ -169,9 +183,21 @@ class Worker:
             way.told_at = now
             self._say(Trouble(way.model, replica.id, False))
 
-    def _is_heard(self) -> bool:
-        """Is there a supervisor, and does it listen?"""
-        return self._out is not None and self._out.transport.get_write_buffer_size() < UNHEARD
+    def _is_silent(self) -> bool:
+        """Is the supervisor dead, frozen, or deaf?"""
+        silent = (
+            self._out is None
+            or monotonic() - self._spoke > SILENT_AFTER
+            or self._out.transport.get_write_buffer_size() >= UNHEARD
+        )
+        if silent is not self._silent:
+            self._silent = silent
+            if silent:
+                _complain("warning the supervisor is silent: requests show which replicas serve")
+            elif self._fallback is not None:
+                for replica in self._fallback.end():
+                    self._say(Trouble(replica.context.model, replica.id, True))
+        return silent
 
     def _say(self, message: FromWorker) -> None:
         if self._out is not None:
@@ -184,6 +210,8 @@ class Worker:
             await asyncio.sleep(REPORT_SOON)
             memory = self._carrier.memory if self._carrier is not None else None
             now = monotonic()
+            if self._fallback is not None and self._is_silent():
+                self._fallback.look(now, now - self._spoke)
             if now - last >= REPORT_EVERY - REPORT_SOON / 2 or (memory is not None and memory.lacks()):
                 last = now
                 self._report_now()
@@ -196,22 +224,25 @@ class Worker:
 
     async def _apply(self, message: Apply) -> None:
         try:
-            first = self._carrier is None
             made_from = fingerprint(message.config.tls)
             tls = client_context(message.config.tls) if message.config.tls is not None else None
             self._put_in_force(message)
-            if first or made_from != self._tls_made_from:
+            if made_from != self._tls_made_from:
                 self._tls, self._tls_made_from = tls, made_from
-                await self._open()
-            if first:
-                gc.collect()
-                gc.freeze()  # what is there now stays; no need to look at it again and again
-                self._say(Started(os.getpid()))
+                if self._servers:
+                    await self._open()
             self._say(Applied(message.number))
         except Exception as problem:  # also whatever a user's own policy or dialect raises
             self._say(Applied(message.number, str(problem) or repr(problem)))
             if self._carrier is None:
                 sys.exit(f"steelyard worker {self._index}: {problem}")
+
+    async def _serve_clients(self) -> None:
+        """After all that was to be known first: a request that came before would find no replica ready."""
+        await self._open()
+        gc.collect()
+        gc.freeze()  # what is there now stays; no need to look at it again and again
+        self._say(Started(os.getpid()))
 
     def _put_in_force(self, message: Apply) -> None:
         config = message.config
@@ -225,6 +256,7 @@ class Worker:
             if self._board is not None and self._board.workers > 1:
                 carrier.neighbours = Neighbours(carrier, self._board, self._index)
             fleet = Fleet(carrier, carrier.neighbours)
+            self._fallback = FallbackHealth(carrier)
         if carrier.tracing_settings != config.tracing:
             self._trace(carrier, config.tracing)
         # Anew at each reload, so that a log that was moved away is let go; first, because opening it may fail.
@@ -280,22 +312,29 @@ class Worker:
         for old in before:
             old.close()
 
-    def _drain_soon(self, seconds: float | None) -> None:
+    def _drain_soon(self, seconds: float | None, relieved: bool = False) -> None:
         if self._draining:
             return
         self._draining = True
-        self._drained = asyncio.create_task(self._drain(seconds))
+        self._drained = asyncio.create_task(self._drain(seconds, relieved))
 
-    async def _drain(self, seconds: float | None) -> None:
-        """No new connections; what is in flight has its time; then the end."""
+    async def _drain(self, seconds: float | None, relieved: bool) -> None:
+        """No new connections; what is in flight has its time; then the end.
+
+        `relieved`: other workers hold the same sockets, so whoever waits to be accepted is left to them, and an idle
+        connection stays open until its next request, whose answer tells the client to make another. Closed before,
+        it might meet a request that is under way.
+        """
         carrier = self._carrier
         if carrier is not None:
             for server in self._servers:
                 server.close()
-            taken = [one for listener in self._listeners for one in _take_rest(listener)]
+            taken = [] if relieved else [one for listener in self._listeners for one in _take_rest(listener)]
+            for listener in self._listeners:
+                listener.close()
             last = asyncio.gather(*(self._serve(one, carrier) for one in taken), return_exceptions=True)
             await asyncio.sleep(SETTLE)
-            carrier.drain()
+            carrier.drain(relieved=relieved)
             until = monotonic() + (carrier.timeouts.drain if seconds is None else seconds)
             while carrier.clients and monotonic() < until:
                 if self._out is None:  # nobody will ever say that a replica is ready
@@ -314,6 +353,12 @@ class Worker:
         made: Any = lambda: ClientConnection(carrier)  # noqa: E731
         handshake = carrier.timeouts.header if self._tls is not None else None
         await self.loop.connect_accepted_socket(made, accepted, ssl=self._tls, ssl_handshake_timeout=handshake)
+
+
+def _complain(line: str) -> None:
+    """To the supervisor's log; if there is none any more, nobody reads it."""
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def _take_rest(listener: socket.socket) -> list[socket.socket]:

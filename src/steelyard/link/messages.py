@@ -105,10 +105,19 @@ class Tell(msgspec.Struct, frozen=True, tag="tell"):
     number: int
 
 
+class Serve(msgspec.Struct, frozen=True, tag="serve"):
+    """To a new worker: the initial state is complete, accept connections from now on. Answered with `Started`."""
+
+
+class Alive(msgspec.Struct, frozen=True, tag="alive"):
+    """To a worker, about twice a second: the supervisor is at work. Any other message says so too."""
+
+
 class Drain(msgspec.Struct, frozen=True, tag="drain"):
     """To a worker: take no new connections, finish what is in flight within `seconds`, then end. May come twice."""
 
     seconds: float
+    relieved: bool = False  # other workers accept on the same sockets: connections that are idle may stay until then
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -243,7 +252,7 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     unmeasured: tuple[str, ...] = ()  # models whose answers do not say what a request needed
 
 
-ToWorker = Apply | Members | Changes | Readings | Capacity | Sizes | Quarantine | Coming | Tell | Drain
+ToWorker = Apply | Members | Changes | Readings | Capacity | Sizes | Quarantine | Coming | Tell | Serve | Alive | Drain
 FromWorker = Started | Applied | Trouble | Wanted | RanOut | Report
 
 
