@@ -1,4 +1,4 @@
-"""The supervisor is frozen or dead while replicas restart: workers go by what they see themselves (issue 13, point 26)."""
+"""The supervisor is frozen or dead while replicas restart: workers go by what they see (issue 13, point 26)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fleet(count: int, workers: int = 1) -> Iterator[tuple[list[ProbedReplica], S
     "silence", [pytest.param(frozen, marks=pytest.mark.slow, id="frozen"), pytest.param(orphaned, id="dead")]
 )
 def test_a_replica_that_restarts_meanwhile_is_used_again(silence: object) -> None:
-    with fleet(2) as ((a, b), gateway, admin), silence(gateway):  # type: ignore[operator]
+    with fleet(2) as ((a, b), gateway, _), silence(gateway):  # type: ignore[operator]
         with Flow(gateway.address, kept=4, fresh=2) as flow:
             a.kill()
             flow.go_on(40)

@@ -35,7 +35,9 @@ def refuse(stage: Stage) -> None:
         stage.dial().fail()
 
 
-def test_a_replica_that_refuses_is_out_for_a_moment_and_one_request_brings_it_back(staged: Callable[..., Stage]) -> None:
+def test_a_replica_that_refuses_is_out_for_a_moment_and_tried_by_one(
+    staged: Callable[..., Stage],
+) -> None:
     stage = staged(TWO)
     fallback = silent(stage)
     client = stage.client()

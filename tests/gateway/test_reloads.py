@@ -225,7 +225,7 @@ def test_an_answer_whose_head_is_out_is_the_last_all_the_same(stage: Stage) -> N
 
 
 def test_a_worker_that_is_relieved_tells_each_client_before_it_closes(staged: Callable[..., Stage]) -> None:
-    """Issue 13, point 27: other workers take new connections; an idle one here ends with its next answer, not before."""
+    """Issue 13, point 27: others take new connections; an idle one here ends with its next answer, not before."""
     stage = staged(fleet(m=A))
     idle, streams = stage.client(), stage.client()
     streams.says(request())

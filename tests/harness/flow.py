@@ -1,6 +1,6 @@
 """A steady flow of requests while something is done to the gateway: what becomes of each is counted.
 
-Half of the clients keep their connections, with a pause between two requests, and half make a new one for each request. As real
+Some clients keep their connections, with a pause between two requests, others make a new one for each request. As real
 clients do, one that keeps its connection looks whether it is still open before it sends, and heeds `connection: close`.
 """
 

@@ -1,7 +1,7 @@
 """Replica health as one worker sees it, for the time in which the supervisor is frozen or dead.
 
-Probes are the supervisor's business. Without it nobody says that a replica is back, so real requests find out: a replica
-that refuses connections leaves the rotation for a moment, and is then tried by one request at a time
+The supervisor probes. Without it nobody says that a replica is back, so real requests find out: a replica that refuses
+connections leaves the rotation for a moment, and is then tried by one request at a time
 (`Balancer.try_out`). The first answer puts it back; a failure takes it out for twice as long, at most LONGEST_PAUSE.
 A replica that was loading by the last news said so itself, so it is tried only when that news is old and the model has
 no other. Replicas that an operator drains, or that were unloaded, are left alone.
