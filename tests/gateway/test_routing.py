@@ -30,7 +30,7 @@ def router() -> Router:
         (b"GET http://h:1/x?y HTTP/1.1", b"GET", b"/x?y", "/x"),
         (b"GET HTTPS://h HTTP/1.1", b"GET", b"/", "/"),
         (b"GET http://h?q HTTP/1.1", b"GET", b"/?q", "/"),
-        (b"GET //a//b HTTP/1.1", b"GET", b"//a//b", "//a//b"),
+        (b"GET //a//b HTTP/1.1", b"GET", b"/a/b", "/a/b"),
     ],
 )
 def test_request_lines(router: Router, line: bytes, method: bytes, target: bytes, path: str) -> None:
@@ -56,6 +56,55 @@ def test_what_is_no_request_line(router: Router, line: bytes) -> None:
     with pytest.raises(BadHead):
         router.find(line)
     assert not router.routes
+
+
+@pytest.mark.parametrize(
+    ("written", "sent"),
+    [
+        *((b"//v2/models", b"/v2/models"), (b"/v2/./models/", b"/v2/models/"), (b"/x/../v2//a", b"/v2/a")),
+        *(
+            (b"/../../v2", b"/v2"),
+            (b"/a/b/..", b"/a/"),
+            (b"/a/.", b"/a/"),
+            (b"/..", b"/"),
+            (b"/a/..", b"/"),
+            (b"//", b"/"),
+        ),
+        *((b"/%76%32/a", b"/v2/a"), (b"/x/%2e%2E/v2", b"/v2"), (b"/%7euser", b"/~user"), (b"/a%2fb", b"/a%2fb")),
+        *((b"/caf%c3%a9?q=%7e//../%", b"/caf%c3%a9?q=%7e//../%"), (b"/a.b/..c/.d", b"/a.b/..c/.d")),
+    ],
+)
+def test_a_path_is_decided_on_and_sent_on_in_one_spelling(router: Router, written: bytes, sent: bytes) -> None:
+    route = router.find(b"GET " + written + b" HTTP/1.1")
+    assert route.line == b"GET " + sent + b" HTTP/1.1"
+    assert route.path.encode() == sent.partition(b"?")[0]
+    assert router.find(b"GET http://h" + written + b" HTTP/1.1").line == route.line
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(b"/a\\b", b"/%", b"/%4", b"/%zz", b"/a%00", b"/%u002f"),
+        *(b"/v2%2Fmodels/see/infer", b"/v2/models/talk%2F..%2Fsee/infer", b"/x/..%2Fv2/models/see/infer"),
+        *(b"/%252e%252e/v2%252Fmodels/see/infer", b"/see%2Fdeeper", b"/x%5C..%5Cv2%5Cmodels%5Csee%5Cinfer"),
+        b"/%25252525252541",
+    ],
+)
+def test_a_path_that_servers_read_differently_is_refused(router: Router, path: bytes) -> None:
+    with pytest.raises(BadHead):
+        router.find(b"POST " + path + b" HTTP/1.1")
+
+
+@pytest.mark.parametrize(
+    ("path", "model"),
+    [
+        (b"/v2/models/a%2Fb/infer", "a/b"),
+        (b"/v2/models/caf%C3%A9/infer", "café"),
+        (b"/v2/models/50%25off/infer", "50%off"),
+    ],
+)
+def test_names_with_escapes_are_still_names(router: Router, path: bytes, model: str) -> None:
+    assert router.find(b"POST " + path + b" HTTP/1.1").model == model
 
 
 @pytest.mark.parametrize("method", [b"CONNECT", b"TRACE"])

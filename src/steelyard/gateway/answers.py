@@ -57,6 +57,11 @@ STOPPING = Failure(503, "stopping", "This gateway is stopping; try again, anothe
 BEGINS_TOO_LATE = (
     "No replica could begin the answer before its first-byte deadline; try again later or allow more time."
 )
+MODEL_CONTROL = Failure(
+    403,
+    "model_control",
+    "Models on this server are loaded and unloaded by the gateway; such calls are not passed on to it.",
+)
 UNKNOWN_MODEL = Failure(404, "unknown_model", "No such model is served here.")
 NO_MODEL = Failure(
     404, "unknown_model", "The request names no model, and there are several; name it in the header steelyard-model."

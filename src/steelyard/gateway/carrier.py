@@ -35,8 +35,9 @@ from .fields import REQUEST_ROLES, RESPONSE_ROLES, Fields
 from .forwarding import Trust
 from .log_line import JsonLines
 from .looks import AT_REST, PROBE
+from .model_control import NEVER, server_of
 from .response_head import ResponseHead, StatusLines
-from .routing import Router
+from .routing import Route, Router
 from .turns import Turns
 from .upstream import TUNNEL, ReplicaConnection
 from .wishes import take_in
@@ -239,6 +240,9 @@ class Carrier:
             if self.tenant_header:
                 exchange.tenant = told.get(self.tenant_header, b"")[:256].decode("latin-1")
         model = self.router.resolve(name)
+        if route.control and self._may_not_control(route, model):
+            exchange.client.fail(exchange, answers.MODEL_CONTROL)
+            return
         if model is None:
             self._no_model(exchange, name)
             return
@@ -256,6 +260,17 @@ class Carrier:
         if settings.timeout is not None and exchange.deadline == exchange.first_byte_by == INFINITY:
             exchange.first_byte_by = exchange.began + settings.timeout
         self._submit(exchange)
+
+    def _may_not_control(self, route: Route, model: str | None) -> bool:
+        """Clients may not change the servers of this model if the gateway places any model there."""
+        if route.control == NEVER or model is None:
+            return route.control == NEVER
+        placed = [name for name, settings in self.router.models.items() if settings.placement is not None]
+        taken = {server for name in placed for server in self._servers(name)}
+        return model in placed or not taken.isdisjoint(self._servers(model))
+
+    def _servers(self, model: str) -> list[tuple[str, int]]:
+        return [server_of(replica.context.endpoint.address) for replica in self.balancer.pool(model).replicas.values()]
 
     def _answer(self, exchange: Exchange, answer: Answer) -> None:
         """The gateway's own."""

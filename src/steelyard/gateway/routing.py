@@ -7,9 +7,11 @@ from typing import Final
 
 from ..config import ANY, Config
 from ..protocols import BY_NAME, DIALECTS, make_dialect
-from ..protocols.base import Call, Dialect, unescaped
+from ..protocols.base import Call, Dialect
 from .fields import BadHead, is_host
 from .looks import NO_LOOK, Looks
+from .model_control import NO_CONTROL, control_of
+from .paths import normalised, readings
 
 MOST = 4096  # request lines remembered; when full, all are forgotten
 LONGEST = 512  # bytes of a line worth remembering
@@ -19,11 +21,7 @@ _TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*|\*")
 _ABSOLUTE = re.compile(rb"https?://([^/?#@\x00-\x20\x7f]+)([\x21-\x7e]*)", re.IGNORECASE)
 _REFUSED = {b"CONNECT", b"TRACE"}  # a tunnel to anywhere, and an echo of secrets
 
-_LOOKS = (b"GET", b"HEAD", b"OPTIONS")
-_REPOSITORY = re.compile(r"/v2/repository/models/(?P<model>.+)/(?:load|unload)")
-
 PLAIN: Final = "http"
-KIT_MODELS: Final = "/steelyard/models/"  # where a server with our kit is asked to load and unload
 
 
 class Refused(BadHead):
@@ -35,6 +33,7 @@ class Route:
 
     __slots__ = (
         "call",
+        "control",
         "dialect",
         "head",
         "host",
@@ -60,6 +59,7 @@ class Route:
         self.path = path
         self.model = ""  # told by the path: the configuration's `paths`, or the dialect's
         self.look = NO_LOOK
+        self.control = NO_CONTROL  # would it load or unload models, or change the server otherwise?
         self.logged = b""  # what the access log says of it, once it has
 
 
@@ -78,7 +78,7 @@ class Router:
         self._asked = [make_dialect(name) for name in rest]
         self.plain = make_dialect(PLAIN)  # knows every path, so it is asked last
         self._by_path = sorted(
-            ((path.rstrip("/"), name) for name, model in config.models.items() for path in model.paths),
+            ((_spelled(path).rstrip("/"), name) for name, model in config.models.items() for path in model.paths),
             key=lambda pair: -len(pair[0]),
         )
         self._only = next(iter(config.models)) if len(config.models) == 1 else ""
@@ -111,14 +111,25 @@ class Router:
                 target = b"/" + target
         if not _TARGET.fullmatch(target) or (target == b"*" and method != b"OPTIONS"):
             raise BadHead("The request target is not a path.")
-        path = target.partition(b"?")[0].decode("latin-1")
+        written, mark, query = target.partition(b"?")
+        spelled = normalised(written)
+        path = spelled.decode("latin-1")
         dialect, call = self._call(method.decode(), path)
-        if self._is_ours_to_do(method, path):
-            raise Refused("Models are loaded and unloaded by this gateway, not through it.")
-        route = Route(method, target, version == b"HTTP/1.0", host, dialect, call, path)
+        route = Route(method, spelled + mark + query, version == b"HTTP/1.0", host, dialect, call, path)
         route.model = self._configured(path) or call.model
         route.look = self._looks.kind(method, path)
+        route.control = control_of(method, path)
+        for reading in readings(path):
+            self._check_reading(route, reading)
         return route
+
+    def _check_reading(self, route: Route, path: str) -> None:
+        """A server that decodes more than we do must find the same in the path. Raises BadHead."""
+        dialect, call = self._call(route.method.decode(), path)
+        model = self._configured(path) or call.model
+        if dialect is not route.dialect or call != route.call or model != route.model:
+            raise BadHead("The path can be read in two ways: write it without escaped slashes, dots and percent signs.")
+        route.control = max(route.control, control_of(route.method, path))
 
     def _call(self, method: str, path: str) -> tuple[Dialect, Call]:
         for dialect in self.dialects:
@@ -132,19 +143,6 @@ class Router:
         call = self.plain.call(method, path)
         assert call is not None
         return self.plain, call
-
-    def _is_ours_to_do(self, method: bytes, path: str) -> bool:
-        """A model server lets whoever reaches it load and unload models. Where the gateway does that, no client may."""
-        if method in _LOOKS:
-            return False
-        plain = unescaped(path)  # as the server will read it
-        if plain.startswith(KIT_MODELS):
-            return True
-        asked = _REPOSITORY.match(plain)
-        if asked is None:
-            return False
-        model = self.models.get(self.resolve(asked["model"]) or "")
-        return model is not None and model.placement is not None
 
     def _configured(self, path: str) -> str:
         for prefix, name in self._by_path:
@@ -160,3 +158,11 @@ class Router:
         if ANY in models:
             return ANY
         return self._only or None if not name else None
+
+
+def _spelled(path: str) -> str:
+    """As requests are spelled; what cannot be is left as it is, and nothing is routed by it."""
+    try:
+        return normalised(path.encode("latin-1")).decode("latin-1")
+    except ValueError:  # BadHead, or a character that no request line has
+        return path
