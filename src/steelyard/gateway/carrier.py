@@ -368,6 +368,7 @@ class Carrier:
 
     def _cancel(self, exchange: Exchange, replica: Replica) -> None:
         self.counted(replica)
+        replica.context.count(Outcome.CANCELLED.label)
         for connection in (exchange.upstream, exchange.rival):
             if connection is not None and connection.replica is replica and connection.exchange is exchange:
                 self._detach(exchange, connection)
@@ -411,14 +412,19 @@ class Carrier:
             self.neighbours.leave_to_longer(replica, exchange.model, now)
         decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
         self.counted(replica)
+        if outcome is not Outcome.OK:
+            replica.context.count(outcome.label)
         if decisions:
             self.carry_out(decisions, now)
 
-    def give_up(self, exchange: Exchange, connection: ReplicaConnection, outcome: Outcome, now: float) -> bool:
+    def give_up(
+        self, exchange: Exchange, connection: ReplicaConnection, outcome: Outcome, status: int, now: float
+    ) -> bool:
         """A replica answered with an error. True: nobody else will try, so the client gets this answer."""
         if outcome is Outcome.OUT_OF_MEMORY and self.memory is not None:
             self.memory.ran_out(exchange, connection.replica, "said so", now)
         self._lost(exchange, connection.replica, outcome.label, now)
+        connection.replica.context.failed(outcome.label, f"HTTP {status}", now)
         decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
         self.counted(connection.replica)
         self.suspect(connection.replica)
@@ -447,6 +453,10 @@ class Carrier:
             return
         if outcome is Outcome.BROKEN and self.memory is not None and connection.lost:
             self.memory.broke(exchange, connection.replica, now)
+        if outcome.failed:
+            connection.replica.context.failed(outcome.label, problem.code, now)
+        else:
+            connection.replica.context.count(outcome.label)
         decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
         self.counted(connection.replica)
         if exchange.phase is Phase.DONE and not any(d.request is exchange for d in decisions):
@@ -501,6 +511,7 @@ class Carrier:
         if exchange.phase is Phase.RUNNING:
             if self.memory is not None and connection.lost:
                 self.memory.broke(exchange, connection.replica, now)
+            connection.replica.context.failed(Outcome.TRUNCATED.label, Outcome.TRUNCATED.label, now)
             decisions = self.balancer.finish(exchange, Outcome.TRUNCATED, now, replica=connection.replica)
             self.counted(connection.replica)
         exchange.verdict = accounts.FAILED
@@ -658,8 +669,14 @@ class Carrier:
         exchange.fault = LATE
         running = [c for c in (exchange.upstream, exchange.rival) if c is not None]
         if len(running) == 1:  # of two, neither can be told to be at fault
-            decisions = self.balancer.finish(exchange, Outcome.LATE, now, replica=running[0].replica)
-            self.counted(running[0].replica)
+            replica = running[0].replica
+            failed = replica.failed
+            decisions = self.balancer.finish(exchange, Outcome.LATE, now, replica=replica)
+            if replica.failed > failed:  # far past its estimate
+                replica.context.failed(Outcome.TIMEOUT.label, answers.DEADLINE.code, now)
+            else:
+                replica.context.count(Outcome.LATE.label)
+            self.counted(replica)
             self.carry_out(decisions, now)
         exchange.client.fail(exchange, answers.DEADLINE)
 

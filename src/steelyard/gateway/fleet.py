@@ -38,11 +38,14 @@ class Way:
         "heard",
         "key",
         "label",
+        "last_error",
+        "last_error_at",
         "latency",
         "latency_at",
         "load",
         "load_at",
         "model",
+        "outcomes",
         "probed",
         "slot",
         "told_at",
@@ -61,10 +64,22 @@ class Way:
         self.told_at = 0.0  # when trouble with it was last told
         self.latency = (0.0, 0.0)  # p50 and p99 as last worked out, which takes too long to do at each report
         self.latency_at = 0.0
+        self.outcomes: dict[str, int] = {}  # attempts that ended otherwise than well, by outcome
+        self.last_error = ""  # of the last attempt that failed: `HTTP 500`, or a reason
+        self.last_error_at = 0.0
         self.endpoint = endpoint
         self.key = key
         self.slot = slot
         self.label = VIA + b"\r\nsteelyard-replica: " + config.name.encode()
+
+    def count(self, outcome: str) -> None:
+        """An attempt ended otherwise than well. Those that went well are the rest, and cost nothing to count."""
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+
+    def failed(self, outcome: str, error: str, now: float) -> None:
+        """An attempt failed, which counts against the replica."""
+        self.count(outcome)
+        self.last_error, self.last_error_at = error, now
 
 
 class Fleet:

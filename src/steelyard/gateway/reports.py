@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..core.outcome import Outcome
 from ..core.pool import Pool
 from ..core.replica import Replica, State
 from ..core.request import INFINITY
@@ -103,7 +104,17 @@ def _replica(model: str, pool: Pool, replica: Replica, heard: float, now: float)
         int(load.held) if load is not None and load.held is not None else None,
         int(load.base) if load is not None and load.base is not None else None,
         replica.times_ejected,
+        _outcomes(replica),
+        way.last_error,
+        now - way.last_error_at if way.last_error else INFINITY,
     )
+
+
+def _outcomes(replica: Replica) -> dict[str, int]:
+    """Attempts that went well are those that ended and were not counted as anything else."""
+    others: dict[str, int] = replica.context.outcomes
+    well = replica.picks - replica.in_flight - sum(others.values())
+    return {Outcome.OK.label: well, **others}
 
 
 def _last_bytes(carrier: Carrier) -> dict[Replica, float]:

@@ -294,7 +294,7 @@ class ReplicaConnection:
             outcome = Outcome.OVERLOADED if status in DECLINED and exchange.replayable else Outcome.ERROR
             if self.replica.place is not None and ran_out(status, rest):
                 outcome = Outcome.OUT_OF_MEMORY
-            if not carrier.give_up(exchange, self, outcome, now):
+            if not carrier.give_up(exchange, self, outcome, status, now):
                 self._leave(self.keep and length == len(rest), now)
                 return
         elif self.replica.on_trial:

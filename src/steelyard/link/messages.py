@@ -200,6 +200,9 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     held: int | None = None  # bytes of its device that its server said it holds
     base: int | None = None  # and with nothing running
     times_ejected: int = 0
+    outcomes: dict[str, int] = {}  # attempts that ended since the worker began, by core.outcome; one may be missing
+    last_error: str = ""  # of the last attempt that failed: `HTTP 500`, or a reason; empty: none failed
+    last_error_age: float = inf  # seconds since
 
 
 class Durations(msgspec.Struct, frozen=True, array_like=True):
