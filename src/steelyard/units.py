@@ -94,6 +94,14 @@ def show_seconds(seconds: float) -> str:
     raise AssertionError("unreachable")
 
 
+def show_duration(seconds: float) -> str:
+    """A longer duration for people, in whole units: 45 s, 3 min, 2 h, 5 d."""
+    for unit, scale in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * scale:
+            return f"{seconds / scale:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
 def _three_digits(amount: float) -> str:
     digits = 0 if amount >= 100 else 1 if amount >= 10 else 2
     return f"{amount:.{digits}f}"

@@ -283,7 +283,7 @@ def wanted(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     """The configurations that would have been served."""
     found: list[Config] = []
 
-    def note(reread: Any, files: list[Path], log_format: str) -> int:
+    def note(reread: Any, files: list[Path], log_format: str, log_level: str) -> int:
         found.append(reread())
         return 0
 

@@ -30,6 +30,7 @@ from steelyard.control.views import (
     LiveView,
     ObjectiveView,
     PulseView,
+    RecentView,
     SloView,
     WindowView,
 )
@@ -223,6 +224,25 @@ def test_sorts() -> None:
     some = [replica(1, work=0.5), replica(2, work=2.0, state="unreachable"), replica(3, p99=9.0, rate=7.0, work=0.1)]
     first = {sort: ordered(some, sort)[0].id for sort in SORTS}
     assert first == {"load": "r2", "p99": "r3", "rate": "r3", "state": "r2", "name": "r1"}
+
+
+def test_a_replica_that_fails_attempts_is_first_and_says_so_at_80_columns() -> None:
+    recent = RecentView(seconds=60.0, attempts=10, failed=7, failing=True, last_error="HTTP 500", last_error_age=2.0)
+    view = known(6).view
+    model = msgspec.structs.replace(MODEL, ready=3, replicas=3, wanted=None, failing=1)
+    replicas = (*view.replicas, replica(9, work=0.0, recent=recent))
+    said = text(known()._replace(view=msgspec.structs.replace(view, models=(model,), replicas=replicas)), width=80)
+    rows = said.splitlines()
+    (title,) = [place for place, row in enumerate(rows) if row.startswith("replica ")]
+    assert rows[title + 1].split()[:5] == ["r9", "ready", "70%", "HTTP", "500"]
+    assert "3/3 !1" in said
+
+
+def test_how_slow_it_is_needs_evidence() -> None:
+    view = msgspec.structs.replace(known().view, replicas=(replica(1, slowness=4.0), replica(2, slowness=None)))
+    said = text(known()._replace(view=view), width=120)
+    assert "×4" in said
+    assert said.count("×") == 1 + said.count("1.5×")
 
 
 def test_keys() -> None:

@@ -10,13 +10,13 @@ import pytest
 
 from steelyard import __version__
 from steelyard.config import ReplicaConfig
+from steelyard.control.alarms import LOADING_SECONDS, UNREACHABLE_SECONDS, unserved
 from steelyard.control.crew import Crew
-from steelyard.control.showing import LATEST, LONG_LOADING, fleet_view, unserved
+from steelyard.control.showing import LATEST, fleet_view
 from steelyard.control.status import Past, WorkerStatus
 from steelyard.control.views import (
     Alarm,
     FleetView,
-    ModelView,
     ReplicaView,
     ScalingStepView,
     ScalingView,
@@ -121,8 +121,12 @@ async def test_one_that_is_out_anyway_is_not_shown_as_ejected(stage: Played) -> 
 
 @acted(TWO)
 async def test_numbers_are_added_up_and_each_worker_s_own_are_there(stage: Played) -> None:
-    first = seen("a", in_flight=2, picks=10, failures=1, seconds=1.5, slowness=1.0, limit=4, p99=0.2, overdue=True)
-    second = seen("a", in_flight=1, picks=5, failures=2, seconds=0.5, slowness=3.0, outside=2, foreign=1, cache=0.5)
+    first = seen(
+        "a", in_flight=2, picks=10, failures=1, seconds=1.5, slowness=1.0, samples=20, limit=4, p99=0.2, overdue=True
+    )
+    second = seen(
+        "a", in_flight=1, picks=5, failures=2, seconds=0.5, slowness=3.0, samples=20, outside=2, foreign=1, cache=0.5
+    )
     view = one(show(stage, report(first), None, report(second)))
     assert (view.in_flight, view.picks, view.failures, view.work, view.slowness) == (3, 15, 3, 2.0, 2.0)
     assert [(w.worker, w.in_flight, w.limit, w.overdue, w.cache) for w in view.workers] == [
@@ -183,11 +187,51 @@ async def test_long_loading_is_an_alarm(stage: Played) -> None:
     stage.prober.sees(A, Event.LIVE, "503")
     stage.prober.sees(B)
     assert [alarm.code for alarm in show(stage).alarms] == ["no_ready_replica"]  # of n
-    stage.clock.ahead += LONG_LOADING + 1.0
-    (alarm,) = [alarm for alarm in show(stage).alarms if alarm.code == "loading_long"]
-    assert alarm.what.startswith("m/a has been loading for 60")
-    assert alarm.what.endswith("s: 503")
-    assert alarm.age > LONG_LOADING
+    stage.clock.ahead += LOADING_SECONDS + 1.0
+    (alarm,) = [alarm for alarm in show(stage).alarms if alarm.code == "replica_not_ready"]
+    assert alarm.what == "m/a: not ready for 10 min: loading: 503"
+    assert (alarm.model, alarm.replica) == A
+    assert alarm.age > LOADING_SECONDS
+
+
+@acted(TWO)
+async def test_a_replica_that_comes_up_and_dies_again_and_again_is_an_alarm(stage: Played) -> None:
+    stage.prober.sees(B)
+    for _ in range(4):
+        stage.prober.sees(A, Event.LIVE, "503")
+        stage.clock.ahead += UNREACHABLE_SECONDS / 4
+        stage.prober.sees(A, Event.LOST, "refuses connections")
+    stage.clock.ahead += 1.0
+    assert ("replica_not_ready", "m/a: not ready for 2 min: unreachable: refuses connections") in [
+        (alarm.code, alarm.what) for alarm in show(stage).alarms
+    ]
+    stage.prober.sees(A)
+    assert [alarm.code for alarm in show(stage).alarms] == ["no_ready_replica"]  # of n
+
+
+@acted(TWO)
+async def test_how_slow_a_replica_is_is_said_only_with_evidence(stage: Played) -> None:
+    few = one(show(stage, report(seen("a", slowness=16.5, samples=19, sampled_age=3.0))))
+    assert (few.slowness, few.slowness_samples, few.slowness_age) == (None, 19, 3.0)
+    idle, busy = seen("a", slowness=1.0, samples=0), seen("a", slowness=4.0, samples=80, sampled_age=60.0)
+    enough = one(show(stage, report(idle), report(busy)))
+    assert (enough.slowness, enough.slowness_samples, enough.slowness_age) == (4.0, 80, 60.0)
+    assert one(show(stage, report(idle))).slowness_age is None
+
+
+@acted(TWO)
+async def test_a_ready_replica_that_fails_is_counted_beside_the_ready_ones(stage: Played) -> None:
+    stage.prober.sees(A)
+    stage.prober.sees(B)
+    failed = seen("a", picks=10, failures=7, outcomes={"ok": 3, "error": 7}, last_error="HTTP 500", last_error_age=2.0)
+    show(stage, report(seen("a"), seen("b")))
+    view = show(stage, report(failed, seen("b", picks=9, outcomes={"ok": 9})))
+    assert (view.models[0].ready, view.models[0].failing) == (2, 1)
+    recent = one(view).recent
+    assert (recent.attempts, recent.failed, recent.last_error) == (10, 7, "HTTP 500")
+    assert recent.last_error_age is not None
+    assert 2.0 <= recent.last_error_age < 60.0
+    assert one(view, "b").recent.failed == 0
 
 
 @acted(TWO)
@@ -259,9 +303,8 @@ def stage_scaling(stage: Played, *views: ScalingView, alarms: tuple[Alarm, ...] 
     ],
 )
 def test_a_model_that_rests_at_zero_is_as_it_should_be(view: ScalingView, rests: bool) -> None:
-    none = shown(ModelView, model="m", ready=0)
-    assert unserved([none], [], [view]) == ({} if rests else {"m": "no replica of m is ready"})
-    assert unserved([shown(ModelView, model="m", ready=1)], [], [view]) == {}
+    assert unserved({"m": 0}, [], [view]) == ({} if rests else {"m": "no replica of m is ready"})
+    assert unserved({"m": 1}, [], [view]) == {}
 
 
 @acted(TWO)

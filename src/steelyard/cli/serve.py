@@ -122,6 +122,9 @@ def _concurrency(context: click.Context, parameter: click.Parameter, value: str 
 )
 @click.option("--access-log", metavar="PATH", help="A line for each request there; - is standard output.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Of what goes to stderr.")
+@click.option(
+    "--log-level", type=click.Choice(log.LEVELS), default="info", help="The least that goes to stderr; by default info."
+)
 def serve(
     config: Path | None,
     replicas: tuple[str, ...],
@@ -138,6 +141,7 @@ def serve(
     admin_token_file: str | None,
     access_log: str | None,
     log_format: str,
+    log_level: str,
 ) -> int:
     flags: dict[str, Any] = {
         "policy": policy,
@@ -158,7 +162,7 @@ def serve(
         return made if access_log is None else _with_log(made, access_log)
 
     _check_source(config, {"--replica": replicas or None, "--start": start, "--scale": scale, "--model": model})
-    return _serve(reread, [config] if config else [], log_format)
+    return _serve(reread, [config] if config else [], log_format, log_level)
 
 
 def _check_source(config: Path | None, instead: dict[str, object]) -> None:
@@ -181,9 +185,9 @@ def _with_log(config: Config, path: str) -> Config:
     return msgspec.structs.replace(config, access_log=AccessLog(path=path, format=form))
 
 
-def _serve(reread: Callable[[], Config], files: list[Path], log_format: str) -> int:
+def _serve(reread: Callable[[], Config], files: list[Path], log_format: str, log_level: str) -> int:
     config = reread()
-    logger = log.set_up(log_format)
+    logger = log.set_up(log_format, level=log_level)
     if warning := too_few_open_files(config, raise_open_files()):
         logger.warning(warning)
     logger.info("steelyard %s: %s", __version__, summary(config))

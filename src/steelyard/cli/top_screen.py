@@ -29,6 +29,7 @@ COLOURS = {
     "ejected": "red",
     "unreachable": "red bold",
 }
+UNHEALTHY = ("loading", "starting", "ejected", "unreachable")
 SORTS = ("load", "p99", "rate", "state", "name")
 HELP = "q quit · j k ↓ ↑ scroll · s sort · m next model · p pause · ? help"
 SPARK = 30  # columns of a sparkline, at most
@@ -77,12 +78,17 @@ def screen(known: Known, shown: Shown, width: int, height: int | None) -> list[T
     return lines + keys if height is None else lines[: max(0, height - len(keys))] + keys[:height]
 
 
+def unhealthy(replica: LiveReplicaView) -> bool:
+    """It should serve and does not, or fails attempts of late."""
+    return replica.state in UNHEALTHY or replica.recent.failed > 0 or replica.recent.failing
+
+
 def ordered(replicas: list[LiveReplicaView], sort: str) -> list[LiveReplicaView]:
     states = list(COLOURS)
     by_name = sorted(replicas, key=lambda r: (r.model, r.id))
     match sort:
         case "load":
-            return sorted(by_name, key=lambda r: (-r.work, -r.in_flight))
+            return sorted(by_name, key=lambda r: (not unhealthy(r), -r.work, -r.in_flight))
         case "p99":
             return sorted(by_name, key=lambda r: -r.p99)
         case "rate":
@@ -150,8 +156,10 @@ def _model_columns(pulses: Mapping[str, Sequence[PulseView]], width: int) -> lis
 def _ready(model: LiveModelView) -> Text:
     wanted = "" if model.wanted is None or model.wanted == model.replicas else f"→{model.wanted}"
     asleep = model.wanted == 0 and not model.replicas  # it is as it should be
-    style = "dim" if asleep else "red" if not model.ready else "yellow" if model.ready < model.replicas else "green"
-    return Text(f"{model.ready}/{model.replicas}{wanted}", style=style)
+    some = model.failing or model.ready < model.replicas
+    style = "dim" if asleep else "red" if not model.ready else "yellow" if some else "green"
+    failing = f" !{model.failing}" if model.failing else ""
+    return Text(f"{model.ready}/{model.replicas}{wanted}{failing}", style=style)
 
 
 def _slo(slos: Sequence[SloView], model: str, width: int, height: int | None) -> list[Text]:
@@ -210,29 +218,54 @@ def _replicas(replicas: list[LiveReplicaView], shown: Shown, width: int, room: i
 def _replica_columns(replicas: list[LiveReplicaView], width: int) -> list[Column[LiveReplicaView]]:
     """Replicas of several models may have the same id: where there is no room for the model, it is part of the name."""
     models = {clean(replica.model) for replica in replicas}
-    if len(models) < 2 or _MODEL in fit(_REPLICA, width):
-        return _REPLICA
+    columns = _REPLICA
+    if any(replica.recent.failed or replica.recent.failing for replica in replicas):
+        columns = [*_REPLICA[:3], _FAILED, *_REPLICA[3:]]
+    if len(models) < 2 or _MODEL in fit(columns, width):
+        return columns
     letters = zip(min(models), max(models), strict=False)  # all others are between these two
     shared = len(list(takewhile(lambda pair: pair[0] == pair[1], letters)))
 
     def name(replica: LiveReplicaView) -> str:
         return both(clean(replica.model), clean(replica.id), NAME, shared)
 
-    return [Column("model/replica", NAME, 0, name, left=True), *_REPLICA[1:]]
+    return [Column("model/replica", NAME, 0, name, left=True), *columns[1:]]
+
+
+def _state(replica: LiveReplicaView) -> Text:
+    style = "red" if replica.recent.failing else "yellow" if replica.recent.failed else COLOURS.get(replica.state, "")
+    return Text(clean(replica.state), style=style if replica.state == "ready" else COLOURS.get(replica.state, ""))
+
+
+def _failed(replica: LiveReplicaView) -> Text:
+    """Share of the attempts of the last minute, the last error, and how long ago it was."""
+    recent = replica.recent
+    if not recent.failed and not recent.failing:
+        return Text(NONE)
+    share = 100 * recent.failed / max(1, recent.attempts)
+    error = clean(recent.last_error).removeprefix("replica_")
+    said = f"{share:.0f}% {error} {ago(recent.last_error_age or 0.0)}" if share >= 1 else f"<1% {error}"
+    return Text(said, style="red" if recent.failing else "yellow")
+
+
+def _slow(slowness: float | None) -> str:
+    if slowness is None:
+        return NONE
+    return f"×{slowness:.2g}" if slowness < 99 else f"×{slowness:.0f}"
 
 
 _MODEL: Column[LiveReplicaView] = Column("model", 14, 8, lambda r: clean(r.model), left=True)
+_FAILED: Column[LiveReplicaView] = Column("failed of late", 18, 1, lambda r: _failed(r), left=True)
 _REPLICA: list[Column[LiveReplicaView]] = [
     Column("replica", NAME, 0, lambda r: clean(r.id), left=True),
     _MODEL,
-    Column("state", 11, 1, lambda r: Text(clean(r.state), style=COLOURS.get(r.state, "")), left=True),
+    Column("state", 11, 1, lambda r: _state(r), left=True),
     Column("runs", 6, 3, lambda r: number(r.in_flight)),
     Column("work", 8, 2, lambda r: seconds(r.work)),
     Column("req/s", 7, 4, lambda r: number(r.rate)),
     Column("p50", 8, 7, lambda r: seconds(r.p50)),
     Column("p99", 8, 5, lambda r: seconds(r.p99)),
-    Column("slow", 6, 6, lambda r: f"×{r.slowness:.2g}" if r.slowness < 99 else f"×{r.slowness:.0f}"),
-    Column("failed", 6, 9, lambda r: number(r.failures)),
+    Column("slow", 6, 6, lambda r: _slow(r.slowness)),
     Column("since", 6, 10, lambda r: ago(r.since)),
     Column("why", 40, 11, lambda r: clean(r.why), left=True),
 ]
@@ -279,6 +312,7 @@ def _help(shown: Shown) -> list[str]:
     return [
         HELP,
         f"sorted by {shown.sort}; s: {', '.join(SORTS)} · model: {clean(shown.model) or 'all'}",
+        "ready 3/3 !1: one of them fails attempts · failed of late: share of the last minute, and the last error",
         "runs: requests there now · work: seconds they should still take · slow ×2: twice as long as a typical one",
         "burn 1×: promises are broken exactly as often as is allowed · budget: what may still go wrong in the period",
     ]

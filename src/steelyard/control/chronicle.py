@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from time import monotonic
 
+import msgspec
+
 from .views import Happening
 
 KEPT = 1000
@@ -21,11 +23,16 @@ class Chronicle:
         self._kept: deque[tuple[float, Happening]] = deque(maxlen=KEPT)
         self.count = 0  # that ever happened
 
-    def note(self, kind: str, what: str, *, model: str = "", replica: str = "", level: int = logging.INFO) -> None:
+    def note(
+        self, kind: str, what: str, *, model: str = "", replica: str = "", level: int = logging.INFO, code: str = ""
+    ) -> None:
+        """`code`: which of its kind, where that is stable."""
         where = f"{model}/{replica}: " if replica else f"{model}: " if model else ""
-        log.log(level, "%s%s", where, what)
+        fields = {"event": kind, "code": code, "model": model, "replica": replica}
+        log.log(level, "%s%s", where, what, extra={"fields": {name: of for name, of in fields.items() if of}})
         self.count += 1
-        self._kept.append((self._clock(), Happening(age=0.0, kind=kind, what=what, model=model, replica=replica)))
+        happened = Happening(age=0.0, kind=kind, what=what, model=model, replica=replica, code=code)
+        self._kept.append((self._clock(), happened))
 
     def latest(self) -> list[Happening]:
         """The latest last."""
@@ -43,6 +50,4 @@ class Chronicle:
 
     def _aged(self, kept: Iterable[tuple[float, Happening]]) -> list[Happening]:
         now = self._clock()
-        return [
-            Happening(age=now - when, kind=h.kind, what=h.what, model=h.model, replica=h.replica) for when, h in kept
-        ]
+        return [msgspec.structs.replace(happened, age=now - when) for when, happened in kept]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Protocol
 from urllib.parse import quote
 
@@ -39,11 +40,13 @@ from .probing.prober import Prober
 from .probing.scraper import Scraper
 from .probing.target import Target
 from .registrations import Registrations
+from .replica_failures import ReplicaFailures
 from .roster import FOUND, Key, Member, Roster, difference
 from .scaling.autoscaler import Autoscaler
 from .slo.keeping import Keeping
 from .standing import Standing
 from .starting.keeper import Keeper
+from .status import ModelStatus, ReplicaStatus
 from .upkeep import Upkeep
 
 FEW = 20  # replicas
@@ -71,7 +74,8 @@ class Fleet:
         self.in_force = InForce(self.roster.effective(config))
         self.standings: dict[Key, Standing] = {}
         self.chronicle = Chronicle()
-        self.slo = Keeping(self.chronicle)
+        self.slo = Keeping()
+        self.failures = ReplicaFailures()
         self.registrations = Registrations(self)
         self.changing = asyncio.Lock()  # one change of the configuration at a time
         self.drained: set[Key] = set()  # by an operator: it stays so until the operator says otherwise
@@ -395,6 +399,10 @@ class Fleet:
         self.registrations.tick(self._loop.time())
         self.holdings.tick(self._loop.time())
         self.upkeep.tick(self._loop.time())
+
+    def beat(self, totals: tuple[Mapping[str, ModelStatus], Mapping[Key, ReplicaStatus]]) -> None:
+        """What all workers counted so far; about once a second."""
+        self.failures.take_in(totals[1], self._loop.time())
 
     def running(self) -> set[Key]:
         """Where requests run, as workers last reported."""

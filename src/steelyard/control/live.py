@@ -25,8 +25,16 @@ Totals = tuple[dict[str, ModelStatus], dict[Key, ReplicaStatus]]
 class Live:
     """Beats once a second: when every worker has said something new, so that a second of theirs is a second here."""
 
-    def __init__(self, totals: Callable[[], Totals], chronicle: Chronicle, began: float) -> None:
+    def __init__(
+        self,
+        totals: Callable[[], Totals],
+        chronicle: Chronicle,
+        began: float,
+        take_in: Callable[[Totals], None] = lambda totals: None,
+    ) -> None:
+        """`take_in`: is told the totals of each beat."""
         self.began = began
+        self._take_in = take_in
         self.chronicle = chronicle
         self.pulses = Pulses()
         self._totals = totals
@@ -40,7 +48,9 @@ class Live:
             self._beat(reports, now)
 
     def _beat(self, reports: list[Report], now: float) -> None:
-        self.pulses.beat(now - self.began, *self._totals())
+        totals = self._totals()
+        self.pulses.beat(now - self.began, *totals)
+        self._take_in(totals)
         self._old = reports
         for follower in list(self._followers):
             try:
@@ -76,6 +86,7 @@ def live_view(fleet: FleetView, pulses: Pulses, events: Iterable[Happening]) -> 
                 concurrency=model.concurrency,
                 replicas=model.replicas,
                 ready=model.ready,
+                failing=model.failing,
                 oldest=pulses.oldest(model.model),
                 wanted=wanted.get(model.model),
                 pulse=pulses.latest(model.model),
@@ -102,11 +113,14 @@ def _replica(replica: ReplicaView, rates: dict[Key, float]) -> LiveReplicaView:
         in_flight=replica.in_flight,
         work=replica.work,
         slowness=replica.slowness,
+        slowness_samples=replica.slowness_samples,
+        slowness_age=replica.slowness_age,
         weight=replica.weight,
         rate=rates.get((replica.model, replica.id), 0.0),
         p50=max((worker.p50 for worker in replica.workers), default=0.0),
         p99=max((worker.p99 for worker in replica.workers), default=0.0),
         failures=replica.failures,
+        recent=replica.recent,
         zone=replica.zone,
         device=replica.device,
     )

@@ -13,8 +13,11 @@ NAME = "steelyard"
 _COLOURS = {"warning": "33", "error": "31", "critical": "31"}
 
 
-def set_up(format: str = "text", stream: TextIO | None = None) -> logging.Logger:
-    """Let the loggers `steelyard` and `asyncio` write to `stream`; returns the first."""
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def set_up(format: str = "text", stream: TextIO | None = None, level: str = "info") -> logging.Logger:
+    """Let the loggers `steelyard` and `asyncio` write to `stream`, from this level on; returns the first."""
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     coloured = stream.isatty() and not os.environ.get("NO_COLOR")
@@ -24,7 +27,8 @@ def set_up(format: str = "text", stream: TextIO | None = None) -> logging.Logger
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False
-        logger.setLevel(logging.INFO if name == NAME else logging.WARNING)
+        least = getattr(logging, level.upper())
+        logger.setLevel(least if name == NAME else max(least, logging.WARNING))
     return logging.getLogger(NAME)
 
 
@@ -48,6 +52,7 @@ class JsonLines(logging.Formatter):
         line = {"time": _time(record), "level": record.levelname.lower(), "message": _message(self, record, "\n")}
         if (worker := getattr(record, "worker", None)) is not None:
             line["worker"] = worker
+        line |= getattr(record, "fields", {})
         return json.dumps(line, ensure_ascii=False)
 
 

@@ -18,7 +18,7 @@ from .live import Live, Totals
 from .numbers import Numbers, numbers
 from .operations import ConflictError, InvalidError, NotKnownError
 from .roster import ADDED, FILE, FOUND, REGISTERED, STARTED, Member
-from .showing import fleet_view, unserved
+from .showing import fleet_view
 from .status import merge
 from .views import FleetView, Happening, ScalingView
 
@@ -66,7 +66,7 @@ class Operating:
     def unready(self) -> list[str]:
         view = self.fleet()
         problems = [] if self.live() else ["no worker serves"]
-        return [*problems, *unserved(view.models, view.replicas, view.scaling).values()]
+        return [*problems, *(alarm.what for alarm in view.alarms if alarm.code == "no_ready_replica")]
 
     def scaling(self, model: str) -> ScalingView:
         self._model(model)

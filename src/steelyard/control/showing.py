@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from math import isnan
 
 import msgspec
@@ -13,14 +12,15 @@ from ..config import ModelConfig
 from ..core.replica import State
 from ..link.messages import ModelReport, ReplicaReport
 from ..protocols.load import EngineLoad
+from .alarms import current_alarms
 from .crew import Crew
 from .fleet import LASTING, Fleet
 from .live import Totals
+from .replica_failures import fails
 from .roster import Key, Member
 from .standing import Standing
 from .status import ModelStatus, ReplicaStatus, merge
 from .views import (
-    Alarm,
     FleetView,
     ModelView,
     ReplicaView,
@@ -30,7 +30,7 @@ from .views import (
     WorkerView,
 )
 
-LONG_LOADING = 600.0  # seconds after which loading is worth an alarm
+MIN_SAMPLES = 20  # answers, before it is said how slow a replica is
 LATEST = 5  # steps of scaling shown of each model, where all models are
 
 
@@ -38,6 +38,7 @@ def fleet_view(fleet: Fleet, crew: Crew, began: float, totals: Totals | None = N
     """`totals`: of `merge`, for those who want nothing else of the workers: what each of them sees is left out then."""
     models, replicas = totals or merge(crew.reports(), crew.past, fleet.in_force.slots.table)
     fleet.slo.take_in(crew.reports(), crew.past, fleet.now())
+    fleet.failures.take_in(replicas, fleet.now())
     seen = _by_replica(crew) if totals is None else {}
     members = fleet.members()
     shown = tuple(
@@ -60,25 +61,7 @@ def fleet_view(fleet: Fleet, crew: Crew, began: float, totals: Totals | None = N
         WorkerView(index=w.index, pid=w.pid, serving=w.serving, connections=w.connections) for w in crew.status()
     )
     uptime = fleet.now() - began
-    alarms = [
-        *(
-            _alarm("no_ready_replica", what, _unready(fleet, by_model[model], uptime))
-            for model, what in unserved(model_views, shown, scaling).items()
-        ),
-        *(
-            _alarm(
-                "discovery", f"{view.model}: {view.source}: {view.problem}", uptime if view.age is None else view.age
-            )
-            for view in discovery
-            if view.problem
-        ),
-        *_loading_long(shown),
-        *([_alarm("board_full", fleet.too_many)] if fleet.too_many else []),
-        *fleet.holdings.alarms(),
-        *fleet.starting.alarms(),
-        *fleet.scaling.alarms(),
-        *fleet.slo.alarms(fleet.now()),
-    ]
+    placing = fleet.holdings.placer.views()
     return FleetView(
         version=__version__,
         uptime=uptime,
@@ -86,53 +69,18 @@ def fleet_view(fleet: Fleet, crew: Crew, began: float, totals: Totals | None = N
         models=model_views,
         replicas=shown,
         discovery=discovery,
-        alarms=tuple(alarms),
+        alarms=tuple(current_alarms(fleet, scaling, discovery, placing, uptime)),
         devices=devices,
         sizes=sizes,
-        placing=fleet.holdings.placer.views(),
+        placing=placing,
         scaling=scaling,
         slo=fleet.slo.views(fleet.now()),
     )
 
 
-def unserved(
-    models: Iterable[ModelView], replicas: Iterable[ReplicaView], scaling: Iterable[ScalingView]
-) -> dict[str, str]:
-    """Which models nobody serves, nor would if a request came, in words: one that is loaded or started on demand is as
-    it should be."""
-    could = {r.model for r in replicas if r.state == State.UNLOADED.value}
-    could |= {s.model for s in scaling if _rests(s)}
-    return {m.model: f"no replica of {m.model} is ready" for m in models if not m.ready and m.model not in could}
-
-
-def _unready(fleet: Fleet, replicas: Iterable[ReplicaView], uptime: float) -> float:
-    """Seconds since one of them was last ready; none: for as long as anything is known."""
-    last = max((fleet.standings[r.model, r.id].was_ready for r in replicas), default=None)
-    return uptime if last is None else fleet.now() - last
-
-
-def _rests(scaled: ScalingView) -> bool:
-    """It has no replica because nobody asked for it, and would have one if somebody did; or is just getting one, and
-    requests wait for it."""
-    looping = scaled.setback is not None and scaled.setback.looping
-    return scaled.mode == "act" and not scaled.least and (not scaled.wanted or scaled.starting > 0) and not looping
-
-
 def _latest(scaled: ScalingView) -> ScalingView:
     """Without the older part of its history."""
     return msgspec.structs.replace(scaled, history=scaled.history[-LATEST:])
-
-
-def _alarm(code: str, what: str, age: float = 0.0) -> Alarm:
-    return Alarm(code=code, what=what, age=age)
-
-
-def _loading_long(replicas: tuple[ReplicaView, ...]) -> list[Alarm]:
-    return [
-        _alarm("loading_long", f"{r.model}/{r.id} has been loading for {r.since:.0f} s: {r.why}", r.since)
-        for r in replicas
-        if r.state == State.LOADING.value and r.since > LONG_LOADING
-    ]
 
 
 def _by_replica(crew: Crew) -> dict[Key, list[tuple[int, ReplicaReport]]]:
@@ -167,6 +115,7 @@ def _model(
         concurrency=model.concurrency,
         replicas=len(replicas),
         ready=sum(r.state == State.READY.value for r in replicas),
+        failing=sum(r.state == State.READY.value and fails(r.recent) for r in replicas),
         waiting=status.waiting,
         in_flight=status.in_flight,
         verdicts=status.verdicts,
@@ -209,8 +158,11 @@ def _replica(
         in_flight=status.in_flight,
         picks=status.picks,
         failures=status.failures,
+        recent=fleet.failures.recent(key, now),
         work=status.seconds,
-        slowness=status.slowness,
+        slowness=status.slowness if status.samples >= MIN_SAMPLES else None,
+        slowness_samples=status.samples,
+        slowness_age=status.sampled_age if status.samples else None,
         lease=fleet.registrations.leases.left(key, now),
         probe=fleet.prober.view(key),
         signals=_signals(fleet, key, seen),
@@ -246,6 +198,7 @@ def _as_seen_by(worker: int, report: ReplicaReport) -> WorkerReplicaView:
         limit=report.limit,
         work=report.seconds,
         slowness=report.slowness,
+        slowness_samples=report.samples,
         weight=report.weight,
         share=report.share,
         picks=report.picks,

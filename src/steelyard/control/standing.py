@@ -14,6 +14,8 @@ _REPLAYED = {
     State.DRAINING: Event.DRAIN,
 }
 
+AWAITED = (State.STARTING, State.LOADING, State.UNREACHABLE)  # it should become ready
+
 
 class Standing:
     def __init__(self, now: float) -> None:
@@ -21,6 +23,7 @@ class Standing:
         self.since = now
         self.why = "not looked at yet"
         self.was_ready = now  # when it was last, or when it came
+        self.awaited_since = now  # since when it should become ready and is not, up or down in between
 
     def take(self, event: Event, why: str, now: float) -> bool:
         """Did its state change?"""
@@ -34,6 +37,8 @@ class Standing:
             return False
         if self.state is State.READY:
             self.was_ready = now
+        if self.state not in AWAITED:
+            self.awaited_since = now
         self.state, self.why, self.since = state, why, now
         return True
 

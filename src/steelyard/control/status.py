@@ -34,8 +34,14 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     picks: int
     failures: int
     seconds: float
-    slowness: float  # mean over the workers
+    slowness: float  # mean over the workers, each by the answers it saw
     times_ejected: int = 0
+    ejections: int = 0  # in a row, as the worker says that knows of most
+    outcomes: dict[str, int] = {}  # attempts that ended, by core.outcome
+    last_error: str = ""  # as the worker says that saw the latest
+    last_error_age: float = inf
+    samples: int = 0  # answers behind `slowness`
+    sampled_age: float = inf  # seconds since the last of them
 
 
 class ModelStatus(msgspec.Struct, frozen=True):
@@ -129,6 +135,7 @@ class Past:
                 picks=replica.picks + (before.picks if before else 0),
                 failures=replica.failures + (before.failures if before else 0),
                 times_ejected=replica.times_ejected + (before.times_ejected if before else 0),
+                outcomes=_sum((replica.outcomes, before.outcomes if before else {})),
             )
 
     def keep(self, configured: Mapping[str, Iterable[str]]) -> None:
@@ -234,16 +241,31 @@ def _added(parts: Iterable[tuple[str, list[int]]]) -> dict[str, list[int]]:
 def _replica(key: Key, living: list[ReplicaReport], dead: ReplicaReport | None) -> ReplicaStatus:
     everyone = [*living, *([dead] if dead else [])]
     seen = living or everyone
+    latest = min(living, key=lambda r: r.last_error_age, default=None)
     return ReplicaStatus(
         *key,
         state=Counter(r.state for r in seen).most_common(1)[0][0] if seen else UNKNOWN,
         in_flight=sum(r.in_flight for r in living),
         times_ejected=sum(r.times_ejected for r in everyone),
+        ejections=max((r.ejections for r in living), default=0),
+        outcomes=_sum(r.outcomes for r in everyone),
+        last_error=latest.last_error if latest is not None else "",
+        last_error_age=latest.last_error_age if latest is not None else inf,
         picks=sum(r.picks for r in everyone),
         failures=sum(r.failures for r in everyone),
         seconds=sum(r.seconds for r in living),
-        slowness=sum(r.slowness for r in seen) / len(seen) if seen else 1.0,
+        slowness=_slowness(seen),
+        samples=sum(r.samples for r in living),
+        sampled_age=min((r.sampled_age for r in living), default=inf),
     )
+
+
+def _slowness(reports: list[ReplicaReport]) -> float:
+    """A worker that saw few answers says little; where none saw any, all say the same: what the weight says."""
+    samples = sum(r.samples for r in reports)
+    if not samples:
+        return sum(r.slowness for r in reports) / len(reports) if reports else 1.0
+    return sum(r.slowness * r.samples for r in reports) / samples
 
 
 def _sum(parts: Iterable[Mapping[K, int]]) -> dict[K, int]:

@@ -15,6 +15,7 @@ from ..config import Config
 from ..core.errors import SteelyardError
 from ..link.book import Book
 from ..link.messages import Alive, Applied, Report, ToWorker
+from .alarms import AlarmLog, current_alarms
 from .configuration import certificates, changeable, summary
 from .crew import FROZEN, Crew
 from .errors import ListenError
@@ -59,6 +60,7 @@ class Supervisor:
         self._reread = reread
         self._files = tuple(files)
         self._fleet = Fleet(config)
+        self._alarms = AlarmLog(self._fleet.chronicle)
         self._admin: AdminServer | None = None
         self._watch = Watch(self._watched())
         self._command = command
@@ -118,7 +120,7 @@ class Supervisor:
             buried=self._buried,
             frozen=self._frozen,
         )
-        self._live = Live(self._totals, self._fleet.chronicle, asyncio.get_running_loop().time())
+        self._live = Live(self._totals, self._fleet.chronicle, asyncio.get_running_loop().time(), self._fleet.beat)
         try:
             await self._fleet.begin(self._crew, self._book, self._name(), spare=bool(left))
             self._crew.renew(self.config.workers, self._fleet.in_force.slots.columns, 0.0)
@@ -288,12 +290,19 @@ class Supervisor:
                 self._fleet.tick()
                 self._fleet.slo.tick(self._crew.reports(), self._crew.past, asyncio.get_running_loop().time())
                 self._live.tick(self._crew.reports(), asyncio.get_running_loop().time())
+                self._look_for_alarms()
                 self._crew.past.keep(self._fleet.in_force.slots.table)
                 if changed := self._watch.look():
                     log.info("changed: %s", ", ".join(changed))
                     self.reload_soon()
             except Exception:  # whatever it is, looking away for ever would be worse
                 log.exception("looking after the workers went wrong")
+
+    def _look_for_alarms(self) -> None:
+        fleet = self._fleet
+        scaling, discovery, placing = fleet.scaling.views(), fleet.discoverer.views(), fleet.holdings.placer.views()
+        alarms = current_alarms(fleet, scaling, discovery, placing, fleet.now() - self._live.began)
+        self._alarms.see(alarms, fleet.now())
 
     def _look_for_former(self) -> None:
         """Replicas that they use are not stopped before they are gone."""

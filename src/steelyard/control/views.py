@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from .alarm_codes import severity
+
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """Part of what is shown."""
@@ -50,7 +52,8 @@ class WorkerReplicaView(View, frozen=True):
     outside: int  # requests of other workers and of others, in force
     limit: int | None  # requests at once; None: no limit
     work: float  # seconds of estimated work there
-    slowness: float  # seconds here for one on a typical replica
+    slowness: float  # seconds here for one on a typical replica, as its decisions take it
+    slowness_samples: int  # answers it was learned from
     weight: float
     share: float  # the weight in force: less during slow start and after failures
     picks: int
@@ -63,6 +66,17 @@ class WorkerReplicaView(View, frozen=True):
     overdue: bool  # requests there wait longer than they should for the next byte
     cache: float | None  # of its last load report in an answer (ORCA): share of its cache in use
     utilization: float | None
+
+
+class RecentView(View, frozen=True):
+    """How attempts at a replica ended in the last minute, retried ones included."""
+
+    seconds: float = 0.0  # that it covers
+    attempts: int = 0  # that ended, but for those that their clients cancelled
+    failed: int = 0
+    failing: bool = False  # too many: there is an alarm
+    last_error: str = ""  # of the last attempt that failed, however long ago: `HTTP 500`, or a reason; empty: none
+    last_error_age: float | None = None  # seconds since; None: none failed
 
 
 class ReplicaView(View, frozen=True):
@@ -80,8 +94,11 @@ class ReplicaView(View, frozen=True):
     in_flight: int
     picks: int
     failures: int
+    recent: RecentView
     work: float
-    slowness: float
+    slowness: float | None  # seconds here for one on a typical replica; None: too few answers to tell
+    slowness_samples: int  # answers it was learned from
+    slowness_age: float | None  # seconds since the last of them; None: there is none
     lease: float | None  # seconds left; None: it needs none
     probe: ProbeView | None  # None: it is not probed
     signals: SignalView | None  # None: it is not asked
@@ -113,6 +130,7 @@ class ModelView(View, frozen=True):
     drain_rate: float  # seconds of typical work that its replicas do per second
     panicking: bool  # too few healthy replicas: ejected ones are used too
     overridden: tuple[str, ...]  # what was set through the admin API and differs from the configuration
+    failing: int = 0  # of the replicas that are ready, how many fail some of their attempts
 
 
 class WorkerView(View, frozen=True):
@@ -125,9 +143,17 @@ class WorkerView(View, frozen=True):
 class Alarm(View, frozen=True):
     """Something a person should know now."""
 
-    code: str  # stable
+    code: str  # stable: control/alarm_codes.py
     what: str  # in words
     age: float
+    model: str = ""
+    replica: str = ""
+    about: str = ""  # what else it is about: a device, a server, a tenant…
+    severity: str = ""  # page: look now; ticket: look soon
+
+    def __post_init__(self) -> None:
+        if not self.severity:
+            msgspec.structs.force_setattr(self, "severity", severity(self.code))
 
 
 class Happening(View, frozen=True):
@@ -138,6 +164,7 @@ class Happening(View, frozen=True):
     what: str  # in words
     model: str = ""
     replica: str = ""
+    code: str = ""  # stable: of an alarm, which
 
 
 class HoldingView(View, frozen=True):
@@ -391,12 +418,15 @@ class LiveReplicaView(View, frozen=True):
     draining: bool
     in_flight: int
     work: float  # seconds
-    slowness: float
+    slowness: float | None  # None: too few answers to tell
+    slowness_samples: int
+    slowness_age: float | None
     weight: float
     rate: float  # requests sent to it, a second
     p50: float  # seconds; 0: none
     p99: float
     failures: int
+    recent: RecentView
     zone: str
     device: str
 
@@ -410,6 +440,7 @@ class LiveModelView(View, frozen=True):
     oldest: float  # seconds that the one has waited who has waited longest
     wanted: int | None  # replicas that there should be; None: nobody scales it
     pulse: PulseView
+    failing: int = 0  # of those that are ready, how many fail some of their attempts
 
 
 class LiveView(View, frozen=True):

@@ -156,6 +156,7 @@ class Estimator:
         """An attempt failed: count it as if it had been slow, so that errors never make a replica look fast."""
         speed: Slowness = flight.replica.speed
         speed.observe(speed.ln + log(factor), self.noise, now)
+        speed.penalties += 1
         flight.replica.slowness = speed.value()
 
     def admit(self, replica: Replica, now: float) -> None:

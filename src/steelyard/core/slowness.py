@@ -30,6 +30,7 @@ class Slowness:
         "due",
         "ln",
         "on_trial",
+        "penalties",
         "picks",
         "prior",
         "seen",
@@ -46,6 +47,7 @@ class Slowness:
         self.trend = 0.0
         self.stamp = now
         self.seen = 0
+        self.penalties = 0  # of these, failures: no measurements
         # Of core/curve.py: means of ln(requests there) and of ln(seconds / seconds alone on a typical replica).
         self.usual_crowd = self.usual_stretch = 0.0
         # Of core/trials.py: attempts sent there at the last look, when to try it again, how patient to be with it.

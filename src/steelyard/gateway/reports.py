@@ -78,6 +78,7 @@ def _durations(times: Times) -> Durations:
 def _replica(model: str, pool: Pool, replica: Replica, heard: float, now: float) -> ReplicaReport:
     way = replica.context
     load = way.load
+    speed = replica.speed
     return ReplicaReport(
         model,
         replica.id,
@@ -107,6 +108,8 @@ def _replica(model: str, pool: Pool, replica: Replica, heard: float, now: float)
         _outcomes(replica),
         way.last_error,
         now - way.last_error_at if way.last_error else INFINITY,
+        speed.seen - speed.penalties,
+        now - speed.stamp if speed.seen else INFINITY,
     )
 
 

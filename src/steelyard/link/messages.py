@@ -203,6 +203,8 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     outcomes: dict[str, int] = {}  # attempts that ended since the worker began, by core.outcome; one may be missing
     last_error: str = ""  # of the last attempt that failed: `HTTP 500`, or a reason; empty: none failed
     last_error_age: float = inf  # seconds since
+    samples: int = 0  # answers behind `slowness`
+    sampled_age: float = inf  # seconds since the last of them
 
 
 class Durations(msgspec.Struct, frozen=True, array_like=True):

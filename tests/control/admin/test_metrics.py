@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from steelyard.control.admin.metrics import TEXT, page
 from steelyard.control.admin.metrics.scrapes import Scrapes
+from steelyard.control.alarm_codes import SEVERITIES
 from steelyard.control.numbers import Numbers
 from steelyard.control.status import ModelStatus, ReplicaStatus
 from steelyard.control.usage import Usage, usage
@@ -151,7 +152,9 @@ def test_names_with_quotes_and_ends_of_lines() -> None:
 
 def test_nothing_is_said_of_what_there_is_not() -> None:
     text = page(shown(FleetView, version="1"))
-    assert {name for name, _ in samples(text)} == {"steelyard_info", "steelyard_uptime_seconds"}
+    there = {"steelyard_build_info", "steelyard_uptime_seconds", "steelyard_alarms"}
+    assert {name for name, _ in samples(text)} == there
+    assert not any(value(text, "steelyard_alarms", code=code) for code in SEVERITIES)  # present, at 0
     assert read_metrics(page(FakeOperations().fleet()).encode()) is None  # it is no replica
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import uvloop
 
 from steelyard.config import Config, parse_config
+from steelyard.control.alarms import AlarmLog
 from steelyard.control.chronicle import Chronicle
 from steelyard.control.history.database import open_to_read
 from steelyard.control.history.reading import read_slices
@@ -39,15 +40,14 @@ class Wall:
         return self.now
 
 
-def keeping(slo: str = "latency: 200ms, availability: 99.9") -> tuple[Keeping, Chronicle]:
-    chronicle = Chronicle()
-    made = Keeping(chronicle, Wall())
+def keeping(slo: str = "latency: 200ms, availability: 99.9") -> Keeping:
+    made = Keeping(Wall())
     made.follow(config(slo))
-    return made, chronicle
+    return made
 
 
 def test_what_is_shown() -> None:
-    made, _ = keeping()
+    made = keeping()
     made.take_in(reported(met=990, late=9, failed=1), Past(), 10.0)
     idle, resnet = made.views(10.0)
     assert (idle.model, idle.counts, idle.objectives) == ("idle", {}, ())
@@ -62,7 +62,7 @@ def test_what_is_shown() -> None:
 
 
 def test_the_dead_count_too_and_once() -> None:
-    made, _ = keeping()
+    made = keeping()
     past = Past()
     (first,) = reported(met=5)
     made.take_in([first], past, 1.0)
@@ -72,9 +72,14 @@ def test_the_dead_count_too_and_once() -> None:
 
 
 def test_an_alert_begins_is_shown_and_ends() -> None:
-    made, chronicle = keeping("latency: 200ms")
+    made = keeping("latency: 200ms")
+    chronicle = Chronicle()
+    log = AlarmLog(chronicle)
+    log.see(made.alarms(0.0), 0.0)
     made.take_in(reported(met=851, late=149), Past(), 0.0)
     (alarm,) = made.alarms(5.0)
+    log.see([alarm], 2.0)
+    log.see([alarm], 5.0)
     assert (alarm.code, alarm.age) == ("slo_page", 5.0)
     assert alarm.what == (
         "resnet: 85.1 % within 200 ms over 1 h, 99 % promised: the error budget burns 14.9 × as fast as allowed (page)"
@@ -84,13 +89,15 @@ def test_an_alert_begins_is_shown_and_ends() -> None:
     assert made.alarms(20.0) != []  # not at once: it may come back
     made.take_in(reported(met=100_001, late=149), Past(), 90.0)
     assert made.alarms(90.0) == []
-    begun, ended = [happening for happening in chronicle.latest() if happening.kind == "slo"]
-    assert alarm.what == f"resnet: {begun.what}"  # who tells of it says whom it is about
-    assert "no more" in ended.what
+    log.see(made.alarms(90.0), 90.0)
+    begun, ended = chronicle.latest()
+    assert (begun.kind, begun.code, begun.model) == ("alarm", "slo_page", "resnet")
+    assert alarm.what == f"resnet: {begun.what.removeprefix('alarm: ')}"  # who tells of it says whom it is about
+    assert ended.what.startswith("over after")
 
 
 def test_an_alert_of_what_is_not_promised_any_more_is_over() -> None:
-    made, _ = keeping("latency: 200ms")
+    made = keeping("latency: 200ms")
     made.take_in(reported(late=100), Past(), 0.0)
     assert made.alarms(0.0)
     made.follow(config("availability: 99"))
@@ -99,7 +106,7 @@ def test_an_alert_of_what_is_not_promised_any_more_is_over() -> None:
 
 def test_history_survives_and_nothing_counts_twice(tmp_path: Path) -> None:
     async def once(reports: list[Report], before: tuple[int, int], after: tuple[int, int], wall: float) -> None:
-        made, _ = keeping()
+        made = keeping()
         made._clock.now = wall  # type: ignore[attr-defined]
         made.begin(History(tmp_path / "h.sqlite", 1e9), 1000.0)
         assert made._remembering is not None
@@ -133,7 +140,7 @@ def test_a_clock_that_is_set_back_is_followed(tmp_path: Path) -> None:
     """It was a day fast: what came since is not put into a day to come."""
 
     async def work() -> None:
-        made, _ = keeping()
+        made = keeping()
         history = History(tmp_path / "h.sqlite", 1e9)
         made._clock.now = WALL + 86400.0  # type: ignore[attr-defined]
         made.begin(history, 0.0)
@@ -157,13 +164,11 @@ def test_a_clock_that_is_set_back_is_followed(tmp_path: Path) -> None:
 
 
 def test_a_tenant_is_named_and_the_model_once() -> None:
-    chronicle = Chronicle()
-    made = Keeping(chronicle, Wall())
+    made = Keeping(Wall())
     made.follow(config("latency: 200ms"))
     counts = [0] * KINDS
     counts[INDEX["failed", "replica"]] = 100
     made.take_in([Report(0, (ModelReport("resnet", 0, 0, {}, {}, judged={"acme": counts}),), ())], Past(), 0.0)
     (alarm,) = made.alarms(0.0)
     assert alarm.what.startswith("resnet: 0 % within 200 ms over 1 h for acme, 99 % promised: the error budget burns")
-    (begun,) = chronicle.latest()
-    assert (begun.model, begun.what) == ("resnet", alarm.what.removeprefix("resnet: "))
+    assert (alarm.model, alarm.about) == ("resnet", "latency acme")

@@ -12,7 +12,6 @@ import pytest
 import uvloop
 
 from steelyard.config import parse_config
-from steelyard.control.chronicle import Chronicle
 from steelyard.control.configuration import changeable
 from steelyard.control.history import store
 from steelyard.control.history.database import default_path, open_to_read
@@ -31,7 +30,7 @@ def test_what_cannot_be_kept_is_an_alarm(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
 
     async def told() -> list[str]:
-        keeping = Keeping(Chronicle())
+        keeping = Keeping()
         keeping.follow(parse_config(CONFIG))
         history = History(tmp_path / "file" / "history.sqlite", 1e6)
         keeping.begin(history, 0.0)
@@ -49,7 +48,7 @@ def test_what_cannot_be_written_just_now_is_an_alarm_as_long_as_it_cannot(
     monkeypatch.setattr(store, "RETRY", 0.01)
 
     async def told() -> tuple[list[str], list[str]]:
-        keeping = Keeping(Chronicle())
+        keeping = Keeping()
         keeping.follow(parse_config(CONFIG))
         history = History(tmp_path / "history.sqlite", 1e6)
         keeping.begin(history, 0.0)
@@ -71,7 +70,7 @@ def test_what_cannot_be_written_just_now_is_an_alarm_as_long_as_it_cannot(
 
 
 def test_lines_that_are_being_lost_are_an_alarm_until_a_minute_later() -> None:
-    keeping = Keeping(Chronicle())
+    keeping = Keeping()
     keeping.follow(parse_config(CONFIG))
 
     def said(lost: dict[str, int], now: float) -> list[str]:
@@ -100,7 +99,7 @@ def test_a_promise_to_one_tenant_is_written_down(tmp_path: Path) -> None:
     reports = [Report(0, (ModelReport("m", 0, 0, {}, {}, judged={"gold": counts}),), ())]
 
     async def kept() -> list[str]:
-        keeping = Keeping(Chronicle())
+        keeping = Keeping()
         keeping.follow(parse_config(CONFIG))
         history = History(path, 1e6)
         keeping.begin(history, 0.0)

@@ -30,7 +30,7 @@ class Alarms:
 
     def in_force(self, now: float) -> list[Alarm]:
         return [
-            Alarm(code=trouble[0], what=what, age=max(0.0, now - self._since[trouble]))
+            Alarm(code=trouble[0], what=what, age=max(0.0, now - self._since[trouble]), about=trouble[1])
             for trouble, what in self._what.items()
         ]
 

@@ -42,7 +42,7 @@ class Shortages:
     def alarms(self, now: float) -> Iterator[Alarm]:
         for model, why in self._why.items():
             if now - self._since[model] >= WAITED:
-                yield Alarm(code="no_room", what=why, age=now - self._since[model])
+                yield Alarm(code="no_room", what=why, age=now - self._since[model], model=model)
 
 
 def _place(device: str, servers: Iterable[ServerRoom], room: int, budget: int) -> str:

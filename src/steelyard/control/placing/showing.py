@@ -41,8 +41,14 @@ def placing_view(houses: Houses, works: Works, now: float) -> PlacingView:
 def alarms(houses: Houses, setbacks: Setbacks, farewells: Farewells, now: float) -> list[Alarm]:
     """A load that failed once may go well elsewhere, or the next time."""
     failed = [
-        Alarm(code=setback.reason, what=f"{setback.why} ({setback.times} times in a row)", age=now - setback.since)
-        for setback in setbacks.all().values()
+        Alarm(
+            code=setback.reason,
+            what=f"{setback.why} ({setback.times} times in a row)",
+            age=now - setback.since,
+            model=model,
+            replica=replica,
+        )
+        for (model, replica), setback in setbacks.all().items()
         if setback.times >= OFTEN
     ]
     unheard = [
@@ -50,13 +56,20 @@ def alarms(houses: Houses, setbacks: Setbacks, farewells: Farewells, now: float)
             code="models_unknown",
             what=f"{host.name} does not say which models it has: {host.problem}",
             age=now - host.unheard_since,
+            about=host.name,
         )
         for host in houses.hosts.values()
         if host.silent >= OFTEN
     ]
     left = [
-        Alarm(code="unload_failed", what=f"{trouble.why} ({trouble.times} times)", age=now - trouble.since)
-        for trouble in farewells.troubles.values()
+        Alarm(
+            code="unload_failed",
+            what=f"{trouble.why} ({trouble.times} times)",
+            age=now - trouble.since,
+            model=model,
+            about=host,
+        )
+        for (host, model), trouble in farewells.troubles.items()
     ]
     return [*failed, *unheard, *left]
 

@@ -54,6 +54,7 @@ class Troubles:
     def alarms(self, now: float) -> Iterator[Alarm]:
         if self._failing is not None:
             since, how = self._failing
-            yield Alarm(code="scaling_failed", what=f"{self._model} is not scaled: {how}", age=now - since)
+            what = f"{self._model} is not scaled: {how}"
+            yield Alarm(code="scaling_failed", what=what, age=now - since, model=self._model)
         if self._short is not None and self._suffers and now - self._short[0] >= LASTING:
-            yield Alarm(code="max_reached", what=self._short[1], age=now - self._short[0])
+            yield Alarm(code="max_reached", what=self._short[1], age=now - self._short[0], model=self._model)

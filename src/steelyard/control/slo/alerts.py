@@ -8,17 +8,20 @@ from ...core.request import INFINITY
 from ...core.slo import LATENCY, Promise
 from ...core.slo_windows import HOUR, PAIRS, Objective, Windows, percent_kept
 from ...units import show_seconds
+from ..alarm_codes import PAGE
 from ..views import Alarm
 from .ledger import Key
 
 STEADY: Final = 60.0  # seconds that it must be over before it is: a promise on the brink is one alert, not fifty
+EASED: Final = 300.0  # seconds that a page must burn less fast before it is a ticket: as long as its short window
 _LONGER: Final = {what: long for what, _, long, _ in PAIRS}
 
 
 class Burning(NamedTuple):
     level: str  # page or ticket
     since: float
-    seen: float  # when it last burnt
+    seen: float  # when it last burnt at all …
+    worst: float  # … and at this level, or a worse one
     what: str  # in words, without the model's name
 
 
@@ -26,20 +29,21 @@ class Alerts:
     def __init__(self) -> None:
         self.burning: dict[tuple[Key, str], Burning] = {}
 
-    def look(self, key: Key, objective: Objective, promise: Promise, windows: Windows, now: float) -> str:
-        """What is to be told, in words: that an alert began or ended. Mostly nothing."""
+    def look(self, key: Key, objective: Objective, promise: Promise, windows: Windows, now: float) -> None:
+        """A ticket becomes a page at once. What gets better is believed only after a while."""
         level = objective.alert(windows, now)
         place = (key, objective.kind)
         before = self.burning.get(place)
-        if level:
-            what = _in_words(key, objective, promise, windows, level, now)
-            since = before.since if before is not None and before.level == level else now
-            self.burning[place] = Burning(level, since, now, what)
-            return "" if before is not None and before.level == level else what
-        if before is not None and now - before.seen >= STEADY:
-            del self.burning[place]
-            return f"burns its error budget ({objective.kind}){_for(key)} no more so fast as to alert anybody"
-        return ""
+        if not level:
+            if before is not None and now - before.seen >= STEADY:
+                del self.burning[place]
+            return
+        worst = now
+        if before is not None and before.level == PAGE != level and now - before.worst < EASED:
+            level, worst = PAGE, before.worst
+        what = _in_words(key, objective, promise, windows, level, now)
+        since = before.since if before is not None and before.level == level else now
+        self.burning[place] = Burning(level, since, now, worst, what)
 
     def level(self, key: Key, kind: str) -> str:
         burning = self.burning.get((key, kind))
@@ -51,8 +55,14 @@ class Alerts:
 
     def alarms(self, now: float) -> list[Alarm]:
         return [
-            Alarm(code=f"slo_{burning.level}", what=f"{model}: {burning.what}", age=now - burning.since)
-            for ((model, _), _), burning in self.burning.items()
+            Alarm(
+                code=f"slo_{burning.level}",
+                what=f"{model}: {burning.what}",
+                age=now - burning.since,
+                model=model,
+                about=f"{kind} {tenant}".strip(),
+            )
+            for ((model, tenant), kind), burning in self.burning.items()
         ]
 
 

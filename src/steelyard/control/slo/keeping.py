@@ -14,7 +14,6 @@ from ...core.request import INFINITY
 from ...core.slo import LATENCY
 from ...core.slo_windows import LONGEST, WINDOWS, Objective, Weighed, objectives, percent_kept
 from ...link.messages import Report
-from ..chronicle import Chronicle
 from ..history.slices import by_name, minute
 from ..history.store import History
 from ..status import Past, lost
@@ -31,9 +30,8 @@ log = logging.getLogger("steelyard.control")
 
 
 class Keeping:
-    def __init__(self, chronicle: Chronicle, clock: Callable[[], float] = time) -> None:
+    def __init__(self, clock: Callable[[], float] = time) -> None:
         """`clock`: seconds since 1970; what is kept on disk is for people, who go by the time of day."""
-        self._chronicle = chronicle
         self._clock = clock
         self._ledger = Ledger()
         self._alerts = Alerts()
@@ -103,9 +101,7 @@ class Keeping:
         promise = self._ledger.promise(key)
         for objective in objectives(promise):
             windows = self._ledger.kept[key].recent
-            if what := self._alerts.look(key, objective, promise, windows, now):
-                level = logging.WARNING if self._alerts.level(key, objective.kind) else logging.INFO
-                self._chronicle.note("slo", what, model=key[0], level=level)
+            self._alerts.look(key, objective, promise, windows, now)
 
     def _turn_page(self) -> None:
         """What came so far is of the minute that was open. The clock may be set back: then a minute comes again, and

@@ -39,6 +39,7 @@ class Losses:
                 code="lines_lost",
                 what=_in_words(what, self._known[what] - losing.before),
                 age=now - losing.since,
+                about=what,
             )
             for what, losing in sorted(self._losing.items())
         ]

@@ -56,7 +56,7 @@ def alarms(flock: Flock, now: float) -> list[Alarm]:
     found, setbacks, model = [], flock.troubles.setbacks, flock.model
     if flock.troubles.shortage.why:
         what = f"no replica of {model} can be started: {flock.troubles.shortage.why}"
-        found.append(Alarm(code="no_room", what=what, age=now - flock.troubles.shortage.since))
+        found.append(Alarm(code="no_room", what=what, age=now - flock.troubles.shortage.since, model=model))
     tries = flock.missing or any(replica.coming for replica in flock.replicas.values())
     trouble = setbacks.trouble
     if trouble is not None and tries and (setbacks.looping or trouble.reason == "never_ready"):
@@ -64,7 +64,7 @@ def alarms(flock: Flock, now: float) -> list[Alarm]:
         times = f"{setbacks.row} times in a row" if setbacks.row > 1 else "once"
         said = f": {trouble.last_words[-1]}" if trouble.last_words else ""
         what = f"replicas of {model} fail ({times}): {trouble.why}{said}"
-        found.append(Alarm(code=code, what=what, age=now - setbacks.since))
+        found.append(Alarm(code=code, what=what, age=now - setbacks.since, model=model))
     return found
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from platform import python_version
 
+from ...alarm_codes import SEVERITIES
 from ...numbers import Numbers
 from ...usage import Usage
 from ...views import FleetView, WorkerView
@@ -12,7 +14,8 @@ from ..exposition import Family, Sample, labels
 
 
 def gateway_families(fleet: FleetView, numbers: Numbers) -> Iterator[Family]:
-    yield Family("steelyard_info", "gauge", "always 1", [Sample(labels(version=fleet.version), 1)])
+    build = [Sample(labels(version=fleet.version, python=python_version()), 1)]
+    yield Family("steelyard_build_info", "gauge", "always 1", build)
     yield Family("steelyard_uptime_seconds", "gauge", "since the supervisor began", [Sample("", fleet.uptime)])
     yield from _usage("steelyard_supervisor", "the supervisor", {"": [numbers.supervisor]})
     yield from _workers(fleet.workers, numbers)
@@ -21,7 +24,7 @@ def gateway_families(fleet: FleetView, numbers: Numbers) -> Iterator[Family]:
     lost = [Sample(labels(what=what), count) for what, count in sorted(numbers.lost.items())]
     yield Family("steelyard_lost_total", "counter", "lines of logs and spans that could not be written or sent", lost)
     alarms = Counter(alarm.code for alarm in fleet.alarms)
-    now = [Sample(labels(code=code), number) for code, number in sorted(alarms.items())]
+    now = [Sample(labels(code=code), alarms[code]) for code in sorted(SEVERITIES.keys() | alarms.keys())]
     yield Family("steelyard_alarms", "gauge", "what a person should know now; /v1/fleet says it in words", now)
 
 

@@ -8,7 +8,7 @@ from ...status import Key, ReplicaStatus
 from ...views import ReplicaView
 from ..exposition import Family, Sample, labels
 
-_NUMBERS: tuple[tuple[str, str, str, Callable[[ReplicaView], float]], ...] = (
+_NUMBERS: tuple[tuple[str, str, str, Callable[[ReplicaView], float | None]], ...] = (
     ("state_seconds", "gauge", "how long it has been in its state", lambda view: view.since),
     ("requests_in_flight", "gauge", "requests it runs for us", lambda view: view.in_flight),
     ("work_seconds", "gauge", "estimated work that it has", lambda view: view.work),
@@ -25,5 +25,19 @@ def replica_families(replicas: tuple[ReplicaView, ...], totals: Mapping[Key, Rep
     yield Family("steelyard_replica_state", "gauge", "1, with the state as a label", states)
     for name, kind, meaning, number in _NUMBERS:
         yield Family(f"steelyard_replica_{name}", kind, meaning, [Sample(of, number(view)) for of, view in known])
+    attempts = [
+        Sample(f'{of},outcome="{outcome}"', count)
+        for of, view in known
+        if (status := totals.get((view.model, view.id))) is not None
+        for outcome, count in sorted(status.outcomes.items())
+    ]
+    yield Family("steelyard_replica_attempts_total", "counter", "attempts that ended there, by how", attempts)
+    lately = [Sample(of, _share(view)) for of, view in known]
+    yield Family("steelyard_replica_failure_ratio", "gauge", "share of the last minute's attempts that failed", lately)
     ejected = [Sample(of, totals[key].times_ejected) for of, view in known if (key := (view.model, view.id)) in totals]
     yield Family("steelyard_replica_ejections_total", "counter", "times that a worker took it out", ejected)
+
+
+def _share(view: ReplicaView) -> float | None:
+    """Of a replica that was sent nothing, nobody knows."""
+    return view.recent.failed / view.recent.attempts if view.recent.attempts else None

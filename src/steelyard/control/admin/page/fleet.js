@@ -1,6 +1,6 @@
 // The fleet map: a tile per replica, updated in place, so that many hundred of them stay quick.
 
-import { byId, bytes, count, element, named, plural, say, seconds, show, STATES } from "./words.js";
+import { byId, bytes, count, element, named, plural, say, seconds, show, span, STATES } from "./words.js";
 
 const DENSE = 60; // replicas, from which on tiles say less
 const TINY = 240;
@@ -23,18 +23,20 @@ class Tile {
 
   update(view, most) {
     const [letter, word] = STATES[view.state] ?? ["?", view.state];
-    const kind = `tile ${view.state}${view.slowness >= SLOW && view.state === "ready" ? " slow" : ""}`;
+    const failing = view.state !== "ready" || !(view.recent.failed || view.recent.failing) ? "" : view.recent.failing ? " failing" : " some-fail";
+    const kind = `tile ${view.state}${failing}${view.slowness >= SLOW && view.state === "ready" ? " slow" : ""}`;
     if (this.node.className !== kind) this.node.className = kind;
-    say(this.badge, letter);
+    say(this.badge, failing ? "!" : letter);
     const text = said(view, word);
     say(this.says, text.replace(/(\d) (m?s)\b/g, "$1\u00a0$2").replace("p99 ", "p99\u00a0")); // a number stays with its unit
-    say(this.slow, view.slowness >= SLOW ? `${view.slowness.toFixed(1)}× slow` : "");
+    say(this.slow, view.slowness >= SLOW && !failing ? `${view.slowness.toFixed(1)}× slow` : "");
     this.fill.style.setProperty("width", `${Math.min(100, (100 * view.work) / most).toFixed(1)}%`);
     const label = [view.id, word, text, this.slow.textContent].filter(Boolean).join(", ");
     if (this.label !== label) {
       this.label = label;
       this.node.setAttribute("aria-label", label);
-      this.node.title = `${view.id} (${named(view.model)}): ${word}\n${text} ${this.slow.textContent}`;
+      const evidence = this.slow.textContent ? `${this.slow.textContent}: ${plural(view.slowness_samples, "answer")}` : "";
+      this.node.title = `${view.id} (${named(view.model)}): ${word}\n${text} ${evidence}`;
     }
   }
 }
@@ -44,8 +46,19 @@ function said(view, word) {
   const running = view.in_flight ? `${count(view.in_flight)} running, ${seconds(view.work)} of work` : "";
   const weight = view.weight === 1 ? "" : `weight ${+view.weight.toFixed(2)}`;
   if (view.state !== "ready") return [running, view.why ? `${word}: ${view.why}` : word, weight].filter(Boolean).join(" · ");
-  return [running || "idle", view.p99 ? `p99 ${seconds(view.p99)}` : "", weight].filter(Boolean).join(" · ");
+  return [failures(view.recent), running || "idle", view.p99 ? `p99 ${seconds(view.p99)}` : "", weight].filter(Boolean).join(" · ");
 }
+
+// Of the last minute's attempts; and the last error, with its age.
+function failures(recent) {
+  if (!recent.failed && !recent.failing) return "";
+  const last = recent.last_error_age === null ? "" : ` (${recent.last_error}, ${span(recent.last_error_age)} ago)`;
+  return `${count(recent.failed)} of ${count(recent.attempts)} failed${last}`;
+}
+
+// What should serve and does not, or fails, comes first.
+const UNHEALTHY = new Set(["ejected", "unreachable", "loading", "starting"]);
+const health = (view) => (UNHEALTHY.has(view.state) || view.recent.failing ? 0 : view.recent.failed ? 1 : 2);
 
 class Group {
   constructor() {
@@ -92,6 +105,7 @@ export class Fleet {
 
   update(state, chosen, words) {
     const shown = state.replicas.filter((view) => (!chosen || view.model === chosen) && matches(view, words));
+    shown.sort((one, other) => health(one) - health(other));
     const most = Math.max(1, ...shown.map((view) => view.work));
     const size = shown.length > TINY ? "tiny" : shown.length > DENSE ? "dense" : "";
     if (this.map.className !== size) this.map.className = size;
@@ -118,8 +132,10 @@ export class Fleet {
 
   count(shown, all) {
     const ready = shown.filter((view) => view.state === "ready").length;
+    const failing = shown.filter((view) => view.state === "ready" && (view.recent.failed || view.recent.failing)).length;
     const some = shown.length === all ? "" : ` of ${all}`;
-    say(byId("map-count"), `${plural(shown.length, "replica")}${some}, ${count(ready)} ready; bars: seconds of work there`);
+    const fails = failing ? `, ${count(failing)} of them with failures` : "";
+    say(byId("map-count"), `${plural(shown.length, "replica")}${some}, ${count(ready)} ready${fails}; bars: seconds of work there`);
     for (const node of byId("legend").children) show(node, shown.some((view) => node.classList.contains(view.state)));
   }
 

@@ -3,8 +3,8 @@
 import { failure, headers } from "./api.js";
 
 const STALE = 3.5; // seconds without news, after which what is shown is no longer called live
-const SILENT = 15; // after which the connection is given up
-const LONGEST = 15; // between two tries
+const SILENT = 8; // after which the connection is given up
+const LONGEST = 2; // between two tries: whoever waits for a gateway to come back sees it within 3 s
 const LARGEST = 64 << 20; // characters of one event
 
 const now = () => performance.now() / 1000;

@@ -54,7 +54,9 @@ class Card {
     this.set("p99", "p99", seconds(pulse.p99), promised === null ? "" : `promised ${exact(promised)}`, late ? "warn" : "");
     this.set("waiting", "waiting", count(pulse.waiting), pulse.waiting ? `oldest ${seconds(view.oldest)}` : "");
     this.set("running", "running", count(pulse.in_flight), pulse.work ? `${seconds(pulse.work)} of work` : "");
-    this.set("replicas", "ready", `${view.ready}/${view.replicas}`, wanted(view), missing(view));
+    const failing = view.failing ? `${count(view.failing)} failing` : "";
+    const more = [failing, wanted(view)].filter(Boolean).join(", ");
+    this.set("replicas", "ready", `${view.ready}/${view.replicas}`, more, missing(view));
     say(this.policy, `Policy: ${view.policy}`);
     this.policy.setAttribute("aria-label", `Policy of ${view.model}: ${view.policy}. Change it`);
     this.latency.draw(pulses, promised);
@@ -64,7 +66,7 @@ class Card {
 }
 
 // None there and none wanted is as it should be.
-const missing = (view) => (view.wanted === 0 && view.replicas === 0 ? "" : view.ready === 0 ? "bad" : view.ready < view.replicas ? "warn" : "");
+const missing = (view) => (view.wanted === 0 && view.replicas === 0 ? "" : view.ready === 0 ? "bad" : view.ready < view.replicas || view.failing ? "warn" : "");
 
 function wanted(view) {
   if (view.wanted === null) return "";
@@ -94,7 +96,8 @@ class Row {
     this.set(6, waits, pulse.waiting ? "warn" : "");
     this.set(7, count(pulse.in_flight));
     const more = view.wanted === null || view.wanted === view.replicas ? "" : ` → ${view.wanted}`;
-    this.set(8, asleep ? "scaled to zero" : `${view.ready}/${view.replicas}${more}`, asleep ? "quiet" : missing(view));
+    const failing = view.failing ? `, ${count(view.failing)} failing` : "";
+    this.set(8, asleep ? "scaled to zero" : `${view.ready}/${view.replicas}${more}${failing}`, asleep ? "quiet" : missing(view));
     say(this.policy, view.policy);
     this.policy.setAttribute("aria-label", `Policy of ${view.model}: ${view.policy}. Change it`);
     this.rate.draw(pulses);

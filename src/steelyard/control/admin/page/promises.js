@@ -102,18 +102,21 @@ export class Promises {
 
 export function alarms(state) {
   const box = byId("alarms");
-  const texts = state.alarms.map((alarm) => alarm.what);
-  // Only a change is announced to those who hear the page.
-  if (JSON.stringify(texts) !== box.dataset.shown) {
-    box.dataset.shown = JSON.stringify(texts);
-    const lines = texts.map((text) => element("p", { class: "alarm" }, text, element("span", { class: "quiet", "aria-live": "off" })));
+  const about = JSON.stringify(state.alarms.map(({ code, model, replica, about }) => [code, model, replica, about]));
+  // Only a new alarm is announced to those who hear the page, not a new number in it.
+  if (about !== box.dataset.shown) {
+    box.dataset.shown = about;
+    const lines = state.alarms.map(({ severity }) => element("p", { class: `alarm ${severity}` }, element("span", { "aria-live": "off" }), element("span", { class: "quiet", "aria-live": "off" })));
     const more = lines.slice(MOST_ALARMS);
     const open = box.querySelector("details")?.open ? { open: "" } : {};
     const folded = more.length ? [element("details", open, element("summary", {}, plural(more.length, "more alarm")), ...more)] : [];
     box.replaceChildren(...lines.slice(0, MOST_ALARMS), ...folded);
   }
   const lines = box.querySelectorAll(".alarm");
-  state.alarms.forEach((alarm, number) => say(lines[number].lastChild, alarm.age < 1 ? "" : `for ${span(alarm.age)}`));
+  state.alarms.forEach((alarm, number) => {
+    say(lines[number].firstChild, alarm.what);
+    say(lines[number].lastChild, alarm.age < 1 ? "" : `for ${span(alarm.age)}`);
+  });
 }
 
 export class Events {

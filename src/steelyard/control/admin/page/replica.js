@@ -4,7 +4,7 @@ import { call, modelPath, replicaPath } from "./api.js";
 import { confirm } from "./dialogs.js";
 import { byId, bytes, count, element, named, plural, say, seconds, show, span, STATES } from "./words.js";
 
-const WORKER = ["worker", "state", "in_flight", "outside", "limit", "work", "slowness", "share", "picks", "failures", "p50", "p99"];
+const WORKER = ["worker", "state", "in_flight", "outside", "limit", "work", "slowness", "slowness_samples", "share", "picks", "failures", "p50", "p99"];
 const TIMES = new Set(["work", "p50", "p99"]);
 
 export class Replica {
@@ -100,7 +100,8 @@ export class Replica {
     }
     const there = running ? `${plural(running, "request")} that ${running === 1 ? "runs" : "run"} there ${running === 1 ? "is" : "are"} finished` : "nothing runs there now";
     const last = state === "ready" && this.lookup(model)?.ready === 1 ? ` It is the only ready replica of ${named(model)}: requests will wait, or be refused.` : "";
-    confirm(`Drain ${id}?`, `Drain ${id}: it gets no new requests; ${there}.${last}`, "Drain", () =>
+    const later = " It stays drained when its server restarts, until you undrain it; only a restart of the gateway forgets that.";
+    confirm(`Drain ${id}?`, `Drain ${id}: it gets no new requests; ${there}.${last}${later}`, "Drain", () =>
       this.change("POST", `${path}/drain`, undefined, `${id} gets no new requests`));
   }
 
@@ -167,7 +168,7 @@ function facts(view) {
     ["model", named(view.model)], ["address", view.url], ["known from", view.source],
     ["running", `${plural(view.in_flight, "request")}, ${seconds(view.work)} of work`],
     ["sent so far", `${plural(view.picks, "request")}, ${count(view.failures)} failed`],
-    ["slowness", `${view.slowness.toFixed(2)} s here for 1 s on a typical replica`], ["weight", String(view.weight)],
+    ["in the last minute", attempts(view.recent)], ["slowness", slowness(view)], ["weight", String(view.weight)],
   ];
   if (view.device) told.push(["device", view.device]);
   if (view.zone) told.push(["zone", view.zone]);
@@ -176,6 +177,17 @@ function facts(view) {
   if (view.probe?.restarts) told.push(["restarts seen", count(view.probe.restarts)]);
   if (view.signals) told.push(["it says", signals(view.signals)]);
   return told;
+}
+
+function attempts({ seconds: covered, attempts: ended, failed, last_error: error, last_error_age: age }) {
+  const over = covered < 55 ? ` in ${span(covered)}` : "";
+  const last = age === null ? "" : `; the last error was ${error}, ${span(age)} ago`;
+  return `${count(failed)} of ${plural(ended, "attempt")} failed${over}${last}`;
+}
+
+function slowness({ slowness: value, slowness_samples: samples, slowness_age: age }) {
+  const evidence = samples ? `${plural(samples, "answer")}, the last ${span(age)} ago` : "no answers yet";
+  return value === null ? `not known: ${evidence}` : `${value.toFixed(2)} s here for 1 s on a typical replica (${evidence})`;
 }
 
 function probes(probe) {
