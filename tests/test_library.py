@@ -332,7 +332,7 @@ def test_an_interrupted_wait_takes_no_place() -> None:
             raise KeyboardInterrupt
         return clock.now
 
-    lb._clock = interrupted
+    lb._engine.clock = interrupted
     with pytest.raises(KeyboardInterrupt):
         lb.route_request(wait=5.0)
     assert lb.waiting == 0
@@ -372,7 +372,7 @@ def test_many_waiting_threads_all_get_their_turn() -> None:
         thread.join(timeout=60.0)
     assert sorted(done) == list(range(16))
     assert lb.load == {"a": 0, "b": 0}
-    assert not lb._waiters
+    assert not lb._engine.waiters
 
 
 def test_a_waiter_whose_loop_is_closed_keeps_no_replica() -> None:

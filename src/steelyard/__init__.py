@@ -21,17 +21,28 @@ if TYPE_CHECKING:
     from .core.reason import Reason
     from .core.replica import Event, Replica, State
     from .core.request import Flight, Request
-    from .library import LoadBalancer, Refused, Target
+    from .library import (
+        BalancerEvent,
+        EventKind,
+        LoadBalancer,
+        Refused,
+        ReplicaStats,
+        Stats,
+        Target,
+        default_failures,
+    )
 
 __version__ = "0.2.0"
 
 __all__ = [
     "POLICIES",
     "Balancer",
+    "BalancerEvent",
     "Cancel",
     "Decision",
     "EjectionOptions",
     "Event",
+    "EventKind",
     "Flight",
     "HedgeOptions",
     "IllegalTransitionError",
@@ -45,24 +56,29 @@ __all__ = [
     "Refused",
     "Reject",
     "Replica",
+    "ReplicaStats",
     "Request",
     "RetryOptions",
     "Send",
     "State",
+    "Stats",
     "SteelyardError",
     "Target",
     "UnknownModelError",
     "UnknownReplicaError",
     "Wait",
+    "default_failures",
 ]
 
 # Imported when first used: the command line needs little of it, and Ctrl-C should be quiet from its first moment.
 _WHERE = {
     "Balancer": ".core.balancer",
+    "BalancerEvent": ".library",
     "Cancel": ".core.decision",
     "Decision": ".core.decision",
     "EjectionOptions": ".core.options",
     "Event": ".core.replica",
+    "EventKind": ".library",
     "Flight": ".core.request",
     "HedgeOptions": ".core.options",
     "IllegalTransitionError": ".core.errors",
@@ -77,15 +93,18 @@ _WHERE = {
     "Refused": ".library",
     "Reject": ".core.decision",
     "Replica": ".core.replica",
+    "ReplicaStats": ".library",
     "Request": ".core.request",
     "RetryOptions": ".core.options",
     "Send": ".core.decision",
     "State": ".core.replica",
+    "Stats": ".library",
     "SteelyardError": ".core.errors",
     "Target": ".library",
     "UnknownModelError": ".core.errors",
     "UnknownReplicaError": ".core.errors",
     "Wait": ".core.decision",
+    "default_failures": ".library",
 }
 
 

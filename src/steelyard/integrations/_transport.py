@@ -1,0 +1,210 @@
+"""Transports that send each request of a client to one of the replicas; the client is httpx, or httpx2 (same shape).
+
+The slot of a request is given back when its response is read to the end or closed. What fails before the response
+begins is tried on another replica, where that is safe and within the budget of retries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
+
+from ..core.errors import OptionError
+from ..core.outcome import Outcome
+from ..library.balancer import LoadBalancer
+from ..library.errors import Refused
+from ..library.failures import LEFT, outcome_of_status
+from ..library.routed import RoutedRequest
+from ..library.target import Target
+
+IDEMPOTENT = {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}  # RFC 9110, 9.2.2
+DESCRIBED = ("features", "kind", "key", "tenant", "priority", "timeout")
+REPLICA = "steelyard_replica"  # among the extensions of a response: the replica that gave it
+LAST_EVENT = b"data: [DONE]"
+
+Describe = Callable[[Any], Mapping[str, Any]]
+
+
+class Routing:
+    """What both kinds share: where a request goes, and what may be tried again."""
+
+    http: Any  # the module httpx or httpx2
+    refused: type[Refused]  # as an error of the client
+
+    def __init__(self, balancer: LoadBalancer, inner: Any, describe: Describe | None, idempotent: bool | None) -> None:
+        self._balancer = balancer
+        self._inner = inner
+        self._describe = describe
+        self._idempotent = idempotent
+        for id in balancer.states:
+            self._url(id)
+
+    def _routed(self, request: Any) -> RoutedRequest:
+        described = dict(self._describe(request)) if self._describe is not None else {}
+        unknown = [name for name in described if name not in DESCRIBED]
+        if unknown:
+            raise OptionError(f"describe: {', '.join(DESCRIBED)} are known, not {', '.join(map(repr, unknown))}")
+        by_method = request.method in IDEMPOTENT
+        idempotent = by_method if self._idempotent is None else self._idempotent
+        return self._balancer.routed(
+            **described,
+            wait=(request.extensions.get("timeout") or {}).get("pool"),
+            idempotent=idempotent and self._replayable(request),
+        )
+
+    def _replayable(self, request: Any) -> bool:
+        """Can its body be sent again? Not that of a generator."""
+        return isinstance(request.stream, self.http.ByteStream)
+
+    def _aimed(self, request: Any, target: Target) -> Any:
+        """The same request, at this replica."""
+        base = self._url(target)
+        url = base.copy_with(raw_path=base.raw_path.rstrip(b"/") + request.url.raw_path)
+        headers = request.headers.copy()
+        headers["host"] = base.netloc.decode("ascii")
+        return self.http.Request(
+            request.method, url, headers=headers, stream=request.stream, extensions=request.extensions
+        )
+
+    def _url(self, id: str) -> Any:
+        url = self.http.URL(str(id))
+        if url.scheme not in ("http", "https") or not url.host or url.query or url.userinfo:
+            raise OptionError(f"replica {str(id)!r}: a URL is wanted, such as http://127.0.0.1:8000")
+        return url
+
+    def _judged(self, response: Any, request: Any) -> Outcome:
+        """What its status says. Without the body at hand, one that was declined cannot be sent again."""
+        if response.status_code < 400:
+            return Outcome.OK
+        outcome = outcome_of_status(response.status_code)
+        declined = outcome is Outcome.OVERLOADED and not self._replayable(request)
+        return Outcome.ERROR if declined else outcome
+
+    def _refusal(self, refused: Refused, request: Any) -> Refused:
+        error: Any = self.refused(refused.why, refused.retry_after)
+        error.request = request
+        return error  # type: ignore[no-any-return]
+
+
+class SyncRouting(Routing):
+    stream: Callable[[Any, RoutedRequest, Outcome], Any]
+
+    def handle_request(self, request: Any) -> Any:
+        routed = self._routed(request)
+        try:
+            target: Target | None = routed.start()
+        except Refused as refused:
+            raise self._refusal(refused, request) from None
+        while True:
+            assert target is not None
+            routed.settle()
+            try:
+                response = self._inner.handle_request(self._aimed(request, target))
+            except BaseException as error:
+                target = routed.retry(self._balancer.judge(error))
+                if target is None:
+                    raise
+                continue
+            response.extensions[REPLICA] = str(target)
+            outcome = self._judged(response, request)
+            if not outcome.failed:
+                response.stream = type(self).stream(response.stream, routed, outcome)
+                return response
+            target = routed.retry(outcome)
+            if target is None:
+                return response
+            response.close()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class AsyncRouting(Routing):
+    stream: Callable[[Any, RoutedRequest, Outcome], Any]
+
+    async def handle_async_request(self, request: Any) -> Any:
+        routed = self._routed(request)
+        try:
+            target: Target | None = await routed.astart()
+        except Refused as refused:
+            raise self._refusal(refused, request) from None
+        while True:
+            assert target is not None
+            routed.settle()
+            try:
+                response = await self._inner.handle_async_request(self._aimed(request, target))
+            except BaseException as error:
+                target = await routed.aretry(self._balancer.judge(error))
+                if target is None:
+                    raise
+                continue
+            response.extensions[REPLICA] = str(target)
+            outcome = self._judged(response, request)
+            if not outcome.failed:
+                response.stream = type(self).stream(response.stream, routed, outcome)
+                return response
+            target = await routed.aretry(outcome)
+            if target is None:
+                return response
+            await response.aclose()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class Body:
+    """The body of a response. Its end is that of the request: read to the end, broken, or closed before."""
+
+    def __init__(self, stream: Any, routed: RoutedRequest, outcome: Outcome) -> None:
+        self._stream = stream
+        self._routed = routed
+        self._outcome = outcome
+        self._last = b""
+
+    def _read(self) -> None:
+        self._routed.end(self._outcome)
+
+    def _broken(self, error: BaseException) -> None:
+        self._routed.end(Outcome.CANCELLED if isinstance(error, LEFT) else Outcome.TRUNCATED)
+
+    def _closed(self) -> None:
+        """After the last event of a stream (`openai` reads no further) it has been read to its end."""
+        self._routed.end(self._outcome if self._last.rstrip().endswith(LAST_EVENT) else Outcome.CANCELLED)
+
+
+class SyncStream(Body):
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            for part in self._stream:
+                self._last = part
+                yield part
+        except BaseException as error:
+            if not isinstance(error, GeneratorExit):  # then `close` follows
+                self._broken(error)
+            raise
+        self._read()
+
+    def close(self) -> None:
+        try:
+            self._stream.close()
+        finally:
+            self._closed()
+
+
+class AsyncStream(Body):
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for part in self._stream:
+                self._last = part
+                yield part
+        except BaseException as error:
+            if not isinstance(error, GeneratorExit):
+                self._broken(error)
+            raise
+        self._read()
+
+    async def aclose(self) -> None:
+        try:
+            await self._stream.aclose()
+        finally:
+            self._closed()

@@ -1,0 +1,303 @@
+"""The public class: what a program calls, with its arguments checked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from random import Random
+from typing import Any, TypeVar
+
+from ..core.balancer import Balancer
+from ..core.errors import MisuseError, OptionError, UnknownReplicaError
+from ..core.options import Concurrency, EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
+from ..core.outcome import Outcome
+from ..core.replica import Event, State
+from ..core.request import INFINITY, Phase, Request
+from . import checks
+from .calls import acall, call
+from .engine import Engine
+from .events import EventKind, Events, OnEvent
+from .failures import Failures, Judge
+from .races import arace, race
+from .route import Route
+from .routed import RoutedRequest
+from .stats import Stats, stats_of
+from .target import Target
+
+T = TypeVar("T")
+LEASE_SECONDS = 3600.0
+
+
+class LoadBalancer:
+    """Picks a replica for each request and keeps count. Safe to use from any number of threads and event loops.
+
+    `policy` is a name of `steelyard policies` or your own `package.module:Class`; `weights` is one number per replica,
+    in a list or by id; `concurrency` is how many requests a replica takes at once (a number, "auto", "unlimited").
+    Everything else is in docs/library.md.
+    """
+
+    def __init__(
+        self,
+        replicas: Iterable[str],
+        policy: str = "least_connections",
+        weights: Mapping[str, float] | Sequence[float] | None = None,
+        *,
+        policy_options: Mapping[str, Any] | None = None,
+        concurrency: Concurrency = "unlimited",
+        queue: int = 1024,
+        max_wait: float = 30.0,
+        eject: bool | EjectionOptions = True,
+        retry: bool | RetryOptions = True,
+        hedge: bool | HedgeOptions = False,
+        failures: Failures | None = None,
+        lease: float | None = LEASE_SECONDS,
+        on_event: OnEvent | None = None,
+        seed: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        ids = checks.replica_ids(replicas)
+        by_id = checks.weights_by_id(ids, weights)
+        options = PoolOptions(
+            concurrency=concurrency,
+            queue=queue,
+            max_wait=max_wait,
+            ejection=checks.ejection(eject),
+            retry=checks.retrying(retry),
+            hedge=checks.hedging(hedge),
+        )
+        lease = None if lease is None else checks.positive_seconds("lease", lease)
+        if on_event is not None and not callable(on_event):
+            raise OptionError(f"on_event: a function of one event is wanted, not {on_event!r}")
+        self.judge = Judge(failures)
+        self._width = 0  # how many features a request has; 0: not known yet
+        now = clock()
+        balancer = Balancer(Random(seed) if seed is not None else Random(time.monotonic_ns()))
+        pool = balancer.add_model("", policy, options, policy_options, now)
+        for id in ids:
+            balancer.add_replica(id, weight=by_id[id], now=now)
+        self._engine = Engine(balancer, pool, clock, lease, Events(on_event), seeded=seed is not None)
+
+    # ------------------------------------------------------------------ one call a request
+
+    def route_request(
+        self,
+        features: Sequence[float] = (),
+        *,
+        kind: str = "",
+        key: str | None = None,
+        tenant: str = "",
+        priority: int = 0,
+        timeout: float | None = None,
+        wait: float = 0.0,
+    ) -> Target:
+        """The replica to send a request to; its load counts from now until `complete_request`, or until its lease ends.
+
+        `features` are numbers that say how large the request is (tokens, bytes, batch), always in the same order.
+        `timeout` is its deadline: it is refused at once if no replica could make it. It does not interrupt your call.
+        With a limited concurrency, `wait` is how many seconds to block for a free replica. Raises `Refused`.
+        """
+        request = self._request(features, kind, key, tenant, priority, timeout)
+        return RoutedRequest(self._engine, request, checks.seconds("wait", wait)).start()
+
+    def complete_request(
+        self, target: str, outcome: Outcome | str = Outcome.OK, *, latency: float | None = None
+    ) -> None:
+        """The request is over. Pass what `route_request` gave; a bare id completes the oldest request there.
+
+        `outcome` is an `Outcome` or its name ("ok", "error", …): failures teach the balancer to avoid a replica.
+        `latency` in seconds replaces the time since `route_request`, for instance when replaying a log.
+        """
+        how = checks.outcome(outcome)
+        if latency is not None:
+            checks.seconds("latency", latency)
+        with self._engine.turn() as now:
+            request = self._running(target, now)
+            if request is None:
+                return  # its lease had expired
+            if latency is not None and request.flight is not None:
+                self._engine.pool.redate(request.flight, latency, now)
+            request.attempts = self._engine.pool.options.retry.attempts  # a retry is the caller's to make
+            self._engine.end_attempt(request, how, now)
+
+    # ------------------------------------------------------------------ a block, a function
+
+    def route(
+        self,
+        features: Sequence[float] = (),
+        *,
+        kind: str = "",
+        key: str | None = None,
+        tenant: str = "",
+        priority: int = 0,
+        timeout: float | None = None,
+        wait: float | None = None,
+    ) -> Route:
+        """`with lb.route(…) as replica:` or `async with`: waits for a replica, counts it while the block runs, learns.
+
+        An exception counts against the replica if `failures` says so; a cancellation never does. `wait` is how many
+        seconds to wait for a free replica (None: `max_wait`).
+        """
+        wait = None if wait is None else checks.seconds("wait", wait)
+        request = self._request(features, kind, key, tenant, priority, timeout)
+        return Route(RoutedRequest(self._engine, request, wait), self.judge)
+
+    def call(
+        self,
+        fn: Callable[[Target], T],
+        features: Sequence[float] = (),
+        *,
+        kind: str = "",
+        key: str | None = None,
+        tenant: str = "",
+        priority: int = 0,
+        timeout: float | None = None,
+        wait: float | None = None,
+        idempotent: bool = True,
+    ) -> T:
+        """Run `fn(replica)` and return what it returns. Where it fails, it is run again on another replica, within the
+        budget of retries; with `hedge`, a slow one is run on a second replica as well. Not `idempotent`: only where
+        the first replica cannot have done anything."""
+        routed = self.routed(features, kind, key, tenant, priority, timeout, wait, idempotent)
+        return (race if self._may_hedge(idempotent) else call)(routed, fn, self.judge)
+
+    async def acall(
+        self,
+        fn: Callable[[Target], Awaitable[T]],
+        features: Sequence[float] = (),
+        *,
+        kind: str = "",
+        key: str | None = None,
+        tenant: str = "",
+        priority: int = 0,
+        timeout: float | None = None,
+        wait: float | None = None,
+        idempotent: bool = True,
+    ) -> T:
+        """`call` for a function whose result is awaited."""
+        routed = self.routed(features, kind, key, tenant, priority, timeout, wait, idempotent)
+        return await (arace if self._may_hedge(idempotent) else acall)(routed, fn, self.judge)
+
+    # ------------------------------------------------------------------ replicas
+
+    def add_replica(self, id: str, weight: float = 1.0) -> None:
+        checks.replica_id(id)
+        with self._engine.turn() as now:
+            self._engine.carry_out(self._engine.balancer.add_replica(id, weight=weight, now=now))
+            self._engine.events.add(EventKind.ADDED, id, f"Replica {id!r} is added.")
+
+    def remove_replica(self, id: str) -> None:
+        """Nothing new goes there; what runs there is completed by its target as usual."""
+        with self._engine.turn() as now:
+            replicas = self._engine.pool.replicas
+            if len(replicas) == 1 and id in replicas:
+                raise OptionError(f"replica {id!r} is the last one")
+            self._engine.carry_out(self._engine.balancer.remove_replica(id, now=now))
+            self._engine.events.add(EventKind.REMOVED, id, f"Replica {id!r} is removed.")
+
+    def drain(self, id: str) -> None:
+        """Nothing new goes there until `undrain`."""
+        with self._engine.turn() as now:
+            self._engine.carry_out(self._engine.balancer.report(id, Event.DRAIN, now=now))
+            self._engine.events.add(EventKind.DRAINING, id, f"Replica {id!r} is draining.")
+
+    def undrain(self, id: str) -> None:
+        with self._engine.turn() as now:
+            self._engine.carry_out(self._engine.balancer.report(id, Event.UNDRAIN, now=now))
+            self._engine.carry_out(self._engine.balancer.report(id, Event.LOADED, now=now))
+            self._engine.events.add(EventKind.UNDRAINED, id, f"Replica {id!r} gets requests again.")
+
+    def set_weight(self, id: str, weight: float) -> None:
+        with self._engine.turn() as now:
+            self._engine.balancer.set_weight(id, weight, now=now)
+
+    def set_policy(self, policy: str, **options: Any) -> None:
+        with self._engine.turn() as now:
+            self._engine.carry_out(self._engine.balancer.set_policy("", policy, options, now=now))
+
+    # ------------------------------------------------------------------ what is
+
+    @property
+    def load(self) -> dict[str, int]:
+        """Requests in flight by replica."""
+        with self._engine.reading():
+            return {id: replica.in_flight for id, replica in self._engine.pool.replicas.items()}
+
+    @property
+    def states(self) -> dict[str, State]:
+        with self._engine.reading():
+            return {id: replica.state for id, replica in self._engine.pool.replicas.items()}
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a free replica."""
+        return len(self._engine.pool.line)
+
+    def stats(self) -> Stats:
+        """All numbers at this moment, by replica and of all."""
+        with self._engine.reading() as now:
+            return stats_of(self._engine.pool, self._engine.leases.count, now)
+
+    # ------------------------------------------------------------------ inside
+
+    def _running(self, target: str, now: float) -> Request | None:
+        """The request to complete; None: its lease has expired."""
+        if isinstance(target, Target):
+            if target.request.phase is Phase.RUNNING:
+                return target.request
+            if self._engine.leases.is_late(target.request, now):
+                return None
+            raise MisuseError(f"this request to {str(target)!r} was completed before")
+        replica = self._engine.pool.replicas.get(target)
+        if replica is None:
+            known = ", ".join(self._engine.pool.replicas)
+            raise UnknownReplicaError(f"no replica {target!r} (known: {known})")
+        for flight in replica.flights:
+            return flight.request
+        if self._engine.leases.is_late_id(target):
+            return None
+        raise MisuseError(f"replica {target!r} has no request in flight: completed twice?")
+
+    def _may_hedge(self, idempotent: bool) -> bool:
+        return idempotent and self._engine.pool.options.hedge.enabled
+
+    def routed(
+        self,
+        features: Sequence[float] = (),
+        kind: str = "",
+        key: str | None = None,
+        tenant: str = "",
+        priority: int = 0,
+        timeout: float | None = None,
+        wait: float | None = None,
+        idempotent: bool = True,
+    ) -> RoutedRequest:
+        """A request that the core may send again. For integrations: `start`, then `retry` or `end`."""
+        wait = None if wait is None else checks.seconds("wait", wait)
+        request = self._request(features, kind, key, tenant, priority, timeout)
+        request.idempotent = idempotent
+        return RoutedRequest(self._engine, request, wait)
+
+    def _request(
+        self,
+        features: Sequence[float],
+        kind: str,
+        key: str | None,
+        tenant: str,
+        priority: int,
+        timeout: float | None,
+    ) -> Request:
+        numbers = checks.feature_numbers(features)
+        checks.whole("priority", priority)
+        checks.texts(kind=kind, tenant=tenant, key=key or "")
+        deadline = INFINITY if timeout is None else self._engine.clock() + checks.seconds("timeout", timeout)
+        if numbers and len(numbers) != self._width:
+            if self._width:
+                raise OptionError(
+                    f"features: {len(numbers)} given, and earlier requests had {self._width}; "
+                    "give the same numbers in the same order each time"
+                )
+            self._width = len(numbers)
+        # Not idempotent: where the caller runs the request, the core must not start a second attempt by itself.
+        return Request(
+            "", numbers, deadline=deadline, priority=priority, tenant=tenant, kind=kind, key=key, idempotent=False
+        )

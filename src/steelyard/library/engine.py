@@ -1,0 +1,188 @@
+"""The core behind a lock: one thing at a time, everything told to those who wait, and what time brings about.
+
+A *turn* is the lock, the time, and everything done that is due by then. Nothing of the user's runs inside one but the
+policy: callbacks are called after it, and what a finalizer or a signal handler ends in the middle of it is put off to
+its end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from ..core.balancer import Balancer
+from ..core.decision import Decision
+from ..core.errors import MisuseError
+from ..core.outcome import Outcome
+from ..core.pool import Pool
+from ..core.replica import Replica
+from ..core.request import Phase, Request
+from . import forks
+from .ejections import Ejections
+from .events import Events
+from .leases import ENDED_BY_FORK, Leases
+from .waiting import Waiter, Waiters
+
+
+class Engine:
+    def __init__(
+        self,
+        balancer: Balancer,
+        pool: Pool,
+        clock: Callable[[], float],
+        lease: float | None,
+        events: Events,
+        *,
+        seeded: bool,
+    ) -> None:
+        self.balancer = balancer
+        self.pool = pool
+        self.clock = clock
+        self.events = events
+        self.leases = Leases(pool, lease, events)
+        self._ejections = Ejections(balancer, pool, events)
+        self._seeded = seeded
+        self._lock = threading.RLock()
+        self._busy = False  # in a turn
+        self._put_off: deque[Callable[[float], None]] = deque()
+        self._waiters = Waiters(self.leave)
+        forks.watch(self)
+
+    # ------------------------------------------------------------------ turns
+
+    @contextmanager
+    def turn(self) -> Iterator[float]:
+        try:
+            with self._lock:
+                if self._busy:
+                    raise MisuseError(
+                        "the balancer was called in the middle of its own decision: by a policy, or a signal handler"
+                    )
+                self._busy = True
+                try:
+                    now = self.clock()
+                    self._catch_up(now)
+                    yield now
+                finally:
+                    self._end_turn()
+        finally:
+            self.events.deliver()
+
+    @contextmanager
+    def reading(self) -> Iterator[float]:
+        """As a turn, and harmless in the middle of one."""
+        with self._lock:
+            inside = self._busy
+            if inside:
+                yield self.clock()
+        if not inside:
+            with self.turn() as now:
+                yield now
+
+    def _catch_up(self, now: float) -> None:
+        if now >= self.balancer.wake:
+            self.carry_out(self.balancer.expire(now))
+            self._end_leases(now)
+            self._ejections.tell(now)
+
+    def _end_turn(self) -> None:
+        try:
+            self._waiters.wake_by(self.balancer.wake)
+            while self._put_off:
+                self._put_off.popleft()(self.clock())
+                self._waiters.wake_by(self.balancer.wake)
+        finally:
+            self._busy = False
+
+    def carry_out(self, decisions: Sequence[Decision]) -> None:
+        """Tell those who wait. A Send needs nothing else: the request is RUNNING and knows its replica."""
+        for decision in decisions:
+            self._waiters.tell(decision)
+
+    # ------------------------------------------------------------------ requests
+
+    def finish(self, request: Request, outcome: Outcome, *, replica: Replica | None = None) -> None:
+        """An attempt is over. Harmless if the request is over already: its lease expired, or its block completed it."""
+
+        def end(now: float) -> None:
+            if request.phase is Phase.RUNNING:
+                # After its own timeout it is the replica's fault only if it should have been done long ago.
+                late = outcome is Outcome.TIMEOUT and now >= request.deadline
+                self.end_attempt(request, Outcome.LATE if late else outcome, now, replica=replica)
+            else:
+                self.leases.is_late(request, now)
+
+        self._now_or_at_the_end(end)
+
+    def end_attempt(self, request: Request, outcome: Outcome, now: float, *, replica: Replica | None = None) -> None:
+        self.carry_out(self.balancer.finish(request, outcome, now, replica=replica))
+        if self._ejections.changed:
+            self._ejections.tell(now)
+
+    def leave(self, request: Request) -> None:
+        """Nobody wants the answer any more."""
+
+        def cancel(now: float) -> None:
+            if request.phase in (Phase.WAITING, Phase.RUNNING):
+                self.carry_out(self.balancer.cancel(request, now))
+
+        self._now_or_at_the_end(cancel)
+
+    def _now_or_at_the_end(self, action: Callable[[float], None]) -> None:
+        with self._lock:
+            if self._busy:
+                self._put_off.append(action)
+                return
+        with self.turn() as now:
+            action(now)
+
+    # ------------------------------------------------------------------ waiting
+
+    def watch(self, waiter: Waiter) -> None:
+        with self._lock:
+            self._waiters.add(waiter)
+
+    def resign(self, waiter: Waiter) -> None:
+        self._now_or_at_the_end(lambda _: self._waiters.remove(waiter))
+
+    def sleep(self, waiter: Waiter, now: float) -> float:
+        """Seconds this waiter may sleep, in a turn; INFINITY: until it is woken."""
+        return max(0.0, self._waiters.sleep(waiter, self.balancer.wake) - now)
+
+    @property
+    def waiters(self) -> int:
+        return len(self._waiters)
+
+    # ------------------------------------------------------------------ leases
+
+    def _end_leases(self, now: float) -> None:
+        for request in self.leases.expired(now):
+            # Its own caller, if there is one, goes on: only those who wait are told.
+            self.carry_out([d for d in self.balancer.cancel(request, now) if d.request is not request])
+
+    # ------------------------------------------------------------------ forks
+
+    def before_fork(self) -> None:
+        self._lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """The threads and loops of the parent are not here: what they wait for and what they run is not ours."""
+        self._lock = threading.RLock()
+        self._busy = False
+        self._put_off.clear()
+        self._waiters.clear()
+        if not self._seeded:
+            self.balancer.rng.seed()  # or all children would choose alike
+        now = self.clock()
+        for request in list(self.pool.line.ordered()):
+            self.balancer.cancel(request, now)
+        for replica in self.pool.replicas.values():
+            for flight in list(replica.flights):
+                if flight.request.phase is Phase.RUNNING:
+                    flight.request.context = ENDED_BY_FORK
+                    self.balancer.cancel(flight.request, now)

@@ -1,0 +1,181 @@
+"""Which exceptions of the caller's block are a failure of the replica, and which are the caller's own.
+
+By default: connection errors, timeouts, and statuses 5xx and 429 of well-known clients. Clients are recognised by the
+module and name of their exceptions, along the base classes, so that none of them is imported. Everything else (a
+KeyError in the block) says nothing of the replica.
+"""
+
+from __future__ import annotations
+
+import errno
+from asyncio import CancelledError
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..core.errors import OptionError
+from ..core.outcome import Outcome
+from .errors import Refused
+from .events import logger
+
+Predicate = Callable[[BaseException], "Outcome | bool | None"]
+Failures = type[BaseException] | Predicate | Iterable[type[BaseException] | Predicate]
+
+LEFT = (CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)  # the caller wants no answer any more
+DECLINED = (429, 503)  # the replica did nothing
+NOT_ITS_FAULT = (501, 505)
+DEEPEST = 8  # exceptions looked at along a chain
+
+UNREACHABLE, BROKEN, TIMEOUT = Outcome.UNREACHABLE, Outcome.BROKEN, Outcome.TIMEOUT
+NO_ROUTE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.EADDRNOTAVAIL}
+
+SAME_AS = {"httpx2": "httpx", "anthropic": "openai", "groq": "openai"}  # clients whose exceptions have the same names
+NAMED: dict[tuple[str, str], Outcome] = {
+    ("builtins", "ConnectionRefusedError"): UNREACHABLE,
+    ("builtins", "ConnectionError"): BROKEN,
+    ("builtins", "TimeoutError"): TIMEOUT,
+    ("socket", "gaierror"): UNREACHABLE,
+    ("ssl", "SSLCertVerificationError"): UNREACHABLE,
+    ("ssl", "SSLError"): BROKEN,
+    ("http", "IncompleteRead"): BROKEN,
+    ("http", "BadStatusLine"): BROKEN,
+    ("httpx", "ConnectError"): UNREACHABLE,
+    ("httpx", "ConnectTimeout"): UNREACHABLE,
+    ("httpx", "ProxyError"): UNREACHABLE,
+    ("httpx", "PoolTimeout"): Outcome.CLIENT_ERROR,  # the caller's own pool of connections is too small
+    ("httpx", "TimeoutException"): TIMEOUT,
+    ("httpx", "NetworkError"): BROKEN,
+    ("httpx", "RemoteProtocolError"): BROKEN,
+    ("requests", "ConnectTimeout"): UNREACHABLE,
+    ("requests", "Timeout"): TIMEOUT,
+    ("requests", "ConnectionError"): BROKEN,
+    ("requests", "ChunkedEncodingError"): BROKEN,
+    ("urllib3", "NewConnectionError"): UNREACHABLE,
+    ("urllib3", "ConnectTimeoutError"): UNREACHABLE,
+    ("urllib3", "TimeoutError"): TIMEOUT,
+    ("urllib3", "ProtocolError"): BROKEN,
+    ("urllib3", "SSLError"): BROKEN,
+    ("urllib3", "MaxRetryError"): BROKEN,
+    ("urllib", "URLError"): UNREACHABLE,
+    ("aiohttp", "ClientConnectorError"): UNREACHABLE,
+    ("aiohttp", "ConnectionTimeoutError"): UNREACHABLE,
+    ("aiohttp", "ServerTimeoutError"): TIMEOUT,
+    ("aiohttp", "ClientConnectionError"): BROKEN,
+    ("aiohttp", "ClientPayloadError"): BROKEN,
+    ("openai", "APITimeoutError"): TIMEOUT,
+    ("openai", "APIConnectionError"): BROKEN,
+    ("websockets", "ConnectionClosedError"): BROKEN,
+}
+VAGUE = {  # of these, the exception inside knows better whether anything was sent
+    ("openai", "APIConnectionError"),
+    ("openai", "APITimeoutError"),
+    ("requests", "ConnectionError"),
+    ("urllib", "URLError"),
+    ("urllib3", "MaxRetryError"),
+}
+CLIENTS = {"httpx", "requests", "urllib", "urllib3", "aiohttp", "openai", "websockets", "tritonclient", "grpc"}
+GRPC = {
+    "UNAVAILABLE": BROKEN,
+    "DEADLINE_EXCEEDED": TIMEOUT,
+    "RESOURCE_EXHAUSTED": Outcome.OVERLOADED,
+    "INTERNAL": Outcome.ERROR,
+    "UNKNOWN": Outcome.ERROR,
+    "DATA_LOSS": Outcome.ERROR,
+}
+
+
+def default_failures(error: BaseException) -> Outcome | None:
+    """How the replica failed by this exception; None: it did not."""
+    outcome = _look(error, DEEPEST)
+    return outcome if outcome is not None and outcome.failed else None
+
+
+def outcome_of_status(status: int) -> Outcome:
+    """What an HTTP status of 400 or more says of the replica; CLIENT_ERROR: nothing bad."""
+    if status in DECLINED:
+        return Outcome.OVERLOADED
+    return Outcome.ERROR if status >= 500 and status not in NOT_ITS_FAULT else Outcome.CLIENT_ERROR
+
+
+def _look(error: object, depth: int) -> Outcome | None:
+    """None: this is no exception we know."""
+    if not depth or not isinstance(error, BaseException):
+        return None
+    if isinstance(error, (*LEFT, Refused)):
+        return Outcome.CLIENT_ERROR
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for one in error.exceptions if (found := default_failures(one)) is not None), None)
+    client, entry = _place(error)
+    if client and (said := _status(error)) is not None:
+        return said
+    if entry is None or entry in VAGUE:
+        inner = _look(error.__cause__, depth - 1)
+        if inner is None and client:
+            inner = _look(getattr(error, "reason", None), depth - 1) or _look(next(iter(error.args), None), depth - 1)
+        if inner is not None:
+            return inner
+    if entry is not None:
+        return NAMED[entry]
+    return UNREACHABLE if isinstance(error, OSError) and error.errno in NO_ROUTE else None
+
+
+def _place(error: BaseException) -> tuple[bool, tuple[str, str] | None]:
+    """Is it of a client we know? And where is it in the table?"""
+    client = False
+    for kind in type(error).__mro__:
+        root = kind.__module__.partition(".")[0]
+        root = SAME_AS.get(root, root)
+        client = client or root in CLIENTS
+        if (root, kind.__name__) in NAMED:
+            return client, (root, kind.__name__)
+    return client, None
+
+
+def _status(error: BaseException) -> Outcome | None:
+    """What the status of HTTP or gRPC says that an exception carries; None: it carries none."""
+    for holder in (error, getattr(error, "response", None)):
+        for name in ("status_code", "status", "code"):
+            value: Any = getattr(holder, name, None)
+            if callable(value):  # grpc's `code()`, tritonclient's `status()`
+                value = value()
+            text = str(getattr(value, "name", value)).removeprefix("StatusCode.")
+            if text in GRPC:
+                return GRPC[text]
+            if text.isdecimal() and 100 <= int(text) <= 599:
+                return outcome_of_status(int(text))
+    return None
+
+
+class Judge:
+    """Turns the exception that ended a block into an outcome, by the rule the user gave."""
+
+    def __init__(self, failures: Failures | None) -> None:
+        if failures is None:
+            rules: list[Any] = [default_failures]
+        elif callable(failures):  # a type is callable too
+            rules = [failures]
+        else:
+            rules = list(failures) if isinstance(failures, Iterable) else [failures]
+        for rule in rules:
+            if not callable(rule) or (isinstance(rule, type) and not issubclass(rule, BaseException)):
+                raise OptionError(f"failures: exception types and functions of one are wanted, not {rule!r}")
+        self._rules = rules
+
+    def __call__(self, error: BaseException) -> Outcome:
+        """CLIENT_ERROR: the slot is given back, and nothing is held against the replica."""
+        if isinstance(error, LEFT):
+            return Outcome.CANCELLED
+        try:
+            for rule in self._rules:
+                outcome = _apply(rule, error)
+                if outcome is not None:
+                    return outcome
+        except Exception:
+            logger.exception("failures raised on %s; it does not count against the replica", type(error).__name__)
+        return Outcome.CLIENT_ERROR
+
+
+def _apply(rule: Any, error: BaseException) -> Outcome | None:
+    said = isinstance(error, rule) if isinstance(rule, type) else rule(error)
+    if isinstance(said, Outcome):
+        return said
+    return (default_failures(error) or Outcome.ERROR) if said else None

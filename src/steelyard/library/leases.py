@@ -1,0 +1,75 @@
+"""A request that is never completed must not hold its slot for ever: it has a lease.
+
+Leases cost nothing per request. About once a second the oldest requests of each replica are looked at; those that are
+older than the lease are ended, and nothing is held against the replica. Completing one later changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from ..core.pool import Pool
+from ..core.request import INFINITY, Phase, Request
+from .events import EventKind, Events
+
+
+class Ended(NamedTuple):
+    """In `request.context`: we ended it ourselves, so that completing it later is no mistake."""
+
+    replica: str  # "": not by its lease
+
+
+ENDED_BY_FORK = Ended("")
+
+
+class Leases:
+    def __init__(self, pool: Pool, seconds: float | None, events: Events) -> None:
+        self.count = 0  # leases that expired so far
+        self._pool = pool
+        self._seconds = INFINITY if seconds is None else seconds
+        self._events = events
+        self._unclaimed: Counter[str] = Counter()  # by replica: requests of expired leases that were not completed yet
+
+    def expired(self, now: float) -> list[Request]:
+        """Those to end now. The requests of a replica are in the order they were sent: only the oldest matter."""
+        if self._seconds == INFINITY:
+            return []
+        found: dict[Request, str] = {}
+        for replica in self._pool.replicas.values():
+            for flight in replica.flights:
+                if now - flight.started < self._seconds:
+                    break
+                if flight.request.phase is Phase.RUNNING:
+                    found[flight.request] = replica.id
+        for request, id in found.items():
+            self._expire(request, id)
+        return list(found)
+
+    def is_late(self, request: Request, now: float) -> bool:
+        """Did we end this request ourselves? Then its completion changes nothing, and is told once."""
+        ended, request.context = request.context, None
+        if ended is not None and ended.replica:
+            self._claim(ended.replica, now - request.arrived)
+        return ended is not None
+
+    def is_late_id(self, id: str) -> bool:
+        """The same for a bare id: is there a request whose lease expired there?"""
+        if id not in self._unclaimed:
+            return False
+        self._claim(id, None)
+        return True
+
+    def _expire(self, request: Request, id: str) -> None:
+        request.context = Ended(id)
+        self.count += 1
+        self._unclaimed[id] += 1
+        message = f"A request to replica {id!r} was not completed in {self._seconds:g} s: its slot is given back."
+        self._events.add(EventKind.LEASE_EXPIRED, id, message, self._seconds)
+
+    def _claim(self, id: str, age: float | None) -> None:
+        self._unclaimed[id] -= 1
+        if self._unclaimed[id] <= 0:
+            del self._unclaimed[id]
+        message = f"A request to replica {id!r} was completed after its lease had expired: nothing changes."
+        self._events.add(EventKind.LATE_COMPLETION, id, message, age)

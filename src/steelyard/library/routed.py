@@ -1,0 +1,141 @@
+"""One request on its way through the balancer, driven by a thread or by a task of asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+
+from ..core.decision import Reject
+from ..core.errors import MisuseError
+from ..core.outcome import Outcome
+from ..core.reason import Reason
+from ..core.request import INFINITY, Phase, Request
+from .engine import Engine
+from .errors import Refused
+from .target import Target
+from .waiting import Waiter
+
+
+class RoutedRequest:
+    """`start` it, run it on the target, `retry` if that failed, or `end` it. With an `a` in front: for tasks."""
+
+    def __init__(self, engine: Engine, request: Request, wait: float | None = None) -> None:
+        """`wait`: seconds to wait for a free replica; None: as long as the balancer lets it."""
+        self.engine = engine
+        self.request = request
+        self._wait = wait
+
+    def start(self) -> Target:
+        """Wait for a replica and return it. Raises Refused."""
+        until = self._submit()
+        if self.request.phase is Phase.WAITING:
+            self._block(until)
+        return self._target()
+
+    async def astart(self) -> Target:
+        until = self._submit()
+        if self.request.phase is Phase.WAITING:
+            await self._sleep(until)
+        return self._target()
+
+    def end(self, outcome: Outcome) -> None:
+        """It is over, and nobody tries again."""
+        self.request.attempts = self.engine.pool.options.retry.attempts
+        self.engine.finish(self.request, outcome)
+
+    def retry(self, outcome: Outcome) -> Target | None:
+        """This attempt is over. Where to try again; None: nowhere, it is over as well."""
+        self.engine.finish(self.request, outcome)
+        with suppress(Refused):
+            if self.request.phase is Phase.WAITING:
+                self._block(INFINITY)
+            return self._target() if self.request.phase is Phase.RUNNING else None
+        return None
+
+    async def aretry(self, outcome: Outcome) -> Target | None:
+        self.engine.finish(self.request, outcome)
+        with suppress(Refused):
+            if self.request.phase is Phase.WAITING:
+                await self._sleep(INFINITY)
+            return self._target() if self.request.phase is Phase.RUNNING else None
+        return None
+
+    def settle(self) -> None:
+        """Start no second attempt beside this one."""
+        if not self.engine.pool.options.hedge.enabled:
+            return
+        with self.engine.turn() as now:
+            if self.request.flight is not None and self.request.phase is Phase.RUNNING:
+                self.engine.carry_out(self.engine.balancer.settle(self.request, self.request.flight.replica, now))
+
+    # ------------------------------------------------------------------ inside
+
+    def _submit(self) -> float:
+        if self.request.phase is not Phase.NEW:
+            raise MisuseError("this route was entered before: call lb.route(…) for each request")
+        with self.engine.turn() as now:
+            decision = self.engine.balancer.submit(self.request, now, wait=self._wait is None or self._wait > 0.0)
+            if isinstance(decision, Reject):
+                raise Refused(decision.reason, decision.retry_after)
+            return INFINITY if self._wait is None else now + self._wait
+
+    def _target(self) -> Target:
+        flight = self.request.flight
+        if flight is None:  # a fork, or another thread, ended it in this very moment
+            raise Refused(Reason.WAITED)
+        return Target(flight.replica.id, self.request, self.engine.clock)
+
+    def _block(self, until: float) -> None:
+        """Wait as a thread."""
+        woken = threading.Event()
+        waiter = Waiter(self.request, woken.set)
+        try:
+            _refuse_in_a_loop()
+            self.engine.watch(waiter)
+            while (seconds := self._pause(waiter, until)) is not None:
+                woken.wait(None if seconds == INFINITY else seconds)
+                woken.clear()
+        except BaseException:
+            self.engine.leave(self.request)
+            raise
+        finally:
+            self.engine.resign(waiter)
+
+    async def _sleep(self, until: float) -> None:
+        """Wait as a task."""
+        loop = asyncio.get_running_loop()
+        woken = asyncio.Event()
+        waiter = Waiter(self.request, lambda: loop.call_soon_threadsafe(woken.set))
+        try:
+            self.engine.watch(waiter)
+            while (seconds := self._pause(waiter, until)) is not None:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(woken.wait(), None if seconds == INFINITY else seconds)
+                woken.clear()
+        except BaseException:
+            self.engine.leave(self.request)
+            raise
+        finally:
+            self.engine.resign(waiter)
+
+    def _pause(self, waiter: Waiter, until: float) -> float | None:
+        """Seconds to sleep; None: it is decided. Raises Refused."""
+        with self.engine.turn() as now:
+            if self.request.phase is Phase.WAITING:
+                if now >= until:
+                    raise Refused(Reason.WAITED, self.engine.pool.retry_after(now))
+                return min(until - now, self.engine.sleep(waiter, now))
+            if self.request.phase is Phase.DONE:
+                refusal = waiter.refusal or Reject(self.request, Reason.WAITED)
+                raise Refused(refusal.reason, refusal.retry_after)
+            return None
+
+
+def _refuse_in_a_loop() -> None:
+    """The slots that a blocked event loop waits for may be held by its own tasks."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise MisuseError("every replica is full, and waiting here would block the event loop: use `async with`")

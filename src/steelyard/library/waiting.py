@@ -1,0 +1,86 @@
+"""Threads and tasks that wait for a decision.
+
+There is no thread of our own: one waiter, the lookout, also wakes up when the balancer has something to do, for itself
+and for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..core.decision import Decision, Reject
+from ..core.request import INFINITY, Request
+
+
+class Waiter:
+    """Somebody who waits for decisions on a request, and how to wake it up."""
+
+    __slots__ = ("inbox", "request", "wake")
+
+    def __init__(self, request: Request, wake: Callable[[], object]) -> None:
+        self.request = request
+        self.wake = wake
+        self.inbox: list[Decision] = []
+
+    @property
+    def refusal(self) -> Reject | None:
+        return next((decision for decision in self.inbox if isinstance(decision, Reject)), None)
+
+
+class Waiters:
+    """All of them; to be used with the lock held."""
+
+    def __init__(self, on_lost: Callable[[Request], None]) -> None:
+        self._waiters: dict[Request, Waiter] = {}  # longest waiting first
+        self._lookout: Waiter | None = None
+        self._slept_until = INFINITY  # the lookout sleeps until then
+        self._on_lost = on_lost
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def add(self, waiter: Waiter) -> None:
+        self._waiters[waiter.request] = waiter
+
+    def remove(self, waiter: Waiter) -> None:
+        """If it was the lookout, another takes over."""
+        self._waiters.pop(waiter.request, None)
+        if self._lookout is waiter:
+            self._lookout = None
+            self._slept_until = INFINITY
+            undecided = next((other for other in self._waiters.values() if not other.inbox), None)
+            if undecided is not None:
+                self._wake(undecided)
+
+    def clear(self) -> None:
+        self._waiters.clear()
+        self._lookout = None
+        self._slept_until = INFINITY
+
+    def tell(self, decision: Decision) -> None:
+        waiter = self._waiters.get(decision.request)
+        if waiter is not None:
+            waiter.inbox.append(decision)
+            self._wake(waiter)
+
+    def sleep(self, waiter: Waiter, wake: float) -> float:
+        """Until when this one may sleep, if the balancer wants to be woken at `wake`."""
+        if self._lookout is None:
+            self._lookout = waiter
+        if self._lookout is not waiter:
+            return INFINITY
+        self._slept_until = wake
+        return wake
+
+    def wake_by(self, wake: float) -> None:
+        """The balancer wants to be woken at `wake`: earlier than the lookout thinks?"""
+        if self._lookout is not None and wake < self._slept_until:
+            self._slept_until = wake
+            self._wake(self._lookout)
+
+    def _wake(self, waiter: Waiter) -> None:
+        try:
+            waiter.wake()
+        except RuntimeError:  # its event loop is closed: nobody is there to take the replica
+            self.remove(waiter)
+            self._on_lost(waiter.request)
