@@ -62,7 +62,13 @@ class Limits(Part, frozen=True):
     buffer: Annotated[Size, about("bytes waiting to be written to one connection before its source is paused")] = Size(
         256 << 10
     )
+    body_rate: Annotated[
+        Size, about("least bytes a second of a body, over any `timeouts.body`; slower ones are refused; 0: any rate")
+    ] = Size(256)
     buffered: Annotated[Size, about("most bytes of bodies held in a worker, all together")] = Size(256 << 20)
+    client_share: Annotated[
+        Share, about("share of `buffered` above which a client's address gives way to others when it is used up")
+    ] = Share(0.25)
     connections: Annotated[Count, about("most connections of clients, a worker")] = 8192
     idle_connections: Annotated[Count, about("most unused connections kept open to one replica, a worker")] = 256
 
@@ -72,6 +78,9 @@ class Timeouts(Part, frozen=True):
 
     header: Annotated[Seconds, about("from a request's first byte to the end of its headers")] = Seconds(10)
     body: Annotated[Seconds, about("between two pieces of a request's body")] = Seconds(30)
+    body_total: Annotated[
+        Seconds, about("for all of a request's body; time in which the gateway does not read is not counted")
+    ] = Seconds(600)
     idle: Annotated[Seconds, about("a client's connection without a request")] = Seconds(75)
     write: Annotated[Seconds, about("for a client that reads nothing of its answer")] = Seconds(60)
     connect: Annotated[Seconds, about("for a connection to a replica")] = Seconds(2)

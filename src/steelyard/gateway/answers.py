@@ -43,6 +43,10 @@ BODY_HIDES_MODEL = Failure(
 CHUNK_OVERHEAD = Failure(400, "chunk_overhead", "The framing of the body's chunks is far larger than its data.")
 HEAD_TIMEOUT = Failure(408, "head_timeout", "The request's headers did not arrive in time.")
 BODY_TIMEOUT = Failure(408, "body_timeout", "The request's body did not arrive in time.")
+BODY_TOO_SLOW = Failure(408, "body_too_slow", "The request's body arrived more slowly than this gateway allows.")
+BODY_EVICTED = Failure(
+    503, "body_evicted", "This gateway needed the room for others, and this body arrived slowly; try again.", OVERLOAD
+)
 TOO_MANY_CONNECTIONS = Failure(
     503, "too_many_connections", "This gateway has too many connections; try again later.", OVERLOAD
 )

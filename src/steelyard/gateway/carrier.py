@@ -29,6 +29,7 @@ from . import accounts, answers
 from .access_log import AccessLog
 from .accounts import Account
 from .answers import Failure
+from .buffers import Buffers
 from .composing import identify
 from .exchange import Exchange
 from .fields import REQUEST_ROLES, RESPONSE_ROLES, Fields
@@ -82,7 +83,7 @@ class Carrier:
         self.unsent: list[tuple[Transport, bytes]] = []  # see `write_soon`
         self._turn_began = False
         self.turns = Turns(loop)
-        self.held = 0  # bytes of request bodies in memory
+        self.buffers = Buffers(config.limits, config.timeouts, monotonic())
         self.draining = False
         self.relieved = False  # of the listening sockets, by other workers
         self.response_fields = Fields(RESPONSE_ROLES)
@@ -100,6 +101,7 @@ class Carrier:
         self.config = config
         self.limits = config.limits
         self.timeouts = config.timeouts
+        self.buffers.configure(config.limits, config.timeouts)
         self.trust = Trust(config.trusted)
         self.router = Router(config)
         self.tenant_header = config.tenant_header.lower().encode()
@@ -168,6 +170,11 @@ class Carrier:
 
     # ------------------------------------------------------------------ clients
 
+    @property
+    def held(self) -> int:
+        """Bytes of request bodies in memory."""
+        return self.buffers.held
+
     def admit(self, client: ClientConnection) -> bool:
         if (self.draining and not self.relieved) or len(self.clients) >= self.limits.connections:
             return False
@@ -197,16 +204,6 @@ class Carrier:
     def _is_drawn(self, exchange: Exchange) -> bool:
         """Is it of the share that is traced? Its span, which `identify` has made up, is as random as a lot."""
         return exchange.names[-19:-3] < self._traced_below
-
-    def hold(self, exchange: Exchange, size: int) -> bool:
-        """Count bytes of a body as held. False: there are too many."""
-        self.held += size
-        exchange.held += size
-        return self.held <= self.limits.buffered
-
-    def release(self, exchange: Exchange) -> None:
-        self.held -= exchange.held
-        exchange.held = 0
 
     def arrive(self, exchange: Exchange) -> None:
         """The request can be decided on: its body is there, or as much of it as may be kept."""
@@ -312,9 +309,9 @@ class Carrier:
             self._refuse(exchange, decision)
             if self.memory is not None:
                 self.memory.missed(exchange.model, now)
-        elif not exchange.held and not self.hold(exchange, exchange.body_size):
+        elif not exchange.held and not self.buffers.hold(exchange, exchange.body_size):
             exchange.verdict = accounts.REFUSED
-            exchange.client.fail(exchange, answers.BUFFERS_FULL)
+            exchange.client.fail(exchange, self.buffers.full)
         else:
             if self.neighbours is not None:
                 self._wake_by(self.neighbours.look_again(now))
@@ -582,7 +579,7 @@ class Carrier:
                 self._deadlines = [entry for entry in self._deadlines if entry[2] is not None]
                 heapify(self._deadlines)
         if exchange.held:
-            self.release(exchange)
+            self.buffers.release(exchange)
         exchange.body = []
         account = exchange.account
         now = monotonic()
@@ -684,6 +681,7 @@ class Carrier:
         self._sweep_at = now + SWEEP
         for client in [c for c in self.clients if c.expires <= now]:
             client.time_is_up()
+        self.buffers.sweep(now)
         for connection in [c for c in self.active if c.expires <= now]:
             connection.time_is_up()
         for endpoint in self.endpoints.values():

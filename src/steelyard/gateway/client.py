@@ -18,7 +18,7 @@ from .answers import Failure
 from .chunks import Chunks, TooMuchFraming
 from .exchange import Exchange
 from .fields import BadHead
-from .forwarding import Forwarding
+from .forwarding import Forwarding, network_of
 from .request_head import read_head
 from .routing import Refused
 from .turns import TURN_BYTES, TURN_CHUNKS, TURN_REQUESTS
@@ -47,6 +47,7 @@ TURN_IS_OVER: Final = 8  # it waits for its next: turns.py
 
 class ClientConnection:
     __slots__ = (
+        "address",
         "at",
         "busy",
         "carrier",
@@ -70,6 +71,7 @@ class ClientConnection:
     def __init__(self, carrier: Carrier) -> None:
         self.carrier = carrier
         self.transport: Transport = None  # type: ignore[assignment]  # until connection_made
+        self.address = ""  # whose share of the buffers it uses; empty: many clients behind one address
         self.exchange: Exchange | None = None  # the request being served
         self.pending = b""  # bytes of what comes after it, …
         self.at = 0  # … from here on; they are not copied for each request
@@ -101,7 +103,10 @@ class ClientConnection:
         peer = transport.get_extra_info("peername")
         host = peer[0] if isinstance(peer, tuple) and peer else "unix"
         tls = transport.get_extra_info("ssl_object") is not None
-        self.forwarding = Forwarding(host, tls, carrier.trust.believes(host))
+        trusts = carrier.trust.believes(host)
+        self.forwarding = Forwarding(host, tls, trusts)
+        if not trusts and host != "unix":
+            self.address = network_of(host)
         self.expires = monotonic() + carrier.timeouts.idle
 
     def data_received(self, data: bytes) -> None:
@@ -342,6 +347,7 @@ class ClientConnection:
     def _continue(self, exchange: Exchange) -> None:
         self.small = 0
         self.expires = monotonic() + self.carrier.timeouts.body
+        self.carrier.buffers.begin(self, exchange)
         if exchange.expects and not exchange.old:
             self.write(answers.CONTINUE)
 
@@ -401,8 +407,8 @@ class ClientConnection:
             exchange.body.append(data)
             if len(data) < SMALL_PIECE:
                 self._put_together(exchange.body)
-            if not self.carrier.hold(exchange, len(data)):
-                self.fail(exchange, answers.BUFFERS_FULL)
+            if not self.carrier.buffers.hold(exchange, len(data)):
+                self.fail(exchange, self.carrier.buffers.full)
                 return
         waiting = exchange.dispatched or exchange.attempts or exchange.arrived
         if done:

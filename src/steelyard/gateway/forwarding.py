@@ -38,6 +38,18 @@ class Forwarding:
         return b"\r\n".join(added)
 
 
+def network_of(host: str) -> str:
+    """What one client has to itself: an IPv4 address, or the /64 of an IPv6 address."""
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped
+    return str(mapped) if mapped is not None else address.packed[:8].hex()
+
+
 def _names_clients(line: bytes) -> bool:
     return line[:16].lower() == b"x-forwarded-for:"
 

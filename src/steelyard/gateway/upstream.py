@@ -161,7 +161,7 @@ class ReplicaConnection:
         self.streaming = True
         self.write(head)
         pieces, exchange.body = exchange.body, []
-        carrier.release(exchange)
+        carrier.buffers.release(exchange)
         for piece in pieces:
             self.send_body(exchange, piece)
         exchange.client.go_on(WAITS_FOR_REPLICA)
@@ -310,7 +310,7 @@ class ReplicaConnection:
             exchange.close = True  # the rest of the body would be taken for the next request
         exchange.body = []  # never sent again from here on
         if exchange.held:
-            carrier.release(exchange)
+            carrier.buffers.release(exchange)
         message = response_head(exchange, head, length, way.label, now)
         self._begin_body(exchange, message, length, rest)
 

@@ -1,0 +1,35 @@
+"""Uploads that hold the buffers and drip: others are served all the same (issue 13, point 18)."""
+
+from __future__ import annotations
+
+from tests.harness import Serving, StubReplica, config, request, wait_until
+
+KIB = 1 << 10
+UPLOADS = 32
+HELD = 64 * KIB  # of each
+
+
+def test_dripping_uploads_do_not_keep_the_buffers_from_others() -> None:
+    """All come from one address. They are told from other uploads when they have been slow for a second."""
+    whole = str(UPLOADS * HELD)
+    with StubReplica("a") as stub, Serving(config([stub], limits={"buffered": whole, "replay": whole})) as gateway:
+        head = request("POST", headers={"content-length": str(2 * HELD)})
+        drips = [gateway.connect() for _ in range(UPLOADS)]
+        for connection in drips:
+            connection.send(head + b"x" * (HELD - 1))
+
+        def served() -> bool:
+            with gateway.connect() as other:
+                other.send(head + b"y" * HELD)
+                other.quiet(0.05)  # so that what came has to be held
+                other.try_send(b"y" * HELD)
+                return other.response("POST").status == 200
+
+        wait_until(served, "others are refused for as long as the uploads drip")
+        gone = [connection for connection in drips if not connection.quiet(0.0)]
+        assert gone, "none of the uploads gave way"
+        told = gone[0].response("POST")
+        assert (told.status, told.headers["steelyard-reason"]) == (503, "body_evicted")
+        assert "retry-after" in told.headers
+        for connection in drips:
+            connection.close()
