@@ -1,4 +1,4 @@
-"""Bodies that arrive slowly: they have a least rate and a total time, and give way when there is no room (buffers.py)."""
+"""Bodies that arrive slowly have a least rate and a total time, and give way when there is no room (buffers.py)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,9 @@ def test_a_body_has_a_total_time(staged: Callable[..., Stage]) -> None:
 def test_time_in_which_it_is_not_read_is_not_counted(staged: Callable[..., Stage]) -> None:
     """It waits for a replica, with as much of its body as may be kept."""
     limits = "limits: {replay: 1000}, timeouts: {body: 5s, body_total: 10s}"
-    stage = staged(f"{{{limits}, models: {{m: {{concurrency: 1, max_wait: 100s, replicas: [{{url: 'http://a:1'}}]}}}}}}")
+    stage = staged(
+        f"{{{limits}, models: {{m: {{concurrency: 1, max_wait: 100s, replicas: [{{url: 'http://a:1'}}]}}}}}}"
+    )
     first = stage.client()
     first.says(request())
     busy = stage.replica()

@@ -8,7 +8,7 @@ from .reading import answer, chunked, read_answer, read_answers, read_request, r
 from .stage import Stage
 
 QUICK = """
-limits: {buffer: 1000, replay: 1000}
+limits: {buffer: 1000, replay: 1000, body_rate: 0}
 timeouts: {header: 10s, body: 20s, idle: 30s, write: 40s, connect: 2s, first_byte: 50s, stream: 60s, total: 200s}
 models: {m: {policy: round_robin, retry: {attempts: 1}, replicas: [{url: 'http://a:1'}]}}
 """
