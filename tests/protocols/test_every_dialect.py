@@ -65,6 +65,8 @@ PATHS = [
     "/predictions/m",
     "/predictions/m/1.0",
     "/explanations/m",
+    "/-/healthz",
+    "/readyz",
 ]
 MODELS = ["*", "m", "org/model", "two words", "grüße", "100%", "a?b#c", "..", "\ud800", "", "x" * 5000]
 FLEETS = [
@@ -197,8 +199,9 @@ def test_a_dialect_is_found_by_its_name_and_there_is_one_of_each(name):
 
 
 def test_an_unknown_name_is_refused_with_those_that_there_are():
-    known = "openai, vllm, sglang, tgi, oip, triton, torchserve, http"
-    with pytest.raises(OptionError, match=f"no dialect 'opneai'; there are {known}, or name your own"):
+    known = "openai, vllm, sglang, tgi, oip, triton, torchserve, rayserve, bentoml, http"
+    meant = r"\(did you mean `openai`\?\)"
+    with pytest.raises(OptionError, match=f"no dialect 'opneai' {meant}; there are {known}, or name your own"):
         find_dialect("opneai")
     with pytest.raises(OptionError, match="no dialect 'opneai'"):
         make_dialect("opneai")

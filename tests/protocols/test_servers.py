@@ -49,6 +49,8 @@ def test_who_tells_its_load_and_where():
         "oip": None,
         "triton": MetricsAt("/metrics", 8002),
         "torchserve": MetricsAt("/metrics", 8082),
+        "rayserve": None,
+        "bentoml": None,
         "http": None,
     }
     assert [name for name in DIALECTS if make_dialect(name).orca] == ["vllm"]

@@ -26,7 +26,13 @@ from .shape import Config, ModelConfig, ReplicaConfig
 from .starting_rules import runtime_problems
 
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,128}")  # replicas are named in response headers
-_SPEAKS = {"mlserver": "oip", "kserve": "oip", "ovms": "oip", "ollama": "openai", "litserve": "http", "bentoml": "http"}
+_SPEAKS = {
+    **dict.fromkeys(("mlserver", "kserve", "ovms"), "oip"),
+    **dict.fromkeys(("ollama", "llama.cpp", "llamacpp", "llama-cpp-python", "lmstudio"), "openai"),
+    **dict.fromkeys(("litserve", "fastapi", "flask"), "http"),
+    **dict.fromkeys(("ray", "ray-serve", "ray_serve"), "rayserve"),
+    "bento": "bentoml",
+}
 
 
 def model_problems(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]:

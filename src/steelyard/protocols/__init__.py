@@ -19,10 +19,12 @@ DIALECTS: dict[str, str] = {
     "oip": "steelyard.protocols.oip:OpenInference",
     "triton": "steelyard.protocols.triton:Triton",
     "torchserve": "steelyard.protocols.torchserve:TorchServe",
+    "rayserve": "steelyard.protocols.rayserve:RayServe",
+    "bentoml": "steelyard.protocols.bentoml:BentoML",
     "http": "steelyard.protocols.plain:PlainHttp",
 }
 # Those of one server, not of a family: no path tells them, so they are spoken only where the configuration says so.
-BY_NAME = frozenset(("vllm", "sglang", "tgi", "triton", "torchserve"))
+BY_NAME = frozenset(("vllm", "sglang", "tgi", "triton", "torchserve", "rayserve", "bentoml"))
 
 __all__ = [
     "BY_NAME",

@@ -109,6 +109,13 @@ class Dialect:
         """What its answer to one of `questions` means. Never raises: the body may be cut, or nonsense."""
         return by_status(status)
 
+    def explain(self, question: Question, status: int, body: bytes, model: str) -> str:
+        """What an operator should know, or set, where an answer was not judged READY. Status 0: there was none.
+
+        Never raises. Empty: the status says it all.
+        """
+        return "it wants credentials: set health.headers" if status in (401, 403) else ""
+
 
 def bounded(amount: float) -> float:
     """A feature that the estimator can live with: finite and not negative."""

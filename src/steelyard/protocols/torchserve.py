@@ -56,6 +56,15 @@ class TorchServe(PlainHttp):
             return Verdict.READY if _works(body) else Verdict.LOADING
         return Verdict.LOADING if lacks_model(question, status, fields(body).get("message")) else verdict
 
+    def explain(self, question: Question, status: int, body: bytes, model: str) -> str:
+        if question.path == PING.path or 200 <= status < 300:
+            return ""
+        if lacks_model(question, status, fields(body).get("message")):
+            return ""
+        where = f"the management API is asked, by default on port {MANAGEMENT}"
+        told = "give health.headers a token" if status in (401, 403) else "set health.port where it listens elsewhere"
+        return f"{where}: {told}, or health.path: /ping"
+
 
 def _works(body: bytes) -> bool:
     try:

@@ -12,6 +12,7 @@ from .text import BROKEN
 
 HEALTH = Question("/health")
 LIST = Question("/v1/models")
+SHOWN = 3  # names of models in a message
 
 
 class _Listed(Struct, gc=False):
@@ -41,10 +42,21 @@ class Vllm(OpenAI):
             return Verdict.BROKEN  # its engine is dead; while it scales there are words in the body
         return verdict
 
+    def explain(self, question: Question, status: int, body: bytes, model: str) -> str:
+        names = _names(body)
+        if question.path != LIST.path or status != 200 or not names:
+            return super().explain(question, status, body, model)
+        known = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+        return f"lists {known}, not {model}: name the model as it does, or start it with --served-model-name {model}"
+
 
 def _lists(body: bytes, model: str) -> bool:
-    try:
-        names = [listed.id for listed in _listed(body).data]
-    except BROKEN:
-        return False
+    names = _names(body)
     return bool(names) if model == ANY else model in names
+
+
+def _names(body: bytes) -> list[str]:
+    try:
+        return [listed.id for listed in _listed(body).data]
+    except BROKEN:
+        return []

@@ -34,7 +34,8 @@ def test_a_path_of_the_configuration(status: int, kind: Kind, sure: bool) -> Non
             server.answers["/well?deep=1"] = status
             seen = await look(target(server.url, path="/well?deep=1", dialect="vllm"))
             assert (seen.kind, seen.sure) == (kind, sure)
-            assert seen.detail == f"answers {status} to GET /well"
+            hint = ": is health.path right?" if status == 404 else ""
+            assert seen.detail == f"answers {status} to GET /well{hint}"
             assert seen.seconds > 0
             assert server.paths() == ["/well?deep=1"]
 
@@ -218,9 +219,11 @@ def test_what_servers_of_all_kinds_speak_says_nothing_of_a_readiness_path() -> N
 def test_a_server_that_does_not_know_the_question_is_not_ready() -> None:
     async def scenario() -> None:
         async with serving() as server:
-            seen = await look(target(server.url, dialect="oip"))
-            assert seen.kind is Kind.ABSENT
-            assert seen.detail.endswith(": set health.path")
+            for dialect, path in (("oip", "/v2/models/m/ready"), ("vllm", "/health"), ("bentoml", "/readyz")):
+                seen = await look(target(server.url, dialect=dialect))
+                assert seen.kind is Kind.ABSENT
+                wrong = f"so it is no {dialect} server: set its dialect, or health.path"
+                assert seen.detail == f"misconfigured: answers 404 to GET {path}, {wrong}"
 
     run(scenario())
 
@@ -277,8 +280,9 @@ KIT = b'{"state": "loading", "instance": "i"}'  # what our kit says; the others 
     ("path", "asked"),
     [
         ("/steelyard/ready", ["/steelyard/ready"]),
-        ("/health", ["/steelyard/ready", "/health"]),
-        ("/v2/models/m/ready", ["/steelyard/ready", "/health", "/v2/models/m/ready"]),
+        ("/health", ["/steelyard/ready", "/-/healthz", "/health"]),
+        ("/v2/models/m/ready", ["/steelyard/ready", "/-/healthz", "/health", "/v2/models/m/ready"]),
+        ("/readyz", ["/steelyard/ready", "/-/healthz", "/health", "/v2/models/m/ready", "/v2/health/live", "/readyz"]),
     ],
 )
 def test_what_answers_is_found_and_remembered(path: str, asked: list[str]) -> None:
@@ -324,7 +328,7 @@ def test_what_is_not_there_any_more_is_looked_for_again() -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize("status", [404, 401, 403, 405, 307])
+@pytest.mark.parametrize("status", [404, 401, 403, 405, 307, 500, 422])
 def test_where_nothing_is_found_any_answer_will_do(status: int) -> None:
     async def scenario() -> None:
         async with serving() as server:
@@ -337,8 +341,75 @@ def test_where_nothing_is_found_any_answer_will_do(status: int) -> None:
             await probe.look()
             assert len(server.asked) <= 2  # one of them a look (and the liveness that belongs to it)
             server.answers["/health"] = 503
-            kinds = [(await probe.look()).kind for _ in range(4)]
+            kinds = [(await probe.look()).kind for _ in range(7)]
             assert kinds[-1] is Kind.LOADING  # found at last
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("dialect", ["", "http"])
+@pytest.mark.parametrize(
+    ("path", "not_yet", "ready"),
+    [
+        ("/-/healthz", (503, b"Route table is not populated yet."), (200, b"success")),  # Ray Serve
+        ("/readyz", (503, b""), (200, b"")),  # BentoML
+        ("/ping", (500, b'{"status": "Unhealthy"}'), (200, b'{"status": "Healthy"}')),  # TorchServe
+    ],
+)
+def test_the_readiness_of_named_servers_is_found(
+    dialect: str, path: str, not_yet: tuple[int, bytes], ready: tuple[int, bytes]
+) -> None:
+    async def scenario() -> None:
+        async with serving() as server:
+            for other in ("/steelyard/ready", "/health", "/v2/models/m/ready", "/-/healthz"):
+                server.answers[other] = 500  # an application on / fails at whatever is no request of its own
+            probe = HttpProbe(target(server.url, dialect=dialect), Contexts())
+            server.answers[path] = server.reply(*not_yet)
+            assert (await probe.look()).detail.startswith(f"answers {not_yet[0]} to GET {path}")
+            server.answers[path] = server.reply(*ready)
+            seen = await probe.look()
+            assert (seen.kind, seen.detail) == (Kind.READY, f"answers 200 to GET {path}")
+
+    run(scenario())
+
+
+def test_an_error_counts_where_the_path_was_found_before() -> None:
+    async def scenario() -> None:
+        async with serving(health=200) as server:
+            probe = HttpProbe(target(server.url, dialect=""), Contexts())
+            assert (await probe.look()).kind is Kind.READY
+            server.answers["/health"] = 500
+            assert (await probe.look()).kind is Kind.LOADING
+
+    run(scenario())
+
+
+def test_vllm_says_which_models_it_has_instead() -> None:
+    async def scenario() -> None:
+        async with serving(health=200) as server:
+            server.answers["/v1/models"] = server.reply(200, b'{"data": [{"id": "tiny"}]}')
+            seen = await look(target(server.url, dialect="vllm", model="my-llama"))
+            assert seen.kind is Kind.LOADING
+            assert "lists tiny, not my-llama: name the model as it does, or start it with --served" in seen.detail
+
+    run(scenario())
+
+
+def test_torchserve_says_where_its_models_are_asked_for() -> None:
+    async def scenario() -> None:
+        async with serving() as server:
+            seen = await look(target(server.url, dialect="torchserve"))
+            assert "on port 8081: the management API is asked, by default on port 8081: set health.port" in seen.detail
+            assert seen.detail.endswith("or health.path: /ping")
+
+    run(scenario())
+
+
+def test_who_may_not_ask_is_told_so() -> None:
+    async def scenario() -> None:
+        async with serving(health=401) as server:
+            seen = await look(target(server.url, dialect="vllm"))
+            assert seen.detail == "answers 401 to GET /health: it wants credentials: set health.headers"
 
     run(scenario())
 

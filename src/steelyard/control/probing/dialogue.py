@@ -14,6 +14,7 @@ from .seen import Kind, Seen
 from .target import Target
 
 Judge = Callable[[Question, int, bytes], Verdict]
+Explain = Callable[[Question, int, bytes], str]
 SAYS_NO = 503  # the status of a server that is not ready and knows it
 
 
@@ -24,17 +25,23 @@ class Dialogue(NamedTuple):
     judge: Judge
     live: Question | None = None  # None: any answer proves life
     judge_live: Judge | None = None  # None: as the others
+    explain: Explain = lambda question, status, body: ""  # what to set, where it is not ready
 
 
 def given(path: str) -> Dialogue:
     """A path from the configuration: whoever names it means it, so a 404 is no 'wrong server' but 'not ready'."""
-    return Dialogue((Question(path),), _good_or_not)
+    return Dialogue((Question(path),), _good_or_not, explain=_is_it_right)
 
 
 def of_dialect(name: str, model: str) -> Dialogue:
     dialect = make_dialect(name)
     questions = dialect.questions(model)
-    return Dialogue(questions.ready, lambda q, status, body: dialect.judge(q, status, body, model), questions.live)
+    return Dialogue(
+        questions.ready,
+        lambda question, status, body: dialect.judge(question, status, body, model),
+        questions.live,
+        explain=lambda question, status, body: dialect.explain(question, status, body, model),
+    )
 
 
 def configured(target: Target) -> Dialogue | None:
@@ -56,6 +63,7 @@ async def converse(dialogue: Dialogue, round: Round) -> Seen:
     seen = Seen(Kind.READY, "nothing is asked")
     asked: list[Question] = []
     for question in dialogue.ready:
+        round.explain = dialogue.explain
         seen = await _asked(question, dialogue.judge, round)
         asked.append(question)
         if seen.kind is not Kind.READY:
@@ -70,7 +78,7 @@ async def _asked(question: Question, judge: Judge, round: Round) -> Seen:
     verdict = judge(question, reply.status, reply.body)
     if verdict is Verdict.ABSENT and question.instead is not None:
         return await _asked(question.instead, judge, round)
-    return _seen(verdict, question, reply)
+    return _seen(verdict, question, reply, round)
 
 
 async def _alive(live: Question, judge: Judge, round: Round, before: Seen) -> Seen:
@@ -86,10 +94,15 @@ async def _alive(live: Question, judge: Judge, round: Round, before: Seen) -> Se
     return Seen(Kind.BROKEN, f"{before.detail}, and {seen.detail}: it does not live", sure=before.sure)
 
 
-def _seen(verdict: Verdict, question: Question, reply: Reply) -> Seen:
+def _seen(verdict: Verdict, question: Question, reply: Reply, round: Round) -> Seen:
     kind = Kind(verdict.value)
     sure = kind is Kind.BROKEN or (kind is Kind.LOADING and reply.status == SAYS_NO)
-    return Seen(kind, answered(question, reply), sure=sure)
+    why = "" if kind is Kind.READY else round.explained(question, reply.status, reply.body)
+    return Seen(kind, answered(question, reply) + why, sure=sure)
+
+
+def _is_it_right(question: Question, status: int, body: bytes) -> str:
+    return "is health.path right?" if by_status(status) is Verdict.ABSENT else ""
 
 
 def _good_or_not(question: Question, status: int, body: bytes) -> Verdict:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ...addresses import replica_address
 from ...protocols import BY_NAME
 from .dialogue import Dialogue, configured, converse
 from .errors import AskError, CannotAskError, NonsenseError, RefusedError, SilentError
-from .finding import NO_PATH, Finder, of_anything, of_kit_or
+from .finding import Finder, of_anything, of_kit_or
 from .round import Line, Round, named
 from .seen import Kind, Seen
 from .target import Target
@@ -26,6 +27,8 @@ class HttpProbe:
     def __init__(self, target: Target, contexts: Contexts) -> None:
         self._line = Line(target, contexts)
         self._plan = _plan(target)
+        self._dialect = target.dialect
+        self._own_port = replica_address(target.settings.url).port
 
     def forget(self) -> None:
         """Another server may be there now."""
@@ -41,11 +44,18 @@ class HttpProbe:
                 seen = await converse(self._plan, round)
         except AskError as problem:
             seen = Seen(KINDS.get(type(problem), Kind.SILENT), self._words(problem, round))
+        if seen.kind is Kind.ABSENT:
+            wrong = f"so it is no {self._dialect} server: set its dialect, or health.path"
+            seen = seen._replace(detail=f"misconfigured: {seen.detail}, {wrong}")
         return seen._replace(instance=round.instance, seconds=round.seconds)
 
     def _words(self, problem: AskError, round: Round) -> str:
-        if isinstance(problem, RefusedError) or round.question is None:
+        if round.question is None:
             return str(problem)
+        if isinstance(problem, RefusedError):
+            port = self._line.composed(round.question)[0].address.port
+            elsewhere = f" on port {port}" if round.question.port and port != self._own_port else ""
+            return f"{problem}{elsewhere}{round.explained(round.question, 0, b'') if elsewhere else ''}"
         limit = f" ({self._line.timeout:g} s)" if isinstance(problem, SilentError) else ""
         return f"{problem}{limit}: {named(round.question.method, round.question.path)}"
 
@@ -54,5 +64,8 @@ def _plan(target: Target) -> Dialogue | Finder:
     dialogue = configured(target)
     if dialogue is None:
         return of_anything(target.model)
-    is_certain = target.settings.ready or target.health.path or target.dialect in BY_NAME
-    return dialogue if is_certain else of_kit_or(dialogue, NO_PATH if target.dialect in GENERIC else None)
+    if target.settings.ready or target.health.path or target.dialect in BY_NAME:
+        return dialogue
+    if target.dialect in GENERIC:
+        return of_anything(target.model, dialogue if target.health.live else None)
+    return of_kit_or(dialogue)

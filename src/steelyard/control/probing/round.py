@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic  # the loop's own clock only ticks once in its turn
 
 from ...protocols.health import Question, fields
@@ -45,12 +45,18 @@ class Round:
     def __init__(self, line: Line) -> None:
         self.instance = ""
         self.question: Question | None = None
+        self.explain: Callable[[Question, int, bytes], str] = lambda question, status, body: ""
         self._line = line
         self._began = monotonic()
 
     @property
     def seconds(self) -> float:
         return monotonic() - self._began
+
+    def explained(self, question: Question, status: int, body: bytes) -> str:
+        """What to set, to put behind what was seen; status 0: there was no answer."""
+        words = shown(self.explain(question, status, body))
+        return f": {words}" if words else ""
 
     async def put(self, question: Question) -> Reply:
         """AskError: no answer, or no time left for one."""
