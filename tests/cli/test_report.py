@@ -216,13 +216,29 @@ def test_a_time_of_which_nothing_is_known(history: Path) -> None:
 
 
 def test_the_history_that_a_configuration_names(history: Path) -> None:
-    models = "models: {a: {replicas: [{url: 'http://a:1'}]}}\n"
+    models = "models: {detector: {replicas: [{url: 'http://a:1'}]}}\n"
     Path("named.yaml").write_text(f"name: gateway\n{models}")
     Path("placed.yaml").write_text(f"history: {{path: {history}}}\n{models}")
     Path("none.yaml").write_text(f"history: {{enabled: false}}\n{models}")
     assert "detector" in report(*PERIOD, "--config", "named.yaml").stdout
     assert "detector" in report(*PERIOD, "--config", "placed.yaml").stdout
     assert "no history is kept" in failure("--config", "none.yaml")
+
+
+def test_a_configuration_s_report_is_of_its_models_alone(history: Path) -> None:
+    """The file is named after an address, and another gateway may have counted there."""
+    Path("mine.yaml").write_text("name: gateway\nmodels: {free: {replicas: [{url: 'http://a:1'}]}}\n")
+    result = report(*PERIOD, "--config", "mine.yaml")
+    assert result.exit_code == 0
+    assert "free" in result.stdout
+    assert "detector" not in result.stdout
+    assert "left out, as the configuration has no such model: detector; --history" in result.stderr
+    assert "detector" in report(*PERIOD, "--history", history).stdout
+
+
+def test_since_when_anything_is_known(history: Path) -> None:
+    result = report("--since", "2026-10-30", "--until", "2026-11-01T02:00")
+    assert "Known since 2026-11-01 00:00 UTC (2 h)." in result.stdout
 
 
 def failure(*arguments: str | Path) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from ..config import load_config
+from ..config import Config, load_config
 from ..control.history.database import HistoryError, default_path, open_to_read
 from ..control.history.periods import moment
 from ..control.history.reading import read_slices
@@ -22,7 +22,7 @@ from ..core.errors import OptionError
 from ..runtimes.logs import state_folder
 from . import report_text, screen
 from .report_csv import as_csv, as_json
-from .report_names import harmless
+from .report_names import harmless, plain
 from .report_page import page
 
 HELP = """What was promised in a period, and was it kept?
@@ -80,19 +80,31 @@ def report(
     begin, end = moment("--since", since, now), moment("--until", until, now) if until else now
     if begin >= end:
         raise OptionError("the period ends before it begins: see --since and --until")
-    path = _find(config, history)
+    configured = load_config(config) if config is not None and history is None else None
+    path = _find(configured, config, history)
     slices = _read(path, begin, end)
+    if configured is not None:
+        slices = _of_configuration(slices, configured, path)
     _check(slices, model, tenant)
     _write(summarise(slices, begin, end, now, model, tenant), form, out, now)
 
 
-def _find(config: Path | None, history: Path | None) -> Path:
+def _of_configuration(slices: list[Slice], config: Config, path: Path) -> list[Slice]:
+    """A history is named after the gateway's address: others may have counted in it."""
+    others = sorted({part.model for part in slices} - config.models.keys())
+    if others:
+        names = ", ".join(map(plain, others[:5])) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+        click.echo(f"left out, as the configuration has no such model: {names}; --history {path} shows all", err=True)
+    return [part for part in slices if part.model in config.models]
+
+
+def _find(config: Config | None, file: Path | None, history: Path | None) -> Path:
     if history is not None:
-        if config is not None:
+        if file is not None:
             raise OptionError("give --config or --history, not both")
         return history
     if config is not None:
-        return _configured(config)
+        return _configured(config, file)
     folder = state_folder()
     files = sorted(folder.glob("*.sqlite")) if folder.is_dir() else []
     if len(files) == 1:
@@ -103,8 +115,7 @@ def _find(config: Path | None, history: Path | None) -> Path:
     raise OptionError(f"there are several histories in {folder} ({names}): choose one with --history {files[0]}")
 
 
-def _configured(path: Path) -> Path:
-    config = load_config(path)
+def _configured(config: Config, path: Path | None) -> Path:
     if not config.history.enabled:
         raise OptionError(f"--config {path}: it says that no history is kept (history.enabled)")
     if config.history.path:

@@ -43,7 +43,10 @@ def gap_lines(summary: Summary) -> list[str]:
     if not summary.gaps:
         return []
     total = sum(minutes for *_, minutes in summary.gaps) * 60
-    lines = [f"For {span(total)} of this nothing is known: no gateway with this history ran then."]
+    first = summary.gaps[0]
+    begins = first[0] <= summary.since and first[1] < summary.until and first[2] * 60 == first[1] - first[0]
+    lines = [f"Known since {shown(first[1])} UTC ({span(summary.until - first[1])})."] if begins else []
+    lines += [f"For {span(total)} of this nothing is known: no gateway with this history ran then."]
     for start, end, minutes in summary.gaps[:MOST_GAPS]:
         part = "" if minutes * 60 == end - start else f", {span(minutes * 60)} of it"
         lines.append(f"  {shown(start)} to {shown(end)}{part or f' ({span(end - start)})'}")

@@ -172,9 +172,13 @@ def _slo(slos: Sequence[SloView], model: str, width: int, height: int | None) ->
 
 
 def _window(index: int, objective: ObjectiveView) -> str:
+    """Of windows of which the same is known, only the first says it, and of how long."""
     if index >= len(objective.windows) or (kept := objective.windows[index].kept) is None:
         return NONE
-    return f"{kept:.4g}%"
+    covered = objective.windows[index].covered
+    if index and objective.windows[index - 1].covered is not None:
+        return NONE
+    return f"{kept:.4g}%" if covered is None else f"{kept:.4g}% {ago(covered)}"
 
 
 def _budget(objective: ObjectiveView) -> Text:
@@ -194,9 +198,9 @@ _SLO: list[Column[_Promised]] = [
     Column("promise", 20, 0, lambda p: clean(f"{p[0].model} {p[0].tenant}".strip()), left=True),
     Column("kind", 12, 2, lambda p: p[1].kind, left=True),
     Column("target", 8, 5, lambda p: f"{p[1].target:g}%"),
-    Column("5 m", 8, 3, lambda p: _window(0, p[1])),
-    Column("1 h", 8, 4, lambda p: _window(2, p[1])),
-    Column("6 h", 8, 6, lambda p: _window(3, p[1])),
+    Column("5 m", 10, 3, lambda p: _window(0, p[1])),
+    Column("1 h", 10, 4, lambda p: _window(2, p[1])),
+    Column("6 h", 10, 6, lambda p: _window(3, p[1])),
     Column("budget left", 16, 1, lambda p: _budget(p[1]), left=True),
     Column("burn", 12, 7, lambda p: _burn(p[1]), left=True),
 ]

@@ -352,6 +352,7 @@ class WindowView(View, frozen=True):
     bad: int
     kept: float | None  # percent of them; None: there were none
     burn: float  # times as fast as allowed that requests break it; 1: exactly what is allowed
+    covered: float | None = None  # seconds of it that anything is known of; None: all of it
 
 
 class ObjectiveView(View, frozen=True):

@@ -76,7 +76,8 @@ def test_an_alert_begins_is_shown_and_ends() -> None:
     chronicle = Chronicle()
     log = AlarmLog(chronicle)
     log.see(made.alarms(0.0), 0.0)
-    made.take_in(reported(met=851, late=149), Past(), 0.0)
+    made.take_in(reported(met=1), Past(), -4000.0)
+    made.take_in(reported(met=852, late=149), Past(), 0.0)
     (alarm,) = made.alarms(5.0)
     log.see([alarm], 2.0)
     log.see([alarm], 5.0)
@@ -170,5 +171,43 @@ def test_a_tenant_is_named_and_the_model_once() -> None:
     counts[INDEX["failed", "replica"]] = 100
     made.take_in([Report(0, (ModelReport("resnet", 0, 0, {}, {}, judged={"acme": counts}),), ())], Past(), 0.0)
     (alarm,) = made.alarms(0.0)
-    assert alarm.what.startswith("resnet: 0 % within 200 ms over 1 h for acme, 99 % promised: the error budget burns")
+    said = "within 200 ms since 22:13 UTC (0 s) for acme, 99 % promised: the error budget burns"
+    assert alarm.what.startswith(f"resnet: 0 % {said}")
     assert (alarm.model, alarm.about) == ("resnet", "latency acme")
+
+
+def test_windows_claim_no_more_than_was_seen() -> None:
+    made = keeping("latency: 200ms")
+    made.take_in(reported(met=80), Past(), 0.0)
+    made.take_in(reported(met=80, late=20), Past(), 180.0)
+    (alarm,) = made.alarms(180.0)
+    assert "80 % within 200 ms since " in alarm.what
+    assert " UTC (3 min), 99 % promised" in alarm.what
+    objective = made.views(180.0)[-1].objectives[0]
+    assert [window.covered for window in objective.windows] == [180.0] * 4
+    assert (objective.budget.covered, objective.budget.seconds) == (180.0, 30 * 86400.0)
+    later = made.views(7000.0)[-1].objectives[0]
+    assert [window.covered for window in later.windows] == [None, None, None, 7000.0]
+
+
+def test_a_page_that_eases_for_a_moment_stays_a_page() -> None:
+    """Around the limit it would be a page and a ticket in turn, several times a minute."""
+    made = keeping("latency: 200ms")
+    late, met = 10, 100
+
+    def second(now: float, share: float) -> str:
+        nonlocal late, met
+        late += round(100 * share)
+        met += 100 - round(100 * share)
+        made.take_in(reported(met=met, late=late), Past(), now)
+        return made.alarms(now)[0].code
+
+    start = 7 * 3600.0
+    made.take_in(reported(met=met, late=late), Past(), 0.0)
+    codes = [second(start + number * 10.0, 0.25) for number in range(6)]
+    assert set(codes) == {"slo_page"}
+    eased = [second(start + 60.0 + number * 10.0, 0.08) for number in range(60)]
+    first = eased.index("slo_ticket")
+    assert set(eased[:first]) == {"slo_page"}
+    assert first >= 29  # five minutes
+    assert set(eased[first:]) == {"slo_ticket"}

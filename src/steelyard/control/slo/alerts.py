@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from time import gmtime, strftime
 from typing import Final, NamedTuple
 
 from ...core.request import INFINITY
 from ...core.slo import LATENCY, Promise
-from ...core.slo_windows import HOUR, PAIRS, Objective, Windows, percent_kept
-from ...units import show_seconds
+from ...core.slo_windows import HOUR, PAIRS, Objective, percent_kept
+from ...units import show_duration, show_seconds
 from ..alarm_codes import PAGE
 from ..views import Alarm
-from .ledger import Key
+from .ledger import Kept, Key
 
 STEADY: Final = 60.0  # seconds that it must be over before it is: a promise on the brink is one alert, not fifty
 EASED: Final = 300.0  # seconds that a page must burn less fast before it is a ticket: as long as its short window
@@ -29,9 +30,9 @@ class Alerts:
     def __init__(self) -> None:
         self.burning: dict[tuple[Key, str], Burning] = {}
 
-    def look(self, key: Key, objective: Objective, promise: Promise, windows: Windows, now: float) -> None:
-        """A ticket becomes a page at once. What gets better is believed only after a while."""
-        level = objective.alert(windows, now)
+    def look(self, key: Key, objective: Objective, promise: Promise, kept: Kept, now: float, wall: float) -> None:
+        """A ticket becomes a page at once. What gets better is believed only after a while. `wall`: the time of day."""
+        level = objective.alert(kept.recent, now)
         place = (key, objective.kind)
         before = self.burning.get(place)
         if not level:
@@ -41,7 +42,7 @@ class Alerts:
         worst = now
         if before is not None and before.level == PAGE != level and now - before.worst < EASED:
             level, worst = PAGE, before.worst
-        what = _in_words(key, objective, promise, windows, level, now)
+        what = _in_words(key, objective, promise, kept, level, now, wall)
         since = before.since if before is not None and before.level == level else now
         self.burning[place] = Burning(level, since, now, worst, what)
 
@@ -66,15 +67,22 @@ class Alerts:
         ]
 
 
-def _in_words(key: Key, objective: Objective, promise: Promise, windows: Windows, level: str, now: float) -> str:
-    weighed = windows.sums(_LONGER[level], now)
+def _in_words(key: Key, objective: Objective, promise: Promise, kept: Kept, level: str, now: float, wall: float) -> str:
+    weighed = kept.recent.sums(_LONGER[level], now)
     percent = percent_kept(*objective.parts(weighed)) or 0.0
-    over = f"{_LONGER[level] / HOUR:.0f} h"
     how = _within(promise) if objective.kind == LATENCY else "answered"
+    over = _over(kept.covered(_LONGER[level], now), level, wall)
     return (
-        f"{percent:.4g} % {how} over {over}{_for(key)}, {objective.target:.6g} % promised: "
+        f"{percent:.4g} % {how} {over}{_for(key)}, {objective.target:.6g} % promised: "
         f"the error budget burns {objective.burn(weighed):.1f} × as fast as allowed ({level})"
     )
+
+
+def _over(covered: float | None, level: str, wall: float) -> str:
+    """Not more than was seen."""
+    if covered is None:
+        return f"over {_LONGER[level] / HOUR:.0f} h"
+    return f"since {strftime('%H:%M', gmtime(wall - covered))} UTC ({show_duration(covered)})"
 
 
 def _within(promise: Promise) -> str:

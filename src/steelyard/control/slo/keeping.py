@@ -100,8 +100,7 @@ class Keeping:
     def _look(self, key: Key, now: float) -> None:
         promise = self._ledger.promise(key)
         for objective in objectives(promise):
-            windows = self._ledger.kept[key].recent
-            self._alerts.look(key, objective, promise, windows, now)
+            self._alerts.look(key, objective, promise, self._ledger.kept[key], now, self._clock())
 
     def _turn_page(self) -> None:
         """What came so far is of the minute that was open. The clock may be set back: then a minute comes again, and
@@ -167,15 +166,23 @@ class Keeping:
             target=objective.target,
             latency=promise.latency if timed and promise.latency < INFINITY else None,
             first_byte=promise.first_byte if timed and promise.first_byte < INFINITY else None,
-            windows=tuple(_window(objective, kept.recent.sums(seconds, now), seconds) for seconds in WINDOWS),
-            budget=_window(objective, whole, kept.period.longest),
+            windows=tuple(
+                _window(objective, kept.recent.sums(seconds, now), seconds, kept.covered(seconds, now))
+                for seconds in WINDOWS
+            ),
+            budget=_window(objective, whole, kept.period.longest, kept.covered(kept.period.longest, now)),
             budget_left=objective.budget_left(whole),
             alert=self._alerts.level(key, objective.kind),
         )
 
 
-def _window(objective: Objective, weighed: Weighed, seconds: float) -> WindowView:
+def _window(objective: Objective, weighed: Weighed, seconds: float, covered: float | None) -> WindowView:
     good, bad = objective.parts(weighed)
     return WindowView(
-        seconds=seconds, good=good, bad=bad, kept=percent_kept(good, bad), burn=round(objective.burn(weighed), 6)
+        seconds=seconds,
+        good=good,
+        bad=bad,
+        kept=percent_kept(good, bad),
+        burn=round(objective.burn(weighed), 6),
+        covered=covered,
     )

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ...config import ModelConfig
+from ...core.request import INFINITY
 from ...core.slo import KINDS, NOTHING_PROMISED, Promise
 from ...core.slo_windows import LONGEST, NOTHING, Weighed, Windows, over_period, weigh
 from ...link.messages import ModelReport
 from ..history.slices import HOUR, MINUTE, WHOLE, Promised, Slice, available, by_name, coarse, in_time
 
 TENANTS: Final = 100  # of a model, counted one by one; each worker may know others
+COVERED: Final = 0.95  # of a window, from which on it is as good as all of it
 OTHERS: Final = "*"  # all the rest together
 
 Key = tuple[str, str]  # model, tenant
@@ -23,13 +25,14 @@ Judged = Mapping[str, Mapping[str, Sequence[int]]]  # model → tenant → reque
 class Kept:
     """How the promise to one tenant of a model is kept."""
 
-    __slots__ = ("counts", "lately", "period", "recent")
+    __slots__ = ("counts", "lately", "period", "recent", "since")
 
     def __init__(self, period: float) -> None:
         self.counts = [0] * KINDS  # since the supervisor began
         self.recent = Windows()
         self.period = over_period(period)
         self.lately = [0] * KINDS  # not yet given to the history
+        self.since = INFINITY  # when the first request came that is known of
 
     def add(self, came: Sequence[int], now: float) -> None:
         for index, count in enumerate(came):
@@ -39,9 +42,15 @@ class Kept:
 
     def add_weighed(self, weighed: Weighed, when: float, now: float) -> None:
         if any(weighed):
+            self.since = min(self.since, when)
             self.period.add(weighed, when)
             if when > now - LONGEST:
                 self.recent.add(weighed, when)
+
+    def covered(self, seconds: float, now: float) -> float | None:
+        """How much of the last so many seconds anything is known of; None: all of it."""
+        known = max(0.0, now - self.since) if self.since < INFINITY else 0.0
+        return known if known < COVERED * seconds else None
 
     def use(self, period: float) -> None:
         """Another period; what is known of the one before counts in this one."""

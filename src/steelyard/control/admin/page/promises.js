@@ -18,6 +18,14 @@ function words(objective) {
   return `${share} of requests are ${within.join(" or ")}`;
 }
 
+// No longer than anything is known of.
+function over({ seconds: length, covered }) {
+  if (covered === null) return `in ${span(length)}`;
+  const since = new Date(Date.now() - 1000 * covered);
+  const clock = since.toLocaleString([], { ...(covered > 72000 ? { month: "short", day: "numeric" } : {}), hour: "2-digit", minute: "2-digit" });
+  return `since ${clock} (${span(covered)})`;
+}
+
 class Pledge {
   constructor() {
     this.who = element("span", { class: "who" });
@@ -46,8 +54,8 @@ class Pledge {
     this.fill.style.setProperty("width", `${Math.max(0, Math.min(100, 100 * left))}%`);
     this.bar.className = `bar ${left <= 0 ? "out" : left < 0.25 ? "low" : ""}`;
     say(this.budget, left < 0 ? `error budget overspent by ${Math.round(-100 * left)} %` : `${Math.floor(100 * left)} % of the error budget left`);
-    const { seconds: period, good, bad } = objective.budget;
-    say(this.spent, `${count(bad)} of ${plural(good + bad, "request")} broke it in ${span(period)}`);
+    const { good, bad } = objective.budget;
+    say(this.spent, `${count(bad)} of ${plural(good + bad, "request")} broke it ${over(objective.budget)}`);
     const open = few || Boolean(objective.alert);
     if (this.open !== open) this.more.open = this.open = open; // and then as the reader likes it
     this.rows(objective.windows, objective.target);
@@ -58,11 +66,13 @@ class Pledge {
       const row = (title) => element("tr", {}, element("th", { scope: "row" }, title));
       this.table.replaceChildren(row("last"), row("kept"), row("burn"));
     }
-    const cells = [windows.map((window) => span(window.seconds)), windows.map((window) => percent(window.kept)), windows.map((window) => `${window.burn.toFixed(1)}×`)];
+    const cells = [windows.map((window) => span(window.covered ?? window.seconds)), windows.map((window) => percent(window.kept)), windows.map((window) => `${window.burn.toFixed(1)}×`)];
     cells.forEach((texts, number) => {
       const row = this.table.rows[number];
       while (row.cells.length <= texts.length) row.append(element("td"));
       texts.forEach((text, place) => say(row.cells[place + 1], text));
+      // Of two windows of which the same is known, one says it all.
+      windows.forEach((window, place) => show(row.cells[place + 1], place === 0 || (windows[place - 1].covered ?? null) === null));
     });
     windows.forEach((window, place) => { this.table.rows[1].cells[place + 1].className = window.kept !== null && window.kept < target ? "under" : ""; });
   }
