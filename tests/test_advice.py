@@ -93,6 +93,11 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (gateway(trusted=["10.0.0.0/8", "0.0.0.0/0"]), "trusted[1]"),
         (gateway(trusted=["::/0"]), "trusted[0]"),
     ],
+    "tenants-unverified": [
+        (gateway(tenant_header="x-tenant"), "tenant_header"),
+        (gateway(tenant_header="x-tenant", tenants={"gold": {"priority": 5}}), "tenant_header"),
+    ],
+    "everyone-urgent": [(gateway(tenants={"*": {"priority": 1}}), "tenants.*.priority")],
     "admin-no-tls": [
         (gateway(admin={"listen": ":9080", "token_file": "t"}), "admin.listen"),
         (gateway(admin={"listen": "gw.example:9080", "token_file": "t"}), "admin.listen"),

@@ -26,6 +26,7 @@ from tests.harness import (
     wait_until,
 )
 
+CROWD, FEW = 10, 3  # requests of one client in line, and of another that came later
 CHAT = "/v1/chat/completions"
 
 
@@ -45,10 +46,11 @@ def gateway(stubs: list[StubReplica]) -> Iterator[Serving]:
         "hasty": model(c, concurrency=1, max_wait="100ms"),
         "sticky": model(*stubs, policy="consistent_hash"),
         "shared": model(a, concurrency=1, queue=4),
+        "crowded": model(b, concurrency=1, queue=CROWD + FEW),
         "empty": {"replicas": []},
         "unhurried": model(c, timeout="300ms"),
     }
-    with Serving(config(models, tenant_header="x-tenant")) as serving:
+    with Serving(config(models, tenant_header="x-tenant", trusted=["127.0.0.1"])) as serving:
         yield serving
 
 
@@ -72,8 +74,8 @@ class Held:
         self.connections: list[Connection] = []
         self.ids: list[str] = []
 
-    def add(self, **headers: str) -> str:
-        id, connection = new_id("held"), self.gateway.connect()
+    def add(self, source: str = "", **headers: str) -> str:
+        id, connection = new_id("held"), self.gateway.connect(source=source)
         given = {"steelyard-model": self.name} | {name.replace("_", "-"): value for name, value in headers.items()}
         connection.send(request("POST", id=id, headers=given, script=scripts.held(self.gate)))
         self.connections.append(connection)
@@ -339,6 +341,23 @@ class TestOrder:
                 stubs[2].wait("request", id=id)
             order = [id for id in stubs[2].ids() if id in (low, high)]
             assert order == [high, low]
+
+    def test_a_client_cannot_jump_the_queue(self, gateway: Serving, stubs: list[StubReplica]) -> None:
+        """Neither by its priority nor by names of tenants: the other's requests are served in turn with its own."""
+        with Held(gateway, stubs[1], "crowded") as held:
+            held.first()
+            for number in range(CROWD):
+                held.add(source="127.0.0.2", steelyard_priority="999", x_tenant=f"made-up-{number}")
+            others = [held.add(source="127.0.0.3", x_tenant="b") for _ in range(FEW)]
+            # One that gives way to all of them is refused once all are in line.
+            last = gateway.ask(headers={"steelyard-model": "crowded", "steelyard-priority": "-9"})
+            assert last.headers["steelyard-reason"] in ("queue_full", "displaced")
+            stubs[1].open(held.gate)
+            for id in held.ids:
+                stubs[1].wait("request", id=id)
+            served = [id for id in stubs[1].ids() if id in held.ids[1:]]
+            places = [place for place, id in enumerate(served) if id in others]
+            assert all(place <= fair for place, fair in zip(places, (1, 3, 5), strict=True)), places
 
     @pytest.mark.parametrize("value", ["", "abc", "1.5", "99999999999999999999", "--1"])
     def test_nonsense_as_priority(self, gateway: Serving, value: str) -> None:

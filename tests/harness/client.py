@@ -228,7 +228,9 @@ class Connection:
         server_name: str = "localhost",
         timeout: float = PATIENCE,
         receive_buffer: int = 0,
+        source: str = "",
     ) -> None:
+        """`source`: the address it comes from."""
         if isinstance(address, str):
             self.sock = socket.socket(socket.AF_UNIX)
         else:
@@ -237,6 +239,8 @@ class Connection:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.sock.settimeout(timeout)
         try:
+            if source:
+                self.sock.bind((source, 0))
             self.sock.connect(address)
             if tls is not None:
                 self.sock = tls.wrap_socket(self.sock, server_hostname=server_name)

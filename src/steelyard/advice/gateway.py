@@ -29,8 +29,26 @@ def trusts_everyone(config: Config) -> Found:
     """forwarded headers are believed from everywhere"""
     for place, text in enumerate(config.trusted):
         if (found := network(text)) is not None and found.prefixlen == 0:
-            what = f"{text} is every address, so any client can say who it is."
+            what = f"{text} is every address, so any client can say who it is, whose tenant, and how urgent."
             yield ("trusted", place), what, "Name the networks of your own proxies only."
+
+
+def tenants_unverified(config: Config) -> Found:
+    """tenants are told apart by a header that every client may set as it likes"""
+    vouched = config.trusted or any(tenant.networks for tenant in config.tenants.values())
+    if config.tenant_header and not vouched:
+        what = f"Nobody vouches for {config.tenant_header}: it is a label, and the queue is shared by client address."
+        do = "Name the proxies that set it in trusted, or the clients' networks in tenants."
+        yield ("tenant_header",), what, do
+
+
+def everyone_urgent(config: Config) -> Found:
+    """every tenant may go before all others"""
+    others = config.tenants.get("*")
+    if others is not None and others.priority > 0:
+        what = f"Any tenant that a trusted proxy passes on may ask for priority {others.priority}."
+        do = "Give a priority to the tenants that need it, by name; or let the proxy set steelyard-priority itself."
+        yield ("tenants", "*", "priority"), what, do
 
 
 def admin_no_tls(config: Config) -> Found:
@@ -114,6 +132,8 @@ def unused_device(config: Config) -> Found:
 GATEWAY: dict[str, Callable[[Config], Found]] = {
     "no-tls": no_tls,
     "trusts-everyone": trusts_everyone,
+    "tenants-unverified": tenants_unverified,
+    "everyone-urgent": everyone_urgent,
     "admin-no-tls": admin_no_tls,
     "admits-everyone": admits_everyone,
     "timeout-order": timeout_order,

@@ -16,7 +16,7 @@ _LONGEST_TENANT = 256
 def slo_problems(config: Config) -> Iterator[Problem]:
     for name, model in config.models.items():
         if model.slo is not None:
-            yield from _slo(("models", name, "slo"), model.slo, named=bool(config.tenant_header))
+            yield from _slo(("models", name, "slo"), model.slo, named=bool(config.tenant_header or config.tenants))
     if not config.history.keep:
         yield Problem(("history", "keep"), "must be more than 0")
 

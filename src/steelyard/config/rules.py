@@ -16,6 +16,7 @@ from .observing_rules import slo_problems
 from .parts import Limits
 from .scaling_rules import board_problems
 from .shape import Config
+from .tenants import tenant_problems
 from .tracing_rules import tracing_problems
 
 _MAY_BE_ZERO = {"replay", "drain"}
@@ -72,6 +73,10 @@ def _tenant_header(config: Config) -> Iterator[Problem]:
         )
 
 
+def _tenants(config: Config) -> Iterator[Problem]:
+    yield from tenant_problems(config.tenants)
+
+
 def _limits(config: Config) -> Iterator[Problem]:
     limits = config.limits
     for name in ("header_bytes", "body", "buffer", "buffered"):
@@ -120,6 +125,7 @@ _RULES = (
     _listen,
     _trusted,
     _tenant_header,
+    _tenants,
     _limits,
     _timeouts,
     _files,

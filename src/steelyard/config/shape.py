@@ -30,6 +30,7 @@ from .parts import (
     about,
 )
 from .scaling import Autoscale, Runtime
+from .tenants import Tenant
 from .watching import Admin, Discovery, Health, Load
 
 ANY = "*"  # the model that takes every name: what `serve --replica` without a model makes
@@ -150,11 +151,14 @@ class Config(Part, frozen=True):
     tls: Annotated[Tls | None, about("TLS for clients")] = None
     trusted: Annotated[
         tuple[str, ...],
-        about("networks of proxies whose forwarded headers are believed", examples=[["10.0.0.0/8"]]),
+        about("networks of proxies that are believed: forwarded headers, tenants", examples=[["10.0.0.0/8"]]),
     ] = ()
     tenant_header: Annotated[
         str, about("request header that names the tenant, for fair shares of the waiting line")
     ] = ""
+    tenants: Annotated[dict[str, Tenant], about("who the clients are, and what they may ask for, by name")] = (
+        msgspec.field(default_factory=dict)
+    )
     limits: Annotated[Limits, about("what a client may ask of the gateway")] = Limits()
     timeouts: Annotated[Timeouts, about("how long the gateway waits")] = Timeouts()
     access_log: Annotated[AccessLog | None, about("a line for each request")] = None

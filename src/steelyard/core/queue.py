@@ -96,7 +96,7 @@ class WaitingLine:
         if klass is None:
             self._priorities = sorted([*self._classes, request.priority], reverse=True)
             klass = self._classes[request.priority] = _Class()
-        tenant = klass.tenant(request.tenant)
+        tenant = klass.tenant(request.share)
         self._arrivals += 1
         entry = (request.expires, self._arrivals, request)
         entries = tenant.entries
@@ -111,7 +111,7 @@ class WaitingLine:
         """Take a request out: `served` when it goes to a replica and its tenant has had its turn."""
         entry = self._entries.pop(request)
         klass = self._classes[request.priority]
-        tenant = klass.tenants[request.tenant]
+        tenant = klass.tenants[request.share]
         entries = tenant.entries
         if entries[0] is entry:
             del entries[0]
@@ -153,7 +153,7 @@ class WaitingLine:
         tenants = self._classes[lowest].tenants
         longest = max(tenants.values(), key=lambda t: len(t.entries))
         if lowest == request.priority:
-            own = tenants.get(request.tenant)
+            own = tenants.get(request.share)
             if len(longest.entries) < (len(own.entries) if own else 0) + 2:
                 return None
         return longest.entries[-1][2]
@@ -161,10 +161,10 @@ class WaitingLine:
     def holds_its_share(self, request: Request) -> bool:
         """Does the request's tenant have its fair part of this priority's places, among several tenants?"""
         klass = self._classes.get(request.priority)
-        if klass is None or len(klass.tenants) < 2 or request.tenant not in klass.tenants:
+        if klass is None or len(klass.tenants) < 2 or request.share not in klass.tenants:
             return False
         places = sum(len(tenant.entries) for tenant in klass.tenants.values())
-        return len(klass.tenants[request.tenant].entries) * len(klass.tenants) >= places
+        return len(klass.tenants[request.share].entries) * len(klass.tenants) >= places
 
     def next_expiry(self) -> float:
         """When the first waiting request gives up."""

@@ -62,6 +62,7 @@ class Request:
         "phase",
         "pool",
         "priority",
+        "share",
         "streams",
         "tenant",
         "version",
@@ -93,6 +94,7 @@ class Request:
         self.first_byte = 0.0  # when its answer began; 0.0: not known
         self.priority = priority
         self.tenant = tenant
+        self.share = tenant  # as whose the queue counts it; a driver that does not believe its tenant says otherwise
         self.kind = kind
         self.key = key
         self.cold_seconds = cold_seconds

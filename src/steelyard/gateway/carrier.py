@@ -33,11 +33,11 @@ from .buffers import Buffers
 from .composing import identify
 from .exchange import Exchange
 from .fields import REQUEST_ROLES, RESPONSE_ROLES, Fields
-from .forwarding import Trust
 from .log_line import JsonLines
 from .looks import AT_REST, PROBE
 from .model_control import NEVER, server_of
 from .response_head import ResponseHead, StatusLines
+from .rights import TrustRule, session_of
 from .routing import Route, Router
 from .turns import Turns
 from .upstream import TUNNEL, ReplicaConnection
@@ -102,7 +102,9 @@ class Carrier:
         self.limits = config.limits
         self.timeouts = config.timeouts
         self.buffers.configure(config.limits, config.timeouts)
-        self.trust = Trust(config.trusted)
+        self.trust_rule = TrustRule(config)
+        for client in self.clients:  # what was said yesterday of those who are still connected may not hold today
+            client.rights = self.trust_rule.rights(client.forwarding.client.decode())
         self.router = Router(config)
         self.tenant_header = config.tenant_header.lower().encode()
         wanted = {name for dialect in self.router.dialects for name in dialect.wanted_headers}
@@ -231,11 +233,9 @@ class Carrier:
         if exchange.key is None:
             exchange.key = peek.key
         name = route.model or peek.model
-        if told is not None:
-            if b"steelyard-model" in told:
-                name = told[b"steelyard-model"].decode("utf-8", "replace")
-            if self.tenant_header:
-                exchange.tenant = told.get(self.tenant_header, b"")[:256].decode("latin-1")
+        if told is not None and b"steelyard-model" in told:
+            name = told[b"steelyard-model"].decode("utf-8", "replace")
+        self._attribute(exchange)
         model = self.router.resolve(name)
         if route.control and self._may_not_control(route, model):
             exchange.client.fail(exchange, answers.MODEL_CONTROL)
@@ -254,8 +254,10 @@ class Carrier:
         exchange.replayable = exchange.body_done and not exchange.upgrade
         idempotent = call.idempotent if settings.idempotent is None else settings.idempotent
         exchange.idempotent = idempotent and exchange.replayable
-        if settings.timeout is not None and exchange.deadline == exchange.first_byte_by == INFINITY:
-            exchange.first_byte_by = exchange.began + settings.timeout
+        if settings.timeout is not None:
+            named = exchange.deadline < INFINITY or exchange.first_byte_by < INFINITY
+            if not (named and exchange.client.rights.believed):
+                exchange.first_byte_by = min(exchange.first_byte_by, exchange.began + settings.timeout)
         self._submit(exchange)
 
     def _may_not_control(self, route: Route, model: str | None) -> bool:
@@ -268,6 +270,22 @@ class Carrier:
 
     def _servers(self, model: str) -> list[tuple[str, int]]:
         return [server_of(replica.context.endpoint.address) for replica in self.balancer.pool(model).replicas.values()]
+
+    def _attribute(self, exchange: Exchange) -> None:
+        """Whose it is, and how urgent it may be: by who its client is, and what that client may say (rights.py)."""
+        rights = exchange.client.rights
+        exchange.tenant = rights.tenant
+        exchange.share = rights.share
+        told = exchange.told
+        if told is not None:
+            if self.tenant_header and not rights.tenant:
+                exchange.tenant = told.get(self.tenant_header, b"")[:256].decode("latin-1")
+                if rights.believed:
+                    exchange.share = exchange.tenant
+            if exchange.share and exchange.key is not None and b"steelyard-session" in told:
+                exchange.key = session_of(exchange.share, exchange.key)
+        if exchange.priority > self.trust_rule.lowest_ceiling:
+            exchange.priority = min(exchange.priority, self.trust_rule.ceiling(rights, exchange.tenant))
 
     def _answer(self, exchange: Exchange, answer: Answer) -> None:
         """The gateway's own."""

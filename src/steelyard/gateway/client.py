@@ -20,6 +20,7 @@ from .exchange import Exchange
 from .fields import BadHead
 from .forwarding import Forwarding, network_of
 from .request_head import read_head
+from .rights import NOBODY
 from .routing import Refused
 from .turns import TURN_BYTES, TURN_CHUNKS, TURN_REQUESTS
 
@@ -60,6 +61,7 @@ class ClientConnection:
         "halts",
         "left",
         "pending",
+        "rights",
         "small",
         "stuck",
         "stuck_at",
@@ -73,6 +75,7 @@ class ClientConnection:
         self.transport: Transport = None  # type: ignore[assignment]  # until connection_made
         self.address = ""  # whose share of the buffers it uses; empty: many clients behind one address
         self.exchange: Exchange | None = None  # the request being served
+        self.rights = NOBODY
         self.pending = b""  # bytes of what comes after it, …
         self.at = 0  # … from here on; they are not copied for each request
         self.left = 0  # bytes of the current body still to come
@@ -103,9 +106,9 @@ class ClientConnection:
         peer = transport.get_extra_info("peername")
         host = peer[0] if isinstance(peer, tuple) and peer else "unix"
         tls = transport.get_extra_info("ssl_object") is not None
-        trusts = carrier.trust.believes(host)
-        self.forwarding = Forwarding(host, tls, trusts)
-        if not trusts and host != "unix":
+        self.rights = rights = carrier.trust_rule.rights(host)
+        self.forwarding = Forwarding(host, tls, rights.believed)
+        if not rights.believed and host != "unix":
             self.address = network_of(host)
         self.expires = monotonic() + carrier.timeouts.idle
 

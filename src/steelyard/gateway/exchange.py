@@ -117,6 +117,7 @@ class Exchange(Request):
         self.expected = 0.0
         self.priority = 0
         self.tenant = ""
+        self.share = ""
         self.kind = ""
         self.key: str | None = None
         self.cold_seconds = 0.0

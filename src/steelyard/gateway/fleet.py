@@ -20,8 +20,9 @@ from ..protocols.base import ModelView
 from ..protocols.load import EngineLoad
 from .carrier import Carrier
 from .endpoint import Endpoint
-from .forwarding import VIA, Trust
+from .forwarding import VIA
 from .neighbours import Neighbours
+from .rights import TrustRule
 from .routing import Router
 
 NO_SLOT = -1
@@ -100,7 +101,7 @@ class Fleet:
     ) -> None:
         """Put this configuration into force. Raises before anything is changed, or not at all."""
         Router(config)
-        Trust(config.trusted)
+        TrustRule(config)
         for name, model in config.models.items():
             if model != self._models.get(name):
                 _try(model, now)

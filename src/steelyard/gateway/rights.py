@@ -1,0 +1,77 @@
+"""What a client may say of its own requests: whose they are, how urgent, and by when they are due.
+
+The rights of a connection follow from the address of its peer:
+
+- A peer in `trusted` (a proxy) is believed: the tenant it names is the tenant, and it may allow more than `timeout`.
+- A peer in the `networks` of a tenant is that tenant, whatever it says.
+- The tenant that any other peer names is a label for logs and counts. In the queue all requests of its address count as
+  one tenant (of IPv6, of its /64, which is what one client is given): made-up names earn no more turns, and another's
+  name takes none of its turns.
+
+Each tenant has a ceiling for priorities, 0 unless configured; a peer that nobody vouches for has 0. Sessions of
+different tenants are different sessions, whatever they are called.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from ..config import ANY, Config
+from .forwarding import Trust, network_of
+
+UNVERIFIED = "\0"  # begins the share of a peer that nobody vouches for; no header can carry it
+
+
+class Rights:
+    """Of one connection."""
+
+    __slots__ = ("believed", "share", "tenant")
+
+    def __init__(self, tenant: str = "", share: str = "", believed: bool = False) -> None:
+        self.tenant = tenant  # whose the connection is; empty: a request may say
+        self.share = share  # as whose the queue counts its requests, unless a tenant is believed
+        self.believed = believed
+
+
+NOBODY = Rights()
+
+
+def session_of(share: str, session: str) -> str:
+    """The key of a session. Peers that nobody vouches for have theirs together: one may change its address."""
+    return f"{UNVERIFIED if share.startswith(UNVERIFIED) else share}{UNVERIFIED}{session}"
+
+
+class TrustRule:
+    def __init__(self, config: Config) -> None:
+        self._trust = Trust(config.trusted)
+        self._ceilings = {name: tenant.priority for name, tenant in config.tenants.items()}
+        self._others = self._ceilings.pop(ANY, 0)
+        self.lowest_ceiling = min(
+            0, self._others, *self._ceilings.values()
+        )  # whatever asks for no more is not looked at
+        self._apart = bool(config.tenant_header or config.tenants)  # else there is one queue for all
+        networks = [(ip_network(text), name) for name, tenant in config.tenants.items() for text in tenant.networks]
+        self._networks: list[tuple[IPv4Network | IPv6Network, str]] = sorted(networks, key=lambda n: -n[0].prefixlen)
+
+    def rights(self, host: str) -> Rights:
+        """Of a connection from this address."""
+        if self._trust.believes(host):
+            return Rights(believed=True)
+        if not self._apart:
+            return NOBODY
+        try:
+            address = ip_address(host.partition("%")[0])
+        except ValueError:
+            return Rights(share=UNVERIFIED + host)  # a Unix socket
+        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        for network, tenant in self._networks:
+            if address in network:
+                return Rights(tenant, tenant)
+        return Rights(share=UNVERIFIED + network_of(host))
+
+    def ceiling(self, rights: Rights, tenant: str) -> int:
+        """The highest priority that a request of this tenant may have."""
+        if rights.believed or rights.tenant:
+            return self._ceilings.get(tenant, self._others)
+        return 0
