@@ -7,6 +7,7 @@ import gc
 import pickle
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -77,8 +78,10 @@ def test_a_timeout_does_not_interrupt_the_block_and_is_there_to_pass_on() -> Non
 def test_a_route_is_entered_once() -> None:
     lb = LoadBalancer(["a"])
     route = lb.route()
-    with route, pytest.raises(MisuseError, match="entered before"), route:
-        raise AssertionError("not reached")
+    with route:
+        with pytest.raises(MisuseError, match="entered before"), route:
+            raise AssertionError("not reached")
+        assert lb.load == {"a": 1}
     with pytest.raises(MisuseError, match="entered before"), route:
         raise AssertionError("not reached")
     assert lb.load == {"a": 0}
@@ -105,6 +108,46 @@ def test_waiting_in_sync_code_does_not_block_an_event_loop_for_itself() -> None:
         assert (lb.load, lb.waiting) == ({"a": 0}, 0)
 
     asyncio.run(main())
+
+
+def test_a_busy_event_loop_keeps_nobody_else_waiting_longer_than_allowed() -> None:
+    """The first to wait wakes up for all; here it is a task of a loop that does not get round to it."""
+    lb = LoadBalancer(["a"], concurrency=1, max_wait=0.3)
+    held = lb.route_request()
+    refused = threading.Event()
+
+    async def first() -> None:
+        async with lb.route():
+            raise AssertionError("not reached")
+
+    def second() -> None:
+        with pytest.raises(Refused), lb.route():
+            raise AssertionError("not reached")
+        refused.set()
+
+    async def main() -> None:
+        task = asyncio.create_task(first())
+        await asyncio.sleep(0)
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert refused.wait(PATIENCE)  # the loop stands still
+        thread.join(PATIENCE)
+        with pytest.raises(Refused):
+            await task
+
+    asyncio.run(main())
+    lb.complete_request(held)
+    assert (lb.load, lb.waiting) == ({"a": 0}, 0)
+
+
+def test_waiting_without_asyncio_is_told_and_takes_no_place() -> None:
+    """As under trio: without waiting it works there."""
+    lb = LoadBalancer(["a"], concurrency=1)
+    with pytest.raises(StopIteration):
+        lb.route().__aenter__().send(None)
+    with pytest.raises(MisuseError, match="asyncio"):
+        lb.route().__aenter__().send(None)
+    assert (lb.load, lb.waiting) == ({"a": 1}, 0)
 
 
 def test_event_loops_in_several_threads_share_the_slots() -> None:
@@ -168,6 +211,25 @@ def test_a_generator_collected_in_the_middle_of_a_decision_does_no_harm() -> Non
     assert sum(lb.load.values()) == 1
     lb.complete_request(target)
     assert lb.load == {"a": 0, "b": 0}
+
+
+def test_ctrl_c_while_a_replica_is_chosen_or_given_back_keeps_no_slot() -> None:
+    lb = LoadBalancer(["a"], concurrency=1)
+    for name in ("submit", "finish"):
+        method = getattr(lb._engine.balancer, name)
+
+        def interrupted(*arguments: object, method: Any = method, name: str = name, **more: object) -> None:
+            if name == "submit":
+                method(*arguments, **more)
+            raise KeyboardInterrupt
+
+        setattr(lb._engine.balancer, name, interrupted)
+        with pytest.raises(KeyboardInterrupt), lb.route():
+            pass
+        setattr(lb._engine.balancer, name, method)
+        assert lb.load == {"a": 0}
+    with lb.route():
+        pass
 
 
 def test_a_policy_that_calls_its_balancer_is_told() -> None:

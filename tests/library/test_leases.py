@@ -81,6 +81,21 @@ def test_a_block_that_outlives_its_lease_ends_as_usual() -> None:
     assert lb.load == {"a": 0}
 
 
+def test_a_replica_that_is_removed_takes_its_expired_leases_along() -> None:
+    clock = Clock()
+    events: list[BalancerEvent] = []
+    lb = balancer(clock, events)
+    late = lb.route_request()
+    clock.now += 61.0
+    lb.add_replica("b")
+    lb.remove_replica("a")
+    lb.complete_request(late)
+    assert events[-1].kind is EventKind.LATE_COMPLETION
+    lb.add_replica("a")
+    with pytest.raises(MisuseError, match="completed twice"):
+        lb.complete_request("a")
+
+
 def test_without_a_lease_a_slot_is_held_for_ever() -> None:
     clock = Clock()
     lb = LoadBalancer(["a"], lease=None, clock=clock)

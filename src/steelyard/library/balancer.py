@@ -192,6 +192,7 @@ class LoadBalancer:
             if len(replicas) == 1 and id in replicas:
                 raise OptionError(f"replica {id!r} is the last one")
             self._engine.carry_out(self._engine.balancer.remove_replica(id, now=now))
+            self._engine.leases.forget(id)
             self._engine.events.add(EventKind.REMOVED, id, f"Replica {id!r} is removed.")
 
     def drain(self, id: str) -> None:

@@ -66,7 +66,10 @@ class Engine:
                     self._catch_up(now)
                     yield now
                 finally:
-                    self._end_turn()
+                    try:
+                        self._end_turn()
+                    finally:  # here, so that not even Ctrl-C comes between
+                        self._busy = False
         finally:
             self.events.deliver()
 
@@ -88,13 +91,10 @@ class Engine:
             self._ejections.tell(now)
 
     def _end_turn(self) -> None:
-        try:
+        self._waiters.wake_by(self.balancer.wake)
+        while self._put_off:
+            self._put_off.popleft()(self.clock())
             self._waiters.wake_by(self.balancer.wake)
-            while self._put_off:
-                self._put_off.popleft()(self.clock())
-                self._waiters.wake_by(self.balancer.wake)
-        finally:
-            self._busy = False
 
     def carry_out(self, decisions: Sequence[Decision]) -> None:
         """Tell those who wait. A Send needs nothing else: the request is RUNNING and knows its replica."""

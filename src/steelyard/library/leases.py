@@ -60,6 +60,10 @@ class Leases:
         self._claim(id, None)
         return True
 
+    def forget(self, id: str) -> None:
+        """This replica is gone."""
+        self._unclaimed.pop(id, None)
+
     def _expire(self, request: Request, id: str) -> None:
         request.context = Ended(id)
         self.count += 1

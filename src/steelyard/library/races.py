@@ -58,8 +58,15 @@ class Race(Generic[T]):
         with self.engine.turn() as now:
             if self.ended or self.waiter.inbox:
                 return 0.0
-            seconds = self.engine.sleep(self.waiter, now)
-        return None if seconds == INFINITY else seconds
+            seconds = min(self.engine.sleep(self.waiter, now), self._next_look() - now)
+        return None if seconds == INFINITY else max(0.0, seconds)
+
+    def _next_look(self) -> float:
+        """When the core looks again whether to hedge: not left to the lookout, whose event loop may be busy."""
+        if self.request.phase is Phase.WAITING:
+            return self.request.expires
+        entry = self.request.flight.entry if self.request.flight is not None else None
+        return INFINITY if entry is None else float(entry[0])
 
     def settled(self) -> tuple[T] | None:
         """Take in what ended. The result once there is one; raises the last error once nothing is left to try."""

@@ -28,12 +28,18 @@ class RoutedRequest:
 
     def start(self) -> Target:
         """Wait for a replica and return it. Raises Refused."""
-        until = self._submit()
-        if self.request.phase is Phase.WAITING:
-            self._block(until)
-        return self._target()
+        self._check_new()
+        try:
+            until = self._submit()
+            if self.request.phase is Phase.WAITING:
+                self._block(until)
+            return self._target()
+        except BaseException:  # Ctrl-C
+            self.engine.leave(self.request)
+            raise
 
     async def astart(self) -> Target:
+        self._check_new()
         until = self._submit()
         if self.request.phase is Phase.WAITING:
             await self._sleep(until)
@@ -41,8 +47,12 @@ class RoutedRequest:
 
     def end(self, outcome: Outcome) -> None:
         """It is over, and nobody tries again."""
-        self.request.attempts = self.engine.pool.options.retry.attempts
-        self.engine.finish(self.request, outcome)
+        try:
+            self.request.attempts = self.engine.pool.options.retry.attempts
+            self.engine.finish(self.request, outcome)
+        except BaseException:
+            self.engine.leave(self.request)
+            raise
 
     def retry(self, outcome: Outcome) -> Target | None:
         """This attempt is over. Where to try again; None: nowhere, it is over as well."""
@@ -71,9 +81,11 @@ class RoutedRequest:
 
     # ------------------------------------------------------------------ inside
 
-    def _submit(self) -> float:
+    def _check_new(self) -> None:
         if self.request.phase is not Phase.NEW:
             raise MisuseError("this route was entered before: call lb.route(…) for each request")
+
+    def _submit(self) -> float:
         with self.engine.turn() as now:
             decision = self.engine.balancer.submit(self.request, now, wait=self._wait is None or self._wait > 0.0)
             if isinstance(decision, Reject):
@@ -104,10 +116,10 @@ class RoutedRequest:
 
     async def _sleep(self, until: float) -> None:
         """Wait as a task."""
-        loop = asyncio.get_running_loop()
         woken = asyncio.Event()
         waiter = Waiter(self.request, lambda: loop.call_soon_threadsafe(woken.set))
         try:
+            loop = _running_loop()
             self.engine.watch(waiter)
             while (seconds := self._pause(waiter, until)) is not None:
                 with suppress(TimeoutError):
@@ -125,7 +137,8 @@ class RoutedRequest:
             if self.request.phase is Phase.WAITING:
                 if now >= until:
                     raise Refused(Reason.WAITED, self.engine.pool.retry_after(now))
-                return min(until - now, self.engine.sleep(waiter, now))
+                # Its own end it does not leave to the lookout, whose event loop may be busy.
+                return max(0.0, min(until - now, self.request.expires - now, self.engine.sleep(waiter, now)))
             if self.request.phase is Phase.DONE:
                 refusal = waiter.refusal or Reject(self.request, Reason.WAITED)
                 raise Refused(refusal.reason, refusal.retry_after)
@@ -139,3 +152,10 @@ def _refuse_in_a_loop() -> None:
     except RuntimeError:
         return
     raise MisuseError("every replica is full, and waiting here would block the event loop: use `async with`")
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise MisuseError("every replica is full, and waiting needs an event loop of asyncio: none runs here") from None
