@@ -80,6 +80,11 @@ def test_a_callers_trace_goes_on_to_the_replica_and_its_spans_hang_together(
     assert (said["steelyard.model"], said["steelyard.replica"]) == ("m", "a")
     assert (said["http.response.status_code"], said["steelyard.sla"]) == (200, "met")
     assert attributes(replica)["steelyard.replica"] == "a"
+    assert (said["url.scheme"], said["server.address"]) == ("http", "model.test")
+    assert "error.type" not in said
+    there = attributes(replica)
+    assert (there["http.request.method"], there["url.scheme"]) == ("POST", "http")
+    assert f"http://{there['server.address']}:{there['server.port']}" == stubs[0].url
     assert [event.name for event in replica.events] == ["first byte"]
 
 
@@ -127,6 +132,9 @@ def test_each_attempt_has_its_span_and_the_failed_one_says_so(gateway: Serving, 
     (whole,) = spans["POST"]
     assert whole.status.code == 2
     assert attributes(whole)["steelyard.attempts"] == 2
+    assert attributes(whole)["error.type"] == "503"
+    first = attributes(spans["replica"][0])
+    assert (first["http.response.status_code"], first["error.type"]) == (503, "503")
 
 
 def test_a_refusal_is_a_span_without_a_replica(gateway: Serving, collector: Collector) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from steelyard.gateway.accounts import STATUSES
 from steelyard.gateway.reports import report
 from steelyard.link.messages import ReplicaReport
 
@@ -62,3 +63,26 @@ def test_an_answer_that_breaks_off_is_a_truncated_attempt(staged: Callable[..., 
     replica.says(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")
     replica.breaks()
     assert (seen(stage).outcomes, seen(stage).last_error) == ({"ok": 0, "truncated": 1}, "truncated")
+
+
+def test_requests_are_counted_by_http_status(staged: Callable[..., Stage]) -> None:
+    stage = staged(ONE)
+    for status in ("200 OK", "200 OK", "404 No", "503 Busy"):
+        stage.client().says(request())
+        stage.replica().says(answer(b"said", status=status))
+    leaves = stage.client()
+    leaves.says(request())
+    stage.replica()
+    leaves.transport.abort()
+    stage.loop.settle()
+    (model,) = report(stage.carrier, stage.loop.now).models
+    assert model.statuses == {200: 2, 404: 1, 503: 1, 0: 1}
+
+
+def test_statuses_that_a_replica_makes_up_are_counted_by_class(staged: Callable[..., Stage]) -> None:
+    stage = staged(ONE)
+    account = stage.account("m")
+    for status in range(400, 500):
+        account.count_status(status)
+    assert len(account.statuses) == STATUSES + 1
+    assert account.statuses[4] == 100 - STATUSES

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from steelyard.gateway.otel import asked_server
 from steelyard.gateway.otlp import message
 from steelyard.gateway.span_bytes import CLIENT, INTERNAL, SERVER, encoded, varint
 
@@ -66,3 +68,18 @@ def test_many_spans_are_one_message() -> None:
 def test_a_number_has_as_many_bytes_as_it_needs() -> None:
     assert [varint(n) for n in (0, 127, 128, 300)] == [b"\x00", b"\x7f", b"\x80\x01", b"\xac\x02"]
     assert len(varint(-1)) == 10
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("model.test", {"server.address": "model.test"}),
+        ("model.test:8443", {"server.address": "model.test", "server.port": 8443}),
+        ("[::1]:8080", {"server.address": "::1", "server.port": 8080}),
+        ("[::1]", {"server.address": "::1"}),
+        ("model.test:port", {"server.address": "model.test:port"}),
+        ("", {"server.address": ""}),  # and what is empty is left out
+    ],
+)
+def test_the_server_that_a_client_asked(host: str, said: dict[str, str | int]) -> None:
+    assert asked_server(host) == said

@@ -75,7 +75,13 @@ class History(Part, frozen=True):
 class Tracing(Part, frozen=True):
     """Spans of requests, sent to an OpenTelemetry collector. Needs `pip install 'steelyard[otel]'`."""
 
-    endpoint: Annotated[str, about("where to, OTLP over HTTP", examples=["http://127.0.0.1:4318/v1/traces"])]
+    endpoint: Annotated[
+        str,
+        about(
+            "where to, OTLP over HTTP; empty: see OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT",
+            examples=["http://127.0.0.1:4318/v1/traces"],
+        ),
+    ] = ""
     sample: Annotated[Share, about("share of requests to trace, where no caller decides")] = Share(0.01)
     parent: Annotated[bool, about("whether a caller's `traceparent` decides, where it comes with one")] = True
     headers_file: Annotated[str, about("file of headers to send along, a `name: value` a line")] = ""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from ..documents import Problem
+from .observing import Tracing
+from .otel_environment import endpoint
 from .shape import Config
 
 _NEEDED = ("opentelemetry", "opentelemetry.proto", "google.protobuf")
@@ -15,8 +18,7 @@ _NEEDED = ("opentelemetry", "opentelemetry.proto", "google.protobuf")
 def tracing_problems(config: Config) -> Iterator[Problem]:
     tracing = config.tracing
     if tracing is not None:
-        if not _is_url(tracing.endpoint):
-            what = f"{tracing.endpoint!r} is not a URL: write for example http://127.0.0.1:4318/v1/traces"
+        if what := _endpoint_problem(tracing):
             yield Problem(("tracing", "endpoint"), what)
         if not tracing.service:
             yield Problem(("tracing", "service"), "name the service, for example steelyard")
@@ -24,6 +26,16 @@ def tracing_problems(config: Config) -> Iterator[Problem]:
             yield Problem(("tracing",), "needs OpenTelemetry: pip install 'steelyard[otel]'")
     if config.decisions is not None and not config.decisions.path:
         yield Problem(("decisions", "path"), "name a file")
+
+
+def _endpoint_problem(tracing: Tracing) -> str:
+    try:
+        found = endpoint(tracing, os.environ)
+    except ValueError as problem:
+        return str(problem)
+    if not found:
+        return "name the collector, for example http://127.0.0.1:4318/v1/traces, or set OTEL_EXPORTER_OTLP_ENDPOINT"
+    return "" if _is_url(found) else f"{found!r} is not a URL: write for example http://127.0.0.1:4318/v1/traces"
 
 
 def _is_url(text: str) -> bool:

@@ -65,6 +65,7 @@ class ModelStatus(msgspec.Struct, frozen=True):
     hedged: int = 0
     hedges_won: int = 0
     ejected: int = 0
+    statuses: dict[int, int] = {}  # requests by HTTP status; below 10: by its class; 0: there was no answer
 
     @property
     def requests(self) -> int:
@@ -197,6 +198,7 @@ def _counted(reports: list[ModelReport]) -> dict[str, Any]:
     """All that only grows, summed."""
     return {
         "verdicts": _sum(r.verdicts for r in reports),
+        "statuses": _sum(r.statuses for r in reports),
         "latency": _sum(r.latency for r in reports),
         "judged": _added((tenant, counts) for r in reports for tenant, counts in r.judged.items()),
         "times": _durations(reports),

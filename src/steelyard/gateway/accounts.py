@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .exchange import Exchange
 
 OK, CLIENT_ERROR, FAILED, REFUSED, CANCELLED = VERDICTS = ("ok", "client_error", "failed", "refused", "cancelled")
+STATUSES: Final = 32  # HTTP statuses of a model that are counted one by one
 TENANTS: Final = 100  # of a model, counted one by one: their names come from clients, who can make up any number
 TUNNEL: Final = 101
 OTHERS: Final = "*"  # all the rest together
@@ -43,6 +44,7 @@ class Account:
         "queue",
         "refused",
         "replica",
+        "statuses",
         "tallies",
         "total",
     )
@@ -54,6 +56,7 @@ class Account:
         self.refused = 0
         self.cancelled = 0
         self.looks = 0  # of all these, requests that only look (gateway/looks.py)
+        self.statuses: dict[int, int] = {}  # requests by HTTP status other than 200; 0: there was no answer
         self.buckets: dict[int, int] = {}  # of core.histogram; only those that were hit
         self.total = Times()  # of answered requests: all of it, …
         self.replica = Times()  # … the part at the replica, …
@@ -80,6 +83,16 @@ class Account:
 
     def count(self, verdict: str) -> None:
         setattr(self, verdict, getattr(self, verdict) + 1)
+
+    def count_status(self, status: int) -> None:
+        """Anything but 200: the others are 200, and cost nothing to count."""
+        if status not in self.statuses and len(self.statuses) >= STATUSES:
+            status = status // 100  # a replica may make up as many as it likes: the rest is counted by class
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+
+    def by_status(self) -> dict[int, int]:
+        ended = self.ok + self.client_error + self.failed + self.refused + self.cancelled
+        return {200: ended - sum(self.statuses.values()), **self.statuses}
 
     def verdicts(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in VERDICTS}

@@ -391,10 +391,10 @@ class Carrier:
                 self._lost(exchange, replica, "cancelled" if exchange.verdict else "lost", monotonic())
                 return
 
-    def _lost(self, exchange: Exchange, replica: Replica, how: str, now: float) -> None:
+    def _lost(self, exchange: Exchange, replica: Replica, how: str, now: float, status: int = 0) -> None:
         """An attempt ended without an answer: for those who write it down."""
         if exchange.span is not None:
-            exchange.span.lost(replica.id, how, now)
+            exchange.span.lost(replica.id, how, now, status)
         if exchange.noted is not None and self.decisions is not None:
             self.decisions.lost(exchange, replica, how, now)
 
@@ -438,7 +438,7 @@ class Carrier:
         """A replica answered with an error. True: nobody else will try, so the client gets this answer."""
         if outcome is Outcome.OUT_OF_MEMORY and self.memory is not None:
             self.memory.ran_out(exchange, connection.replica, "said so", now)
-        self._lost(exchange, connection.replica, outcome.label, now)
+        self._lost(exchange, connection.replica, outcome.label, now, status)
         connection.replica.context.failed(outcome.label, f"HTTP {status}", now)
         decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
         self.counted(connection.replica)
@@ -614,6 +614,8 @@ class Carrier:
                 account.count(verdict)
         else:
             account.count(verdict)
+        if exchange.status != 200:
+            account.count_status(exchange.status)
         if account is not self.unrouted and not exchange.route.look:
             exchange.judgement = account.judge(exchange, verdict, now)
         if self._log is not None:

@@ -10,12 +10,15 @@ import os
 import socket
 from random import getrandbits, random
 from time import monotonic, time_ns
+from typing import NamedTuple
 
 from .. import __version__
+from ..addresses import Address
 from ..config import Tracing as Settings
-from ..config.headers import read_headers
+from ..config.otel_environment import exporter
 from ..core.slo import CLIENT, JUDGEMENTS, MET
 from ..protocols.plain import KINDS as PLAIN
+from .accounts import OK
 from .exchange import Exchange
 from .otlp import Sender
 from .span_bytes import CLIENT as CLIENT_KIND
@@ -29,7 +32,7 @@ SAMPLED = 0x01
 
 class Otel(Tracing):
     def __init__(self, settings: Settings, worker: int) -> None:
-        """OSError, ValueError: the file with headers cannot be read."""
+        """OSError, ValueError: the file with headers cannot be read, or the environment says what makes no sense."""
         self.settings = settings
         self.share = float(settings.sample)
         resource: dict[str, str | int] = {
@@ -38,8 +41,8 @@ class Otel(Tracing):
             "service.instance.id": f"{socket.gethostname()}/{os.getpid()}",
             "steelyard.worker": worker,
         }
-        headers = read_headers(settings.headers_file) if settings.headers_file else {}
-        self.sender = Sender(settings.endpoint, headers, resource)
+        to = exporter(settings, os.environ)
+        self.sender = Sender(to.endpoint, to.headers, resource, to.timeout)
 
     def begin(self, exchange: Exchange) -> None:
         told = b""
@@ -60,13 +63,22 @@ class Otel(Tracing):
         self.sender.close(patience)
 
 
+class _Attempt(NamedTuple):
+    id: bytes
+    since: float
+    hedged: bool
+    predicted: float
+    address: Address | None
+
+
 class Traced(RequestSpan):
-    __slots__ = ("_attempts", "_id", "_names", "_offset", "_parent", "_sender", "_trace", "_waited")
+    __slots__ = ("_attempts", "_id", "_method", "_names", "_offset", "_parent", "_sender", "_trace", "_waited")
 
     def __init__(self, sender: Sender, exchange: Exchange, told: bytes) -> None:
         self._sender = sender
         self._offset = time_ns() - int(monotonic() * 1e9)  # a trace is for people: it has the wall's time
-        self._attempts: dict[str, tuple[bytes, float, bool, float]] = {}  # that run: id, since when, hedged, predicted
+        self._attempts: dict[str, _Attempt] = {}  # that run, by replica
+        self._method = exchange.route.method.decode("latin-1")
         self._waited = False
         self._id = _new_id()
         names = exchange.names
@@ -82,13 +94,16 @@ class Traced(RequestSpan):
         self._wait_is_over(exchange, now)
         id = _new_id()
         flight = exchange.hedge if hedged else exchange.flight
-        self._attempts[replica] = (id, now, hedged, flight.predicted if flight is not None else 0.0)
+        predicted, address = 0.0, None
+        if flight is not None:
+            predicted, address = flight.predicted, flight.replica.context.endpoint.address
+        self._attempts[replica] = _Attempt(id, now, hedged, predicted, address)
         parent = PARENT + b"00-%b-%b-01" % (self._trace.hex().encode(), id.hex().encode())
         exchange.names = self._names + b"\r\n" + parent if self._names else parent
 
-    def lost(self, replica: str, why: str, now: float) -> None:
+    def lost(self, replica: str, why: str, now: float, status: int = 0) -> None:
         if replica in self._attempts:
-            self._attempt_over(replica, now, {}, why)
+            self._attempt_over(replica, now, {"http.response.status_code": status} if status else {}, why)
 
     def end(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
         self._wait_is_over(exchange, now)
@@ -103,7 +118,9 @@ class Traced(RequestSpan):
         judged, fault = JUDGEMENTS[exchange.judgement] if exchange.account is not None and not route.look else ("", "")
         said: dict[str, str | int] = {
             "http.request.method": method,
+            "url.scheme": exchange.client.forwarding.proto.decode(),
             "url.path": route.path,
+            **asked_server(exchange.host.decode("latin-1")),
             "http.response.status_code": exchange.status,
             "steelyard.request_id": exchange.request_id.decode("latin-1"),
             "steelyard.model": exchange.model,
@@ -114,6 +131,7 @@ class Traced(RequestSpan):
             "steelyard.fault": fault,
             "steelyard.reason": reason,
             "steelyard.attempts": exchange.attempts,
+            "error.type": str(exchange.status) if exchange.status >= 500 else reason if verdict != OK else "",
         }
         name = method if call == PLAIN.get(method, "other") else f"{method} {call}"
         broken = judged not in ("", MET) and fault != CLIENT
@@ -138,14 +156,19 @@ class Traced(RequestSpan):
             self._child(_new_id(), "queue", INTERNAL, exchange.arrived, now, {})
 
     def _attempt_over(self, replica: str, now: float, said: Attributes, problem: str, first_byte: int = 0) -> None:
-        id, since, hedged, predicted = self._attempts.pop(replica)
+        attempt = self._attempts.pop(replica)
+        status = said.get("http.response.status_code", 0)
+        error = str(status) if isinstance(status, int) and status >= 500 else problem
         about: Attributes = {
+            "http.request.method": self._method,
+            **_reached(attempt.address),
             "steelyard.replica": replica,
-            "steelyard.hedged": hedged,
-            "steelyard.predicted_seconds": predicted,
+            "steelyard.hedged": attempt.hedged,
+            "steelyard.predicted_seconds": attempt.predicted,
             **said,
+            **({"error.type": error} if error else {}),
         }
-        self._child(id, "replica", CLIENT_KIND, since, now, about, problem, first_byte)
+        self._child(attempt.id, "replica", CLIENT_KIND, attempt.since, now, about, problem, first_byte)
 
     def _child(
         self,
@@ -165,6 +188,23 @@ class Traced(RequestSpan):
 
     def _wall(self, when: float) -> int:
         return int(when * 1e9) + self._offset
+
+
+def asked_server(authority: str) -> dict[str, str | int]:
+    """`server.address` and `server.port`, as the client named them."""
+    host, colon, port = authority.rpartition(":")
+    if not colon or not port.isdecimal() or len(port) > 5 or host.endswith(":"):  # of an IPv6 address without a port
+        return {"server.address": authority.strip("[]")}
+    return {"server.address": host.strip("[]"), "server.port": int(port)}
+
+
+def _reached(address: Address | None) -> dict[str, str | int]:
+    if address is None:
+        return {}
+    if address.path:
+        return {"server.address": address.path}
+    scheme = "https" if address.tls else "http"
+    return {"server.address": address.host, "server.port": address.port, "url.scheme": scheme}
 
 
 def _new_id() -> bytes:

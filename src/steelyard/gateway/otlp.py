@@ -29,8 +29,16 @@ TELL_EVERY = 60.0  # seconds between two complaints
 
 
 class Sender:
-    def __init__(self, endpoint: str, headers: Mapping[str, str], resource: Mapping[str, str | int]) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        headers: Mapping[str, str],
+        resource: Mapping[str, str | int],
+        timeout: float = PATIENCE,
+    ) -> None:
+        """`timeout`: seconds for the collector to take a batch."""
         self._endpoint = endpoint
+        self._timeout = timeout
         self._url = urlsplit(endpoint)
         self._headers = {"content-type": "application/x-protobuf", **headers}
         self._resource = Resource(attributes=[_pair(*said) for said in resource.items()]).SerializeToString()
@@ -99,7 +107,7 @@ class Sender:
     def _post(self, body: bytes) -> int:
         if self._connection is None:
             kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
-            self._connection = kind(self._url.hostname or "", self._url.port, timeout=PATIENCE)
+            self._connection = kind(self._url.hostname or "", self._url.port, timeout=self._timeout)
         path = self._url.path or "/"
         target = f"{path}?{self._url.query}" if self._url.query else path
         self._connection.request("POST", target, body, self._headers)

@@ -68,6 +68,7 @@ def _model(carrier: Carrier, name: str, pool: Pool, now: float) -> ModelReport:
         pool.hedged,
         pool.hedges_won,
         pool.ejected,
+        account.by_status(),
     )
 
 

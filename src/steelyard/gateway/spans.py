@@ -16,8 +16,8 @@ class RequestSpan:
         """An attempt begins; its head is not written yet."""
         raise NotImplementedError
 
-    def lost(self, replica: str, why: str, now: float) -> None:
-        """An attempt ended without an answer."""
+    def lost(self, replica: str, why: str, now: float, status: int = 0) -> None:
+        """An attempt ended without an answer for the client; `status`: what it was, if it was one."""
         raise NotImplementedError
 
     def end(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:

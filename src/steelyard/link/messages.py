@@ -242,6 +242,7 @@ class ModelReport(msgspec.Struct, frozen=True):
     hedged: int = 0
     hedges_won: int = 0
     ejected: int = 0
+    statuses: dict[int, int] = {}  # requests by HTTP status; below 10: by its class; 0: there was no answer
 
 
 class Report(msgspec.Struct, frozen=True, tag="report"):

@@ -49,12 +49,22 @@ def model_families(models: tuple[ModelView, ...], numbers: Numbers) -> Iterator[
     for name, meaning, field in _COUNTERS:
         counted = [Sample(of, getattr(status, field)) for of, status in known]
         yield Family(f"steelyard_model_{name}", "counter", meaning, counted)
+    answers = [
+        Sample(f'{of},status="{_status(code)}"', count)
+        for of, status in known
+        for code, count in sorted(status.statuses.items())
+    ]
+    yield Family("steelyard_model_responses_total", "counter", "requests that ended, by HTTP status", answers)
     oldest = [Sample(of, status.oldest) for of, status in known]
     yield Family("steelyard_model_oldest_waiting_seconds", "gauge", "how long the first in line has waited", oldest)
     yield _work(known, numbers)
     for name, meaning, field in _TIMES:
         times = [sample for of, status in known for sample in _times(of, status, field)]
         yield Family(f"steelyard_request_{name}_seconds", "histogram", f"seconds {meaning}", times)
+
+
+def _status(code: int) -> str:
+    return "none" if not code else f"{code}xx" if code < 10 else str(code)
 
 
 def _ended(models: tuple[ModelView, ...]) -> Iterator[Family]:
