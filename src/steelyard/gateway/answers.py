@@ -16,6 +16,7 @@ from .exchange import Exchange
 from .fields import BadHead
 
 PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
+MAX_NAME = 80  # characters of a client's own words that a refusal repeats
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -39,6 +40,11 @@ BODY_HIDES_MODEL = Failure(
     413,
     "body_hides_model",
     "The body is too large to look for the model's name in it; name it in the header steelyard-model.",
+)
+BODY_MUST_BE_READ = Failure(
+    413,
+    "body_hides_model",
+    "The body is larger than limits.replay; where servers run several models it must be read to its end.",
 )
 CHUNK_OVERHEAD = Failure(400, "chunk_overhead", "The framing of the body's chunks is far larger than its data.")
 HEAD_TIMEOUT = Failure(408, "head_timeout", "The request's headers did not arrive in time.")
@@ -78,6 +84,15 @@ def bad_request(problem: BadHead) -> Failure:
 
 def method_refused(problem: BadHead) -> Failure:
     return Failure(405, "method_refused", str(problem))
+
+
+def model_contradiction(model: str, other: str) -> Failure:
+    sentence = f"The request is for the model '{model[:MAX_NAME]}', and names '{other[:MAX_NAME]}' as well."
+    return Failure(400, "model_contradiction", sentence)
+
+
+def body_ambiguous(doubt: str) -> Failure:
+    return Failure(400, "body_ambiguous", doubt)
 
 
 def refusal(reject: Reject) -> Failure:

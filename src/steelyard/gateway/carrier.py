@@ -35,10 +35,11 @@ from .exchange import Exchange
 from .fields import REQUEST_ROLES, RESPONSE_ROLES, Fields
 from .log_line import JsonLines
 from .looks import AT_REST, PROBE
-from .model_control import NEVER, server_of
+from .model_control import NEVER
+from .model_names import mismatch
 from .response_head import ResponseHead, StatusLines
 from .rights import TrustRule, session_of
-from .routing import Route, Router
+from .routing import Router
 from .turns import Turns
 from .upstream import TUNNEL, ReplicaConnection
 from .wishes import take_in
@@ -80,6 +81,8 @@ class Carrier:
         self.memory: Memory | None = None  # of devices, if there are any
         self.trouble: Callable[[Replica, bool], None] | None = None  # who wants to hear of replicas in trouble
         self.fleet_view: Callable[[], Sequence[ModelView]] = list  # set by the fleet, which knows
+        self.sharing: frozenset[str] = frozenset()  # models whose servers run others too, or can load them
+        self.placed: frozenset[str] = frozenset()  # models that are placed, and those on the same servers
         self.unsent: list[tuple[Transport, bytes]] = []  # see `write_soon`
         self._turn_began = False
         self.turns = Turns(loop)
@@ -233,17 +236,24 @@ class Carrier:
         if exchange.key is None:
             exchange.key = peek.key
         name = route.model or peek.model
+        twice = bool(route.model and peek.model) or bool(route.mentioned)
         if told is not None and b"steelyard-model" in told:
             name = told[b"steelyard-model"].decode("utf-8", "replace")
+            twice = True
         self._attribute(exchange)
         model = self.router.resolve(name)
-        if route.control and self._may_not_control(route, model):
+        if route.control and (route.control == NEVER or model in self.placed):
             exchange.client.fail(exchange, answers.MODEL_CONTROL)
             return
         if model is None:
             self._no_model(exchange, name)
             return
         exchange.model = model
+        shared = bool(self.sharing) and model in self.sharing
+        problem = mismatch(exchange, peek, self.router, shared=shared) if twice or shared else None
+        if problem is not None:
+            exchange.client.fail(exchange, problem)
+            return
         settings = self.router.models[model]
         if route.look and settings.runtime is not None:
             if not self.balancer.pool(model).members:
@@ -259,17 +269,6 @@ class Carrier:
             if not (named and exchange.client.rights.believed):
                 exchange.first_byte_by = min(exchange.first_byte_by, exchange.began + settings.timeout)
         self._submit(exchange)
-
-    def _may_not_control(self, route: Route, model: str | None) -> bool:
-        """Clients may not change the servers of this model if the gateway places any model there."""
-        if route.control == NEVER or model is None:
-            return route.control == NEVER
-        placed = [name for name, settings in self.router.models.items() if settings.placement is not None]
-        taken = {server for name in placed for server in self._servers(name)}
-        return model in placed or not taken.isdisjoint(self._servers(model))
-
-    def _servers(self, model: str) -> list[tuple[str, int]]:
-        return [server_of(replica.context.endpoint.address) for replica in self.balancer.pool(model).replicas.values()]
 
     def _attribute(self, exchange: Exchange) -> None:
         """Whose it is, and how urgent it may be: by who its client is, and what that client may say (rights.py)."""

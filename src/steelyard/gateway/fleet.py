@@ -24,6 +24,7 @@ from .forwarding import VIA
 from .neighbours import Neighbours
 from .rights import TrustRule
 from .routing import Router
+from .shared_servers import SharedServers
 
 NO_SLOT = -1
 ASKS = b"endpoint-load-metrics-format: JSON"
@@ -90,6 +91,7 @@ class Fleet:
         self._models: dict[str, ModelConfig] = {}
         self._created: dict[str, int] = {}
         self._contexts: dict[ReplicaTls, ssl.SSLContext] = {}
+        self._servers = SharedServers()
         carrier.fleet_view = self.view
 
     def apply(
@@ -140,6 +142,7 @@ class Fleet:
         if self._neighbours is not None:
             self._neighbours.know_lines(slots)
         self._models = dict(config.models)
+        self._tell_servers()
         carrier.carry_out(decisions, now)
 
     def members(self, message: Members, now: float) -> None:
@@ -152,7 +155,14 @@ class Fleet:
         decisions = self._settle(message.model, model, message.removed, message.added, message.slots, now)
         if self._neighbours is not None:
             self._neighbours.know_line(message.model, message.slots)
+        self._tell_servers()
         self._carrier.carry_out(decisions, now)
+
+    def _tell_servers(self) -> None:
+        """Which models are on servers with others; before any request that waits is sent there."""
+        placed = [name for name, model in self._models.items() if model.placement is not None]
+        self._carrier.placed = self._servers.beside(placed)
+        self._carrier.sharing = self._servers.sharing | self._carrier.placed
 
     def _settle(
         self,
@@ -225,10 +235,12 @@ class Fleet:
             tls = (lambda tls=model.tls: self._contexts[tls]) if address.tls else None
             endpoint = endpoints[key] = Endpoint(self._carrier, address, tls, model.tls.server_name)
         endpoint.users += 1
+        self._servers.add(endpoint.address, name)
         return Way(settings, name, endpoint, key, slot)
 
     def _let_go(self, way: Way) -> None:
         way.endpoint.users -= 1
+        self._servers.remove(way.endpoint.address, way.model)
         if not way.endpoint.users:
             way.endpoint.close()
             self._carrier.endpoints.pop(way.key, None)

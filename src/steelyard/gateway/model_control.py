@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ..addresses import Address
-
 NO_CONTROL: Final = 0
 CONTROL: Final = 1  # refused on servers whose models the gateway places
 NEVER: Final = 2  # refused anywhere: the gateway's own interface to replicas
@@ -36,10 +34,3 @@ def control_of(method: bytes, path: str) -> int:
     if _REPOSITORY.search(path) is not None:
         return CONTROL  # whatever the method: some servers let a header change it
     return CONTROL if method not in LOOKS and _SETTINGS.search(path) is not None else NO_CONTROL
-
-
-def server_of(address: Address) -> tuple[str, int]:
-    """The same for two ways to write one server; names are not looked up."""
-    if address.path:
-        return address.path, 0
-    return "localhost" if address.loopback else address.host.lower().removesuffix("."), address.port

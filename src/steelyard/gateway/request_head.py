@@ -111,8 +111,18 @@ def _act_on(exchange: Exchange, special: list[Field], forwarding: Forwarding) ->
         out.append(length.line)
     if told is not None:
         exchange.told = {field.name: field.value for field in told}
+        if len(exchange.told) != len(told):
+            _check_doubles(told)
     if connection is not None:
         _connection(exchange, connection.value, upgrade)
+
+
+def _check_doubles(told: list[Field]) -> None:
+    """What is acted on is said once, or the next server may act on the other. Proxies add lines of their own."""
+    names = [field.name for field in told if field.role != FORWARDED]
+    double = next((name for name in names if names.count(name) > 1), b"")
+    if double:
+        raise BadHead(f"There are two {double.decode()} headers.")
 
 
 def _joined(first: Field, second: Field) -> Field:

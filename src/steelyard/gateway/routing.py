@@ -7,7 +7,7 @@ from typing import Final
 
 from ..config import ANY, Config
 from ..protocols import BY_NAME, DIALECTS, make_dialect
-from ..protocols.base import Call, Dialect
+from ..protocols.base import Call, Dialect, unescaped
 from .fields import BadHead, is_host
 from .looks import NO_LOOK, Looks
 from .model_control import NO_CONTROL, control_of
@@ -20,6 +20,9 @@ _METHOD = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*|\*")
 _ABSOLUTE = re.compile(rb"https?://([^/?#@\x00-\x20\x7f]+)([\x21-\x7e]*)", re.IGNORECASE)
 _REFUSED = {b"CONNECT", b"TRACE"}  # a tunnel to anywhere, and an echo of secrets
+
+# KServe v1 and TensorFlow Serving.
+_PREDICT = re.compile(r"/v1/models/(?P<model>[^/:]+)(?:/(?:versions|labels)/[^/:]+)?:[a-z]+")
 
 PLAIN: Final = "http"
 
@@ -40,6 +43,7 @@ class Route:
         "line",
         "logged",
         "look",
+        "mentioned",
         "method",
         "model",
         "old",
@@ -58,6 +62,7 @@ class Route:
         self.call = call
         self.path = path
         self.model = ""  # told by the path: the configuration's `paths`, or the dialect's
+        self.mentioned = ""  # a model of the fleet that servers of another dialect would find in the path
         self.look = NO_LOOK
         self.control = NO_CONTROL  # would it load or unload models, or change the server otherwise?
         self.logged = b""  # what the access log says of it, once it has
@@ -82,6 +87,7 @@ class Router:
             key=lambda pair: -len(pair[0]),
         )
         self._only = next(iter(config.models)) if len(config.models) == 1 else ""
+        self.counts_memory = bool(config.devices)
 
     def find(self, line: bytes) -> Route:
         """The route of a request line not seen before. Raises BadHead."""
@@ -119,6 +125,8 @@ class Router:
         route.model = self._configured(path) or call.model
         route.look = self._looks.kind(method, path)
         route.control = control_of(method, path)
+        if dialect is self.plain and not route.model and not self._only:
+            route.mentioned = self._mentioned(method.decode(), path)
         for reading in readings(path):
             self._check_reading(route, reading)
         return route
@@ -143,6 +151,16 @@ class Router:
         call = self.plain.call(method, path)
         assert call is not None
         return self.plain, call
+
+    def _mentioned(self, method: str, path: str) -> str:
+        """The header may route to a server that speaks more dialects than the configuration says."""
+        found = _PREDICT.fullmatch(path)
+        names = [unescaped(found["model"])] if found else []
+        for dialect in map(make_dialect, DIALECTS):
+            call = dialect.call(method, path)
+            if call is not None:
+                names.append(call.model)
+        return next((name for name in names if name in self.models), "")
 
     def _configured(self, path: str) -> str:
         for prefix, name in self._by_path:

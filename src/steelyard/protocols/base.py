@@ -41,6 +41,7 @@ class Peek(msgspec.Struct, frozen=True, gc=False):
     features: tuple[float, float, float] = (0.0, 0.0, 0.0)
     key: str | None = None  # what a replica may hold warm for it
     streams: bool = False  # it asks for its answer in pieces; of dialects that tell it
+    certain: bool = True  # it was read by the rules of its format, not searched for something like a name
 
 
 class Answer(NamedTuple):
@@ -89,9 +90,17 @@ class Dialect:
     def guess(self, call: Call, length: int, head: bytes = b"", headers: Mapping[bytes, bytes] = {}) -> Peek:
         """For a body of `length` bytes that is too large to be looked into (or of unknown length: 0).
 
-        `head` is what there is of it so far, if anything: enough, often, to find the model's name. Never raises.
+        `head` is what there is of it so far, if anything: enough, often, to find the model's name. That name is not
+        `certain` if the rest of the body may contradict it. Never raises.
         """
         return Peek("", (bounded(float(length)), 0.0, 0.0))
+
+    def doubt(self, call: Call, body: bytes, headers: Mapping[bytes, bytes]) -> str:
+        """Why a server may find another model in this whole body than `peek` does, as a sentence; empty: it cannot.
+
+        Asked only where it matters: where the servers of a model run others too. Never raises.
+        """
+        return ""
 
     def error(self, status: int, code: str, sentence: str) -> Answer:
         """An error in the words of this dialect; `code` is stable and machine-readable."""

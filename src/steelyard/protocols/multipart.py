@@ -1,4 +1,4 @@
-"""One field of a multipart/form-data body (RFC 7578), without parsing the rest."""
+"""One field of a multipart/form-data body (RFC 7578): its value, and whether every reader finds the same."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ _BOUNDARY = re.compile(
 )
 # Tied to the beginning of a line, so that a hostile part costs no more than its length.
 _NAME = re.compile(rb'\r\ncontent-disposition:[^\r\n]*[; \t]name=(?:"([^"\r\n]*)"|([^\s;"]+))', re.IGNORECASE)
+_DISPOSITION = re.compile(
+    rb'content-disposition:[ \t]*form-data((?:[ \t]*;[ \t]*[\w*-]+=(?:"(?:[^"\\]|\\.)*"|[^\s;"]+))*)[ \t]*',
+    re.IGNORECASE,
+)
+_PARAMETER = re.compile(rb';[ \t]*([\w*-]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
+DOUBT = "The form can be read in two ways, or names the model more than once."
 PARTS = 64  # looked at; a body of nothing but boundaries must not hold up the others
 HEAD = 4096  # bytes of a part's headers
 VALUE = 1024  # bytes of a value worth reading
@@ -37,3 +43,37 @@ def form_field(body: bytes, content_type: bytes, name: bytes) -> str | None:
 
 def _after(place: int, length: int) -> int:
     return place + length if place >= 0 else -1
+
+
+def form_doubt(body: bytes, content_type: bytes, name: bytes) -> str:
+    """Why readers of forms may find different values of that field, as a sentence; empty: they cannot."""
+    match = _BOUNDARY.match(content_type)
+    if match is None or content_type.lower().count(b"boundary") != 1:
+        return DOUBT
+    dashes = b"--" + (match[1] or match[2])
+    if not body.startswith(dashes):  # a preamble may be JSON to a server that does not mind the content type
+        return DOUBT
+    at, parts, found = len(dashes), 0, 0
+    while body[at : at + 2] != b"--":
+        begin = body.find(b"\r\n\r\n", at, at + HEAD)
+        field = _field_name(body[at:begin]) if begin >= 0 else None
+        end = body.find(b"\r\n" + dashes, begin + 2)
+        parts += 1
+        if field is None or end < 0 or parts > PARTS:
+            return DOUBT
+        found += field.strip().lower() == name
+        at = end + 2 + len(dashes)
+    return DOUBT if found > 1 or body.count(dashes) != parts + 1 else ""
+
+
+def _field_name(head: bytes) -> bytes | None:
+    """Of a part's headers with the line break before them; None: it cannot be told for sure."""
+    first, *lines = head.split(b"\r\n")
+    if first or b"\n" in b"".join(lines):
+        return None
+    told = [line for line in lines if line[:20].lower() == b"content-disposition:"]
+    match = _DISPOSITION.fullmatch(told[0]) if len(told) == 1 else None
+    if match is None:
+        return None
+    names = [value or token for key, value, token in _PARAMETER.findall(match[1]) if key.lower() in (b"name", b"name*")]
+    return names[0] if len(names) == 1 and b"\\" not in names[0] and b"name*=" not in match[1].lower() else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .base import ANY, LOOKS, REPEATABLE, Answer, Call, Dialect, ModelView, Peek, bounded, to_json, unescaped
-from .multipart import form_field
+from .doubts import json_doubt
+from .multipart import form_doubt, form_field
 from .openai_body import model_in, talk, words
 from .text import OUTPUT
 
@@ -87,17 +88,28 @@ class OpenAI(Dialect):
         kind = call.kind
         if kind in TALK:
             return talk(body)
-        if not call.reads_body or (kind in FORMS and _is_form(headers)):
-            return self.guess(call, len(body), body, headers)
-        return words(body, kind)
+        if kind in FORMS and _is_form(headers):
+            model = form_field(body, headers[b"content-type"], b"model") or ""
+            return Peek(model, (bounded(float(len(body))), 0.0, 1.0))
+        return words(body, kind) if call.reads_body else self.guess(call, len(body), body, headers)
+
+    def doubt(self, call: Call, body: bytes, headers: Mapping[bytes, bytes]) -> str:
+        if not call.reads_body:
+            return ""
+        content_type = headers.get(b"content-type", b"")
+        if call.kind in FORMS and _is_form(headers):
+            return form_doubt(body, content_type, b"model")
+        return json_doubt(body, content_type)
 
     def guess(self, call: Call, length: int, head: bytes = b"", headers: Mapping[bytes, bytes] = {}) -> Peek:
         size = bounded(float(length))
         if call.kind in TALK:
-            return Peek(model_in(head), (min(size, LONG), OUTPUT, 1.0), streams=True)
+            return Peek(model_in(head), (min(size, LONG), OUTPUT, 1.0), streams=True, certain=not head)
         if call.kind in FORMS and _is_form(headers):
-            return Peek(form_field(head, headers[b"content-type"], b"model") or "", (size, 0.0, 1.0))
-        return Peek(model_in(head) if call.reads_body else "", (size, 0.0, 1.0))
+            model = form_field(head, headers[b"content-type"], b"model") or ""
+            return Peek(model, (size, 0.0, 1.0), certain=not head)
+        model = model_in(head) if call.reads_body else ""
+        return Peek(model, (size, 0.0, 1.0), certain=not head or not call.reads_body)
 
     def error(self, status: int, code: str, sentence: str) -> Answer:
         kind = _TYPES.get(status) or ("server_error" if status >= 500 else "invalid_request_error")

@@ -70,7 +70,7 @@ def lenient(body: bytes, output: float) -> Peek:
     try:
         fields = _fields(body)
     except BROKEN:
-        return Peek(model_in(body), (bounded(float(len(body))), output, 1.0), streams=True)
+        return Peek(model_in(body), (bounded(float(len(body))), output, 1.0), streams=True, certain=False)
     model, key = _alone(fields, "model"), _alone(fields, "prompt_cache_key")
     limit = next((limit for name in _LIMITS if (limit := _number(fields, name)) is not None), None)
     return _told(
