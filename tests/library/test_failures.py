@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import http
 import http.client
 import logging
 import socket
@@ -169,6 +170,8 @@ U, B, T, N = Outcome.UNREACHABLE, Outcome.BROKEN, Outcome.TIMEOUT, None
         (caused(openai.APITimeoutError(request=ASKED2), httpx2.PoolTimeout("")), N),
         (openai.APITimeoutError(request=ASKED2), T),
         (Rpc("UNAVAILABLE"), B),
+        (InferenceServerException("", status="StatusCode.DEADLINE_EXCEEDED"), T),
+        (aiohttp_status(http.HTTPStatus.BAD_GATEWAY), Outcome.ERROR),
         (Rpc("INVALID_ARGUMENT"), N),
         (caused(Wrapper(), ConnectionRefusedError()), U),
         (ExceptionGroup("", [KeyError(), ConnectionResetError()]), B),

@@ -114,7 +114,11 @@ class Engine:
             else:
                 self.leases.is_late(request, now)
 
-        self._now_or_at_the_end(end)
+        try:
+            self._now_or_at_the_end(end)
+        except BaseException:  # Ctrl-C, or an error of the user's own policy
+            self.leave(request)
+            raise
 
     def end_attempt(self, request: Request, outcome: Outcome, now: float, *, replica: Replica | None = None) -> None:
         self.carry_out(self.balancer.finish(request, outcome, now, replica=replica))

@@ -137,11 +137,11 @@ def _status(error: BaseException) -> Outcome | None:
             value: Any = getattr(holder, name, None)
             if callable(value):  # grpc's `code()`, tritonclient's `status()`
                 value = value()
-            text = str(getattr(value, "name", value)).removeprefix("StatusCode.")
-            if text in GRPC:
-                return GRPC[text]
+            text = str(int(value)) if isinstance(value, int) else str(getattr(value, "name", value))
             if text.isdecimal() and 100 <= int(text) <= 599:
                 return outcome_of_status(int(text))
+            if text.removeprefix("StatusCode.") in GRPC:
+                return GRPC[text.removeprefix("StatusCode.")]
     return None
 
 

@@ -47,12 +47,8 @@ class RoutedRequest:
 
     def end(self, outcome: Outcome) -> None:
         """It is over, and nobody tries again."""
-        try:
-            self.request.attempts = self.engine.pool.options.retry.attempts
-            self.engine.finish(self.request, outcome)
-        except BaseException:
-            self.engine.leave(self.request)
-            raise
+        self.request.attempts = self.engine.pool.options.retry.attempts
+        self.engine.finish(self.request, outcome)
 
     def retry(self, outcome: Outcome) -> Target | None:
         """This attempt is over. Where to try again; None: nowhere, it is over as well."""
