@@ -30,6 +30,7 @@ CORE_PLAIN = {
 }
 GATEWAY_PLAIN = {  # not on the way of most requests
     "__main__",
+    "accepting",
     "access_log",
     "decision_log",
     "fallback_health",
@@ -38,6 +39,7 @@ GATEWAY_PLAIN = {  # not on the way of most requests
     "otel",
     "otlp",
     "reports",
+    "shortages",
     "spans",
     "tidings",
     "tls",

@@ -69,14 +69,16 @@ class Limits(Part, frozen=True):
     client_share: Annotated[
         Share, about("share of `buffered` above which a client's address gives way to others when it is used up")
     ] = Share(0.25)
-    connections: Annotated[Count, about("most connections of clients, a worker")] = 8192
+    connections: Annotated[Count, about("most connections of clients, a worker; TLS handshakes count")] = 8192
     idle_connections: Annotated[Count, about("most unused connections kept open to one replica, a worker")] = 256
 
 
 class Timeouts(Part, frozen=True):
     """How long the gateway waits."""
 
-    header: Annotated[Seconds, about("from a request's first byte to the end of its headers")] = Seconds(10)
+    header: Annotated[
+        Seconds, about("from a request's first byte to the end of its headers; also for a TLS handshake")
+    ] = Seconds(10)
     body: Annotated[Seconds, about("between two pieces of a request's body")] = Seconds(30)
     body_total: Annotated[
         Seconds, about("for all of a request's body; time in which the gateway does not read is not counted")

@@ -21,6 +21,8 @@ SEVERITIES: Final = {
     "lines_lost": TICKET,
     "discovery": TICKET,
     "board_full": PAGE,
+    "no_descriptors": PAGE,
+    "memory_low": PAGE,
     "crash_loop": PAGE,
     "never_ready": PAGE,
     "max_reached": TICKET,

@@ -15,6 +15,7 @@ from .views import Alarm, DiscoveryView, PlacingView, ScalingView
 
 if TYPE_CHECKING:
     from .fleet import Fleet
+    from .worker_process import WorkerProcess
 
 LOADING_SECONDS: Final = 600.0  # after which a replica that loads is an alarm, where nothing is known of its start
 UNREACHABLE_SECONDS: Final = 120.0  # and one that does not answer
@@ -29,6 +30,7 @@ def current_alarms(
     discovery: Iterable[DiscoveryView],
     placing: PlacingView,
     uptime: float,
+    workers: Iterable[WorkerProcess] = (),
 ) -> list[Alarm]:
     now = fleet.now()
     without = unserved(_ready(fleet), _unloaded(fleet), scaling)
@@ -51,11 +53,19 @@ def current_alarms(
             if view.problem
         ),
         *([Alarm(code="board_full", what=fleet.too_many, age=0.0)] if fleet.too_many else []),
+        *_of_workers(workers),
         *fleet.holdings.alarms(),
         *fleet.starting.alarms(),
         *fleet.scaling.alarms(),
         *fleet.slo.alarms(now),
     ]
+
+
+def _of_workers(workers: Iterable[WorkerProcess]) -> Iterator[Alarm]:
+    for worker in workers:
+        name = f"worker {worker.index}"
+        for said in worker.report.alarms if worker.report is not None else ():
+            yield Alarm(code=said.code, what=f"{name}: {said.what}", age=said.age, about=name)
 
 
 def _ready(fleet: Fleet) -> dict[str, int]:

@@ -301,7 +301,8 @@ class Supervisor:
     def _look_for_alarms(self) -> None:
         fleet = self._fleet
         scaling, discovery, placing = fleet.scaling.views(), fleet.discoverer.views(), fleet.holdings.placer.views()
-        alarms = current_alarms(fleet, scaling, discovery, placing, fleet.now() - self._live.began)
+        uptime = fleet.now() - self._live.began
+        alarms = current_alarms(fleet, scaling, discovery, placing, uptime, self._crew.workers())
         self._alarms.see(alarms, fleet.now())
 
     def _look_for_former(self) -> None:

@@ -40,6 +40,7 @@ from .model_names import mismatch
 from .response_head import ResponseHead, StatusLines
 from .rights import TrustRule, session_of
 from .routing import Router
+from .shortages import Shortage
 from .turns import Turns
 from .upstream import TUNNEL, ReplicaConnection
 from .wishes import take_in
@@ -86,6 +87,7 @@ class Carrier:
         self.unsent: list[tuple[Transport, bytes]] = []  # see `write_soon`
         self._turn_began = False
         self.turns = Turns(loop)
+        self.shortages: list[Shortage] = []
         self.buffers = Buffers(config.limits, config.timeouts, monotonic())
         self.draining = False
         self.relieved = False  # of the listening sockets, by other workers

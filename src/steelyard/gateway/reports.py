@@ -37,7 +37,9 @@ def report(carrier: Carrier, now: float, told: int = 0) -> Report:
     kept = {"access_log": carrier.log, "decisions": carrier.decisions, "spans": carrier.tracing}
     lost = {name: log.missing for name, log in kept.items() if log is not None}
     unrouted = carrier.unrouted.verdicts()
-    return Report(len(carrier.clients), tuple(models), tuple(replicas), told, samples, unrouted, lost, unmeasured)
+    alarms = tuple(alarm for shortage in carrier.shortages if (alarm := shortage.alarm(now)) is not None)
+    clients = len(carrier.clients)
+    return Report(clients, tuple(models), tuple(replicas), told, samples, unrouted, lost, unmeasured, alarms)
 
 
 def _model(carrier: Carrier, name: str, pool: Pool, now: float) -> ModelReport:

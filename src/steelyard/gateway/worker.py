@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 from random import Random
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from ..config import Tracing
 from ..core.balancer import Balancer
@@ -41,9 +41,9 @@ from ..link.messages import (
     Trouble,
     frame,
 )
+from .accepting import Acceptor
 from .access_log import AccessLog
 from .carrier import Carrier
-from .client import ClientConnection
 from .decision_log import DecisionLog
 from .fallback_health import SILENT_AFTER, FallbackHealth
 from .fleet import Fleet
@@ -53,7 +53,6 @@ from .reports import report
 from .tidings import take_in_changes, take_in_readings
 from .tls import client_context, fingerprint
 
-BACKLOG: Final = 4096
 REPORT_EVERY: Final = 1.0
 REPORT_SOON: Final = 0.25
 TROUBLE_EVERY: Final = 0.2  # seconds between two words about trouble with the same replica
@@ -77,7 +76,7 @@ class Worker:
         self._book = book
         self._listeners = listeners
         self._index = index
-        self._servers: list[asyncio.Server] = []
+        self._acceptor: Acceptor | None = None
         self._tls: ssl.SSLContext | None = None
         self._tls_made_from: tuple[object, ...] = ()
         self._fleet: Fleet | None = None
@@ -117,7 +116,7 @@ class Worker:
                     if isinstance(message, Apply):
                         await self._apply(message)
                     elif isinstance(message, Serve):
-                        await self._serve_clients()
+                        self._serve_clients()
                     elif isinstance(message, Drain):
                         self._drain_soon(message.seconds, relieved=message.relieved)
                     elif isinstance(message, Alive):
@@ -229,17 +228,19 @@ class Worker:
             self._put_in_force(message)
             if made_from != self._tls_made_from:
                 self._tls, self._tls_made_from = tls, made_from
-                if self._servers:
-                    await self._open()
+                if self._acceptor is not None:
+                    self._acceptor.tls = tls
             self._say(Applied(message.number))
         except Exception as problem:  # also whatever a user's own policy or dialect raises
             self._say(Applied(message.number, str(problem) or repr(problem)))
             if self._carrier is None:
                 sys.exit(f"steelyard worker {self._index}: {problem}")
 
-    async def _serve_clients(self) -> None:
+    def _serve_clients(self) -> None:
         """After all that was to be known first: a request that came before would find no replica ready."""
-        await self._open()
+        assert self._carrier is not None
+        self._acceptor = Acceptor(self._carrier, self._listeners, self._tls)
+        self._acceptor.open()
         gc.collect()
         gc.freeze()  # what is there now stays; no need to look at it again and again
         self._say(Started(os.getpid()))
@@ -296,22 +297,6 @@ class Worker:
 
     # ------------------------------------------------------------------ clients
 
-    async def _open(self) -> None:
-        """Listen, on copies of the sockets: when certificates change, new servers are there before the old ones go."""
-        carrier = self._carrier
-        assert carrier is not None
-        before, self._servers = self._servers, []
-        made: Any = lambda: ClientConnection(carrier)  # noqa: E731
-        handshake = carrier.timeouts.header if self._tls is not None else None
-        for listener in self._listeners:
-            create: Any = self.loop.create_unix_server if listener.family == socket.AF_UNIX else self.loop.create_server
-            server = await create(
-                made, sock=listener.dup(), ssl=self._tls, backlog=BACKLOG, ssl_handshake_timeout=handshake
-            )
-            self._servers.append(server)
-        for old in before:
-            old.close()
-
     def _drain_soon(self, seconds: float | None, relieved: bool = False) -> None:
         if self._draining:
             return
@@ -326,13 +311,12 @@ class Worker:
         it might meet a request that is under way.
         """
         carrier = self._carrier
-        if carrier is not None:
-            for server in self._servers:
-                server.close()
-            taken = [] if relieved else [one for listener in self._listeners for one in _take_rest(listener)]
+        if carrier is not None and self._acceptor is not None:
+            self._acceptor.close()
+            if not relieved:
+                self._acceptor.accept_rest()
             for listener in self._listeners:
                 listener.close()
-            last = asyncio.gather(*(self._serve(one, carrier) for one in taken), return_exceptions=True)
             await asyncio.sleep(SETTLE)
             carrier.drain(relieved=relieved)
             until = monotonic() + (carrier.timeouts.drain if seconds is None else seconds)
@@ -340,7 +324,7 @@ class Worker:
                 if self._out is None:  # nobody will ever say that a replica is ready
                     carrier.turn_away(hopeless=True)
                 await asyncio.sleep(SETTLE)
-            last.cancel()
+            self._acceptor.cancel()
             carrier.turn_away()
             until = monotonic() + FAREWELL
             while any(client.ended for client in carrier.clients) and monotonic() < until:
@@ -349,23 +333,8 @@ class Worker:
             self._say(report(carrier, monotonic()))  # the last word, whatever else is still to be said
         self.over.set()
 
-    async def _serve(self, accepted: socket.socket, carrier: Carrier) -> None:
-        made: Any = lambda: ClientConnection(carrier)  # noqa: E731
-        handshake = carrier.timeouts.header if self._tls is not None else None
-        await self.loop.connect_accepted_socket(made, accepted, ssl=self._tls, ssl_handshake_timeout=handshake)
-
 
 def _complain(line: str) -> None:
     """To the supervisor's log; if there is none any more, nobody reads it."""
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)
-
-
-def _take_rest(listener: socket.socket) -> list[socket.socket]:
-    """Who waits there, and then it is closed at once: whoever came in between is reset, if no other has it open."""
-    taken = []
-    listener.setblocking(False)
-    with listener, suppress(OSError):
-        while True:
-            taken.append(listener.accept()[0])
-    return taken

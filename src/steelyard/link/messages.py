@@ -245,6 +245,14 @@ class ModelReport(msgspec.Struct, frozen=True):
     statuses: dict[int, int] = {}  # requests by HTTP status; below 10: by its class; 0: there was no answer
 
 
+class WorkerAlarm(msgspec.Struct, frozen=True, array_like=True):
+    """What a worker lacks, which a person should know now."""
+
+    code: str  # stable: control/alarm_codes.py
+    what: str  # in words
+    age: float  # seconds
+
+
 class Report(msgspec.Struct, frozen=True, tag="report"):
     """From a worker, about once a second, and when told to."""
 
@@ -256,6 +264,7 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     unrouted: dict[str, int] = {}  # what named no model of ours or could not be read, by how it ended
     lost: dict[str, int] = {}  # lines of logs and spans that could not be written or sent, by what they are
     unmeasured: tuple[str, ...] = ()  # models whose answers do not say what a request needed
+    alarms: tuple[WorkerAlarm, ...] = ()
 
 
 ToWorker = Apply | Members | Changes | Readings | Capacity | Sizes | Quarantine | Coming | Tell | Serve | Alive | Drain
