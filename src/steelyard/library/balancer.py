@@ -12,13 +12,14 @@ from ..core.errors import MisuseError, OptionError, UnknownReplicaError
 from ..core.options import Concurrency, EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
 from ..core.outcome import Outcome
 from ..core.replica import Event, State
-from ..core.request import INFINITY, Phase, Request
+from ..core.request import Phase, Request
 from . import checks
 from .calls import acall, call
 from .engine import Engine
 from .events import EventKind, Events, OnEvent
 from .failures import Failures, Judge
 from .races import arace, race
+from .requests import Requests
 from .route import Route
 from .routed import RoutedRequest
 from .stats import Stats, stats_of
@@ -69,7 +70,7 @@ class LoadBalancer:
         if on_event is not None and not callable(on_event):
             raise OptionError(f"on_event: a function of one event is wanted, not {on_event!r}")
         self.judge = Judge(failures)
-        self._width = 0  # how many features a request has; 0: not known yet
+        self._requests = Requests(clock)
         now = clock()
         balancer = Balancer(Random(seed) if seed is not None else Random(time.monotonic_ns()))
         pool = balancer.add_model("", policy, options, policy_options, now)
@@ -96,7 +97,7 @@ class LoadBalancer:
         `timeout` is its deadline: it is refused at once if no replica could make it. It does not interrupt your call.
         With a limited concurrency, `wait` is how many seconds to block for a free replica. Raises `Refused`.
         """
-        request = self._request(features, kind, key, tenant, priority, timeout)
+        request = self._requests.new(features, kind, key, tenant, priority, timeout)
         return RoutedRequest(self._engine, request, checks.seconds("wait", wait)).start()
 
     def complete_request(
@@ -138,7 +139,7 @@ class LoadBalancer:
         seconds to wait for a free replica (None: `max_wait`).
         """
         wait = None if wait is None else checks.seconds("wait", wait)
-        request = self._request(features, kind, key, tenant, priority, timeout)
+        request = self._requests.new(features, kind, key, tenant, priority, timeout)
         return Route(RoutedRequest(self._engine, request, wait), self.judge)
 
     def call(
@@ -274,31 +275,6 @@ class LoadBalancer:
     ) -> RoutedRequest:
         """A request that the core may send again. For integrations: `start`, then `retry` or `end`."""
         wait = None if wait is None else checks.seconds("wait", wait)
-        request = self._request(features, kind, key, tenant, priority, timeout)
+        request = self._requests.new(features, kind, key, tenant, priority, timeout)
         request.idempotent = idempotent
         return RoutedRequest(self._engine, request, wait)
-
-    def _request(
-        self,
-        features: Sequence[float],
-        kind: str,
-        key: str | None,
-        tenant: str,
-        priority: int,
-        timeout: float | None,
-    ) -> Request:
-        numbers = checks.feature_numbers(features)
-        checks.whole("priority", priority)
-        checks.texts(kind=kind, tenant=tenant, key=key or "")
-        deadline = INFINITY if timeout is None else self._engine.clock() + checks.seconds("timeout", timeout)
-        if numbers and len(numbers) != self._width:
-            if self._width:
-                raise OptionError(
-                    f"features: {len(numbers)} given, and earlier requests had {self._width}; "
-                    "give the same numbers in the same order each time"
-                )
-            self._width = len(numbers)
-        # Not idempotent: where the caller runs the request, the core must not start a second attempt by itself.
-        return Request(
-            "", numbers, deadline=deadline, priority=priority, tenant=tenant, kind=kind, key=key, idempotent=False
-        )
