@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from steelyard.runtimes.logs import state_folder
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -22,3 +24,11 @@ def test_the_folder_for_state_is_removed(tmp_path: Path, workers: str) -> None:
     )
     assert done.returncode == 0, done.stdout
     assert list(tmp_path.glob("steelyard-tests-*")) == []
+
+
+def test_no_history_is_left_in_the_home_folder() -> None:
+    """Neither by a gateway inside a test nor by one that a test starts."""
+    command = [sys.executable, "-c", "from steelyard.runtimes.logs import state_folder; print(state_folder())"]
+    started = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert Path(started) == state_folder() == Path(os.environ["XDG_STATE_HOME"], "steelyard")
+    assert "steelyard-tests-" in started

@@ -10,7 +10,7 @@ import pytest
 
 from steelyard.cli import main
 from steelyard.gateway.decision_log import LOOKS
-from steelyard.link.decision_lines import Attempt, Candidate, DecisionLine, FleetLine, Look
+from steelyard.link.decision_lines import Attempt, Candidate, DecisionLine, Excluded, FleetLine, Look
 
 from .test_docs import rows, section
 
@@ -18,6 +18,7 @@ PAGE = "docs/explain.md"
 TABLES = {
     "A request (": DecisionLine,
     "A look:": Look,
+    "A replica that": Excluded,
     "A candidate,": Candidate,
     "An attempt:": Attempt,
     "How a model is served": FleetLine,

@@ -17,10 +17,12 @@ from numpy import float32
 from steelyard.config import DecisionLog as Settings
 from steelyard.core.options import PoolOptions, RetryOptions
 from steelyard.core.policies.base import Policy
+from steelyard.core.replica import Event
 from steelyard.documents import Share, Size
 from steelyard.gateway.decision_log import LOOKS, DecisionLog
 from steelyard.gateway.line_file import LineFile
 from steelyard.link.decision_lines import DecisionLine, FleetLine, Line
+from steelyard.link.explaining import explained
 
 from .reading import answer, request
 from .stage import Stage
@@ -320,3 +322,40 @@ def test_settings_of_size_reach_the_file(stage: Stage, tmp_path: Path) -> None:
     old = read(Path(f"{log.path}.1"))
     assert isinstance(old[0], FleetLine)
     assert json.loads(log.path.read_text().splitlines()[-1])["kind"] == "request"
+
+
+def test_who_was_excluded_and_why(staged: Callable[..., Stage], tmp_path: Path) -> None:
+    replicas = ", ".join(f"{{id: {id}, url: 'http://{id}:1'}}" for id in "abcd")
+    stage = staged(f"models: {{m: {{concurrency: 1, replicas: [{replicas}]}}}}")
+    log = Log(stage, tmp_path / "log")
+    now = stage.loop.now
+    stage.carrier.carry_out(stage.balancer.report("b", Event.LOST, "m", now=now), now)
+    stage.carrier.carry_out(stage.balancer.report("c", Event.DRAIN, "m", now=now), now)
+    for id in ("one", "two", "three"):
+        stage.client().says(request("GET /x", f"x-request-id: {id}"))
+    stage.replica("a:1").says(answer())
+    stage.replica("d:1").says(answer())
+    stage.replica().says(answer())
+    lines = {line.id: line for line in log.requests()}
+    first, second, third = (lines[id].looks[0] for id in ("one", "two", "three"))
+    out = {("b", "unreachable", ""), ("c", "draining", "")}
+    assert {(e.id, e.reason, e.detail) for e in first.excluded} == out
+    (full,) = {(e.id, e.reason, e.detail) for e in second.excluded} - out
+    assert full[1:] == ("full", "1 of 1")
+    assert (third.of, third.excluded_of) == (0, 4)  # it waited, and the log says for what
+    said = dict(explained(lines["three"]))
+    assert said["choice"].startswith("1 replica could take it")  # later
+    early = msgspec.structs.replace(lines["three"], looks=(third,))
+    told = dict(explained(early))
+    assert told["choice"] == "No replica could take it."
+    assert "4 replicas could not take it: " in told["excluded"]
+    assert "b (it does not answer)" in told["excluded"]
+    assert "(full: 1 of 1)" in told["excluded"]
+
+
+def test_the_tie_rule_is_told(stage: Stage, tmp_path: Path) -> None:
+    log = Log(stage, tmp_path / "log")
+    stage.client().says(request("GET /x", "x-request-id: one"))
+    stage.replica().says(answer())
+    (line,) = log.requests()
+    assert "another had the same: scores within a tenth of the least count as equal" in dict(explained(line))["choice"]

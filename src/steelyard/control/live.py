@@ -11,6 +11,7 @@ from .chronicle import Chronicle
 from .pulse import Pulses
 from .roster import Key
 from .status import ModelStatus, ReplicaStatus
+from .stored_pulses import CHART_SECONDS, Stored
 from .views import FleetView, Happening, LiveHistoryView, LiveModelView, LiveReplicaView, LiveView, ReplicaView
 
 EVERY = 1.0  # seconds
@@ -37,6 +38,7 @@ class Live:
         self._take_in = take_in
         self.chronicle = chronicle
         self.pulses = Pulses()
+        self.stored: Stored = {}  # of the time before it began
         self._totals = totals
         self._old: list[Report] = []  # what workers had said at the last beat
         self._followers: list[Callable[[], None]] = []
@@ -67,7 +69,9 @@ class Live:
             self._followers.remove(follower)
 
     def history(self) -> LiveHistoryView:
-        return LiveHistoryView(pulses=self.pulses.history())
+        oldest = self.pulses.at - CHART_SECONDS
+        stored = {model: tuple(one for one in points if one.at > oldest) for model, points in self.stored.items()}
+        return LiveHistoryView(pulses=self.pulses.history(), stored=stored)
 
     def view(self, fleet: FleetView, events: Iterable[Happening]) -> LiveView:
         return live_view(fleet, self.pulses, events)

@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from .operating import Operating
 from .orphans import at_work, orphans, send_home
 from .sockets import Listening
 from .status import FleetStatus, merge
+from .stored_pulses import CHART_SECONDS, stored_pulses
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -125,7 +127,7 @@ class Supervisor:
             await self._fleet.begin(self._crew, self._book, self._name(), spare=bool(left))
             self._crew.renew(self.config.workers, self._fleet.in_force.slots.columns, 0.0)
             self._keep_history()
-            self._tasks = [asyncio.create_task(self._look_after())]
+            self._tasks.append(asyncio.create_task(self._look_after()))
             await self._crew.first_started()
             await self._open_admin()
         except BaseException:
@@ -170,6 +172,15 @@ class Supervisor:
         if wanted.enabled:
             history = History(wanted.path or default_path(self._name()), wanted.keep)
             self._fleet.slo.begin(history, asyncio.get_running_loop().time())
+            self._tasks.append(asyncio.create_task(self._recall(history, time())))
+
+    async def _recall(self, history: History, began: float) -> None:
+        """The minutes before this start, for charts."""
+        try:
+            slices = await asyncio.to_thread(history.minutes, began - 2 * CHART_SECONDS)
+            self._live.stored = stored_pulses(slices, began)
+        except Exception:  # the gateway serves without it
+            log.exception("the last minutes could not be read from the history")
 
     async def _former_gone(self, seconds: float) -> None:
         """Workers of a supervisor before us may still have requests on replicas that we took over."""

@@ -458,7 +458,18 @@ class LiveView(View, frozen=True):
     events: tuple[Happening, ...]  # since the last time; the first time, the latest of all, the latest last
 
 
+class StoredPulseView(View, frozen=True):
+    """One model in a moment before the supervisor began, as the history has it: means of a minute."""
+
+    at: float  # seconds since the supervisor began: negative
+    rate: float
+    bad: float
+    p50: float | None
+    p99: float | None
+
+
 class LiveHistoryView(View, frozen=True):
     """What `/v1/live` says first: the last minutes."""
 
     pulses: dict[str, tuple[PulseView, ...]]  # by model, the latest last
+    stored: dict[str, tuple[StoredPulseView, ...]] = {}  # before these: what is stored of the time before a restart

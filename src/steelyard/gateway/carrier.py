@@ -322,6 +322,8 @@ class Carrier:
         if self.neighbours is not None:
             self.neighbours.look(now)
         decision = self.balancer.submit(exchange, now)
+        if exchange.noted is not None and self.decisions is not None and type(decision) is not Send:
+            self.decisions.placeless(exchange, now)
         if type(decision) is Send:
             self._send(exchange, decision.replica, now)
         elif type(decision) is Reject:

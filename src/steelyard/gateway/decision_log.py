@@ -24,11 +24,11 @@ from ..core.balancer import Balancer
 from ..core.options import PoolOptions
 from ..core.policies import POLICIES, Policy
 from ..core.pool import Pool
-from ..core.replica import Replica
+from ..core.replica import Replica, State
 from ..core.request import INFINITY, Request
 from ..core.slo import JUDGEMENTS
 from ..documents import encode_value
-from ..link.decision_lines import Attempt, Candidate, DecisionLine, FleetLine, Look, Member
+from ..link.decision_lines import Attempt, Candidate, DecisionLine, Excluded, FleetLine, Look, Member
 from . import accounts
 from .exchange import Exchange
 from .line_file import LineFile
@@ -108,8 +108,26 @@ class DecisionLog(LineFile):
         if chosen is None and now < noted.looked_at + AGAIN:
             return  # one in line is looked at again and again
         noted.looked_at = now
+        self._look(noted, pool, request, candidates, chosen, now)
+
+    def placeless(self, exchange: Exchange, now: float) -> None:
+        """It was not sent when it came. If no replica could take it, nothing was chosen, and no witness called."""
+        noted: Noted = exchange.noted
+        if exchange.pool is not None and not noted.looks:
+            self._look(noted, exchange.pool, exchange, (), None, now)
+
+    def _look(
+        self,
+        noted: Noted,
+        pool: Pool,
+        request: Request,
+        candidates: Sequence[Replica],
+        chosen: Replica | None,
+        now: float,
+    ) -> None:
         if len(noted.looks) >= LOOKS:
             del noted.looks[1]
+        left_out = [replica for replica in pool.replicas.values() if replica not in candidates]
         noted.looks.append(
             Look(
                 after=round(now - noted.arrived, DIGITS),
@@ -117,6 +135,10 @@ class DecisionLog(LineFile):
                 of=len(candidates),
                 candidates=self._snapshot(pool, request, candidates, chosen, now),
                 waiting=len(pool.line),
+                excluded=tuple(
+                    _excluded(pool, request, replica, now) for replica in left_out[: self.settings.candidates]
+                ),
+                excluded_of=len(left_out),
             )
         )
 
@@ -311,6 +333,17 @@ def _candidate(pool: Pool, request: Request, replica: Replica, score: float | No
         score=score,
         failures=replica.strikes,
     )
+
+
+def _excluded(pool: Pool, request: Request, replica: Replica, now: float) -> Excluded:
+    if replica not in pool.members:
+        left = replica.ejected_until - now if replica.state is State.EJECTED else 0.0
+        return Excluded(replica.id, replica.state.value, f"{left:.0f} s more" if left > 0.0 else "")
+    if request.avoid and replica in request.avoid:
+        return Excluded(replica.id, "failed_before")
+    if replica.load >= replica.limit:
+        return Excluded(replica.id, "full", f"{replica.load} of {replica.limit:g}")
+    return Excluded(replica.id, "memory", replica.place.device.name if replica.place is not None else "")
 
 
 def _policy_name(policy: Policy) -> str:

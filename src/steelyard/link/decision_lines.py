@@ -22,6 +22,14 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
     failures: int = 0  # in a row, of late
 
 
+class Excluded(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A replica that could not take the request, and why."""
+
+    id: str
+    reason: str  # starting, loading, unloaded, unreachable, draining, ejected, full, memory, failed_before
+    detail: str = ""  # `4 of 4`, `12 s more`, the device
+
+
 class Look(msgspec.Struct, frozen=True, omit_defaults=True):
     """One time that a place was looked for."""
 
@@ -30,6 +38,8 @@ class Look(msgspec.Struct, frozen=True, omit_defaults=True):
     of: int  # how many could have taken it
     candidates: tuple[Candidate, ...]  # these, or some of them: always the chosen, and those with the least score
     waiting: int = 0  # requests in line
+    excluded: tuple[Excluded, ...] = ()  # those that could not, or some of them
+    excluded_of: int = 0  # how many could not
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):

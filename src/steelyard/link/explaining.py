@@ -8,6 +8,7 @@ from ..core.policies import POLICIES, find_policy
 from .decision_lines import Attempt, DecisionLine, Look
 
 AT_ONCE = 0.0005  # seconds: less is no waiting
+CLOSE = 1.1  # times the least score: `least_work` takes it for equal
 TRIED = 1.5  # times the least score, above which it was sent there to learn something (core/trials.py)
 FAULTS = {
     "client": "the client's own",
@@ -22,6 +23,25 @@ SCORES = {
     "least_response_time": "requests there and this one × its mean seconds of late, divided by its weight",
     "peak_ewma": "requests there and this one × its peak seconds of late, divided by its weight",
     "consistent_hash": "its place in the order that the key has of all replicas",
+}
+TIES = {
+    "least_work": "scores within a tenth of the least count as equal; of these the one with the fewest requests in "
+    "flight is taken, and of several such one at random, by weight",
+    "least_connections": "of several with the least score one is taken at random, by weight",
+    "least_response_time": "of several with the least score one is taken at random, by weight",
+    "power_of_two": "two are drawn at random, by weight, and the one with the lower score is taken",
+    "peak_ewma": "two are drawn at random, by weight, and the one with the lower score is taken",
+}
+EXCLUDED = {
+    "starting": "not ready: it has not been seen yet",
+    "loading": "not ready: its model is loading",
+    "unloaded": "its model is not loaded",
+    "unreachable": "it does not answer",
+    "draining": "it is being drained",
+    "ejected": "ejected for failing or being slow",
+    "full": "full",
+    "memory": "no memory for it",
+    "failed_before": "it had failed this request before",
 }
 OUTCOMES = {
     "": "it answered",
@@ -52,6 +72,8 @@ def explained(line: DecisionLine) -> Iterator[tuple[str, str]]:
     look = deciding(line)
     if look is not None:
         yield "choice", _choice(line, look)
+        if look.excluded:
+            yield "excluded", _left_out(look)
     yield "wait", _wait(line)
     for number, attempt in enumerate(line.attempts, 1):
         yield f"attempt {number}", _attempt(attempt)
@@ -141,7 +163,19 @@ def _judged(line: DecisionLine) -> str:
     return f" It was judged by its {name} deadline{predicted if line.expected else ''}."
 
 
+def _left_out(look: Look) -> str:
+    said = [
+        f"{one.id} ({EXCLUDED.get(one.reason, one.reason)}{f': {one.detail}' if one.detail else ''})"
+        for one in look.excluded
+    ]
+    more = look.excluded_of - len(said)
+    could = "1 replica could" if look.excluded_of == 1 else f"{look.excluded_of} replicas could"
+    return f"{could} not take it: {', '.join(said)}{f' and {more} more' if more > 0 else ''}."
+
+
 def _choice(line: DecisionLine, look: Look) -> str:
+    if not look.of:
+        return "No replica could take it."
     could = "1 replica could" if look.of == 1 else f"{look.of} replicas could"
     shown = f" (these are {len(look.candidates)} of them)" if len(look.candidates) < look.of else ""
     could = f"{could} take it{shown}."
@@ -164,16 +198,19 @@ def _rule(line: DecisionLine, look: Look) -> str:
     if score <= least:
         others = sorted(value for id, value in by.items() if id != look.chosen)
         if others and others[0] <= score:
-            return f"{said}; another had the same, and {line.policy} took one of them."
-        return f"{said}, {f'against {others[0]:.4g} of the next' if others else 'the least'}."
-    return f"{said}, where the least is {least:.4g}; the rule of {line.policy} is: {rule}."
+            return f"{said}; another had the same: {TIES.get(line.policy, f'{line.policy} took one of them')}."
+        next_one = f"against {others[0]:.4g} of the next" if others else "the least"
+        close = line.policy == "least_work" and others and others[0] <= CLOSE * score
+        return f"{said}, {next_one}{f'; {TIES[line.policy]}' if close else ''}."
+    tie = TIES.get(line.policy, f"the rule of {line.policy} is: {rule}")
+    return f"{said}, where the least is {least:.4g}; {tie}."
 
 
 def _wait(line: DecisionLine) -> str:
     if line.waited <= AT_ONCE:
         return "It did not wait in line." if line.attempts else "It was not put in line."
     first = line.looks[0] if line.looks else None
-    if first is not None and not first.chosen and first.after <= AT_ONCE:
+    if first is not None and first.of and not first.chosen and first.after <= AT_ONCE:
         why = f"there was a free place, but {line.policy} believed that a better one would be free soon"
     else:
         why = "no replica had a free place for it"

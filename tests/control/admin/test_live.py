@@ -64,7 +64,7 @@ def test_history_then_the_state_at_once_and_again() -> None:
         async with with_admin() as supervisor:
             one = await follow(supervisor)
             name, history = await one.next()
-            assert (name, list(history)) == ("history", ["pulses"])
+            assert (name, list(history)) == ("history", ["pulses", "stored"])
             first = await one.state()
             assert first["workers"] in (1, 2)
             assert [m["model"] for m in first["models"]] == ["m"]

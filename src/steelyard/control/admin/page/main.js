@@ -29,7 +29,9 @@ function heard(kind, view) {
   if (kind === "history") {
     fresh = true;
     pulses.clear();
-    for (const [model, list] of Object.entries(view.pulses)) pulses.set(model, list);
+    // What is stored of the time before a restart knows nothing of what ran or waited: charts have a gap there.
+    for (const [model, list] of Object.entries(view.stored)) pulses.set(model, list);
+    for (const [model, list] of Object.entries(view.pulses)) pulses.set(model, [...(pulses.get(model) ?? []), ...list]);
   } else if (kind === "state") {
     for (const model of view.models) keep(model.model, model.pulse);
     events.add(view.events, fresh);
