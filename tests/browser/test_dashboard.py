@@ -102,6 +102,7 @@ def test_a_replica_is_drained_by_keyboard_alone(browser: Browser, admin: AdminCl
     browser.keys(ENTER)
     browser.wait_text("#confirm-words", "Drain slow: it gets no new requests;")
     assert not admin.replica("slow").draining, "not before it is confirmed"
+    browser.wait_text("#confirm-words", "stays drained when its server restarts")
     browser.keys(ESCAPE)
     assert browser.text("#confirm") == ""
     assert not admin.replica("slow").draining
@@ -226,6 +227,53 @@ def test_what_is_old_is_never_called_live(browser: Browser, stubs: list[StubRepl
         admin.wait_up()
         browser.click("#retry")
         browser.wait_live()
+
+
+def test_it_reconnects_by_itself(browser: Browser, stubs: list[StubReplica]) -> None:
+    made = of(stubs)
+    with Serving(made), AdminClient(made) as admin:
+        admin.wait_up()
+        opened(browser, admin)
+    browser.wait_text("#connection", "reconnecting in")
+    waits = [browser.text("#connection") for _ in range(20)]
+    assert not [said for said in waits if "reconnecting in" in said and not said.endswith(("0 s", "1 s", "2 s", "3 s"))]
+    with Serving(made), AdminClient(made) as admin:
+        admin.wait_up()
+        browser.wait_live()
+
+
+def test_a_replica_that_fails_attempts_is_not_green_and_comes_first(browser: Browser, stubs: list[StubReplica]) -> None:
+    made = of(stubs)
+    with Serving(made) as serving, AdminClient(made) as admin:
+        admin.wait_up()
+        admin.wait_ready("fast", "slow")
+        opened(browser, admin)
+        admin.drain("fast")
+        admin.wait_state("fast", "draining")
+        for _ in range(2):
+            assert serving.ask(script=scripts.fails(500)).status == 500
+        assert serving.ask().status == 200
+        browser.wait_text("[data-replica=slow]", "2 of 3 failed (HTTP 500")
+        assert "some-fail" in browser.run("return document.querySelector('.tile').className")
+        assert browser.run("return document.querySelector('.tile').dataset.replica") == "slow"
+        browser.wait_text("#map-count", "1 ready, 1 of them with failures")
+        browser.wait_text("[data-number=replicas]", "1 failing")
+        browser.click("[data-replica=slow]")
+        browser.wait_text("#replica-facts", "2 of 3 attempts failed")
+        browser.wait_text("#replica-facts", "not known: ")  # how slow it is: three answers are too few
+
+
+def test_many_model_tabs_wrap(browser: Browser, stubs: list[StubReplica]) -> None:
+    model = {"replicas": [stubs[0].config], "health": PROBED}
+    made = config({f"a-model-with-a-long-name-{number}": model for number in range(7)}, admin=admin_config())
+    browser.size(400, 900)
+    with Serving(made), AdminClient(made) as admin:
+        admin.wait_up()
+        browser.open(f"{admin.url}/")
+        browser.wait_live()
+        browser.wait(lambda: len(browser.texts("#models button")) == 8, "a tab each")
+        inside = "[...document.querySelectorAll('#models button')].every(e => e.getBoundingClientRect().right <= 400)"
+        assert browser.run(f"return {inside}")
 
 
 @pytest.mark.parametrize("width", [360, 768, 1400])

@@ -34,7 +34,7 @@ def test_an_alarm_is_an_event_when_it_begins_and_when_it_is_over() -> None:
     told = seen((0.0, [NOBODY]), (BEGIN_SECONDS, [NOBODY]), (65.0, [NOBODY]), (66.0, []), (66.0 + END_SECONDS, []))
     assert told == [
         ("alarm", "no_ready_replica", "alarm: no replica of m is ready"),
-        ("alarm", "no_ready_replica", "over after 65 s: alarm: no replica of m is ready"),
+        ("alarm", "no_ready_replica", "alarm over after 65 s: no replica of m is ready"),
     ]
 
 

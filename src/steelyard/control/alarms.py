@@ -125,7 +125,7 @@ def _patience(standing: Standing, usual: float | None) -> float:
 
 
 class Known(NamedTuple):
-    alarm: Alarm  # as it was last seen
+    alarm: Alarm  # as it was when it was logged
     since: float
     seen: float
     logged: bool
@@ -146,15 +146,16 @@ class AlarmLog:
             since = before.since if before is not None else now
             logged = before is not None and before.logged
             if not logged and now - since >= BEGIN_SECONDS:
-                self._note(alarm, _sentence(alarm))
-                logged = True
-            self._known[key] = Known(alarm, since, now, logged)
+                self._note(alarm, f"alarm: {_sentence(alarm)}")
+                self._known[key] = Known(alarm, since, now, logged=True)
+            else:
+                self._known[key] = Known(before.alarm if before is not None else alarm, since, now, logged)
         for key, known in list(self._known.items()):
             if now - known.seen >= (END_SECONDS if known.logged else BEGIN_SECONDS):
                 del self._known[key]
                 if known.logged:
                     lasted = show_duration(known.seen - known.since)
-                    self._note(known.alarm, f"over after {lasted}: {_sentence(known.alarm)}")
+                    self._note(known.alarm, f"alarm over after {lasted}: {_sentence(known.alarm)}")
 
     def _note(self, alarm: Alarm, what: str) -> None:
         level = logging.ERROR if alarm.severity == PAGE else logging.WARNING
@@ -165,5 +166,5 @@ def _sentence(alarm: Alarm) -> str:
     """Without the names that stand beside it."""
     for name in (f"{alarm.model}/{alarm.replica}", alarm.model):
         if name.strip("/") and alarm.what.startswith(f"{name}: "):
-            return f"alarm: {alarm.what.removeprefix(f'{name}: ')}"
-    return f"alarm: {alarm.what}"
+            return alarm.what.removeprefix(f"{name}: ")
+    return alarm.what

@@ -94,7 +94,7 @@ def test_an_alert_begins_is_shown_and_ends() -> None:
     begun, ended = chronicle.latest()
     assert (begun.kind, begun.code, begun.model) == ("alarm", "slo_page", "resnet")
     assert alarm.what == f"resnet: {begun.what.removeprefix('alarm: ')}"  # who tells of it says whom it is about
-    assert ended.what.startswith("over after")
+    assert ended.what.startswith("alarm over after")
 
 
 def test_an_alert_of_what_is_not_promised_any_more_is_over() -> None:

@@ -101,6 +101,8 @@ export class Fleet {
     for (const [state, [letter, word]] of Object.entries(STATES)) {
       byId("legend").append(element("span", { class: state }, element("span", { class: "badge", "aria-hidden": "true" }, letter), word));
     }
+    this.failing = element("span", { class: "ready failing", hidden: "" }, element("span", { class: "badge", "aria-hidden": "true" }, "!"), "fails attempts");
+    byId("legend").append(this.failing);
   }
 
   update(state, chosen, words) {
@@ -136,7 +138,8 @@ export class Fleet {
     const some = shown.length === all ? "" : ` of ${all}`;
     const fails = failing ? `, ${count(failing)} of them with failures` : "";
     say(byId("map-count"), `${plural(shown.length, "replica")}${some}, ${count(ready)} ready${fails}; bars: seconds of work there`);
-    for (const node of byId("legend").children) show(node, shown.some((view) => node.classList.contains(view.state)));
+    for (const node of byId("legend").children) if (node !== this.failing) show(node, shown.some((view) => node.classList.contains(view.state)));
+    show(this.failing, failing > 0);
   }
 
   group(view, devices, places) {
