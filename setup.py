@@ -36,6 +36,7 @@ GATEWAY_PLAIN = {  # not on the way of most requests
     "fallback_health",
     "fleet",
     "line_file",
+    "memory_left",
     "otel",
     "otlp",
     "reports",

@@ -210,6 +210,6 @@ def test_no_memory_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch, begun:
     client = stage.client()
     monkeypatch.setattr(stage.carrier, "arrive" if begun else "prepare", out_of_memory)
     client.says(request("POST /", body=b"x"))
-    assert read_answer(client.hears())["steelyard-reason"] == "buffers_full"
+    assert read_answer(client.hears())["steelyard-reason"] == "memory_low"
     monkeypatch.undo()
     stage.check_idle(counted=1)

@@ -57,6 +57,7 @@ TOO_MANY_CONNECTIONS = Failure(
     503, "too_many_connections", "This gateway has too many connections; try again later.", OVERLOAD
 )
 BUFFERS_FULL = Failure(503, "buffers_full", "This gateway holds too many request bodies; try again later.", OVERLOAD)
+MEMORY_LOW = Failure(503, "memory_low", "This gateway has too little memory left; try again later.", OVERLOAD)
 NO_DESCRIPTORS = Failure(503, "no_descriptors", "This gateway has run out of connections; try again later.", GATEWAY)
 REPLICA_FAILED = Failure(502, "replica_failed", "The replica closed the connection before it answered.")
 REPLICA_UNREACHABLE = Failure(502, "replica_unreachable", "No connection to the replica could be made.")

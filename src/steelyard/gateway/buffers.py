@@ -62,6 +62,7 @@ class Buffers:
         self.held = 0  # bytes, all together
         self.by_address: dict[str, int] = {}
         self.full: Failure = answers.BUFFERS_FULL  # what to say when there is no room
+        self.refused = False  # has anybody been told so, since that was last looked at?
         self._uploads: dict[ClientConnection, Upload] = {}
         self._searched = False  # in vain, since the last sweep
         self._swept_at = now
@@ -82,7 +83,10 @@ class Buffers:
         exchange.held += size
         address = exchange.client.address
         self.by_address[address] = self.by_address.get(address, 0) + size
-        return self.held <= self.budget or self._make_room(exchange)
+        if self.held <= self.budget or self._make_room(exchange):
+            return True
+        self.refused = True
+        return False
 
     def release(self, exchange: Exchange) -> None:
         size, exchange.held = exchange.held, 0

@@ -88,6 +88,8 @@ class Carrier:
         self._turn_began = False
         self.turns = Turns(loop)
         self.shortages: list[Shortage] = []
+        self.tight = False  # memory is short: every body counts; memory_left.py
+        self.low = False  # and so short that nothing new is taken
         self.buffers = Buffers(config.limits, config.timeouts, monotonic())
         self.draining = False
         self.relieved = False  # of the listening sockets, by other workers
@@ -183,7 +185,7 @@ class Carrier:
         return self.buffers.held
 
     def admit(self, client: ClientConnection) -> bool:
-        if (self.draining and not self.relieved) or len(self.clients) >= self.limits.connections:
+        if (self.draining and not self.relieved) or self.low or len(self.clients) >= self.limits.connections:
             return False
         self.clients[client] = None
         return True

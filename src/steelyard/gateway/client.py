@@ -97,8 +97,8 @@ class ClientConnection:
         self.transport = transport
         carrier = self.carrier
         if not carrier.admit(self):
-            problem = answers.STOPPING if carrier.draining else answers.TOO_MANY_CONNECTIONS
-            transport.write(answers.unparsed(problem))
+            problem = answers.MEMORY_LOW if carrier.low else answers.TOO_MANY_CONNECTIONS
+            transport.write(answers.unparsed(answers.STOPPING if carrier.draining else problem))
             transport.close()
             self.ended = True
             return
@@ -118,9 +118,9 @@ class ClientConnection:
         except MemoryError:
             exchange = self.exchange
             if exchange is None:
-                self.refuse(answers.BUFFERS_FULL)
+                self.refuse(answers.MEMORY_LOW)
             else:
-                self.fail(exchange, answers.BUFFERS_FULL)
+                self.fail(exchange, answers.MEMORY_LOW)
         if len(data) >= TURN_BYTES and not self.halts:
             exchange = self.exchange
             if exchange is not None and (not exchange.body_done or self.tunnel is not None):
@@ -317,7 +317,13 @@ class ClientConnection:
         self.expires = INFINITY
         length = exchange.length
         start = end + 4
-        if length == 0:
+        if carrier.low and not route.call.local:
+            exchange.body_done = length == 0
+            if length == 0 and len(data) > start:
+                self.pending = data
+                self.at = start
+            self.fail(exchange, answers.MEMORY_LOW)
+        elif length == 0:
             exchange.body_done = True
             if len(data) > start:
                 self.pending = data
@@ -334,7 +340,10 @@ class ClientConnection:
                     self.at = end
                 exchange.body_size = length
                 exchange.body_done = True
-                carrier.arrive(exchange)
+                if carrier.tight and not carrier.buffers.hold(exchange, length):
+                    self.fail(exchange, carrier.buffers.full)
+                else:
+                    carrier.arrive(exchange)
             else:
                 self.left = length
                 self._continue(exchange)

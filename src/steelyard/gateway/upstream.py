@@ -470,6 +470,8 @@ class ReplicaConnection:
             carrier.active.pop(self, None)
             connection = self.endpoint.fresh()
             carrier.replace(exchange, self, connection)
+        elif isinstance(problem, MemoryError):  # what it said could not be read: not its fault
+            self._failed(exchange, Outcome.CANCELLED, answers.MEMORY_LOW)
         else:
             self._failed(exchange, Outcome.BROKEN, answers.REPLICA_FAILED)
 

@@ -48,6 +48,7 @@ from .decision_log import DecisionLog
 from .fallback_health import SILENT_AFTER, FallbackHealth
 from .fleet import Fleet
 from .memory import Memory
+from .memory_left import MemoryLeft
 from .neighbours import Neighbours
 from .reports import report
 from .tidings import take_in_changes, take_in_readings
@@ -239,6 +240,7 @@ class Worker:
     def _serve_clients(self) -> None:
         """After all that was to be known first: a request that came before would find no replica ready."""
         assert self._carrier is not None
+        self.loop.set_exception_handler(MemoryLeft(self._carrier).problem)
         self._acceptor = Acceptor(self._carrier, self._listeners, self._tls)
         self._acceptor.open()
         gc.collect()
