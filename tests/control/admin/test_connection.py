@@ -6,14 +6,16 @@ import select
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from steelyard.control.admin import connection
-from steelyard.control.admin.connection import MOST_BUSY, MOST_OPEN, Connection
+from steelyard.control.admin.connection import MOST_BUSY, MOST_STRANGERS, Connection
 
-from .serving import PATIENCE, Served, until
+from .serving import PATIENCE, TOKEN, Served, served, until
 from .test_routes import failed
 
 GET = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -162,14 +164,58 @@ def test_an_answer_that_is_not_read_is_given_up(admin: Served, monkeypatch: pyte
 def test_too_many_connections_are_told_but_health_is_answered(admin: Served) -> None:
     with ExitStack() as stack:
         for _ in range(MOST_BUSY):
-            stack.enter_context(connected(admin))
-        until(lambda: len(admin.server._state.connections) == MOST_BUSY)
+            made = stack.enter_context(connected(admin))
+            made.sendall(GET)
+            assert made.recv(10).startswith(b"HTTP/1.1 2")
+            made.sendall(b"GET /v1/mod")  # it goes on to use it
+        until(lambda: all(made._in_head for made in admin.server._state.connections))
         answer = admin.http.get("/v1/models")
         failed(answer, 503, "busy")
         assert answer.headers["retry-after"] == "1"
         assert admin.http.get("/healthz").status_code == 200
     until(lambda: len(admin.server._state.connections) <= 1)
     assert admin.http.get("/v1/models").status_code == 200
+
+
+def test_strangers_do_not_crowd_out_operators_and_health_is_answered(tmp_path: Path) -> None:
+    """Connections that say nothing, and such that ask without a token."""
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    with served(token_file=str(token)) as admin, ExitStack() as stack:
+        ask = {"authorization": f"Bearer {TOKEN}"}
+        assert admin.http.get("/v1/models", headers=ask).status_code == 200
+        strangers = [stack.enter_context(connected(admin)) for _ in range(MOST_STRANGERS + 20)]
+        for made in strangers[-10:]:
+            made.sendall(GET)
+            assert b"connection: close" in all_of(made), "it is not kept"
+        with httpx.Client(base_url=admin.url, timeout=PATIENCE, trust_env=False) as operator:
+            assert operator.get("/v1/models", headers=ask).status_code == 200
+        assert admin.http.get("/v1/models", headers=ask).status_code == 200
+        assert admin.http.get("/healthz").status_code == 200
+
+
+def test_there_is_an_end_to_strangers_and_the_oldest_goes(admin: Served) -> None:
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(connected(admin)) for _ in range(MOST_STRANGERS)]
+        until(lambda: len(admin.server._state.connections) == MOST_STRANGERS)
+        one_more = stack.enter_context(connected(admin))
+        with suppress(ConnectionResetError):
+            assert strangers[0].recv(10) == b""
+        one_more.sendall(GET)
+        assert one_more.recv(10).startswith(b"HTTP/1.1 2")
+        until(lambda: len(admin.server._state.connections) <= MOST_STRANGERS)
+
+
+def test_a_stranger_has_less_time(admin: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connected(admin) as known:
+        known.sendall(GET)
+        assert known.recv(10).startswith(b"HTTP/1.1 2")
+        known.sendall(b"GET /v1/mod")
+        until(lambda: all(made._in_head for made in admin.server._state.connections))
+        monkeypatch.setattr(connection, "_STRANGER_SECONDS", 0.2)
+        with connected(admin) as stranger:
+            assert stranger.recv(10) == b""
+        assert len(admin.server._state.connections) == 1
 
 
 def test_connections_that_are_not_used_make_room(admin: Served) -> None:
@@ -179,12 +225,3 @@ def test_connections_that_are_not_used_make_room(admin: Served) -> None:
             made.sendall(GET)
             assert made.recv(10).startswith(b"HTTP/1.1 2")
             until(lambda: len(admin.server._state.connections) <= MOST_BUSY)
-
-
-def test_there_is_an_end_to_connections(admin: Served) -> None:
-    with ExitStack() as stack:
-        for _ in range(MOST_OPEN):
-            stack.enter_context(connected(admin))
-        until(lambda: len(admin.server._state.connections) == MOST_OPEN)
-        one_more = stack.enter_context(connected(admin))
-        assert one_more.recv(10) == b""

@@ -35,8 +35,13 @@ class Access:
             _check_host(headers)
             _check_origin(headers)
             _check_site(headers)
-        if self._tokens is not None and path not in OPEN and path not in pages.files():
+        if self._tokens is not None and not self.is_open(path):
             _check_token(headers, self._tokens)
+
+    @staticmethod
+    def is_open(path: str) -> bool:
+        """To strangers too."""
+        return path in OPEN or path in pages.files()
 
 
 def _check_host(headers: Headers) -> None:

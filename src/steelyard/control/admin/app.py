@@ -43,9 +43,6 @@ class Situation(Protocol):
     watchers: Watchers
     scrapes: Scrapes
 
-    @property
-    def busy(self) -> bool: ...
-
 
 class Application:
     """ASGI. Routes are found by the path as it was sent: a `%2F` in a name is no slash of the path."""
@@ -65,9 +62,14 @@ class Application:
             return  # only the server cancels, when it stops, and nobody is there any more to be answered
 
     def _check(self, scope: Scope) -> None:
-        if self._situation.busy and scope["path"] not in OPEN:
+        """Who may not ask is not kept; who may, and is one too many, is told before anything is done for it."""
+        try:
+            self._situation.access.check(scope["path"], Headers(scope=scope))
+        except Refusal as refusal:
+            refusal.headers["connection"] = "close"
+            raise
+        if not self._situation.access.is_open(scope["path"]) and not scope["state"]["let_in"]():
             raise Refusal(503, "too many connections: try again", headers={"retry-after": "1", "connection": "close"})
-        self._situation.access.check(scope["path"], Headers(scope=scope))
 
 
 def _router(situation: Situation) -> ASGIApp:

@@ -1,19 +1,30 @@
-"""One connection to the admin API: uvicorn's, with bounds on what it does not bound."""
+"""One connection to the admin API: uvicorn's, with bounds on what it does not bound.
+
+Strangers must not crowd out operators. A connection is a stranger's until a request on it was allowed (a token, where
+there are tokens). Those who were allowed have MOST_BUSY connections to themselves, of which idle ones make room for
+others; strangers have MOST_STRANGERS, and less time. One more stranger is let in all the same, so that `/healthz`
+always answers: the oldest of the address that has most of them is cut off.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
+from itertools import count
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from .refusals import JSON, Refusal, standing_headers
 
-MOST_BUSY = 64  # connections; above, requests are refused
-MOST_OPEN = 4 * MOST_BUSY  # above, connections are closed unread
+MOST_BUSY = 64  # connections of those who are allowed; above, requests are refused
+MOST_STRANGERS = 3 * MOST_BUSY
 _MOST_HEAD = 64 << 10
 _SECONDS = 30.0  # for a request to arrive, and for an answer to be read
+_STRANGER_SECONDS = 10.0  # the same, for a stranger
+
+_order = count()  # of connections: the least is the oldest
 
 _log = logging.getLogger("steelyard.admin.http")
 _log.setLevel(logging.ERROR)  # uvicorn warns of every bad request: whoever can reach us could fill the log
@@ -29,13 +40,15 @@ class Connection(HttpToolsProtocol):
         self._head = 0  # bytes of a head that is not yet complete
         self._in_head = False
         self._in_body = False
+        self.known = False  # a request on it was allowed
+        self.address = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > MOST_OPEN:
-            transport.abort()
-        elif len(self.connections) > MOST_BUSY:
-            self._make_room()
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
+        self.order = next(_order)
+        self._cut_off_a_stranger()
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -65,6 +78,7 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._in_body = False, True
         self.server_state.default_headers = standing_headers()
         self.scope["state"]["cut"] = self.transport.abort  # stream.py: for one that nobody reads
+        self.scope["state"]["let_in"] = self.let_in
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -87,19 +101,38 @@ class Connection(HttpToolsProtocol):
         answered = self.cycle is not None and self.cycle.response_complete and self._timer is None
         return answered and not self._in_head and not self.transport.is_closing()
 
-    def _make_room(self) -> None:
+    def let_in(self) -> bool:
+        """Its request is allowed. False: there are too many of those who are."""
+        if not self.known:
+            known = [other for other in self._others() if other.known]
+            self.known = len(known) < MOST_BUSY or self._make_room(known)
+        return self.known
+
+    def _others(self) -> list[Connection]:
+        return [c for c in self.connections if isinstance(c, Connection) and not c.transport.is_closing()]
+
+    @staticmethod
+    def _make_room(known: list[Connection]) -> bool:
         """A fleet of replicas that renew their leases would else keep others out by what they do not use."""
-        for other in self.connections:
-            if isinstance(other, Connection) and other.idle:
-                other.transport.close()
-                return
+        idle = next((other for other in known if other.idle), None)
+        if idle is not None:
+            idle.transport.close()
+        return idle is not None
+
+    def _cut_off_a_stranger(self) -> None:
+        strangers = [other for other in self._others() if not other.known]
+        if len(strangers) > MOST_STRANGERS:
+            counts = Counter(other.address for other in strangers)
+            crowd = counts.most_common(1)[0][0]
+            min((other for other in strangers if other.address == crowd), key=lambda one: one.order).transport.abort()
 
     def _unsupported_upgrade_warning(self) -> None:
         pass  # it is answered as if it had not asked
 
     def _wait(self) -> None:
         self._waited()
-        self._timer = self.loop.call_later(_SECONDS, self._too_slow)
+        seconds = _SECONDS if self.known else min(_SECONDS, _STRANGER_SECONDS)
+        self._timer = self.loop.call_later(seconds, self._too_slow)
 
     def _waited(self) -> None:
         if self._timer is not None:
@@ -108,7 +141,7 @@ class Connection(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         if self._in_head or self._in_body:
-            self._refuse(Refusal(408, f"the request did not arrive in {_SECONDS:g} seconds"))
+            self._refuse(Refusal(408, "the request did not arrive in time"))
         else:
             self.transport.abort()
 

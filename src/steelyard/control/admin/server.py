@@ -19,7 +19,7 @@ from ..unix_socket import UnixSocket
 from .access import Access
 from .allow import Allowed
 from .app import Application
-from .connection import MOST_BUSY, Connection
+from .connection import Connection
 from .metrics.scrapes import Scrapes
 from .watchers import Watchers
 
@@ -52,10 +52,6 @@ class AdminServer:
     def address(self) -> Address:
         """With the real port, once it is started."""
         return self._address
-
-    @property
-    def busy(self) -> bool:
-        return len(self._state.connections) > MOST_BUSY
 
     async def start(self) -> None:
         """Raises ListenError if the address cannot be had."""
