@@ -23,6 +23,7 @@ def test_every_reason_is_told_with_its_status() -> None:
     ours = [value for value in vars(answers).values() if isinstance(value, Failure)]
     ours += [answers.bad_request(BadHead("x")), answers.method_refused(BadHead("x"))]
     ours += [answers.model_contradiction("a", "b"), answers.body_ambiguous("x")]
+    ours += [answers.loop_detected(BadHead("x"))]
     codes = {(failure.code, failure.status) for failure in ours} - {("deadline", 504)}  # told in the core's row
     assert told() == codes | {(reason.code, reason.status) for reason in Reason}
 

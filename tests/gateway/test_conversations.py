@@ -257,9 +257,99 @@ def test_the_names_of_trailers_are_passed_on(stage: Stage) -> None:
     assert (told["trailer"], told.trailers) == ("x-sum", [("x-sum", "1")])
 
 
-@pytest.mark.parametrize("name", ["host", "content-length", "x-forwarded-for", "connection", "steelyard-model"])
-def test_a_trailer_says_nothing_that_only_a_head_may_say(stage: Stage, name: str) -> None:
+NO_TRAILERS = [
+    *("host", "content-length", "x-forwarded-for", "connection", "steelyard-model", "steelyard-anything", "X-Tenant"),
+    *("Authorization", "cookie", "x-api-key", "transfer-encoding", "content-type", "x-forwarded-prefix", "via"),
+    *("steelyard_model", "x_forwarded_for", "transfer_encoding", "x_tenant", "x-forwarded_proto", "content_length"),
+]
+
+
+@pytest.mark.parametrize("name", NO_TRAILERS)
+def test_a_trailer_says_nothing_that_only_a_head_may_say(staged: Callable[..., Stage], name: str) -> None:
+    stage = staged("{tenant_header: x-tenant, models: {'*': {replicas: [{url: 'http://a:1'}]}}}")
     client = stage.client()
-    trailers = [f"{name}: 1", "x-stays: 1"]
+    trailers = [f"{name}: 1", "x-stays: 1", "x_stays: 2"]
     client.says(request("POST /", "transfer-encoding: chunked") + chunked(b"a", trailers=trailers))
-    assert read_request(stage.replica().hears()).trailers == [("x-stays", "1")]
+    assert read_request(stage.replica().hears()).trailers == [("x-stays", "1"), ("x_stays", "2")]
+
+
+@pytest.mark.parametrize("head", ["trailer: x-stays\r\n", ""])
+@pytest.mark.parametrize(
+    "name", ["Set-Cookie", "content-type", "Content_Length", "steelyard-replica", "connection", "x_request_id"]
+)
+def test_a_trailer_of_an_answer_says_nothing_that_only_a_head_may_say(stage: Stage, head: str, name: str) -> None:
+    client = stage.client()
+    whole = chunked(b"a\r\n0\r\n", b"b", trailers=["x-stays: 0", f"{name}: 0"])
+    for cut in (0, *range(1, len(whole))):
+        client.says(request())
+        replica = stage.replica()
+        replica.hears()
+        replica.says(f"HTTP/1.1 200 OK\r\n{head}transfer-encoding: chunked\r\n\r\n".encode())
+        replica.says(*[piece for piece in (whole[:cut], whole[cut:]) if piece])
+        told = read_answer(client.hears())
+        assert (told.body, told.trailers, told.whole) == (b"a\r\n0\r\nb", [("x-stays", "0")], True)
+    stage.check_idle()
+
+
+def test_interim_answers_are_bounded_and_clean(staged: Callable[..., Stage]) -> None:
+    stage = staged("models: {'*': {retry: {attempts: 1}, replicas: [{url: 'http://a:1'}]}}")
+    client = stage.client()
+    client.says(request())
+    replica = stage.replica()
+    dirty = b"content-length: 5\r\nkeep-alive: 5\r\nconnection: x-a, close\r\nx-a: 1\r\ntrailer: x\r\n"
+    replica.says(b"HTTP/1.1 103 Early Hints\r\nlink: a\r\nsteelyard-replica: evil\r\n" + dirty + b"\r\n")
+    assert client.hears() == b"HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n"
+    for _ in range(15):
+        replica.says(b"HTTP/1.1 102 Processing\r\n\r\n")
+    replica.says(answer(b"ok"))
+    assert read_answers(client.hears())[-1].body == b"ok"
+    client.says(request())
+    replica.says(b"HTTP/1.1 102 Processing\r\n\r\n" * 100)
+    told = read_answers(client.hears())
+    assert (len(told), told[-1].status, told[-1]["steelyard-reason"]) == (17, 502, "replica_nonsense")
+    assert replica.closed
+
+
+@pytest.mark.parametrize(
+    "name", ["X-Forwarded-Prefix", "x-forwarded-ssl", "X_Forwarded_Client_Cert", "x_forwarded-port"]
+)
+def test_all_that_a_client_says_of_itself_is_dropped(staged: Callable[..., Stage], name: str) -> None:
+    stage = staged("{trusted: [10.0.0.0/8], models: {'*': {replicas: [{url: 'http://a:1'}]}}}")
+    for peer, trusted in (("192.0.2.7", False), ("10.0.0.1", True)):
+        client = stage.client((peer, 1))
+        client.says(request("GET /", f"{name}: 1"))
+        replica = stage.replica()
+        assert (name.lower() in read_request(replica.hears())) == (trusted and "_" not in name)
+        replica.says(answer(b"", "connection: close"))
+
+
+def test_http_1_0_with_an_empty_host_is_refused(stage: Stage) -> None:
+    client = stage.client()
+    client.says(request("GET /", "Host:", version="1.0"))
+    told = read_answer(client.hears())
+    assert (told.status, told["steelyard-reason"]) == (400, "bad_request")
+    assert stage.dialling == []
+
+
+def test_a_request_that_goes_round_is_stopped(stage: Stage) -> None:
+    for via in (["1.1 steelyard"] * 3, ["1.1 a, 1.1 b, 1.1 c, 1.1 steelyards, 1.1 d (steelyard)"]):
+        client = stage.client()
+        client.says(request("GET /", *(f"via: {hop}" for hop in via)))
+        replica = stage.replica()
+        assert len(read_request(replica.hears()).all("via")) == len(via) + 1
+        replica.says(answer(b"", "connection: close"))
+    client = stage.client()
+    client.says(
+        request("GET /", "Via: 1.1 steelyard, 1.0 x, HTTP/1.1 Steelyard", "via: 1.1 steelyard (a), 1.1 steelyard")
+    )
+    told = read_answer(client.hears())
+    assert (told.status, told["steelyard-reason"]) == (508, "loop_detected")
+    assert stage.dialling == []
+
+
+def test_the_508_of_a_gateway_behind_is_no_failure_of_it(staged: Callable[..., Stage]) -> None:
+    stage = staged("models: {'*': {replicas: [{url: 'http://a:1'}, {url: 'http://b:1'}]}}")
+    client = stage.client()
+    client.says(request("GET /"))
+    stage.replica().says(answer(b"round", status="508 Loop Detected"))
+    assert read_answer(client.hears()).body == b"round"

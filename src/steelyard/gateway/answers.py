@@ -83,6 +83,10 @@ def bad_request(problem: BadHead) -> Failure:
     return Failure(400, "bad_request", str(problem))
 
 
+def loop_detected(problem: BadHead) -> Failure:
+    return Failure(508, "loop_detected", str(problem), GATEWAY)
+
+
 def method_refused(problem: BadHead) -> Failure:
     return Failure(405, "method_refused", str(problem))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from .fields import REQUEST_ROLES, BadHead, parse_line
+from .fields import BadHead, parse_line
 
 LONGEST_LINE: Final = 4096  # of a chunk's size with its extensions, or of a trailer
 MOST_TRAILERS: Final = 64
@@ -33,13 +33,12 @@ class TooMuchFraming(BadHead):
 class Chunks:
     """Takes the bytes of one chunked body as they come; `pieces` is its content, `trailers` what follows it."""
 
-    __slots__ = ("_count", "_excess", "_held", "_left", "_state", "done", "pieces", "trailers")
+    __slots__ = ("_excess", "_held", "_left", "_state", "done", "pieces", "trailers")
 
     def __init__(self) -> None:
         self._state = LINE
         self._left = 0  # bytes of the current chunk still to come
         self._held = b""  # part of a line
-        self._count = 0  # trailers
         self._excess = 0  # bytes of framing above what is free
         self.done = False
         self.pieces: list[bytes] | None = None  # content is collected only if somebody makes this a list
@@ -123,12 +122,9 @@ class Chunks:
                 raise BadHead("A chunk is longer than it says.")
             self._state = LINE
         elif line:
-            if (
-                parse_line(line)[0] not in REQUEST_ROLES
-            ):  # what decides routing, framing or trust is no trailer's to say
-                self.trailers.append(line)
-            self._count += 1
-            if self._count > MOST_TRAILERS:
+            parse_line(line)
+            self.trailers.append(line)  # which of them are passed on, `Fields.trailers` says
+            if len(self.trailers) > MOST_TRAILERS:
                 raise BadHead("There are too many trailers.")
         else:
             self._state = DONE

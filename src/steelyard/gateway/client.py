@@ -17,7 +17,7 @@ from . import accounts, answers
 from .answers import Failure
 from .chunks import Chunks, TooMuchFraming
 from .exchange import Exchange
-from .fields import BadHead
+from .fields import BadHead, Looped
 from .forwarding import Forwarding, network_of
 from .request_head import read_head
 from .rights import NOBODY
@@ -266,6 +266,8 @@ class ClientConnection:
                     self._begin(data, at, end)
                 except Refused as refused:  # two names: one of two types is more than mypyc allows
                     self.refuse(answers.method_refused(refused))
+                except Looped as looped:
+                    self.refuse(answers.loop_detected(looped))
                 except BadHead as problem:
                     self.refuse(answers.bad_request(problem))
         finally:
@@ -396,7 +398,7 @@ class ClientConnection:
             self.at = used
         if chunked.done:
             self.chunked = None
-            exchange.trailers = chunked.trailers
+            exchange.trailers = self.carrier.request_fields.trailers(chunked.trailers)
             self._take(exchange, content, True)
         elif content:
             self._take(exchange, content, False)

@@ -24,6 +24,7 @@ OURS: Final = 10  # steelyard-… and the other names for a deadline; passed on
 TOLD: Final = 11  # passed on, and looked at: what a dialect or the configuration wants to know
 TRAILER: Final = 12
 SPOOF: Final = 13  # in an answer: what only Steelyard may say
+VIA: Final = 15  # in a request: the gateways it has passed
 LOAD: Final = 14  # in an answer: what the replica says of its load (ORCA), for whoever balances it and nobody else
 
 MOST = 4096  # lines remembered of each direction; when full, all are forgotten
@@ -55,8 +56,8 @@ REQUEST_ROLES = _COMMON | {
     b"x-forwarded-for": FORWARDED,
     b"x-forwarded-proto": FORWARDED,
     b"x-forwarded-host": FORWARDED,
-    b"x-forwarded-port": FORWARDED,
     b"x-real-ip": FORWARDED,
+    b"via": VIA,
     b"x-request-id": TRACE,
     b"traceparent": TRACE,
     b"endpoint-load-metrics-format": HOP,  # whoever balances the replicas asks for it
@@ -68,6 +69,15 @@ REQUEST_ROLES = _COMMON | {
     b"x-envoy-expected-rq-timeout-ms": OURS,
     b"x-slo-ttft-ms": OURS,
 }
+FORWARDED_PREFIX = b"x-forwarded-"  # the others: -port, -prefix, -ssl, -client-cert…
+
+# What RFC 9110, 6.5.1, keeps out of trailers beside framing and routing: they come after it was decided on.
+_NO_TRAILERS = SECRET | {
+    *(b"age", b"cache-control", b"date", b"expires", b"location", b"max-forwards", b"origin", b"pragma", b"range"),
+    *(b"referer", b"retry-after", b"vary", b"www-authenticate", b"x-http-method-override"),
+}
+_NO_TRAILER_PREFIXES = (FORWARDED_PREFIX, b"steelyard-", b"content-", b"proxy-", b"if-", b"sec-")
+
 RESPONSE_ROLES = _COMMON | {
     b"endpoint-load-metrics": LOAD,
     b"steelyard-replica": SPOOF,
@@ -80,11 +90,20 @@ class BadHead(ValueError):
     """A head that is refused. The message is one sentence for whoever sent it."""
 
 
+class Looped(BadHead):
+    """A request that has passed too many gateways of ours: it goes round."""
+
+
 def length_of(value: bytes) -> int:
     """A content-length: digits and nothing else."""
     if not value.isdigit() or len(value) > 18:
         raise BadHead("The content-length is not a number.")
     return int(value)
+
+
+def hops_of(value: bytes) -> int:
+    """How many gateways of ours a Via header names."""
+    return sum(hop.split()[1:2] == [b"steelyard"] for hop in value.lower().split(b","))
 
 
 class Field:
@@ -93,7 +112,7 @@ class Field:
     __slots__ = ("line", "name", "number", "role", "value")
 
     def __init__(self, role: int, name: bytes, value: bytes, line: bytes) -> None:
-        self.number = length_of(value) if role == LENGTH else 0
+        self.number = length_of(value) if role == LENGTH else hops_of(value) if role == VIA else 0
         self.role = role
         self.name = name  # in lower case
         self.value = value
@@ -128,6 +147,7 @@ class Fields:
     def __init__(self, roles: dict[bytes, int], told: tuple[bytes, ...] = ()) -> None:
         self._roles = {**roles, **{name: TOLD for name in told if name not in roles}}
         self._quick = b"authorization" not in self._roles
+        self._forwarded = FORWARDED if b"forwarded" in self._roles else PLAIN  # in requests only
         self.known: dict[bytes, Field | None] = {}  # None: plain
 
     def sort(self, lines: list[bytes], plain: list[bytes]) -> list[Field] | None:
@@ -151,8 +171,8 @@ class Fields:
         if self._quick and line.startswith(_SECRETS) and not line[15:].translate(None, _VISIBLE):
             return None
         name, value = parse_line(line)
-        role = self._roles.get(name, PLAIN)
-        if not role and b"_" in name and name.replace(b"_", b"-") in self._roles:
+        role = self._role(name)
+        if not role and b"_" in name and self._role(name.replace(b"_", b"-")):
             role = HOP  # CGI and WSGI servers take x_forwarded_for for x-forwarded-for: it is dropped, not believed
         if role == HOST and not is_host(value):
             raise BadHead("The host header is not a host and a port.")
@@ -162,6 +182,16 @@ class Fields:
                 self.known.clear()
             self.known[line] = field
         return field
+
+    def _role(self, name: bytes) -> int:
+        return self._roles.get(name, self._forwarded if name.startswith(FORWARDED_PREFIX) else PLAIN)
+
+    def trailers(self, lines: list[bytes]) -> list[bytes]:
+        """Those that may follow a body. What decides framing, routing, trust or whose a request is, is in its head."""
+        return [line for line in lines if self._may_trail(parse_line(line)[0].replace(b"_", b"-"))]
+
+    def _may_trail(self, name: bytes) -> bool:
+        return not self._role(name) and name not in _NO_TRAILERS and not name.startswith(_NO_TRAILER_PREFIXES)
 
 
 def is_host(value: bytes) -> bool:

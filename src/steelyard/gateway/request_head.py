@@ -16,15 +16,18 @@ from .fields import (
     TRACE,
     TRAILER,
     UPGRADE,
+    VIA,
     BadHead,
     Field,
     Fields,
+    Looped,
     is_trace,
     tokens,
 )
 from .forwarding import Forwarding
 
 MOST_OPTIONS = 32
+MAX_HOPS = 4  # gateways of ours, one before the other; more are a circle
 # Not taken out, whoever names them: without the first three the next server would read another request than this one.
 _KEPT = {b"host", b"content-length", b"transfer-encoding", b"close", b"keep-alive", b"upgrade"}
 
@@ -41,6 +44,7 @@ def read_head(exchange: Exchange, lines: list[bytes], fields: Fields, forwarding
 def _act_on(exchange: Exchange, special: list[Field], forwarding: Forwarding) -> None:
     length = coding = host = connection = None
     upgrade = b""
+    hops = 0
     told: list[Field] | None = None
     out = exchange.lines
     for field in special:
@@ -97,10 +101,17 @@ def _act_on(exchange: Exchange, special: list[Field], forwarding: Forwarding) ->
                 out.append(field.line)
         elif role == TRAILER:
             out.append(field.line)
+        elif role == VIA:
+            hops += field.number
+            out.append(field.line)
         else:
             assert role == HOP
+    if hops >= MAX_HOPS:
+        raise Looped(f"The request has passed {hops} Steelyard gateways: one of them forwards to another before it.")
     if host is None and not exchange.old:
         raise BadHead("The host header is missing.")
+    if exchange.old and host is not None and not host.value:
+        raise BadHead("The host header is empty.")
     if coding is not None:
         if length is not None:
             raise BadHead("There are a content-length and a transfer-encoding; the body's end would be ambiguous.")

@@ -24,6 +24,7 @@ from .fields import (
 )
 
 _KEPT = {b"content-length", b"close", b"keep-alive", b"upgrade"}
+_OF_BODIES = {b"content-length", b"trailer"}
 UNTIL_CLOSE: Final = -2  # the body ends with the connection
 MOST_STATUSES = 1024
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
@@ -52,7 +53,7 @@ class StatusLines:
 class ResponseHead:
     """What an answer's head says beyond the lines to pass on."""
 
-    __slots__ = ("close", "identified", "length", "lines", "load", "old", "status", "upgrade")
+    __slots__ = ("close", "identified", "length", "lines", "load", "old", "status", "trailers", "upgrade")
 
     def __init__(self, lines: list[bytes], fields: Fields, statuses: StatusLines) -> None:
         """From the head's lines, its status line first. Raises BadHead."""
@@ -65,6 +66,7 @@ class ResponseHead:
         self.length = UNTIL_CLOSE
         self.upgrade = b""
         self.identified = False  # it has an x-request-id
+        self.trailers = False  # it announces some
         self.load = b""  # what the replica says of its load
         self.lines = [told[2]]
         special = fields.sort(lines[1:], self.lines)
@@ -95,6 +97,7 @@ class ResponseHead:
             elif role == LOAD:
                 self.load = field.value
             elif role == TRAILER:
+                self.trailers = True
                 self.lines.append(field.line)
             else:
                 assert role in (HOP, SPOOF)
@@ -120,3 +123,8 @@ class ResponseHead:
         if nominated:
             status, *lines = self.lines
             self.lines = [status, *(line for line in lines if line.partition(b":")[0].lower() not in nominated)]
+
+    @property
+    def without_body(self) -> list[bytes]:
+        """The lines of an interim answer, which has no body whatever it says (RFC 9110, 15.2)."""
+        return [line for line in self.lines if line.partition(b":")[0].lower() not in _OF_BODIES]

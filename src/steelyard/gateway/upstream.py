@@ -24,6 +24,7 @@ from .composing import request_head, response_head
 from .exchange import CHUNKED, Exchange
 from .fields import BadHead
 from .response_head import UNTIL_CLOSE, ResponseHead
+from .trailers import EMPTY_BODY, MAX_TRAILERS, PLAIN_END, clean_end, trailers_begin
 
 if TYPE_CHECKING:
     from ..core.replica import Replica
@@ -37,7 +38,8 @@ AGAIN: Final = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"  # what 
 HELD_BACK: Final = 1.0  # seconds for which the body of an error is waited for, where memory is counted
 NO_BODY: Final = (204, 304)
 DECLINED: Final = (429, 503)  # the replica did nothing
-NOT_ITS_FAULT: Final = (501, 505)  # the request asked for what no replica has
+NOT_ITS_FAULT: Final = (501, 505, 508)  # the request asked for what no replica has, or goes round in a circle
+MAX_INTERIM: Final = 16  # answers of 1xx before the real one
 
 
 class ReplicaConnection:
@@ -51,6 +53,7 @@ class ReplicaConnection:
         "eof",
         "exchange",
         "expires",
+        "interim",
         "keep",
         "left",
         "lost",
@@ -62,6 +65,7 @@ class ReplicaConnection:
         "state",
         "streaming",
         "tail",
+        "trailing",
         "transport",
     )
 
@@ -76,17 +80,20 @@ class ReplicaConnection:
         self.paused = False
         self.eof = False
         self.tail = b""  # of the last piece in chunks
+        self.trailing = b""  # trailers that are not all there
         self.since = 0.0  # idle since; while an answer comes: its last byte came
         self.expires = INFINITY
         self.streaming = False  # the request's body is passed on as it comes
         self.keep = False  # may it be used again after this answer?
         self.pending = b""  # part of a head
+        self.interim = 0  # answers of 1xx to this request
         self.left = 0
         self.complete = False
         self._began = 0
         self._poll: Any = None
         self._parser: httptools.HttpResponseParser | None = None
-        self._chunks: Chunks | None = None  # for clients of HTTP/1.0, who do not know chunks
+        # For clients of HTTP/1.0, who do not know chunks, and for answers with trailers, which are looked at.
+        self._chunks: Chunks | None = None
 
     # ------------------------------------------------------------------ the request
 
@@ -131,6 +138,7 @@ class ReplicaConnection:
 
     def _send(self, exchange: Exchange) -> None:
         self.state = HEAD
+        self.interim = 0
         self.keep = False
         carrier = self.endpoint.carrier
         carrier.active[self] = None
@@ -263,8 +271,12 @@ class ReplicaConnection:
                 else:
                     self._nonsense(exchange)
                 return
+            self.interim += 1
+            if self.interim > MAX_INTERIM:
+                self._nonsense(exchange)
+                return
             if head.status != 100 and not exchange.old:
-                exchange.client.write(b"\r\n".join((*head.lines, b"", b"")))
+                exchange.client.write(b"\r\n".join((*head.without_body, b"", b"")))
             if not data:
                 return
 
@@ -311,6 +323,9 @@ class ReplicaConnection:
         exchange.body = []  # never sent again from here on
         if exchange.held:
             carrier.buffers.release(exchange)
+        if length == CHUNKED and (head.trailers or exchange.old):
+            self._chunks = Chunks()
+            self._chunks.pieces = []
         message = response_head(exchange, head, length, way.label, now)
         self._begin_body(exchange, message, length, rest)
 
@@ -330,12 +345,9 @@ class ReplicaConnection:
         if length == CHUNKED:
             self.state = IN_CHUNKS
             self.complete = False
-            self.tail = b""
+            self.tail = self.trailing = b""
             self._began = 0
-            if exchange.old:
-                self._chunks = Chunks()
-                self._chunks.pieces = []
-            else:
+            if self._chunks is None:
                 self._parser = httptools.HttpResponseParser(self)
                 self._parser.feed_data(AGAIN)
         else:
@@ -359,13 +371,7 @@ class ReplicaConnection:
     def _in_chunks(self, exchange: Exchange, data: bytes) -> None:
         try:
             if self._chunks is not None:
-                used = self._chunks.feed(data)
-                if used < len(data):
-                    self.keep = False
-                self.complete = self._chunks.done
-                pieces = self._chunks.pieces or []
-                data = b"".join(pieces)
-                pieces.clear()
+                data = self._chunks_read(exchange, self._chunks, data)
             else:
                 assert self._parser is not None
                 self._parser.feed_data(data)
@@ -373,14 +379,45 @@ class ReplicaConnection:
             self._cut_off(exchange)
             return
         if self._chunks is None:
-            tail = (self.tail + data)[-6:]
+            if self.trailing:
+                data, self.trailing = self.trailing + data, b""
+            joined = self.tail + data
+            tail = joined[-6:]
             if self._began > 1 or (self.complete and not _ends_well(tail)):
                 self._cut_off(exchange)  # the replica says more than was asked
                 return
+            if not self.complete:
+                if b"\n0" in joined[-MAX_TRAILERS:] or not self.tail:
+                    sent = trailers_begin(self.tail, data)
+                    self.trailing, data = data[sent:], data[:sent]
+                    tail = (self.tail + data)[-6:]
+            elif tail != PLAIN_END and tail != EMPTY_BODY:
+                clean = clean_end(self.tail, data, self.endpoint.carrier.response_fields)
+                if clean is None:
+                    self._cut_off(exchange)  # part of the trailers went out unseen: it must not look whole
+                    return
+                data = clean
             self.tail = tail
         self._pass_on(exchange, data)
         if self.complete:
             self._finish(exchange)
+
+    def _chunks_read(self, exchange: Exchange, chunks: Chunks, data: bytes) -> bytes:
+        """What to pass on of it: without chunks, or in chunks of our own with the trailers that may be passed on."""
+        if chunks.feed(data) < len(data):
+            self.keep = False
+        self.complete = chunks.done
+        pieces = chunks.pieces or []
+        content = b"".join(pieces)
+        pieces.clear()
+        if exchange.old:
+            return content
+        if content:
+            content = b"%x\r\n%b\r\n" % (len(content), content)
+        if chunks.done:
+            kept = self.endpoint.carrier.response_fields.trailers(chunks.trailers)
+            content += b"\r\n".join((b"0", *kept, b"", b""))
+        return content
 
     def on_message_begin(self) -> None:
         self._began += 1
