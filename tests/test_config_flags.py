@@ -35,7 +35,9 @@ def test_with_all_flags() -> None:
     assert problems(found) == []
 
 
-def test_the_dialect_of_all_replicas() -> None:
+def test_the_dialect_of_all_replicas_and_whether_a_post_may_be_sent_again() -> None:
+    assert from_replicas(["http://a:1"]).models[ANY].idempotent is None
+    assert from_replicas(["http://a:1"], idempotent=True).models[ANY].idempotent is True
     assert from_replicas(["http://a:1"], dialect="vllm").models[ANY].dialect == "vllm"
     file = parse_config("models: {a: {dialect: openai}, b: {}}")
     assert [model.dialect for model in overridden(file, dialect="vllm").models.values()] == ["vllm", "vllm"]

@@ -111,6 +111,12 @@ def _concurrency(context: click.Context, parameter: click.Parameter, value: str 
     help=f"What the replicas speak: {', '.join(DIALECTS)}; by default told by each request's path.",
 )
 @click.option(
+    "--idempotent",
+    is_flag=True,
+    default=None,
+    help="A POST may be sent again elsewhere although a replica may have begun it: a prediction leaves nothing behind.",
+)
+@click.option(
     "--admin",
     metavar="HOST:PORT|off",
     help="Where the admin API listens; also unix:/PATH. By default 127.0.0.1:9080, if that is free.",
@@ -137,6 +143,7 @@ def serve(
     workers: int | None,
     health_path: str | None,
     dialect: str | None,
+    idempotent: bool | None,
     admin: str | None,
     admin_token_file: str | None,
     access_log: str | None,
@@ -150,6 +157,7 @@ def serve(
         "workers": workers,
         "health_path": health_path,
         "dialect": dialect,
+        "idempotent": idempotent,
         "admin": admin,
         "admin_token_file": admin_token_file,
     }

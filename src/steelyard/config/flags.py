@@ -25,6 +25,7 @@ _FLAGS: dict[Key, str] = {
     ("admin", "token_file"): "--admin-token-file",
     ("health", "path"): "--health-path",
     ("dialect",): "--dialect",
+    ("idempotent",): "--idempotent",
     ("listen",): "--listen",
     ("workers",): "--workers",
     ("policy",): "--policy",
@@ -50,6 +51,7 @@ def from_replicas(
     workers: int | None = None,
     health_path: str | None = None,
     dialect: str | None = None,
+    idempotent: bool | None = None,
     admin: str | None = None,
     admin_token_file: str | None = None,
 ) -> Config:
@@ -68,6 +70,7 @@ def from_replicas(
         concurrency=concurrency,
         health_path=health_path,
         dialect=dialect,
+        idempotent=idempotent,
         admin=admin,
         admin_token_file=admin_token_file,
     )
@@ -105,11 +108,13 @@ def overridden(
     concurrency: Concurrency | None = None,
     health_path: str | None = None,
     dialect: str | None = None,
+    idempotent: bool | None = None,
     admin: str | None = None,
     admin_token_file: str | None = None,
 ) -> Config:
     """A configuration with what the command line says instead; what is of models is for all of them."""
-    models = {name: _changed(model, policy, concurrency, health_path, dialect) for name, model in config.models.items()}
+    said = _given(policy=policy, concurrency=concurrency, dialect=dialect, idempotent=idempotent)
+    models = {name: _changed(model, said, health_path) for name, model in config.models.items()}
     token_file = None if admin_token_file is None else _token_file(admin_token_file)
     given = _given(listen="" if admin == OFF else admin, token_file=token_file)
     changes = _given(
@@ -118,15 +123,9 @@ def overridden(
     return _valid(msgspec.structs.replace(config, **changes))
 
 
-def _changed(
-    model: ModelConfig,
-    policy: str | None,
-    concurrency: Concurrency | None,
-    health_path: str | None,
-    dialect: str | None,
-) -> ModelConfig:
-    changes = _given(policy=policy, concurrency=concurrency, dialect=dialect)
-    if policy is not None and policy != model.policy:
+def _changed(model: ModelConfig, said: dict[str, Any], health_path: str | None) -> ModelConfig:
+    changes = dict(said)
+    if changes.get("policy", model.policy) != model.policy:
         changes["policy_options"] = {}  # they were another policy's
     if health_path is not None:
         changes["health"] = msgspec.structs.replace(model.health, path=health_path)
