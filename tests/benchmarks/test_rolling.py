@@ -20,7 +20,7 @@ def test_what_is_lost_is_told_by_its_reason() -> None:
             "answers 200 to GET /readyz",
             1234,
             2,
-            {"502 replica_failed": 3},
+            {"502 failed": 3},
             0.4,
             7.2,
         ),

@@ -50,7 +50,7 @@ def test_as_a_module() -> None:
     [
         (["serv"], "no command 'serv' (did you mean `serve`?)"),
         (["chekc", "a.yaml"], "no command 'chekc' (did you mean `check`?)"),
-        (["zzz"], "no command 'zzz' (there are demo, serve, "),
+        (["zzz"], "no command 'zzz' (there are demo, "),
         (["serve", "--replcia", "http://a:1"], "No such option '--replcia'. Did you mean '--replica'?"),
         (
             ["serve", "--replica", "http://a:1", "--dialect", "vlm"],

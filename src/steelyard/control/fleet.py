@@ -38,6 +38,7 @@ from .holdings import Holdings
 from .in_force import InForce
 from .probing.prober import Prober
 from .probing.scraper import Scraper
+from .probing.seen import MISCONFIGURED
 from .probing.target import Target
 from .registrations import Registrations
 from .replica_failures import ReplicaFailures
@@ -280,7 +281,8 @@ class Fleet:
         if changed and event in (Event.LIVE, Event.LOST):
             self._ejections.forget(key, self._loop.time())
         if changed:
-            level = logging.WARNING if before is State.READY and standing.state in LOSSES else logging.INFO
+            is_bad = (before is State.READY and standing.state in LOSSES) or why.startswith(MISCONFIGURED)
+            level = logging.WARNING if is_bad else logging.INFO
             if before is State.STARTING and len(self.standings) > FEW:
                 level = logging.DEBUG  # a start of a large fleet needs no line for each
             what = f"{standing.state.value}: {why}"

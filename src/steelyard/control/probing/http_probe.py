@@ -8,7 +8,7 @@ from .dialogue import Dialogue, configured, converse
 from .errors import AskError, CannotAskError, NonsenseError, RefusedError, SilentError
 from .finding import Finder, of_anything, of_kit_or
 from .round import Line, Round, named
-from .seen import Kind, Seen
+from .seen import MISCONFIGURED, Kind, Seen
 from .target import Target
 from .tls import Contexts
 
@@ -46,7 +46,7 @@ class HttpProbe:
             seen = Seen(KINDS.get(type(problem), Kind.SILENT), self._words(problem, round))
         if seen.kind is Kind.ABSENT:
             wrong = f"so it is no {self._dialect} server: set its dialect, or health.path"
-            seen = seen._replace(detail=f"misconfigured: {seen.detail}, {wrong}")
+            seen = seen._replace(detail=f"{MISCONFIGURED}: {seen.detail}, {wrong}")
         return seen._replace(instance=round.instance, seconds=round.seconds)
 
     def _words(self, problem: AskError, round: Round) -> str:

@@ -16,6 +16,7 @@ class Kind(Enum):
     UNKNOWN = "unknown"  # this machine could not look: nothing was learned
 
 
+MISCONFIGURED = "misconfigured"  # with this begins what is told of a server that is not what it was said to be
 ANSWERS = frozenset((Kind.READY, Kind.LOADING, Kind.ABSENT))  # there is a server that lives
 
 
