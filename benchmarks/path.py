@@ -57,6 +57,9 @@ class Nowhere:
     def pause_reading(self) -> None: ...
     def set_write_buffer_limits(self, high: int) -> None: ...
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def is_closing(self) -> bool:
         return False
 
@@ -66,7 +69,7 @@ class Nowhere:
 
 async def run(requests: int, connections: int, replicas: int, profile: bool) -> None:
     urls = "".join(f"      - {{url: 'http://127.0.0.1:{9000 + i}'}}\n" for i in range(replicas))
-    config = parse_config(f"models:\n  '*':\n    replicas:\n{urls}")
+    config = parse_config(f"models:\n  '*':\n    health: {{enabled: false}}\n    replicas:\n{urls}")
     carrier = Carrier(asyncio.get_running_loop(), Balancer(Random(1)), config)
     Fleet(carrier).apply(config, {}, 0.0)
     sent: list[ReplicaConnection] = []
