@@ -324,11 +324,10 @@ class Carrier:
         if self.neighbours is not None:
             self.neighbours.look(now)
         decision = self.balancer.submit(exchange, now)
-        if exchange.noted is not None and self.decisions is not None and type(decision) is not Send:
-            self.decisions.placeless(exchange, now)
         if type(decision) is Send:
             self._send(exchange, decision.replica, now)
         elif type(decision) is Reject:
+            self._placeless(exchange, now)
             self._refuse(exchange, decision)
             if self.memory is not None:
                 self.memory.missed(exchange.model, now)
@@ -336,6 +335,7 @@ class Carrier:
             exchange.verdict = accounts.REFUSED
             exchange.client.fail(exchange, self.buffers.full)
         else:
+            self._placeless(exchange, now)
             if self.neighbours is not None:
                 self._wake_by(self.neighbours.look_again(now))
             if self.memory is not None:
@@ -345,6 +345,10 @@ class Carrier:
             self._watch(exchange, due)
         if self.balancer.wake < self._alarm_at:
             self._wake_by(self.balancer.wake)
+
+    def _placeless(self, exchange: Exchange, now: float) -> None:
+        if exchange.noted is not None and self.decisions is not None:
+            self.decisions.placeless(exchange, now)
 
     def carry_out(self, decisions: Sequence[Decision], now: float) -> None:
         for decision in decisions:
@@ -432,7 +436,7 @@ class Carrier:
             self.neighbours.leave_to_longer(replica, exchange.model, now)
         decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
         self.counted(replica)
-        if outcome is not Outcome.OK:
+        if status >= 400 or status == 101:
             replica.context.count(outcome.label)
         if decisions:
             self.carry_out(decisions, now)
@@ -617,10 +621,12 @@ class Carrier:
             else:
                 verdict = accounts.CLIENT_ERROR if status < 500 and status != 429 else accounts.FAILED
                 account.count(verdict)
+            if status != 200:
+                account.count_status(status)
         else:
             account.count(verdict)
-        if exchange.status != 200:
-            account.count_status(exchange.status)
+            if exchange.status != 200:
+                account.count_status(exchange.status)
         if account is not self.unrouted and not exchange.route.look:
             exchange.judgement = account.judge(exchange, verdict, now)
         if self._log is not None:
