@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.addresses import Address, is_host, listen_address, replica_address
+from steelyard.addresses import Address, is_host, listen_address, plain_host, plain_network, replica_address
 
 
 @pytest.mark.parametrize(
@@ -129,3 +129,36 @@ def test_any_text_is_an_address_or_a_value_error(text: str) -> None:
                 continue
             again = str(address)
             assert listen_address(again) == Address(address.host, address.port, address.path)
+
+
+@pytest.mark.parametrize(
+    "text", ["[::ffff:127.0.0.1]:80", "[::FFFF:7f00:1]:80", "127.0.0.9:80", "[::1]:80", "localhost:80"]
+)
+def test_an_ipv4_address_inside_ipv6_is_that_address(text: str) -> None:
+    assert listen_address(text).loopback
+
+
+def test_networks_of_ipv4_inside_ipv6() -> None:
+    assert str(plain_network("::ffff:10.0.0.0/104")) == "10.0.0.0/8"
+    assert str(plain_network("::/0")) == "::/0"
+    assert plain_host("::ffff:10.0.0.1") == "10.0.0.1"
+    assert plain_host("fe80::1%eth0") == "fe80::1%eth0"
+
+
+@pytest.mark.parametrize(
+    ("url", "listen", "same"),
+    [
+        ("http://127.0.0.1:8080", "127.0.0.1:8080", True),
+        ("http://localhost:8080", "127.0.0.1:8080", True),
+        ("http://[::ffff:127.0.0.1]:8080", "127.0.0.1:8080", True),
+        ("http://localhost:8080", ":8080", True),
+        ("http://[::1]:8080", "0.0.0.0:8080", True),
+        ("unix:/run/a", "unix:/run/a", True),
+        ("http://127.0.0.1:8081", "127.0.0.1:8080", False),
+        ("http://127.0.0.2:8080", "127.0.0.1:8080", False),
+        ("http://10.0.0.1:8080", ":8080", False),
+        ("unix:/run/a", "127.0.0.1:8080", False),
+    ],
+)
+def test_which_addresses_lead_to_a_listener(url: str, listen: str, same: bool) -> None:
+    assert replica_address(url).leads_to(listen_address(listen)) == same

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from steelyard.config import Config, Health, ReplicaConfig, problems, replica_problems
-from steelyard.documents import show_key
+from steelyard.config import Config, Health, ReplicaConfig, parse_config, problems, replica_problems
+from steelyard.documents import DocumentError, show_key
 from steelyard.link.messages import Apply, Frames, ToWorker, frame
 
 from .test_config import config, model, told, told_of_model
@@ -223,3 +223,18 @@ def test_a_replica_alone_is_checked_as_one_of_a_file(replica: ReplicaConfig, key
 def test_rules_do_not_stumble_over_each_others_mistakes() -> None:
     found = Config(models={}, listen=("x", "127.0.0.1:1"), admin=config(admin={"listen": "127.0.0.1:1"}).admin)
     assert [key for key, _ in problems(found)] == ["listen[0]", "admin.listen", "models"]
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("http://localhost:8080", "this is where Steelyard itself takes requests"),
+        ("http://[::ffff:127.0.0.1]:8080", "this is where Steelyard itself takes requests"),
+        ("http://127.0.0.1:9080", "this is Steelyard's own admin API"),
+    ],
+)
+def test_a_gateway_is_no_replica_of_itself_and_neither_is_its_admin_api(url: str, what: str) -> None:
+    config = "{listen: '127.0.0.1:8080', admin: {listen: '127.0.0.1:9080'}, models: {m: {replicas: [{url: '%s'}]}}}"
+    with pytest.raises(DocumentError, match=rf"models.m.replicas\[0\].url: {what}"):
+        parse_config(config % url, "f")
+    parse_config(config % "http://127.0.0.2:8080", "f")

@@ -12,6 +12,8 @@ _HOST_PORT = re.compile(r"(?:\[(?P<six>[^\[\]\s]+)\]|(?P<host>[^:\[\]/\s]*)):(?P
 _URL = re.compile(r"(?P<scheme>https?)://(?P<place>[^/?#\s]*)(?P<rest>.*)", re.IGNORECASE)
 _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 PORTS = {"http": 80, "https": 443}
+EVERYWHERE = ("", "0.0.0.0", "::")  # hosts to listen on that are all addresses of the machine
+_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 LONGEST_PATH = 107  # bytes of a Unix socket's name that the kernel takes
 
 
@@ -29,9 +31,20 @@ class Address(msgspec.Struct, frozen=True):
         if self.path or self.host == "localhost":
             return True
         try:
-            return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
+            return ipaddress.ip_address(plain_host(self.host.partition("%")[0])).is_loopback
         except ValueError:
             return False
+
+    def leads_to(self, listener: Address) -> bool:
+        """Does a connection to this address end at what listens there? Names are not looked up."""
+        if self.path or listener.path:
+            return self.path == listener.path
+        if self.port != listener.port:
+            return False
+        mine, its = (plain_host(host).lower().removesuffix(".") for host in (self.host, listener.host))
+        if its in EVERYWHERE:
+            return self.loopback or mine in EVERYWHERE
+        return mine == its or {mine, its} in ({"localhost", "127.0.0.1"}, {"localhost", "::1"})
 
     @property
     def authority(self) -> str:
@@ -44,6 +57,26 @@ class Address(msgspec.Struct, frozen=True):
 
 def _joined(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def plain_host(host: str) -> str:
+    """An IPv4 address inside an IPv6 one (`::ffff:127.0.0.1`) is that IPv4 address: so the kernel connects it."""
+    if ":" not in host or "%" in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    return str(address.ipv4_mapped or address)
+
+
+def plain_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """A network, one of IPv4 inside IPv6 as what it is. Raises ValueError."""
+    network = ipaddress.ip_network(text)
+    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED):
+        inside = network.network_address.ipv4_mapped
+        return ipaddress.IPv4Network((str(inside), network.prefixlen - 96))
+    return network
 
 
 def listen_address(text: str) -> Address:

@@ -12,11 +12,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from steelyard.addresses import listen_address
 from steelyard.config import Config, ReplicaConfig
 from steelyard.control.in_force import COLUMNS
 from steelyard.control.operating import Operating
 from steelyard.control.operations import ConflictError, InvalidError, NotKnownError, Operations
-from steelyard.control.roster import STARTED
+from steelyard.control.roster import FOUND, STARTED
 from steelyard.control.supervisor import Supervisor
 from steelyard.control.views import ReplicaView, ScalingStepView, ScalingView
 from steelyard.core.errors import SteelyardError
@@ -215,6 +216,21 @@ def test_the_gateway_is_no_replica_of_itself() -> None:
 
     port = free_port()
     operate(scene, UNPROBED.replace("127.0.0.1:0", f"127.0.0.1:{port}"))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"])
+def test_the_admin_address_is_no_replica(host: str) -> None:
+    async def scene(stage: Operated) -> None:
+        stage.fleet.admin_address = listen_address("127.0.0.1:9080")
+        own = replica(url=f"http://{host}:9080")
+        for work in (stage.asked.add("m", own), stage.asked.announce("m", own, 5.0, "x")):
+            problem = await refusal(work)
+            assert isinstance(problem, InvalidError)
+            assert "admin API" in str(problem)
+        stage.fleet._found("m", (own, replica(url="http://127.0.0.1:9")))  # by discovery
+        assert [r.url for r in stage.fleet.roster.told(FOUND, "m")] == ["http://127.0.0.1:9"]
+
+    operate(scene)
 
 
 def test_a_drained_replica_stays_so_until_it_is_taken_back() -> None:

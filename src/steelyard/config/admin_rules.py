@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..addresses import Address, is_host, listen_address
+from ..addresses import EVERYWHERE, Address, is_host, listen_address, plain_host
 from ..documents import Key, Problem
 from .forms import network, network_meant
 from .shape import Config
 
 _PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
-_EVERYWHERE = ("", "0.0.0.0", "::")
 
 
 def admin_problems(config: Config) -> Iterator[Problem]:
@@ -53,7 +52,8 @@ def _meet(one: Address, other: Address) -> bool:
     """Would the second find its place taken?"""
     if one.path or other.path:
         return one.path == other.path
-    same = one.host == other.host or one.host in _EVERYWHERE or other.host in _EVERYWHERE
+    hosts = {plain_host(one.host), plain_host(other.host)}
+    same = len(hosts) == 1 or not hosts.isdisjoint(EVERYWHERE)
     return same and one.port == other.port != 0
 
 

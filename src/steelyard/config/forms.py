@@ -8,6 +8,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from math import isfinite
 from typing import Any
 
+from ..addresses import plain_network
 from ..documents import Key, Problem
 
 _PATH = re.compile(r"/[\x21-\x7e]*")
@@ -77,7 +78,7 @@ def header_problems(key: Key, headers: Mapping[str, str]) -> Iterator[Problem]:
 def network(text: str) -> IPv4Network | IPv6Network | None:
     """None: it is none."""
     try:
-        return ip_network(text)
+        return plain_network(text)
     except ValueError:
         return None
 

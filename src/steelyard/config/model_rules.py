@@ -19,6 +19,7 @@ from .choice_rules import option_problems
 from .discovery_rules import discovery_problems
 from .forms import wrong_path, wrong_target
 from .memory_rules import placement_problems
+from .own_rules import own_place
 from .parts import Part
 from .probe_rules import probe_problems
 from .scaling_rules import autoscale_problems
@@ -144,6 +145,8 @@ def _replicas(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]
         yield from found
         if any(problem.key[-1] == "url" for problem in found):
             continue  # it may have no name
+        if what := own_place(replica_address(replica.url), config):
+            yield Problem((*here, "url"), what)
         name = replica.name
         if seen.setdefault(name, place) != place:
             yield Problem(here, f"{name!r} is the name of replicas[{seen[name]}] too; give each an id of its own")

@@ -14,7 +14,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from ..addresses import Address, replica_address
 from ..config import Config, Discovery, Health, ModelConfig, ReplicaConfig
+from ..config.own_rules import own_place
 from ..core.replica import Event, State
 from ..link.book import Book
 from ..link.messages import (
@@ -80,6 +82,7 @@ class Fleet:
         self.registrations = Registrations(self)
         self.changing = asyncio.Lock()  # one change of the configuration at a time
         self.drained: set[Key] = set()  # by an operator: it stays so until the operator says otherwise
+        self.admin_address: Address | None = None  # where the admin API listens, once it does
         self.too_many = ""  # in words, if replicas that were found or registered do not fit
         self._followed: dict[Key, Target] = {}
         self._rolling = False
@@ -393,7 +396,15 @@ class Fleet:
     # ------------------------------------------------------------------ who belongs to it
 
     def _found(self, model: str, replicas: tuple[ReplicaConfig, ...]) -> None:
-        self.roster.tell(FOUND, model, replicas)
+        taken = []
+        for replica in replicas:
+            what = own_place(replica_address(replica.url), self.config, self.admin_address)
+            if what:
+                said = f"discovery names {replica.url}, which is not taken: {what}"
+                self.chronicle.note("replica", said, model=model, level=logging.WARNING)
+            else:
+                taken.append(replica)
+        self.roster.tell(FOUND, model, taken)
         self.refresh(model)
 
     def tick(self) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from ..addresses import Address, replica_address
 from ..config import Config, ModelConfig, ReplicaConfig
 from ..config.model_rules import model_problems
+from ..config.own_rules import own_place
 from ..core.replica import Event, State
 from ..documents import show_key
 from .crew import Crew
@@ -89,7 +90,7 @@ class Operating:
         settings = self._model(model)
         if self._fleet.roster.find(model, replica.name) is not None:
             raise ConflictError(f"{model} has a replica {replica.name!r} already; give the new one another id")
-        _check(settings, replica, self._fleet.config)
+        _check(settings, replica, self._fleet.config, self._fleet.admin_address)
         roster = self._fleet.roster
         roster.tell(ADDED, model, (*roster.told(ADDED, model), replica))
         self._fleet.refresh(model)
@@ -148,7 +149,7 @@ class Operating:
         member = self._member(model, replica)
         if weight is not None:
             changed = msgspec.structs.replace(member.settings, weight=weight)
-            _check(self._model(model), changed, self._fleet.config)
+            _check(self._model(model), changed, self._fleet.config, self._fleet.admin_address)
         weights = self._fleet.roster.weights
         if weight is None:
             weights.pop((model, replica), None)
@@ -194,7 +195,7 @@ class Operating:
             raise ConflictError(f"{replica.name!r} is a replica of {model} already, and not a registered one")
         lease = fleet.registrations.leases.lease((model, replica.name))
         if lease is None or lease.replica != replica:
-            _check(settings, replica, fleet.config)
+            _check(settings, replica, fleet.config, fleet.admin_address)
         now = fleet.now()
         held = min(seconds, fleet.roster.config.admin.lease)
         news = fleet.registrations.leases.announce(model, replica, held, instance, now)
@@ -235,23 +236,18 @@ def _changed(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return after
 
 
-def _check(model: ModelConfig, replica: ReplicaConfig, config: Config) -> None:
+def _check(model: ModelConfig, replica: ReplicaConfig, config: Config, admin: Address | None) -> None:
     """By the rules of the configuration; and it must not be ourselves, or requests would go round in circles."""
     for problem in model_problems(("replica",), msgspec.structs.replace(model, replicas=(replica,)), config):
         if problem.key[:3] == ("replica", "replicas", 0):
             raise InvalidError(show_key(problem.key[3:]), problem.what)
+    if what := own_place(replica_address(replica.url), config, admin):
+        raise InvalidError("url", what)
     address = str(replica_address(replica.url))
     for other in (r for m in config.models.values() for r in m.replicas):
         if config.devices and other.device != replica.device and str(replica_address(other.url)) == address:
             where = f"on {other.device}" if other.device else "on no device"
             raise ConflictError(f"the server at {address} is {where}, as replica {other.name!r} says")
-    if any(_is_own(listen, replica_address(replica.url)) for listen in config.addresses):
-        raise InvalidError("url", "this is where Steelyard itself takes requests: name the model server's own address")
-
-
-def _is_own(listen: Address, address: Address) -> bool:
-    everywhere = listen.host in ("", "0.0.0.0", "::")
-    return listen.port == address.port and (listen.host == address.host or (everywhere and address.loopback))
 
 
 def _check_model(name: str, model: ModelConfig, config: Config) -> None:

@@ -288,6 +288,7 @@ class Supervisor:
             log.warning("no admin API: %s; choose another address with --admin", problem)
             return
         self._admin = admin
+        self._fleet.admin_address = admin.address
 
     # ------------------------------------------------------------------ looking after
 

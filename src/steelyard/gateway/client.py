@@ -12,6 +12,7 @@ from socket import AF_UNIX, SO_LINGER, SOL_SOCKET
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from ..addresses import plain_host
 from ..core.request import INFINITY
 from . import accounts, answers
 from .answers import Failure
@@ -104,7 +105,7 @@ class ClientConnection:
             return
         transport.set_write_buffer_limits(high=carrier.limits.buffer)
         peer = transport.get_extra_info("peername")
-        host = peer[0] if isinstance(peer, tuple) and peer else "unix"
+        host = plain_host(peer[0]) if isinstance(peer, tuple) and peer else "unix"
         tls = transport.get_extra_info("ssl_object") is not None
         self.rights = rights = carrier.trust_rule.rights(host)
         self.forwarding = Forwarding(host, tls, rights.believed)

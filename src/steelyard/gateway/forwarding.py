@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
+from ..addresses import plain_network
 from .exchange import Exchange
 
 VIA = b"via: 1.1 steelyard"
@@ -58,7 +59,7 @@ class Trust:
     """Which peers are believed."""
 
     def __init__(self, networks: Sequence[str]) -> None:
-        self._networks = [ipaddress.ip_network(network) for network in networks]
+        self._networks = [plain_network(network) for network in networks]
 
     def believes(self, host: str) -> bool:
         if not self._networks:

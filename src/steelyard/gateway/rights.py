@@ -14,8 +14,9 @@ different tenants are different sessions, whatever they are called.
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 
+from ..addresses import plain_network
 from ..config import ANY, Config
 from .forwarding import Trust, network_of
 
@@ -50,7 +51,7 @@ class TrustRule:
             0, self._others, *self._ceilings.values()
         )  # whatever asks for no more is not looked at
         self._apart = bool(config.tenant_header or config.tenants)  # else there is one queue for all
-        networks = [(ip_network(text), name) for name, tenant in config.tenants.items() for text in tenant.networks]
+        networks = [(plain_network(text), name) for name, tenant in config.tenants.items() for text in tenant.networks]
         self._networks: list[tuple[IPv4Network | IPv6Network, str]] = sorted(networks, key=lambda n: -n[0].prefixlen)
 
     def rights(self, host: str) -> Rights:

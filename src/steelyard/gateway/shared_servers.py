@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..addresses import Address
+from ..addresses import Address, plain_host
 
 Server = tuple[str, int]
 
@@ -13,7 +13,8 @@ def server_of(address: Address) -> Server:
     """The same for two ways to write one server; names are not looked up."""
     if address.path:
         return address.path, 0
-    return "localhost" if address.loopback else address.host.lower().removesuffix("."), address.port
+    host = "localhost" if address.loopback else plain_host(address.host).lower().removesuffix(".")
+    return host, address.port
 
 
 class SharedServers:

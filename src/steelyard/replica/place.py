@@ -44,6 +44,7 @@ def _here_only(host: str) -> bool:
     if host == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback  # before 3.13 it does not look inside
     except ValueError:
         return False

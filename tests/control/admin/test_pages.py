@@ -84,9 +84,9 @@ def test_nothing_is_inline() -> None:
 # ---------------------------------------------------------------------- pages of somebody else, without a token
 
 
-def check(**headers: str) -> None:
+def check(method: str = "GET", **headers: str) -> None:
     given = {"host": "127.0.0.1:9080", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    Access(listen_address("127.0.0.1:9080"), Admin()).check("/v1/fleet", Headers(given))
+    Access(listen_address("127.0.0.1:9080"), Admin()).check("/v1/fleet", Headers(given), method)
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "whatever"])
@@ -102,6 +102,14 @@ def test_our_own_page_a_link_and_what_is_no_browser_may() -> None:
     check(sec_fetch_site="same-origin", sec_fetch_mode="cors", sec_fetch_dest="empty", origin="http://127.0.0.1:9080")
     check(sec_fetch_site="none", sec_fetch_mode="navigate", sec_fetch_dest="document")
     check(sec_fetch_site="cross-site", sec_fetch_mode="navigate", sec_fetch_dest="document")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_a_link_changes_nothing(method: str) -> None:
+    """A form of another page navigates as a link does, and old browsers send no Origin with it."""
+    with pytest.raises(Refusal):
+        check(method, sec_fetch_site="cross-site", sec_fetch_mode="navigate", sec_fetch_dest="document")
+    check(method, sec_fetch_site="same-origin", sec_fetch_mode="cors", sec_fetch_dest="empty")
 
 
 def test_a_form_of_another_page_is_refused_though_it_navigates() -> None:

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 from starlette.datastructures import Headers
 
-from ...addresses import Address
+from ...addresses import Address, plain_host
 from ...config import Admin
 from . import pages
 from .auth import AccessError, Tokens
@@ -29,12 +29,12 @@ class Access:
     def needs_token(self) -> bool:
         return self._tokens is not None
 
-    def check(self, path: str, headers: Headers) -> None:
+    def check(self, path: str, headers: Headers, method: str = "GET") -> None:
         """Raises Refusal. Without a token, a browser on this machine could be made to ask, by any page it shows."""
         if self._local:
             _check_host(headers)
             _check_origin(headers)
-            _check_site(headers)
+            _check_site(headers, link=method in ("GET", "HEAD"))
         if self._tokens is not None and not self.is_open(path):
             _check_token(headers, self._tokens)
 
@@ -60,10 +60,10 @@ def _check_origin(headers: Headers) -> None:
             raise Refusal(403, f"the page {origin!r} is not ours: requests of other web pages are not taken")
 
 
-def _check_site(headers: Headers) -> None:
-    """What a page of somebody else embeds comes without an Origin; its links may lead here."""
+def _check_site(headers: Headers, *, link: bool) -> None:
+    """What a page of somebody else embeds comes without an Origin; its links may lead here, its forms may not."""
     site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode")
-    link = mode == "navigate" and headers.get("sec-fetch-dest") == "document"
+    link = link and mode == "navigate" and headers.get("sec-fetch-dest") == "document"
     if site not in ("same-origin", "none") and not link:
         raise Refusal(403, "another web page asked for this: requests of other web pages are not taken")
 
@@ -77,7 +77,7 @@ def is_local(host: str) -> bool:
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
-        return ip_address(name.removeprefix("[").removesuffix("]")).is_loopback
+        return ip_address(plain_host(name.removeprefix("[").removesuffix("]"))).is_loopback
     except ValueError:
         return False
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
-from ...addresses import is_host, replica_address
+from ...addresses import is_host, plain_network, replica_address
 from ...config import Admin
 from ...core.errors import OptionError
 from ..forbidden import forbidden
@@ -77,7 +77,7 @@ class Allowed:
 
     def _allow(self, key: str, text: str) -> None:
         try:
-            self._networks.append(ip_network(text))
+            self._networks.append(plain_network(text))
             return
         except ValueError:
             name = text.lower().removesuffix(".")

@@ -64,7 +64,7 @@ class Application:
     def _check(self, scope: Scope) -> None:
         """Who may not ask is not kept; who may, and is one too many, is told before anything is done for it."""
         try:
-            self._situation.access.check(scope["path"], Headers(scope=scope))
+            self._situation.access.check(scope["path"], Headers(scope=scope), scope["method"])
         except Refusal as refusal:
             refusal.headers["connection"] = "close"
             raise

@@ -1,0 +1,27 @@
+"""A replica that is this gateway itself: requests to it would go round in a circle, or to the admin API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..addresses import Address, listen_address
+from .shape import Config
+
+TAKES_REQUESTS = "this is where Steelyard itself takes requests: name the model server's own address"
+ADMIN = "this is Steelyard's own admin API: name the model server's own address"
+
+
+def own_place(address: Address, config: Config, admin: Address | None = None) -> str:
+    """Why a replica cannot be there, in words; empty: it can. `admin`: where the admin API really listens, if known."""
+    if any(address.leads_to(listener) for listener in _addresses(config.listens)):
+        return TAKES_REQUESTS
+    admins = [admin] if admin is not None else list(_addresses((config.admin.listen or "",)))
+    return ADMIN if any(address.leads_to(listener) for listener in admins) else ""
+
+
+def _addresses(texts: tuple[str, ...]) -> Iterator[Address]:
+    for text in texts:
+        try:
+            yield listen_address(text)
+        except ValueError:
+            continue  # told elsewhere, or there is none
