@@ -197,7 +197,11 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (model(timeout="1s", slo={"latency": "2s"}), "models.m.slo.latency"),
         (model(timeout="1s", slo={"first_byte": "2s"}), "models.m.slo.first_byte"),
         (
-            gateway(tenant_header="x-t", models={"m": {**WISE, "timeout": "1s", "slo": PROMISED_TO_GOLD}}),
+            gateway(
+                tenant_header="x-t",
+                trusted=["10.0.0.1"],
+                models={"m": {**WISE, "timeout": "1s", "slo": PROMISED_TO_GOLD}},
+            ),
             "models.m.slo.tenants.gold.latency",
         ),
     ],
@@ -390,6 +394,9 @@ def test_what_is_not_in_force_is_noted() -> None:
     assert keys == ["models.a.replicas[1].zone"]
     assert all("yet" in note.what for note in notes(config))
     assert notes(model(slo=None)) == []
+    (told,) = notes(model(dialect="bentoml"))
+    assert "set idempotent: true if it only predicts" in told.what
+    assert notes(model(dialect="http", idempotent=False)) == notes(model(dialect="torchserve")) == []
     assert notes(gateway(models={"m": scaled()})) == []  # the promise counts there
 
 

@@ -475,6 +475,7 @@ def test_no_answer_makes_the_judge_raise(name, data, status, body, model):
     verdict = dialect.judge(question, status, body, model)
     assert isinstance(verdict, Verdict)
     assert dialect.judge(question, status, body, model) is verdict
+    assert isinstance(dialect.explain(question, status, body, model), str)
 
 
 @names
