@@ -47,7 +47,8 @@ async def supervised(
     try:
         yield supervisor
     finally:
-        await supervisor.stop(drain)
+        if not supervisor.relieved.is_set():  # else it has left
+            await supervisor.stop(drain)
 
 
 async def ask(supervisor: Supervisor, path: str = "/", address: Address | None = None) -> tuple[int, int, int]:

@@ -151,6 +151,7 @@ def main() -> None:
     for name in ("channel", "board", "index", "workers", "book", "row"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--listen", required=True)
+    parser.add_argument("--control", default="")
     arguments = parser.parse_args()
     if MOOD == "dies":
         sys.exit("error: I cannot start")

@@ -56,9 +56,13 @@ class Flow:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """What runs is waited for."""
         self._over.set()
         self._thread.join(PATIENCE)
-        assert kind is not None or not self._thread.is_alive()
+        assert not self._thread.is_alive()
 
     async def _run(self) -> None:
         await asyncio.gather(*(self._client(n, *kind) for n, kind in enumerate(self._kinds)))

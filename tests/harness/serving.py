@@ -61,6 +61,7 @@ class Serving:
         wrapper: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         address: Address | None = None,
+        close_fds: bool = True,
     ) -> None:
         """`arguments` instead of a configuration: `serve --replica …`; then `address` says where it will listen."""
         self.folder = Path(tempfile.mkdtemp(prefix="serving-"))
@@ -77,7 +78,12 @@ class Serving:
         command = [*wrapper, sys.executable, "-m", "steelyard", "serve", *arguments]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **(environment or {})}
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **(environment or {})},
+                close_fds=close_fds,
             )
         try:
             self._wait_listening()

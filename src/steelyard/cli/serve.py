@@ -17,6 +17,7 @@ from ..config import ANY, AccessLog, Autoscale, Config, ModelConfig, Runtime, fr
 from ..config.programs import shown_command
 from ..control import log
 from ..control.configuration import summary
+from ..control.inherited import activated
 from ..control.limits import raise_open_files, too_few_open_files
 from ..control.run import run
 from ..control.supervisor import Supervisor
@@ -59,6 +60,11 @@ The admin API shows the fleet, in a browser too, and adds, drains and removes re
 While it runs:
   save the file, or kill -HUP     the new configuration is put in force; a bad one is refused and the last stays
   Ctrl-C, or kill                 no new connections, requests in flight are finished, then it ends; twice: at once
+
+\b
+A new version in its place, with no request lost (the old one finishes what it has and ends):
+  steelyard serve gateway.yaml --take-over
+  kill -USR2                      the same, from the running one: it starts what is installed by now
 
 Then send requests to http://127.0.0.1:8080 as you would to a replica. Each answer names its replica in the header
 steelyard-replica. Policies: `steelyard policies`. All that a file may say: docs/configuration.md.
@@ -127,6 +133,11 @@ def _concurrency(context: click.Context, parameter: click.Parameter, value: str 
     help="Bearer tokens of the admin API, one a line; needed where other machines can reach it.",
 )
 @click.option("--access-log", metavar="PATH", help="A line for each request there; - is standard output.")
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="Replace a running gateway of the same name or address without losing a request.",
+)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Of what goes to stderr.")
 @click.option(
     "--log-level", type=click.Choice(log.LEVELS), default="info", help="The least that goes to stderr; by default info."
@@ -147,6 +158,7 @@ def serve(
     admin: str | None,
     admin_token_file: str | None,
     access_log: str | None,
+    take_over: bool,
     log_format: str,
     log_level: str,
 ) -> int:
@@ -170,7 +182,7 @@ def serve(
         return made if access_log is None else _with_log(made, access_log)
 
     _check_source(config, {"--replica": replicas or None, "--start": start, "--scale": scale, "--model": model})
-    return _serve(reread, [config] if config else [], log_format, log_level)
+    return _serve(reread, [config] if config else [], log_format, log_level, take_over)
 
 
 def _check_source(config: Path | None, instead: dict[str, object]) -> None:
@@ -193,7 +205,7 @@ def _with_log(config: Config, path: str) -> Config:
     return msgspec.structs.replace(config, access_log=AccessLog(path=path, format=form))
 
 
-def _serve(reread: Callable[[], Config], files: list[Path], log_format: str, log_level: str) -> int:
+def _serve(reread: Callable[[], Config], files: list[Path], log_format: str, log_level: str, take_over: bool) -> int:
     config = reread()
     logger = log.set_up(log_format, level=log_level)
     if warning := too_few_open_files(config, raise_open_files()):
@@ -203,7 +215,8 @@ def _serve(reread: Callable[[], Config], files: list[Path], log_format: str, log
         logger.info(line)
 
     async def work() -> int:
-        return await run(Supervisor(config, reread=reread, files=files), *_next_steps(config, files))
+        supervisor = Supervisor(config, reread=reread, files=files, take_over=take_over, sockets=activated())
+        return await run(supervisor, *_next_steps(config, files))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work())

@@ -38,6 +38,7 @@ class Crew:
         trouble: Callable[[Trouble | Wanted | RanOut], None],
         book: Book,
         buried: Callable[[int], None],
+        control: str = "",
         frozen: float = FROZEN,
     ) -> None:
         """`greeting` is what a new worker is told first; the others hear of what workers say, and unexpected ends."""
@@ -48,6 +49,7 @@ class Crew:
         self.reported = reported
         self.trouble = trouble
         self.book = book
+        self.control = control  # where workers find the next supervisor, should this one die
         self.buried = buried  # whose row of the book it is that a dead worker had
         self.rows = Rows(book.rows)
         self.past = Past()
@@ -118,6 +120,12 @@ class Crew:
         """StartError, if the first worker ends instead or refuses the configuration."""
         await asyncio.shield(self._first)
 
+    async def all_started(self, seconds: float) -> None:
+        """Returns when every worker serves, or the time is up."""
+        waiting = [asyncio.create_task(seat.taken.wait()) for seat in self._seats.values()]
+        for late in (await asyncio.wait(waiting, timeout=seconds))[1]:
+            late.cancel()
+
     def check(self) -> None:
         """Kill who is frozen. To be called a few times a second."""
         now = self._loop.time()
@@ -152,11 +160,11 @@ class Crew:
             task.cancel()
         await asyncio.gather(*(seat.dismiss(drain, relieved=True) for seat in before))
 
-    async def dismiss(self, drain: float) -> bool:
-        """All of them. Did they finish what they had?"""
+    async def dismiss(self, drain: float, *, relieved: bool = False) -> bool:
+        """All of them. Did they finish what they had? `relieved`: a successor's workers accept on the same sockets."""
         for task in self._changing:
             task.cancel()
-        return all(await asyncio.gather(*(seat.dismiss(drain) for seat in self._all_seats())))
+        return all(await asyncio.gather(*(seat.dismiss(drain, relieved=relieved) for seat in self._all_seats())))
 
     def kill(self) -> None:
         for worker in self.workers():

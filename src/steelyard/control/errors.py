@@ -24,6 +24,12 @@ class StartError(SteelyardError):
     reason = "cannot_start"
 
 
+class TakeOverError(SteelyardError):
+    """A running gateway is not taken over; it goes on."""
+
+    reason = "cannot_take_over"
+
+
 class SlotsError(SteelyardError):
     """More replicas than the load board has columns."""
 
@@ -55,7 +61,7 @@ def _tcp(address: Address, problem: OSError) -> str:
     match problem.errno:
         case errno.EADDRINUSE:
             who = f"`ss -ltnp 'sport = :{address.port}'` shows by whom"
-            return f"the address is in use already; {who}, or choose another"
+            return f"the address is in use already; {who}; choose another, or --take-over from a running gateway"
         case errno.EACCES | errno.EPERM if address.port < 1024:
             return "ports below 1024 are for root, or need CAP_NET_BIND_SERVICE; choose one above"
         case number if number in ABSENT:

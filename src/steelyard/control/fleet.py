@@ -19,6 +19,7 @@ from ..config import Config, Discovery, Health, ModelConfig, ReplicaConfig
 from ..config.own_rules import own_place
 from ..core.replica import Event, State
 from ..link.book import Book
+from ..link.handover import FleetState
 from ..link.messages import (
     Change,
     Changes,
@@ -36,6 +37,7 @@ from .chronicle import Chronicle
 from .discovery.discoverer import Discoverer
 from .ejections import Ejections
 from .errors import SlotsError
+from .fleet_state import restore
 from .holdings import Holdings
 from .in_force import InForce
 from .probing.prober import Prober
@@ -95,9 +97,16 @@ class Fleet:
         self._out: set[Key] = set()  # ejected by some worker, as of the last reports
         self._asking: asyncio.Task[None] | None = None
 
-    async def begin(self, workers: Workers, book: Book | None = None, name: str = "", *, spare: bool = False) -> None:
+    def restore(self, before: FleetState) -> None:
+        """What the gateway knows that this one takes over from; before `begin`."""
+        restore(self, before, asyncio.get_running_loop().time())
+        self.in_force = InForce(self.roster.effective(self.roster.config))
+
+    async def begin(
+        self, workers: Workers, book: Book | None = None, name: str = "", *, spare: bool = False, heir_of: int = 0
+    ) -> None:
         """`name`: what this gateway is called, for replicas that an earlier one of that name had started; `spare`: its
-        workers still use them."""
+        workers still use them; `heir_of`: its pid, if it lives and hands over."""
         self._workers = workers
         self._loop = asyncio.get_running_loop()
         self._book = Book.create(self.in_force.slots.columns) if book is None else book
@@ -109,7 +118,7 @@ class Fleet:
         self.slo.follow(self.config)
         self._follow()
         self.discoverer.follow(_sources(self.roster.config))
-        await self.upkeep.begin(spare=spare)
+        await self.upkeep.begin(spare=spare, heir_of=heir_of)
 
     async def rest(self) -> None:
         """Nobody new, and nothing is started. Who is there is still probed: requests may wait for a replica."""
@@ -144,6 +153,9 @@ class Fleet:
 
     def members(self) -> dict[Key, Member]:
         return {(m, id): member for m in self.config.models for id, member in self.roster.members(m).items()}
+
+    def ready(self) -> set[Key]:
+        return {key for key, standing in self.standings.items() if standing.state is State.READY}
 
     # ------------------------------------------------------------------ the configuration
 

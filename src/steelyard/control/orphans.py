@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,11 +39,13 @@ def at_work(workers: Iterable[int], command: Sequence[str]) -> set[int]:
     return {pid for pid in workers if _is_worker(pid, command[1:])}
 
 
-def send_home(workers: Iterable[int]) -> None:
+def send_home(workers: Iterable[int], told: Collection[int] = ()) -> None:
+    """Those that were `told` already, and gave their sockets, need no signal."""
     for pid in workers:
         log.warning("worker with pid %d is left from a supervisor that was killed: it is told to finish and end", pid)
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
+        if pid not in told:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
 
 
 def _listening(address: Address) -> Iterator[int]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import subprocess
 import sys
 from typing import Any
 
@@ -13,11 +14,14 @@ from ..addresses import Address
 from .supervisor import Supervisor
 
 NOT_CLEAN = 1  # requests were cut off
+TAKE_OVER = "--take-over"
+LOOK = 0.2  # seconds between looks at a successor
 log = logging.getLogger("steelyard.control")
 
 
 async def run(supervisor: Supervisor, *next_steps: str) -> int:
-    """Until SIGTERM or SIGINT, which drain; the second ends at once. SIGHUP reloads. Returns the exit code.
+    """Until SIGTERM or SIGINT, which drain; the second ends at once. SIGHUP reloads, SIGUSR2 starts a successor.
+    Returns the exit code.
 
     `next_steps` are said when it listens.
     """
@@ -34,8 +38,13 @@ async def run(supervisor: Supervisor, *next_steps: str) -> int:
         log.info("dashboard and admin API on %s", _url(supervisor.admin_address))
     for step in next_steps:
         log.info("%s", step)
-    await orders.stop.wait()
+    await orders.stop_or(asyncio.ensure_future(supervisor.relieved.wait()))
     drain = supervisor.config.timeouts.drain
+    if not orders.given:
+        log.info("taken over: another gateway serves from now on; requests in flight here have %g s", drain)
+        clean = await supervisor.leave()
+        log.info("stopped, as taken over") if clean else log.error("stopped, but not every request could finish")
+        return 0 if clean else NOT_CLEAN
     log.info("stopping: no new connections; requests in flight have %g s; the same signal again ends them now", drain)
     clean = await supervisor.stop()
     if len(orders.given) > 1:
@@ -68,8 +77,10 @@ class _Orders:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        loop.add_signal_handler(signal.SIGUSR2, self._upgrade)
+        self._upgrading: asyncio.Task[None] | None = None
 
-    async def stop_or(self, task: asyncio.Future[None]) -> None:
+    async def stop_or(self, task: asyncio.Future[Any]) -> None:
         stop = asyncio.ensure_future(self.stop.wait())
         both: set[asyncio.Future[Any]] = {stop, task}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -88,3 +99,24 @@ class _Orders:
         else:
             log.info("SIGHUP: reloading")
             self._supervisor.reload_soon()
+
+    def _upgrade(self) -> None:
+        if self._upgrading is not None and not self._upgrading.done():
+            log.warning("SIGUSR2: the one that was started is not ready yet")
+            return
+        self._upgrading = asyncio.ensure_future(self._start_successor())
+
+    async def _start_successor(self) -> None:
+        """What is installed by now, with the same arguments. If it fails, it says why itself."""
+        more = () if TAKE_OVER in sys.argv else (TAKE_OVER,)
+        log.info("SIGUSR2: starting the version that is installed now; it takes over when it is ready")
+        try:
+            successor = subprocess.Popen([sys.executable, *sys.orig_argv[1:], *more], stdin=subprocess.DEVNULL)
+        except OSError as problem:
+            log.error("SIGUSR2: no successor can be started: %s; this one goes on", problem)
+            return
+        while not self._supervisor.relieved.is_set():
+            await asyncio.sleep(LOOK)
+            if (code := successor.poll()) is not None:
+                log.error("SIGUSR2: the successor ended with exit code %d; this one goes on", code)
+                return

@@ -51,7 +51,9 @@ class Seat:
             self.worker = worker
             self.row = crew.rows.take()
             crew.book.use(self.row)
-            await worker.start(crew.command, self.board.fd, listen, self.board.workers, crew.book.fd, self.row)
+            await worker.start(
+                crew.command, self.board.fd, listen, self.board.workers, crew.book.fd, self.row, crew.control
+            )
         except (OSError, ListenError, SlotsError) as problem:
             self.worker = None
             self._give_up_row()

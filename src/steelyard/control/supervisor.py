@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,21 +16,24 @@ from ..addresses import Address
 from ..config import Config
 from ..core.errors import SteelyardError
 from ..link.book import Book
+from ..link.handover import FleetState
 from ..link.messages import Alive, Applied, Report, ToWorker
 from .alarms import AlarmLog, current_alarms
 from .configuration import certificates, changeable, summary
 from .crew import FROZEN, Crew
 from .errors import ListenError
 from .fleet import Fleet
+from .fleet_state import state_of
 from .history.database import default_path
 from .history.store import History
 from .live import Live, Totals
 from .notify import notify, reloading
 from .operating import Operating
-from .orphans import at_work, orphans, send_home
+from .seat import START
 from .sockets import Listening
 from .status import FleetStatus, merge
 from .stored_pulses import CHART_SECONDS, stored_pulses
+from .succession import Succession
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -38,7 +42,6 @@ if TYPE_CHECKING:
 GATEWAY = (sys.executable, "-P", "-m", "steelyard.gateway")
 EVERY = 0.5  # seconds between looks at files and workers
 LOOK = 0.1  # seconds between looks whether they are gone
-FAREWELL = 5.0  # seconds for the workers of a supervisor before us, beyond the time for draining
 
 log = logging.getLogger("steelyard.control")
 
@@ -54,10 +57,13 @@ class Supervisor:
         files: Sequence[str | Path] = (),
         command: Sequence[str] = GATEWAY,
         frozen: float = FROZEN,
+        take_over: bool = False,
+        sockets: Sequence[socket.socket] = (),
     ) -> None:
         """`reread` gives the configuration anew; it is called on `reload`, and when one of `files` has changed.
 
-        `frozen`: a worker that says nothing for so many seconds is killed and replaced.
+        `frozen`: a worker that says nothing for so many seconds is killed and replaced. `take_over`: from a gateway of
+        this name, if one runs. `sockets`: those that listen already (systemd's).
         """
         self._reread = reread
         self._files = tuple(files)
@@ -70,8 +76,8 @@ class Supervisor:
         self._reload_wanted = asyncio.Event()
         self._ending = False
         self._hurried = False  # told to end at once
-        self._former: set[int] = set()  # workers of a supervisor before us that have not ended yet
-        self._former_until = 0.0
+        self._take_over = take_over
+        self._succession = Succession(command, sockets, self._hand_out, self._take_back)
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -88,6 +94,11 @@ class Supervisor:
     def admin_address(self) -> Address | None:
         """Where the admin API is, with the real port; None: there is none."""
         return self._admin.address if self._admin is not None else None
+
+    @property
+    def relieved(self) -> asyncio.Event:
+        """Set when a successor serves: `leave` is due."""
+        return self._succession.relieved
 
     def status(self) -> FleetStatus:
         """The latest of all workers together."""
@@ -106,9 +117,24 @@ class Supervisor:
     # ------------------------------------------------------------------ start and stop
 
     async def start(self) -> None:
-        """Returns when the first worker serves. ListenError or StartError: it cannot be, and nothing is left behind."""
-        left = orphans(self.config.addresses, self._command)
-        self._listening = Listening(self.config.addresses, shared=frozenset(left))
+        """Returns when the first worker serves. ListenError or StartError: it cannot be, and nothing is left behind.
+
+        With a predecessor: when all workers serve, and it was told to leave. TakeOverError: that one goes on.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            self._succession.give_up()
+            raise
+
+    async def _start(self) -> None:
+        succession = self._succession
+        before = await succession.find(self.config, take_over=self._take_over)
+        if before is not None:
+            self._fleet.restore(before)
+        self._listening = Listening(
+            self.config.addresses, shared=frozenset(succession.orphaned), inherited=succession.inherited
+        )
         self._book = Book.create(self._fleet.in_force.slots.columns)
         self._crew = Crew(
             self._command,
@@ -120,23 +146,27 @@ class Supervisor:
             trouble=self._fleet.trouble,
             book=self._book,
             buried=self._buried,
+            control=succession.named(self._name()),
             frozen=self._frozen,
         )
         self._live = Live(self._totals, self._fleet.chronicle, asyncio.get_running_loop().time(), self._fleet.beat)
+        spare = succession.has_predecessor
         try:
-            await self._fleet.begin(self._crew, self._book, self._name(), spare=bool(left))
+            heir_of = succession.predecessor.pid if succession.predecessor is not None else 0
+            await self._fleet.begin(self._crew, self._book, self._name(), spare=spare, heir_of=heir_of)
+            await succession.see(self._fleet)
             self._crew.renew(self.config.workers, self._fleet.in_force.slots.columns, 0.0)
             self._keep_history()
             self._tasks.append(asyncio.create_task(self._look_after()))
             await self._crew.first_started()
+            if spare:
+                await self._crew.all_started(START)
             await self._open_admin()
         except BaseException:
-            await self._end(0.0, spare=bool(left))
+            await self._end(0.0, spare=spare, handed_over=before is not None)
             raise
         self._tasks.append(asyncio.create_task(self._reload_when_wanted()))
-        self._former = set().union(*left.values())
-        self._former_until = asyncio.get_running_loop().time() + self.config.timeouts.drain + FAREWELL
-        send_home(self._former)
+        await succession.relieve(self.config.timeouts.drain)
         notify("READY=1")
 
     async def stop(self, drain: float | None = None) -> bool:
@@ -150,22 +180,40 @@ class Supervisor:
         self._crew.kill()
         self._fleet.starting.hurry()
 
-    async def _end(self, drain: float, *, spare: bool = False) -> bool:
-        """`spare`: replicas that others had started go on; their workers still use them."""
+    async def _end(self, drain: float, *, spare: bool = False, handed_over: bool = False) -> bool:
+        """`spare`: replicas that others had started go on; their workers still use them. `handed_over`: another gateway
+        has our sockets and our replicas."""
         self._ending = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._succession.close()
         if self._admin is not None:
-            await self._admin.stop()
+            await self._admin.stop(handed_over=handed_over)
         await self._fleet.rest()
-        self._listening.close_all()  # ours; each worker has its own, and takes who waits there before it closes them
-        done = await self._crew.dismiss(drain)
+        # Ours; each worker has its own, and takes who waits there before it closes them, unless others listen on.
+        self._listening.close_all(handed_over=handed_over)
+        done = await self._crew.dismiss(drain, relieved=handed_over)
         await self._fleet.slo.end(self._crew.reports(), self._crew.past, asyncio.get_running_loop().time())
         await self._former_gone(drain)
         await self._fleet.end()
-        await self._fleet.upkeep.end(spare=spare)  # nobody needs them any more
+        await self._fleet.upkeep.end(spare=spare, handed_over=self.relieved.is_set())
+        self._succession.end()
         return done
+
+    async def leave(self) -> bool:
+        """After `relieved`: finish what is in flight; all else goes on elsewhere. Did all finish?"""
+        return await self._end(self.config.timeouts.drain, handed_over=True)
+
+    async def _hand_out(self) -> tuple[FleetState, list[socket.socket]]:
+        """A successor wants our sockets. From now on it looks after the replicas that we started."""
+        await self._fleet.starting.hand_over()
+        admin = self._admin.sockets if self._admin is not None else []
+        return state_of(self._fleet), [*self._listening.sockets(), *admin]
+
+    async def _take_back(self) -> None:
+        if not self._ending:
+            await self._fleet.starting.take_back()
 
     def _keep_history(self) -> None:
         wanted = self.config.history
@@ -185,9 +233,8 @@ class Supervisor:
     async def _former_gone(self, seconds: float) -> None:
         """Workers of a supervisor before us may still have requests on replicas that we took over."""
         until = asyncio.get_running_loop().time() + seconds
-        while self._former and not self._hurried and asyncio.get_running_loop().time() < until:
+        while not self._succession.over and not self._hurried and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(LOOK)
-            self._former = at_work(self._former, self._command)
 
     def _name(self) -> str:
         """What replicas that it starts know it by: an heir of that name takes them over."""
@@ -279,7 +326,7 @@ class Supervisor:
         from .admin.server import AdminServer  # after the first worker has started: it takes a while to import
 
         operations = Operating(self._fleet, self._crew, self._reload, self._live.began, self._live)
-        admin = AdminServer(operations, wanted)
+        admin = AdminServer(operations, wanted, self._succession.inherited)
         try:
             await admin.start()
         except ListenError as problem:
@@ -298,7 +345,8 @@ class Supervisor:
             try:
                 self._crew.broadcast(Alive())
                 self._crew.check()
-                self._look_for_former()
+                if self._succession.look():
+                    self._fleet.starting.spare_no_more()  # nobody before us uses them any more
                 self._fleet.tick()
                 self._fleet.slo.tick(self._crew.reports(), self._crew.past, asyncio.get_running_loop().time())
                 self._live.tick(self._crew.reports(), asyncio.get_running_loop().time())
@@ -316,14 +364,6 @@ class Supervisor:
         uptime = fleet.now() - self._live.began
         alarms = current_alarms(fleet, scaling, discovery, placing, uptime, self._crew.workers())
         self._alarms.see(alarms, fleet.now())
-
-    def _look_for_former(self) -> None:
-        """Replicas that they use are not stopped before they are gone."""
-        if self._former:
-            late = asyncio.get_running_loop().time() >= self._former_until
-            self._former = set() if late else at_work(self._former, self._command)
-            if not self._former:
-                self._fleet.starting.spare_no_more()
 
     async def _reload_when_wanted(self) -> None:
         while True:

@@ -15,11 +15,23 @@ PRIVATE = 0o600  # for the user who runs the gateway
 
 
 class UnixSocket:
-    def __init__(self, path: str, mode: int = PRIVATE, *, take_over: bool = False) -> None:
-        """`take_over`: also if somebody listens there; new connections then come here."""
-        _clear_away(Path(path), take_over)
+    def __init__(
+        self,
+        path: str,
+        mode: int = PRIVATE,
+        *,
+        take_over: bool = False,
+        made: socket.socket | None = None,
+        kind: int = socket.SOCK_STREAM,
+    ) -> None:
+        """`take_over`: also if somebody listens there; new connections then come here. `made`: it listens already."""
         self.path = path
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        if made is not None:
+            self.socket = made
+            self._inode = os.stat(path).st_ino if os.path.exists(path) else 0
+            return
+        _clear_away(Path(path), take_over, kind)
+        self.socket = socket.socket(socket.AF_UNIX, kind)
         try:
             self.socket.bind(path)
             os.chmod(path, mode)  # before listen: until then nobody can connect
@@ -30,22 +42,23 @@ class UnixSocket:
             self.socket.close()
             raise
 
-    def close(self) -> None:
+    def close(self, *, keep_file: bool = False) -> None:
+        """`keep_file`: somebody else listens there too."""
         self.socket.close()
         with suppress(OSError):
-            if os.stat(self.path).st_ino == self._inode:  # not one that somebody put there since
+            if not keep_file and os.stat(self.path).st_ino == self._inode:  # not one that somebody put there since
                 os.unlink(self.path)
 
 
-def _clear_away(path: Path, take_over: bool) -> None:
+def _clear_away(path: Path, take_over: bool, kind: int) -> None:
     """A socket that nobody listens on any more may go; nothing else."""
     try:
-        kind = path.lstat().st_mode
+        mode = path.lstat().st_mode
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(kind):
+    if not stat.S_ISSOCK(mode):
         raise FileExistsError(errno.EEXIST, "")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+    with socket.socket(socket.AF_UNIX, kind) as probe:
         probe.setblocking(False)
         answer = probe.connect_ex(str(path))
     alive = answer in (0, errno.EAGAIN)  # the latter: its queue is full

@@ -45,9 +45,9 @@ class Upkeep:
             )
         )
 
-    async def begin(self, *, spare: bool = False) -> None:
+    async def begin(self, *, spare: bool = False, heir_of: int = 0) -> None:
         """`spare`: what is found running is not stopped yet, whatever the configuration says (Keeper.begin)."""
-        await self.keeper.begin(self._fleet.config, spare=spare)
+        await self.keeper.begin(self._fleet.config, spare=spare, heir_of=heir_of)
         self.autoscaler.follow(self._fleet.config)
 
     def follow(self) -> None:
@@ -55,9 +55,11 @@ class Upkeep:
         self.keeper.follow(self._fleet.config)
         self.autoscaler.follow(self._fleet.config)
 
-    async def end(self, *, spare: bool = False) -> None:
-        """The replicas of ours end, with `spare` without those that were adopted; nothing is started any more."""
-        await self.keeper.stop_all(spare=spare)
+    async def end(self, *, spare: bool = False, handed_over: bool = False) -> None:
+        """The replicas of ours end, with `spare` without those that were adopted; nothing is started any more.
+        `handed_over`: they are another's now, and go on."""
+        if not handed_over:
+            await self.keeper.stop_all(spare=spare)
         await self.keeper.close()
 
     # ------------------------------------------------------------------ what happens

@@ -68,7 +68,14 @@ class WorkerProcess(asyncio.Protocol):
         self.gone: asyncio.Future[int] = self._loop.create_future()  # when its owner has been told
 
     async def start(
-        self, command: Sequence[str], board: int, listen: Sequence[int], workers: int, book: int, row: int
+        self,
+        command: Sequence[str],
+        board: int,
+        listen: Sequence[int],
+        workers: int,
+        book: int,
+        row: int,
+        control: str,
     ) -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -82,6 +89,7 @@ class WorkerProcess(asyncio.Protocol):
                 "--workers": workers,
                 "--book": book,
                 "--row": row,
+                "--control": control,
             }
             self._process = subprocess.Popen(
                 [*command, *(str(word) for pair in arguments.items() for word in pair)],

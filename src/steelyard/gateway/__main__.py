@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import socket
 import sys
+from pathlib import Path
 
 import uvloop
 
@@ -17,7 +18,8 @@ async def _run(arguments: argparse.Namespace) -> None:
     channel = socket.socket(fileno=arguments.channel)
     listeners = [socket.socket(fileno=int(fd)) for fd in arguments.listen.split(",")]
     book = Book(arguments.book, arguments.row) if arguments.book is not None else None
-    await Worker(channel, Board.attach(arguments.board), listeners, arguments.index, book).run()
+    control = Path(arguments.control) if arguments.control else None
+    await Worker(channel, Board.attach(arguments.board), listeners, arguments.index, book, control).run()
 
 
 def main() -> None:
@@ -32,6 +34,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--book", type=int)
     parser.add_argument("--row", type=int, default=1)
+    parser.add_argument("--control", default="")
     uvloop.run(_run(parser.parse_args()))
 
 

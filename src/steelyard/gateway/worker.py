@@ -10,6 +10,7 @@ import socket
 import ssl
 import sys
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 from time import monotonic
 from typing import Final
@@ -20,6 +21,7 @@ from ..core.memory import Ledger
 from ..core.replica import Event, Replica, State
 from ..link.board import Board
 from ..link.book import Book
+from ..link.handover import HandoverError, Orphan, Relieved, connect, receive, send
 from ..link.messages import (
     Alive,
     Applied,
@@ -58,6 +60,7 @@ REPORT_EVERY: Final = 1.0
 REPORT_SOON: Final = 0.25
 TROUBLE_EVERY: Final = 0.2  # seconds between two words about trouble with the same replica
 UNHEARD: Final = 64 << 10  # bytes that wait for the supervisor: it stands still
+SEEK_EVERY: Final = 0.1  # seconds between looks for the next supervisor
 SETTLE: Final = 0.05  # seconds in which connections that were just accepted become known
 FAREWELL: Final = 1.0  # seconds for clients to take the last answers: that the gateway is stopping
 
@@ -70,11 +73,15 @@ class Worker:
         listeners: list[socket.socket],
         index: int,
         book: Book | None = None,
+        control: Path | None = None,
     ) -> None:
+        """`control`: where the next supervisor is found, should this worker's die."""
         self.loop = asyncio.get_running_loop()
         self._channel = channel
         self._board = board
         self._book = book
+        self._control = control
+        self._seeking: asyncio.Task[None] | None = None
         self._listeners = listeners
         self._index = index
         self._acceptor: Acceptor | None = None
@@ -97,9 +104,10 @@ class Worker:
         listening = asyncio.create_task(self._listen_to_supervisor(reader))
         reporting = asyncio.create_task(self._report())
         await self.over.wait()
-        listening.cancel()
-        reporting.cancel()
-        await asyncio.gather(listening, reporting, return_exceptions=True)
+        tasks = [task for task in (listening, reporting, self._seeking) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._carrier is not None:
             self._carrier.close()
         if self._out is not None:
@@ -131,6 +139,31 @@ class Worker:
         self._out = None  # it is gone; the last good configuration stays in force
         if self._carrier is None:
             self.over.set()  # there never was one
+        elif self._control is not None and not self._draining:
+            self._seeking = asyncio.create_task(self._seek_supervisor(self._control))
+
+    async def _seek_supervisor(self, control: Path) -> None:
+        """Give the listening sockets to the next supervisor, and leave when workers of that one serve."""
+        while not self._draining:
+            with suppress(HandoverError):
+                await self._hand_over(control)
+            await asyncio.sleep(SEEK_EVERY)
+
+    async def _hand_over(self, control: Path) -> None:
+        """Returns when that supervisor ended too, or has relieved us."""
+        link = connect(control)
+        if link is None:
+            return
+        with link:
+            send(link, Orphan(os.getpid()), self._listeners)
+            answered = asyncio.Event()
+            self.loop.add_reader(link, answered.set)
+            try:
+                await answered.wait()
+            finally:
+                self.loop.remove_reader(link)
+            if isinstance(receive(link)[0], Relieved):
+                self._drain_soon(None, relieved=True)
 
     @staticmethod
     async def _read(reader: asyncio.StreamReader) -> bytes:

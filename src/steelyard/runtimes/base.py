@@ -64,14 +64,18 @@ class Runtime(Protocol):
         """Asks it to end, after `patience` seconds makes it. Returns when it is gone; of one that is gone already, at
         once. May be called twice at the same time."""
 
-    async def list(self) -> tuple[Instance, ...]:
-        """All that run and were started under this gateway's name, also by an earlier supervisor."""
+    async def list(self, heir_of: int = 0) -> tuple[Instance, ...]:
+        """All that run and were started under this gateway's name, also by an earlier supervisor: one that ended, or
+        the one with pid `heir_of`, which lives and hands over."""
 
     def watch(self, told: Callable[[Instance], None]) -> None:
         """From now on `told` hears of each that changes: whose url becomes known, that ended, whoever ended it."""
 
     def last_words(self, model: str, id: str, lines: int = 20) -> tuple[str, ...]:
         """The end of its log, also of one that ended (for some time)."""
+
+    def let_go(self) -> None:
+        """Another supervisor of this gateway's name may take over what runs, until `list` is called again."""
 
     async def close(self) -> None:
         """Watches no more. What runs goes on. Nothing can be started or stopped after that: MisuseError."""

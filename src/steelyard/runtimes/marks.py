@@ -51,14 +51,15 @@ def marks(gateway: str, model: str, id: str, facts: Facts) -> dict[str, str]:
     return {GATEWAY: gateway, MODEL: model, ID: id, URL: facts.url, FACTS: msgspec.json.encode(facts).decode()}
 
 
-def find(gateway: str) -> tuple[list[Found], list[Found]]:
-    """The replicas that run under this gateway's name, each once; and what is left of such that ended.
+def find(gateway: str, heir_of: int = 0) -> tuple[list[Found], list[Found]]:
+    """The replicas that run under this gateway's name, each once; and what is left of such that ended. Those of a
+    supervisor that lives are its own, unless it is the one whose heir we are.
 
     Their children have the same marks, and may even lead a session of their own: the replica was born first.
     """
     replicas: dict[str, Found] = {}
     others = []
-    for found, session in sorted(_marked(gateway), key=lambda pair: (pair[0].born, pair[0].pid)):
+    for found, session in sorted(_marked(gateway, heir_of), key=lambda pair: (pair[0].born, pair[0].pid)):
         if session == found.pid:
             replicas.setdefault(found.facts.token, found)
         elif not proc.lives(session):
@@ -66,24 +67,24 @@ def find(gateway: str) -> tuple[list[Found], list[Found]]:
     return list(replicas.values()), [found for found in others if found.facts.token not in replicas]
 
 
-def _marked(gateway: str) -> Iterator[tuple[Found, int]]:
+def _marked(gateway: str, heir_of: int) -> Iterator[tuple[Found, int]]:
     """With the sessions that they are in."""
     unclear = []
     for pid in proc.pids():
         if proc.is_ours(pid) and not proc.is_kernel(pid):
             if marked := proc.environment(pid):
-                yield from _read(pid, marked, gateway)
+                yield from _read(pid, marked, gateway, heir_of)
             else:
                 unclear.append(pid)
     if unclear:  # in the moment in which a process begins another program it seems to have none
         select.select((), (), (), _MOMENT)  # a wait that no clock is asked for
     for pid in unclear:
-        yield from _read(pid, proc.environment(pid), gateway)
+        yield from _read(pid, proc.environment(pid), gateway, heir_of)
 
 
-def _read(pid: int, marked: Mapping[str, str], gateway: str) -> Iterator[tuple[Found, int]]:
+def _read(pid: int, marked: Mapping[str, str], gateway: str, heir_of: int) -> Iterator[tuple[Found, int]]:
     facts, seen = _facts(marked), proc.stat(pid)
-    if seen is None or not seen.lives or facts is None or _is_supervised(facts.supervisor):
+    if seen is None or not seen.lives or facts is None or _is_supervised(facts.supervisor, heir_of):
         return
     if marked.get(GATEWAY) == gateway and marked.get(MODEL) and marked.get(ID):
         yield Found(pid, seen.born, marked[MODEL], marked[ID], facts), seen.session
@@ -97,11 +98,11 @@ def _facts(marked: Mapping[str, str]) -> Facts | None:
     return facts if facts.token else None
 
 
-def _is_supervised(supervisor: tuple[int, int]) -> bool:
+def _is_supervised(supervisor: tuple[int, int], heir_of: int) -> bool:
     """By another one that lives: two gateways of the same name leave each other's replicas alone."""
     pid, born = supervisor
     seen = proc.stat(pid)
-    return pid != os.getpid() and seen is not None and seen.born == born and seen.lives
+    return pid not in (os.getpid(), heir_of) and seen is not None and seen.born == born and seen.lives
 
 
 def is_relative(pid: int, leader: int, born: int, token: str) -> bool:

@@ -70,11 +70,11 @@ class ProcessRuntime:
         if running is not None:
             await running.stop(patience)
 
-    async def list(self) -> tuple[Instance, ...]:
+    async def list(self, heir_of: int = 0) -> tuple[Instance, ...]:
         if other := await asyncio.to_thread(self._claim.other):
             log.warning("%s is a gateway named %r too: what that one started is left to it", other, self._gateway)
         else:
-            replicas, others = await asyncio.to_thread(marks.find, self._gateway)
+            replicas, others = await asyncio.to_thread(marks.find, self._gateway, heir_of)
             for found in replicas:
                 self._adopt(found)
             for found in others:
@@ -88,6 +88,9 @@ class ProcessRuntime:
     def last_words(self, model: str, id: str, lines: int = 20) -> tuple[str, ...]:
         running = self._running.get((model, id)) or self._ended.get((model, id))
         return () if running is None else logs.last_lines(running.facts.log, running.log_from, lines)
+
+    def let_go(self) -> None:
+        self._claim.release()
 
     async def close(self) -> None:
         self._closed = True

@@ -51,7 +51,7 @@ class FakeRuntime:
         if (model, id) in self.running:
             self.end((model, id), "signal SIGTERM")
 
-    async def list(self) -> tuple[Instance, ...]:
+    async def list(self, heir_of: int = 0) -> tuple[Instance, ...]:
         if self.fail_list is not None:
             raise self.fail_list
         self.running.update({(i.model, i.id): i for i in self.left})
@@ -59,6 +59,9 @@ class FakeRuntime:
 
     def watch(self, told: Callable[[Instance], None]) -> None:
         self._told.append(told)
+
+    def let_go(self) -> None:
+        pass
 
     def last_words(self, model: str, id: str, lines: int = 20) -> tuple[str, ...]:
         return self.words[-lines:]

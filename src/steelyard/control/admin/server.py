@@ -14,6 +14,7 @@ from ...addresses import Address, listen_address
 from ...config import Admin
 from .. import tcp_socket
 from ..errors import ABSENT, ListenError, cannot_listen
+from ..inherited import Inherited
 from ..operations import Operations
 from ..unix_socket import UnixSocket
 from .access import Access
@@ -32,8 +33,9 @@ _PATIENCE = 1.0  # seconds for requests in progress when it stops
 class AdminServer:
     """Serves between `start` and `stop`. It installs no signal handlers and starts no thread."""
 
-    def __init__(self, operations: Operations, admin: Admin) -> None:
-        """Raises AccessError if everybody could use it, OptionError for an allow-list that cannot be."""
+    def __init__(self, operations: Operations, admin: Admin, inherited: Inherited | None = None) -> None:
+        """Raises AccessError if everybody could use it, OptionError for an allow-list that cannot be. `inherited`:
+        sockets that are open already, and used where they fit."""
         self.operations = operations
         self.watchers = Watchers(operations)
         self.scrapes = Scrapes(operations)
@@ -42,6 +44,8 @@ class AdminServer:
         self._state = ServerState()
         self._servers: list[asyncio.Server] = []
         self._unix: UnixSocket | None = None
+        self._inherited = inherited or Inherited()
+        self.sockets: list[socket.socket] = []  # that it listens on
 
     def follow(self, admin: Admin) -> None:
         """What a new configuration says of tokens, addresses and leases holds from now on; `listen` stays."""
@@ -66,15 +70,15 @@ class AdminServer:
         )
         config.load()
         loop = asyncio.get_running_loop()
-        sockets = self._bind()
-        for made in sockets:
+        self.sockets = self._bind()
+        for made in self.sockets:
             made.setblocking(False)
             self._servers.append(
                 await loop.create_server(lambda: Connection(config, self._state, {}), sock=made, backlog=_BACKLOG)
             )
 
-    async def stop(self) -> None:
-        """What is in progress has a second to end."""
+    async def stop(self, *, handed_over: bool = False) -> None:
+        """What is in progress has a second to end. `handed_over`: another listens on."""
         for server in self._servers:
             server.close()
         for _ in range(_TURNS):  # who was let in just before is here by then
@@ -91,7 +95,7 @@ class AdminServer:
             await server.wait_closed()
         self._servers.clear()
         if self._unix is not None:
-            self._unix.close()
+            self._unix.close(keep_file=handed_over)
             self._unix = None
 
     async def _cut_off(self) -> None:
@@ -107,9 +111,10 @@ class AdminServer:
     def _bind(self) -> list[socket.socket]:
         try:
             if self._address.path:
-                self._unix = UnixSocket(self._address.path)
+                path = self._address.path
+                self._unix = UnixSocket(path, made=self._inherited.take_path(path))
                 return [self._unix.socket]
-            sockets = _tcp_sockets(self._address)
+            sockets = _tcp_sockets(self._address, self._inherited)
         except socket.gaierror as problem:
             what = f"{self._address.host!r} is no host that is known here"
             raise ListenError(f"cannot listen on {self._address}: {what}: {problem.strerror}") from None
@@ -119,13 +124,13 @@ class AdminServer:
         return sockets
 
 
-def _tcp_sockets(address: Address) -> list[socket.socket]:
+def _tcp_sockets(address: Address, inherited: Inherited) -> list[socket.socket]:
     """Without SO_REUSEPORT: two supervisors that share an address would each get half of what is asked."""
     made: list[socket.socket] = []
     port, absent = address.port, OSError(errno.EADDRNOTAVAIL, "")
     for place in tcp_socket.places(address):
         try:
-            made.append(_listening(place, port))
+            made += inherited.take(place) or [_listening(place, port)]
         except OSError as problem:
             if problem.errno in ABSENT:
                 absent = problem

@@ -60,6 +60,11 @@ class Errands:
         while (left := self._starts | self._ends) and (rest := until - self._clock()) > 0.0:
             await asyncio.wait(left, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
 
+    async def finish_starts(self) -> None:
+        """Waits for the starts that are under way: what comes of them can be found then."""
+        if self._starts:
+            await asyncio.wait(self._starts, timeout=STARTS)
+
     async def close(self) -> None:
         """A start is answered or not; one that is called off may leave a process that nobody knows."""
         for task in self._ends:

@@ -54,16 +54,16 @@ class Keeper:
 
     # ------------------------------------------------------------------ what others tell
 
-    async def begin(self, config: Config, *, spare: bool = False) -> None:
+    async def begin(self, config: Config, *, spare: bool = False, heir_of: int = 0) -> None:
         """Takes over what an earlier supervisor left, before anything is started: adopted where the model still has a
-        runtime, stopped where not; with `spare`, not before `spare_no_more`. Whatever fails here is noted, and does not
-        keep it from starting."""
+        runtime, stopped where not; with `spare`, not before `spare_no_more`. `heir_of`: that one's pid, if it lives.
+        Whatever fails here is noted, and does not keep it from starting."""
         self._tools.sparing = spare
         self.follow(config)
         for kind, runtime in self._tools.runtimes.items():
             try:
                 runtime.watch(self._told)
-                for instance in await runtime.list():
+                for instance in await runtime.list(heir_of):
                     self._adopt(instance, kind)
             except Exception as problem:
                 log.exception("what the runtime %s runs could not be taken over", kind)
@@ -198,6 +198,21 @@ class Keeper:
     def rest(self) -> None:
         """Nothing is started any more, whatever ends; what is being started may still become ready, and serve."""
         self._tools.resting = True
+
+    async def hand_over(self) -> None:
+        """A successor takes over: nothing is started or stopped, and what is being started is waited for."""
+        self.rest()
+        await self._tools.errands.finish_starts()
+        for runtime in self._tools.runtimes.values():
+            runtime.let_go()
+
+    async def take_back(self) -> None:
+        """The successor did not start: all goes on."""
+        self._tools.resting = False
+        for runtime in self._tools.runtimes.values():
+            await runtime.list()
+        for model in list(self._flocks):
+            self._carefully(model, Flock.settle)
 
     def fall_silent(self) -> None:
         """The fleet ends: nobody is told any more who is there."""
