@@ -81,7 +81,7 @@ class MemoryLeft:
         if self._group is not None:
             folder, version = self._group
             try:
-                found += [limit - cgroup.used(level, version) for level, limit in cgroup.limits(folder, version)]
+                found += [limit - cgroup.needed(level, version) for level, limit in cgroup.limits(folder, version)]
             except (OSError, ValueError):  # it is being moved to another group
                 self._group = cgroup.own()
         return min(found, default=None)

@@ -60,9 +60,17 @@ def limits(folder: Path, version: Version) -> Iterator[tuple[Path, int]]:
 
 
 def used(folder: Path, version: Version) -> int:
-    bytes_used = int((folder / version.used).read_text())
-    for line in (folder / "memory.stat").read_text().splitlines():
-        name, _, amount = line.partition(" ")
-        if name == version.reclaimable:
-            return max(0, bytes_used - int(amount))
-    return bytes_used
+    """As Kubernetes counts it: without what was read from files and not used of late."""
+    return _without(folder, version, {version.reclaimable})
+
+
+def needed(folder: Path, version: Version) -> int:
+    """Without all that the kernel gives up before it kills anybody: also files that are in use, such as weights."""
+    active = version.reclaimable.replace("inactive", "active")
+    return _without(folder, version, {version.reclaimable, active, "slab_reclaimable"})
+
+
+def _without(folder: Path, version: Version, names: set[str]) -> int:
+    parts = [line.split(" ", 1) for line in (folder / "memory.stat").read_text().splitlines()]
+    spare = sum(int(amount) for name, amount in parts if name in names)
+    return max(0, int((folder / version.used).read_text()) - spare)
