@@ -14,6 +14,7 @@ from setuptools import setup
 PROTOCOLS = ["openai_body", "text"]
 # request_bytes: its state travels as a message, and what mypyc says of a NamedTuple's types is not readable.
 CORE_PLAIN = {
+    "ejection_reason",
     "first_byte",
     "kinds",
     "leaving",

@@ -373,7 +373,8 @@ class Driver(RuleBasedStateMachine):
         for pool in self.pools():
             states = {State.READY, State.EJECTED} if pool.panicking else {State.READY}
             assert pool.members == [r for r in pool.replicas.values() if r.state in states]
-            assert pool.open == [r for r in pool.members if r.load < r.limit]
+            assert pool.open == [r for r in pool.members if r.load < r.limit and not r.held]
+            assert not pool.members or not all(r.held for r in pool.members), "suspicion has emptied the pool"
             ready = sum(r.state is State.READY for r in pool.replicas.values())
             ejected = any(r.state is State.EJECTED for r in pool.replicas.values())
             # Who starts, loads or drains is not missing: no reason to panic.

@@ -115,6 +115,7 @@ def test_who_leaves_gives_back_when_its_server_should_be_done():
         (Outcome.BROKEN, True),
         (Outcome.TIMEOUT, False),
         (Outcome.LATE, False),
+        (Outcome.IMPATIENT, False),
         (Outcome.CANCELLED, False),
     ],
 )

@@ -1,12 +1,16 @@
 """Replicas that fail or crawl with real requests are taken out, within bounds, and come back with care."""
 
+from math import log
+
 import pytest
 
 from steelyard.core.ejection import SWEEP, Ejection
+from steelyard.core.ejection_reason import EjectionReason, Rule
 from steelyard.core.options import EjectionOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import Event, Replica, State
 from steelyard.core.request import Request
+from steelyard.core.slowness import Slowness
 
 from .driving import NO_EJECTION, NO_RETRY, fleet, pass_time, replica, sent, serve_on
 
@@ -105,6 +109,7 @@ def with_rates(rates, requests=100):
     replicas = []
     for name, rate in zip(NAMES, rates, strict=False):
         r = Replica(name, state=State.READY)
+        r.speed = Slowness(1.0, 0.0)
         r.successes = round(rate * requests)
         r.failures = requests - r.successes
         replicas.append(r)
@@ -112,7 +117,7 @@ def with_rates(rates, requests=100):
 
 
 def outliers(replicas, already=0, options=None, now=100.0):
-    return "".join(r.id for r in Ejection(options or EjectionOptions()).outliers(replicas, already, now))
+    return "".join(r.id for r, _ in Ejection(options or EjectionOptions()).outliers(replicas, already, now))
 
 
 def test_a_success_rate_far_under_the_others_ejects():
@@ -152,7 +157,9 @@ def test_rates_are_looked_at_now_and_then_and_counted_afresh():
     for r, seen in zip(replicas, with_rates([1.0] * 5 + [0.0]), strict=True):
         r.successes, r.failures = seen.successes, seen.failures
     assert ejection.outliers(replicas, 0, 100.0 + SWEEP - 1) == []
-    assert ejection.outliers(replicas, 0, 100.0 + SWEEP) == [replicas[5]]
+    ((found, reason),) = ejection.outliers(replicas, 0, 100.0 + SWEEP)
+    assert found is replicas[5]
+    assert reason == EjectionReason(Rule.RATE, 0.0, pytest.approx(5 / 6), SWEEP)
 
 
 def test_a_replica_that_fails_a_third_of_its_requests_is_out_within_a_minute():
@@ -185,19 +192,37 @@ def test_what_a_replica_did_before_its_sentence_is_not_held_against_it_after():
 # ---------------------------------------------------------------------- crawling
 
 
-def with_slowness(*values):
+class Used(Slowness):
+    """A speed that was observed at any time."""
+
+    stamp = property(lambda self: 1e9, lambda self, value: None)
+
+
+def with_slowness(*values, usual=1.0):
+    """Replicas that are so slow now and were `usual` before."""
     replicas = []
     for name, value in zip(NAMES, values, strict=False):
         r = Replica(name, state=State.READY)
-        r.slowness = value
+        r.speed = Used(1.0, 0.0)
+        r.speed.usual = log(usual)
+        turn(r, value)
         replicas.append(r)
     return replicas
 
 
-def test_three_times_as_slow_as_the_median_for_ten_seconds_ejects():
+def turn(replica, slowness):
+    replica.slowness = slowness
+    replica.speed.ln = log(slowness)
+
+
+def crawlers(ejection, replicas, now):
+    return [r.id for r, _ in ejection.outliers(replicas, 0, float(now))]
+
+
+def test_three_times_as_slow_as_its_own_usual_for_ten_seconds_ejects():
     ejection = Ejection(EjectionOptions())
     replicas = with_slowness(1.0, 1.1, 3.5, 0.9)
-    found = {now: [r.id for r in ejection.outliers(replicas, 0, now)] for now in (100.0, 105.0, 109.9, 110.0)}
+    found = {now: crawlers(ejection, replicas, now) for now in (100.0, 105.0, 109.9, 110.0)}
     assert found == {100.0: [], 105.0: [], 109.9: [], 110.0: ["c"]}
 
 
@@ -205,22 +230,45 @@ def test_slow_for_a_moment_is_forgiven():
     ejection = Ejection(EjectionOptions())
     replicas = with_slowness(1.0, 1.0, 4.0)
     for now in range(100, 200):
-        replicas[2].slowness = 1.0 if now % 8 == 0 else 4.0
-        assert ejection.outliers(replicas, 0, float(now)) == []
+        turn(replicas[2], 1.0 if now % 8 == 0 else 4.0)
+        assert crawlers(ejection, replicas, now) == []
 
 
 def test_under_three_times_nobody_is_ejected():
     ejection = Ejection(EjectionOptions())
     replicas = with_slowness(1.0, 1.0, 2.9)
-    assert [ejection.outliers(replicas, 0, float(now)) for now in range(100, 130)] == [[]] * 30
+    assert [crawlers(ejection, replicas, now) for now in range(100, 130)] == [[]] * 30
 
 
-def test_a_replica_known_to_be_slow_is_not_out_of_line():
-    """Its weight said so: half the weight may take twice the time."""
+def test_slower_hardware_is_no_outlier():
+    """It always was so slow: what it is compared with is itself, whatever its weight says."""
     ejection = Ejection(EjectionOptions())
     replicas = with_slowness(1.0, 1.0, 8.0)
-    replicas[2].weight = 0.125
-    assert [ejection.outliers(replicas, 0, float(now)) for now in range(100, 130)] == [[]] * 30
+    replicas[2].speed.usual = log(8.0)
+    assert [crawlers(ejection, replicas, now) for now in range(100, 130)] == [[]] * 30
+
+
+def test_slower_hardware_that_turns_slower_still_is_one():
+    ejection = Ejection(EjectionOptions())
+    replicas = with_slowness(1.0, 1.0, 24.0 * 1.01)
+    replicas[2].speed.usual = log(8.0)
+    assert [crawlers(ejection, replicas, now) for now in (100, 111)] == [[], ["c"]]
+
+
+def test_what_slows_all_replicas_makes_none_an_outlier():
+    ejection = Ejection(EjectionOptions())
+    replicas = with_slowness(5.0, 5.0, 6.0, 4.5)
+    assert [crawlers(ejection, replicas, now) for now in range(100, 130)] == [[]] * 30
+
+
+def test_slow_beyond_any_use_is_an_outlier_even_if_it_is_usual():
+    ejection = Ejection(EjectionOptions())
+    replicas = with_slowness(1.0, 1.0, 1.1, 31.0)
+    replicas[3].speed.usual = log(31.0)
+    assert ejection.outliers(replicas, 0, 100.0) == []
+    ((found, reason),) = ejection.outliers(replicas, 0, 110.0)
+    assert found is replicas[3]
+    assert str(reason) == "31 × slower than the others for 10 s"
 
 
 def test_a_lone_replica_is_never_ejected_for_being_slow():
@@ -244,17 +292,38 @@ def test_a_replica_that_turns_six_times_slower_is_out_and_stays_out_for_its_sent
     assert went_out is not None
     assert 30.0 <= went_out <= 40.0
     assert [r.ejections for r in balancer.pool().replicas.values()] == [0, 0, 1, 0]
+    reason = replica(balancer, "c").ejection
+    assert reason.rule is Rule.SLOWED
+    assert reason.figure == pytest.approx(6.0, rel=0.2)
+
+
+def test_its_usual_speed_survives_an_ejection():
+    """A replica four times slower than the others fails for a while: back again it is believed to be four times slower,
+    not as fast as the others."""
+    balancer = fleet(*"abcd", slow_start=0.0)
+    now = 0.0
+    while now < 60.0:
+        for id in "abcd":
+            serve_on(balancer, id, 0.4 if id == "c" else 0.1, now)
+        now += 0.7
+        pass_time(balancer, now, now)
+    assert out(balancer) == ""
+    fail(balancer, "c", 5, now)
+    assert out(balancer) == "c"
+    pass_time(balancer, now, now + 33.0)
+    assert replica(balancer, "c").state is State.READY
+    assert replica(balancer, "c").slowness == pytest.approx(4.0, rel=0.2)
 
 
 # ---------------------------------------------------------------------- bounds
 
 
 def test_rules_that_compare_eject_a_tenth_at_most_and_one_at_least():
-    crawlers = EjectionOptions(slow_for=0.0)
+    at_once = EjectionOptions(slow_for=0.0)
 
     def ejected(count, slow, already=0):
         replicas = with_slowness(*([9.0] * slow + [1.0] * (count - slow)))
-        ejection = Ejection(crawlers)
+        ejection = Ejection(at_once)
         ejection.outliers(replicas, already, 100.0)
         return len(ejection.outliers(replicas, already, 101.0))
 
@@ -278,7 +347,7 @@ def test_each_ejection_lasts_longer_and_none_over_five_minutes():
     balancer = fleet(*"abc")
     now, sentences = 1.0, []
     for _ in range(13):
-        fail(balancer, "b", 5, now)
+        fail(balancer, "b", 1 if sentences else 5, now)  # once back, one that fails again is out at once
         b = replica(balancer, "b")
         assert b.state is State.EJECTED
         sentences.append(round(b.ejected_until - now, 6))
@@ -365,12 +434,61 @@ def test_what_is_not_there_is_not_used_in_a_panic():
     assert chosen(balancer, 2.0) == "abd"
 
 
-def test_errors_make_a_replica_look_slow_never_fast():
-    balancer = fleet(*"ab", ejection=NO_EJECTION)
-    before = replica(balancer, "a").slowness
+def test_errors_make_a_replica_look_costly_never_fast():
+    balancer = fleet(*"ab", policy="least_work", ejection=NO_EJECTION)
+    a, score = replica(balancer, "a"), balancer.pool().policy.score
+    before = score(Request(), a, 1.0)
     for i in range(30):
         fail(balancer, "a", 1, 1.0 + i)
-        assert replica(balancer, "a").slowness >= before
-        before = replica(balancer, "a").slowness
-    assert before > 2.0
-    assert replica(balancer, "a").latency.quantile(0.5, 31.0) >= 1.0
+        cost = score(Request(), a, 1.0 + i)
+        assert cost >= before
+        before = cost
+    assert before > 2.0 * score(Request(), replica(balancer, "b"), 31.0)
+    assert a.latency.quantile(0.5, 31.0) >= 1.0
+
+
+def test_errors_tell_nothing_of_speed():
+    """A fleet that failed for a while is as fast as it was: no belief that deadlines cannot be met is left."""
+    balancer = fleet(*"abc", ejection=NO_EJECTION, retry=NO_RETRY)
+    for i in range(100):
+        serve_on(balancer, "abc"[i % 3], 0.1, i / 10)
+    typical = balancer.pool().estimator.typical
+    for i in range(100):
+        fail(balancer, "abc"[i % 3], 1, 10.0 + i / 10, Outcome.ERROR)
+        balancer.expire(10.0 + i / 10)
+    assert balancer.pool().estimator.typical == pytest.approx(typical, rel=0.05)
+    assert [r.slowness for r in balancer.pool().replicas.values()] == pytest.approx([1.0] * 3, rel=0.05)
+
+
+# ---------------------------------------------------------------------- reasons
+
+
+def reason_after(*ends):
+    balancer = fleet(*"abc", retry=NO_RETRY)
+    for outcome, status in ends:
+        request = Request()
+        request.avoid = tuple(r for r in balancer.pool().members if r.id != "b")
+        balancer.submit(request, 1.0)
+        balancer.finish(request, outcome, 1.0, status=status)
+    return replica(balancer, "b").ejection
+
+
+def test_the_reason_says_which_rule_applied_with_figure_and_last_status():
+    assert str(reason_after(*[(Outcome.ERROR, 500)] * 5)) == "5 in a row answered 500"
+    assert str(reason_after(*[(Outcome.TIMEOUT, 0)] * 5)) == "5 in a row timed out"
+    mixed = reason_after(*[(Outcome.BROKEN, 0)] * 3, *[(Outcome.OVERLOADED, 503)] * 2)
+    assert str(mixed) == "5 in a row failed; the last ones answered 503"
+    assert (mixed.rule, mixed.figure, mixed.last_failure) == (Rule.IN_A_ROW, 5, "answered 503")
+
+
+def test_every_rule_makes_a_sentence():
+    said = {rule: str(EjectionReason(rule, 4.2, 0.99, 10.0, "answered 500")) for rule in Rule}
+    assert said[Rule.SLOWED] == "4.2 × slower than its own usual for 10 s"
+    assert len(set(said.values())) == len(Rule)
+
+
+def test_an_ejection_says_since_when():
+    balancer = fleet(*"abc")
+    fail(balancer, "b", 5, 7.0)
+    b = replica(balancer, "b")
+    assert (b.ejected_at, b.ejected_until) == (7.0, 37.0)

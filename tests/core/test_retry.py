@@ -25,6 +25,7 @@ MAY = {
     Outcome.BROKEN: (True, False),
     Outcome.TIMEOUT: (True, False),
     Outcome.LATE: (False, False),
+    Outcome.IMPATIENT: (False, False),
     Outcome.TRUNCATED: (False, False),
 }
 

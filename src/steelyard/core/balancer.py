@@ -15,6 +15,7 @@ from typing import Any
 from .claims import Blocked, Claims
 from .deadlines import in_time, latest_start
 from .decision import Cancel, Decision, Reject, Send, Wait
+from .ejection_reason import EjectionReason, Rule
 from .errors import MisuseError, OptionError, UnknownModelError
 from .foreign import Foreign
 from .memory import Ledger, Place
@@ -30,7 +31,7 @@ from .request_bytes import RequestBytes
 
 LOOKAHEAD = 32  # waiting requests looked at for a replica that is not a good place for the first
 SOONEST_RECHECK = 0.001
-GOES_ON = (Outcome.CANCELLED, Outcome.LATE, Outcome.TIMEOUT)  # its replica was not heard to end it
+GOES_ON = (Outcome.CANCELLED, Outcome.LATE, Outcome.IMPATIENT, Outcome.TIMEOUT)  # its replica was not heard to end it
 NOTHING: tuple[Decision, ...] = ()
 
 
@@ -48,6 +49,7 @@ class Balancer:
         self._hedges: list[list[Any]] = []  # a heap of [when, number, flight or None once it landed]
         self._hedge_count = 0
         self.witness: Witness | None = None  # told of each choice for a request that is `noted`
+        self.silent: Callable[[Replica], None] | None = None  # told of each that was ejected for giving no answer
         self.ejections = 0  # so far, of all models: who wants to tell others of them looks whether it grew
 
     # ------------------------------------------------------------------ models and replicas
@@ -214,13 +216,24 @@ class Balancer:
         pool.set_foreign(replica, now)
         return self._dispatch(pool, now)
 
-    def eject(self, id: str, seconds: float, model: str = "", *, now: float) -> None:
+    def eject(
+        self, id: str, seconds: float, model: str = "", *, now: float, reason: EjectionReason | None = None
+    ) -> None:
         """A fellow balancer found that this replica fails: take it out here too, for so long."""
         pool = self.pool(model)
         replica = pool.find(id)
         if replica.state is State.READY:
             replica.ejections += 1
-            self._take_out(pool, replica, seconds, now)
+            self._take_out(pool, replica, seconds, reason or EjectionReason(Rule.TOLD), now)
+
+    def restore(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
+        """A fellow balancer found that it serves again: try it, one request at a time at first."""
+        pool = self.pool(model)
+        replica = pool.find(id)
+        if replica.state is not State.EJECTED:
+            return NOTHING
+        pool.move(replica, Event.RESTORE, now, in_use=True)
+        return self._dispatch(pool, now)
 
     def expect(self, model: str, seconds: float, guessed: bool = False, *, now: float) -> Sequence[Decision]:
         """A replica is being loaded or started and should be ready in so many seconds. Who waits for it and cannot
@@ -275,19 +288,24 @@ class Balancer:
         return self._wait(pool, request, now)
 
     def finish(
-        self, request: Request, outcome: Outcome, now: float, *, replica: Replica | None = None
+        self, request: Request, outcome: Outcome, now: float, *, replica: Replica | None = None, status: int = 0
     ) -> Sequence[Decision]:
         """An attempt ended. Decisions follow for this request (a retry) and for those that waited.
 
-        `replica` says which attempt, where a hedge made two. The request is over when its phase is DONE.
+        `replica` says which attempt, where a hedge made two; `status` what a failed one was answered with, for people.
+        The request is over when its phase is DONE.
         """
         flight = self._flight_of(request, replica)
         pool = _pool_of(request)
         pool.land(flight, now, over=outcome not in GOES_ON)
         replica = flight.replica
         try:
-            if pool.learn(flight, outcome, now) and replica.state is State.READY:
-                self._eject(pool, replica, now)
+            reason = pool.learn(flight, outcome, now, status)
+            if replica.state is not State.READY:
+                if outcome is Outcome.OK and replica.state is State.EJECTED:
+                    self._serves_again(pool, flight, now)
+            elif reason is not None:
+                self._eject(pool, replica, reason, now)
         except Exception:
             # A policy of the user's own raised. The attempt is over all the same, and nothing else hangs on it.
             self._forget(request, pool, now)
@@ -450,7 +468,7 @@ class Balancer:
         if request.avoid:
             # Another replica than those that failed it, unless there is no other at all.
             others = [r for r in candidates if r not in request.avoid]
-            if not others and any(r not in request.avoid for r in pool.members):
+            if not others and any(r not in request.avoid and not r.held for r in pool.members):
                 return None
             candidates = others or candidates
         if pool.claims is not None:
@@ -492,12 +510,14 @@ class Balancer:
         self, pool: Pool, request: Request, candidates: Sequence[Replica], ahead: float, now: float
     ) -> Replica | None:
         policy = pool.policy
-        replica: Replica | None = policy.choose(request, candidates, now)
-        if pool.patient and replica is not None:
-            seconds = policy.patience(request, replica, ahead, now)
-            if seconds > 0.0:
-                self._recheck(pool, now + max(seconds, SOONEST_RECHECK))
-                replica = None
+        replica: Replica | None = pool.suspicion.take(request, candidates, now) if pool.suspicion.due else None
+        if replica is None:
+            replica = policy.choose(request, candidates, now)
+            if pool.patient and replica is not None:
+                seconds = policy.patience(request, replica, ahead, now)
+                if seconds > 0.0:
+                    self._recheck(pool, now + max(seconds, SOONEST_RECHECK))
+                    replica = None
         if request.noted is not None and self.witness is not None:
             self.witness(pool, request, candidates, replica, now)
         return replica
@@ -643,19 +663,42 @@ class Balancer:
         for replica in ejected:
             if now >= replica.ejected_until:
                 pool.move(replica, Event.RESTORE, now)
+        for replica, reason in pool.suspicion.look(now):
+            self._eject(pool, replica, reason, now)
+            if self.silent is not None:
+                self.silent(replica)
         out = sum(r.state is State.EJECTED for r in ejected)
-        for replica in pool.ejection.outliers([r for r in pool.members if r.state is State.READY], out, now):
-            self._eject(pool, replica, now)
+        for replica, reason in pool.ejection.outliers([r for r in pool.members if r.state is State.READY], out, now):
+            self._eject(pool, replica, reason, now)
 
-    def _eject(self, pool: Pool, replica: Replica, now: float) -> None:
-        self._take_out(pool, replica, pool.ejection.sentence(replica), now)
+    def _eject(self, pool: Pool, replica: Replica, reason: EjectionReason, now: float) -> None:
+        self._take_out(pool, replica, pool.ejection.sentence(replica), reason, now)
 
-    def _take_out(self, pool: Pool, replica: Replica, seconds: float, now: float) -> None:
+    def _take_out(self, pool: Pool, replica: Replica, seconds: float, reason: EjectionReason, now: float) -> None:
         self.ejections += 1
         pool.ejected += 1
         replica.times_ejected += 1
+        replica.ejection = reason
+        replica.ejected_at = now
         replica.ejected_until = now + seconds
         pool.move(replica, Event.EJECT, now)
+
+    @staticmethod
+    def _serves_again(pool: Pool, flight: Flight, now: float) -> None:
+        """An ejected replica, used in a panic, answered well: it is back at once. With the panic over, so are those
+        that shared it: an ejection does not outlast the trouble that all had, and each is tried by one request."""
+        replica = flight.replica
+        if flight.started < replica.ejected_at or (replica.ejection is not None and replica.ejection.rule.is_speed):
+            return
+        replica.ejections = max(0, replica.ejections - 1)
+        pool.move(replica, Event.RESTORE, now, in_use=True)
+        pool.suspicion.forget(replica)
+        if pool.panicking:
+            return
+        for other in [r for r in pool.replicas.values() if r.state is State.EJECTED]:
+            if other.ejection is not None and not other.ejection.rule.is_speed:
+                other.ejections = max(0, other.ejections - 1)
+                pool.move(other, Event.RESTORE, now, in_use=True)
 
     # ------------------------------------------------------------------ hedging
 

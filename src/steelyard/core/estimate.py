@@ -7,6 +7,7 @@ than a constant, base is the typical time for every request, and whoever uses it
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from math import exp, log
 from typing import TYPE_CHECKING
 
@@ -152,13 +153,6 @@ class Estimator:
         if len(self._rows) >= self._block:
             self._learn_block()
 
-    def penalise(self, flight: Flight, factor: float, now: float) -> None:
-        """An attempt failed: count it as if it had been slow, so that errors never make a replica look fast."""
-        speed: Slowness = flight.replica.speed
-        speed.observe(speed.ln + log(factor), self.noise, now)
-        speed.penalties += 1
-        flight.replica.slowness = speed.value()
-
     def admit(self, replica: Replica, now: float) -> None:
         """A replica joins: until observed, its weight against the others' says how fast it is."""
         replica.speed = Slowness(self._usual_weight / replica.weight, now)
@@ -242,8 +236,8 @@ class Estimator:
 
     # ------------------------------------------------------------------ per second
 
-    def tick(self, replicas: list[Replica]) -> None:
-        """Keep the typical replica at 1."""
+    def tick(self, replicas: list[Replica], others: Iterable[Replica] = ()) -> None:
+        """Keep the typical replica at 1. `others`: out of rotation; what is known of them stays comparable."""
         if not replicas:
             return
         self._usual_weight = sorted(r.weight for r in replicas)[(len(replicas) - 1) // 2]
@@ -255,9 +249,11 @@ class Estimator:
             return
         centre = _centre([r.speed for r in replicas])
         for replica in replicas:
-            speed: Slowness = replica.speed
-            speed.ln -= centre
-            replica.slowness = speed.value()
+            replica.speed.settle(centre)
+            replica.slowness = replica.speed.value()
+        for replica in others:
+            replica.speed.settle(centre)
+            replica.slowness = replica.speed.value()
         self._shift(centre)
 
     def _shift(self, ln: float) -> None:

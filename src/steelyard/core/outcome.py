@@ -14,7 +14,8 @@ class Resend(Enum):
 
 
 class Outcome(Enum):
-    """One of these ends every attempt. `failed` counts against the replica; `taught`: its duration means something."""
+    """One of these ends every attempt. `failed` counts against the replica; `taught`: its duration means something;
+    `answered`: the replica did answer, if only with an error."""
 
     OK = ("ok", False, True, Resend.NEVER)
     CLIENT_ERROR = (
@@ -31,14 +32,17 @@ class Outcome(Enum):
     BROKEN = ("broken", True, False, Resend.IF_IDEMPOTENT)  # connection lost before the first byte of the answer
     TIMEOUT = ("timeout", True, False, Resend.IF_IDEMPOTENT)  # no first byte in time
     LATE = ("late", False, False, Resend.NEVER)  # the deadline came first; far past its estimate it counts as a timeout
+    IMPATIENT = ("impatient", False, False, Resend.NEVER)  # the same, of a deadline the client chose: no failure
     TRUNCATED = ("truncated", True, False, Resend.NEVER)  # connection lost after the first byte went to the client
 
     failed: bool
     taught: bool
+    answered: bool
     resend: Resend
 
     def __init__(self, label: str, failed: bool, taught: bool, resend: Resend) -> None:
         self.label = label
         self.failed = failed
         self.taught = taught
+        self.answered = taught or label in ("client_error", "overloaded", "error", "out_of_memory")
         self.resend = resend

@@ -12,12 +12,14 @@ from itertools import islice
 from .claims import Claims
 from .concurrency import TRIED_BY, next_limit, step_down, step_up
 from .ejection import Ejection
+from .ejection_reason import EjectionReason, Rule, failure_words
 from .errors import OptionError, UnknownReplicaError
-from .estimate import Estimator
+from .estimate import ENOUGH, Estimator
 from .foreign import AT_LEAST, trusted
 from .options import PoolOptions
 from .outcome import Outcome
 from .policies.base import Policy
+from .probation import LEAST_SILENCE, Suspicion
 from .queue import WaitingLine
 from .replica import Event, Replica, State, next_state
 from .request import INFINITY, Flight, Request
@@ -28,7 +30,9 @@ PENALTY = 3.0  # a failure counts as this many times slower than predicted
 RAMP_FLOOR = 0.1
 SHOULD_SERVE = (State.READY, State.EJECTED, State.UNREACHABLE)  # who is loading or draining is no reason to panic
 MOST_STRIKES = 5
+MOST_FOR_BOUNDS = 2  # for what clients gave up: a quarter of its share at the least
 FEW = 64  # members, all of whom are looked at when one leaves
+NEARLY_ALL = 0.999  # of the answers come sooner, measured by what was predicted: later is overdue
 NAMED = 10  # replicas, where an error says which there are
 FRESH = 3.0  # intervals after which news of other balancers is forgotten
 
@@ -41,6 +45,7 @@ class Pool:
         self.trials = Trials()
         self.line = WaitingLine(options.queue)
         self.ejection = Ejection(options.ejection)
+        self.suspicion = Suspicion(self)
         self.retries = RetryBudget(options.retry)
         self.hedges = HedgeBudget(options.hedge)
         self.replicas: dict[str, Replica] = {}
@@ -48,6 +53,8 @@ class Pool:
         self.open: list[Replica] = []
         self._open_orders: list[int] = []  # `order` of each in `open`: bisected to keep it sorted
         self.panicking = False
+        self.expected = 0  # replicas that should serve
+        self.overdue = INFINITY  # times what was predicted, after which hardly any answer still comes
         self._states: dict[State, int] = dict.fromkeys(State, 0)  # replicas in each
         self.arrived = 0  # requests that came
         self.offered = 0.0  # and seconds of work they should take on a typical replica
@@ -131,6 +138,7 @@ class Pool:
         replica = self.find(id)
         before = replica.state
         replica.state = next_state(before, Event.REMOVE)
+        self.suspicion.forget(replica)
         del self.replicas[id]
         self._turn(replica, before, now)
         replica.notes = None  # whoever is in charge when its last requests end must not find another's notes
@@ -144,22 +152,24 @@ class Pool:
             known = ", ".join([*sorted(some), *["…"] * (len(self.replicas) > NAMED)]) or "none"
             raise UnknownReplicaError(f"no replica {id!r} in the pool of {self.model!r} (known: {known})") from None
 
-    def move(self, replica: Replica, event: Event, now: float) -> None:
-        """Apply a lifecycle event, with what follows from the new state."""
+    def move(self, replica: Replica, event: Event, now: float, *, in_use: bool = False) -> None:
+        """Apply a lifecycle event, with what follows from the new state. `in_use`: it needs no slow start."""
         old = replica.state
         replica.state = new = next_state(old, event)
         if replica.on_trial:
             self._end_trial(replica)
         if new is old:
             return
+        self.suspicion.forget(replica)
         if new is State.READY:
-            replica.ready_since = now - self.options.slow_start if self._was_ready(old, now) else now
+            replica.ready_since = now - self.options.slow_start if in_use or self._was_ready(old, now) else now
             replica.consecutive_failures = 0
             replica.slow_since = INFINITY
             replica.successes = replica.failures = 0
             replica.strikes = 0
             if old is State.EJECTED:
-                replica.speed.forgive()
+                self.suspicion.came_back(replica, now)
+                replica.speed.come_back(replica.ejection is not None and replica.ejection.rule is Rule.SLOWED)
                 replica.slowness = replica.speed.value()
             else:
                 self.estimator.admit(replica, now)  # it restarted: nothing known of its speed holds
@@ -181,7 +191,7 @@ class Pool:
 
     def _set_replica_limit(self, replica: Replica, limit: float) -> None:
         replica.limit = replica.foreign + limit
-        self._reopen(replica)
+        self.reopen(replica)
 
     def _was_ready(self, before: State, now: float) -> bool:
         """Is it ready only in our eyes just now? Then it needs no slow start; nor does the only one there is.
@@ -205,7 +215,7 @@ class Pool:
         self._advance(replica, now)
         replica.load += count - replica.outside
         replica.outside = count
-        self._reopen(replica)
+        self.reopen(replica)
 
     def set_foreign(self, replica: Replica, now: float) -> None:
         """Conclude anew how many requests are there that no balancer sent.
@@ -229,7 +239,7 @@ class Pool:
         if before is not None:
             states[before] -= 1
         states[replica.state] += 1
-        expected = sum(states[state] for state in SHOULD_SERVE)
+        self.expected = expected = sum(states[state] for state in SHOULD_SERVE)
         self.panicking = bool(states[State.EJECTED]) and states[State.READY] < self.options.ejection.panic * expected
         if self.panicking is not panicked:
             self._rotate(now)
@@ -248,14 +258,15 @@ class Pool:
             self.members.append(replica)
         self.policy.joined(replica, now)
         self.coming = 0.0  # what was said of one that comes was said of this one
-        self._reopen(replica)
+        self.reopen(replica)
         self._measure(replica)
 
     def _leave(self, replica: Replica, now: float) -> None:
         del self.members[bisect_left(self.members, replica.order, key=_by_order)]
         self.policy.left(replica, now)
-        self._reopen(replica)
+        self.reopen(replica)
         if len(self.members) <= FEW:
+            self.suspicion.relax()
             self._measure()
         else:
             self._rate = max(0.0, self._rate - 1.0 / replica.slowness)  # near enough, until the next tick
@@ -272,21 +283,25 @@ class Pool:
         for replica in members:
             if replica not in then:
                 self.policy.joined(replica, now)
-        self.open = [r for r in members if r.load < r.limit]
+        self.open = [r for r in members if r.load < r.limit and not r.held]
         self._open_orders = [r.order for r in self.open]
         self._measure()
 
-    def _reopen(self, replica: Replica) -> None:
+    def reopen(self, replica: Replica) -> None:
         """Its load or limit changed: is it open now?"""
         spot = bisect_left(self._open_orders, replica.order)
         listed = spot < len(self.open) and self.open[spot] is replica
-        wanted = replica.load < replica.limit and self.in_rotation(replica)
+        wanted = self.is_open(replica)
         if listed and not wanted:
             del self.open[spot]
             del self._open_orders[spot]
         elif wanted and not listed:
             self.open.insert(spot, replica)
             self._open_orders.insert(spot, replica.order)
+
+    def is_open(self, replica: Replica) -> bool:
+        """Is it in rotation, with a free slot?"""
+        return replica.load < replica.limit and not replica.held and self.in_rotation(replica)
 
     def in_rotation(self, replica: Replica) -> bool:
         state = replica.state
@@ -304,6 +319,11 @@ class Pool:
         else:
             predicted = alone + estimator.in_the_way(replica, now)
             self._advance(replica, now)
+            for oldest in replica.flights:
+                since = oldest.started if oldest.started > replica.answered_at else replica.answered_at
+                if now - since > LEAST_SILENCE and now - since > self.overdue * oldest.predicted:
+                    self.suspicion.suspect(replica, oldest.started, now)
+                break
         replica.clock = now
         flight = Flight(request, replica, now, alone, predicted, n, replica.attained, cold)
         replica.load = n
@@ -311,8 +331,10 @@ class Pool:
         replica.work += alone
         replica.picks += 1
         replica.flights[flight] = None
+        if replica.probation is not None:
+            self.suspicion.sent(replica, flight)
         if n >= replica.limit:
-            self._reopen(replica)
+            self.reopen(replica)
         self.active += 1
         if self.claims is not None:
             self.claims.hold(flight, now)
@@ -337,7 +359,9 @@ class Pool:
         self._advance(replica, now)
         replica.load -= 1
         if replica.load == replica.limit - 1:
-            self._reopen(replica)
+            self.reopen(replica)
+        if replica.probation is not None:
+            self.suspicion.landed(replica, flight)
         self.active -= 1
         self.finished += 1
 
@@ -371,8 +395,8 @@ class Pool:
 
     # ------------------------------------------------------------------ learning
 
-    def learn(self, flight: Flight, outcome: Outcome, now: float) -> bool:
-        """Take in how an attempt ended. True: its replica should be ejected."""
+    def learn(self, flight: Flight, outcome: Outcome, now: float, status: int = 0) -> EjectionReason | None:
+        """Take in how an attempt ended (`status`: what a failed one was answered with). A reason: eject its replica."""
         seconds = now - flight.started
         if outcome is Outcome.LATE and seconds > PENALTY * flight.predicted:
             outcome = Outcome.TIMEOUT  # not only a short deadline: this replica hangs
@@ -384,28 +408,50 @@ class Pool:
             self.missed += abs(seconds - flight.predicted)
             self.estimator.observe(flight, seconds, now)
             replica.latency.add(seconds, now)
-        elif outcome.failed:
-            # An instant error must not look like a fast answer, to no policy.
+        # A client's deadline is no failure; but far past the estimate it is a lower bound that counts: it must not look
+        # like nothing, or a replica that hangs would look idle.
+        bound = outcome is Outcome.IMPATIENT and seconds > PENALTY * flight.predicted
+        if outcome.failed or bound:
+            # An instant error must not look like a fast answer, to no policy. Of its speed it tells nothing: a fleet
+            # that failed for a while is as fast as before when it is back.
             seconds = max(seconds, PENALTY * flight.predicted)
-            self.estimator.penalise(flight, PENALTY, now)
             replica.latency.add(seconds, now)
-        if self._tells_finished and (outcome.taught or outcome.failed):
+        if self._tells_finished and (outcome.taught or outcome.failed or bound):
             self.policy.finished(flight, seconds, outcome, now)
         if replica.on_trial and (outcome.taught or outcome is Outcome.CLIENT_ERROR):
             self._end_trial(replica)
-        eject = self.ejection.count(replica, outcome)
+        eject = self.ejection.count(replica, outcome, failure_words(outcome, status) if outcome.failed else "")
         if outcome.failed:
             replica.failed += 1
-        if outcome.failed or (replica.strikes and outcome.taught):
-            replica.strikes = min(MOST_STRIKES, replica.strikes + 1) if outcome.failed else 0
+        if outcome.failed or bound:
+            most = MOST_STRIKES if outcome.failed else max(MOST_FOR_BOUNDS, replica.strikes)
+            replica.strikes = min(most, replica.strikes + 1)
             self._ramp(replica, now)
+        elif replica.strikes and outcome.taught:
+            self._clear_strikes(replica, now)
+        if outcome.answered:
+            replica.answered_at = now
+            replica.unanswered = 0
+        elif outcome.failed or bound:
+            self.suspicion.note_unanswered(flight, now)
+        if replica.probation is not None and eject is None:
+            return self.suspicion.judge(flight, outcome, now)
         return eject
+
+    def _clear_strikes(self, replica: Replica, now: float) -> None:
+        """It answered. Where all had failed, all may be well again: the first to answer is not to get everything."""
+        shared = all(r.strikes for r in self.members)
+        for each in self.members if shared else (replica,):
+            each.strikes = 0
+            self._ramp(each, now)
 
     # ------------------------------------------------------------------ about once a second
 
     def tick(self, now: float) -> None:
         self.tick_at = now + self.options.interval
-        self.estimator.tick(self.members)
+        self.estimator.tick(self.members, [r for r in self.replicas.values() if not self.in_rotation(r)])
+        known = self.estimator.seen >= ENOUGH
+        self.overdue = max(1.0, self.estimator.remaining.quantile(NEARLY_ALL)) if known else INFINITY
         for replica in self.members:
             if replica.outside > replica.foreign and now - replica.outside_at > FRESH * self.options.interval:
                 self.set_outside(replica, 0, now)  # who reported it may be gone

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .ejection_reason import EjectionReason
 from .errors import IllegalTransitionError, OptionError
 from .foreign import Foreign
 from .latency import WindowedQuantiles
 from .memory import Place
 from .request import INFINITY, Flight
+
+if TYPE_CHECKING:
+    from .probation import Probation
 
 LIGHTEST, HEAVIEST = 1e-6, 1e6
 
@@ -125,20 +129,26 @@ class Replica:
     """
 
     __slots__ = (
+        "alike_failures",
+        "answered_at",
         "attained",
         "clock",
         "consecutive_failures",
         "context",
         "cost",
         "drag",
+        "ejected_at",
         "ejected_until",
+        "ejection",
         "ejections",
         "failed",
         "failures",
         "flights",
         "foreign",
+        "held",
         "id",
         "in_flight",
+        "last_failure",
         "last_finish",
         "latency",
         "limit",
@@ -150,6 +160,7 @@ class Replica:
         "outside_at",
         "picks",
         "place",
+        "probation",
         "readings",
         "ready_since",
         "share",
@@ -160,6 +171,8 @@ class Replica:
         "strikes",
         "successes",
         "times_ejected",
+        "unanswered",
+        "unanswered_since",
         "warm",
         "weight",
         "work",
@@ -197,10 +210,19 @@ class Replica:
         self.successes = 0  # since the last look at success rates
         self.failures = 0
         self.consecutive_failures = 0
+        self.last_failure = ""  # how the last failed attempt ended, in words
+        self.alike_failures = 0  # failures that ended so, one after the other
+        self.answered_at = 0.0  # when an answer last came, whole, even an error
+        self.unanswered = 0  # attempts in a row without one, though it should have come
+        self.unanswered_since = 0.0  # when the first of them was sent
+        self.probation: Probation | None = None  # it has to show that it answers; see core/probation.py
+        self.held = False  # it gets no requests just now, for that reason
         self.strikes = 0  # failures in a row, forgiven one a second; each halves the share
         self.ejections = 0  # that count for how long the next one lasts
         self.times_ejected = 0
+        self.ejected_at = 0.0
         self.ejected_until = 0.0
+        self.ejection: EjectionReason | None = None  # why, of the last one
         self.slow_since = INFINITY
         self.ready_since = 0.0
         self.notes: Any = None  # the policy's

@@ -19,6 +19,9 @@ CLIP = 2.5  # a residual counts for at most this many standard deviations
 SHRINK = 6.0  # differences under √SHRINK standard deviations are not shown
 LIMIT = log(1000.0)
 FORGIVEN = log(2.0)
+RETURNED = 0.05  # doubt, at the least, of one that comes back after an ejection
+KNOWN = 20  # answers before anything is its usual speed
+USUAL_UP, USUAL_DOWN = 1 / 600, 1 / 60  # how fast the usual follows, per second: a slow replica is not usual soon
 MOST_PATIENT = 8  # times as long between trials that show nothing new
 
 
@@ -30,12 +33,12 @@ class Slowness:
         "due",
         "ln",
         "on_trial",
-        "penalties",
         "picks",
         "prior",
         "seen",
         "stamp",
         "trend",
+        "usual",
         "usual_crowd",
         "usual_stretch",
         "wait",
@@ -47,7 +50,7 @@ class Slowness:
         self.trend = 0.0
         self.stamp = now
         self.seen = 0
-        self.penalties = 0  # of these, failures: no measurements
+        self.usual: float | None = None  # its usual ln(slowness), once known
         # Of core/curve.py: means of ln(requests there) and of ln(seconds / seconds alone on a typical replica).
         self.usual_crowd = self.usual_stretch = 0.0
         # Of core/trials.py: attempts sent there at the last look, when to try it again, how patient to be with it.
@@ -62,10 +65,28 @@ class Slowness:
         if not self.seen:
             self.ln = ln
 
-    def forgive(self) -> None:
-        """It comes back after an ejection: give it a chance, and believe what it shows next."""
-        self.ln = min(self.ln, self.prior + FORGIVEN)
-        self.doubt = DOUBT
+    def settle(self, shift: float) -> None:
+        """About once a second: the typical replica is `shift` slower than was thought; follow the usual speed."""
+        self.ln -= shift
+        if self.usual is not None:
+            usual = self.usual - shift
+            off = self.ln - usual
+            self.usual = usual + off * (USUAL_UP if off > 0.0 else USUAL_DOWN)
+        elif self.seen >= KNOWN:
+            self.usual = self.ln
+
+    @property
+    def excess(self) -> float:
+        """ln of how much slower it is than usual."""
+        return 0.0 if self.usual is None else self.ln - self.usual
+
+    def come_back(self, slowed: bool) -> None:
+        """It comes back after an ejection. Its usual speed is believed (`slowed`: it was not so fast any more), and
+        what it shows next counts for more."""
+        if slowed and self.usual is not None and self.ln > self.usual:
+            self.ln = self.usual
+        if self.doubt < RETURNED:
+            self.doubt = RETURNED
         self.trend = 0.0
 
     def observe(self, ln_ratio: float, noise: float, now: float, leeway: float = 0.0) -> None:

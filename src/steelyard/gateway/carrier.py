@@ -101,6 +101,8 @@ class Carrier:
         self._alarm_at = INFINITY
         self._alarm: asyncio.TimerHandle | None = None
         self._sweep_at = monotonic() + SWEEP
+        self._silent: list[Replica] = []  # ejected just now because they give no answer
+        balancer.silent = self._silent.append
         self.configure(config)
 
     def configure(self, config: Config) -> None:
@@ -449,7 +451,7 @@ class Carrier:
             self.memory.ran_out(exchange, connection.replica, "said so", now)
         self._lost(exchange, connection.replica, outcome.label, now, status)
         connection.replica.context.failed(outcome.label, f"HTTP {status}", now)
-        decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
+        decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica, status=status)
         self.counted(connection.replica)
         self.suspect(connection.replica)
         if exchange.phase is Phase.DONE:
@@ -519,7 +521,7 @@ class Carrier:
             self.carry_out(engine(replica.id, load.requests, way.model, now=now, lasting=LASTING), now)
 
     def fail_over(self, replica: Replica) -> None:
-        """It is frozen: what waits for its first byte and may be sent elsewhere is sent elsewhere."""
+        """It is frozen, or gives no answer: what waits for its first byte and may be sent elsewhere is sent elsewhere."""
         for connection in [c for c in self.active if c.replica is replica]:
             exchange = connection.exchange
             if exchange is None or exchange.answered or exchange.rival is not None:
@@ -535,8 +537,11 @@ class Carrier:
         if exchange.phase is Phase.RUNNING:
             if self.memory is not None and connection.lost:
                 self.memory.broke(exchange, connection.replica, now)
-            connection.replica.context.failed(Outcome.TRUNCATED.label, Outcome.TRUNCATED.label, now)
-            decisions = self.balancer.finish(exchange, Outcome.TRUNCATED, now, replica=connection.replica)
+            # A client that does not read its answer makes the replica wait: that is no failure of the replica.
+            outcome = Outcome.CANCELLED if connection.paused else Outcome.TRUNCATED
+            if outcome.failed:
+                connection.replica.context.failed(outcome.label, outcome.label, now)
+            decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
             self.counted(connection.replica)
         exchange.verdict = accounts.FAILED
         exchange.fault = REPLICA
@@ -680,6 +685,8 @@ class Carrier:
         if self.neighbours is not None:
             self.neighbours.look(now)
         self.carry_out(self.balancer.expire(now), now)
+        while self._silent:
+            self.fail_over(self._silent.pop())
         while self._deadlines and self._deadlines[0][0] <= now:
             exchange = heappop(self._deadlines)[2]
             if exchange is not None:
@@ -699,7 +706,10 @@ class Carrier:
         if len(running) == 1:  # of two, neither can be told to be at fault
             replica = running[0].replica
             failed = replica.failed
-            decisions = self.balancer.finish(exchange, Outcome.LATE, now, replica=replica)
+            timeout = self.router.models[exchange.model].timeout
+            ours = timeout is not None and now >= exchange.began + timeout
+            outcome = Outcome.LATE if ours else Outcome.IMPATIENT  # the operator's timeout, or the client's own choice
+            decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
             if replica.failed > failed:  # far past its estimate
                 replica.context.failed(Outcome.TIMEOUT.label, answers.DEADLINE.code, now)
             else:

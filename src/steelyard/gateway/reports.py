@@ -111,8 +111,10 @@ def _replica(model: str, pool: Pool, replica: Replica, heard: float, now: float)
         _outcomes(replica),
         way.last_error,
         now - way.last_error_at if way.last_error else INFINITY,
-        speed.seen - speed.penalties,
+        speed.seen,
         now - speed.stamp if speed.seen else INFINITY,
+        now - replica.ejected_at if replica.state is State.EJECTED else 0.0,
+        replica.ejection if replica.state is State.EJECTED else None,
     )
 
 

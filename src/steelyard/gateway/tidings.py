@@ -22,7 +22,10 @@ def _take_in(carrier: Carrier, change: Change, now: float) -> None:
     balancer = carrier.balancer
     event = Event(change.event)
     if event is Event.EJECT:
-        balancer.eject(change.id, change.seconds, change.model, now=now)
+        balancer.eject(change.id, change.seconds, change.model, now=now, reason=change.reason)
+        return
+    if event is Event.RESTORE:
+        carrier.carry_out(balancer.restore(change.id, change.model, now=now), now)
         return
     replica = balancer.pool(change.model).find(change.id)
     carrier.carry_out(balancer.report(change.id, event, change.model, now=now), now)

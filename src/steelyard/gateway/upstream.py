@@ -529,7 +529,9 @@ class ReplicaConnection:
         if exchange.answered:
             self._cut_off(exchange)
         else:
-            self._failed(exchange, Outcome.TIMEOUT, answers.REPLICA_TIMEOUT)
+            # While its client has not sent all of the request, the replica cannot be expected to answer.
+            outcome = Outcome.TIMEOUT if exchange.body_done else Outcome.CANCELLED
+            self._failed(exchange, outcome, answers.REPLICA_TIMEOUT)
 
     def _nonsense(self, exchange: Exchange) -> None:
         self._failed(exchange, Outcome.BROKEN, answers.REPLICA_NONSENSE)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ..config import Config, ReplicaConfig
+from ..core.ejection_reason import EjectionReason
 from ..core.request_bytes import RequestBytesState
 from ..documents import decode_value, encode_value
 
@@ -44,6 +45,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
     id: str
     event: str
     seconds: float = 0.0  # of an ejection
+    reason: EjectionReason | None = None  # of an ejection
 
 
 class Changes(msgspec.Struct, frozen=True, tag="changes"):
@@ -205,6 +207,8 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     last_error_age: float = inf  # seconds since
     samples: int = 0  # answers behind `slowness`
     sampled_age: float = inf  # seconds since the last of them
+    ejected_since: float = 0.0  # seconds ago
+    ejection: EjectionReason | None = None  # why it is ejected
 
 
 class Durations(msgspec.Struct, frozen=True, array_like=True):

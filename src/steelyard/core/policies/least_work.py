@@ -68,7 +68,7 @@ class LeastWork(Policy):
         count = len(candidates)
         drawn = {candidates[int(random() * count)]: None for _ in range(SAMPLE)}
         last = self._last
-        if last is not None and last.load < last.limit and self._pool.in_rotation(last) and last not in request.avoid:
+        if last is not None and self._pool.is_open(last) and last not in request.avoid:
             drawn[last] = None
         return list(drawn)
 

@@ -82,7 +82,11 @@ class Prequal(Policy):
             allowed = set(candidates)
             return [p for p in self._probes if p.replica in allowed]
         # Too many to ask one by one; what made them candidates can be asked of each.
-        return [p for p in self._probes if p.replica.load < p.replica.limit and p.replica not in request.avoid]
+        return [
+            p
+            for p in self._probes
+            if p.replica.load < p.replica.limit and not p.replica.held and p.replica not in request.avoid
+        ]
 
     def _pick(self, probes: list[_Probe]) -> _Probe:
         ordered = sorted(p.in_flight for p in probes)
