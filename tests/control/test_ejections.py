@@ -7,6 +7,7 @@ import pytest
 
 from steelyard.config import ModelConfig, parse_config
 from steelyard.control.ejections import Ejections
+from steelyard.core.ejection_reason import EjectionReason, Rule
 from steelyard.link.messages import Change, ReplicaReport, Report
 
 CALM = "calm: {ejection: {enabled: false}}"
@@ -102,3 +103,32 @@ def test_the_configuration_says_how_many_and_how_long() -> None:
     ejection = msgspec.structs.replace(MODELS["m"].ejection, consecutive=2, seconds=7.0)
     models = {"m": ModelConfig(ejection=ejection)}
     assert Ejections().hear(reports(seen(failed=1), seen(failed=1)), models, 100.0) == [Change("m", "a", "eject", 7.0)]
+
+
+WHY = EjectionReason(Rule.TRIAL, 3, last_failure="timed out", all_alike=True)
+
+
+def test_all_are_told_why() -> None:
+    out = msgspec.structs.replace(seen(out=30.0), ejection=WHY)
+    told = msgspec.structs.replace(seen(out=30.0), ejection=EjectionReason(Rule.TOLD))
+    assert Ejections().hear(reports(told, out), MODELS, 100.0) == [Change("m", "a", "eject", 30.0, WHY)]
+    together = [msgspec.structs.replace(seen(failed=3), last_error="HTTP 500")] * 2
+    (change,) = Ejections().hear(reports(*together), MODELS, 100.0)
+    assert str(change.reason) == "6 in a row failed; the last ones with HTTP 500"
+
+
+def test_one_that_a_worker_found_to_serve_again_is_tried_by_all() -> None:
+    """After a panic a worker that had a good answer uses it again; the others have no reason to wait for longer."""
+    ejections = Ejections()
+    ejections.hear(reports(seen(out=30.0), seen()), MODELS, 100.0)
+    assert ejections.hear(reports(seen(out=29.0), seen(out=29.0)), MODELS, 101.0) == []
+    assert ejections.hear(reports(seen(), seen(out=28.0)), MODELS, 102.0) == [Change("m", "a", "restore")]
+    assert ejections.hear(reports(seen(), seen(out=27.0)), MODELS, 103.0) == [], "the other has not heard of it yet"
+    assert ejections.in_force(103.0) == []
+
+
+def test_one_whose_time_is_over_is_not_restored_once_more() -> None:
+    ejections = Ejections()
+    ejections.hear(reports(seen(out=30.0), seen()), MODELS, 100.0)
+    ejections.hear(reports(seen(out=29.0), seen(out=29.0)), MODELS, 101.0)
+    assert ejections.hear(reports(seen(), seen(out=0.5)), MODELS, 129.5) == []

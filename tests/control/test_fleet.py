@@ -8,6 +8,7 @@ from typing import Any
 from steelyard.config import Config
 from steelyard.control.fleet import ANSWER, TOGETHER, Fleet
 from steelyard.control.probing.prober import ASKING
+from steelyard.core.ejection_reason import EjectionReason, Rule
 from steelyard.core.replica import Event
 from steelyard.link.messages import Change, Changes, Readings, ReplicaReport, Report, Trouble
 from steelyard.protocols.load import EngineLoad
@@ -88,6 +89,20 @@ async def test_an_ejection_is_told_to_all_and_to_those_who_come_later(stage: Pla
     assert stage.everywhere(A) == {"ejected"}
     assert stage.crew.hire(7).states() == {A: "ejected"}
     assert [h.what for h in stage.fleet.chronicle.latest()][-1].startswith("ejected for 30 s")
+
+
+@acted(ONE, workers=1)
+async def test_an_ejection_says_why_when_it_begins_and_how_long_it_was_when_it_ends(stage: Played) -> None:
+    stage.prober.sees(A)
+    await stage.settle()
+    why = EjectionReason(Rule.IN_A_ROW, 5, last_failure="answered 500", all_alike=True)
+    failing = ReplicaReport(*A, "ejected", 0, 9, 5, 0.0, 1.0, ejected_for=28.0, ejected_since=2.0, ejection=why)
+    well = ReplicaReport(*A, "ready", 0, 9, 5, 0.0, 1.0)
+    for seen in (failing, failing, well, well):
+        stage.crew.told = [Report(0, (), (seen,))]
+        stage.fleet.heard(stage.crew.told[0])
+    said = [h.what for h in stage.fleet.chronicle.latest() if "ejected" in h.what]
+    assert said == ["ejected for 30 s: 5 in a row answered 500", "no longer ejected, after 2 s"]
 
 
 @acted(EMPTY)

@@ -22,6 +22,7 @@ from steelyard.control.views import (
     ScalingView,
     StartSetbackView,
 )
+from steelyard.core.ejection_reason import EjectionReason, Rule
 from steelyard.core.replica import Event
 from steelyard.link.messages import ModelReport, ReplicaReport, Report
 
@@ -102,9 +103,12 @@ async def test_the_supervisor_s_state_is_shown_whatever_workers_have_heard_yet(s
 @acted(TWO)
 async def test_an_ejection_is_the_workers_to_tell(stage: Played) -> None:
     stage.prober.sees(A)
-    out = seen("a", "ejected", ejected_for=20.0, ejections=2, consecutive=5)
-    view = show(stage, report(out), report(out), report(seen("a")))
-    assert (one(view).state, one(view).why) == ("ejected", "it fails or crawls with real requests")
+    told = seen("a", "ejected", ejected_for=20.0, ejections=2, consecutive=2, ejected_since=9.0)
+    why = EjectionReason(Rule.IN_A_ROW, 5, last_failure="answered 500", all_alike=True)
+    out = msgspec.structs.replace(told, ejection=why, ejected_since=10.0)
+    view = show(stage, report(told), report(out), report(seen("a")))
+    assert (one(view).state, one(view).why) == ("ejected", "5 in a row answered 500")
+    assert one(view).since == pytest.approx(10.0, abs=0.1), "it counts from the ejection"
     assert [w.ejected_for for w in one(view).workers] == [20.0, 20.0, 0.0]
     assert view.models[0].ready == 0
     view = show(stage, report(out), report(seen("a")), report(seen("a")))

@@ -1,4 +1,4 @@
-"""When all replicas fail and come back, the fleet is back with them: no refusals, no ejections that outlast the panic."""
+"""When all replicas fail and come back, so does the fleet: no refusals, no ejections that outlast the panic."""
 
 from __future__ import annotations
 

@@ -92,9 +92,8 @@ class Fleet:
         self._gathering: asyncio.TimerHandle | None = None
         self._changes: list[Change] = []
         self._readings: list[Reading] = []
-        self._ejections = Ejections()
+        self.ejections = Ejections()
         self._going_on: set[Key] = set()  # where requests run and make progress, as workers said when last asked
-        self._out: set[Key] = set()  # ejected by some worker, as of the last reports
         self._asking: asyncio.Task[None] | None = None
 
     def restore(self, before: FleetState) -> None:
@@ -247,7 +246,7 @@ class Fleet:
             targets = {key: target for key, target in targets.items() if _stays(target, later.get(key))}
         for key in [key for key in self.standings if not _stays(self._followed[key], targets.get(key))]:
             del self.standings[key]
-            self._ejections.forget(key, now)
+            self.ejections.forget(key, now)
         self._followed = targets
         if coming is None:
             self.drained = {key for key in self.drained if key[0] in self.config.models}
@@ -294,7 +293,7 @@ class Fleet:
         if changed and event is Event.UNLOAD:
             self.prober.unloaded(key)
         if changed and event in (Event.LIVE, Event.LOST):
-            self._ejections.forget(key, self._loop.time())
+            self.ejections.forget(key, self._loop.time())
         if changed:
             is_bad = (before is State.READY and standing.state in LOSSES) or why.startswith(MISCONFIGURED)
             level = logging.WARNING if is_bad else logging.INFO
@@ -329,7 +328,7 @@ class Fleet:
             for key, standing in self.standings.items()
             if (event := standing.replayed()) is not None
         ]
-        return [Changes((*changes, *self._ejections.in_force(now))), *self.holdings.so_far(), *self.upkeep.so_far()]
+        return [Changes((*changes, *self.ejections.in_force(now))), *self.holdings.so_far(), *self.upkeep.so_far()]
 
     async def _progresses(self, key: Key) -> bool:
         """Does what runs there go on, as far as workers can tell? Or did a byte come while the probe waited?"""
@@ -376,16 +375,20 @@ class Fleet:
         self._note_ejections(reports)
         self.holdings.reported(report)
         self.upkeep.reported()
-        if len(reports) > 1 and (found := self._ejections.hear(reports, self.config.models, self._loop.time())):
+        if len(reports) > 1 and (found := self.ejections.hear(reports, self.config.models, self._loop.time())):
             self.flush()
             self._workers.broadcast(Changes(tuple(found)))
 
     def _note_ejections(self, reports: list[Report]) -> None:
-        out = {(r.model, r.id): r.ejected_for for report in reports for r in report.replicas if r.ejected_for}
-        for key in out.keys() - self._out:
-            what = f"ejected for {out[key]:.0f} s: it fails or crawls with real requests"
+        now = self._loop.time()
+        began, ended = self.ejections.take_in(reports, now)
+        for key, ejected in began.items():
+            what = f"ejected for {ejected.seconds:.0f} s: {ejected.reason}"
             self.chronicle.note("replica", what, model=key[0], replica=key[1], level=logging.WARNING)
-        self._out = set(out)
+        for key, ejected in ended.items():
+            if key in self.standings:
+                what = f"no longer ejected, after {now - ejected.since:.0f} s"
+                self.chronicle.note("replica", what, model=key[0], replica=key[1])
 
     # ------------------------------------------------------------------ what replicas say of themselves
 

@@ -14,6 +14,7 @@ from ..link.messages import ModelReport, ReplicaReport
 from ..protocols.load import EngineLoad
 from .alarms import current_alarms
 from .crew import Crew
+from .ejections import Ejected, ejected_in
 from .fleet import LASTING, Fleet
 from .live import Totals
 from .replica_failures import fails
@@ -41,8 +42,9 @@ def fleet_view(fleet: Fleet, crew: Crew, began: float, totals: Totals | None = N
     fleet.failures.take_in(replicas, fleet.now())
     seen = _by_replica(crew) if totals is None else {}
     members = fleet.members()
+    ejected = ejected_in(crew.reports(), fleet.now())
     shown = tuple(
-        _replica(fleet, key, member, fleet.standings[key], replicas[key], seen.get(key, []))
+        _replica(fleet, key, member, fleet.standings[key], replicas[key], seen.get(key, []), ejected.get(key))
         for key, member in members.items()
         if key in fleet.standings and key in replicas
     )
@@ -139,18 +141,20 @@ def _replica(
     standing: Standing,
     status: ReplicaStatus,
     seen: list[tuple[int, ReplicaReport]],
+    ejected: Ejected | None,
 ) -> ReplicaView:
     now = fleet.now()
     settings = member.settings
     out = standing.state is State.READY and status.state == State.EJECTED.value
+    ejected = ejected if out else None
     return ReplicaView(
         model=key[0],
         id=key[1],
         url=settings.url,
         source=member.source,
         state=State.EJECTED.value if out else standing.state.value,
-        since=now - standing.since,
-        why="it fails or crawls with real requests" if out else standing.why,
+        since=now - (standing.since if ejected is None else ejected.since),
+        why=standing.why if ejected is None else str(ejected.reason),
         weight=settings.weight,
         zone=settings.zone,
         device=settings.device,

@@ -521,7 +521,7 @@ class Carrier:
             self.carry_out(engine(replica.id, load.requests, way.model, now=now, lasting=LASTING), now)
 
     def fail_over(self, replica: Replica) -> None:
-        """It is frozen, or gives no answer: what waits for its first byte and may be sent elsewhere is sent elsewhere."""
+        """It gives no answer: what waits for its first byte and may be sent elsewhere is sent elsewhere."""
         for connection in [c for c in self.active if c.replica is replica]:
             exchange = connection.exchange
             if exchange is None or exchange.answered or exchange.rival is not None:
