@@ -205,6 +205,7 @@ def with_slowness(*values, usual=1.0):
         r = Replica(name, state=State.READY)
         r.speed = Used(1.0, 0.0)
         r.speed.usual = log(usual)
+        r.speed.doubt = 0.0
         turn(r, value)
         replicas.append(r)
     return replicas

@@ -85,7 +85,7 @@ class Ejection:
         useless = BEYOND_USE * options.slow * median_low([r.slowness * r.weight for r in members])
         found: list[Found] = []
         for r, excess in zip(members, excesses, strict=True):
-            slowed = excess - common > slow
+            slowed = excess - common > slow + r.speed.margin
             crawls = slowed or r.slowness * r.weight > useless
             if not crawls or now - r.speed.stamp > options.slow_for:
                 r.slow_since = INFINITY

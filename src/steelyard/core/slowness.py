@@ -80,6 +80,11 @@ class Slowness:
         """ln of how much slower it is than usual."""
         return 0.0 if self.usual is None else self.ln - self.usual
 
+    @property
+    def margin(self) -> float:
+        """And by how much that may be luck: two standard deviations of a difference."""
+        return 2.0 * float((2.0 * self.doubt) ** 0.5)
+
     def come_back(self, slowed: bool) -> None:
         """It comes back after an ejection. Its usual speed is believed (`slowed`: it was not so fast any more), and
         what it shows next counts for more."""
