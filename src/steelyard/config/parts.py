@@ -114,7 +114,9 @@ class Ejection(Part, frozen=True):
     margin: Annotated[Share, about("… and at least this much under it")] = Share(0.1)
     least_replicas: Annotated[Count, about("replicas it takes to compare them")] = 5
     least_requests: Annotated[Count, about("requests it takes of each")] = 20
-    slow: Annotated[Positive, about("taken out too: this many times as slow as the median, more than 1, …")] = 3.0
+    slow: Annotated[
+        Positive, about("taken out too: this many times as slow as it usually is itself, more than 1, …")
+    ] = 3.0
     slow_for: Annotated[Seconds, about("… for this long")] = Seconds(10)
     seconds: Annotated[Seconds, about("taken out for this long, times how often it was")] = Seconds(30)
     longest: Annotated[Seconds, about("longest that it is out")] = Seconds(300)

@@ -26,7 +26,7 @@ class EjectionOptions:
     margin: float = 0.1  # …and this much under it, so that tiny differences eject nobody
     least_replicas: int = 5
     least_requests: int = 20
-    slow: float = 3.0  # times the pool's median seconds…
+    slow: float = 3.0  # times slower than it usually is itself…
     slow_for: float = 10.0  # …for this long
     seconds: float = 30.0  # × times ejected
     longest: float = 300.0

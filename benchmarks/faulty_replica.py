@@ -1,0 +1,56 @@
+"""What a faulty replica costs: four replicas, one of which hangs, drips or answers by half from some moment on.
+
+    python -m benchmarks.faulty_replica
+
+Real processes: a gateway and four stub replicas, a steady load, no deadlines of clients. Counts the requests that were
+not answered well, from the moment of the fault on: `once` may not run twice, `again` may. Prints a table in Markdown.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+
+from tests.harness import Serving, StubReplica, config, model, scripts
+from tests.harness.flow import Flow
+
+SECONDS = 25.0  # with the fault
+HEAD = "HTTP/1.1 200 Stub\r\ncontent-length: 20\r\n\r\n"
+FAULTS = {
+    "hangs": scripts.silent(),
+    "drips": [["body"], ["send", HEAD], *([["sleep", 1.0], ["send", "x"]] * 20)],
+    "answers half": [["body"], ["send", HEAD + "half"], ["close"]],
+    "answers 500": scripts.fails(500),
+}
+TIMEOUTS = {"first_byte": "3s", "stream": "3s", "total": "5s"}
+
+
+def cost(fault: str, idempotent: bool) -> tuple[int, int]:
+    """Requests not answered well, and requests that the faulty replica was sent."""
+    with ExitStack() as stack:
+        stubs = [stack.enter_context(StubReplica(name)) for name in "abcd"]
+        for stub in stubs:
+            stub.answer_all(scripts.slow(0.02))
+        settings = config({"*": model(*stubs, idempotent=idempotent)}, timeouts=TIMEOUTS)
+        gateway = stack.enter_context(Serving(settings))
+        with Flow(gateway.address, kept=12, fresh=0, pause=0.05) as flow:
+            flow.go_on(600)
+            stubs[3].answer_all(FAULTS[fault])
+            before, mark = sum(flow.lost.values()), len(stubs[3].ids())
+            time.sleep(SECONDS)
+            return sum(flow.lost.values()) - before, len(stubs[3].ids()) - mark
+
+
+def main() -> int:
+    print(
+        f"| one of four | lost in {SECONDS:.0f} s, once | lost, again | sent to it, once / again |\n|---|---|---|---|"
+    )
+    for fault in FAULTS:
+        once, again = cost(fault, False), cost(fault, True)
+        print(f"| {fault} | {once[0]} | {again[0]} | {once[1]} / {again[1]} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
