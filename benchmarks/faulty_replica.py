@@ -14,10 +14,11 @@ from contextlib import ExitStack
 
 from tests.harness import Serving, StubReplica, config, model, scripts
 from tests.harness.flow import Flow
+from tests.harness.stub import Script
 
 SECONDS = 25.0  # with the fault
 HEAD = "HTTP/1.1 200 Stub\r\ncontent-length: 20\r\n\r\n"
-FAULTS = {
+FAULTS: dict[str, Script] = {
     "hangs": scripts.silent(),
     "drips": [["body"], ["send", HEAD], *([["sleep", 1.0], ["send", "x"]] * 20)],
     "answers half": [["body"], ["send", HEAD + "half"], ["close"]],

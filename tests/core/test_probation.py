@@ -169,6 +169,21 @@ def test_slow_requests_with_deadlines_of_their_clients_eject_nobody(policy, back
     assert all(r.failed == 0 for r in world.balancer.pool().replicas.values())
 
 
+def test_a_burst_of_them_beside_answers_holds_nobody_back():
+    rng = Random(9)
+
+    def behave(id, request, now):
+        return (5.0 if request.context == "slow" else 0.02 * rng.uniform(0.7, 1.4)), Outcome.OK
+
+    world = OpenLoop("abcd", behave, policy="round_robin")
+    world.run(20.0)
+    for _ in range(24):
+        world.submit(Request(deadline=world.now + 0.3, context="slow"))
+    world.run(20.5)
+    assert world.counts(20.0)["impatient"] == 24
+    assert all(r.probation is None for r in world.balancer.pool().replicas.values())
+
+
 def test_a_hanging_replica_with_impatient_clients_gets_ever_fewer_requests():
     """It may not be ejected for them, so it is held back, and tried with one request at a time."""
     world = OpenLoop("abcd", with_sick(NEVER), allowed=0.3, idempotent=False)

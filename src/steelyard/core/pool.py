@@ -432,6 +432,8 @@ class Pool:
         if outcome.answered:
             replica.answered_at = now
             replica.unanswered = 0
+        elif replica.answered_at > flight.started and (bound or outcome is Outcome.TIMEOUT):
+            pass  # it answered others meanwhile: this one was merely long
         elif outcome.failed or bound:
             self.suspicion.note_unanswered(flight, now)
         if replica.probation is not None and eject is None:
