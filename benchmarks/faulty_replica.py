@@ -18,9 +18,10 @@ from tests.harness.stub import Script
 
 SECONDS = 25.0  # with the fault
 HEAD = "HTTP/1.1 200 Stub\r\ncontent-length: 20\r\n\r\n"
+DRIPS: Script = [["sleep", 1.0], ["send", "x"]] * 20
 FAULTS: dict[str, Script] = {
     "hangs": scripts.silent(),
-    "drips": [["body"], ["send", HEAD], *([["sleep", 1.0], ["send", "x"]] * 20)],
+    "drips": [["body"], ["send", HEAD], *DRIPS],
     "answers half": [["body"], ["send", HEAD + "half"], ["close"]],
     "answers 500": scripts.fails(500),
 }

@@ -35,7 +35,7 @@ def config(
     """A configuration; replicas alone make one model that takes every name."""
     if not isinstance(models, Mapping):
         models = {"*": {"replicas": [stub.config for stub in models]}}
-    models = {name: UNPROBED | settings for name, settings in models.items()}
+    models = {name: {**UNPROBED, **settings} for name, settings in models.items()}
     whole = {
         "listen": listen or f"127.0.0.1:{processes.free_port()}",
         "models": models,
