@@ -275,7 +275,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
     "scaled-blindly": [(gateway(models={"m": {**scaled(), "slo": None}}), "models.m.autoscale")],
     "scaled-unlimited": [(gateway(models={"m": {**scaled(), "concurrency": "unlimited"}}), "models.m.concurrency")],
     "refused-while-starting": [
-        (gateway(models={"m": {**scaled(), "autoscale": ZERO}}), "models.m.max_wait"),
+        (gateway(models={"m": {**scaled(), "autoscale": ZERO, "max_wait": "5s"}}), "models.m.max_wait"),
         (gateway(models={"m": {**scaled(), "autoscale": ZERO, "max_wait": "1m", "timeout": "9s"}}), "models.m.timeout"),
     ],
     "hasty-scaling": [

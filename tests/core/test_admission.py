@@ -451,3 +451,96 @@ def test_with_a_replica_that_is_ready_nobody_is_refused_for_one_that_comes():
     assert sent(balancer.submit(Request(), 0.0)) == "a"
     assert waits(balancer.submit(Request(deadline=20.0), 0.0))
     assert not balancer.expect("", 30.0, now=1.0)
+
+
+# ---------------------------------------------------------------------- while a replica is started, or restarts
+
+
+def starting(start_wait: float = 600.0, **options):
+    """No replica is ready, and requests may wait for one that is started."""
+    balancer = fleet(hold=True, max_wait=30.0, start_wait=start_wait, **options)
+    request = Request()
+    assert waits(balancer.submit(request, 0.0))
+    return balancer, request
+
+
+def test_a_request_waits_for_a_start_that_takes_longer_than_max_wait():
+    balancer, request = starting()
+    assert not balancer.expect("", 119.0, now=1.0)
+    assert not pass_time(balancer, 1.0, 119.0)
+    (decision,) = balancer.add_replica("a", now=120.0)
+    assert decision.request is request
+    assert sent(decision) == "a"
+
+
+def test_while_nobody_starts_anything_a_request_waits_no_longer_than_max_wait():
+    balancer, _ = starting()
+    assert [refused(d) for d in pass_time(balancer, 0.0, 31.0)] == ["waited"]
+
+
+def test_a_start_that_is_late_is_waited_for_as_long_as_it_is_promised_anew():
+    balancer, request = starting(start_wait=200.0)
+    for second in range(1, 100):
+        assert not pass_time(balancer, float(second - 1), float(second))
+        assert not balancer.expect("", 2.0, True, now=float(second)), "a guess, again and again"
+    assert [refused(d) for d in pass_time(balancer, 99.0, 120.0)] == ["waited"], "nothing more was heard of it"
+    assert request.phase is Phase.DONE
+
+
+def test_a_start_is_not_waited_for_longer_than_it_may_take_nor_past_a_deadline():
+    balancer, _ = starting(start_wait=100.0)
+    assert waits(balancer.submit(Request(deadline=50.0), 0.0))
+    assert not balancer.expect("", 1000.0, True, now=1.0)
+    assert [refused(d) for d in pass_time(balancer, 1.0, 99.0)] == ["deadline"]
+    assert [refused(d) for d in pass_time(balancer, 99.0, 101.0)] == ["waited"]
+
+
+def test_a_start_that_fails_answers_those_who_wait_at_once():
+    balancer, request = starting()
+    (decision,) = balancer.expect("", 12.0, True, "it ended: exit status 1", now=3.0)
+    assert decision.request is request
+    assert refused(decision) == "start_failed"
+    assert decision.retry_after == pytest.approx(12.0)
+    assert refused(balancer.submit(Request(), 4.0)) == "start_failed"
+    assert not balancer.expect("", 10.0, True, now=5.0)
+    assert waits(balancer.submit(Request(), 6.0)), "the next start has begun"
+    (decision,) = balancer.add_replica("a", now=7.0)
+    assert sent(decision) == "a"
+
+
+def test_the_only_replica_that_restarts_is_waited_for():
+    balancer = fleet("a", restart_grace=5.0)
+    balancer.report("a", Event.LOST, now=10.0)
+    first, second = Request(), Request()
+    assert waits(balancer.submit(first, 10.1))
+    assert waits(balancer.submit(second, 10.9))
+    balancer.report("a", Event.LIVE, now=11.0)
+    assert [d.request for d in balancer.report("a", Event.LOADED, now=11.1)] == [first, second]
+
+
+def test_one_that_stays_away_is_not_waited_for_longer_than_the_grace():
+    balancer = fleet("a", restart_grace=5.0)
+    balancer.report("a", Event.LOST, now=10.0)
+    assert waits(balancer.submit(Request(), 12.0))
+    assert [refused(d) for d in pass_time(balancer, 12.0, 15.5)] == ["no_replica"]
+    assert refused(balancer.submit(Request(), 16.0)) == "no_replica"
+
+
+def test_who_waits_when_it_is_back_has_its_usual_time():
+    balancer = fleet("a", restart_grace=5.0, concurrency=1, max_wait=30.0)
+    balancer.report("a", Event.LOST, now=10.0)
+    first, second = Request(), Request()
+    assert waits(balancer.submit(first, 10.1))
+    assert waits(balancer.submit(second, 10.1))
+    balancer.report("a", Event.LIVE, now=11.0)
+    balancer.report("a", Event.LOADED, now=11.1)
+    assert not pass_time(balancer, 11.1, 20.0), "it is there: now the second waits for its turn"
+    (decision,) = balancer.finish(first, Outcome.OK, 20.0)
+    assert decision.request is second
+
+
+@pytest.mark.parametrize("leave", ["drain", "remove"])
+def test_one_that_will_not_return_is_not_waited_for(leave):
+    balancer = fleet("a", restart_grace=5.0)
+    balancer.report("a", Event(leave), now=10.0)
+    assert refused(balancer.submit(Request(), 10.1)) == "no_replica"

@@ -34,6 +34,7 @@ def told(folder: Path) -> Iterator[Scaled]:
         "hasty": model(folder / "hasty", "--cold", 2, cold_start="20s"),
         "leaver": model(folder / "leaver", "--cold", 3),  # time for a client to go away
         "broken": model(folder / "broken", "--dies", "x", max_wait="1s"),
+        "failing": model(folder / "failing", "--dies", "no such weights", max_wait="10m"),
     }
     with scaled(models) as told:
         yield told
@@ -50,6 +51,10 @@ def test_many_at_once_wake_one(told: Scaled, folder: Path) -> None:
     # Nobody asks any more: none is left. And again.
     told.wait_ready(0, "crowd")
     assert told.running("crowd") == {}
+    # Meanwhile it was measured how long a start takes: a client with less time is told so.
+    hasty = told.ask("crowd", **{"steelyard-timeout-ms": "100"})
+    assert hasty.headers["steelyard-reason"] == "deadline"
+    assert f"The model is being started, usually ready in {hasty.headers['retry-after']} s" in hasty.body.decode()
     assert told.ask("crowd").status == 200
     assert len(book.starts) == 2
     view = told.scaling("crowd")
@@ -83,6 +88,15 @@ def test_who_goes_away_has_woken_it_all_the_same(told: Scaled, folder: Path) -> 
     assert book.requests == [], "nobody waits for that answer"
     assert told.ask("leaver").status == 200
     assert len(book.starts) == 1
+
+
+def test_a_start_that_fails_answers_at_once_with_its_last_words(told: Scaled) -> None:
+    """Although requests might wait for ten minutes."""
+    answer = told.ask("failing")
+    assert (answer.status, answer.headers["steelyard-reason"]) == (503, "start_failed")
+    assert int(answer.headers["retry-after"]) >= 1
+    assert b"could not be started" in answer.body
+    assert b"its last words: begins | no such weights" in answer.body
 
 
 def test_who_waits_in_vain_is_refused_in_the_end(told: Scaled, folder: Path) -> None:

@@ -13,7 +13,7 @@ from .reading import answer, read_answer, request
 from .stage import Stage
 from .test_tidings import TWO, states, tell
 
-ONE = "models: {m: {replicas: [{id: a, url: 'http://a:1'}]}}"
+ONE = "models: {m: {restart_grace: 0s, replicas: [{id: a, url: 'http://a:1'}]}}"
 
 
 def silent(stage: Stage) -> FallbackHealth:

@@ -36,7 +36,7 @@ def states(stage: Stage) -> dict[str, State]:
 
 
 def test_nothing_is_sent_before_a_probe_has_seen_a_replica_ready(staged: Callable[..., Stage]) -> None:
-    stage = staged(TWO)
+    stage = staged(TWO.replace("m: {", "m: {restart_grace: 0s, "))
     stage.fleet.members(Members("m", ("a", "b"), (ReplicaConfig(url="http://c:1", id="c"),), {}), stage.loop.now)
     client = stage.client()
     client.says(request())

@@ -22,7 +22,9 @@ from ..control.limits import raise_open_files, too_few_open_files
 from ..control.run import run
 from ..control.supervisor import Supervisor
 from ..core.errors import OptionError
+from ..documents import Seconds
 from ..protocols import DIALECTS
+from ..units import duration
 
 Concurrency = int | Literal["auto", "unlimited"]
 
@@ -80,6 +82,13 @@ def _concurrency(context: click.Context, parameter: click.Parameter, value: str 
     raise click.BadParameter(f"{value!r}: a whole number from 1, auto or unlimited")
 
 
+def _seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> Seconds | None:
+    try:
+        return None if value is None else Seconds(duration(value))
+    except ValueError as problem:
+        raise click.BadParameter(str(problem)) from None
+
+
 @click.command(help=HELP, short_help="Forward requests to replicas.")
 @click.argument("config", required=False, type=click.Path(path_type=Path), metavar="[CONFIG.yaml]")
 @click.option("--replica", "replicas", multiple=True, metavar="URL", help="A replica; may be given several times.")
@@ -98,6 +107,12 @@ def _concurrency(context: click.Context, parameter: click.Parameter, value: str 
     callback=_concurrency,
     metavar="N|auto|unlimited",
     help="Requests that a replica takes at once; the rest wait here. With --scale, rather a number than unlimited.",
+)
+@click.option(
+    "--max-wait",
+    callback=_seconds,
+    metavar="TIME",
+    help="Longest that a request without a deadline waits, such as 2m; by default 30s, or as long as a start may take.",
 )
 @click.option(
     "--listen",
@@ -150,6 +165,7 @@ def serve(
     model: str | None,
     policy: str | None,
     concurrency: Concurrency | None,
+    max_wait: Seconds | None,
     listen: tuple[str, ...],
     workers: int | None,
     health_path: str | None,
@@ -165,6 +181,7 @@ def serve(
     flags: dict[str, Any] = {
         "policy": policy,
         "concurrency": concurrency,
+        "max_wait": max_wait,
         "listen": None if not listen else listen[0] if len(listen) == 1 else listen,
         "workers": workers,
         "health_path": health_path,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..core.errors import OptionError
-from ..documents import Key, encode_value, mistakes
+from ..documents import Key, Seconds, encode_value, mistakes
 from .files import token_problems
 from .programs import missing_program
 from .rules import find_problems
@@ -31,6 +31,7 @@ _FLAGS: dict[Key, str] = {
     ("policy",): "--policy",
     ("policy_options",): "--policy",
     ("concurrency",): "--concurrency",
+    ("max_wait",): "--max-wait",
     ("runtime", "replicas"): "--scale",
     ("autoscale",): "--scale",
     ("runtime",): "--start",
@@ -47,6 +48,7 @@ def from_replicas(
     model: str = ANY,
     policy: str | None = None,
     concurrency: Concurrency | None = None,
+    max_wait: Seconds | None = None,
     listen: str | tuple[str, ...] | None = None,
     workers: int | None = None,
     health_path: str | None = None,
@@ -68,6 +70,7 @@ def from_replicas(
         workers=workers,
         policy=policy,
         concurrency=concurrency,
+        max_wait=max_wait,
         health_path=health_path,
         dialect=dialect,
         idempotent=idempotent,
@@ -106,6 +109,7 @@ def overridden(
     workers: int | None = None,
     policy: str | None = None,
     concurrency: Concurrency | None = None,
+    max_wait: Seconds | None = None,
     health_path: str | None = None,
     dialect: str | None = None,
     idempotent: bool | None = None,
@@ -113,7 +117,9 @@ def overridden(
     admin_token_file: str | None = None,
 ) -> Config:
     """A configuration with what the command line says instead; what is of models is for all of them."""
-    said = _given(policy=policy, concurrency=concurrency, dialect=dialect, idempotent=idempotent)
+    said = _given(
+        policy=policy, concurrency=concurrency, max_wait=max_wait, dialect=dialect, idempotent=idempotent
+    )
     models = {name: _changed(model, said, health_path) for name, model in config.models.items()}
     token_file = None if admin_token_file is None else _token_file(admin_token_file)
     given = _given(listen="" if admin == OFF else admin, token_file=token_file)

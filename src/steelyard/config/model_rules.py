@@ -88,8 +88,9 @@ def _options(key: Key, model: ModelConfig) -> Iterator[Problem]:
     )
     for part, make in parts:
         yield from _tried(key, make, **msgspec.structs.asdict(part))
-    names = ("concurrency", "queue", "max_wait", "slow_start", "warm_keys", "interval")
-    yield from _tried(key, PoolOptions, **{name: getattr(model, name) for name in names})
+    names = ("concurrency", "queue", "max_wait", "restart_grace", "slow_start", "warm_keys", "interval")
+    given = {name: getattr(model, name) for name in names}
+    yield from _tried(key, PoolOptions, **{name: value for name, value in given.items() if value is not None})
     if not model.ejection.slow_for:
         yield Problem((*key, "ejection", "slow_for"), "must be more than 0")
 

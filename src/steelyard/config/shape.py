@@ -35,6 +35,8 @@ from .watching import Admin, Discovery, Health, Load
 
 ANY = "*"  # the model that takes every name: what `serve --replica` without a model makes
 
+DEFAULT_WAIT = 30.0  # seconds: `max_wait` of a model that does not say
+
 Workers = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 Concurrency = Count | Literal["auto", "unlimited"]
 _SPOKEN = ", ".join(f"`{name}`" for name in DIALECTS)
@@ -85,8 +87,15 @@ class ModelConfig(Part, frozen=True):
         Concurrency, about("requests a replica takes at once, the rest wait here: a number, `auto` or `unlimited`")
     ] = "unlimited"
     queue: Annotated[Natural, about("requests that may wait")] = 1024
-    max_wait: Annotated[Seconds, about("time that a request without a deadline may wait")] = Seconds(30)
+    max_wait: Annotated[
+        Seconds | None,
+        about("time that a request without a deadline may wait; without it 30s, or as long as a start is under way"),
+    ] = None
     hold: Annotated[bool, about("wait, not refuse, while no replica is ready")] = False
+    restart_grace: Annotated[
+        Seconds,
+        about("time for which requests wait after the last ready replica was lost, as it may only restart; 0: refused"),
+    ] = Seconds(5)
     slow_start: Annotated[Seconds, about("time over which a newly ready replica takes up its weight")] = Seconds(10)
     warm_keys: Annotated[
         Natural, about("sessions or prefixes that a replica is believed to keep warm; 0: not tracked")
@@ -119,11 +128,22 @@ class ModelConfig(Part, frozen=True):
         """May a request that finds no replica wait for one?"""
         return self.placement is not None or self.runtime is not None
 
+    @property
+    def start_wait(self) -> float:
+        """Seconds that a request may wait for a replica that is being started or loaded; 0.0: `max_wait`."""
+        if self.max_wait is not None:
+            return 0.0
+        started = self.runtime.start_timeout if self.runtime is not None else 0.0
+        loaded = self.placement.timeout if self.placement is not None else 0.0
+        return float(max(started, loaded))
+
     def pool_options(self) -> PoolOptions:
         return PoolOptions(
             concurrency=self.concurrency,
             queue=self.queue,
-            max_wait=self.max_wait,
+            max_wait=DEFAULT_WAIT if self.max_wait is None else self.max_wait,
+            start_wait=self.start_wait,
+            restart_grace=self.restart_grace,
             hold=self.hold or self.starts_on_demand,
             slow_start=self.slow_start,
             warm_keys=self.warm_keys,

@@ -83,7 +83,7 @@ class Upkeep:
         """For a worker that is new: what is being started."""
         models = (name for name, model in self._fleet.config.models.items() if model.runtime is not None)
         return [
-            Coming(name, seconds, not self.keeper.cold_start(name)[1])
+            Coming(name, seconds, not self.keeper.cold_start(name)[1], self.keeper.failure(name))
             for name in models
             if (seconds := self.keeper.ready_in(name))
         ]

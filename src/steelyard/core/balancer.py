@@ -235,20 +235,26 @@ class Balancer:
         pool.move(replica, Event.RESTORE, now, in_use=True)
         return self._dispatch(pool, now)
 
-    def expect(self, model: str, seconds: float, guessed: bool = False, *, now: float) -> Sequence[Decision]:
-        """A replica is being loaded or started and should be ready in so many seconds. Who waits for it and cannot
-        wait so long is refused now; nobody is for a guess."""
+    def expect(
+        self, model: str, seconds: float, guessed: bool = False, failure: str = "", *, now: float
+    ) -> Sequence[Decision]:
+        """A replica is being loaded or started and should be ready in so many seconds. Requests that wait for it and
+        have less time than that are refused now, unless it is a guess. `failure`: the last start failed for this
+        reason, and the next has not begun: all that wait for it are refused now."""
         pool = self.pool(model)
         pool.coming, pool.guessed = now + seconds, guessed
-        if pool.members or guessed:
+        pool.start_failure = "" if pool.members else failure
+        if pool.members or (guessed and not failure):
             return NOTHING
         decisions: list[Decision] = []
-        for request in [r for r in pool.line.ordered() if min(r.deadline, r.first_byte_by) <= pool.coming]:
-            pool.line.remove(request)
-            request.phase = Phase.DONE
-            if pool.claims is not None:
-                pool.claims.stop_saving(request)
-            decisions.append(Reject(request, Reason.DEADLINE, pool.retry_after(now)))
+        reason = Reason.START_FAILED if failure else Reason.DEADLINE
+        for request in list(pool.line.ordered()):
+            if failure or min(request.deadline, request.first_byte_by) <= pool.coming:
+                pool.line.remove(request)
+                request.phase = Phase.DONE
+                if pool.claims is not None:
+                    pool.claims.stop_saving(request)
+                decisions.append(Reject(request, reason, pool.retry_after(now)))
         return decisions
 
     # ------------------------------------------------------------------ requests
@@ -266,9 +272,10 @@ class Balancer:
         pool.estimator.prepare(request)
         pool.arrived += 1
         pool.offered += request.base
-        if not pool.members and not pool.options.hold:
+        if not pool.members and (pool.start_failure or not pool.holds(now)):
             request.phase = Phase.DONE
-            return Reject(request, Reason.NO_REPLICA, pool.retry_after(now))
+            reason = Reason.START_FAILED if pool.start_failure else Reason.NO_REPLICA
+            return Reject(request, reason, pool.retry_after(now))
         if pool.claims is not None:
             too_large = pool.claims.never(request, now)
             if too_large is not None:
@@ -543,8 +550,10 @@ class Balancer:
         line = pool.line
         latest = latest_start(pool, request)
         since = now if request.attempts else request.arrived  # a retry has its own time to wait
-        request.hurried = latest < since + pool.options.max_wait
-        request.expires = expires = latest if request.hurried else since + pool.options.max_wait
+        limit = pool.give_up_at(since)
+        request.queued = since
+        request.hurried = latest < limit
+        request.expires = expires = latest if request.hurried else limit
         if line.full:
             victim = line.victim_for(request)
             if victim is None:
@@ -636,12 +645,27 @@ class Balancer:
         pool.displaced.clear()
         for request in pool.line.expired(now):
             pool.line.remove(request)
+            if self._waits_on(pool, request, now):
+                continue
             request.phase = Phase.DONE
             reason = Reason.DEADLINE if request.hurried else Reason.WAITED
+            if reason is Reason.WAITED and not pool.members and not pool.options.hold:
+                reason = Reason.NO_REPLICA
             if pool.claims is not None:
                 pool.claims.stop_saving(request)
                 reason = Reason.MEMORY if pool.open and _is_blocked(request) else reason
             decisions.append(Reject(request, reason, pool.retry_after(now)))
+
+    @staticmethod
+    def _waits_on(pool: Pool, request: Request, now: float) -> bool:
+        """May it wait longer than was thought: a replica is being started, or is back?"""
+        latest, limit = latest_start(pool, request), pool.give_up_at(request.queued)
+        if min(latest, limit) <= now:
+            return False
+        request.hurried = latest < limit
+        request.expires = latest if request.hurried else limit
+        pool.line.add(request)
+        return True
 
     def _retry(self, pool: Pool, request: Request, failed: Replica, now: float) -> Decision:
         request.avoid = (*request.avoid, failed)
@@ -650,7 +674,7 @@ class Balancer:
             replica = self._place(pool, request, 0.0, now)
             if replica is not None:
                 return self._send(pool, request, replica, now)
-        if not pool.members and (pool.retired or not pool.options.hold):
+        if not pool.members and (pool.retired or not pool.holds(now)):
             request.phase = Phase.DONE
             return Reject(request, Reason.NO_REPLICA, pool.retry_after(now))
         return self._wait(pool, request, now)

@@ -74,7 +74,9 @@ class PoolOptions:
     concurrency: Concurrency = "unlimited"  # requests a replica takes at once; the rest wait here
     queue: int = 1024  # requests that may wait
     max_wait: float = 30.0  # seconds a request without a deadline may wait
+    start_wait: float = 0.0  # seconds, if more, while none is ready and one is being started
     hold: bool = False  # wait (not refuse) while no replica is ready
+    restart_grace: float = 0.0  # else: seconds to wait after the last ready replica was lost, as it may only restart
     slow_start: float = 10.0  # seconds over which a newly ready replica takes up its weight
     warm_keys: int = 0  # keys (sessions, prefixes, adapters) a replica is believed to keep warm; 0: not tracked
     interval: float = 1.0  # seconds between looks at the pool as a whole
@@ -87,6 +89,8 @@ class PoolOptions:
         _require(ok, "concurrency", "a whole number from 1, 'auto' or 'unlimited'", self.concurrency)
         _require(self.queue >= 0, "queue", "0 or more", self.queue)
         _require(0 < self.max_wait < INFINITY, "max_wait", "a positive number of seconds", self.max_wait)
+        _require(self.start_wait >= 0, "start_wait", "0 or more seconds", self.start_wait)
+        _require(self.restart_grace >= 0, "restart_grace", "0 or more seconds", self.restart_grace)
         _require(self.slow_start >= 0, "slow_start", "0 or more seconds", self.slow_start)
         _require(self.interval > 0, "interval", "a positive number of seconds", self.interval)
         _require(self.warm_keys >= 0, "warm_keys", "0 or more", self.warm_keys)

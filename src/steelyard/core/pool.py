@@ -34,6 +34,8 @@ MOST_FOR_BOUNDS = 2  # for what clients gave up: a quarter of its share at the l
 FEW = 64  # members, all of whom are looked at when one leaves
 NEARLY_ALL = 0.999  # of the answers come sooner, measured by what was predicted: later is overdue
 NAMED = 10  # replicas, where an error says which there are
+MAY_RETURN = (State.STARTING, State.LOADING, State.UNREACHABLE, State.EJECTED)  # of those that are not ready
+OVERDUE = 5.0  # seconds for which a replica that should be ready by now is waited for, until more is known of it
 FRESH = 3.0  # intervals after which news of other balancers is forgotten
 
 
@@ -77,6 +79,8 @@ class Pool:
         self.recheck = INFINITY  # when to think again about waiting for a better place
         self.coming = 0.0  # when a replica that is being loaded or started should be ready
         self.guessed = False  # is that a guess?
+        self.start_failure = ""  # why the last start failed, while the next has not begun
+        self.lost_at = -INFINITY  # when the last of the members was lost
         self.claims: Claims | None = None  # on memory, where that is counted
         self.retired = False  # taken out of service; what runs still ends here
         self._ticks = 0
@@ -258,6 +262,7 @@ class Pool:
             self.members.append(replica)
         self.policy.joined(replica, now)
         self.coming = 0.0  # what was said of one that comes was said of this one
+        self.start_failure = ""
         self.reopen(replica)
         self._measure(replica)
 
@@ -265,6 +270,8 @@ class Pool:
         del self.members[bisect_left(self.members, replica.order, key=_by_order)]
         self.policy.left(replica, now)
         self.reopen(replica)
+        if not self.members:
+            self.lost_at = now
         if len(self.members) <= FEW:
             self.suspicion.relax()
             self._measure()
@@ -276,6 +283,8 @@ class Pool:
         """Work out anew who is in rotation: the ready, and the ejected too when too few are left (panic)."""
         before = self.members
         self.members = members = [r for r in self.replicas.values() if self.in_rotation(r)]
+        if before and not members:
+            self.lost_at = now
         then, after = set(before), set(members)
         for replica in before:
             if replica not in after:
@@ -529,6 +538,25 @@ class Pool:
     def ready_in(self, now: float) -> float:
         """Seconds until a replica that is being loaded or started should be ready; 0.0: one is, or nobody knows."""
         return 0.0 if self.members or self.coming <= now else self.coming - now
+
+    def holds(self, now: float) -> bool:
+        """May a request wait although no replica is ready? Also without `hold`, while one may only be restarting."""
+        if self.options.hold:
+            return True
+        restarting = now < self.lost_at + self.options.restart_grace
+        return restarting and any(self._states[state] for state in MAY_RETURN)
+
+    def give_up_at(self, since: float) -> float:
+        """When a request without a deadline that waits since then has waited long enough."""
+        options = self.options
+        usual = since + options.max_wait
+        if self.members:
+            return usual
+        if not options.hold:
+            return min(usual, self.lost_at + options.restart_grace)
+        if self.coming <= 0.0:
+            return usual
+        return max(usual, min(self.coming + OVERDUE, since + options.start_wait))
 
     def time_to_drain(self) -> float:
         """Seconds until what waits now has started."""

@@ -12,6 +12,7 @@ class Reason(Enum):
 
     UNKNOWN_MODEL = ("unknown_model", 404, "No such model is served here.", CLIENT)
     NO_REPLICA = ("no_replica", 503, "The model has no replica that is ready; try again later.", REPLICA)
+    START_FAILED = ("start_failed", 503, "A replica of the model could not be started; try again later.", REPLICA)
     QUEUE_FULL = ("queue_full", 503, "Too many requests are waiting for this model; try again later.", OVERLOAD)
     TENANT_SHARE = (
         "tenant_share",

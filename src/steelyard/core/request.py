@@ -62,6 +62,7 @@ class Request:
         "phase",
         "pool",
         "priority",
+        "queued",
         "share",
         "streams",
         "tenant",
@@ -106,7 +107,8 @@ class Request:
         self.arrived = 0.0
         self.base = 1.0  # estimated seconds on a typical replica
         self.version = -1  # of the estimator, when `base` was set
-        self.expires = INFINITY  # while waiting: when to give up
+        self.queued = 0.0  # while waiting: since then
+        self.expires = INFINITY  # and when to give up
         self.hurried = False  # is that because of its deadline?
         self.judged_by = ""  # which of its deadlines: `total`, `first_byte`; empty: it has none
         self.expected = 0.0  # seconds that were predicted to the end, or the first byte, of its answer

@@ -7,6 +7,7 @@ from math import ceil
 
 from ..core.deadlines import FIRST_BYTE
 from ..core.decision import Reject
+from ..core.pool import Pool
 from ..core.reason import Reason
 from ..core.request import Request
 from ..core.slo import CLIENT, GATEWAY, OVERLOAD, REPLICA
@@ -65,6 +66,12 @@ REPLICA_NONSENSE = Failure(502, "replica_nonsense", "The replica's answer was no
 REPLICA_TIMEOUT = Failure(504, "replica_timeout", "The replica did not answer in time.")
 DEADLINE = Failure(504, "deadline", "The replica did not answer before the request's deadline.")
 STOPPING = Failure(503, "stopping", "This gateway is stopping; try again, another one may take it.", GATEWAY)
+STARTING = {
+    Reason.NO_REPLICA: "try again then.",
+    Reason.WAITED: "the request waited as long as it may.",
+    Reason.DEADLINE: "that is too late for the request's deadline.",
+    Reason.QUEUE_FULL: "too many requests are waiting for it already.",
+}
 BEGINS_TOO_LATE = (
     "No replica could begin the answer before its first-byte deadline; try again later or allow more time."
 )
@@ -110,7 +117,24 @@ def refusal(reject: Reject) -> Failure:
         sentence += f" It needs about {show_size(needed)}; the most there is for one is {show_size(most)}{where}."
     if reason is Reason.DEADLINE:
         sentence = _missed(reject.request)
+    pool = reject.request.pool
+    if pool is not None and not pool.members:
+        sentence = _while_starting(pool, reject, sentence)
     return Failure(reason.status, reason.code, sentence, fault)
+
+
+def _while_starting(pool: Pool, reject: Reject, sentence: str) -> str:
+    """No replica is ready, and one is being started, or could not be."""
+    if reject.reason is Reason.START_FAILED:
+        return f"A replica of the model could not be started: {pool.start_failure}."
+    if pool.coming <= 0.0 or reject.reason not in STARTING:
+        return sentence
+    usually = "how long that takes was never measured" if pool.guessed else f"usually ready in {_whole(reject)} s"
+    return f"The model is being started, {usually}; {STARTING[reject.reason]}"
+
+
+def _whole(reject: Reject) -> int:
+    return max(1, ceil(reject.retry_after))
 
 
 def _missed(request: Request) -> str:

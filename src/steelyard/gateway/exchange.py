@@ -127,6 +127,7 @@ class Exchange(Request):
         self.arrived = 0.0
         self.base = 1.0
         self.version = -1
+        self.queued = 0.0
         self.expires = INFINITY
         self.hurried = False
         self.attempts = 0

@@ -99,7 +99,8 @@ class Memory:
             return  # removed meanwhile
         elif isinstance(message, Coming):
             carrier = self._carrier
-            carrier.carry_out(carrier.balancer.expect(message.model, message.seconds, message.guessed, now=now), now)
+            told = (message.model, message.seconds, message.guessed, message.failure)
+            carrier.carry_out(carrier.balancer.expect(*told, now=now), now)
         elif (claims := self._claims(message.model)) is not None:
             if isinstance(message, Sizes):
                 claims.learn(message.footprint, message.requests, message.unmeasured)

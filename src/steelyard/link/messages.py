@@ -99,6 +99,7 @@ class Coming(msgspec.Struct, frozen=True, tag="coming"):
     model: str
     seconds: float
     guessed: bool = False  # as configured, not measured: nobody is refused for it
+    failure: str = ""  # why the last start failed, while the next has not begun: whoever waits is told
 
 
 class Tell(msgspec.Struct, frozen=True, tag="tell"):

@@ -156,7 +156,7 @@ def test_who_is_late_is_promised_anew_but_not_with_every_tick() -> None:
             await stage.want(1)
             for _ in range(400):
                 await stage.later(0.25)
-            assert stage.keeper.ready_in("m") == pytest.approx(10.0)  # a tenth of what it took so far
+            assert stage.keeper.ready_in("m") == pytest.approx(100.0)  # never measured: half of it may be over
             assert len(stage.coming()) < 40
 
     run(work())

@@ -34,11 +34,11 @@ class Bulletin:
         """The fleet knows none of them any more."""
         self._told = []
 
-    def coming(self, seconds: float, now: float, *, guessed: bool) -> None:
-        """0.0: none is. `guessed`: how long it takes was never measured."""
+    def coming(self, seconds: float, now: float, *, guessed: bool, failure: str = "") -> None:
+        """0.0: none is. `guessed`: how long it takes was never measured. `failure`: why the last one failed."""
         if seconds > 0.0:
             self._promised = now + seconds
-            self._hands.tell(Coming(self._model, seconds, guessed))
+            self._hands.tell(Coming(self._model, seconds, guessed, failure))
 
     def broken(self) -> None:
         """What was promised will not be."""

@@ -254,7 +254,7 @@ class Flock:
 
     def _tell_coming(self, now: float) -> None:
         measured = self._tools.cold_start(self.model)[1]
-        self._bulletin.coming(self.ready_in(now), now, guessed=not measured)
+        self._bulletin.coming(self.ready_in(now), now, guessed=not measured, failure=self.failure(now))
 
     def _tell_if_due(self, now: float) -> None:
         if self._bulletin.is_due(now):
@@ -263,8 +263,15 @@ class Flock:
     def price(self, replica: Started) -> float:
         return self._tools.price(self.model, replica.instance.device)
 
+    def failure(self, now: float) -> str:
+        """Why the last start failed, with its last words; empty: none did, or another is on its way."""
+        if any(replica.ready_in(now) is not None for replica in self.replicas.values()):
+            return ""
+        return self.troubles.told()
+
     def ready_in(self, now: float) -> float:
-        soon = [s for replica in self.replicas.values() if (s := replica.ready_in(now)) is not None]
+        measured = self._tools.cold_start(self.model)[1]
+        soon = [s for replica in self.replicas.values() if (s := replica.ready_in(now, measured)) is not None]
         if soon:
             return min(soon)
         setbacks = self.troubles.setbacks

@@ -180,6 +180,11 @@ class Keeper:
         flock = self._flocks.get(model)
         return flock.ready_in(self._clock()) if flock is not None else 0.0
 
+    def failure(self, model: str) -> str:
+        """Why the last start of the model failed; empty: none did, or another is on its way."""
+        flock = self._flocks.get(model)
+        return flock.failure(self._clock()) if flock is not None else ""
+
     def kept(self, model: str) -> Kept:
         flock = self._flocks.get(model)
         return kept(flock, self._clock()) if flock is not None else Kept()

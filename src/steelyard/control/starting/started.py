@@ -14,6 +14,7 @@ from .life import ALIVE, Phase, Turn, next_phase
 UP = (State.LOADING, State.READY, State.EJECTED, State.DRAINING)  # the ledger counts its bytes
 LOST = 30.0  # seconds out of reach after which the ledger does so no more; see devices/holder.py
 LATE, SOONEST = 0.1, 0.1  # part of its age, seconds
+UNSURE = 1.0  # part of its age, where starts were never measured: half of it may be over
 STEADY = 30.0  # seconds: one that was ready for so long did not fail in its start
 # Seconds: one that was ready and has not answered for so long will not any more. One that answers and is not ready may
 # be loading anew, and one that was never ready may open its port late: they have `start_timeout`.
@@ -89,10 +90,12 @@ class Started:
         was_ready = self.was_ready and self.phase is Phase.STARTING
         return was_ready and self._silent is not None and now - self._silent >= HUNG
 
-    def ready_in(self, now: float) -> float | None:
+    def ready_in(self, now: float, measured: bool = True) -> float | None:
         """Seconds; one that is late is later by a part of what it took so far. None: nobody expects it."""
         if self.expected is None or self.phase not in (Phase.ORDERED, Phase.STARTING):
             return None
+        if not measured and now > self.expected:
+            return max(UNSURE * (now - self.since), SOONEST)
         return max(self.expected - now, LATE * (now - self.since), SOONEST)
 
     def stood(self, state: State, now: float) -> None:

@@ -10,7 +10,8 @@ from .shortage import Shortage
 from .started import Started
 
 WORDS = 20  # lines of a log that are kept
-SAID = 3  # of them, in the chronicle
+SAID = 3  # of them, in the chronicle, and to whoever waits
+LONGEST_TOLD = 500  # characters
 
 log = logging.getLogger("steelyard.control.starting")
 
@@ -37,6 +38,14 @@ class Troubles:
         why = _with_former(why, former)
         if self.shortage.begin(why, now):
             self._hands.note(f"no replica can be started: {why}", model, level=logging.WARNING)
+
+    def told(self) -> str:
+        """Why the last start failed, for whoever waits for it; empty: none did."""
+        trouble = self.setbacks.trouble
+        if trouble is None or not self.setbacks.row:
+            return ""
+        said = f"; its last words: {' | '.join(trouble.last_words[-SAID:])}" if trouble.last_words else ""
+        return "".join(c if c.isprintable() else " " for c in f"{trouble.why}{said}")[:LONGEST_TOLD]
 
     def _trouble(self, replica: Started, reason: str, why: str) -> Trouble:
         words = _last_words(replica)
