@@ -159,9 +159,12 @@ class Script(Placement):
 class Stage:
     """The fleet, as far as the placer sees it."""
 
-    def __init__(self, shelves: Mapping[str, Shelf], placement: Placement | None = None) -> None:
+    def __init__(
+        self, shelves: Mapping[str, Shelf], placement: Placement | None = None, book: Book | None = None
+    ) -> None:
         self.shelves = shelves
-        self.book = Book()
+        self.book = book or Book()
+        self.devices: dict[str, str] = {}  # of replicas that are not on `gpu`
         self.script = Script()
         self.standings: dict[Key, Standing] = {}
         self.events: list[tuple[Key, Event]] = []
@@ -221,7 +224,10 @@ class Stage:
         return made
 
     def config(self, *models: str, shelves: Sequence[str] = (), **settings: Any) -> Config:
-        named = shelves or list(self.shelves)
+        named = [
+            {"id": name, "url": self.shelves[name].url, "device": self.devices.get(name, "gpu")}
+            for name in shelves or self.shelves
+        ]
         return parse_config(
             json.dumps(
                 {
@@ -229,11 +235,11 @@ class Stage:
                         model: {
                             "dialect": "triton",
                             "placement": {"load_time": 2, **settings.get(model, {})},
-                            "replicas": [{"id": n, "url": self.shelves[n].url, "device": "gpu"} for n in named],
+                            "replicas": named,
                         }
                         for model in models
                     },
-                    "devices": {"gpu": {"memory": "1GiB"}},
+                    "devices": {name: {"memory": "1GiB"} for name in ("gpu", *self.devices.values())},
                 }
             )
         )
@@ -266,10 +272,12 @@ Scene = Callable[[Stage], Awaitable[None]]
 
 
 @asynccontextmanager
-async def staged(placement: Placement | None = None, **shelves: Shelf) -> AsyncIterator[Stage]:
+async def staged(
+    placement: Placement | None = None, book: Book | None = None, **shelves: Shelf
+) -> AsyncIterator[Stage]:
     for shelf in shelves.values():
         await shelf.start()
-    stage = Stage(shelves, placement)
+    stage = Stage(shelves, placement, book)
     try:
         yield stage
     finally:

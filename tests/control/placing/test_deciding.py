@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
+from typing import Any
 
 import pytest
 
 from steelyard.control.placing import shortages as shortages_module
 from steelyard.control.placing.hands import Wish
-from steelyard.core.placement import Placement
+from steelyard.core.placement import Load, Placement
 from steelyard.link.messages import Wanted
 
 from ..driving import run
-from .stage import READY, SIZE, UNLOADED, Shelf, Stage, staged
+from .stage import READY, SIZE, UNLOADED, Book, Shelf, Stage, staged
 
 MODELS = ("m", "n", "o")
 
@@ -98,3 +100,77 @@ def test_a_model_that_is_waited_for_and_has_no_place(monkeypatch: pytest.MonkeyP
 
 def ready(stage: Stage) -> set[str]:
     return {model for (model, _), standing in stage.standings.items() if standing.state.value == READY}
+
+
+class OneEach(Book):
+    """Each replica is on a device of its own, which holds one model."""
+
+    def of(self, replica: str) -> int:
+        return SIZE - sum(amount for key, amount in self.reserved.items() if key[1] == replica)
+
+    def rooms(self) -> dict[str, int]:
+        return {f"gpu-{replica}": self.of(replica) for replica in "ab"}
+
+    def budgets(self) -> dict[str, int]:
+        return {f"gpu-{replica}": SIZE for replica in "ab"}
+
+    def room_at(self, key: tuple[str, str]) -> int:
+        return self.of(key[1])
+
+    def reserve(self, key: tuple[str, str], amount: int) -> bool:
+        if amount > self.of(key[1]):
+            return False
+        self.reserved[key] = amount
+        return True
+
+    def is_over(self, key: tuple[str, str]) -> bool:
+        return False
+
+
+class Counting(Placement):
+    asked = 0
+
+    def decide(self, *known: Any) -> list[Load]:
+        self.asked += 1
+        return super().decide(*known)
+
+
+@pytest.mark.parametrize("load_time", [2, 0.05])
+@pytest.mark.parametrize("slow", ["unload", "drain"])
+def test_one_request_evicts_a_model_on_one_server_however_long_that_takes(slow: str, load_time: float) -> None:
+    """Two servers, three models, each device holds one: while the first makes room, the second is left alone."""
+
+    async def work() -> None:
+        shelves = {"a": Shelf(*MODELS, ready=["m"]), "b": Shelf(*MODELS, ready=["n"])}
+        placement = Counting()
+        async with staged(placement, OneEach(), **shelves) as stage:
+            await scene(stage, placement)
+
+    async def scene(stage: Stage, placement: Counting) -> None:
+        drained = asyncio.Event()
+        if slow == "drain":
+            stage.drains = lambda key: drained.wait()
+        else:
+            for shelf in stage.shelves.values():  # as Triton does it: 1.6 s
+                shelf.lingers = True
+                shelf.going_on.clear()
+        stage.devices = {"a": "gpu-a", "b": "gpu-b"}
+        stage.follow(*MODELS, **{model: {"load_time": load_time} for model in MODELS})
+        await stage.until(lambda: ready(stage) == {"m", "n"})
+        await stage.until(lambda: asks(stage) and stage.placer.views().loading)
+        before = placement.asked
+        await stage.until(lambda: asks(stage) and placement.asked > before + 10)
+        assert len(stage.placer.views().loading) == 1
+        drained.set()
+        for shelf in stage.shelves.values():
+            shelf.going_on.set()
+        await stage.until(lambda: "o" in ready(stage))
+        assert sum(len(shelf.unloads) for shelf in stage.shelves.values()) == 1
+        assert len(ready(stage)) == 2
+
+    def asks(stage: Stage) -> bool:
+        """One request waits."""
+        stage.placer.wanted(Wanted("o", 1, 1.0))
+        return True
+
+    run(work())

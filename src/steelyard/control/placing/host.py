@@ -37,6 +37,7 @@ class Copy:
         self.state = State.STARTING  # in the eyes of the fleet
         self.surplus_since = float("inf")  # since when its device is over its budget, because it was found there
         self.ours = False  # it was loaded by us
+        self.ordered: float | None = None  # since when a job is under way that will load it, once there is room
         self.dropped = False  # no longer in the configuration
 
     @property

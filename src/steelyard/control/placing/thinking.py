@@ -12,11 +12,11 @@ from .host import Copy, Host, Phase
 from .load_times import LoadTimes
 from .setbacks import Setbacks
 
-GOING = "unloading"
+GOING, LOADING = "unloading", "loading"
 STATES = {
     Phase.RESIDENT: "resident",
-    Phase.ROOMED: "loading",
-    Phase.LOADING: "loading",
+    Phase.ROOMED: LOADING,
+    Phase.LOADING: LOADING,
     Phase.DRAINING: GOING,
     Phase.UNLOADING: GOING,
     Phase.UNSURE: GOING,  # it may hold memory, and nobody can count on it
@@ -32,14 +32,21 @@ def server_room(
     return ServerRoom(
         host.name,
         host.device,
-        tuple(_holding(copy, room, running) for copy in copies if copy.phase is not Phase.ABSENT),
+        tuple(_holding(copy, room, running) for copy in copies if _is_held(copy)),
         frozenset(copy.model for copy in copies if _may_come(copy) and setbacks.may_try(copy.key, now)),
         busy=host.busy or host.is_unsure,
         kept=max(0, there - rooms[host.device]) if host.device in rooms else 0,
     )
 
 
+def _is_held(copy: Copy) -> bool:
+    return copy.phase is not Phase.ABSENT or copy.ordered is not None
+
+
 def _holding(copy: Copy, room: Room, running: Mapping[Key, int]) -> Holding:
+    if copy.ordered is not None and copy.phase is Phase.ABSENT:
+        # Its victims drain or unload: it has no bytes yet, but it comes, and no second server must make room for it.
+        return Holding(copy.model, 0, LOADING, copy.ordered, 0, copy.settings.pinned)
     resident = copy.phase is Phase.RESIDENT
     size = room.footprint(copy.model) if resident else copy.size
     state = GOING if resident and copy.state in AWAY else STATES[copy.phase]

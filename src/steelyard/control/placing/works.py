@@ -42,6 +42,8 @@ class Works:
             return
         for host in hosts:
             host.busy = host.doubted = True
+        if coming is not None:
+            coming.ordered = self._clock()
         if going and coming is not None:
             gone = " and ".join(f"{copy.model} at {copy.host.name}" for copy in going)
             self._hands.note(f"to be loaded in place of {gone}: {why}", *coming.key)
@@ -79,7 +81,7 @@ class Works:
             else:
                 self._failed(job.main, problem)
         for copy in job.copies:
-            copy.host.busy = False
+            copy.host.busy, copy.ordered = False, None
             if copy.host.is_unsure:
                 copy.host.look_by(self._clock())
         self._tell_ended(job)
