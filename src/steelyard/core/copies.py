@@ -83,7 +83,7 @@ class Copies:
         to_come = self._horizon * self._spread.waiting(demand.model, demand.rate, servers)
         behind = max(
             0.0, demand.waiting / len(servers) - 1.0
-        )  # the first at each waits for nobody: not for one more copy
+        )  # the first at each waits for no other
         return to_come + behind * demand.waiting_work / 2.0
 
     def trouble(self, demand: Demand, server: str) -> float:
