@@ -117,9 +117,7 @@ def overridden(
     admin_token_file: str | None = None,
 ) -> Config:
     """A configuration with what the command line says instead; what is of models is for all of them."""
-    said = _given(
-        policy=policy, concurrency=concurrency, max_wait=max_wait, dialect=dialect, idempotent=idempotent
-    )
+    said = _given(policy=policy, concurrency=concurrency, max_wait=max_wait, dialect=dialect, idempotent=idempotent)
     models = {name: _changed(model, said, health_path) for name, model in config.models.items()}
     token_file = None if admin_token_file is None else _token_file(admin_token_file)
     given = _given(listen="" if admin == OFF else admin, token_file=token_file)

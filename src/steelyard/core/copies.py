@@ -81,9 +81,7 @@ class Copies:
     def _strain(self, demand: Demand, servers: Sequence[str]) -> float:
         """Seconds that requests wait, those of now and those to come, with copies there and nowhere else."""
         to_come = self._horizon * self._spread.waiting(demand.model, demand.rate, servers)
-        behind = max(
-            0.0, demand.waiting / len(servers) - 1.0
-        )  # the first at each waits for no other
+        behind = max(0.0, demand.waiting / len(servers) - 1.0)  # the first at each waits for no other
         return to_come + behind * demand.waiting_work / 2.0
 
     def trouble(self, demand: Demand, server: str) -> float:
