@@ -328,11 +328,8 @@ class Pool:
         else:
             predicted = alone + estimator.in_the_way(replica, now)
             self._advance(replica, now)
-            for oldest in replica.flights:
-                since = oldest.started if oldest.started > replica.answered_at else replica.answered_at
-                if now - since > LEAST_SILENCE and now - since > self.overdue * oldest.predicted:
-                    self.suspicion.suspect(replica, oldest.started, now)
-                break
+            if now - replica.answered_at > LEAST_SILENCE:
+                self._look_for_silence(replica, now)
         replica.clock = now
         flight = Flight(request, replica, now, alone, predicted, n, replica.attained, cold)
         replica.load = n
@@ -348,6 +345,14 @@ class Pool:
         if self.claims is not None:
             self.claims.hold(flight, now)
         return flight
+
+    def _look_for_silence(self, replica: Replica, now: float) -> None:
+        """Is the oldest request there overdue, and nothing came since it was sent?"""
+        for oldest in replica.flights:
+            silent = now - max(oldest.started, replica.answered_at)
+            if silent > LEAST_SILENCE and silent > self.overdue * oldest.predicted:
+                self.suspicion.suspect(replica, oldest.started, now)
+            break
 
     def tell_sent(self, flight: Flight, now: float) -> None:
         if self._tells_sent:
@@ -419,7 +424,7 @@ class Pool:
             replica.latency.add(seconds, now)
         # A client's deadline is no failure; but far past the estimate it is a lower bound that counts: it must not look
         # like nothing, or a replica that hangs would look idle.
-        bound = outcome is Outcome.IMPATIENT and seconds > PENALTY * flight.predicted
+        bound = not outcome.answered and outcome is Outcome.IMPATIENT and seconds > PENALTY * flight.predicted
         if outcome.failed or bound:
             # An instant error must not look like a fast answer, to no policy. Of its speed it tells nothing: a fleet
             # that failed for a while is as fast as before when it is back.
