@@ -8,11 +8,13 @@ import re
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.harness import Serving, config, model, new_id, request, scripts, wait_until
 from tests.harness.admin import PROBED, AdminClient, admin_config
@@ -169,6 +171,39 @@ def test_workers_are_killed_with_what_they_have_in_hand(stubs: list[ProbedReplic
         flow.go_on(400)
     assert set(flow.lost) <= IN_HAND, f"of {flow.total}"
     assert sum(flow.lost.values()) <= 16
+
+
+@contextlib.contextmanager
+def config_map(first: dict[str, Any], folder: Path) -> Iterator[Any]:
+    """A folder as Kubernetes mounts it: what is read lies behind a link that is swapped."""
+
+    def swap(configuration: dict[str, Any]) -> None:
+        data = folder / f"..{time.monotonic_ns()}"
+        data.mkdir()
+        (data / "gateway.yaml").write_text(yaml.safe_dump(configuration, sort_keys=False))
+        (folder / "..new").symlink_to(data.name)
+        (folder / "..new").rename(folder / "..data")
+
+    swap(first)
+    (folder / "gateway.yaml").symlink_to("..data/gateway.yaml")
+    yield swap
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("same_ids", [False, True], ids=["others", "moved"])
+def test_a_config_map_that_swaps_all_replicas(stubs: list[ProbedReplica], tmp_path: Path, same_ids: bool) -> None:
+    settled = settings(stubs[:1])
+    port = int(settled["listen"].rpartition(":")[2])
+    with config_map(settled, tmp_path) as swap:
+        file = str(tmp_path / "gateway.yaml")
+        with Serving(arguments=[file], address=("127.0.0.1", port)) as gateway, Flow(gateway.address) as flow:
+            for number in range(1, 7):
+                stub = stubs[number % 3]
+                replica = {**stub.config, "id": "same"} if same_ids else stub.config
+                mark = stub.mark
+                swap({**settled, "models": {"*": {**settled["models"]["*"], "replicas": [replica]}}})
+                stub.wait_real(20, mark)
+        assert flow.lost == {}, f"of {flow.total}"
 
 
 ACTIVATE = """
