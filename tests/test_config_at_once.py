@@ -157,5 +157,23 @@ def test_what_a_variable_holds_is_not_shown(key: str, value: str, secret: str) -
     assert "${TOKEN}" in "\n".join(lines)
 
 
+def test_a_piece_of_what_a_variable_holds_is_not_shown() -> None:
+    (line,) = refused("models: {m: {replicas: ['${URL}']}}", URL="http://a:1/v1?key=s3cr3t-t0ken")
+    assert "s3cr3t" not in line
+    assert "'${URL}': leave out '${URL}'" in line
+
+
+@pytest.mark.parametrize("tag", ["!!int", "!!float", "!!bool", "!!timestamp"])
+def test_a_variable_that_is_not_of_its_tag_is_not_shown(tag: str) -> None:
+    (line,) = refused(f"workers: {tag} '${{TOKEN}}'\nmodels: {{}}", TOKEN=SECRET)
+    assert line == f"f:1: not valid YAML: this is no {tag[2:]}"
+
+
+def test_what_only_begins_like_a_variable_is_shown() -> None:
+    """`${CA}` in place of another path would send its reader to the wrong file."""
+    lines = refused("name: '${CA}'\nlisten: '/etc/steelyard/gateway'\nmodels: {}", CA="/etc/steelyard/ca.pem")
+    assert any("'/etc/steelyard/gateway' is not an address" in line for line in lines)
+
+
 def test_other_documents_have_no_variables() -> None:
     assert Tree("a: ${HOME}").data == {"a": "${HOME}"}

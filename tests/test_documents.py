@@ -16,6 +16,7 @@ from steelyard.documents import (
     line_of,
     mistakes,
     parse,
+    read,
     show_key,
 )
 
@@ -125,10 +126,14 @@ def test_a_mistake_in_what_was_merged_is_told_where_it_stands() -> None:
         ("a: 1\nb: \x00", "f:2: not valid YAML: special characters are not allowed"),
         ('anything: {a: "\\ud800"}', "f: not valid YAML: 'utf-8' codec can't encode"),
         ("anything: &a\n  x: *a", "f:1: an alias stands for something that contains it"),
-        ("[" * 5000, "f: not valid YAML: maximum recursion depth exceeded"),
+        ("[" * 5000, "f: not valid YAML: nested too deeply"),
         ("a: 1\n---\nb: 2", "f:2: not valid YAML: but found another document"),
         ("? [a]\n: b", "f:1: not valid YAML: found unhashable key"),
         ("a: !!python/object:os.system b", "f:1: not valid YAML: could not determine a constructor"),
+        ("a: !!bool x", "f:1: not valid YAML: this is no bool"),
+        ("a: !!int ''", "f:1: not valid YAML: this is no int"),
+        ("a: !!timestamp x", "f:1: not valid YAML: this is no timestamp"),
+        ("a: 1\nb: 2026-13-01", "f:2: not valid YAML: this is no timestamp"),
         ("", "f: the file is empty"),
         ("# nothing", "f: the file is empty"),
     ],
@@ -136,6 +141,18 @@ def test_a_mistake_in_what_was_merged_is_told_where_it_stands() -> None:
 def test_what_is_no_yaml(text: str, message: str) -> None:
     (line,) = told(text)
     assert line.startswith(message)
+
+
+def test_what_a_terminal_obeys_is_not_repeated() -> None:
+    said = "\n".join(told('names: {"\\e[31m": {"\\e]0;owned\\a": 1}}'))
+    assert "\x1b" not in said
+    assert "\x07" not in said
+    assert "\\x1b]0;owned\\x07" in said
+
+
+def test_a_file_without_an_end_is_not_read_to_its_end() -> None:
+    with pytest.raises(DocumentError, match=r"^/dev/zero: larger than 16 MiB$"):
+        read("/dev/zero")
 
 
 def test_a_few_lines_that_stand_for_billions_of_values() -> None:

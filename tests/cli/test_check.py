@@ -89,6 +89,19 @@ def test_what_variables_hold_is_not_shown(folder: Path, monkeypatch: pytest.Monk
         assert "${STEELYARD_TEST_KEY}" in result.stdout + result.stderr
 
 
+def test_warnings_do_not_show_what_variables_hold(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEELYARD_TEST_NAME", "t0p-s3cr3t")
+    two = (
+        "${STEELYARD_TEST_NAME}: {dialect: http, replicas: [http://a:1]}\n  b: {dialect: http, replicas: [http://b:1]}"
+    )
+    (folder / "named.yaml").write_text(f"models:\n  {two}\n")
+    for form in ("text", "json"):
+        result = check("named.yaml", "--format", form)
+        assert "untold-models" in result.stdout
+        assert "t0p" not in result.stdout
+        assert "[/${STEELYARD_TEST_NAME}]" in result.stdout
+
+
 def test_for_programs(folder: Path) -> None:
     report = json.loads(check("unwise.yaml", "--format", "json").stdout)
     assert (report["file"], report["valid"], report["errors"]) == ("unwise.yaml", True, [])

@@ -104,11 +104,13 @@ def get(url: str) -> str:
 
 def test_without_a_file_from_start_to_end() -> None:
     with serving(*REPLICA) as program:
-        assert get(program.url()).startswith("0 ")
+        url = program.url()
+        assert get(url).startswith("0 ")
         assert program.end() == 0
         said = "".join(program.lines)
     assert "model any: policy least_work, concurrency unlimited: 127.0.0.1:9" in said
-    assert "next: send requests there as to a replica; Ctrl-C to stop" in said
+    assert f"next: send requests to {url} as to a replica\n" in said  # not "there", below the dashboard's address
+    assert "next: Ctrl-C to stop\n" in said
     assert re.search(r"stopped$", said)
     for line in program.lines:
         assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (info|warning) +\S", line), line

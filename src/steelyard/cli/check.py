@@ -16,7 +16,7 @@ from rich.text import Text
 from ..advice import Advice, Note, advise, notes
 from ..config import Config, examine, schema, tree_of
 from ..config.starting_rules import most_started
-from ..documents import DocumentError, Fault, Salvage, Tree, show_key
+from ..documents import DocumentError, Fault, Salvage, Tree, printable, show_key
 from . import screen
 
 WISE, UNWISE, WRONG = 0, 1, 2
@@ -129,8 +129,18 @@ class Report:
 def _placed(found: Iterable[T], tree: Tree, left: Salvage) -> list[tuple[int, T]]:
     """With their lines, and without what came from variables. Of keys that have errors, the errors say enough."""
     items = [item._replace(key=left.original(item.key)) for item in found]
-    items = [item._replace(what=tree.masked(item.what)) for item in items if not left.concerns(item.key)]
-    return sorted(((tree.line(item.key), item) for item in items), key=lambda pair: pair[0])
+    shown = [(tree.line(item.key), _shown(item, tree)) for item in items if not left.concerns(item.key)]
+    return sorted(shown, key=lambda pair: pair[0])
+
+
+def _shown(item: T, tree: Tree) -> T:
+    def safe(text: str) -> str:
+        return printable(tree.masked(text))
+
+    key = tuple(safe(step) if isinstance(step, str) else step for step in item.key)
+    if isinstance(item, Advice):
+        return item._replace(key=key, what=safe(item.what), do=safe(item.do))
+    return item._replace(key=key, what=safe(item.what))
 
 
 def _started(most: float) -> str:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ..config import load_config
 from ..core.errors import OptionError
+from ..documents import printable
 from ..link.decision_lines import DecisionLine, Look
 from ..link.explaining import deciding, explained, score_means, seconds, summary
 from ..link.finding import Found, find
@@ -79,8 +80,8 @@ def _log_of(log: Path | None, config: Path | None) -> Path:
 
 def _not_found(wanted: str, path: Path, found: Found) -> str:
     if found.ids:
-        return f"several ids begin with {_safe(wanted)}: {', '.join(map(_safe, found.ids))}; write more of it"
-    said = f"{path}: no request {_safe(wanted)} there."
+        return f"several ids begin with {printable(wanted)}: {', '.join(map(printable, found.ids))}; write more of it"
+    said = f"{path}: no request {printable(wanted)} there."
     if found.sample is not None and found.sample < 1.0:
         said += f" Only {found.sample:.3g} of all requests are written down, and it may not have been one of those"
         said += " (`decisions.sample: 1` writes all)."
@@ -88,13 +89,13 @@ def _not_found(wanted: str, path: Path, found: Found) -> str:
 
 
 def _show(line: DecisionLine, console: Console) -> None:
-    console.print(Text(_safe(summary(line)), style="bold"))
+    console.print(Text(printable(summary(line)), style="bold"))
     console.print()
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
     for about, said in explained(line):
-        facts.add_row(about, Text(_safe(said)))
+        facts.add_row(about, Text(printable(said)))
     console.print(facts)
     look = deciding(line)
     if look is not None and look.candidates:
@@ -112,7 +113,7 @@ def _candidates(look: Look) -> Table:
     for one in sorted(look.candidates, key=lambda c: (c.score is None, c.score or 0.0)):
         chosen = one.id == look.chosen
         table.add_row(
-            Text(f"{'→ ' if chosen else '  '}{_safe(one.id)}", style="bold" if chosen else ""),
+            Text(f"{'→ ' if chosen else '  '}{printable(one.id)}", style="bold" if chosen else ""),
             "–" if one.score is None else f"{one.score:.4g}",
             str(one.in_flight),
             seconds(one.work),
@@ -127,7 +128,3 @@ def _candidates(look: Look) -> Table:
 def _json(line: DecisionLine) -> str:
     """All ASCII: an id is a client's, and may hold what a terminal obeys."""
     return json.dumps(msgspec.to_builtins(line), ensure_ascii=True).replace("\x7f", "\\u007f")
-
-
-def _safe(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

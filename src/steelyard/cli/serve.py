@@ -241,7 +241,7 @@ def _serve(reread: Callable[[], Config], files: list[Path], log_format: str, log
 
 def _next_steps(config: Config, files: list[Path]) -> list[str]:
     how = "".join(f"save {file} to change it, " for file in files)
-    steps = [f"next: send requests there as to a replica; {how}Ctrl-C to stop"]
+    steps = [f"next: {how}Ctrl-C to stop"]
     if warnings := len(advise(config)):
         steps += [
             f"next: steelyard check {file} has {warnings} warning{'s' * (warnings > 1)} for you" for file in files

@@ -36,6 +36,7 @@ async def run(supervisor: Supervisor, *next_steps: str) -> int:
     log.info("listening on %s", " and ".join(urls(supervisor)))
     if supervisor.admin_address is not None:
         log.info("dashboard and admin API on %s", _url(supervisor.admin_address))
+    log.info("next: send requests to %s as to a replica", urls(supervisor)[0])
     for step in next_steps:
         log.info("%s", step)
     await orders.stop_or(asyncio.ensure_future(supervisor.relieved.wait()))

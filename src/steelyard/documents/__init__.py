@@ -1,6 +1,6 @@
 """YAML files into typed values. An error names the file, the line and the key path, and says what would be right."""
 
-from .faults import DocumentError, Fault, Key, Problem, show_key
+from .faults import DocumentError, Fault, Key, Problem, printable, show_key
 from .mistakes import LOST, Salvage, mistakes, shorthand
 from .reading import convert, line_of, load, parse, read
 from .suggestions import closest, one_of
@@ -27,6 +27,7 @@ __all__ = [
     "mistakes",
     "one_of",
     "parse",
+    "printable",
     "read",
     "shorthand",
     "show_key",

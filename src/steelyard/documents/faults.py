@@ -20,6 +20,15 @@ def show_key(key: Key) -> str:
     return "".join(map(_step, key)).removeprefix(".") or "top level"
 
 
+def printable(text: str) -> str:
+    """Without characters that a terminal obeys: a file may be a stranger's."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else _code(c) for c in text)
+
+
+def _code(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
 def _step(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
@@ -44,7 +53,7 @@ class Fault(NamedTuple):
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line else self.file
-        return " ".join(f"{where}: {self.key + ': ' if self.key else ''}{self.what}".split())
+        return printable(" ".join(f"{where}: {self.key + ': ' if self.key else ''}{self.what}".split()))
 
 
 class DocumentError(SteelyardError, ValueError):

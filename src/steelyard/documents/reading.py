@@ -15,6 +15,7 @@ from .values import decode_value
 
 T = TypeVar("T")
 
+MAX_BYTES = 16 * 1024 * 1024  # no configuration is that large; a device or a wrong file may have no end
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
@@ -25,7 +26,11 @@ def load(path: str | Path, kind: type[T]) -> T:
 
 def read(path: str | Path) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(MAX_BYTES)
+            if len(text) == MAX_BYTES:
+                raise DocumentError(f"{path}: larger than 16 MiB")
+            return text
     except UnicodeDecodeError:
         raise DocumentError(f"{path}: not a UTF-8 text file") from None
     except OSError as problem:

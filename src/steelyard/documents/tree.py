@@ -17,6 +17,13 @@ MOST_VALUES = 1_000_000  # with aliases written out: a few lines can stand for b
 class _Loader(yaml.SafeLoader):  # not the one in C: deep nesting overflows its stack
     """Of the own language of YAML, and values that are not set."""
 
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)  # type: ignore[no-untyped-call]
+        except (ValueError, LookupError, AttributeError):  # a date that is none, or `!!bool x`; the value may be secret
+            kind = str(node.tag).rpartition(":")[2]
+            raise yaml.constructor.ConstructorError(None, None, f"this is no {kind}", node.start_mark) from None  # type: ignore[no-untyped-call]
+
 
 _UNSET_TAG = "tag:steelyard,2026:unset"
 _Loader.add_constructor(_UNSET_TAG, lambda loader, node: UNSET)
@@ -40,10 +47,12 @@ class Tree:
         except yaml.YAMLError as problem:
             what = getattr(problem, "problem", None) or getattr(problem, "reason", None) or str(problem)
             line = _line_of_error(problem, text)
-            raise self._error(line, f"not valid YAML: {what}{self._quotes_needed(text, line)}") from None
+            raise self._error(line, self.masked(f"not valid YAML: {what}{self._quotes_needed(text, line)}")) from None
         except DocumentError:
             raise
-        except (ValueError, RecursionError) as problem:  # a date that is none; thousands of brackets
+        except RecursionError:
+            raise self._error(0, "not valid YAML: nested too deeply") from None
+        except ValueError as problem:
             raise self._error(0, f"not valid YAML: {problem}") from None
         if self.data is None:
             raise self._error(0, "the file is empty")
@@ -127,8 +136,8 @@ class Tree:
             first.setdefault(same, _line(name))
 
     def _quotes_needed(self, text: str, line: int) -> str:
-        there = text.splitlines()[line - 1 : line]
-        return " (inside [ ] and { }, put ${…} in quotes)" if self._variables and "${" in "".join(there) else ""
+        there = "".join(text.splitlines()[line - 1 : line]) if self._variables and self._root is None else ""
+        return " (inside [ ] and { }, put ${…} in quotes)" if "${" in there else ""
 
     def _error(self, line: int, what: str) -> DocumentError:
         return DocumentError.of([Fault(self.name, line, "", what)])

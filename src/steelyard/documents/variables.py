@@ -13,7 +13,7 @@ _USE = re.compile(r"\$\$\{|\$\{(?P<inside>[^{}]*)(?P<end>\}?)")
 _INSIDE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 _ESCAPE = "; write $${ where a plain ${ is meant"
 _SHORT = 4  # characters: a value that is shorter is no secret, and part of many a word
-_BEGIN = 8  # characters by which a long value is recognised where a message has cut it off
+_QUOTED = re.compile(r"(?<=['\"`])[^'\"`…]{8,}(?=['\"`…]|$)")  # may be a part of a value, or one that was cut off
 
 
 class Variables:
@@ -21,23 +21,29 @@ class Variables:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self._used: dict[str, str] = {}  # what is not to be shown, and what to show instead
+        self._values: dict[str, str] = {}  # of variables: what is not to be shown, and what to show instead
+        self._texts: dict[str, str] = {}  # the same of texts with variables in them
 
     def expand(self, text: str) -> str:
         """ValueError says which variable is not set, or what was not understood."""
         whole = _USE.sub(self._value, text)
-        if whole != text and self._used:
-            self._hide(whole, text)
+        if whole != text and self._values:
+            _hide(self._texts, whole, text)
         return whole
 
     def masked(self, message: str) -> str:
         """With `${NAME}` wherever the value of a variable stands."""
-        for value in sorted(self._used, key=len, reverse=True):
-            shown = self._used[value]
-            message = message.replace(value, shown).replace(repr(value)[1:-1], shown)
-            if len(value) > 2 * _BEGIN:
-                message = re.sub(re.escape(value[:_BEGIN]) + r"[^\s'\"`]*", shown.replace("\\", r"\\"), message)
-        return message
+        hidden = {**self._texts, **self._values}
+        for value in sorted(hidden, key=len, reverse=True):
+            message = message.replace(value, hidden[value]).replace(_escaped(value), hidden[value])
+        return _QUOTED.sub(self._part, message) if hidden else message
+
+    def _part(self, found: re.Match[str]) -> str:
+        """What is quoted may be a piece of a value, or the beginning of a text that had one in it."""
+        text = found[0]
+        parts = (shown for value, shown in self._values.items() if text in value or text in _escaped(value))
+        starts = (shown for whole, shown in self._texts.items() if _escaped(whole).startswith(text))
+        return next(parts, None) or (next(starts, text) if found.string[found.end() :].startswith("…") else text)
 
     def _value(self, found: re.Match[str]) -> str:
         if found["inside"] is None:
@@ -50,10 +56,16 @@ class Variables:
         if name not in self._environment and default is None:
             raise ValueError(f"the variable {name} is not set: set it, or write ${{{name}:-default}}{_ESCAPE}")
         if value or default is None:
-            self._hide(value, f"${{{name}}}")
+            _hide(self._values, value, f"${{{name}}}")
             return value
         return default
 
-    def _hide(self, value: str, shown: str) -> None:
-        if len(value) >= _SHORT:
-            self._used[value] = shown
+
+def _hide(hidden: dict[str, str], value: str, shown: str) -> None:
+    if len(value) >= _SHORT:
+        hidden[value] = shown
+
+
+def _escaped(value: str) -> str:
+    """As messages quote it."""
+    return repr(value)[1:-1]
