@@ -64,7 +64,7 @@ def test_an_unknown_replica_is_named_with_those_known() -> None:
     lb = LoadBalancer(replicas=["a", "b"])
     with pytest.raises(UnknownReplicaError, match=r"'z'.*a, b"):
         lb.complete_request("z")
-    with pytest.raises(UnknownReplicaError):
+    with pytest.raises(UnknownReplicaError, match=r"^no replica 'z' in the pool \(known: a, b\)$"):
         lb.drain("z")
     assert lb.load == {"a": 0, "b": 0}
 
@@ -86,6 +86,13 @@ def test_an_unknown_replica_is_named_with_those_known() -> None:
         ({"replicas": ["a"], "policy": "best"}, "least_work"),
         ({"replicas": ["a"], "policy": "peak_ewma", "policy_options": {"tua": 1}}, "tua"),
         ({"replicas": ["a"], "concurrency": 0}, "concurrency"),
+        ({"replicas": ["a"], "concurrency": True}, "concurrency"),
+        ({"replicas": None}, "replicas: a list of ids"),
+        ({"replicas": ["a"], "policy": 5}, "policy: a string"),
+        ({"replicas": ["a"], "weights": 2}, "weights: a list of numbers"),
+        ({"replicas": ["a"], "queue": "long"}, "queue: a whole number"),
+        ({"replicas": ["a"], "max_wait": "30s"}, "max_wait: seconds"),
+        ({"replicas": ["a"], "clock": 5}, "clock: a function"),
     ],
 )
 def test_wrong_construction_says_what_is_wrong(arguments: dict[str, object], message: str) -> None:

@@ -111,10 +111,13 @@ _WHERE = {
 if not TYPE_CHECKING:  # who checks types must not believe that any name is there
 
     def __getattr__(name):
+        import sys
         from importlib import import_module
 
         if name not in _WHERE:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if sys.version_info < (3, 11):  # noqa: UP036  # pip installs the replica agent from 3.9 on
+            raise ImportError(f"steelyard.{name} needs Python 3.11 or newer; on this one only steelyard.replica works")
         value = globals()[name] = getattr(import_module(_WHERE[name], __name__), name)
         return value
 

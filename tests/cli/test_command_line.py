@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 
@@ -23,6 +24,14 @@ def test_every_command_has_help(command: str) -> None:
     result = CliRunner().invoke(main, [command, "--help"])
     assert result.exit_code == 0
     assert f"steelyard {command}" in result.output
+
+
+def test_a_demo_replica_whose_port_is_taken_says_so_in_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(main, ["demo-replica", "--port", str(port)])
+    assert result.exit_code == 2
+    assert result.output == (f"error: 127.0.0.1:{port} cannot be used: Address already in use; choose another --port\n")
 
 
 def test_version() -> None:

@@ -18,7 +18,7 @@ def command(platform: str, *arguments: object) -> tuple[int, str]:
 
 
 @EVERYWHERE
-@pytest.mark.parametrize("name", ["serve", "demo"])
+@pytest.mark.parametrize("name", ["serve", "demo", "demo-replica"])
 def test_a_command_that_needs_linux_says_so_in_one_sentence(platform: str, name: str) -> None:
     code, said = command(platform, name, "--replica", "http://127.0.0.1:1", "--help")
     assert code == 2

@@ -112,6 +112,13 @@ def test_retries_can_be_switched_off() -> None:
         LoadBalancer(["a"], retry=3)  # type: ignore[arg-type]
 
 
+def test_what_is_no_function_is_not_called() -> None:
+    lb = LoadBalancer(["a"])
+    with pytest.raises(OptionError, match="fn: a function of the replica is wanted, not 5"):
+        lb.call(5)  # type: ignore[arg-type]
+    assert lb.stats().requests == 0
+
+
 def test_a_route_is_never_sent_again_by_itself() -> None:
     lb = LoadBalancer(["a", "b"], hedge=True)
     with pytest.raises(ConnectionRefusedError), lb.route():
@@ -130,6 +137,8 @@ def test_arguments_reach_the_balancer_and_refusals_the_caller(call: Any) -> None
         call(lb, worker, wait=0.01)
     with pytest.raises(OptionError, match="features"):
         call(lb, worker, features=[-1.0])
+    with pytest.raises(OptionError, match="idempotent: True or False"):
+        call(lb, worker, idempotent="no")
     assert worker.tried == []
     lb.complete_request(held)
     assert call(lb, worker, features=[3.0], kind="k", key="s", tenant="t", priority=1, timeout=60.0) == "an answer"

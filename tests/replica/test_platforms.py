@@ -64,13 +64,19 @@ def test_the_agent_works_without_a_library_where_there_is_no_proc(platform: str)
 
 
 def test_the_agent_is_written_for_python_3_9() -> None:
-    used = [*(PACKAGE / "replica").glob("*.py"), PACKAGE / "units.py", PACKAGE / "entry.py", PACKAGE / "core/errors.py"]
+    used = [
+        *(PACKAGE / "replica").glob("*.py"),
+        PACKAGE / "units.py",
+        PACKAGE / "entry.py",
+        PACKAGE / "__init__.py",
+        PACKAGE / "core/errors.py",
+    ]
     for file in used:
         ast.parse(file.read_text(encoding="utf-8"), str(file), feature_version=(3, 9))
 
 
 @pytest.mark.skipif(OLDER is None, reason="no Python older than 3.11 here (Debian: pypy3)")
-def test_the_agent_runs_on_an_older_python_and_the_command_says_what_it_needs() -> None:
+def test_the_agent_runs_on_an_older_python_and_the_others_say_what_they_need() -> None:
     assert OLDER is not None
     env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -80,3 +86,5 @@ def test_the_agent_runs_on_an_older_python_and_the_command_says_what_it_needs() 
     done = run(PROGRAM)
     assert done.stdout == "503 200\n", done.stderr
     assert "needs Python 3.11 or newer" in run("from steelyard.entry import main; main()").stderr
+    library = run("from steelyard import LoadBalancer").stderr
+    assert "ImportError: steelyard.LoadBalancer needs Python 3.11 or newer" in library

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
 import click
 
 
@@ -29,5 +32,13 @@ def demo_replica(port: int, model: str, speed: float, slots: int, loading: float
 
     from ..demo.sample_server import SampleServer
 
+    try:
+        listening = socket.create_server(("127.0.0.1", port))
+    except OSError as problem:
+        raise click.ClickException(
+            f"127.0.0.1:{port} cannot be used: {os.strerror(problem.errno or 0)}; choose another --port"
+        ) from None
     server = SampleServer(model, speed=speed, slots=slots, loading=loading)
-    uvicorn.run(server.app, host="127.0.0.1", port=port, log_level="info", access_log=False, ws="none")
+    config = uvicorn.Config(server.app, log_level="info", access_log=False, ws="none")
+    click.echo(f"{model} listens on http://127.0.0.1:{listening.getsockname()[1]}; Ctrl-C to stop", err=True)
+    uvicorn.Server(config).run(sockets=[listening])

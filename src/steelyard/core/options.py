@@ -85,7 +85,8 @@ class PoolOptions:
     hedge: HedgeOptions = field(default_factory=HedgeOptions)
 
     def __post_init__(self) -> None:
-        ok = self.concurrency in ("auto", "unlimited") or (isinstance(self.concurrency, int) and self.concurrency >= 1)
+        number = isinstance(self.concurrency, int) and not isinstance(self.concurrency, bool)
+        ok = self.concurrency in ("auto", "unlimited") or (number and int(self.concurrency) >= 1)
         _require(ok, "concurrency", "a whole number from 1, 'auto' or 'unlimited'", self.concurrency)
         _require(self.queue >= 0, "queue", "0 or more", self.queue)
         _require(0 < self.max_wait < INFINITY, "max_wait", "a positive number of seconds", self.max_wait)

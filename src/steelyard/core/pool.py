@@ -126,7 +126,7 @@ class Pool:
         if replica.state is State.GONE:
             raise OptionError(f"replica {replica.id!r}: cannot be added as {replica.state.value}")
         if replica.id in self.replicas:
-            raise OptionError(f"replica {replica.id!r} is already in the pool of {self.model!r}")
+            raise OptionError(f"replica {replica.id!r} is already in the pool{self._of_model()}")
         self._orders += 1
         replica.order = self._orders
         replica.limit = self.limit
@@ -154,7 +154,10 @@ class Pool:
         except KeyError:
             some = list(islice(self.replicas, NAMED))
             known = ", ".join([*sorted(some), *["…"] * (len(self.replicas) > NAMED)]) or "none"
-            raise UnknownReplicaError(f"no replica {id!r} in the pool of {self.model!r} (known: {known})") from None
+            raise UnknownReplicaError(f"no replica {id!r} in the pool{self._of_model()} (known: {known})") from None
+
+    def _of_model(self) -> str:
+        return f" of {self.model!r}" if self.model else ""  # the library has one pool, without a name
 
     def move(self, replica: Replica, event: Event, now: float, *, in_use: bool = False) -> None:
         """Apply a lifecycle event, with what follows from the new state. `in_use`: it needs no slow start."""

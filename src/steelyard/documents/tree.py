@@ -19,10 +19,10 @@ class _Loader(yaml.SafeLoader):  # not the one in C: deep nesting overflows its 
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
-            return super().construct_object(node, deep)  # type: ignore[no-untyped-call]
+            return super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError):  # a date that is none, or `!!bool x`; the value may be secret
             kind = str(node.tag).rpartition(":")[2]
-            raise yaml.constructor.ConstructorError(None, None, f"this is no {kind}", node.start_mark) from None  # type: ignore[no-untyped-call]
+            raise yaml.constructor.ConstructorError(None, None, f"this is no {kind}", node.start_mark) from None
 
 
 _UNSET_TAG = "tag:steelyard,2026:unset"

@@ -58,6 +58,8 @@ class LoadBalancer:
     ) -> None:
         ids = checks.replica_ids(replicas)
         by_id = checks.weights_by_id(ids, weights)
+        checks.whole("queue", queue)
+        checks.seconds("max_wait", max_wait)
         options = PoolOptions(
             concurrency=concurrency,
             queue=queue,
@@ -67,8 +69,10 @@ class LoadBalancer:
             hedge=checks.hedging(hedge),
         )
         lease = None if lease is None else checks.positive_seconds("lease", lease)
-        if on_event is not None and not callable(on_event):
-            raise OptionError(f"on_event: a function of one event is wanted, not {on_event!r}")
+        if on_event is not None:
+            checks.function("on_event", on_event, "one event")
+        checks.function("clock", clock, "nothing")
+        checks.texts(policy=policy)
         self.judge = Judge(failures)
         self._requests = Requests(clock)
         now = clock()
@@ -158,6 +162,7 @@ class LoadBalancer:
         """Run `fn(replica)` and return what it returns. Where it fails, it is run again on another replica, within the
         budget of retries; with `hedge`, a slow one is run on a second replica as well. Not `idempotent`: only where
         the first replica cannot have done anything."""
+        checks.function("fn", fn, "the replica")
         routed = self.routed(features, kind, key, tenant, priority, timeout, wait, idempotent)
         return (race if self._may_hedge(idempotent) else call)(routed, fn, self.judge)
 
@@ -175,6 +180,7 @@ class LoadBalancer:
         idempotent: bool = True,
     ) -> T:
         """`call` for a function whose result is awaited."""
+        checks.function("fn", fn, "the replica")
         routed = self.routed(features, kind, key, tenant, priority, timeout, wait, idempotent)
         return await (arace if self._may_hedge(idempotent) else acall)(routed, fn, self.judge)
 
@@ -213,6 +219,7 @@ class LoadBalancer:
             self._engine.balancer.set_weight(id, weight, now=now)
 
     def set_policy(self, policy: str, **options: Any) -> None:
+        checks.texts(policy=policy)
         with self._engine.turn() as now:
             self._engine.carry_out(self._engine.balancer.set_policy("", policy, options, now=now))
 
@@ -276,5 +283,5 @@ class LoadBalancer:
         """A request that the core may send again. For integrations: `start`, then `retry` or `end`."""
         wait = None if wait is None else checks.seconds("wait", wait)
         request = self._requests.new(features, kind, key, tenant, priority, timeout)
-        request.idempotent = idempotent
+        request.idempotent = checks.true_or_false("idempotent", idempotent)
         return RoutedRequest(self._engine, request, wait)

@@ -57,6 +57,17 @@ def whole(name: str, value: object) -> None:
         raise OptionError(f"{name}: a whole number is wanted, not {value!r}")
 
 
+def true_or_false(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise OptionError(f"{name}: True or False is wanted, not {value!r}")
+    return value
+
+
+def function(name: str, value: object, of: str) -> None:
+    if not callable(value):
+        raise OptionError(f"{name}: a function of {of} is wanted, not {value!r}")
+
+
 def ejection(value: bool | EjectionOptions) -> EjectionOptions:
     return EjectionOptions(enabled=value) if isinstance(value, bool) else _of("eject", value, EjectionOptions)
 
@@ -83,8 +94,8 @@ def replica_id(id: object) -> None:
 
 
 def replica_ids(replicas: Iterable[str]) -> list[str]:
-    if isinstance(replicas, str):
-        raise OptionError(f"replicas: a list of ids is wanted, not the string {replicas!r}")
+    if isinstance(replicas, str) or not isinstance(replicas, Iterable):
+        raise OptionError(f"replicas: a list of ids is wanted, not {replicas!r}")
     ids = list(replicas)
     if not ids:
         raise OptionError("replicas: at least one is needed")
@@ -105,6 +116,8 @@ def weights_by_id(ids: list[str], weights: Mapping[str, float] | Sequence[float]
             raise OptionError(f"weights: no replica {', '.join(map(repr, unknown))}")
         found = {id: weights.get(id, 1.0) for id in ids}
     else:
+        if not isinstance(weights, Sequence) or isinstance(weights, str):
+            raise OptionError(f"weights: a list of numbers or a mapping by id is wanted, not {weights!r}")
         if len(weights) != len(ids):
             raise OptionError(f"weights: {len(weights)} given for {len(ids)} replicas")
         found = dict(zip(ids, weights, strict=True))
