@@ -285,7 +285,7 @@ def wanted(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     """The configurations that would have been served."""
     found: list[Config] = []
 
-    def note(reread: Any, files: list[Path], log_format: str, log_level: str) -> int:
+    def note(reread: Any, *rest: Any) -> int:
         found.append(reread())
         return 0
 

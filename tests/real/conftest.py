@@ -73,7 +73,7 @@ def configuration(fleet: Fleet, port: int) -> dict[str, object]:
             "tiny-text": openai(*fleet.chat),
             "tiny-embed": openai(*fleet.chat),
             "narrow": openai(fleet.chat[0]) | {"concurrency": 1, "queue": 0},
-            "echo": openai(fleet.echo) | {"paths": ["/ws"]},
+            "echo": openai(fleet.echo),
             "one-socket": openai(fleet.echo) | {"concurrency": 1, "queue": 0},
             "limited": openai(fleet.limited),
             "linear": {"dialect": "oip", "replicas": replicas(*fleet.linear)},
