@@ -75,7 +75,9 @@ class LedgerMachine(RuleBasedStateMachine):
         settle(self.ledger, self.concurrency)
         self.ghosts: list[tuple[int, int, int, int, float]] = []
         self.rows = 0
-        self.workers = [self.hire() for _ in range(WORKERS)]
+        self.workers: list[Worker] = []
+        for _ in range(WORKERS):
+            self.workers.append(self.hire())
 
     def teardown(self) -> None:
         for worker in self.workers:
@@ -93,6 +95,10 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def hire(self) -> Worker:
         self.rows = self.rows % 6 + 1
+        while any(
+            worker.row == self.rows for worker in self.workers
+        ):  # a row of a process that lives is not used again
+            self.rows = self.rows % 6 + 1
         worker = Worker(self.book.fd, self.rows, self.concurrency)
         for number, model in enumerate(MODELS):
             for place in places(self.ledger, number):
