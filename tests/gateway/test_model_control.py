@@ -26,6 +26,7 @@ SPELLED = (
     *(f"/{LOAD}", "/v2//repository/models/placed/load", "/v2/./repository/models/placed/load", f"/x/..{LOAD}"),
     *(f"/%2e%2E{LOAD}", "/%76%32/repositor%79/models/placed/load", f"{LOAD}/", f"{LOAD}?a=b", f"http://gateway{LOAD}"),
     *("/V2/Repository/models/placed/load", f"/prefix{LOAD}"),
+    *("/v2;x/repository/models/placed/load", "/v2/;/repository;a=b/models/placed/load"),
 )
 SETTINGS = (
     "/v2/logging",

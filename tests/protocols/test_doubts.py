@@ -6,7 +6,7 @@ import pytest
 
 from steelyard.protocols import make_dialect
 from steelyard.protocols.doubts import models_in
-from steelyard.protocols.multipart import form_doubt
+from steelyard.protocols.multipart import form_doubt, form_field
 
 openai = make_dialect("openai")
 CHAT = openai.call("POST", "/v1/chat/completions")
@@ -102,3 +102,34 @@ def test_a_form_with_two_boundaries() -> None:
 
 def test_every_mention_is_found_where_nothing_is_known_of_the_body() -> None:
     assert models_in(b'{"model":"a","x":{"Model" : "b\\u0063"},"model":1}') == {"a", "bc"}
+    assert models_in(b'{"\\u006dod\\u0065l":"a"}') == {"a"}
+
+
+FORM = b"multipart/form-data; boundary=xyz"
+
+
+def parts(*given: tuple[bytes, bytes]) -> bytes:
+    heads = [b"--xyz\r\nContent-Disposition: form-data; %b\r\n\r\n%b\r\n" % one for one in given]
+    return b"".join(heads) + b"--xyz--\r\n"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        parts((b'name="file"; x="; name=model"', b"small"), (b'name="model"', b"big")),
+        parts((b'name="model"; x="; name=file"', b"big")),
+        parts((b'name="file"; filename=" name=model"', b"small"), (b'name="model"', b"big")),
+    ],
+)
+def test_a_name_inside_another_parameter_is_none(form: bytes) -> None:
+    assert form_field(form, FORM, b"model") == "big" or form_doubt(form, FORM, b"model")
+
+
+def test_a_field_that_only_some_take_for_the_model_is_refused() -> None:
+    assert form_doubt(parts((b'name="Model"', b"big")), FORM, b"model")
+    assert form_doubt(parts((b"name*=utf-8''model", b"big")), FORM, b"model")
+
+
+def test_files_with_names_in_any_language_are_taken() -> None:
+    form = parts((b'name="file"; filename="h.wav"; filename*=utf-8\'\'h%C3%A9.wav', b"x"), (b'name="model"', b"big"))
+    assert (form_field(form, FORM, b"model"), form_doubt(form, FORM, b"model")) == ("big", "")

@@ -17,6 +17,7 @@ NEVER: Final = 2  # refused anywhere: the gateway's own interface to replicas
 LOOKS: Final = (b"GET", b"HEAD", b"OPTIONS")
 KIT_MODELS: Final = "/steelyard/models/"  # where a server with our kit is asked to load and unload
 
+_PARAMETERS = re.compile(r"/?;[^/]*")  # of a segment; servers in Java match without them
 # Not at the beginning only: a proxy before the server may take a prefix off.
 _REPOSITORY = re.compile(r"/v2/repository/(?!index/?$)")  # Triton, MLServer: load and unload
 _SETTINGS = re.compile(
@@ -28,7 +29,7 @@ _SETTINGS = re.compile(
 
 def control_of(method: bytes, path: str) -> int:
     """What a request to this path would change. `path` is decoded: as the server reads it."""
-    path = path.lower()
+    path = _PARAMETERS.sub("", path.lower())
     if path.startswith(KIT_MODELS):
         return NO_CONTROL if method in LOOKS else NEVER
     if _REPOSITORY.search(path) is not None:

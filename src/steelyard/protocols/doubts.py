@@ -65,6 +65,8 @@ def _type_doubt(body: bytes, content_type: bytes) -> str:
 def models_in(body: bytes) -> set[str]:
     """Every value of a key `model` in a body of an endpoint that no dialect knows, however deep."""
     found = set()
+    if b"\\" in body:
+        body = _LETTER.sub(lambda match: bytes.fromhex(match[1].decode()), body)  # so that keys are as they are read
     for match in _VALUE.finditer(body):
         try:
             found.add(msgspec.json.decode(match[1], type=str))
@@ -73,4 +75,5 @@ def models_in(body: bytes) -> set[str]:
     return found
 
 
+_LETTER = re.compile(rb"\\u00([46][0-9A-Fa-f])")
 _VALUE = re.compile(rb'"(?i:model)"\s*:\s*("(?:[^"\\]|\\.){0,512}")')

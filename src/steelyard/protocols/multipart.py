@@ -33,8 +33,10 @@ def form_field(body: bytes, content_type: bytes, name: bytes) -> str | None:
         if begin < 0:
             return None
         end = body.find(delimiter, begin + 2)
-        found = _NAME.search(body, at, begin)
-        if found is not None and (found[1] or found[2]) == name:
+        field = _field_name(body[at + len(delimiter) - 2 : begin])  # as `form_doubt` reads it, if it can be told
+        if field is None and (found := _NAME.search(body, at, begin)) is not None:
+            field = found[1] or found[2]
+        if field == name:
             # Without an end, this may be a head of the body that was cut in the middle of the value.
             return body[begin + 4 : end].decode("utf-8", "replace") if begin < end <= begin + 4 + VALUE else None
         at = _after(end, 2)
@@ -53,7 +55,7 @@ def form_doubt(body: bytes, content_type: bytes, name: bytes) -> str:
     dashes = b"--" + (match[1] or match[2])
     if not body.startswith(dashes):  # a preamble may be JSON to a server that does not mind the content type
         return DOUBT
-    at, parts, found = len(dashes), 0, 0
+    at, parts, found = len(dashes), 0, []
     while body[at : at + 2] != b"--":
         begin = body.find(b"\r\n\r\n", at, at + HEAD)
         field = _field_name(body[at:begin]) if begin >= 0 else None
@@ -61,9 +63,10 @@ def form_doubt(body: bytes, content_type: bytes, name: bytes) -> str:
         parts += 1
         if field is None or end < 0 or parts > PARTS:
             return DOUBT
-        found += field.strip().lower() == name
+        if field.strip().lower() == name:
+            found.append(field)
         at = end + 2 + len(dashes)
-    return DOUBT if found > 1 or body.count(dashes) != parts + 1 else ""
+    return DOUBT if found not in ([], [name]) or body.count(dashes) != parts + 1 else ""
 
 
 def _field_name(head: bytes) -> bytes | None:
@@ -75,5 +78,6 @@ def _field_name(head: bytes) -> bytes | None:
     match = _DISPOSITION.fullmatch(told[0]) if len(told) == 1 else None
     if match is None:
         return None
-    names = [value or token for key, value, token in _PARAMETER.findall(match[1]) if key.lower() in (b"name", b"name*")]
-    return names[0] if len(names) == 1 and b"\\" not in names[0] and b"name*=" not in match[1].lower() else None
+    told_as = [(key.lower(), value or token) for key, value, token in _PARAMETER.findall(match[1])]
+    names = [value for key, value in told_as if key in (b"name", b"name*")]
+    return names[0] if len(names) == 1 and b"\\" not in names[0] and (b"name*", names[0]) not in told_as else None
