@@ -44,7 +44,7 @@ def test_a_users_own_takes_options():
 
 
 def test_a_wrong_name_says_what_there_is():
-    with pytest.raises(OptionError, match="no scaler 'wrok'; there are work, kpa, hpa"):
+    with pytest.raises(OptionError, match=r"no scaler 'wrok' \(did you mean `work`\?\); there are work, kpa, hpa"):
         find_scaler("wrok")
     with pytest.raises(OptionError, match="not a subclass of"):
         find_scaler("steelyard.core.scalers.base:Seen")

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class Succession:
         self._hand_out, self._take_back = hand_out, take_back
         self._control: ControlSocket | None = None
         self._former: set[int] = set()  # workers of a supervisor before us that have not ended yet
-        self._former_until = 0.0
+        self._former_until = inf  # nobody has told them to end yet
         self._drain = 0.0
 
     @property
