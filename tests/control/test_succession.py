@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import cast
 
 import pytest
@@ -170,17 +171,18 @@ def test_the_control_socket_is_for_its_user_alone() -> None:
 
 
 def test_an_open_folder_is_not_used_and_all_is_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    (tmp_path / "steelyard" / "control").mkdir(parents=True)
-    (tmp_path / "steelyard" / "control").chmod(0o755)
-
     async def work() -> None:
         async with supervised() as supervisor:
             await ask(supervisor)
 
-    run(work())
+    with TemporaryDirectory(prefix="sy") as folder:  # tmp_path may be too long for a socket
+        monkeypatch.setenv("XDG_STATE_HOME", folder)
+        open_to_all = Path(folder, "steelyard", "control")
+        open_to_all.mkdir(parents=True)
+        open_to_all.chmod(0o755)
+        run(work())
     assert "cannot be taken over" in lines(caplog)
     assert "chmod 700" in lines(caplog)
 
