@@ -15,9 +15,11 @@ from tests.harness.scaling import QUICK, Book, Scaled, scaled, started
 pytestmark = pytest.mark.xdist_group("scaling_zero")
 
 
-def model(folder: Path, *more: object, max_wait: str = "30s", **autoscale: Any) -> dict[str, Any]:
+def model(
+    folder: Path, *more: object, max_wait: str = "30s", runtime: dict[str, Any] | None = None, **autoscale: Any
+) -> dict[str, Any]:
     from_zero = {"min": 0, "max": 1, "idle": "60s", "scaler_options": QUICK, **autoscale}
-    return started(folder, *more, autoscale=from_zero, max_wait=max_wait)
+    return started(folder, *more, runtime=runtime, autoscale=from_zero, max_wait=max_wait)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,10 @@ def told(folder: Path) -> Iterator[Scaled]:
         "hasty": model(folder / "hasty", "--cold", 2, cold_start="20s"),
         "leaver": model(folder / "leaver", "--cold", 3),  # time for a client to go away
         "broken": model(folder / "broken", "--dies", "x", max_wait="1s"),
-        "failing": model(folder / "failing", "--dies", "no such weights", max_wait="10m"),
+        "failing": model(
+            folder / "failing", "--dies", "no such weights", max_wait="10m", runtime={"show_last_words": True}
+        ),
+        "discreet": model(folder / "discreet", "--dies", "HF_TOKEN=hf_secret", max_wait="10m"),
     }
     with scaled(models) as told:
         yield told
@@ -97,6 +102,16 @@ def test_a_start_that_fails_answers_at_once_with_its_last_words(told: Scaled) ->
     assert int(answer.headers["retry-after"]) >= 1
     assert b"could not be started" in answer.body
     assert b"its last words: begins | no such weights" in answer.body
+
+
+def test_last_words_that_may_be_secret_go_to_operators_alone_by_default(told: Scaled) -> None:
+    answer = told.ask("discreet")
+    assert (answer.status, answer.headers["steelyard-reason"]) == (503, "start_failed")
+    assert b"its process ended: exit code 3; its last words are in the gateway's log and admin API." in answer.body
+    assert b"secret" not in answer.body
+    setback = told.scaling("discreet").setback
+    assert setback is not None
+    assert "HF_TOKEN=hf_secret" in setback.last_words
 
 
 def test_who_waits_in_vain_is_refused_in_the_end(told: Scaled, folder: Path) -> None:

@@ -47,6 +47,9 @@ class Runtime(Part, frozen=True):
     stop_timeout: Annotated[Seconds, about("from SIGTERM to SIGKILL")] = Seconds(10)
     log: Annotated[str, about("folder for what replicas print; empty: `steelyard` below the folder for state")] = ""
     log_size: Annotated[Size, about("most of it that is kept of each replica")] = Size(10 << 20)
+    show_last_words: Annotated[
+        bool, about("clients whose request waits for a start that fails are told the last lines that it printed")
+    ] = False
 
 
 class Period(Part, frozen=True):

@@ -264,10 +264,10 @@ class Flock:
         return self._tools.price(self.model, replica.instance.device)
 
     def failure(self, now: float) -> str:
-        """Why the last start failed, with its last words; empty: none did, or another is on its way."""
+        """Why the last start failed, for clients; empty: none did, or another is on its way."""
         if any(replica.ready_in(now) is not None for replica in self.replicas.values()):
             return ""
-        return self.troubles.told()
+        return self.troubles.told(self.settings is not None and self.settings.show_last_words)
 
     def ready_in(self, now: float) -> float:
         measured = self._tools.cold_start(self.model)[1]

@@ -12,6 +12,7 @@ from .started import Started
 WORDS = 20  # lines of a log that are kept
 SAID = 3  # of them, in the chronicle, and to whoever waits
 LONGEST_TOLD = 500  # characters
+WITH_OPERATORS = " are in the gateway's log and admin API"
 
 log = logging.getLogger("steelyard.control.starting")
 
@@ -39,19 +40,26 @@ class Troubles:
         if self.shortage.begin(why, now):
             self._hands.note(f"no replica can be started: {why}", model, level=logging.WARNING)
 
-    def told(self) -> str:
-        """Why the last start failed, for whoever waits for it; empty: none did."""
+    def told(self, with_words: bool) -> str:
+        """Why the last start failed, for clients that wait for it; empty: none did. What it printed may have secrets in
+        it, and is for operators unless they say otherwise."""
         trouble = self.setbacks.trouble
         if trouble is None or not self.setbacks.row:
             return ""
-        said = f"; its last words: {' | '.join(trouble.last_words[-SAID:])}" if trouble.last_words else ""
+        said = ""
+        if trouble.last_words:
+            said = f"; its last words{': ' + _joined(trouble.last_words) if with_words else WITH_OPERATORS}"
         return "".join(c if c.isprintable() else " " for c in f"{trouble.why}{said}")[:LONGEST_TOLD]
 
     def _trouble(self, replica: Started, reason: str, why: str) -> Trouble:
         words = _last_words(replica)
-        said = f"; its last words: {' | '.join(words[-SAID:])}" if words else ""
+        said = f"; its last words: {_joined(words)}" if words else ""
         self._hands.note(f"{why}{said}", *replica.key, level=logging.WARNING)
         return Trouble(replica.id, reason, why, words)
+
+
+def _joined(words: tuple[str, ...]) -> str:
+    return " | ".join(words[-SAID:])
 
 
 def _with_former(why: str, former: int) -> str:
