@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from steelyard.cli import main
-from steelyard.cli.report_text import heading
+from steelyard.cli.report_text import faults, heading
 from steelyard.control.history.database import changing, open_to_write, put
-from steelyard.control.history.slices import HOUR, MINUTE, NAMES, Promised, Slice, by_name
+from steelyard.control.history.slices import HOUR, MINUTE, NAMES, Promised, Slice, available, by_name
 from steelyard.control.history.store import History
-from steelyard.control.history.summary import summarise
+from steelyard.control.history.summary import Row, summarise
 
 BEGIN = 1793491200  # 2026-11-01 00:00 UTC
 PERIOD = ("--since", "2026-11-01", "--until", "2026-11-01T02:00")
@@ -53,6 +53,13 @@ def minute_of(start: int) -> list[Slice]:
 
 def report(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["report", *map(str, arguments)], env={"COLUMNS": None})
+
+
+def test_says_for_which_deadline_requests_were_refused() -> None:
+    counts = {"refused/overload": 1, "refused/overload/first_byte": 2, "refused/replica/total": 3}
+    told = "refused: overload 1, overload (first-byte deadline) 2, replica (total deadline) 3"
+    assert faults(Row("m", "", counts, [], None)) == told
+    assert available(counts) == (0, 6)
 
 
 def test_in_the_terminal(history: Path) -> None:

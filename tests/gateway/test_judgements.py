@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.core.slo import JUDGEMENTS
+from steelyard.control.history.slices import by_name
 from steelyard.gateway.accounts import OTHERS, TENANTS
 
 from .loop import Wire
@@ -44,7 +44,7 @@ def judged(stage: Stage, model: str = "m", tenant: str = "") -> dict[str, int]:
     tally = stage.account(model).tallies.get(tenant)
     if tally is None:
         return {}
-    return {"/".join(filter(None, JUDGEMENTS[i])): n for i, n in enumerate(tally.counts) if n}
+    return by_name(tally.counts)
 
 
 def asks(stage: Stage, model: str = "m", *headers: str) -> Wire:
@@ -261,7 +261,16 @@ def test_who_waits_beyond_its_deadline_is_refused_by_overload(staged: Callable[.
     asks(stage, "m", "steelyard-timeout-ms: 5000")
     stage.replica()
     stage.pass_time(6.0)
-    assert judged(stage) == {"refused/overload": 1}
+    assert judged(stage) == {"refused/overload/total": 1}
+
+
+def test_which_deadline_a_request_was_refused_for_is_counted_apart(staged: Callable[..., Stage]) -> None:
+    stage = staged(CONFIG)
+    asks(stage)
+    asks(stage, "m", "x-slo-ttft-ms: 5000")
+    stage.replica()
+    stage.pass_time(6.0)
+    assert judged(stage) == {"refused/overload/first_byte": 1}
 
 
 def test_nobody_there_is_the_replicas_fault(staged: Callable[..., Stage]) -> None:

@@ -138,12 +138,14 @@ def budget(objective: Objective) -> str:
 
 
 def faults(row: Row) -> str:
-    """`late: replica 3, overload 1; failed: replica 2`."""
+    """`late: replica 3, overload 1; failed: replica 2; refused: overload (first-byte deadline) 4`."""
     told: dict[str, list[str]] = {}
     for name, count in sorted(row.counts.items()):
         kind, _, fault = name.partition("/")
         if kind not in (MET, LEFT) and count:
-            told.setdefault(kind, []).append(f"{fault} {count:,}")
+            who, _, deadline = fault.partition("/")
+            why = f" ({deadline.replace('_', '-')} deadline)" if deadline else ""
+            told.setdefault(kind, []).append(f"{who}{why} {count:,}")
     order = sorted(told, key=lambda kind: (kind != LATE, kind))
     return "; ".join(f"{kind}: {', '.join(told[kind])}" for kind in order) or "–"
 

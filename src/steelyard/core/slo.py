@@ -40,10 +40,21 @@ JUDGEMENTS: Final[tuple[tuple[str, str], ...]] = (
     (REFUSED, REPLICA),
     (REFUSED, OVERLOAD),
     (LEFT, CLIENT),
+    (REFUSED, REPLICA),  # these four for a deadline: DEADLINES says which
+    (REFUSED, REPLICA),
+    (REFUSED, OVERLOAD),
+    (REFUSED, OVERLOAD),
 )
 MET_INDEX: Final = 0
-INDEX: Final[dict[tuple[str, str], int]] = {judgement: index for index, judgement in enumerate(JUDGEMENTS)}
 KINDS: Final = len(JUDGEMENTS)
+DEADLINES: Final[dict[int, str]] = {13: "total", 14: "first_byte", 15: "total", 16: "first_byte"}
+INDEX: Final[dict[tuple[str, str], int]] = {
+    judgement: index for index, judgement in enumerate(JUDGEMENTS) if index not in DEADLINES
+}
+# By fault and deadline, as core.deadlines calls it.
+REFUSED_BY_DEADLINE: Final[dict[tuple[str, str], int]] = {
+    (JUDGEMENTS[index][1], deadline): index for index, deadline in DEADLINES.items()
+}
 
 Counts = Sequence[int]  # of requests, by judgement
 

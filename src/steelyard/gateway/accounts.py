@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING, Final
 
 from ..core import slo
 from ..core.histogram import OFFSET, PER_BUCKET, SIZE, SMALLEST
-from ..core.slo import INDEX, KINDS, NOTHING_PROMISED, Promise, blame_most, judge_answer, judge_left
+from ..core.reason import Reason
+from ..core.slo import (
+    INDEX,
+    KINDS,
+    NOTHING_PROMISED,
+    REFUSED_BY_DEADLINE,
+    Promise,
+    blame_most,
+    judge_answer,
+    judge_left,
+)
 from ..core.times import Times
 
 if TYPE_CHECKING:
     from .exchange import Exchange
 
 OK, CLIENT_ERROR, FAILED, REFUSED, CANCELLED = VERDICTS = ("ok", "client_error", "failed", "refused", "cancelled")
+DEADLINE: Final = Reason.DEADLINE.code
 STATUSES: Final = 32  # HTTP statuses of a model that are counted one by one
 TENANTS: Final = 100  # of a model, counted one by one: their names come from clients, who can make up any number
 TUNNEL: Final = 101
@@ -97,8 +108,9 @@ class Account:
     def verdicts(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in VERDICTS}
 
-    def judge(self, exchange: Exchange, verdict: str, now: float) -> int:
-        """Count a request that is over by how it stands to what was promised: the index of its judgement."""
+    def judge(self, exchange: Exchange, verdict: str, now: float, reason: str) -> int:
+        """Count a request that is over by how it stands to what was promised: the index of its judgement. `reason`: the
+        code of a refusal."""
         tally = self.tallies.get(exchange.tenant)
         if tally is None:
             tally = self._tally(exchange.tenant)
@@ -124,7 +136,10 @@ class Account:
             first = exchange.first_byte - began if said else -1.0
             index = judge_left(tally.promise, upload, queue, first, total, exchange.streamed, unread)
         else:
-            index = INDEX[_verdict(verdict, exchange), _fault(exchange, upload, queue, total)]
+            fault = _fault(exchange, upload, queue, total)
+            index = INDEX[_verdict(verdict, exchange), fault]
+            if verdict == REFUSED and reason == DEADLINE:
+                index = REFUSED_BY_DEADLINE.get((fault, exchange.judged_by), index)
         tally.counts[index] += 1
         return index
 

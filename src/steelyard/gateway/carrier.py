@@ -633,7 +633,7 @@ class Carrier:
             if exchange.status != 200:
                 account.count_status(exchange.status)
         if account is not self.unrouted and not exchange.route.look:
-            exchange.judgement = account.judge(exchange, verdict, now)
+            exchange.judgement = account.judge(exchange, verdict, now, reason)
         if self._log is not None:
             if self._log_lines is None:
                 self._log.note(exchange, verdict, reason, now)

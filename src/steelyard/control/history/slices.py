@@ -14,7 +14,7 @@ import msgspec
 
 from ...core.histogram import GROWTH, SMALLEST
 from ...core.request import INFINITY
-from ...core.slo import CLIENT, FAILED, JUDGEMENTS, LATE, LEFT, MET, REFUSED, Promise
+from ...core.slo import CLIENT, DEADLINES, FAILED, JUDGEMENTS, LATE, LEFT, MET, REFUSED, Promise
 
 MINUTE: Final = 60
 HOUR: Final = 3600
@@ -74,7 +74,11 @@ def named(verdict: str, fault: str) -> str:
     return f"{verdict}/{fault}" if fault else verdict
 
 
-NAMES: Final = tuple(named(*judgement) for judgement in JUDGEMENTS)
+# `refused/overload/first_byte`: for its first-byte deadline; `…/total`: for its total one.
+NAMES: Final = tuple(
+    named(*judgement) + (f"/{DEADLINES[index]}" if index in DEADLINES else "")
+    for index, judgement in enumerate(JUDGEMENTS)
+)
 
 
 def by_name(counts: Iterable[int]) -> dict[str, int]:

@@ -33,7 +33,10 @@ def _judged(status: ModelStatus) -> Iterator[Sample]:
     """All judgements of a tenant from its first request on: a rate needs the zero before the one."""
     for tenant, counts in sorted(status.judged.items()):
         of = labels(model=status.model, tenant=tenant)
+        together = dict.fromkeys(_JUDGEMENTS, 0)  # whatever the deadline
         for about, count in zip(_JUDGEMENTS, counts, strict=True):
+            together[about] += count
+        for about, count in together.items():
             yield Sample(f"{of},{about}", count)
 
 
