@@ -353,6 +353,22 @@ def test_who_was_excluded_and_why(staged: Callable[..., Stage], tmp_path: Path) 
     assert "(full: 1 of 1)" in told["excluded"]
 
 
+def test_a_deadline_that_cannot_be_met_is_no_lack_of_memory(staged: Callable[..., Stage], tmp_path: Path) -> None:
+    stage = staged("models: {m: {replicas: [{id: a, url: 'http://a:1'}]}}")
+    for _ in range(20):
+        client = stage.client()
+        client.says(request())
+        replica = stage.replica()
+        stage.pass_time(5.0)
+        replica.says(answer())
+    log = Log(stage, tmp_path / "log")
+    stage.client().says(request("GET /x", "x-request-id: hasty", "steelyard-timeout-ms: 1000"))
+    (line,) = log.requests()
+    assert (line.reason, line.judged_by) == ("deadline", "total")
+    told = dict(explained(line))
+    assert told["excluded"] == "1 replica could not take it: a (too late for its deadline)."
+
+
 def test_the_tie_rule_is_told(stage: Stage, tmp_path: Path) -> None:
     log = Log(stage, tmp_path / "log")
     stage.client().says(request("GET /x", "x-request-id: one"))

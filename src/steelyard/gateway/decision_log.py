@@ -25,7 +25,7 @@ from ..core.options import PoolOptions
 from ..core.policies import POLICIES, Policy
 from ..core.pool import Pool
 from ..core.replica import Replica, State
-from ..core.request import INFINITY, Request
+from ..core.request import INFINITY, Phase, Request
 from ..core.slo import JUDGEMENTS
 from ..documents import encode_value
 from ..link.decision_lines import Attempt, Candidate, DecisionLine, Excluded, FleetLine, Look, Member
@@ -343,6 +343,8 @@ def _excluded(pool: Pool, request: Request, replica: Replica, now: float) -> Exc
         return Excluded(replica.id, "failed_before")
     if replica.load >= replica.limit:
         return Excluded(replica.id, "full", f"{replica.load} of {replica.limit:g}")
+    if request.judged_by and request.phase is Phase.DONE:  # refused when it came, before memory was looked at
+        return Excluded(replica.id, "deadline")
     return Excluded(replica.id, "memory", replica.place.device.name if replica.place is not None else "")
 
 

@@ -26,7 +26,7 @@ class Excluded(msgspec.Struct, frozen=True, omit_defaults=True):
     """A replica that could not take the request, and why."""
 
     id: str
-    reason: str  # starting, loading, unloaded, unreachable, draining, ejected, full, memory, failed_before
+    reason: str  # starting, loading, unloaded, unreachable, draining, ejected, full, deadline, memory, failed_before
     detail: str = ""  # `4 of 4`, `12 s more`, the device
 
 

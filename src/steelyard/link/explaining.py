@@ -40,6 +40,7 @@ EXCLUDED = {
     "draining": "it is being drained",
     "ejected": "ejected for failing or being slow",
     "full": "full",
+    "deadline": "too late for its deadline",
     "memory": "no memory for it",
     "failed_before": "it had failed this request before",
 }
