@@ -61,6 +61,21 @@ def test_so_many_chunks_are_read_in_one_turn(stage: Stage) -> None:
     stage.check_idle(counted=2)
 
 
+def test_a_body_in_small_records_of_tls_yields_after_each_read(stage: Stage) -> None:
+    client = stage.client(tls=True)
+    held(stage, client, request("POST /", "content-length: 3"))
+    assert client.transport.paused
+    client.says(b"a")
+    held(stage, client, b"b")
+    assert client.transport.paused
+    client.says(b"c")
+    replica = stage.replica()
+    assert read_request(replica.hears()).body == b"abc"
+    replica.says(answer(b"1"))
+    assert read_answer(client.hears()).body == b"1"
+    stage.check_idle(counted=1)
+
+
 def test_who_waits_for_a_turn_is_halted_for_a_slow_replica_too(staged: Callable[..., Stage]) -> None:
     stage = staged("{limits: {buffer: 1000, replay: 1000}, models: {m: {replicas: [{url: 'http://a:1'}]}}}")
     client = stage.client()

@@ -89,6 +89,9 @@ class FakeTransport:
     def can_write_eof(self) -> bool:
         return not self.tls
 
+    def set_read_buffer_limits(self, high: int) -> None:
+        assert self.tls, "only there is a buffer of what was read"
+
     def pause_reading(self) -> None:
         self.paused = True
 

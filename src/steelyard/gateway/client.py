@@ -66,6 +66,7 @@ class ClientConnection:
         "small",
         "stuck",
         "stuck_at",
+        "tls",
         "transport",
         "tunnel",
         "waits_at",
@@ -82,6 +83,7 @@ class ClientConnection:
         self.left = 0  # bytes of the current body still to come
         self.small = 0  # small pieces of it that are kept one by one
         self.chunked: Chunks | None = None  # reads the current body, if it comes in chunks
+        self.tls = False
         self.tunnel: ReplicaConnection | None = None  # after an upgrade
         self.expires = INFINITY
         self.halts = 0
@@ -106,9 +108,11 @@ class ClientConnection:
         transport.set_write_buffer_limits(high=carrier.limits.buffer)
         peer = transport.get_extra_info("peername")
         host = plain_host(peer[0]) if isinstance(peer, tuple) and peer else "unix"
-        tls = transport.get_extra_info("ssl_object") is not None
+        self.tls = transport.get_extra_info("ssl_object") is not None
+        if self.tls:
+            transport.set_read_buffer_limits(high=TURN_BYTES)  # what comes while it waits is read in one turn
         self.rights = rights = carrier.trust_rule.rights(host)
-        self.forwarding = Forwarding(host, tls, rights.believed)
+        self.forwarding = Forwarding(host, self.tls, rights.believed)
         if not rights.believed and host != "unix":
             self.address = network_of(host)
         self.expires = monotonic() + carrier.timeouts.idle
@@ -122,7 +126,8 @@ class ClientConnection:
                 self.refuse(answers.MEMORY_LOW)
             else:
                 self.fail(exchange, answers.MEMORY_LOW)
-        if len(data) >= TURN_BYTES and not self.halts:
+        # Of TLS nobody can tell how much was read: a record costs the same whether it holds one byte or thousands.
+        if (self.tls or len(data) >= TURN_BYTES) and not self.halts:
             exchange = self.exchange
             if exchange is not None and (not exchange.body_done or self.tunnel is not None):
                 self._turn_over()

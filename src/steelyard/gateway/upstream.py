@@ -39,6 +39,7 @@ HELD_BACK: Final = 1.0  # seconds for which the body of an error is waited for, 
 NO_BODY: Final = (204, 304)
 DECLINED: Final = (429, 503)  # the replica did nothing
 NOT_ITS_FAULT: Final = (501, 505, 508)  # the request asked for what no replica has, or goes round in a circle
+TOO_LARGE: Final = 413  # mostly said by the head alone
 MAX_INTERIM: Final = 16  # answers of 1xx before the real one
 
 
@@ -295,7 +296,7 @@ class ReplicaConnection:
         length = 0 if exchange.route.head or status in NO_BODY else head.length
         # A body that is announced and must not come (to HEAD, in a 204) may come all the same, and late.
         self.keep = not head.close and length != UNTIL_CLOSE and (head.length == length or head.length == UNTIL_CLOSE)
-        if status >= 400 and exchange.body_size > ONE_WRITE:
+        if status == TOO_LARGE or (status >= 400 and exchange.body_size > ONE_WRITE):
             self.keep = False  # the error may have come before the body was read: whether it ever is, nobody can see
         now = monotonic()
         way = self.replica.context
