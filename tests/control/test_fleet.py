@@ -105,6 +105,24 @@ async def test_an_ejection_says_why_when_it_begins_and_how_long_it_was_when_it_e
     assert said == ["ejected for 30 s: 5 in a row answered 500", "no longer ejected, after 2 s"]
 
 
+@acted(ONE, workers=1)
+async def test_an_ejection_right_after_another_is_told_too(stage: Played) -> None:
+    """It came back and failed its trial between two reports."""
+    stage.prober.sees(A)
+    await stage.settle()
+    first = ReplicaReport(*A, "ejected", 0, 9, 5, 0.0, 1.0, ejected_for=1.0, ejected_since=29.0)
+    trial = EjectionReason(Rule.TRIAL, 1, last_failure="answered 500")
+    second = ReplicaReport(*A, "ejected", 0, 9, 6, 0.0, 1.0, ejected_for=60.0, ejected_since=0.0, ejection=trial)
+    for seen in (first, second, second):
+        stage.crew.told = [Report(0, (), (seen,))]
+        stage.fleet.heard(stage.crew.told[0])
+    said = [h.what for h in stage.fleet.chronicle.latest() if "ejected" in h.what]
+    assert said[1:] == [
+        "no longer ejected, after 29 s",
+        "ejected for 60 s: the trial request answered 500 while other replicas answer",
+    ]
+
+
 @acted(EMPTY)
 async def test_an_ejection_ends_with_the_replica_it_was_for(stage: Played) -> None:
     """Another server under the same name has done nothing."""

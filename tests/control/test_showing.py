@@ -90,7 +90,8 @@ async def test_before_any_worker_reports_everybody_is_there(stage: Played) -> No
         ("m", 2, 0, None, None),
         ("n", 0, 0, None, None),
     ]
-    assert [alarm.what for alarm in view.alarms] == ["no replica of m is ready", "no replica of n is ready"]
+    why = "a is starting: not looked at yet"
+    assert [alarm.what for alarm in view.alarms] == [f"no replica of m is ready: {why}", "no replica of n is ready"]
 
 
 @acted(TWO)
@@ -249,8 +250,8 @@ async def test_for_how_long_nobody_has_been_ready(stage: Played) -> None:
     stage.clock.ahead += 20.0
     stage.prober.sees(A, Event.LIVE, "503")  # up, and still nobody is ready
     ages = {alarm.what: alarm.age for alarm in show(stage).alarms}
-    assert ages.keys() == {"no replica of m is ready", "no replica of n is ready"}
-    assert 20.0 <= ages["no replica of m is ready"] < 9000.0
+    assert ages.keys() == {"no replica of m is ready: a is loading: 503", "no replica of n is ready"}
+    assert 20.0 <= ages["no replica of m is ready: a is loading: 503"] < 9000.0
     assert ages["no replica of n is ready"] >= 5.0  # it never had any: since the gateway began
 
 
@@ -314,7 +315,7 @@ def test_a_model_that_rests_at_zero_is_as_it_should_be(view: ScalingView, rests:
 @acted(TWO)
 async def test_a_model_at_rest_is_no_alarm(stage: Played) -> None:
     stage_scaling(stage, scaled("m", wanted=1), scaled("n"))
-    assert [alarm.what for alarm in show(stage).alarms] == ["no replica of m is ready"]
+    assert [(alarm.code, alarm.model) for alarm in show(stage).alarms] == [("no_ready_replica", "m")]
 
 
 @acted(TWO)

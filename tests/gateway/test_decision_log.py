@@ -15,6 +15,7 @@ import pytest
 from numpy import float32
 
 from steelyard.config import DecisionLog as Settings
+from steelyard.core.ejection_reason import EjectionReason, Rule
 from steelyard.core.options import PoolOptions, RetryOptions
 from steelyard.core.policies.base import Policy
 from steelyard.core.replica import Event
@@ -367,6 +368,20 @@ def test_a_deadline_that_cannot_be_met_is_no_lack_of_memory(staged: Callable[...
     assert (line.reason, line.judged_by) == ("deadline", "total")
     told = dict(explained(line))
     assert told["excluded"] == "1 replica could not take it: a (too late for its deadline)."
+
+
+def test_an_ejected_replica_is_excluded_with_the_reason_of_its_ejection(
+    staged: Callable[..., Stage], tmp_path: Path
+) -> None:
+    stage = staged("models: {m: {replicas: [{id: a, url: 'http://a:1'}, {id: b, url: 'http://b:1'}]}}")
+    log = Log(stage, tmp_path / "log")
+    why = EjectionReason(Rule.IN_A_ROW, 5, last_failure="answered 500", all_alike=True)
+    stage.balancer.eject("b", 30.0, "m", now=stage.loop.now, reason=why)
+    stage.client().says(request("GET /x", "x-request-id: one"))
+    stage.replica("a:1").says(answer())
+    (line,) = log.requests()
+    told = dict(explained(line))
+    assert told["excluded"] == "1 replica could not take it: b (ejected: 5 in a row answered 500; 30 s more)."
 
 
 def test_the_tie_rule_is_told(stage: Stage, tmp_path: Path) -> None:

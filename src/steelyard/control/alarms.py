@@ -36,7 +36,12 @@ def current_alarms(
     without = unserved(_ready(fleet), _unloaded(fleet), scaling)
     return [
         *(
-            Alarm(code="no_ready_replica", what=what, age=_unready(fleet, model, uptime), model=model)
+            Alarm(
+                code="no_ready_replica",
+                what=what + _why_none(fleet, model),
+                age=_unready(fleet, model, uptime),
+                model=model,
+            )
             for model, what in without.items()
         ),
         *fleet.failures.alarms(now),
@@ -86,6 +91,16 @@ def unserved(ready: Mapping[str, int], unloaded: Iterable[str], scaling: Iterabl
     it should be."""
     could = {*unloaded, *(scaled.model for scaled in scaling if _rests(scaled))}
     return {model: f"no replica of {model} is ready" for model, n in ready.items() if not n and model not in could}
+
+
+def _why_none(fleet: Fleet, model: str) -> str:
+    """Why its first replica is not ready: usually the others are not for the same reason."""
+    for key, standing in fleet.standings.items():
+        if key[0] == model:
+            ejected = fleet.ejections.current.get(key)
+            state, why = ("ejected", ejected.reason) if ejected else (standing.state.value, standing.why)
+            return f": {key[1]} is {state}: {why}" if why else f": {key[1]} is {state}"
+    return ""
 
 
 def _rests(scaled: ScalingView) -> bool:

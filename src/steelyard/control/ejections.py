@@ -68,8 +68,12 @@ class Ejections:
     def take_in(self, reports: Iterable[Report], now: float) -> tuple[dict[Key, Ejected], dict[Key, Ejected]]:
         """From the latest reports: those that were ejected since the last ones, and those that are so no longer."""
         before, self.current = self.current, ejected_in(reports, now)
-        began = {key: ejected for key, ejected in self.current.items() if key not in before}
-        ended = {key: ejected for key, ejected in before.items() if key not in self.current}
+        began = {
+            key: ejected
+            for key, ejected in self.current.items()
+            if key not in before or _is_another(before[key], ejected)
+        }
+        ended = {key: ejected for key, ejected in before.items() if key not in self.current or key in began}
         return began, ended
 
     def _sentence(self, key: Key, views: list[ReplicaReport], model: ModelConfig, now: float) -> float:
@@ -92,6 +96,11 @@ class Ejections:
         """It is gone, or another process by now; what was reported a moment ago is not of that one."""
         if self._until.pop(key, None) is not None:
             self._pardoned[key] = now + SAME
+
+
+def _is_another(before: Ejected, current: Ejected) -> bool:
+    """It came back and failed its trial between two reports."""
+    return current.since > before.since + max(SAME, before.seconds - SAME)
 
 
 def ejected_in(reports: Iterable[Report], now: float) -> dict[Key, Ejected]:

@@ -382,13 +382,13 @@ class Fleet:
     def _note_ejections(self, reports: list[Report]) -> None:
         now = self._loop.time()
         began, ended = self.ejections.take_in(reports, now)
-        for key, ejected in began.items():
-            what = f"ejected for {ejected.seconds:.0f} s: {ejected.reason}"
-            self.chronicle.note("replica", what, model=key[0], replica=key[1], level=logging.WARNING)
         for key, ejected in ended.items():
             if key in self.standings:
                 what = f"no longer ejected, after {now - ejected.since:.0f} s"
                 self.chronicle.note("replica", what, model=key[0], replica=key[1])
+        for key, ejected in began.items():
+            what = f"ejected for {ejected.seconds:.0f} s: {ejected.reason}"
+            self.chronicle.note("replica", what, model=key[0], replica=key[1], level=logging.WARNING)
 
     # ------------------------------------------------------------------ what replicas say of themselves
 

@@ -67,7 +67,8 @@ class Operating:
     def unready(self) -> list[str]:
         view = self.fleet()
         problems = [] if self.live() else ["no worker serves"]
-        return [*problems, *(alarm.what for alarm in view.alarms if alarm.code == "no_ready_replica")]
+        without = [alarm.model for alarm in view.alarms if alarm.code == "no_ready_replica"]
+        return [*problems, *(f"no replica of {model} is ready" for model in without)]
 
     def scaling(self, model: str) -> ScalingView:
         self._model(model)

@@ -337,8 +337,7 @@ def _candidate(pool: Pool, request: Request, replica: Replica, score: float | No
 
 def _excluded(pool: Pool, request: Request, replica: Replica, now: float) -> Excluded:
     if replica not in pool.members:
-        left = replica.ejected_until - now if replica.state is State.EJECTED else 0.0
-        return Excluded(replica.id, replica.state.value, f"{left:.0f} s more" if left > 0.0 else "")
+        return Excluded(replica.id, replica.state.value, _sentence(replica, now))
     if request.avoid and replica in request.avoid:
         return Excluded(replica.id, "failed_before")
     if replica.load >= replica.limit:
@@ -346,6 +345,14 @@ def _excluded(pool: Pool, request: Request, replica: Replica, now: float) -> Exc
     if request.judged_by and request.phase is Phase.DONE:  # refused when it came, before memory was looked at
         return Excluded(replica.id, "deadline")
     return Excluded(replica.id, "memory", replica.place.device.name if replica.place is not None else "")
+
+
+def _sentence(replica: Replica, now: float) -> str:
+    """Why an ejected replica is out, and for how long."""
+    left = replica.ejected_until - now if replica.state is State.EJECTED else 0.0
+    if left <= 0.0:
+        return ""
+    return f"{replica.ejection}; {left:.0f} s more" if replica.ejection is not None else f"{left:.0f} s more"
 
 
 def _policy_name(policy: Policy) -> str:

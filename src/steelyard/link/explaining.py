@@ -38,7 +38,7 @@ EXCLUDED = {
     "unloaded": "its model is not loaded",
     "unreachable": "it does not answer",
     "draining": "it is being drained",
-    "ejected": "ejected for failing or being slow",
+    "ejected": "ejected",
     "full": "full",
     "deadline": "too late for its deadline",
     "memory": "no memory for it",
