@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from steelyard.runtimes.logs import state_folder
+from tests.real.processes import Program
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,3 +33,10 @@ def test_no_history_is_left_in_the_home_folder() -> None:
     started = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     assert Path(started) == state_folder() == Path(os.environ["XDG_STATE_HOME"], "steelyard")
     assert "steelyard-tests-" in started
+
+
+def test_nor_by_a_gateway_that_is_started_with_a_clean_environment(tmp_path: Path) -> None:
+    program = Program("state", [sys.executable, "-c", "import os; print(os.environ['XDG_STATE_HOME'])"], 0, tmp_path)
+    program.start()
+    program.process.wait(60)
+    assert program.log.read_text().strip() == os.environ["XDG_STATE_HOME"]

@@ -83,7 +83,11 @@ class Program:
 
 
 def _clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "PATH", "TMPDIR")}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in ("HOME", "LANG", "PATH", "TMPDIR", "XDG_STATE_HOME")
+    }
 
 
 def servers_python() -> Path:
