@@ -91,7 +91,7 @@ def test_what_is_not_named_stays_so(folder: Path) -> None:
         ),
         (
             {"certificate": "server.pem", "key": "a\0b"},
-            ["tls.key: a\0b: cannot be read: embedded null byte"],
+            ["tls.key: a\\x00b: cannot be read: embedded null byte"],
         ),
     ],
 )

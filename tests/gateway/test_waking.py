@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.core.slo import INDEX, REFUSED, REPLICA
+from steelyard.core.slo import INDEX, REFUSED, REFUSED_BY_DEADLINE, REPLICA
 from steelyard.gateway.reports import report
 from steelyard.link.messages import Coming, Members, Wanted
 
@@ -108,7 +108,7 @@ def test_whoever_waits_in_vain_for_a_replica_that_never_comes_was_not_refused_fo
     infer(stage)  # the line is full
     stage.pass_time(6.0)
     counts = stage.account("m").tallies[""].counts
-    assert counts[INDEX[REFUSED, REPLICA]] == sum(counts) == 2
+    assert counts[INDEX[REFUSED, REPLICA]] + counts[REFUSED_BY_DEADLINE[REPLICA, "total"]] == sum(counts) == 2
 
 
 def test_nobody_is_woken_for_what_waits_behind_others_or_has_no_runtime(staged: Callable[..., Stage]) -> None:

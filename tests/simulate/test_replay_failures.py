@@ -111,7 +111,8 @@ def changed(lines: list[Line], **more: object) -> list[Line]:
 @pytest.mark.parametrize(("share", "times"), [(0.02, 0.1), (0.1, 0.1), (0.1, 4.0)])
 def test_requests_that_failed_fail_again(tmp_path: Path, share: float, times: float, policy: str) -> None:
     """Quick or slow, they take their time of the replicas, are lost wherever they go, and are in no p99."""
-    todo, bad = unlucky(share, times)
+    # Slow ones crowd the replicas now and then: of 1,400 requests the p99 is luck (0.15 to 0.23 s over seeds).
+    todo, bad = unlucky(share, times, count=COUNT if times < 1.0 else 6 * COUNT)
     lines = changed(run(todo, policy, bad.__contains__), idempotent=False)
     comparison = told_of(lines, tmp_path, "least_connections")
     assert abs(comparison.error) <= 0.1

@@ -169,6 +169,7 @@ class Pool:
             return
         self.suspicion.forget(replica)
         if new is State.READY:
+            replica.has_been_ready = True
             replica.ready_since = now - self.options.slow_start if in_use or self._was_ready(old, now) else now
             replica.consecutive_failures = 0
             replica.slow_since = INFINITY

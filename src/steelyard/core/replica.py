@@ -145,6 +145,7 @@ class Replica:
         "failures",
         "flights",
         "foreign",
+        "has_been_ready",
         "held",
         "id",
         "in_flight",
@@ -225,6 +226,7 @@ class Replica:
         self.ejection: EjectionReason | None = None  # why, of the last one
         self.slow_since = INFINITY
         self.ready_since = 0.0
+        self.has_been_ready = state is State.READY
         self.notes: Any = None  # the policy's
         self.context: Any = None  # the driver's
         self.place: Place | None = None  # on a device whose memory is counted

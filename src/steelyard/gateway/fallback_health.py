@@ -3,8 +3,8 @@
 The supervisor probes. Without it nobody says that a replica is back, so real requests find out: a replica that refuses
 connections leaves the rotation for a moment, and is then tried by one request at a time
 (`Balancer.try_out`). The first answer puts it back; a failure takes it out for twice as long, at most LONGEST_PAUSE.
-A replica that was loading by the last news said so itself, so it is tried only when that news is old and the model has
-no other. Replicas that an operator drains, or that were unloaded, are left alone.
+A replica that was loading by the last news, or has not been ready yet, may still be starting: it is tried only when
+that news is old and the model has no other. Replicas that an operator drains, or that were unloaded, are left alone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from .carrier import Carrier
 SILENT_AFTER: Final = 2.0  # seconds without a word: the supervisor speaks twice a second
 FIRST_PAUSE: Final = 0.25  # seconds until a replica that failed is tried again
 LONGEST_PAUSE: Final = 4.0
+OUT: Final = (State.UNREACHABLE, State.LOADING, State.STARTING)
 LOADED_AFTER: Final = 30.0  # seconds of silence after which one that was loading may have finished
 
 
@@ -42,9 +43,9 @@ class FallbackHealth:
         balancer = self._carrier.balancer
         for model in balancer.models:
             pool = balancer.pool(model)
-            unknown = [r for r in pool.replicas.values() if r.state is State.UNREACHABLE]
-            if not pool.members and silent_for > LOADED_AFTER:
-                unknown += [r for r in pool.replicas.values() if r.state in (State.LOADING, State.STARTING)]
+            out = [r for r in pool.replicas.values() if r.state in OUT]
+            known = [r for r in out if r.state is State.UNREACHABLE and r.has_been_ready]
+            unknown = out if not pool.members and silent_for > LOADED_AFTER else known
             for replica in unknown:
                 if replica.context.probed and now >= self._pauses.get(replica, (0.0, 0.0))[0]:
                     self._carrier.carry_out(balancer.try_out(replica.id, model, now=now), now)
