@@ -57,6 +57,7 @@ def test_requests_are_spread_over_the_replicas(http: Any, stubs: Stubs) -> None:
     assert {a.extensions["steelyard_replica"] for a in answers} == set(lb.states)
     assert {str(a.request.url) for a in answers} == {"http://model/v1/x%2Fy?q=1"}  # as the caller knows it
     for stub, path in zip(stubs, ("/v1/x%2Fy?q=1", "/prefix/v1/x%2Fy?q=1"), strict=True):
+        stub.sync()
         seen = stub.of("request", id=id)
         assert [one["target"] for one in seen] == [path, path]
         assert {tuple(pair) for one in seen for pair in one["headers"] if pair[0] == "host"} == {

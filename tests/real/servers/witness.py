@@ -39,7 +39,7 @@ class Witness:
     async def __call__(self, scope, receive, send):
         if scope["type"] != "http":
             await self.app(scope, receive, send)
-        elif scope["path"].endswith(("/health", "/ready", "/live")):
+        elif scope["path"].endswith(("/health", "/healthz", "/ready", "/live")):
             await self._probe(scope, receive, send)
         else:
             self.ready = self.ready or self.log.loaded(self.workers)
