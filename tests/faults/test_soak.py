@@ -74,7 +74,7 @@ def test_soak() -> None:
             stub.open("open")
         models = {
             "m": model(a, b, concurrency=8, idempotent=True, ejection={"enabled": False}, paths=["/work"]),
-            "slots": model(a, concurrency=8),
+            "slots": model(a, concurrency=8, paths=["/slots"]),
         }
         ledger = Ledger(a, b)
         with Serving(config(models, workers=2, timeouts={"idle": "5s"})) as gateway, nothing_left(gateway):
@@ -95,6 +95,6 @@ def test_soak() -> None:
                 ledger.ends.clear()
                 ledger.retried.clear()
                 sizes[part] = [memory(pid) for pid in gateway.workers]
-            slots_free(gateway, a, 8, headers={"steelyard-model": "slots"})
+            slots_free(gateway, a, 8, target="/slots")
             # The first part fills caches and arenas; after that it is flat.
             assert sum(sizes[3]) - sum(sizes[0]) < 24 * MIB, sizes
