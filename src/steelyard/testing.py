@@ -472,5 +472,5 @@ def _slots(kind: type) -> tuple[str, ...]:
     if "__slots__" in vars(kind):
         return tuple(vars(kind)["__slots__"])
     return tuple(
-        name for name, value in vars(kind).items() if isinstance(value, GetSetDescriptorType) and name[0] != "_"
+        name for name, value in vars(kind).items() if isinstance(value, GetSetDescriptorType) and name[:2] != "__"
     )

@@ -236,7 +236,7 @@ class Replica:
         return f"<Replica {self.id} {self.state.value} load={self.load}>"
 
 
-def check_weight(id: str, weight: float) -> None:
+def check_weight(id: str, weight: object) -> None:
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not LIGHTEST <= weight <= HEAVIEST:
         wanted = f"a positive number, from {LIGHTEST:g} to {HEAVIEST:g}"
         raise OptionError(f"replica {id!r}: weight must be {wanted}, not {weight!r}")

@@ -139,8 +139,8 @@ class Book:
         self.weights[key] = amount
 
 
-class Script(Placement):
-    """Decides what the test wants, and keeps what it was asked."""
+class Script:
+    """In place of `Placement` (which may be compiled): decides what the test wants, and keeps what it was asked."""
 
     def __init__(self) -> None:
         self.loads: list[Load] = []
