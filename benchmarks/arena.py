@@ -61,13 +61,13 @@ def result_of(contest: Contest, peer: str, seed: int, outcome: openloop.Outcome)
     result.seconds = scenario.requests / contest.rate
     warmup = scenario.warmup * result.seconds
     for answer in outcome.answers:
-        if answer.job.born < warmup:
+        if answer.job.intended_at < warmup:
             continue
         if answer.seconds is None:
             result.failed += 1
         else:
             result.latency.add(answer.seconds)
-            result.prompt += answer.seconds <= 3.0 * answer.job.work
+            result.low_slowdown += answer.seconds <= 3.0 * answer.job.work
     result.failed += outcome.statuses["no answer"]
     result.served = {f"r{place}": count for place, count in sorted(outcome.replicas.items())}
     return result

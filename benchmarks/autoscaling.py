@@ -17,11 +17,11 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from steelyard.simulate.catalog import find
+from steelyard.simulate.catalog import find_scenarios
 from steelyard.simulate.result import RunResult
-from steelyard.simulate.run import Task, check, run_all, tasks
+from steelyard.simulate.run import Task, check_scenario, run_all, tasks
 from steelyard.simulate.scenario import Scenario
-from steelyard.simulate.summary import promised, summarise
+from steelyard.simulate.summary import scenarios_with_slo, summarise
 
 from .autoscaling_chart import chart
 from .autoscaling_scores import markdown
@@ -38,7 +38,7 @@ SWEPT = (
 
 
 def scenarios(names: Sequence[str], seeds: int) -> list[Scenario]:
-    found = [scenario for name in names for scenario in find(name)]
+    found = [scenario for name in names for scenario in find_scenarios(name)]
     return [msgspec.structs.replace(scenario, seeds=seeds) for scenario in found]
 
 
@@ -104,10 +104,10 @@ def main() -> None:
     machine = describe(command(options))  # now: the commit may change while it runs
     chosen = scenarios(options.workloads.split(","), options.seeds)
     for scenario in chosen:
-        check(scenario)
+        check_scenario(scenario)
     # the longest first, so that no process is left alone with one at the end
     todo = [task for scenario in reversed(chosen) for task in plan(scenario, sweep=not options.no_sweep)]
-    rows = summarise(run(todo, options.jobs), promised(chosen))
+    rows = summarise(run(todo, options.jobs), scenarios_with_slo(chosen))
     text = markdown(chosen, rows, machine)
     Console(width=150).print(text, markup=False, highlight=False)
     if options.markdown is not None:

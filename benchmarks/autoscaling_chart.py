@@ -6,24 +6,24 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from steelyard.simulate.frontier import cost
-from steelyard.simulate.page_style import STYLE
-from steelyard.simulate.scaler_names import series
-from steelyard.simulate.scaling_charts import scaler_looks
+from steelyard.simulate.frontier import mean_replica_hours
+from steelyard.simulate.page_style import PAGE_STYLE
+from steelyard.simulate.scaler_names import base_scaler
+from steelyard.simulate.scaling_charts import scaler_styles
 from steelyard.simulate.scenario import Scenario
-from steelyard.simulate.summary import Row
-from steelyard.simulate.svg import SOFT, drawing, inline
+from steelyard.simulate.summary import SummaryRow
+from steelyard.simulate.svg import SOFT, chart_style, inline_svg
 
 TITLE = "Requests answered as promised against replica-hours, by scaler"
 COLUMNS = 3
 WIDTH, HEIGHT = 10.4, 2.75  # inches, of the whole and of a row
 
 
-def chart(scenarios: Sequence[Scenario], rows: Sequence[Row]) -> str:
-    with drawing():
-        svg = inline(figure(scenarios, rows), "a", TITLE)
+def chart(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow]) -> str:
+    with chart_style():
+        svg = inline_svg(figure(scenarios, rows), "a", TITLE)
     variables = "".join(
-        re.findall(r":root \{[^}]*\}|@media \(prefers-color-scheme: dark\) \{\s*:root \{[^}]*\}\s*\}", STYLE)
+        re.findall(r":root \{[^}]*\}|@media \(prefers-color-scheme: dark\) \{\s*:root \{[^}]*\}\s*\}", PAGE_STYLE)
     )
     back = '<rect width="100%" height="100%" style="fill: var(--card)"/>'
     at = svg.index(">") + 1
@@ -33,13 +33,13 @@ def chart(scenarios: Sequence[Scenario], rows: Sequence[Row]) -> str:
     return f"{opening}{words}<style>{variables} {font}</style>{back}{svg[at:]}\n"
 
 
-def figure(scenarios: Sequence[Scenario], rows: Sequence[Row]) -> Any:
+def figure(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow]) -> Any:
     from matplotlib.figure import Figure
 
     tall = -(-len(scenarios) // COLUMNS)
     height = HEIGHT * tall + 0.4
     whole = Figure(figsize=(WIDTH, height))
-    look = scaler_looks([row.scaler for row in rows])
+    look = scaler_styles([row.scaler for row in rows])
     for place, scenario in enumerate(scenarios):
         left = 0.62 + (WIDTH - 0.1) / COLUMNS * (place % COLUMNS)
         bottom = height - 0.4 - HEIGHT * (place // COLUMNS + 1) + 0.62
@@ -62,12 +62,12 @@ def _dot(x: float, y: float, style: Any) -> Any:
     return Line2D([x], [y], color=style.colour, marker=style.marker, markersize=6, linestyle="")
 
 
-def panel(axes: Any, scenario: Scenario, rows: Sequence[Row], look: Any) -> None:
-    lines: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=cost):
-        lines.setdefault(series(row.scaler), []).append(row)
+def panel(axes: Any, scenario: Scenario, rows: Sequence[SummaryRow], look: Any) -> None:
+    lines: dict[str, list[SummaryRow]] = {}
+    for row in sorted(rows, key=mean_replica_hours):
+        lines.setdefault(base_scaler(row.scaler), []).append(row)
     for name, points in lines.items():
-        hours, kept = [cost(row) for row in points], [100 * row.good for row in points]
+        hours, kept = [mean_replica_hours(row) for row in points], [100 * row.success_share for row in points]
         axes.plot(hours, kept, **look[name].line() | {"alpha": 0.4})
         for row, x, y in zip(points, hours, kept, strict=True):
             size = {"markersize": 9 if "@" not in row.scaler else 4.5, "zorder": 5}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from steelyard.simulate.frontier import cost
+from steelyard.simulate.frontier import mean_replica_hours
 from steelyard.simulate.scenario import Scenario
-from steelyard.simulate.summary import Row
+from steelyard.simulate.summary import SummaryRow
 from steelyard.simulate.wording import number, seconds
 
 from .pages import markdown_table
@@ -16,7 +16,7 @@ LEVEL = 0.0005  # of the requests, and
 LEVEL_COST = 0.005  # of the hours: so little is missing that it is called level, but not counted as holding
 
 
-def markdown(scenarios: Sequence[Scenario], rows: Sequence[Row], machine: str) -> str:
+def markdown(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow], machine: str) -> str:
     parts = [f"Simulated {machine}.", ""]
     parts += [
         "*Kept* is the share of all requests answered within the SLA; replica-hours count every replica from the order",
@@ -43,23 +43,23 @@ def markdown(scenarios: Sequence[Scenario], rows: Sequence[Row], machine: str) -
     return "\n".join(parts).rstrip()
 
 
-def _own(rows: Sequence[Row]) -> Row:
+def _own(rows: Sequence[SummaryRow]) -> SummaryRow:
     return next(row for row in rows if row.scaler == OWN)
 
 
-def kept(row: Row) -> str:
-    return f"{100 * row.good:.2f} %"
+def kept(row: SummaryRow) -> str:
+    return f"{100 * row.success_share:.2f} %"
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[SummaryRow]) -> str:
     ours = _own(rows)
     lines = []
     for row in rows:
         name = f"**{row.scaler}**" if row is ours else row.scaler
         verdict = "" if row is ours else judge(ours, row)
         figures = [
-            " ".join(number(row.hours)).strip(),
-            number(row.replicas)[0],
+            " ".join(number(row.replica_hours)).strip(),
+            number(row.mean_replicas)[0],
             number(row.starts)[0],
             seconds(row.p99)[0],
         ]
@@ -76,10 +76,10 @@ def _table(rows: Sequence[Row]) -> str:
     return markdown_table(header, lines)
 
 
-def judge(ours: Row, other: Row) -> str:
+def judge(ours: SummaryRow, other: SummaryRow) -> str:
     """`yes`; else `level` or `no`, and what is missing."""
-    less = other.good - ours.good
-    more = cost(ours) / cost(other) - 1.0 if cost(other) else 0.0
+    less = other.success_share - ours.success_share
+    more = mean_replica_hours(ours) / mean_replica_hours(other) - 1.0 if mean_replica_hours(other) else 0.0
     if less <= 0 and more <= 0:
         return "yes"
     missing = [f"keeps {100 * less:.2f} points less"] if less > 0 else []
@@ -97,7 +97,7 @@ def _count(verdicts: Sequence[str]) -> str:
     return text if found["yes"] == len(verdicts) else f"{text} Where it does not hold:"
 
 
-def misses(scenarios: Sequence[Scenario], rows: Sequence[Row]) -> list[str]:
+def misses(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow]) -> list[str]:
     found = []
     for scenario in scenarios:
         mine = [row for row in rows if row.scenario == scenario.name and "@" not in row.scaler]
@@ -108,7 +108,7 @@ def misses(scenarios: Sequence[Scenario], rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def _sweep(scenarios: Sequence[Scenario], rows: Sequence[Row]) -> str:
+def _sweep(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow]) -> str:
     names = list(dict.fromkeys(row.scaler for row in rows))
     short = [scenario.name.partition(",")[0] + _cold(scenario) for scenario in scenarios]
     lines = []
@@ -116,7 +116,7 @@ def _sweep(scenarios: Sequence[Scenario], rows: Sequence[Row]) -> str:
         cells = []
         for scenario in scenarios:
             row = next((r for r in rows if r.scenario == scenario.name and r.scaler == name), None)
-            cells.append(f"{kept(row)}, {number(row.hours)[0]} h" if row is not None else "–")
+            cells.append(f"{kept(row)}, {number(row.replica_hours)[0]} h" if row is not None else "–")
         lines.append([f"`{name}`", *cells])
     return markdown_table(["scaler", *short], lines)
 

@@ -8,10 +8,10 @@ from typing import Literal
 import msgspec
 
 from steelyard.documents import Seconds
-from steelyard.simulate.catalog import EXPONENTIAL, LOGNORMAL, PARETO, SPEEDS_124, TWO_SLOW
-from steelyard.simulate.scenario import Arrivals, Fault, Group, Scenario, Workload
+from steelyard.simulate.catalog import EXPONENTIAL_SIZES, LOGNORMAL_SIZES, PARETO_SIZES, TWO_SLOW_FLEET, UNEQUAL_FLEET
+from steelyard.simulate.scenario import Arrivals, Fault, ReplicaGroup, Scenario, Workload
 
-EIGHT = (Group(count=8),)
+EIGHT = (ReplicaGroup(count=8),)
 FAULT_AT = 10.0
 FAULT_LASTS = 30.0
 FAULT_RUN = 50.0  # seconds
@@ -40,38 +40,42 @@ class Contest:
 
 
 def contest(
-    name: str, load: float, fleet: tuple[Group, ...], workload: Workload, goal: str = "", **more: Fault
+    name: str, load: float, fleet: tuple[ReplicaGroup, ...], workload: Workload, goal: str = "", **more: Fault
 ) -> Contest:
     scenario = Scenario(name=name, fleet=fleet, workload=workload, faults=tuple(more.values()), loads=(load,))
     return Contest(scenario, load, goal)  # type: ignore[arg-type]
 
 
 def fault(kind: Literal["slow", "errors", "crash"]) -> Fault:
-    return Fault(kind=kind, at=Seconds(FAULT_AT), lasts=Seconds(FAULT_LASTS), cold=Seconds(0.0))
+    return Fault(kind=kind, at=Seconds(FAULT_AT), duration=Seconds(FAULT_LASTS), cold_start=Seconds(0.0))
 
 
 def bursty(cv: float) -> Workload:
-    return Workload(sizes=LOGNORMAL, features=0.5, arrivals=Arrivals(kind="gamma", cv=cv))
+    return Workload(sizes=LOGNORMAL_SIZES, features=0.5, arrivals=Arrivals(kind="gamma", cv=cv))
 
 
-HALF = Workload(sizes=LOGNORMAL, features=0.5)
+HALF = Workload(sizes=LOGNORMAL_SIZES, features=0.5)
 
 # By the catalog's names, and by goal.
 CONTESTS: dict[str, list[Contest]] = {
     "W1": [
-        contest("W1 8 equal, exponential", load, EIGHT, Workload(sizes=EXPONENTIAL, features=0.0), "even")
+        contest("W1 8 equal, exponential", load, EIGHT, Workload(sizes=EXPONENTIAL_SIZES, features=0.0), "even")
         for load in (0.7, 0.85)
     ],
-    "W2": [contest("W2 14 fast + 2 at 1/16, exponential", 0.7, TWO_SLOW, Workload(sizes=EXPONENTIAL, features=0.5))],
+    "W2": [
+        contest(
+            "W2 14 fast + 2 at 1/16, exponential", 0.7, TWO_SLOW_FLEET, Workload(sizes=EXPONENTIAL_SIZES, features=0.5)
+        )
+    ],
     "W3": [
         *(
-            contest(f"W3 speeds 1:2:4, lognormal, features {share:g}", 0.8, SPEEDS_124, workload, "uneven")
-            for share, workload in ((0.5, HALF), (0.9, Workload(sizes=LOGNORMAL, features=0.9)))
+            contest(f"W3 speeds 1:2:4, lognormal, features {share:g}", 0.8, UNEQUAL_FLEET, workload, "uneven")
+            for share, workload in ((0.5, HALF), (0.9, Workload(sizes=LOGNORMAL_SIZES, features=0.9)))
         ),
         contest("W3 8 equal, lognormal, features 0.5", 0.8, EIGHT, HALF),
-        contest("W3 8 equal, Pareto, features 0.5", 0.8, EIGHT, Workload(sizes=PARETO, features=0.5)),
+        contest("W3 8 equal, Pareto, features 0.5", 0.8, EIGHT, Workload(sizes=PARETO_SIZES, features=0.5)),
     ],
-    "W4": [contest("W4 speeds 1:2:4, bursts of CV 3", 0.7, SPEEDS_124, bursty(3.0))],
+    "W4": [contest("W4 speeds 1:2:4, bursts of CV 3", 0.7, UNEQUAL_FLEET, bursty(3.0))],
     "W8": [
         contest("W8 one ×5 slower for 30 s", 0.7, EIGHT, HALF, fault=fault("slow")),
         contest("W8 one with instant 500s for 30 s", 0.7, EIGHT, HALF, fault=fault("errors")),

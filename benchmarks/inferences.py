@@ -10,7 +10,7 @@ from time import monotonic, sleep
 import uvloop
 
 from steelyard.simulate.job import Job
-from steelyard.simulate.scenario import Group, Scenario, Sizes, Workload
+from steelyard.simulate.scenario import ReplicaGroup, Scenario, Sizes, Workload
 from steelyard.simulate.workload import random_jobs
 
 from .openloop import Caller, OpenLoop, Outcome
@@ -33,7 +33,10 @@ def jobs(replicas: int, sizes: Sizes, rate: float, seconds: float, seed: int) ->
     """So many seconds of Poisson arrivals."""
     workload = Workload(sizes=sizes, features=0.0)
     scenario = Scenario(
-        name="inferences", fleet=(Group(count=replicas),), workload=workload, requests=max(1, round(rate * seconds))
+        name="inferences",
+        fleet=(ReplicaGroup(count=replicas),),
+        workload=workload,
+        requests=max(1, round(rate * seconds)),
     )
     return random_jobs(scenario, rate, seed)
 

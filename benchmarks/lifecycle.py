@@ -82,7 +82,7 @@ def play(lab: Lab, peer: Peer, scenario: Scenario, lasts: float, seed: int, tick
         mishaps = [Mishap(kind, server, begin + BEFORE, lasts) for kind, server in pairs]
         with happening(mishaps):
             outcome = inferences.run(port, begin, todo, tick)
-    sent = [Sent(begin + answer.job.born, answer.seconds) for answer in outcome.answers]
+    sent = [Sent(begin + answer.job.intended_at, answer.seconds) for answer in outcome.answers]
     sent += [Sent(begin + BEFORE, None)] * outcome.statuses["no answer"]
     since = min((mishap.began for mishap in mishaps), default=begin + BEFORE)
     return bout(sent, since, [seen(mishap, sent) for mishap in mishaps], outcome.statuses, outcome.lag)

@@ -93,9 +93,9 @@ class OpenLoop:
         timer = Timer(loop)
         last = 0.0
         for job in jobs:
-            timer.at(self.begin + job.born, lambda job=job: self.send(job))  # type: ignore[misc]
+            timer.at(self.begin + job.intended_at, lambda job=job: self.send(job))  # type: ignore[misc]
             self.left += 1
-            last = job.born
+            last = job.intended_at
         while not self.over.is_set() and monotonic() < self.begin + last + PATIENCE:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.over.wait(), 0.5)
@@ -105,7 +105,7 @@ class OpenLoop:
         return self.outcome
 
     def send(self, job: Job) -> None:
-        self.outcome.lags.append(monotonic() - self.begin - job.born)
+        self.outcome.lags.append(monotonic() - self.begin - job.intended_at)
         while self.idle:
             caller = self.idle.pop()
             if not caller.lost:
@@ -125,7 +125,7 @@ class OpenLoop:
 
     def answered(self, job: Job, status: int | None, body: bytes) -> None:
         if status == 200:
-            self.outcome.answers.append(Answer(job, monotonic() - self.begin - job.born))
+            self.outcome.answers.append(Answer(job, monotonic() - self.begin - job.intended_at))
             if told := REPLICA.search(body):
                 self.outcome.replicas[int(told[1])] += 1
                 self.outcome.lates.append(int(told[2]) / 1e6)

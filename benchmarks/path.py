@@ -18,10 +18,10 @@ from typing import Any
 
 from steelyard.config import parse_config
 from steelyard.core.balancer import Balancer
-from steelyard.gateway.carrier import Carrier
+from steelyard.gateway.carrier import Proxy
 from steelyard.gateway.client import ClientConnection
-from steelyard.gateway.fleet import Fleet
-from steelyard.gateway.upstream import ReplicaConnection
+from steelyard.gateway.fleet import WorkerFleet
+from steelyard.gateway.upstream import UpstreamConnection
 
 BODY = (
     b'{"model":"m","messages":[{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":"'
@@ -70,12 +70,12 @@ class Nowhere:
 async def run(requests: int, connections: int, replicas: int, profile: bool) -> None:
     urls = "".join(f"      - {{url: 'http://127.0.0.1:{9000 + i}'}}\n" for i in range(replicas))
     config = parse_config(f"models:\n  '*':\n    health: {{enabled: false}}\n    replicas:\n{urls}")
-    carrier = Carrier(asyncio.get_running_loop(), Balancer(Random(1)), config)
-    Fleet(carrier).apply(config, {}, 0.0)
-    sent: list[ReplicaConnection] = []
-    for endpoint in carrier.endpoints.values():
+    carrier = Proxy(asyncio.get_running_loop(), Balancer(Random(1)), config)
+    WorkerFleet(carrier).apply(config, {}, 0.0)
+    sent: list[UpstreamConnection] = []
+    for endpoint in carrier.connection_pools.values():
         for _ in range(connections):
-            connection = ReplicaConnection(endpoint)
+            connection = UpstreamConnection(endpoint)
             connection.connection_made(Nowhere(sent, connection))
     clients = [ClientConnection(carrier) for _ in range(connections)]
     for client in clients:

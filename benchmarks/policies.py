@@ -20,12 +20,12 @@ from steelyard.simulate import catalog
 from steelyard.simulate.result import RunResult
 from steelyard.simulate.run import run_all, tasks
 from steelyard.simulate.scenario import Scenario
-from steelyard.simulate.summary import Row, summarise
+from steelyard.simulate.summary import SummaryRow, summarise
 
 from .machine import describe
 from .pages import markdown_table, write_section
 
-POLICIES = tuple(policy for policy in catalog.CLASSIC if policy != "random")  # random: round robin, but worse
+POLICIES = tuple(policy for policy in catalog.CLASSIC_POLICIES if policy != "random")  # random: round robin, but worse
 FLAGSHIP = "least_work@1"
 IDEAL_GOALS = ((0.7, 1.15), (0.85, 1.3), (0.95, 1.5))
 LOWER_BY = 0.2  # uneven: at least this much below the best other policy
@@ -36,7 +36,7 @@ def scenarios(names: Sequence[str], requests: int, seeds: int) -> list[Scenario]
     return [
         msgspec.structs.replace(scenario, requests=requests, seeds=seeds, policies=POLICIES)
         for name in names
-        for scenario in catalog.find(name)
+        for scenario in catalog.find_scenarios(name)
     ]
 
 
@@ -45,17 +45,17 @@ def is_even(scenario: Scenario) -> bool:
     return len({group.speed for group in scenario.fleet}) == 1 or scenario.workload.features == 0.0
 
 
-def ratio(row: Row) -> str:
-    assert row.ratio is not None
-    half = "" if isnan(row.ratio.half) else f" ± {row.ratio.half:.2f}"
-    return f"{row.ratio.mean:.2f}{half}"
+def ratio(row: SummaryRow) -> str:
+    assert row.p99_to_ideal is not None
+    half = "" if isnan(row.p99_to_ideal.half_width) else f" ± {row.p99_to_ideal.half_width:.2f}"
+    return f"{row.p99_to_ideal.mean:.2f}{half}"
 
 
-def cell(row: Row) -> str:
+def cell(row: SummaryRow) -> str:
     return f"{row.p99.mean * 1000:.0f} ms" if row.policy == "ideal" else ratio(row)
 
 
-def tables(rows: list[Row], todo: list[Scenario]) -> tuple[str, list[str]]:
+def tables(rows: list[SummaryRow], todo: list[Scenario]) -> tuple[str, list[str]]:
     """The tables as Markdown, and a line for each goal that was missed."""
     out: list[str] = []
     missed: list[str] = []
@@ -73,13 +73,13 @@ def tables(rows: list[Row], todo: list[Scenario]) -> tuple[str, list[str]]:
     return "\n".join(out), missed
 
 
-def goals_missed(scenario: Scenario, load: float, rows: dict[str, Row]) -> list[str]:
+def goals_missed(scenario: Scenario, load: float, rows: dict[str, SummaryRow]) -> list[str]:
     missed = []
     ours = rows[FLAGSHIP]
-    assert ours.ratio is not None
+    assert ours.p99_to_ideal is not None
     where = f"{scenario.name}, {load:.0%}"
     goal = next((limit for at, limit in IDEAL_GOALS if load <= at), None)
-    if goal is not None and ours.ratio.mean > goal:
+    if goal is not None and ours.p99_to_ideal.mean > goal:
         missed.append(f"{where}: p99 is {ratio(ours)} × the ideal, the goal is ≤ {goal}")
     others = {p: r.p99.mean for p, r in rows.items() if p != "ideal" and not p.startswith("least_work")}
     ideal = rows["ideal"].p99.mean

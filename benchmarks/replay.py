@@ -25,9 +25,9 @@ from rich.console import Console
 from steelyard.documents import Seconds
 from steelyard.simulate.replay import Comparison, compare
 from steelyard.simulate.replay_log import read_recording
-from steelyard.simulate.scenario import Fault, Group, Scenario, Sizes, Workload
+from steelyard.simulate.scenario import Fault, ReplicaGroup, Scenario, Sizes, Workload
 from steelyard.simulate.workload import random_jobs
-from steelyard.units import show_seconds
+from steelyard.units import format_seconds
 
 from . import openloop
 from .arena import AHEAD, tell
@@ -56,9 +56,9 @@ class Case:
     slow: bool = False
 
     def scenario(self, seconds: float) -> Scenario:
-        fleet = tuple(Group(speed=speed) for speed in SPEEDS)
+        fleet = tuple(ReplicaGroup(speed=speed) for speed in SPEEDS)
         lasts = Seconds(seconds / 3)
-        faults = (Fault(kind="slow", replica=4, at=lasts, lasts=lasts, factor=3.0),) if self.slow else ()
+        faults = (Fault(kind="slow", replica=4, at=lasts, duration=lasts, factor=3.0),) if self.slow else ()
         sizes = Workload(sizes=Sizes(kind="lognormal", mean=Seconds(MEAN), cv=1.0), features=0.6)
         return Scenario(requests=round(seconds * self.rate), fleet=fleet, workload=sizes, faults=faults)
 
@@ -119,7 +119,7 @@ class Recorder:
                 lag = once_more
                 other.replace(log)
         if lag > LAG:
-            self.late.append(f"{case.name} with {policy} ({show_seconds(lag)})")
+            self.late.append(f"{case.name} with {policy} ({format_seconds(lag)})")
 
 
 def record_once(lab: Lab, case: Case, policy: str, seconds: float, log: Path) -> float:
@@ -146,29 +146,36 @@ def play(case: Case, recorder: Recorder, console: Console, keep: Path | None) ->
                 keep.mkdir(parents=True, exist_ok=True)
                 shutil.copy(log, keep / f"{case.name}-{policy}.log")
             found[policy] = compare(read_recording(log), POLICIES)
-            console.print(f"{case.title}: {policy}: {found[policy].error:+.1%}", markup=False, highlight=False)
+            console.print(f"{case.title}: {policy}: {found[policy].replay_error:+.1%}", markup=False, highlight=False)
     return found
 
 
 def line(case: Case, ran: str, found: dict[str, Comparison]) -> list[str]:
     own = found[ran]
-    low, high = own.by_chance
-    seen = f"{show_seconds(own.observed.p99)} ({show_seconds(low)} to {show_seconds(high)})"
+    low, high = own.observed_p99_interval
+    seen = f"{format_seconds(own.observed.p99)} ({format_seconds(low)} to {format_seconds(high)})"
     others = [
-        f"{other.policy} {other.figures.p99 / found[other.policy].observed.p99 - 1:+.0%} (± {own.doubt_of(other):.0%})"
-        for other in own.others
+        f"{other.policy} {other.figures.p99 / found[other.policy].observed.p99 - 1:+.0%} (± {own.error_margin_of(other):.0%})"
+        for other in own.alternatives
     ]
     told = ", ".join(others).replace("%", " %")
-    return [case.title, f"`{ran}`", seen, show_seconds(own.actual.figures.p99), f"{100 * own.error:+.1f} %", told]
+    return [
+        case.title,
+        f"`{ran}`",
+        seen,
+        format_seconds(own.baseline.figures.p99),
+        f"{100 * own.replay_error:+.1f} %",
+        told,
+    ]
 
 
 def foreseen(played: dict[str, dict[str, Comparison]]) -> tuple[int, int]:
     """How many of the others' real p99s were within the doubt that the replay itself stated, and of how many."""
     within = [
-        abs(ln(other.figures.p99 / found[other.policy].observed.p99)) <= ln(1.0 + own.doubt_of(other))
+        abs(ln(other.figures.p99 / found[other.policy].observed.p99)) <= ln(1.0 + own.error_margin_of(other))
         for found in played.values()
         for own in found.values()
-        for other in own.others
+        for other in own.alternatives
     ]
     return sum(within), len(within)
 
@@ -192,7 +199,7 @@ def main() -> None:
     lines = [line(CASES[name], ran, found) for name, found in played.items() for ran in found]
     header = ["replicas", "policy that ran", "p99 observed (by chance)", "replayed", "error", "error for the others"]
     table = markdown_table(header, lines)
-    worst = max(abs(one.error) for found in played.values() for one in found.values())
+    worst = max(abs(one.replay_error) for found in played.values() for one in found.values())
     kept = "kept" if worst <= GOAL else "MISSED"
     within, of = foreseen(played)
     text = (

@@ -41,7 +41,9 @@ class Plan(msgspec.Struct, frozen=True):
     def of(cls, scenario: Scenario, begin: float) -> Plan:
         """A scenario's fleet and faults, for a run that begins at a time of CLOCK_MONOTONIC."""
         speeds = tuple(group.speed for group in scenario.fleet for _ in range(group.count))
-        troubles = [Trouble(f.kind, f.replica, begin + f.at, begin + f.at + f.lasts, f.factor) for f in scenario.faults]
+        troubles = [
+            Trouble(f.kind, f.replica, begin + f.at, begin + f.at + f.duration, f.factor) for f in scenario.faults
+        ]
         return cls(speeds, tuple(troubles))
 
 

@@ -15,7 +15,7 @@ from random import Random
 from statistics import mean, median
 
 from steelyard.core import upper
-from steelyard.core.request_bytes import RequestBytes
+from steelyard.core.request_bytes import RequestSizeModel
 
 from .machine import describe
 from .pages import markdown_table
@@ -93,7 +93,7 @@ def trial(case: str, seed: int, learned: int = LEARNED) -> tuple[float, float, f
     """What is said over what is then measured: the median, of all bytes together, the share within 15 %, and below."""
     draw, relation = CASES[case]
     rng = Random(seed)
-    model = RequestBytes()
+    model = RequestSizeModel()
     for _ in range(learned):
         features = draw(rng)
         model.observe(features, "infer", int(relation(features, rng)))
@@ -101,7 +101,7 @@ def trial(case: str, seed: int, learned: int = LEARNED) -> tuple[float, float, f
     for _ in range(TESTED):
         features = draw(rng)
         measured = relation(features, rng)
-        needs = model.needs(features, "infer")
+        needs = model.upper_bound(features, "infer")
         ratios.append(needs / measured)
         needed += measured
         told += needs
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--powers", help="of each feature, instead of those in use: 2, or nothing")
     options = parser.parse_args()
     if options.powers is not None:
-        upper.POWERS = tuple(float(power) for power in options.powers.split(",") if power)
+        upper.TERM_POWERS = tuple(float(power) for power in options.powers.split(",") if power)
     lines = []
     for case in CASES:
         trials = [trial(case, seed) for seed in range(options.seeds)]

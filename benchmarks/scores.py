@@ -11,7 +11,7 @@ from rich.table import Table
 
 from steelyard.simulate.result import RunResult
 from steelyard.simulate.run import IDEAL
-from steelyard.simulate.summary import QUANTILES, Estimate, Row, paired, summarise
+from steelyard.simulate.summary import QUANTILES, Estimate, SummaryRow, paired_p99_ratio, summarise
 
 from .contests import Contest
 from .pages import markdown_table
@@ -74,8 +74,8 @@ class Scores:
         """By the seeds in which both runs were valid: how many those are is told, for one alone proves little."""
         ours, theirs = self.of(contest, OURS), self.of(contest, rival)
         both = len({run.seed for run in ours} & {run.seed for run in theirs})
-        ratio = paired(ours, theirs) or Estimate(float("nan"))
-        spread = f"{both} seed{'s' * (both != 1)}" + ("" if isnan(ratio.half) else f", ± {ratio.half:.2f}")
+        ratio = paired_p99_ratio(ours, theirs) or Estimate(float("nan"))
+        spread = f"{both} seed{'s' * (both != 1)}" + ("" if isnan(ratio.half_width) else f", ± {ratio.half_width:.2f}")
         return verdict(f"{contest.title}: p99 of {OURS} ÷ {rival}'s ({spread})", ratio.mean, limit)
 
     def show(self, console: Console, contests: list[Contest]) -> None:
@@ -99,20 +99,20 @@ class Scores:
         return "\n".join(parts)
 
 
-def cells(row: Row, late: int) -> list[str]:
+def cells(row: SummaryRow, late: int) -> list[str]:
     return [
         milliseconds(row.p50),
         milliseconds(row.p99),
         milliseconds(row.p999),
-        f"{row.ratio.mean:.2f}" if row.ratio is not None else "",
-        f"{row.prompt.mean:.1%}",
+        f"{row.p99_to_ideal.mean:.2f}" if row.p99_to_ideal is not None else "",
+        f"{row.low_slowdown.mean:.1%}",
         f"{row.failed.mean:.2%}",
         str(row.seeds) + (f" of {row.seeds + late}" if late else ""),
     ]
 
 
 def milliseconds(estimate: Estimate) -> str:
-    half = "" if isnan(estimate.half) else f" ± {1000 * estimate.half:,.0f}"
+    half = "" if isnan(estimate.half_width) else f" ± {1000 * estimate.half_width:,.0f}"
     return f"{1000 * estimate.mean:,.0f}{half}"
 
 
@@ -122,9 +122,9 @@ def figures(result: RunResult) -> dict[str, Any]:
         "load": result.load,
         "peer": result.policy,
         "seed": result.seed,
-        "requests": result.counted,
+        "requests": result.measured_requests,
         **{f"{name}_s": result.latency.quantile(q) for name, q in QUANTILES.items()},
-        "goodput": result.share(result.prompt),
+        "goodput": result.share(result.low_slowdown),
         "failed": result.share(result.failed),
         "served": result.served,
     }

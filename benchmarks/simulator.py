@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from steelyard.simulate.run import Task, run_task
-from steelyard.simulate.scenario import Group, Scenario, Workload
+from steelyard.simulate.scenario import ReplicaGroup, Scenario, Workload
 
 from .machine import describe
 
@@ -55,7 +55,7 @@ def main() -> None:
         name="16 equal",
         requests=arguments.requests,
         loads=(0.85,),
-        fleet=(Group(count=16),),
+        fleet=(ReplicaGroup(count=16),),
         workload=Workload(features=0.5),
     )
     console = Console(width=100)

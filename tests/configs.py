@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from steelyard.config import Config
 from steelyard.documents import Seconds, Share, Size
-from steelyard.documents.mistakes import choices, is_struct
+from steelyard.documents.mistakes import alternatives, is_struct
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(allow_nan=False) | st.text(),
@@ -33,7 +33,7 @@ QUANTITIES: dict[Any, st.SearchStrategy[Any]] = {
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
     """Any value of a type."""
-    return st.one_of([_value(choice, kind) for choice in choices(kind)])
+    return st.one_of([_value(choice, kind) for choice in alternatives(kind)])
 
 
 def _value(kind: Any, annotated: Any) -> st.SearchStrategy[Any]:

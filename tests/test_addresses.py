@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.addresses import Address, is_host, listen_address, plain_host, plain_network, replica_address
+from steelyard.addresses import Address, is_host, listen_address, replica_address, unmapped_host, unmapped_network
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ def test_as_it_is_written_again() -> None:
 
 @pytest.mark.parametrize("text", ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1", "unix:/a"])
 def test_only_this_machine_can_reach(text: str) -> None:
-    assert listen_address(text).loopback
+    assert listen_address(text).is_loopback
 
 
 @pytest.mark.parametrize("text", [":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.com:1", "[fe80::1%lo]:1"])
 def test_others_can_reach(text: str) -> None:
-    assert not listen_address(text).loopback
+    assert not listen_address(text).is_loopback
 
 
 @pytest.mark.parametrize("text", ["a", "a-b.c_d", "1.2.3.4", "a.", "0x1"])
@@ -135,14 +135,14 @@ def test_any_text_is_an_address_or_a_value_error(text: str) -> None:
     "text", ["[::ffff:127.0.0.1]:80", "[::FFFF:7f00:1]:80", "127.0.0.9:80", "[::1]:80", "localhost:80"]
 )
 def test_an_ipv4_address_inside_ipv6_is_that_address(text: str) -> None:
-    assert listen_address(text).loopback
+    assert listen_address(text).is_loopback
 
 
 def test_networks_of_ipv4_inside_ipv6() -> None:
-    assert str(plain_network("::ffff:10.0.0.0/104")) == "10.0.0.0/8"
-    assert str(plain_network("::/0")) == "::/0"
-    assert plain_host("::ffff:10.0.0.1") == "10.0.0.1"
-    assert plain_host("fe80::1%eth0") == "fe80::1%eth0"
+    assert str(unmapped_network("::ffff:10.0.0.0/104")) == "10.0.0.0/8"
+    assert str(unmapped_network("::/0")) == "::/0"
+    assert unmapped_host("::ffff:10.0.0.1") == "10.0.0.1"
+    assert unmapped_host("fe80::1%eth0") == "fe80::1%eth0"
 
 
 @pytest.mark.parametrize(
@@ -161,4 +161,4 @@ def test_networks_of_ipv4_inside_ipv6() -> None:
     ],
 )
 def test_which_addresses_lead_to_a_listener(url: str, listen: str, same: bool) -> None:
-    assert replica_address(url).leads_to(listen_address(listen)) == same
+    assert replica_address(url).reaches(listen_address(listen)) == same

@@ -8,10 +8,10 @@ import yaml
 from hypothesis import given
 from msgspec.structs import replace
 
-from steelyard.advice import GATEWAY, MODELS, Advice, advise, notes
-from steelyard.config import Config, ModelConfig, load_config, parse_config, problems
+from steelyard.advice import GATEWAY_ADVICE, MODEL_ADVICE, Advice, advise, notes
+from steelyard.config import Config, ModelConfig, list_problems, load_config, parse_config
 from steelyard.config.rules import find_problems
-from steelyard.documents import show_key
+from steelyard.documents import format_key
 
 from .configs import CONFIGS
 
@@ -290,13 +290,13 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
 
 
 def test_every_warning_has_its_case() -> None:
-    assert list(UNWISE) == [*GATEWAY, *MODELS]
+    assert list(UNWISE) == [*GATEWAY_ADVICE, *MODEL_ADVICE]
 
 
 @pytest.mark.parametrize(("code", "config", "key"), [(code, *case) for code, cases in UNWISE.items() for case in cases])
 def test_what_is_unwise_is_told_once_and_nothing_else(code: str, config: Config, key: str) -> None:
     (found,) = advise(config)
-    assert (found.code, show_key(found.key)) == (code, key)
+    assert (found.code, format_key(found.key)) == (code, key)
     for sentence in (found.what, found.do):
         assert sentence[-1] == "."
         assert sentence.count(". ") == 0, "one sentence"
@@ -390,7 +390,7 @@ def test_what_is_not_in_force_is_noted() -> None:
         },
         devices={"g": {"memory": "1GiB"}},
     )
-    keys = [show_key(note.key) for note in notes(config)]
+    keys = [format_key(note.key) for note in notes(config)]
     assert keys == ["models.a.replicas[1].zone"]
     assert all("yet" in note.what for note in notes(config))
     assert notes(model(slo=None)) == []
@@ -401,7 +401,7 @@ def test_what_is_not_in_force_is_noted() -> None:
 
 
 def test_every_warning_is_explained() -> None:
-    for code, check in {**GATEWAY, **MODELS}.items():
+    for code, check in {**GATEWAY_ADVICE, **MODEL_ADVICE}.items():
         assert check.__doc__, code
         assert check.__name__ == code.replace("-", "_")
 
@@ -409,7 +409,7 @@ def test_every_warning_is_explained() -> None:
 @given(CONFIGS)
 def test_advice_on_whatever_is_valid(config: Config) -> None:
     config = mended(config)
-    assert not problems(config)
+    assert not list_problems(config)
     for advice in advise(config):
         assert isinstance(advice, Advice)
     notes(config)

@@ -9,10 +9,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.config import ANY, Config, ModelConfig, ReplicaConfig, load_config, parse_config, problems
+from steelyard.config import ANY_MODEL, Config, ModelConfig, ReplicaConfig, list_problems, load_config, parse_config
 from steelyard.core.options import PoolOptions
 from steelyard.documents import DocumentError
-from steelyard.link.messages import Apply, Frames, ToWorker, frame
+from steelyard.link.messages import Apply, FrameDecoder, ToWorker, encode_frame
 
 from .configs import CONFIGS
 
@@ -43,11 +43,11 @@ def told_of_model(**keys: Any) -> list[str]:
 
 def test_the_smallest_configuration() -> None:
     found = parse_config("models: {'*': {replicas: [{url: 'http://a:1'}]}}")
-    assert list(found.models) == [ANY]
-    assert found.models[ANY].replicas == (ReplicaConfig(url="http://a:1"),)
-    assert [str(address) for address in found.addresses] == ["127.0.0.1:8080"]
+    assert list(found.models) == [ANY_MODEL]
+    assert found.models[ANY_MODEL].replicas == (ReplicaConfig(url="http://a:1"),)
+    assert [str(address) for address in found.listen_addresses] == ["127.0.0.1:8080"]
     assert found.workers == 1
-    assert problems(found) == []
+    assert list_problems(found) == []
 
 
 def test_the_example() -> None:
@@ -69,8 +69,8 @@ def test_without_a_word_a_model_is_balanced_as_the_core_does_it() -> None:
 def test_what_a_model_says_reaches_the_core() -> None:
     keys = {"concurrency": 4, "queue": 0, "hold": True, "retry": {"attempts": 1}, "hedge": {"enabled": True}}
     options = model(**keys, ejection={"slow": 9}, warm_keys=3).pool_options()
-    assert (options.concurrency, options.queue, options.hold, options.warm_keys) == (4, 0, True, 3)
-    assert (options.retry.attempts, options.hedge.enabled, options.ejection.slow) == (1, True, 9.0)
+    assert (options.concurrency, options.max_queue, options.wait_for_ready, options.warm_keys) == (4, 0, True, 3)
+    assert (options.retry.max_attempts, options.hedge.enabled, options.ejection.slow_factor) == (1, True, 9.0)
 
 
 def test_a_replica_without_an_id_is_called_by_its_address() -> None:
@@ -81,7 +81,7 @@ def test_a_replica_without_an_id_is_called_by_its_address() -> None:
 
 def test_several_addresses() -> None:
     found = config(listen=["127.0.0.1:0", "127.0.0.1:0", "unix:/a"])
-    assert [str(address) for address in found.addresses] == ["127.0.0.1:0", "127.0.0.1:0", "unix:/a"]
+    assert [str(address) for address in found.listen_addresses] == ["127.0.0.1:0", "127.0.0.1:0", "unix:/a"]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_several_addresses() -> None:
     ],
 )
 def test_what_is_allowed(keys: dict[str, Any]) -> None:
-    assert problems(config(**keys)) == []
+    assert list_problems(config(**keys)) == []
 
 
 @pytest.mark.parametrize(
@@ -267,9 +267,9 @@ def test_a_server_without_a_device_beside_itself_with_one() -> None:
 
 def test_models_may_share_a_server() -> None:
     shared = {"a": at("http://a:1", "g"), "b": at("http://a:1", "g"), "c": at("http://b:1", "h")}
-    assert problems(config(models=shared, devices=GPUS)) == []
+    assert list_problems(config(models=shared, devices=GPUS)) == []
     unlisted = {"a": at("http://a:1", "g"), "b": at("http://a:1", "h")}  # nothing is counted
-    assert problems(config(models=unlisted)) == []
+    assert list_problems(config(models=unlisted)) == []
 
 
 # ---------------------------------------------------------------------- loaded on demand
@@ -291,7 +291,7 @@ PLACED = at("http://a:1", "g", dialect="oip", placement={})
     ],
 )
 def test_what_can_be_loaded_on_demand(keys: dict[str, Any]) -> None:
-    assert problems(config(models={"m": {**PLACED, **keys}}, devices=GPUS)) == []
+    assert list_problems(config(models={"m": {**PLACED, **keys}}, devices=GPUS)) == []
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_a_model_on_demand_needs_a_device_that_is_listed() -> None:
 
 
 def test_every_name_at_once_cannot_be_loaded() -> None:
-    (line,) = told(models={ANY: PLACED}, devices=GPUS)
+    (line,) = told(models={ANY_MODEL: PLACED}, devices=GPUS)
     assert line.startswith("models.*.placement: * stands for every name, and no server can load that")
 
 
@@ -366,14 +366,14 @@ def test_a_model_that_is_there_twice_is_not_lost_silently() -> None:
 @given(CONFIGS)
 def test_a_configuration_is_the_same_behind_the_wire(whole: Config) -> None:
     message = Apply(number=1, config=whole, slots={})
-    (found,) = Frames(ToWorker).feed(frame(message))
+    (found,) = FrameDecoder(ToWorker).feed(encode_frame(message))
     assert found == message
     assert found.config == whole
 
 
 @given(CONFIGS)
 def test_problems_are_found_and_never_raised(whole: Config) -> None:
-    for key, what in problems(whole):
+    for key, what in list_problems(whole):
         assert key
         assert what
 

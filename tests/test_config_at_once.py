@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from steelyard.config import Config, ReplicaConfig, load_config, parse_config
-from steelyard.documents import DocumentError, Tree
+from steelyard.documents import DocumentError, YamlDocument
 
 MANY = """\
 listen: 0.0.0.0
@@ -111,7 +111,7 @@ models:
 """
     config = served(text, WORKERS="3", MODEL="m", HOST="a", EMPTY="")
     assert config.workers == 3
-    assert config.listens == ("127.0.0.1:8080",)
+    assert config.listen_texts == ("127.0.0.1:8080",)
     model = config.models["m"]
     assert [replica.url for replica in model.replicas] == ["http://a:1", "http://b:2"]
     assert model.health.headers == {"x": "${HOST} $HOST {HOST} ."}
@@ -176,4 +176,4 @@ def test_what_only_begins_like_a_variable_is_shown() -> None:
 
 
 def test_other_documents_have_no_variables() -> None:
-    assert Tree("a: ${HOME}").data == {"a": "${HOME}"}
+    assert YamlDocument("a: ${HOME}").data == {"a": "${HOME}"}

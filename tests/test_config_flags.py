@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from steelyard.config import ANY, Config, from_replicas, overridden, parse_config, problems
+from steelyard.config import ANY_MODEL, Config, from_replicas, list_problems, parse_config, with_overrides
 from steelyard.core.errors import OptionError
 
 FILE = """
@@ -21,26 +21,26 @@ models:
 def test_replicas_alone_are_a_configuration() -> None:
     found = from_replicas(["http://a:1", "unix:/run/b"])
     assert found == parse_config("models: {'*': {replicas: [{url: 'http://a:1'}, {url: 'unix:/run/b'}]}}")
-    assert list(found.models) == [ANY]
+    assert list(found.models) == [ANY_MODEL]
 
 
 def test_with_all_flags() -> None:
     found = from_replicas(
         ["http://a:1"], model="m", policy="round_robin", concurrency=4, listen=("127.0.0.1:1", "[::1]:1"), workers=3
     )
-    assert [str(address) for address in found.addresses] == ["127.0.0.1:1", "[::1]:1"]
+    assert [str(address) for address in found.listen_addresses] == ["127.0.0.1:1", "[::1]:1"]
     assert found.workers == 3
     assert found.models["m"].policy == "round_robin"
     assert found.models["m"].concurrency == 4
-    assert problems(found) == []
+    assert list_problems(found) == []
 
 
 def test_the_dialect_of_all_replicas_and_whether_a_post_may_be_sent_again() -> None:
-    assert from_replicas(["http://a:1"]).models[ANY].idempotent is None
-    assert from_replicas(["http://a:1"], idempotent=True).models[ANY].idempotent is True
-    assert from_replicas(["http://a:1"], dialect="vllm").models[ANY].dialect == "vllm"
+    assert from_replicas(["http://a:1"]).models[ANY_MODEL].idempotent is None
+    assert from_replicas(["http://a:1"], idempotent=True).models[ANY_MODEL].idempotent is True
+    assert from_replicas(["http://a:1"], dialect="vllm").models[ANY_MODEL].dialect == "vllm"
     file = parse_config("models: {a: {dialect: openai}, b: {}}")
-    assert [model.dialect for model in overridden(file, dialect="vllm").models.values()] == ["vllm", "vllm"]
+    assert [model.dialect for model in with_overrides(file, dialect="vllm").models.values()] == ["vllm", "vllm"]
 
 
 @pytest.mark.parametrize(
@@ -85,15 +85,15 @@ def test_a_command_alone_is_a_configuration(tmp_path: Path, monkeypatch: pytest.
     found = from_replicas([], start=START, model="m")
     text = f"models: {{m: {{runtime: {{command: '{START}', folder: '{tmp_path}'}}}}}}"
     assert found == parse_config(text)
-    assert problems(found) == []
+    assert list_problems(found) == []
 
 
 def test_how_many_are_started() -> None:
-    three = from_replicas([], start=START, scale="3").models[ANY]
+    three = from_replicas([], start=START, scale="3").models[ANY_MODEL]
     assert three.runtime is not None
     assert (three.runtime.replicas, three.autoscale) == (3, None)
     some = from_replicas(["http://a:1"], start=START, scale="0-4", policy="random", concurrency=2, health_path="/r")
-    model = some.models[ANY]
+    model = some.models[ANY_MODEL]
     assert model.autoscale is not None
     assert (model.autoscale.mode, model.autoscale.min, model.autoscale.max) == ("act", 0, 4)
     assert [replica.name for replica in model.replicas] == ["a:1"]
@@ -134,11 +134,11 @@ def file() -> Config:
 
 
 def test_without_flags_a_file_stays_as_it_is(file: Config) -> None:
-    assert overridden(file) == file
+    assert with_overrides(file) == file
 
 
 def test_flags_outrank_the_file(file: Config) -> None:
-    found = overridden(file, listen=":2", workers=1, concurrency="auto")
+    found = with_overrides(file, listen=":2", workers=1, concurrency="auto")
     assert (found.listen, found.workers) == (":2", 1)
     assert [model.concurrency for model in found.models.values()] == ["auto", "auto"]
     assert found.models["a"].policy_options == {"max_age": 2.0}
@@ -147,33 +147,33 @@ def test_flags_outrank_the_file(file: Config) -> None:
 def test_flags_of_probes_and_of_the_admin_api(file: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tokens").write_text("0123456789abcdef")
     monkeypatch.chdir(tmp_path)
-    found = overridden(file, health_path="/ready", admin=":9080", admin_token_file="tokens")
+    found = with_overrides(file, health_path="/ready", admin=":9080", admin_token_file="tokens")
     assert [model.health.path for model in found.models.values()] == ["/ready", "/ready"]
     assert (found.admin.listen, found.admin.token_file) == (":9080", str(tmp_path / "tokens"))
-    assert overridden(found) == found
-    back = overridden(found, health_path="", admin="127.0.0.1:0", admin_token_file="")
+    assert with_overrides(found) == found
+    back = with_overrides(found, health_path="", admin="127.0.0.1:0", admin_token_file="")
     assert (back.models["a"].health.path, back.admin.listen, back.admin.token_file) == ("", "127.0.0.1:0", "")
 
 
 @pytest.mark.parametrize("off", ["", "off"])
 def test_the_admin_api_can_be_turned_off(file: Config, off: str) -> None:
     assert file.admin.listen is None
-    assert overridden(file, admin=off).admin.listen == ""
+    assert with_overrides(file, admin=off).admin.listen == ""
 
 
 def test_a_flag_that_does_not_go_with_the_file() -> None:
     file = parse_config("models: {listen: {health: {command: [./ready]}, replicas: [{url: 'http://a:1'}]}}")
     with pytest.raises(OptionError, match=r"^--health-path: command is asked instead"):
-        overridden(file, health_path="/ready")
+        with_overrides(file, health_path="/ready")
 
 
 def test_another_policy_does_not_get_the_options_of_the_first(file: Config) -> None:
-    assert overridden(file, policy="prequal").models["a"].policy_options == {"max_age": 2.0}
-    found = overridden(file, policy="random")
+    assert with_overrides(file, policy="prequal").models["a"].policy_options == {"max_age": 2.0}
+    found = with_overrides(file, policy="random")
     assert [model.policy for model in found.models.values()] == ["random", "random"]
     assert found.models["a"].policy_options == {}
 
 
 def test_a_wrong_flag_over_a_file_is_named_too(file: Config) -> None:
     with pytest.raises(OptionError, match="--policy: no policy 'nope'"):
-        overridden(file, policy="nope")
+        with_overrides(file, policy="nope")

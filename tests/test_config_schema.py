@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from steelyard.config import Config, schema
-from steelyard.documents import Seconds, Share, Size, decode_value, encode_value, mistakes
+from steelyard.documents import Seconds, Share, Size, decode_value, encode_value, type_problems
 
 from .configs import CONFIGS
 
@@ -83,7 +83,7 @@ def test_examples_conform(name: str) -> None:
 )
 def test_what_the_types_refuse_does_not_conform(wrong: dict[str, Any]) -> None:
     assert not VALIDATOR.is_valid(wrong)
-    assert list(mistakes(wrong, Config))
+    assert list(type_problems(wrong, Config))
 
 
 @pytest.mark.parametrize(("key", "right", "wrong"), [

@@ -36,5 +36,5 @@ def test_tenants_take_over_what_they_do_not_say() -> None:
         parse_config(text("latency: 1s, availability: 99, period: 1h, tenants: {a: {percentile: 95}}")).models["m"].slo
     )
     assert slo is not None
-    own = slo.promises()["a"]
+    own = slo.tenant_objectives()["a"]
     assert (own.latency, own.percentile, own.availability) == (1.0, 95.0, 99.0)

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
-from steelyard.config import Config, load_config, parse_config, problems
-from steelyard.config.programs import missing_program, shown_command
-from steelyard.config.scaling import Runtime
-from steelyard.config.scaling_rules import MOST_REPLICAS
-from steelyard.config.starting_rules import most_started, port_range
-from steelyard.config.zones import zone
-from steelyard.control.in_force import COLUMNS
+from steelyard.config import Config, list_problems, load_config, parse_config
+from steelyard.config.programs import missing_program_error, redacted_command
+from steelyard.config.scaling import RuntimeConfig
+from steelyard.config.scaling_rules import MAX_REPLICAS
+from steelyard.config.starting_rules import max_started, port_range
+from steelyard.config.zones import time_zone
+from steelyard.control.in_force import MIN_BOARD_COLUMNS
 from steelyard.documents import DocumentError
-from steelyard.link.messages import Apply, Frames, ToWorker, frame
+from steelyard.link.messages import Apply, FrameDecoder, ToWorker, encode_frame
 
 COMMAND = "python server.py --port {port}"
 DEVICES = {"g0": {"gpu": "0"}, "g1": {"gpu": "1"}}
@@ -56,11 +56,11 @@ def told(name: str = "m", **keys: Any) -> list[str]:
 )
 def test_what_can_be_started(runtime: dict[str, Any]) -> None:
     found = config(runtime=runtime, gateway={"devices": DEVICES})
-    assert problems(found) == []
-    (message,) = Frames(ToWorker).feed(frame(Apply(number=1, config=found, slots={})))
+    assert list_problems(found) == []
+    (message,) = FrameDecoder(ToWorker).feed(encode_frame(Apply(number=1, config=found, slots={})))
     assert isinstance(message, Apply)
     assert message.config == found
-    assert found.models["m"].pool_options().hold
+    assert found.models["m"].pool_options().wait_for_ready
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_device_where_none_is_listed() -> None:
 def test_every_name_at_once_is_none_to_start_with() -> None:
     (line,) = told("*", runtime={"command": "serve {model} {port}"})
     assert line.startswith("runtime.command: * stands for every name, so there is none to put in for {model}")
-    assert problems(config("*", runtime={})) == []
+    assert list_problems(config("*", runtime={})) == []
 
 
 @pytest.mark.parametrize("name", ["a b", "é", "x" * 129, "a\n"])
@@ -156,7 +156,7 @@ def test_the_name_of_a_gateway_goes_into_environments_and_file_names(name: str) 
 
 def test_ranges_of_ports() -> None:
     assert port_range("20000-29999") == (20000, 29999)
-    assert port_range(Runtime(command="a").ports) == (20000, 29999)
+    assert port_range(RuntimeConfig(command="a").ports) == (20000, 29999)
 
 
 # ---------------------------------------------------------------------- how many
@@ -176,7 +176,7 @@ def test_ranges_of_ports() -> None:
     ],
 )
 def test_how_many_there_may_be(scale: dict[str, Any]) -> None:
-    assert problems(config(runtime={}, autoscale=scale)) == []
+    assert list_problems(config(runtime={}, autoscale=scale)) == []
 
 
 @pytest.mark.parametrize(
@@ -211,15 +211,15 @@ def test_how_many_there_may_not_be(scale: dict[str, Any], message: str) -> None:
 def test_two_may_not_say_how_many() -> None:
     (line,) = told(runtime={"replicas": 3}, autoscale={"max": 5})
     assert line.startswith("runtime.replicas: autoscale says how many: leave this out")
-    assert problems(config(runtime={"replicas": 3}, autoscale={"mode": "recommend"})) == []
+    assert list_problems(config(runtime={"replicas": 3}, autoscale={"mode": "recommend"})) == []
 
 
 def test_somebody_must_start_them() -> None:
     replicas = [{"url": "http://a:1"}]
     (line,) = told(replicas=replicas, autoscale={})
     assert line == "autoscale.mode: nobody starts replicas: give the model a `runtime`, or `mode: recommend`"
-    assert problems(config(replicas=replicas, autoscale={"mode": "recommend"})) == []
-    assert problems(config(replicas=replicas, autoscale={"mode": "recommend", "min": 0})) == []  # a dry run
+    assert list_problems(config(replicas=replicas, autoscale={"mode": "recommend"})) == []
+    assert list_problems(config(replicas=replicas, autoscale={"mode": "recommend", "min": 0})) == []  # a dry run
 
 
 @pytest.mark.parametrize("scale", [{}, {"max": 2}])
@@ -227,14 +227,14 @@ def test_a_fixed_port_is_for_one_replica(scale: dict[str, Any]) -> None:
     runtime = {"command": "serve", "url": "http://127.0.0.1:8000"}
     (line,) = told(runtime=runtime, autoscale=scale)
     assert line == "runtime.url: two replicas cannot listen on the same port: use {port}"
-    assert problems(config(runtime=runtime, autoscale={"min": 0, "max": 1})) == []
+    assert list_problems(config(runtime=runtime, autoscale={"min": 0, "max": 1})) == []
 
 
 def test_they_fit_on_the_load_board_together() -> None:
     """Where many are listed, the board is larger."""
-    assert MOST_REPLICAS == COLUMNS
+    assert MAX_REPLICAS == MIN_BOARD_COLUMNS
     listed = [{"url": f"http://a:{port}"} for port in range(1, 97)]
-    assert problems(config(runtime={"replicas": 4000}, replicas=listed)) == []
+    assert list_problems(config(runtime={"replicas": 4000}, replicas=listed)) == []
     (line,) = told(runtime={"replicas": 4001}, replicas=listed)
     assert line.startswith("runtime.replicas: up to 4001 replicas may be started, and there is room for 4000")
     (line,) = told(runtime={"replicas": 4097}, autoscale={"mode": "recommend"})
@@ -245,21 +245,21 @@ def test_the_most_that_there_may_be() -> None:
     cases = [({}, None, 1), ({"replicas": 3}, None, 3), ({}, {"max": 7}, 7), ({}, {}, float("inf"))]
     for runtime, scale, most in cases:
         keys = {} if scale is None else {"autoscale": scale}
-        assert most_started(config(runtime=runtime, **keys).models["m"]) == most
-    assert most_started(config(runtime={"replicas": 2}, autoscale={"mode": "recommend", "max": 9}).models["m"]) == 2
-    assert most_started(config().models["m"]) == 0
+        assert max_started(config(runtime=runtime, **keys).models["m"]) == most
+    assert max_started(config(runtime={"replicas": 2}, autoscale={"mode": "recommend", "max": 9}).models["m"]) == 2
+    assert max_started(config().models["m"]) == 0
 
 
 def test_zones() -> None:
-    assert zone("") is None
-    assert str(zone("UTC")) == "UTC"
-    assert str(zone("Europe/Paris")) == "Europe/Paris"
+    assert time_zone("") is None
+    assert str(time_zone("UTC")) == "UTC"
+    assert str(time_zone("Europe/Paris")) == "Europe/Paris"
 
 
 def test_a_machine_without_time_zones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steelyard.config.zones.available_timezones", set)
     with pytest.raises(ValueError, match="'Moon/Base': this machine has no time zones but UTC: pip install tzdata"):
-        zone("Moon/Base")
+        time_zone("Moon/Base")
 
 
 # ---------------------------------------------------------------------- files
@@ -296,7 +296,7 @@ def test_a_program_that_is_not_there_does_not_keep_a_gateway_from_starting(tmp_p
     """It serves other models, and tells of this one."""
     found = load_config(write(tmp_path, command="./no-such-program {port}")).models["m"].runtime
     assert found is not None
-    assert missing_program(found) == f"there is no program {tmp_path}/no-such-program"
+    assert missing_program_error(found) == f"there is no program {tmp_path}/no-such-program"
 
 
 def test_programs_that_are_there_and_those_that_are_not(tmp_path: Path) -> None:
@@ -313,9 +313,9 @@ def test_programs_that_are_there_and_those_that_are_not(tmp_path: Path) -> None:
         "a 'b": "",  # told elsewhere
     }
     for command, what in cases.items():
-        assert missing_program(Runtime(command=command, folder=str(tmp_path))) == what, command
-    runtime = Runtime(command="program", folder="/", environment={"PATH": str(tmp_path)})
-    assert missing_program(runtime) == ""
+        assert missing_program_error(RuntimeConfig(command=command, folder=str(tmp_path))) == what, command
+    runtime = RuntimeConfig(command="program", folder="/", environment={"PATH": str(tmp_path)})
+    assert missing_program_error(runtime) == ""
 
 
 @pytest.mark.parametrize(
@@ -328,4 +328,4 @@ def test_programs_that_are_there_and_those_that_are_not(tmp_path: Path) -> None:
     ],
 )
 def test_a_command_is_shown_without_its_options(command: str | list[str], shown: str) -> None:
-    assert shown_command(Runtime(command=command if isinstance(command, str) else tuple(command))) == shown
+    assert redacted_command(RuntimeConfig(command=command if isinstance(command, str) else tuple(command))) == shown

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.config.templates import WORDS, filled, uses, words, wrong
+from steelyard.config.templates import PLACEHOLDERS, fill_in, placeholder_error, split_command, uses_placeholder
 
 VALUES = {"port": 8000, "model": "meta/llama 3", "device": "node1/gpu0", "gpu": "0", "id": "r1", "url": "http://a:8000"}
 
@@ -23,7 +23,7 @@ VALUES = {"port": 8000, "model": "meta/llama 3", "device": "node1/gpu0", "gpu": 
     ],
 )
 def test_a_text_is_split_as_a_shell_does_and_a_list_is_not(command: str | list[str], found: list[str]) -> None:
-    assert words(command) == found
+    assert split_command(command) == found
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_text_is_split_as_a_shell_does_and_a_list_is_not(command: str | list[s
 )
 def test_what_is_no_command(command: str | list[str], what: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(what)}"):
-        words(command)
+        split_command(command)
 
 
 @pytest.mark.parametrize(
@@ -58,15 +58,15 @@ def test_what_is_no_command(command: str | list[str], what: str) -> None:
     ],
 )
 def test_only_known_words_in_single_braces_are_filled_in(text: str, found: str) -> None:
-    assert filled(text, VALUES) == found
+    assert fill_in(text, VALUES) == found
 
 
 def test_what_is_filled_in_is_not_read_again() -> None:
-    assert filled("{model} {port}", {"model": "{port}", "port": 1}) == "{port} 1"
+    assert fill_in("{model} {port}", {"model": "{port}", "port": 1}) == "{port} 1"
 
 
 def test_a_word_without_a_value_stays() -> None:
-    assert filled("{port} {gpu}", {"port": 1}) == "1 {gpu}"
+    assert fill_in("{port} {gpu}", {"port": 1}) == "1 {gpu}"
 
 
 @pytest.mark.parametrize(
@@ -82,18 +82,18 @@ def test_a_word_without_a_value_stays() -> None:
     ],
 )
 def test_a_slip_is_told(text: str, what: str) -> None:
-    assert wrong(text) == what
+    assert placeholder_error(text) == what
 
 
 def test_which_words_a_text_uses() -> None:
-    assert [word for word in WORDS if uses("--port {port} {{id}} ${gpu}", word)] == ["port"]
+    assert [word for word in PLACEHOLDERS if uses_placeholder("--port {port} {{id}} ${gpu}", word)] == ["port"]
 
 
 @given(st.text(alphabet="{}$port idx\"':1", max_size=40))
 def test_any_text_can_be_filled_in(text: str) -> None:
-    if not any(uses(text, word) for word in WORDS):
-        assert filled(text, VALUES) == text
-    wrong(text)
+    if not any(uses_placeholder(text, word) for word in PLACEHOLDERS):
+        assert fill_in(text, VALUES) == text
+    placeholder_error(text)
 
 
 @given(
@@ -101,4 +101,4 @@ def test_any_text_can_be_filled_in(text: str) -> None:
 )
 def test_json_goes_through_unless_its_texts_have_words_of_ours(value: object) -> None:
     text = json.dumps(value)
-    assert filled(text, VALUES) == text
+    assert fill_in(text, VALUES) == text

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from steelyard.config import Config, Health, ReplicaConfig, parse_config, problems, replica_problems
-from steelyard.documents import DocumentError, show_key
-from steelyard.link.messages import Apply, Frames, ToWorker, frame
+from steelyard.config import Config, HealthConfig, ReplicaConfig, list_problems, parse_config, replica_problems
+from steelyard.documents import DocumentError, format_key
+from steelyard.link.messages import Apply, FrameDecoder, ToWorker, encode_frame
 
 from .test_config import config, model, told, told_of_model
 
@@ -22,7 +22,7 @@ SRV = {"dns": "_http._tcp.llama.models.svc", "type": "srv"}
 
 def test_without_a_word_replicas_are_probed_and_nothing_is_discovered() -> None:
     found = model()
-    assert found.health == Health()
+    assert found.health == HealthConfig()
     assert found.health.enabled
     assert (found.load.enabled, found.load.orca, found.discovery) == (None, None, ())
     assert config().admin.listen is None
@@ -70,14 +70,14 @@ def test_what_a_model_may_say(keys: dict[str, Any]) -> None:
     ],
 )
 def test_what_may_be_said_of_the_admin_api(admin: dict[str, Any]) -> None:
-    assert problems(config(admin=admin)) == []
+    assert list_problems(config(admin=admin)) == []
 
 
 def test_what_is_asked_of_replicas_is_the_same_behind_the_wire() -> None:
     body = {"model": "m", "inputs": [{"shape": [1, 3], "data": [0.5, -1, 1 << 40]}], "stream": False, "stop": None}
     health = {"inference": {**ASK, "body": body, "headers": {"x": "y"}}, "warm_up": [{**ASK, "body": "plain ünï"}]}
     whole = config(models={"m": {"health": health, "discovery": [DNS], "load": {"enabled": False}}})
-    (found,) = Frames(ToWorker).feed(frame(Apply(number=1, config=whole, slots={})))
+    (found,) = FrameDecoder(ToWorker).feed(encode_frame(Apply(number=1, config=whole, slots={})))
     assert isinstance(found, Apply)
     assert found.config == whole
 
@@ -217,12 +217,12 @@ def test_a_secret_in_a_header_is_not_repeated() -> None:
 )
 def test_a_replica_alone_is_checked_as_one_of_a_file(replica: ReplicaConfig, keys: list[str]) -> None:
     """Those who register or are discovered."""
-    assert [show_key(problem.key) for problem in replica_problems((), replica)] == keys
+    assert [format_key(problem.key) for problem in replica_problems((), replica)] == keys
 
 
 def test_rules_do_not_stumble_over_each_others_mistakes() -> None:
     found = Config(models={}, listen=("x", "127.0.0.1:1"), admin=config(admin={"listen": "127.0.0.1:1"}).admin)
-    assert [key for key, _ in problems(found)] == ["listen[0]", "admin.listen", "models"]
+    assert [key for key, _ in list_problems(found)] == ["listen[0]", "admin.listen", "models"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.runtimes.logs import state_folder
+from steelyard.runtimes.logs import state_directory
 from tests.real.processes import Program
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +31,7 @@ def test_no_history_is_left_in_the_home_folder() -> None:
     """Neither by a gateway inside a test nor by one that a test starts."""
     command = [sys.executable, "-c", "from steelyard.runtimes.logs import state_folder; print(state_folder())"]
     started = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    assert Path(started) == state_folder() == Path(os.environ["XDG_STATE_HOME"], "steelyard")
+    assert Path(started) == state_directory() == Path(os.environ["XDG_STATE_HOME"], "steelyard")
     assert "steelyard-tests-" in started
 
 

@@ -10,14 +10,14 @@ from steelyard.documents import (
     Seconds,
     Share,
     Size,
-    Tree,
+    YamlDocument,
     decode_value,
     encode_value,
+    format_key,
+    type_problems,
     line_of,
-    mistakes,
     parse,
     read,
-    show_key,
 )
 
 
@@ -162,7 +162,7 @@ def test_a_few_lines_that_stand_for_billions_of_values() -> None:
 
 
 def test_lines_of_keys() -> None:
-    tree = Tree("a:\n  b.c:\n  - x\n  - y\n")
+    tree = YamlDocument("a:\n  b.c:\n  - x\n  - y\n")
     assert tree.line(()) == 1
     assert tree.line(("a", "b.c")) == 2
     assert tree.line(("a", "b.c", 1)) == 4
@@ -172,14 +172,14 @@ def test_lines_of_keys() -> None:
 
 
 def test_keys_for_people() -> None:
-    assert show_key(()) == "top level"
-    assert show_key(("a", "b", 0, "c")) == "a.b[0].c"
-    assert show_key(("a", "gpt-4.1", "c d", "*")) == 'a."gpt-4.1"."c d".*'
+    assert format_key(()) == "top level"
+    assert format_key(("a", "b", 0, "c")) == "a.b[0].c"
+    assert format_key(("a", "gpt-4.1", "c d", "*")) == 'a."gpt-4.1"."c d".*'
 
 
 def test_nothing_is_wrong_with_what_fits() -> None:
     data = {"wheels": [{"size": 1}], "names": {"a": {"size": 2}}, "spare": None, "doors": "none", "wait": "1s"}
-    assert list(mistakes(data, Cart)) == []
+    assert list(type_problems(data, Cart)) == []
 
 
 @pytest.mark.parametrize("value", [Seconds(1.5), Size(7), Share(0.5)])

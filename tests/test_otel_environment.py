@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from steelyard.config import Tracing, parse_config
-from steelyard.config.otel_environment import TIMEOUT, exporter
+from steelyard.config import TracingConfig, parse_config
+from steelyard.config.otel_environment import DEFAULT_TIMEOUT_SECONDS, exporter
 from steelyard.documents import DocumentError
 
 BASE = "OTEL_EXPORTER_OTLP_"
@@ -16,7 +16,7 @@ MODELS = "models: {m: {replicas: [{url: 'http://a:1'}]}}\n"
 
 
 def made(environment: dict[str, str], **settings: Any) -> tuple[str, dict[str, str], float]:
-    return exporter(Tracing(**settings), {BASE + name: value for name, value in environment.items()})
+    return exporter(TracingConfig(**settings), {BASE + name: value for name, value in environment.items()})
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_the_configuration_wins(tmp_path: Path) -> None:
     endpoint, headers, timeout = made(environment, endpoint="http://mine:1/v1/traces", headers_file=str(file))
     assert endpoint == "http://mine:1/v1/traces"
     assert headers == {"authorization": "Bearer of-the-file", "x-tenant": "a b"}
-    assert timeout == TIMEOUT
+    assert timeout == DEFAULT_TIMEOUT_SECONDS
 
 
 def test_headers_and_timeout() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from steelyard.core.request_bytes import RequestBytes
+from steelyard.core.request_bytes import RequestSizeModel
 
 from ..pages import markdown_table
 from .load import Answer
@@ -102,7 +102,7 @@ def learned(notes: Sequence[Note], after: int) -> list[Learned]:
     """Learn as the supervisor does from the first so many requests, and compare with those that came then."""
     found = []
     for model in sorted({note.model for note in notes}):
-        sizes, samples, off = RequestBytes(), 0, []
+        sizes, samples, off = RequestSizeModel(), 0, []
         mine = [(number, note) for number, note in enumerate(notes) if note.model == model and note.bytes is not None]
         for number, note in mine:
             assert note.bytes is not None
@@ -110,7 +110,7 @@ def learned(notes: Sequence[Note], after: int) -> list[Learned]:
                 sizes.observe(note.features, KIND, note.bytes)
                 samples += 1
             else:
-                off.append(sizes.needs(note.features, KIND) / note.bytes - 1.0)
+                off.append(sizes.upper_bound(note.features, KIND) / note.bytes - 1.0)
         all_of = [note.bytes for _, note in mine if note.bytes is not None]
         found.append(Learned(model, len(mine), samples, tuple(off), min(all_of, default=0), max(all_of, default=0)))
     return found

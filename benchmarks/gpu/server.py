@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from steelyard.replica import Kit
+from steelyard.replica import ReplicaAgent
 
 from .models import MODELS, Model, Shape
 from .notes import Note
@@ -66,7 +66,7 @@ class Server:
         self.name = name
         self.log = log
         self.card = card
-        self.kit = Kit(name, device=DEVICE, spare=SPARE, settle=0.0, quiet=0.0)
+        self.kit = ReplicaAgent(name, device=DEVICE, spare=SPARE, settle=0.0, quiet=0.0)
         self.alone = Alone(threads)
         self.model: Model
 

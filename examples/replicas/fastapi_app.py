@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from steelyard.replica import Kit
+from steelyard.replica import ReplicaAgent
 
 SENTENCES = {
     "good": ["a wonderful warm film", "I loved every minute", "great acting and a good story", "a joy to watch"],
@@ -43,7 +43,7 @@ class Review(BaseModel):
     seconds: float = 0.0  # to wait, as if the model were larger
 
 
-def application(kit: Kit, load_seconds: float) -> FastAPI:
+def application(kit: ReplicaAgent, load_seconds: float) -> FastAPI:
     app = FastAPI()
     app.add_middleware(kit.middleware)  # last of all middlewares, so that it is the outermost
     models: list[Sentiment] = []
@@ -68,5 +68,5 @@ if __name__ == "__main__":
     parser.add_argument("--gateway", help="admin address of Steelyard")
     parser.add_argument("--load-seconds", type=float, default=5.0)
     given = parser.parse_args()
-    kit = Kit(model="sentiment", gateway=given.gateway, url=f"http://127.0.0.1:{given.port}")
+    kit = ReplicaAgent(model="sentiment", gateway=given.gateway, url=f"http://127.0.0.1:{given.port}")
     uvicorn.run(application(kit, given.load_seconds), host="127.0.0.1", port=given.port)

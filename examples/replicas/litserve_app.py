@@ -8,7 +8,7 @@ import time
 
 import litserve
 
-from steelyard.replica import Kit
+from steelyard.replica import ReplicaAgent
 
 
 class SharedWords(litserve.LitAPI):
@@ -33,7 +33,9 @@ if __name__ == "__main__":
     given = parser.parse_args()
 
     # LitServe knows when its workers are loaded and says so at /health; it is asked there.
-    kit = Kit("shared-words", gateway=given.gateway, url=f"http://127.0.0.1:{given.port}", ready_when="/health")
+    kit = ReplicaAgent(
+        "shared-words", gateway=given.gateway, url=f"http://127.0.0.1:{given.port}", ready_when="/health"
+    )
     server = litserve.LitServer(SharedWords(given.load_seconds), accelerator="cpu", middlewares=[kit.middleware])
     # In place of server.run(...): LitServe alone dies of SIGTERM without ending what it has started.
     kit.run(server.run, host="127.0.0.1", port=given.port, num_api_servers=1, generate_client_file=False)

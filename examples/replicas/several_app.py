@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from steelyard.replica import Kit
+from steelyard.replica import ReplicaAgent
 
 WIDTHS = {"small": 512, "large": 4096}  # of 2 MiB and of 128 MiB
 
@@ -24,14 +24,14 @@ WIDTHS = {"small": 512, "large": 4096}  # of 2 MiB and of 128 MiB
 class Shelf:
     """The models that are loaded."""
 
-    def __init__(self, kit: Kit, load_seconds: float) -> None:
+    def __init__(self, kit: ReplicaAgent, load_seconds: float) -> None:
         self.kit = kit
         self.load_seconds = load_seconds
         self.weights: dict[str, np.ndarray] = {}
         self.one_at_a_time = threading.Lock()
 
     def offer(self, model: str) -> None:
-        self.kit.offer(
+        self.kit.add_model(
             model, load=lambda: self.load(model), unload=lambda: self.weights.pop(model), paths=[f"/models/{model}"]
         )
 
@@ -45,7 +45,7 @@ class Shelf:
             return float((batch @ self.weights[model][:, :8]).mean())  # of a few columns: it is about memory here
 
 
-def application(kit: Kit, load_seconds: float) -> Starlette:
+def application(kit: ReplicaAgent, load_seconds: float) -> Starlette:
     shelf = Shelf(kit, load_seconds)
     for model in WIDTHS:
         shelf.offer(model)
@@ -66,5 +66,5 @@ if __name__ == "__main__":
     parser.add_argument("--gateway", help="admin address of Steelyard")
     parser.add_argument("--load-seconds", type=float, default=5.0)
     given = parser.parse_args()
-    kit = Kit(model="*", gateway=given.gateway, url=f"http://127.0.0.1:{given.port}")
+    kit = ReplicaAgent(model="*", gateway=given.gateway, url=f"http://127.0.0.1:{given.port}")
     uvicorn.run(application(kit, given.load_seconds), host="127.0.0.1", port=given.port)

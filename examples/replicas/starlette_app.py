@@ -18,9 +18,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from steelyard.replica import Kit
+from steelyard.replica import ReplicaAgent
 
-kit = Kit(model="similarity", concurrency=1)  # the second request waits in the kit, and is told as waiting
+kit = ReplicaAgent(model="similarity", concurrency=1)  # the second request waits in the kit, and is told as waiting
 table = np.zeros((0, 64))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .core.policies import POLICIES, Policy
     from .core.reason import Reason
     from .core.replica import Event, Replica, State
-    from .core.request import Flight, Request
+    from .core.request import Attempt, Request
     from .library import (
         BalancerEvent,
         EventKind,
@@ -36,6 +36,7 @@ __version__ = "0.2.0"
 
 __all__ = [
     "POLICIES",
+    "Attempt",
     "Balancer",
     "BalancerEvent",
     "Cancel",
@@ -43,7 +44,6 @@ __all__ = [
     "EjectionOptions",
     "Event",
     "EventKind",
-    "Flight",
     "HedgeOptions",
     "IllegalTransitionError",
     "LoadBalancer",

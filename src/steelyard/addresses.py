@@ -11,10 +11,10 @@ import msgspec
 _HOST_PORT = re.compile(r"(?:\[(?P<six>[^\[\]\s]+)\]|(?P<host>[^:\[\]/\s]*)):(?P<port>[0-9]{1,5})")
 _URL = re.compile(r"(?P<scheme>https?)://(?P<place>[^/?#\s]*)(?P<rest>.*)", re.IGNORECASE)
 _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
-PORTS = {"http": 80, "https": 443}
-EVERYWHERE = ("", "0.0.0.0", "::")  # hosts to listen on that are all addresses of the machine
-_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
-LONGEST_PATH = 107  # bytes of a Unix socket's name that the kernel takes
+DEFAULT_PORTS = {"http": 80, "https": 443}
+WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # hosts to listen on that are all addresses of the machine
+_IPV4_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
+MAX_UNIX_PATH_BYTES = 107  # bytes of a Unix socket's name that the kernel takes
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -26,24 +26,24 @@ class Address(msgspec.Struct, frozen=True):
     tls: bool = False
 
     @property
-    def loopback(self) -> bool:
+    def is_loopback(self) -> bool:
         """Can only this machine reach it?"""
         if self.path or self.host == "localhost":
             return True
         try:
-            return ipaddress.ip_address(plain_host(self.host.partition("%")[0])).is_loopback
+            return ipaddress.ip_address(unmapped_host(self.host.partition("%")[0])).is_loopback
         except ValueError:
             return False
 
-    def leads_to(self, listener: Address) -> bool:
+    def reaches(self, listener: Address) -> bool:
         """Does a connection to this address end at what listens there? Names are not looked up."""
         if self.path or listener.path:
             return self.path == listener.path
         if self.port != listener.port:
             return False
-        mine, its = (plain_host(host).lower().removesuffix(".") for host in (self.host, listener.host))
-        if its in EVERYWHERE:
-            return self.loopback or mine in EVERYWHERE
+        mine, its = (unmapped_host(host).lower().removesuffix(".") for host in (self.host, listener.host))
+        if its in WILDCARD_HOSTS:
+            return self.is_loopback or mine in WILDCARD_HOSTS
         return mine == its or {mine, its} in ({"localhost", "127.0.0.1"}, {"localhost", "::1"})
 
     @property
@@ -59,7 +59,7 @@ def _joined(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def plain_host(host: str) -> str:
+def unmapped_host(host: str) -> str:
     """An IPv4 address inside an IPv6 one (`::ffff:127.0.0.1`) is that IPv4 address: so the kernel connects it."""
     if ":" not in host or "%" in host:
         return host
@@ -70,10 +70,10 @@ def plain_host(host: str) -> str:
     return str(address.ipv4_mapped or address)
 
 
-def plain_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+def unmapped_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     """A network, one of IPv4 inside IPv6 as what it is. Raises ValueError."""
     network = ipaddress.ip_network(text)
-    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED):
+    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_IPV4_MAPPED):
         inside = network.network_address.ipv4_mapped
         return ipaddress.IPv4Network((str(inside), network.prefixlen - 96))
     return network
@@ -82,14 +82,14 @@ def plain_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 def listen_address(text: str) -> Address:
     """Where to listen: `HOST:PORT`, `[V6]:PORT`, `:PORT` (every address) or `unix:/path`."""
     if text.startswith("unix:"):
-        return _unix(text)
+        return _unix_address(text)
     match = _HOST_PORT.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not an address: {_meant(text)}")
-    return _tcp(text, match, least_port=0)
+        raise ValueError(f"{text!r} is not an address: {_hint(text)}")
+    return _tcp_address(text, match, least_port=0)
 
 
-def _meant(text: str) -> str:
+def _hint(text: str) -> str:
     """What somebody probably wanted to write."""
     text = text.strip()
     if re.fullmatch(r"[0-9]{1,5}", text):
@@ -107,7 +107,7 @@ def _meant(text: str) -> str:
 def replica_address(url: str) -> Address:
     """Where a replica is: `http://host:port`, `https://host`, `unix:/path`."""
     if url.startswith("unix:"):
-        return _unix(url)
+        return _unix_address(url)
     match = _URL.fullmatch(url.strip())
     if match is None:
         wanted = f"http://{url}" if _HOST_PORT.fullmatch(url) or is_host(url) else "for example http://10.0.0.1:8000"
@@ -118,13 +118,13 @@ def replica_address(url: str) -> Address:
     if rest not in ("", "/"):
         raise ValueError(f"{url!r}: leave out {rest!r}, because requests keep the path they came with")
     if not re.search(r":[0-9]*$", place) or place.endswith("]"):
-        place = f"{place}:{PORTS[scheme]}"
+        place = f"{place}:{DEFAULT_PORTS[scheme]}"
     found = _HOST_PORT.fullmatch(place)
     if found is None:
         raise ValueError(
             f"{url!r} is not the URL of a replica: write for example {scheme}://10.0.0.1:8000 or {scheme}://[::1]:8000"
         )
-    return _tcp(url, found, tls=scheme == "https", need_host=True)
+    return _tcp_address(url, found, tls=scheme == "https", need_host=True)
 
 
 def is_host(text: str) -> bool:
@@ -138,7 +138,7 @@ def is_host(text: str) -> bool:
     return len(text) <= 253 and all(map(_LABEL.fullmatch, text.removesuffix(".").split(".")))
 
 
-def _tcp(
+def _tcp_address(
     text: str, match: re.Match[str], *, tls: bool = False, least_port: int = 1, need_host: bool = False
 ) -> Address:
     port = int(match["port"])
@@ -157,12 +157,12 @@ def _tcp(
     return Address(host, port, tls=tls)
 
 
-def _unix(text: str) -> Address:
+def _unix_address(text: str) -> Address:
     path = text.removeprefix("unix:").removeprefix("//")
     if not path.startswith("/"):
         raise ValueError(f"{text!r}: write the whole path of the socket, for example unix:/run/model.sock")
     if not path.isprintable():
         raise ValueError(f"{text!r}: the path of a socket has no control characters")
-    if len(path.encode()) > LONGEST_PATH:
-        raise ValueError(f"{text!r}: the path of a Unix socket has at most {LONGEST_PATH} bytes")
+    if len(path.encode()) > MAX_UNIX_PATH_BYTES:
+        raise ValueError(f"{text!r}: the path of a Unix socket has at most {MAX_UNIX_PATH_BYTES} bytes")
     return Address(path=path)

@@ -31,16 +31,16 @@ from .core.policies import find_policy, make_policy
 from .core.policies.base import Policy
 from .core.pool import Pool
 from .core.replica import TRANSITIONS, Event, Replica
-from .core.request import INFINITY, Flight, Phase, Request
+from .core.request import INFINITY, Attempt, Request, RequestPhase
 
-SERVICE = 0.05  # seconds every request takes on every replica
-INSTANT = 0.001  # seconds until a failing replica's error is back
-IDLE = 0.05  # requests per replica on average: few enough that each ends before the next comes
-EVEN = 0.15  # of the fair share: how far a share may be off
-IN_PROPORTION = 0.10
-ATTRACTED = 1.2  # times its fair share: the most a failing replica may get
-ALONE = RetryOptions(attempts=1)  # a failure is the end: the shares counted are the policy's own choices
-NEVER_OUT = EjectionOptions(enabled=False)
+SERVICE_SECONDS = 0.05  # seconds every request takes on every replica
+ERROR_SECONDS = 0.001  # seconds until a failing replica's error is back
+IDLE_LOAD = 0.05  # requests per replica on average: few enough that each ends before the next comes
+MAX_UNEVENNESS = 0.15  # of the fair share: how far a share may be off
+MAX_WEIGHT_DEVIATION = 0.10
+MAX_FAILING_SHARE = 1.2  # times its fair share: the most a failing replica may get
+NO_RETRIES = RetryOptions(max_attempts=1)  # a failure is the end: the shares counted are the policy's own choices
+NO_EJECTION = EjectionOptions(enabled=False)
 
 ODD_FEATURES: tuple[tuple[float, ...], ...] = (
     (),
@@ -77,7 +77,7 @@ class PolicyConformance:
         fleet.wind_down()
 
     def test_it_changes_nothing_of_a_replica_but_its_notes(self) -> None:
-        fleet = self._fleet(5, watch=_Guarded, warm_keys=4)
+        fleet = self._fleet(5, watch=_CheckedPolicy, warm_keys=4)
         fleet.failing.add("r1")
         fleet.traffic(200, load=2.0)
         fleet.balancer.report("r2", Event.DRAIN, now=fleet.now)
@@ -100,7 +100,7 @@ class PolicyConformance:
     def test_equal_replicas_get_equal_shares_when_idle(self) -> None:
         self._needs("evens_out")
         fleet = self._fleet(5)
-        fleet.traffic(20_000, load=IDLE)
+        fleet.traffic(20_000, load=IDLE_LOAD)
         self._check_even(fleet, "equal idle replicas", [r.id for r in fleet.replicas])
 
     def test_equal_replicas_get_equal_shares_when_busy(self) -> None:
@@ -117,14 +117,14 @@ class PolicyConformance:
             for _ in range(300):
                 # Again and again: what is not confirmed is forgotten after a few seconds.
                 for id in busier:
-                    fleet.balancer.report_outside(id, 5, now=fleet.now)
-                fleet.traffic(20, load=IDLE)
+                    fleet.balancer.report_peer_load(id, 5, now=fleet.now)
+                fleet.traffic(20, load=IDLE_LOAD)
             others = [r.id for r in fleet.replicas if r.id not in busier]
             self._check_even(fleet, f"idle replicas beside busier {' and '.join(busier)}", others)
             self._check_even(fleet, "busier replicas beside idle ones", busier)
             most = max(fleet.picked[id] for id in busier)
             least = min(fleet.picked[id] for id in others)
-            assert most <= (1 + EVEN) * least, (
+            assert most <= (1 + MAX_UNEVENNESS) * least, (
                 f"{self.policy}: a replica with five requests more than another got more new ones ({most} to {least})"
             )
 
@@ -137,7 +137,7 @@ class PolicyConformance:
         for replica in fleet.replicas:
             wanted = replica.weight / total
             found = fleet.picked[replica.id] / len(fleet.order)
-            assert abs(found - wanted) <= IN_PROPORTION * wanted, (
+            assert abs(found - wanted) <= MAX_WEIGHT_DEVIATION * wanted, (
                 f"{self.policy}: weight {replica.weight:g} of {total:g} should get {wanted:.3f} of the requests, "
                 f"not {found:.3f}"
             )
@@ -149,9 +149,9 @@ class PolicyConformance:
             fleet.failing.add("r1")
             fleet.traffic(6_000, load=load)
             times = fleet.picked["r1"] * len(fleet.replicas) / len(fleet.order)
-            assert times <= ATTRACTED, (
+            assert times <= MAX_FAILING_SHARE, (
                 f"{self.policy}: a replica that fails each request at once got {times:.2f} × its fair share with "
-                f"{load:g} requests per replica; at most {ATTRACTED} is allowed"
+                f"{load:g} requests per replica; at most {MAX_FAILING_SHARE} is allowed"
             )
 
     # ------------------------------------------------------------------ the world around it
@@ -168,7 +168,9 @@ class PolicyConformance:
 
     def test_it_survives_replicas_that_come_and_go_with_requests_in_flight(self) -> None:
         for concurrency in (2, "unlimited"):
-            fleet = self._fleet(6, concurrency=concurrency, ejection=EjectionOptions(seconds=0.5), slow_start=1.0)
+            fleet = self._fleet(
+                6, concurrency=concurrency, ejection=EjectionOptions(base_ejection_time=0.5), slow_start=1.0
+            )
             fleet.failing.add("r2")
             rng = Random(7)
             for step in range(400):
@@ -194,7 +196,7 @@ class PolicyConformance:
     def test_it_can_take_over_with_requests_in_flight(self) -> None:
         # These three leave the most different things in the notes.
         for earlier in ("weighted_round_robin", "peak_ewma", "prequal"):
-            fleet = _Fleet(make_policy(earlier, Random(1), {}), 5)
+            fleet = _SimulatedFleet(make_policy(earlier, Random(1), {}), 5)
             fleet.traffic(40, load=4.0)
             fleet.balancer.remove_replica("r0", now=fleet.now)
             fleet.balancer.report("r1", Event.DRAIN, now=fleet.now)
@@ -218,31 +220,31 @@ class PolicyConformance:
         count: int,
         *,
         seed: int = 1,
-        watch: type[_Watched] | None = None,
+        watch: type[_CheckedChoice] | None = None,
         weights: Sequence[float] = (),
         concurrency: Concurrency = "unlimited",
-        ejection: EjectionOptions = NEVER_OUT,
+        ejection: EjectionOptions = NO_EJECTION,
         slow_start: float = 0.0,
         warm_keys: int = 0,
-    ) -> _Fleet:
+    ) -> _SimulatedFleet:
         make_policy(self.policy, Random(seed), self.options)  # says what is wrong with name or options
-        kind = type("Watched", (watch or _Watched, find_policy(self.policy)), {"named": self.policy})
+        kind = type("Watched", (watch or _CheckedChoice, find_policy(self.policy)), {"named": self.policy})
         policy: Policy = kind(Random(seed), **self.options)
         options = PoolOptions(
             concurrency=concurrency,
             ejection=ejection,
-            retry=ALONE,
+            retry=NO_RETRIES,
             slow_start=slow_start,
             warm_keys=warm_keys,
         )
-        return _Fleet(policy, count, seed=seed, weights=weights, options=options)
+        return _SimulatedFleet(policy, count, seed=seed, weights=weights, options=options)
 
-    def _check_even(self, fleet: _Fleet, what: str, alike: Sequence[str]) -> None:
+    def _check_even(self, fleet: _SimulatedFleet, what: str, alike: Sequence[str]) -> None:
         fair = max(1, len(fleet.order)) / len(fleet.replicas)
         mean = sum(fleet.picked[id] for id in alike) / len(alike)
         for id in alike:
             off = (fleet.picked[id] - mean) / fair
-            assert abs(off) <= EVEN, (
+            assert abs(off) <= MAX_UNEVENNESS, (
                 f"{self.policy}: {what} should get even shares; {id} got {fleet.picked[id]} of {len(fleet.order)}, "
                 f"{abs(off):.0%} of a fair share {'over' if off > 0 else 'under'} the others"
             )
@@ -270,7 +272,7 @@ def check_policy(name: str, *, respects_weights: bool = True, evens_out: bool = 
             raise AssertionError(f"{name}: in the check that {sentence}: {problem!r}") from problem
 
 
-class _Fleet:
+class _SimulatedFleet:
     """A driver in miniature: carries out what a balancer decides, over replicas that all take `SERVICE` seconds."""
 
     def __init__(
@@ -293,7 +295,7 @@ class _Fleet:
         self._submitted: list[Request] = []
         self.balancer = Balancer(Random(seed))
         self.pool: Pool = self.balancer.add_model("", "round_robin", options or PoolOptions(), now=self.now)
-        self.pool.use(policy, self.now)
+        self.pool.use_policy(policy, self.now)
         for i in range(count):
             self.balancer.add_replica(f"r{i}", weight=weights[i] if weights else 1.0, now=self.now)
         self.replicas: list[Replica] = list(self.pool.replicas.values())
@@ -309,7 +311,7 @@ class _Fleet:
 
     def traffic(self, requests: int, *, load: float) -> None:
         """Requests at a rate that keeps `load` of them on each replica, on average."""
-        gap = SERVICE / (load * len(self.replicas))
+        gap = SERVICE_SECONDS / (load * len(self.replicas))
         for _ in range(requests):
             # Uneven gaps, or arrivals would keep step with departures and show one relation of the two only.
             self.advance(self.now + gap * (0.5 + self._rng.random()))
@@ -335,8 +337,8 @@ class _Fleet:
         for _ in range(1000):
             if not self._ends and not self._waiting():
                 break
-            self.advance(self.now + SERVICE)
-        left = [request for request in self._submitted if request.phase is not Phase.DONE]
+            self.advance(self.now + SERVICE_SECONDS)
+        left = [request for request in self._submitted if request.phase is not RequestPhase.DONE]
         assert not left, f"{left[0]} never came to an end"
         for replica in self.replicas:
             assert not replica.in_flight, f"{replica} still counts {replica.in_flight} requests when all are over"
@@ -352,7 +354,7 @@ class _Fleet:
         elif rng.random() < 0.2:
             decisions = balancer.remove_replica(rng.choice(ids), now=self.now)
         elif rng.random() < 0.2:
-            decisions = balancer.report_outside(rng.choice(ids), int(rng.random() * 3), now=self.now)
+            decisions = balancer.report_peer_load(rng.choice(ids), int(rng.random() * 3), now=self.now)
         else:
             id = rng.choice(ids)
             seen = (Event.LIVE, Event.LOADED, Event.LOADED, Event.LOST, Event.DRAIN, Event.UNDRAIN)
@@ -361,7 +363,7 @@ class _Fleet:
         self._carry_out(decisions)
 
     def _waiting(self) -> bool:
-        return bool(len(self.pool.line) or self.pool.displaced)
+        return bool(len(self.pool.queue) or self.pool.preempted)
 
     def _carry_out(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
@@ -371,14 +373,14 @@ class _Fleet:
                 self.order.append(id)
                 self._sent += 1
                 failing = id in self.failing
-                end = self.now + (INSTANT if failing else SERVICE)
+                end = self.now + (ERROR_SECONDS if failing else SERVICE_SECONDS)
                 outcome = Outcome.ERROR if failing else Outcome.OK
                 heappush(self._ends, (end, self._sent, decision.request, outcome))
             elif isinstance(decision, Reject):
                 self.refused.append(decision)
 
 
-class _Watched(Policy):
+class _CheckedChoice(Policy):
     """Mixed in before the policy under test: looks at every choice it makes."""
 
     named: ClassVar[str]
@@ -393,7 +395,7 @@ class _Watched(Policy):
         return choice
 
 
-class _Guarded(_Watched):
+class _CheckedPolicy(_CheckedChoice):
     """Also compares all replicas before and after every call. Slow, so only where that is the question."""
 
     _guarded: Pool | None = None
@@ -424,11 +426,11 @@ class _Guarded(_Watched):
         with self._hands_off("left"):
             super().left(replica, now)
 
-    def sent(self, flight: Flight, now: float) -> None:
+    def sent(self, flight: Attempt, now: float) -> None:
         with self._hands_off("sent"):
             super().sent(flight, now)
 
-    def finished(self, flight: Flight, seconds: float, outcome: Outcome, now: float) -> None:
+    def finished(self, flight: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
         with self._hands_off("finished"):
             super().finished(flight, seconds, outcome, now)
 

@@ -6,24 +6,24 @@ import re
 from math import isfinite
 
 # The micro sign and the Greek letter look the same and are both on keyboards.
-SECONDS = {"us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-BYTES = {"": 1, "B": 1, "kB": 1000} | {
+SECONDS_PER_UNIT = {"us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+BYTES_PER_UNIT = {"": 1, "B": 1, "kB": 1000} | {
     f"{letter}{end}": base**power for power, letter in enumerate("KMGT", 1) for end, base in (("B", 1000), ("iB", 1024))
 }
-LARGEST = (1 << 63) - 1  # bytes: what file systems and messages can count
+MAX_SIZE_BYTES = (1 << 63) - 1  # bytes: what file systems and messages can count
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµμ%]*)\s*")
 
 
-def duration(value: str | int | float) -> float:
+def parse_duration(value: str | int | float) -> float:
     """Seconds, from `200ms`, `1.5s`, `2m`; a bare number is seconds. ValueError says what is wrong."""
     wrong = f"{_short(value)} is not a duration: write for example 200ms, 1.5s or 2m"
     if isinstance(value, bool):
         raise ValueError(wrong)
     if isinstance(value, str):
         match = _QUANTITY.fullmatch(value)
-        if match is None or (match[2] and match[2] not in SECONDS):
+        if match is None or (match[2] and match[2] not in SECONDS_PER_UNIT):
             raise ValueError(wrong)
-        seconds = float(match[1]) * SECONDS[match[2] or "s"]
+        seconds = float(match[1]) * SECONDS_PER_UNIT[match[2] or "s"]
     else:
         seconds = _float(value)
     if not isfinite(seconds) or seconds < 0:
@@ -31,7 +31,7 @@ def duration(value: str | int | float) -> float:
     return seconds
 
 
-def size(value: str | int) -> int:
+def parse_size(value: str | int) -> int:
     """Bytes, from `64KiB`, `1.5GB`; a bare number is bytes. ValueError says what is wrong."""
     wrong = f"{_short(value)} is not a size: write for example 64KiB, 10MiB or 80GiB"
     if isinstance(value, bool) or not isinstance(value, (str, int)):
@@ -39,16 +39,16 @@ def size(value: str | int) -> int:
     amount: int | float = value if isinstance(value, int) else 0
     if isinstance(value, str):
         match = _QUANTITY.fullmatch(value)
-        if match is None or match[2] not in BYTES:
+        if match is None or match[2] not in BYTES_PER_UNIT:
             raise ValueError(wrong)
         amount = float(match[1]) if "." in match[1] or len(match[1]) > 20 else int(match[1])
-        amount *= BYTES[match[2]]
-    if not 0 <= amount <= LARGEST:
-        raise ValueError(f"{_short(value)} is not a size: it must be from 0 to {show_size(LARGEST)}")
+        amount *= BYTES_PER_UNIT[match[2]]
+    if not 0 <= amount <= MAX_SIZE_BYTES:
+        raise ValueError(f"{_short(value)} is not a size: it must be from 0 to {format_size(MAX_SIZE_BYTES)}")
     return round(amount)
 
 
-def share(value: str | int | float) -> float:
+def parse_share(value: str | int | float) -> float:
     """A share from 0 to 1, from `10%` or `0.1`. ValueError says what is wrong."""
     wrong = f"{_short(value)} is not a share: write for example 10% or 0.1"
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
@@ -75,16 +75,16 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def show_size(amount: int) -> str:
+def format_size(amount: int) -> str:
     """A size for people: three digits and the binary unit that fits."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
-        if amount >= BYTES[unit]:
-            text = _three_digits(amount / BYTES[unit])
+        if amount >= BYTES_PER_UNIT[unit]:
+            text = _three_digits(amount / BYTES_PER_UNIT[unit])
             return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit}"
     return f"{amount} B"
 
 
-def show_seconds(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """A duration for people: three digits and the unit that fits."""
     if seconds != seconds:
         return "–"
@@ -94,7 +94,7 @@ def show_seconds(seconds: float) -> str:
     raise AssertionError("unreachable")
 
 
-def show_duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A longer duration for people, in whole units: 45 s, 3 min, 2 h, 5 d."""
     for unit, scale in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * scale:

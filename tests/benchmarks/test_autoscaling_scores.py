@@ -13,21 +13,23 @@ from steelyard.documents import Seconds
 from steelyard.simulate.changing import Autoscale
 from steelyard.simulate.result import FleetRecord, RunResult
 from steelyard.simulate.run import check_scaler
-from steelyard.simulate.scenario import Group, Scenario
-from steelyard.simulate.summary import Row, summarise
+from steelyard.simulate.scenario import ReplicaGroup, Scenario
+from steelyard.simulate.summary import SummaryRow, summarise
 
-SCENARIO = Scenario(name="A9 made up, cold", slo=Seconds(1), loads=(2.0,), fleet=(Group(),), autoscale=Autoscale())
+SCENARIO = Scenario(
+    name="A9 made up, cold", slo=Seconds(1), loads=(2.0,), fleet=(ReplicaGroup(),), autoscale=Autoscale()
+)
 
 
 def run(scaler: str, met: int, hours: float) -> RunResult:
-    result = RunResult(SCENARIO.name, "least_work@1", 2.0, 1, scaler=scaler, met=met)
+    result = RunResult(SCENARIO.name, "least_work@1", 2.0, 1, scaler=scaler, within_slo=met)
     for _ in range(10_000):
         result.latency.add(0.5)
     result.fleet = FleetRecord(hours * 3600, 3600.0, 5, 9)
     return result
 
 
-def rows(*figures: tuple[str, int, float]) -> list[Row]:
+def rows(*figures: tuple[str, int, float]) -> list[SummaryRow]:
     return summarise([run(*one) for one in figures], {SCENARIO.name})
 
 

@@ -18,7 +18,7 @@ from benchmarks.gpu.scores import HEADER, LEARNED, figures, learned, own_words, 
 from benchmarks.gpu.server import Alone
 
 from steelyard.config import load_config
-from steelyard.protocols.oip_body import infer
+from steelyard.protocols.oip_body import infer_info
 
 GIB = 1 << 30
 
@@ -56,7 +56,7 @@ def test_what_is_asked_for_differs_a_hundredfold() -> None:
 
 @pytest.mark.parametrize("one", plan(24, 24, 6.0, 3), ids=lambda one: one.model)
 def test_the_gateway_sees_the_size_in_the_body(one: Planned) -> None:
-    seen = infer(one.body())
+    seen = infer_info(one.body())
     assert seen is not None
     assert seen.features == features_of(one.shape)
 

@@ -52,7 +52,7 @@ def test_a_plan_reaches_the_replicas_as_it_was_made(contest: Contest) -> None:
     assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
     assert len(plan.speeds) == sum(group.count for group in contest.scenario.fleet)
     told = [(t.kind, t.begin - 100.0, t.end - t.begin) for t in plan.troubles]
-    assert told == [(f.kind, f.at, f.lasts) for f in contest.scenario.faults]
+    assert told == [(f.kind, f.at, f.duration) for f in contest.scenario.faults]
 
 
 def test_contests_that_have_a_fault_last_until_it_is_over() -> None:
@@ -60,4 +60,4 @@ def test_contests_that_have_a_fault_last_until_it_is_over() -> None:
         asked = contest.of(500)
         seconds = asked.scenario.requests / asked.rate
         assert asked.scenario.requests >= 500
-        assert all(seconds > fault.at + fault.lasts for fault in asked.scenario.faults)
+        assert all(seconds > fault.at + fault.duration for fault in asked.scenario.faults)

@@ -12,12 +12,12 @@ from click.testing import CliRunner, Result
 
 from steelyard.cli import main
 from steelyard.core.policies import POLICIES, find_policy
-from steelyard.link.decision_lines import Attempt, Candidate, DecisionLine, FleetLine, Look
-from steelyard.link.explaining import OUTCOMES, explained, summary
-from steelyard.link.finding import from_the_end
+from steelyard.link.decision_lines import DecisionLine, FleetLine, LoggedAttempt, LoggedCandidate, LoggedChoice
+from steelyard.link.explaining import OUTCOME_SENTENCES, explain_line, summary
+from steelyard.link.finding import lines_from_end
 
-FAST = Candidate("fast", 2, 0.21, 0.9, 0.31, score=0.31)
-SLOW = Candidate("slow", 0, 0.0, 4.0, 0.4, score=0.4)
+FAST = LoggedCandidate("fast", 2, 0.21, 0.9, 0.31, score=0.31)
+SLOW = LoggedCandidate("slow", 0, 0.0, 4.0, 0.4, score=0.4)
 LINE = DecisionLine(
     id="req-1",
     time="2026-11-16T01:02:03.004+00:00",
@@ -32,9 +32,9 @@ LINE = DecisionLine(
     status=200,
     features=(512.0,),
     waited=0.0,
-    looks=(Look(0.0, "fast", 2, (FAST, SLOW)),),
-    looked=1,
-    attempts=(Attempt("fast", 0.0, 0.31, beside=2, seconds=0.33),),
+    choices=(LoggedChoice(0.0, "fast", 2, (FAST, SLOW)),),
+    choice_count=1,
+    attempts=(LoggedAttempt("fast", 0.0, 0.31, concurrent=2, seconds=0.33),),
 )
 
 
@@ -43,7 +43,7 @@ def but(**other: Any) -> DecisionLine:
 
 
 def words(line: DecisionLine) -> str:
-    return "\n".join([summary(line), *(f"{about}: {said}" for about, said in explained(line))])
+    return "\n".join([summary(line), *(f"{about}: {said}" for about, said in explain_line(line))])
 
 
 def write(path: Path, *lines: DecisionLine | FleetLine) -> Path:
@@ -63,12 +63,12 @@ def test_the_summary_says_it_in_one_sentence() -> None:
 
 
 def test_one_that_was_sent_to_learn_something_is_told_as_such() -> None:
-    tried = but(looks=(Look(0.0, "slow", 2, (FAST, msgspec.structs.replace(SLOW, score=2.0))),))
+    tried = but(looks=(LoggedChoice(0.0, "slow", 2, (FAST, msgspec.structs.replace(SLOW, score=2.0))),))
     assert ", of 2, to see whether it is as slow as it was, and " in summary(tried)
 
 
 def test_the_rest_tells_what_was_believed_chosen_tried_and_what_came_of_it() -> None:
-    said = dict(explained(LINE))
+    said = dict(explain_line(LINE))
     assert said["came"].startswith(
         "It came at 2026-11-16T01:02:03.004+00:00 for model resnet, to worker 1, of tenant acme"
     )
@@ -87,20 +87,20 @@ def test_the_rest_tells_what_was_believed_chosen_tried_and_what_came_of_it() -> 
 
 def test_of_equals_it_is_said_that_they_were() -> None:
     same = msgspec.structs.replace(SLOW, score=FAST.score)
-    assert "another had the same" in words(but(looks=(Look(0.0, "fast", 2, (FAST, same)),)))
+    assert "another had the same" in words(but(looks=(LoggedChoice(0.0, "fast", 2, (FAST, same)),)))
 
 
 def test_a_prediction_that_was_off_is_told() -> None:
-    assert "3 times what was predicted" in words(but(attempts=(Attempt("fast", 0.0, 0.1, seconds=0.3),)))
-    assert "2 times as fast as predicted" in words(but(attempts=(Attempt("fast", 0.0, 0.2, seconds=0.1),)))
+    assert "3 times what was predicted" in words(but(attempts=(LoggedAttempt("fast", 0.0, 0.1, seconds=0.3),)))
+    assert "2 times as fast as predicted" in words(but(attempts=(LoggedAttempt("fast", 0.0, 0.2, seconds=0.1),)))
 
 
 def test_waiting_is_told_with_whom_it_waited_for() -> None:
-    full = but(waited=0.5, looks=(Look(0.5, "fast", 1, (FAST,), waiting=3),))
+    full = but(waited=0.5, looks=(LoggedChoice(0.5, "fast", 1, (FAST,), queued=3),))
     assert "It waited 500 ms in line until fast took it, with 3 in line: no replica had a free place for it." in words(
         full
     )
-    better = but(waited=0.5, looks=(Look(0.0, "", 1, (SLOW,)), Look(0.5, "fast", 2, (FAST, SLOW))))
+    better = but(waited=0.5, looks=(LoggedChoice(0.0, "", 1, (SLOW,)), LoggedChoice(0.5, "fast", 2, (FAST, SLOW))))
     assert "least_work believed that a better one would be free soon" in words(better)
 
 
@@ -113,22 +113,25 @@ def test_a_refusal_says_why_and_whose_fault() -> None:
     assert "It was not put in line." in words(line)
 
 
-@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize("outcome", OUTCOME_SENTENCES)
 def test_each_outcome_has_its_words(outcome: str) -> None:
-    tries = (Attempt("slow", 0.0, 0.3, seconds=0.1, outcome=outcome), Attempt("fast", 0.1, 0.3, hedged=True))
-    assert OUTCOMES[outcome] in words(but(attempts=tries))
+    tries = (
+        LoggedAttempt("slow", 0.0, 0.3, seconds=0.1, outcome=outcome),
+        LoggedAttempt("fast", 0.1, 0.3, hedged=True),
+    )
+    assert OUTCOME_SENTENCES[outcome] in words(but(attempts=tries))
     assert "beside the one that ran" in words(but(attempts=tries))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_policy_that_compares_nothing_is_told_by_its_rule(policy: str) -> None:
     plain = tuple(msgspec.structs.replace(c, score=None) for c in (FAST, SLOW))
-    line = but(policy=policy, looks=(Look(0.0, "fast", 2, plain),))
+    line = but(policy=policy, looks=(LoggedChoice(0.0, "fast", 2, plain),))
     assert f"{policy} compares nothing that could be shown; its rule is: {find_policy(policy).rule}." in words(line)
 
 
 def test_a_policy_of_ones_own_is_not_imported() -> None:
-    line = but(policy="no.such.module:Mine", looks=(Look(0.0, "slow", 2, (FAST, SLOW)),))
+    line = but(policy="no.such.module:Mine", looks=(LoggedChoice(0.0, "slow", 2, (FAST, SLOW)),))
     assert "it is a policy of your own" in words(line)
 
 
@@ -227,4 +230,4 @@ def test_a_file_is_read_from_its_end_whatever_the_blocks(tmp_path: Path, text: s
     path = tmp_path / "file"
     path.write_text(text)
     whole = text.split("\n")[:-1]
-    assert [line.decode() for line in from_the_end(path, block)] == whole[::-1]
+    assert [line.decode() for line in lines_from_end(path, block)] == whole[::-1]

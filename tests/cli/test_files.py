@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.cli.files import check_directory, write_all
+from steelyard.cli.files import check_directory, write_atomically
 from steelyard.core.errors import OptionError
 
 FILES = {"a.txt": "one\n", "b.txt": "two µ\n"}
@@ -16,7 +16,7 @@ def names(directory: Path) -> list[str]:
 
 
 def test_a_new_directory_with_its_parents(tmp_path: Path) -> None:
-    write_all(tmp_path / "x" / "y", FILES)
+    write_atomically(tmp_path / "x" / "y", FILES)
     assert names(tmp_path / "x" / "y") == ["a.txt", "b.txt"]
     assert (tmp_path / "x" / "y" / "b.txt").read_text(encoding="utf-8") == "two µ\n"
     assert names(tmp_path / "x") == ["y"]
@@ -26,15 +26,15 @@ def test_a_new_directory_with_its_parents(tmp_path: Path) -> None:
 def test_an_existing_directory_keeps_what_else_is_there(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("mine")
     (tmp_path / "a.txt").write_text("old")
-    write_all(tmp_path, FILES)
+    write_atomically(tmp_path, FILES)
     assert names(tmp_path) == ["a.txt", "b.txt", "other"]
     assert (tmp_path / "a.txt").read_text() == "one\n"
 
 
 def test_a_relative_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write_all(Path("out"), FILES)
-    write_all(Path("."), FILES)
+    write_atomically(Path("out"), FILES)
+    write_atomically(Path("."), FILES)
     assert names(tmp_path) == ["a.txt", "b.txt", "out"]
 
 
@@ -55,7 +55,7 @@ def test_after_an_error_nothing_is_there_that_was_not(
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises((OptionError, KeyboardInterrupt)):
-        write_all(out, FILES)
+        write_atomically(out, FILES)
     assert names(tmp_path) == (["x"] if exists else [])
     if exists:
         assert names(tmp_path / "x") == ["y"]

@@ -12,15 +12,23 @@ import pytest
 from click.testing import CliRunner, Result
 
 from steelyard.cli import main
-from steelyard.cli.report_text import faults, heading
-from steelyard.control.history.database import changing, open_to_write, put
-from steelyard.control.history.slices import HOUR, MINUTE, NAMES, Promised, Slice, available, by_name
-from steelyard.control.history.store import History
-from steelyard.control.history.summary import Row, summarise
+from steelyard.cli.report_text import fault_counts, heading
+from steelyard.control.history.database import add_slice, open_writable, write_transaction
+from steelyard.control.history.slices import (
+    HOUR_SECONDS,
+    MINUTE_SECONDS,
+    VERDICT_KEYS,
+    Slice,
+    StoredSloTarget,
+    availability_good_bad,
+    counts_by_verdict,
+)
+from steelyard.control.history.store import HistoryStore
+from steelyard.control.history.summary import SummaryRow, summarize
 
 BEGIN = 1793491200  # 2026-11-01 00:00 UTC
 PERIOD = ("--since", "2026-11-01", "--until", "2026-11-01T02:00")
-PROMISED = Promised(latency=0.2, availability=99.9)
+PROMISED = StoredSloTarget(latency=0.2, availability=99.9)
 NASTY = "<script>alert(1)</script>\x1b[2J\u202e"
 FORMULA = '=HYPERLINK("http://evil")'
 
@@ -31,18 +39,18 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "steelyard" / "gateway.sqlite"
-    database = open_to_write(path)  # not by a History: it would make hours of these old minutes
-    with changing(database):
-        for start in range(BEGIN, BEGIN + 120 * MINUTE, MINUTE):
-            if not 30 <= (start - BEGIN) // MINUTE < 40:
+    database = open_writable(path)  # not by a History: it would make hours of these old minutes
+    with write_transaction(database):
+        for start in range(BEGIN, BEGIN + 120 * MINUTE_SECONDS, MINUTE_SECONDS):
+            if not 30 <= (start - BEGIN) // MINUTE_SECONDS < 40:
                 for part in minute_of(start):
-                    put(database, part)
+                    add_slice(database, part)
     database.close()
     return path
 
 
 def minute_of(start: int) -> list[Slice]:
-    late = 1 if start >= BEGIN + HOUR else 0
+    late = 1 if start >= BEGIN + HOUR_SECONDS else 0
     return [
         Slice(start, "detector", "", {"met": 98}, {500: 98, 600: 2}, PROMISED),
         Slice(start, "detector", NASTY, {"late/replica": late, "met": 1}, promised=PROMISED),
@@ -58,8 +66,8 @@ def report(*arguments: str | Path) -> Result:
 def test_says_for_which_deadline_requests_were_refused() -> None:
     counts = {"refused/overload": 1, "refused/overload/first_byte": 2, "refused/replica/total": 3}
     told = "refused: overload 1, overload (first-byte deadline) 2, replica (total deadline) 3"
-    assert faults(Row("m", "", counts, [], None)) == told
-    assert available(counts) == (0, 6)
+    assert fault_counts(SummaryRow("m", "", counts, [], None)) == told
+    assert availability_good_bad(counts) == (0, 6)
 
 
 def test_in_the_terminal(history: Path) -> None:
@@ -133,7 +141,7 @@ def test_as_a_page(history: Path) -> None:
 def test_as_csv(history: Path) -> None:
     result = report(*PERIOD, "--format", "csv")
     rows = list(csv.DictReader(StringIO(result.stdout)))
-    names = [name.replace("/", "_") for name in NAMES]
+    names = [name.replace("/", "_") for name in VERDICT_KEYS]
     assert sum(int(row[name]) for row in rows for name in names) == 11_280 + 110
     assert all(int(row["requests"]) == sum(int(row[name]) for name in names) for row in rows)
     assert {row["tenant"] for row in rows} == {"", NASTY, f"'{FORMULA}"}
@@ -193,7 +201,7 @@ def test_a_terminal_without_the_signs_gets_others(history: Path) -> None:
 
 
 def test_the_heading_is_as_long_as_its_two_times_say(history: Path) -> None:
-    summary = summarise([], BEGIN + 59.0, BEGIN + 86400 + 59.9, BEGIN + 1e6)
+    summary = summarize([], BEGIN + 59.0, BEGIN + 86400 + 59.9, BEGIN + 1e6)
     assert heading(summary) == "2026-11-01 00:00 to 2026-11-02 00:00 UTC (24 h)"
 
 
@@ -205,8 +213,10 @@ def test_one_model_and_one_tenant(history: Path) -> None:
 
 
 def test_a_gateway_that_runs_does_not_mind(history: Path) -> None:
-    running = History(history, 10_000 * 86400.0)
-    running.add([Slice(BEGIN, "detector", "", by_name([7] + [0] * (len(NAMES) - 1)), promised=PROMISED)])
+    running = HistoryStore(history, 10_000 * 86400.0)
+    running.add(
+        [Slice(BEGIN, "detector", "", counts_by_verdict([7] + [0] * (len(VERDICT_KEYS) - 1)), promised=PROMISED)]
+    )
     assert running.flush(20)
     told = json.loads(report(*PERIOD, "--format", "json").stdout)
     assert told["models"][0]["whole"]["counts"]["met"] == 10_897

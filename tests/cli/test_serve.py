@@ -24,8 +24,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from steelyard.cli import main
-from steelyard.cli.serve import _what_is_served
-from steelyard.config import Autoscale, Config, Discovery, ModelConfig, ReplicaConfig, Runtime
+from steelyard.cli.serve import _describe_models
+from steelyard.config import AutoscaleConfig, Config, DiscoveryConfig, ModelConfig, ReplicaConfig, RuntimeConfig
 from tests.harness.processes import free_port
 
 FAKE = Path(__file__).parents[1] / "control" / "fake_worker.py"
@@ -37,7 +37,7 @@ from steelyard.cli import main
 main()
 """
 FILE = "listen: 127.0.0.1:0\nmodels:\n  m: {replicas: [{url: 'http://127.0.0.1:9'}]}\n"
-RUNTIME = Runtime(command="./serve {port}")
+RUNTIME = RuntimeConfig(command="./serve {port}")
 REPLICA = ("--replica", "http://127.0.0.1:9", "--listen", "127.0.0.1:0")
 PATIENCE = 60.0  # seconds until a test gives up waiting
 LONGEST = 240.0  # seconds for a program of a test, on a machine with much else to do
@@ -361,17 +361,17 @@ def test_flags_of_probes_and_of_the_admin_api(
 
 def test_it_says_where_replicas_are() -> None:
     listed = tuple(ReplicaConfig(url=f"http://r{n}") for n in range(10))
-    found = (Discovery(dns="m.svc", port=1), Discovery(file="/etc/more.yaml"))
+    found = (DiscoveryConfig(dns="m.svc", port=1), DiscoveryConfig(file="/etc/more.yaml"))
     models = {
         "many": ModelConfig(replicas=listed, discovery=found),
         "found": ModelConfig(discovery=found[:1]),
         "none": ModelConfig(),
-        "three": ModelConfig(runtime=Runtime(command="python server.py --token s3cret", replicas=3)),
-        "few": ModelConfig(replicas=listed[:1], runtime=RUNTIME, autoscale=Autoscale(min=0, max=4)),
-        "any": ModelConfig(runtime=RUNTIME, autoscale=Autoscale()),
-        "told": ModelConfig(runtime=RUNTIME, autoscale=Autoscale(mode="recommend", max=9)),
+        "three": ModelConfig(runtime=RuntimeConfig(command="python server.py --token s3cret", replicas=3)),
+        "few": ModelConfig(replicas=listed[:1], runtime=RUNTIME, autoscale=AutoscaleConfig(min=0, max=4)),
+        "any": ModelConfig(runtime=RUNTIME, autoscale=AutoscaleConfig()),
+        "told": ModelConfig(runtime=RUNTIME, autoscale=AutoscaleConfig(mode="recommend", max=9)),
     }
-    many, some, none, three, few, any_number, told = _what_is_served(Config(models=models))
+    many, some, none, three, few, any_number, told = _describe_models(Config(models=models))
     assert many.endswith("r6:80, r7:80 and 2 more and those found in m.svc and those found in /etc/more.yaml")
     assert some.endswith(": those found in m.svc")
     assert none.endswith(": no replicas yet")

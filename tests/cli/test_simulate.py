@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from steelyard.cli import main
-from steelyard.simulate.catalog import CATALOG, TITLES, find
+from steelyard.simulate.catalog import CATALOG, TITLES, find_scenarios
 from steelyard.simulate.scenario_file import load_scenarios
 
 SMALL = """\
@@ -108,10 +108,10 @@ def test_no_ideal_where_there_can_be_none() -> None:
 def test_built_in_workloads_can_be_shown_edited_and_run(name: str) -> None:
     result = simulate(name, "--show")
     Path("shown.yaml").write_text(result.stdout)
-    assert load_scenarios("shown.yaml") == find(name)
+    assert load_scenarios("shown.yaml") == find_scenarios(name)
     result = simulate("shown.yaml", "--requests", "60", "--seeds", "1", "--load", "0.5", "--policy", "random")
     assert result.exit_code == 0
-    assert result.stdout.count("random") == len(find(name))
+    assert result.stdout.count("random") == len(find_scenarios(name))
 
 
 def test_help_lists_the_built_in_workloads() -> None:

@@ -17,20 +17,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from steelyard.cli.top import pressed
+from steelyard.cli.top import handle_key
 from steelyard.cli.top_lines import bar, clean, number, seconds, size, sparkline
-from steelyard.cli.top_screen import SORTS, Known, Shown, ordered, screen
-from steelyard.config import Admin
+from steelyard.cli.top_screen import SORT_ORDERS, Snapshot, ViewOptions, render, sort_replicas
+from steelyard.config import AdminConfig
 from steelyard.control.views import (
     Alarm,
     DeviceView,
-    Happening,
+    FleetEvent,
     LiveModelView,
     LiveReplicaView,
     LiveView,
     ObjectiveView,
-    PulseView,
-    RecentView,
+    RecentAttemptsView,
+    SampleView,
     SloView,
     WindowView,
 )
@@ -41,12 +41,12 @@ from ..control.driving import PATIENCE, config, run, supervised
 from ..harness.processes import free_port
 
 TOP = [sys.executable, "-m", "steelyard", "top"]
-PULSE = PulseView(at=1.0, rate=12.5, bad=0.5, p50=0.02, p99=1.25, waiting=3, in_flight=7, work=2.5)
+PULSE = SampleView(uptime=1.0, rate=12.5, bad_rate=0.5, p50=0.02, p99=1.25, waiting=3, in_flight=7, work=2.5)
 MODEL = LiveModelView(
-    model="llama", policy="least_work", concurrency=8, replicas=3, ready=2, oldest=0.1, wanted=5, pulse=PULSE
+    model="llama", policy="least_work", concurrency=8, replicas=3, ready=2, oldest_wait=0.1, desired=5, sample=PULSE
 )
-EJECTED = Happening(age=61.0, kind="replica", what="ejected for 30 s", model="llama", replica="r1")
-ALL = Shown()
+EJECTED = FleetEvent(age=61.0, kind="replica", message="ejected for 30 s", model="llama", replica="r1")
+ALL = ViewOptions()
 
 
 def replica(number: int, **fields: Any) -> LiveReplicaView:
@@ -54,8 +54,8 @@ def replica(number: int, **fields: Any) -> LiveReplicaView:
     return shown(LiveReplicaView, **given)
 
 
-def known(count: int = 3, **more: Any) -> Known:
-    window = WindowView(seconds=300.0, good=99, bad=1, kept=99.0, burn=1.5)
+def known(count: int = 3, **more: Any) -> Snapshot:
+    window = WindowView(seconds=300.0, good=99, bad=1, attainment=99.0, burn_rate=1.5)
     promise = ObjectiveView(
         kind="latency",
         target=99.0,
@@ -77,18 +77,18 @@ def known(count: int = 3, **more: Any) -> Known:
         slo=(SloView(model="llama", tenant="acme", counts={}, objectives=(promise,)),),
         alarms=(shown(Alarm, code="x", what="no replica of bert is ready"),),
     )
-    return Known(view, {"llama": [PULSE] * 40}, [EJECTED], **more)
+    return Snapshot(view, {"llama": [PULSE] * 40}, [EJECTED], **more)
 
 
-def text(known: Known, shown: Shown = ALL, width: int = 200, height: int | None = 40) -> str:
-    return "\n".join(line.plain for line in screen(known, shown, width, height))
+def text(known: Snapshot, shown: ViewOptions = ALL, width: int = 200, height: int | None = 40) -> str:
+    return "\n".join(line.plain for line in render(known, shown, width, height))
 
 
 @pytest.mark.parametrize("width", [10, 20, 40, 60, 80, 120, 200, 300])
 @pytest.mark.parametrize("height", [1, 3, 8, 24, 50])
 @pytest.mark.parametrize("count", [0, 3, 500])
 def test_it_fits(width: int, height: int, count: int) -> None:
-    lines = screen(known(count), Shown(help=True), width, height)
+    lines = render(known(count), ViewOptions(help=True), width, height)
     assert len(lines) <= height
     assert all(line.cell_len <= width for line in lines)
 
@@ -104,7 +104,7 @@ def test_everything_is_there() -> None:
 def test_many_are_cut_and_scrolled() -> None:
     assert "more replicas, by load" in text(known(500))
     assert "r499 " in text(known(500))
-    scrolled = text(known(500), Shown(scroll=490))
+    scrolled = text(known(500), ViewOptions(scroll=490))
     assert "r499 " not in scrolled
     assert "r5 " in scrolled
 
@@ -125,10 +125,10 @@ def test_what_is_old_says_so() -> None:
 def test_one_model_has_its_own_events_and_those_of_all() -> None:
     events = [
         EJECTED,
-        Happening(age=3.0, kind="replica", what="draining", model="llama-2", replica="r1"),
-        Happening(age=2.0, kind="config", what="the configuration was read again"),
+        FleetEvent(age=3.0, kind="replica", message="draining", model="llama-2", replica="r1"),
+        FleetEvent(age=2.0, kind="config", message="the configuration was read again"),
     ]
-    said = text(known()._replace(events=events), Shown(model="llama"))
+    said = text(known()._replace(events=events), ViewOptions(model="llama"))
     assert "llama/r1: ejected" in said
     assert "the configuration was read again" in said
     assert "llama-2" not in said
@@ -169,7 +169,7 @@ def test_in_a_narrow_terminal_replicas_of_several_models_are_told_apart(width: i
     assert len({line[:24] for line in rows}) == len(rows) == 3
     assert "a-model-with-a-very-…/r1" in text(several, width=width)
     assert "llama/r1 " in text(several, width=width)
-    assert "llama/r1 " not in text(several, Shown(model="llama"), width=width).partition("ago")[0]
+    assert "llama/r1 " not in text(several, ViewOptions(model="llama"), width=width).partition("ago")[0]
     assert "llama/r1 " not in text(several, width=200).partition("ago")[0]
     alike = [replica(1, model=f"meta-llama/Llama-3.1-{size}B-Instruct") for size in (8, 70)]
     said = text(known()._replace(view=msgspec.structs.replace(known().view, replicas=tuple(alike))), width=width)
@@ -180,25 +180,25 @@ def test_in_a_narrow_terminal_replicas_of_several_models_are_told_apart(width: i
 def test_a_long_name_gets_the_room_that_there_is() -> None:
     name = "an-instance-of-a-model-with-a-long-name"
     view = msgspec.structs.replace(known().view, replicas=(replica(1, id=name, why=""),))
-    assert name in text(Known(view), width=180)
-    assert name not in text(Known(view), width=60)
+    assert name in text(Snapshot(view), width=180)
+    assert name not in text(Snapshot(view), width=60)
 
 
 def test_a_model_that_is_not_there_is_told() -> None:
-    assert "there is no model 'bert' (now)" in text(known(), Shown(model="bert"))
+    assert "there is no model 'bert' (now)" in text(known(), ViewOptions(model="bert"))
 
 
 def test_none_wanted_and_none_there_is_no_alarm() -> None:
     quiet = msgspec.structs.replace(PULSE, bad=0.0)
     asleep = msgspec.structs.replace(MODEL, replicas=0, ready=0, wanted=0, pulse=quiet)
-    lines = screen(Known(msgspec.structs.replace(known().view, models=(asleep,))), ALL, 200, 40)
+    lines = render(Snapshot(msgspec.structs.replace(known().view, models=(asleep,))), ALL, 200, 40)
     (line,) = [line for line in lines if "0/0" in line.plain]
     assert "red" not in [str(span.style) for span in line.spans]
 
 
 def test_names_move_no_cursor() -> None:
     view = msgspec.structs.replace(known().view, replicas=(replica(1, id="a\x1b[2J\nb", why="\x07"),))
-    said = text(Known(view))
+    said = text(Snapshot(view))
     assert "a·[2J·b" in said
     assert "\x1b" not in said
     assert clean("é\u202e") == "é·"
@@ -222,12 +222,14 @@ def test_numbers() -> None:
 
 def test_sorts() -> None:
     some = [replica(1, work=0.5), replica(2, work=2.0, state="unreachable"), replica(3, p99=9.0, rate=7.0, work=0.1)]
-    first = {sort: ordered(some, sort)[0].id for sort in SORTS}
+    first = {sort: sort_replicas(some, sort)[0].id for sort in SORT_ORDERS}
     assert first == {"load": "r2", "p99": "r3", "rate": "r3", "state": "r2", "name": "r1"}
 
 
 def test_a_replica_that_fails_attempts_is_first_and_says_so_at_80_columns() -> None:
-    recent = RecentView(seconds=60.0, attempts=10, failed=7, failing=True, last_error="HTTP 500", last_error_age=2.0)
+    recent = RecentAttemptsView(
+        seconds=60.0, attempts=10, failed=7, failing=True, last_error="HTTP 500", last_error_age=2.0
+    )
     view = known(6).view
     model = msgspec.structs.replace(MODEL, ready=3, replicas=3, wanted=None, failing=1)
     replicas = (*view.replicas, replica(9, work=0.0, recent=recent))
@@ -247,16 +249,16 @@ def test_how_slow_it_is_needs_evidence() -> None:
 
 def test_keys() -> None:
     view = known(3).view
-    at = Shown()
+    at = ViewOptions()
     for key in ("down", "down", "down", "up", "page down"):
-        at = pressed(key, at, view)
+        at = handle_key(key, at, view)
     assert at.scroll == 2
-    assert pressed("s", at, view) == Shown(sort="p99")
-    assert pressed("m", at, view).model == "llama"
-    assert pressed("m", pressed("m", at, view), view).model == ""
-    assert pressed("p", at, view).paused
-    assert pressed("?", at, view).help
-    assert pressed("x", at, None) == at
+    assert handle_key("s", at, view) == ViewOptions(sort="p99")
+    assert handle_key("m", at, view).model == "llama"
+    assert handle_key("m", handle_key("m", at, view), view).model == ""
+    assert handle_key("p", at, view).paused
+    assert handle_key("?", at, view).help
+    assert handle_key("x", at, None) == at
 
 
 def test_no_gateway_is_one_line() -> None:
@@ -276,7 +278,7 @@ def ask(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
 def test_one_look_at_a_real_gateway(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text(TOKEN)
     made = config(1)
-    made = msgspec.structs.replace(made, admin=Admin(listen="127.0.0.1:0", token_file=str(tmp_path / "tokens")))
+    made = msgspec.structs.replace(made, admin=AdminConfig(listen="127.0.0.1:0", token_file=str(tmp_path / "tokens")))
 
     async def work() -> None:
         async with supervised(made) as supervisor:
@@ -342,7 +344,7 @@ def in_a_terminal(address: str) -> None:
 
 def test_a_terminal_is_as_before_afterwards() -> None:
     async def work() -> None:
-        made = msgspec.structs.replace(config(1), admin=Admin(listen="127.0.0.1:0"))
+        made = msgspec.structs.replace(config(1), admin=AdminConfig(listen="127.0.0.1:0"))
         async with supervised(made) as supervisor:
             await asyncio.to_thread(in_a_terminal, str(supervisor.admin_address))
 
@@ -375,7 +377,7 @@ def test_stopped_it_gives_the_terminal_back_and_goes_on_later() -> None:
 
 def test_a_gateway_that_goes_and_comes_back() -> None:
     address = f"127.0.0.1:{free_port()}"
-    made = msgspec.structs.replace(config(1), admin=Admin(listen=address))
+    made = msgspec.structs.replace(config(1), admin=AdminConfig(listen=address))
 
     async def work() -> None:
         async with supervised(made):

@@ -12,9 +12,9 @@ import msgspec
 from click.testing import CliRunner, Result
 
 from steelyard.cli import main
-from steelyard.control.views import Happening, LiveModelView, LiveView, PulseView
+from steelyard.control.views import FleetEvent, LiveModelView, LiveView, SampleView
 
-PULSE = PulseView(at=1.0, rate=2.0, bad=0.0, p50=0.1, p99=0.2, waiting=0, in_flight=0, work=0.0)
+PULSE = SampleView(uptime=1.0, rate=2.0, bad_rate=0.0, p50=0.1, p99=0.2, waiting=0, in_flight=0, work=0.0)
 
 
 @contextmanager
@@ -43,12 +43,12 @@ def asked(url: str, *options: str) -> Result:
 
 def model(name: str) -> LiveModelView:
     return LiveModelView(
-        model=name, policy="least_work", concurrency=1, replicas=0, ready=0, oldest=0.0, wanted=None, pulse=PULSE
+        model=name, policy="least_work", concurrency=1, replicas=0, ready=0, oldest_wait=0.0, desired=None, sample=PULSE
     )
 
 
 def view() -> bytes:
-    events = tuple(Happening(age=1.0, kind="model", what="set", model=name) for name in ("llama", "llama-2"))
+    events = tuple(FleetEvent(age=1.0, kind="model", message="set", model=name) for name in ("llama", "llama-2"))
     return msgspec.json.encode(
         LiveView(
             version="1",

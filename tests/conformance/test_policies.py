@@ -8,7 +8,7 @@ import pytest
 
 from steelyard.core.errors import OptionError
 from steelyard.core.policies import POLICIES
-from steelyard.core.policies.base import Policy, pick_by_share
+from steelyard.core.policies.base import Policy, weighted_choice
 from steelyard.testing import PolicyConformance, check_policy
 
 # Weights tell these nothing about shares: one ignores them, two go by the seconds they see and use weights for ties.
@@ -38,10 +38,10 @@ class Rarest(Policy):
 
     def choose(self, request, candidates, now):
         least = min(r.notes for r in candidates)
-        return pick_by_share([r for r in candidates if r.notes <= least + 1e-9], self.rng.random())
+        return weighted_choice([r for r in candidates if r.notes <= least + 1e-9], self.rng.random())
 
     def sent(self, flight, now):
-        flight.replica.notes += 1 / flight.replica.share
+        flight.replica.notes += 1 / flight.replica.effective_weight
 
 
 class TestAUsersOwnPolicy(PolicyConformance):
@@ -98,7 +98,7 @@ class Outsider(Policy):
 
     def choose(self, request, candidates, now):
         choice = self.behind or candidates[0]
-        self.behind = pick_by_share(candidates, self.rng.random())
+        self.behind = weighted_choice(candidates, self.rng.random())
         return choice
 
 
@@ -109,7 +109,7 @@ class AlwaysTheFirst(Policy):
 
 class FirstOfTheLeastLoaded(Policy):
     def choose(self, request, candidates, now):
-        return min(candidates, key=lambda r: r.load / r.share)
+        return min(candidates, key=lambda r: r.load / r.effective_weight)
 
 
 class Sorter(Policy):
@@ -122,8 +122,8 @@ class Meddler(Policy):
     """Counts what it sent where it must not: in the balancer's own numbers."""
 
     def choose(self, request, candidates, now):
-        choice = pick_by_share(candidates, self.rng.random())
-        choice.picks += 1
+        choice = weighted_choice(candidates, self.rng.random())
+        choice.dispatched += 1
         return choice
 
 
@@ -131,7 +131,7 @@ class QuietMeddler(Policy):
     """Meddles outside `choose`, and deeper."""
 
     def choose(self, request, candidates, now):
-        return pick_by_share(candidates, self.rng.random())
+        return weighted_choice(candidates, self.rng.random())
 
     def finished(self, flight, seconds, outcome, now):
         flight.replica.latency.add(seconds, now)
@@ -140,7 +140,7 @@ class QuietMeddler(Policy):
 class Rewriter(Policy):
     def choose(self, request, candidates, now):
         request.base = 1.5
-        return pick_by_share(candidates, self.rng.random())
+        return weighted_choice(candidates, self.rng.random())
 
 
 class OwnRandomness(Policy):
@@ -170,15 +170,15 @@ class BelievesFastErrors(Policy):
             flight.replica.notes = round(now - flight.started, 6)
 
     def choose(self, request, candidates, now):
-        least = min(r.notes * (r.load + 1) / r.share for r in candidates)
-        tied = [r for r in candidates if r.notes * (r.load + 1) / r.share == least]
-        return pick_by_share(tied, self.rng.random())
+        least = min(r.notes * (r.load + 1) / r.effective_weight for r in candidates)
+        tied = [r for r in candidates if r.notes * (r.load + 1) / r.effective_weight == least]
+        return weighted_choice(tied, self.rng.random())
 
 
 class NeedsAKey(Policy):
     def choose(self, request, candidates, now):
         assert len(request.key) >= 0
-        return pick_by_share(candidates, self.rng.random())
+        return weighted_choice(candidates, self.rng.random())
 
 
 class CannotCopeWithLeaving(Policy):
@@ -195,7 +195,7 @@ class CannotCopeWithLeaving(Policy):
         del self.counts[replica]
 
     def choose(self, request, candidates, now):
-        return pick_by_share(candidates, self.rng.random())
+        return weighted_choice(candidates, self.rng.random())
 
     def sent(self, flight, now):
         self.counts[flight.replica] += 1
@@ -208,7 +208,7 @@ class Slacker(Policy):
     """Never content with the place it chose itself."""
 
     def choose(self, request, candidates, now):
-        return pick_by_share(candidates, self.rng.random())
+        return weighted_choice(candidates, self.rng.random())
 
     def patience(self, request, replica, ahead, now):
         return 1.0

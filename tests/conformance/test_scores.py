@@ -44,14 +44,14 @@ def choices(policy: str, seed: int = 3, ask: bool = True, key: str | None = None
         scores = {r.id: pool.policy.score(request, r, now) for r in candidates} if ask else {}
         made.append((chosen.id if chosen is not None else "", scores))
 
-    balancer.witness = witness
+    balancer.on_choice = witness
     running: list[Request] = []
     now = 0.0
     for _ in range(300):
         now += rng.expovariate(4.0)
         size = rng.choice((1.0, 10.0))
         request = Request(features=(size,), key=key)
-        request.noted = True
+        request.choice_trace = True
         if isinstance(balancer.submit(request, now), Send):
             running.append(request)
         while running and rng.random() < 0.5:

@@ -47,7 +47,7 @@ async def supervised(
     try:
         yield supervisor
     finally:
-        if not supervisor.relieved.is_set():  # else it has left
+        if not supervisor.superseded.is_set():  # else it has left
             await supervisor.stop(drain)
 
 
@@ -92,8 +92,8 @@ def serving(supervisor: Supervisor) -> list[int]:
 
 def die_young(patch: pytest.MonkeyPatch) -> None:
     """Whoever ends seems to have died of its start, however slow that was; and one more try at once is enough."""
-    patch.setattr("steelyard.control.backoff.LIVED", inf)
-    patch.setattr("steelyard.control.backoff.AT_ONCE", 1)
+    patch.setattr("steelyard.control.backoff.HEALTHY_LIFETIME_SECONDS", inf)
+    patch.setattr("steelyard.control.backoff.IMMEDIATE_RESTARTS", 1)
 
 
 def release(pids: Iterable[int]) -> None:

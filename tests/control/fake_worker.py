@@ -20,15 +20,15 @@ from steelyard.link.messages import (
     Applied,
     Apply,
     Drain,
-    Frames,
+    FrameDecoder,
     FromWorker,
     ModelReport,
     ReplicaReport,
-    Report,
+    ReportRequest,
     Started,
-    Tell,
     ToWorker,
-    frame,
+    WorkerReport,
+    encode_frame,
 )
 
 MOOD = os.environ.get("FAKE_WORKER", "")
@@ -52,14 +52,14 @@ class FakeWorker:
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self.released.set)
         self.reader, self.writer = await asyncio.open_unix_connection(sock=self.channel)
         asyncio.get_running_loop().create_task(self.report())
-        frames = Frames(ToWorker)
+        frames = FrameDecoder(ToWorker)
         while data := await self.read():
             for message in frames.feed(data):
                 if isinstance(message, Drain):
                     return await self.drain()
                 if isinstance(message, Apply):
                     await self.take(message)
-                elif isinstance(message, Tell) and self.apply is not None:
+                elif isinstance(message, ReportRequest) and self.apply is not None:
                     self.say(self.now(message.number))
         await asyncio.Event().wait()  # the supervisor is gone; go on
         return 0
@@ -135,15 +135,15 @@ class FakeWorker:
                 self.say(self.now())
             await asyncio.sleep(0.1)
 
-    def now(self, told: int = 0) -> Report:
+    def now(self, told: int = 0) -> WorkerReport:
         models, replicas = [], []
         for name, ids in (self.apply.slots if self.apply else {}).items():
             models.append(ModelReport(name, 0, self.busy, {"ok": self.answers}, {3000: self.answers}))
             replicas += [ReplicaReport(name, id, "ready", self.busy, self.answers, 0, 0.0, 1.0) for id in ids]
-        return Report(self.busy, tuple(models), tuple(replicas), told)
+        return WorkerReport(self.busy, tuple(models), tuple(replicas), told)
 
     def say(self, message: FromWorker) -> None:
-        self.writer.write(frame(message))
+        self.writer.write(encode_frame(message))
 
 
 def main() -> None:

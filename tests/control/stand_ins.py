@@ -18,24 +18,24 @@ import pytest
 from steelyard.config import Config, ReplicaConfig, parse_config
 from steelyard.control import fleet as fleet_module
 from steelyard.control.fleet import Fleet
-from steelyard.control.probing.target import Key, Target
+from steelyard.control.probing.target import ProbeTarget, ReplicaKey
 from steelyard.control.views import ProbeView
 from steelyard.core.balancer import Balancer
 from steelyard.core.replica import Event
-from steelyard.gateway.carrier import Carrier
-from steelyard.gateway.fleet import Fleet as Ways
-from steelyard.gateway.tidings import take_in_changes, take_in_readings
+from steelyard.gateway.carrier import Proxy
+from steelyard.gateway.fleet import WorkerFleet as Ways
+from steelyard.gateway.tidings import apply_load_readings, apply_replica_events
 from steelyard.link.messages import (
     Applied,
     Apply,
-    Changes,
-    Frames,
-    Members,
-    Readings,
+    FrameDecoder,
+    LoadReadings,
+    MemberUpdate,
+    ReplicaEvents,
     ReplicaReport,
-    Report,
     ToWorker,
-    frame,
+    WorkerReport,
+    encode_frame,
 )
 
 from .driving import run
@@ -57,10 +57,10 @@ def replica(id: str = "a", url: str = HERE, weight: float = 1.0) -> ReplicaConfi
     return ReplicaConfig(url=url, id=id, weight=weight)
 
 
-def in_flight(*keys: Key, overdue: bool = False) -> Report:
+def in_flight(*keys: ReplicaKey, overdue: bool = False) -> WorkerReport:
     """A worker has something there."""
     seen = (ReplicaReport(model, id, "ready", 1, 1, 0, 0.0, 1.0, overdue=overdue) for model, id in keys)
-    return Report(0, (), tuple(seen))
+    return WorkerReport(0, (), tuple(seen))
 
 
 class InProcess:
@@ -68,37 +68,37 @@ class InProcess:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.carrier: Carrier | None = None
+        self.carrier: Proxy | None = None
         self.ways: Ways | None = None
 
     def hear(self, message: ToWorker) -> Applied | None:
         match message:
             case Apply():
                 return self._apply(message)
-            case Members() if self.ways is not None:
-                self.ways.members(message, monotonic())
-            case Changes() if self.carrier is not None:
-                take_in_changes(self.carrier, message.changes, monotonic())
-            case Readings() if self.carrier is not None:
-                take_in_readings(self.carrier, message.readings, monotonic())
+            case MemberUpdate() if self.ways is not None:
+                self.ways.update_members(message, monotonic())
+            case ReplicaEvents() if self.carrier is not None:
+                apply_replica_events(self.carrier, message.events, monotonic())
+            case LoadReadings() if self.carrier is not None:
+                apply_load_readings(self.carrier, message.loads, monotonic())
         return None
 
     def _apply(self, message: Apply) -> Applied:
         if "refused" in message.config.models:
             return Applied(message.number, "no such certificate")
         if self.carrier is None:
-            self.carrier = Carrier(self._loop, Balancer(Random(1)), message.config)
+            self.carrier = Proxy(self._loop, Balancer(Random(1)), message.config)
             self.ways = Ways(self.carrier)
         assert self.ways is not None
         self.ways.apply(message.config, message.slots, monotonic())
         return Applied(message.number)
 
-    def states(self) -> dict[Key, str]:
+    def states(self) -> dict[ReplicaKey, str]:
         assert self.carrier is not None
         pools = self.carrier.balancer
         return {(m, id): r.state.value for m in pools.models for id, r in pools.pool(m).replicas.items()}
 
-    def urls(self) -> dict[Key, str]:
+    def urls(self) -> dict[ReplicaKey, str]:
         assert self.carrier is not None
         pools = self.carrier.balancer
         return {(m, id): r.context.config.url for m in pools.models for id, r in pools.pool(m).replicas.items()}
@@ -110,7 +110,7 @@ class InProcessCrew:
     def __init__(self, fleet: Fleet, size: int = 1) -> None:
         self.fleet = fleet
         self.heard: list[ToWorker] = []
-        self.told: list[Report] = []
+        self.told: list[WorkerReport] = []
         self.tells = 0
         self.slow = False  # answers to a configuration wait for `answer`
         self._loop = asyncio.get_running_loop()
@@ -122,7 +122,7 @@ class InProcessCrew:
     def hire(self, index: int) -> InProcess:
         """As `Seat` and `Supervisor` greet a new one."""
         worker = self.workers[index] = InProcess(self._loop)
-        for message in [*self.fleet.in_force.greeting(), *self.fleet.so_far()]:
+        for message in [*self.fleet.active_config.initial_state(), *self.fleet.initial_state()]:
             self._send(index, message)
         return worker
 
@@ -133,7 +133,7 @@ class InProcessCrew:
         return list(self.workers)
 
     def _send(self, index: int, message: ToWorker) -> None:
-        (as_heard,) = Frames(ToWorker).feed(frame(message))
+        (as_heard,) = FrameDecoder(ToWorker).feed(encode_frame(message))
         answer = self.workers[index].hear(as_heard)
         if answer is not None:
             self._answers.append((index, answer))
@@ -143,9 +143,9 @@ class InProcessCrew:
     def answer(self) -> None:
         answers, self._answers = self._answers, []
         for index, answer in answers:
-            self.fleet.in_force.answered(index, answer)
+            self.fleet.active_config.acknowledged(index, answer)
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[WorkerReport]:
         return self.told
 
     async def tell(self, seconds: float = 0.0) -> bool:
@@ -176,19 +176,19 @@ class ScriptedProber:
 
     def __init__(self, saw: Any, progress: Any) -> None:
         self.saw, self.progress = saw, progress
-        self.targets: dict[Key, Target] = {}
+        self.targets: dict[ReplicaKey, ProbeTarget] = {}
         self.counts: dict[tuple[str, str], int] = {}
-        self.anew: list[Key] = []
-        self.hurried: list[Key] = []
-        self._ready: set[tuple[Key, str]] = set()  # who is so, or was when it was not asked any more, and where
+        self.anew: list[ReplicaKey] = []
+        self.hurried: list[ReplicaKey] = []
+        self._ready: set[tuple[ReplicaKey, str]] = set()  # who is so, or was when it was not asked any more, and where
 
-    def follow(self, targets: Mapping[Key, Target]) -> None:
+    def follow(self, targets: Mapping[ReplicaKey, ProbeTarget]) -> None:
         for key, target in targets.items():
             if not target.health.enabled:
                 self._ready.add((key, target.settings.url))  # it counts as such
         self.targets = {key: target for key, target in targets.items() if target.health.enabled}
 
-    def sees(self, key: Key, event: Event = Event.LOADED, why: str = "seen") -> None:
+    def sees(self, key: ReplicaKey, event: Event = Event.LOADED, why: str = "seen") -> None:
         if key in self.targets:
             seen = (key, self.targets[key].settings.url)
             if event is Event.LOADED:
@@ -197,20 +197,20 @@ class ScriptedProber:
                 self._ready.discard(seen)
             self.saw(key, event, why)
 
-    def was_ready(self, key: Key, url: str) -> bool:
+    def was_ready(self, key: ReplicaKey, url: str) -> bool:
         """When it was last looked at."""
         return (key, url) in self._ready
 
-    def unloaded(self, key: Key) -> None:
+    def unloaded(self, key: ReplicaKey) -> None:
         """It will be asked for again when it is loaded."""
 
-    def see_anew(self, key: Key) -> None:
+    def see_anew(self, key: ReplicaKey) -> None:
         self.anew.append(key)
 
-    def look_now(self, key: Key) -> None:
+    def look_now(self, key: ReplicaKey) -> None:
         self.hurried.append(key)
 
-    def view(self, key: Key) -> ProbeView | None:
+    def view(self, key: ReplicaKey) -> ProbeView | None:
         return None
 
     async def close(self) -> None:
@@ -231,10 +231,10 @@ class Played:
             self.clock.ahead += 0.5
             self.fleet.tick()
 
-    def state(self, key: Key) -> str:
-        return self.fleet.standings[key].state.value
+    def state(self, key: ReplicaKey) -> str:
+        return self.fleet.statuses[key].state.value
 
-    def everywhere(self, key: Key) -> set[str]:
+    def everywhere(self, key: ReplicaKey) -> set[str]:
         """Its state in the eyes of all workers."""
         return {worker.states().get(key, "unknown") for worker in self.crew.workers.values()}
 
@@ -248,10 +248,10 @@ class Played:
 async def played(config: Config, workers: int = 1) -> AsyncIterator[Played]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fleet_module, "Prober", ScriptedProber)
-        patch.setattr(fleet_module, "GATHER", 0.0)
+        patch.setattr(fleet_module, "MEMBERSHIP_BATCH_SECONDS", 0.0)
         fleet = Fleet(config)
         crew = InProcessCrew(fleet, 0)
-        await fleet.begin(crew)
+        await fleet.start(crew)
         for index in range(workers):
             crew.hire(index)
         await asyncio.sleep(0)
@@ -259,8 +259,8 @@ async def played(config: Config, workers: int = 1) -> AsyncIterator[Played]:
         try:
             yield Played(fleet, crew, prober)
         finally:
-            await fleet.end()
-            await fleet.upkeep.end()
+            await fleet.stop()
+            await fleet.replicas.stop()
             for worker in crew.workers.values():
                 if worker.carrier is not None:
                     worker.carrier.close()

@@ -13,25 +13,27 @@ import pytest
 import steelyard.control
 from steelyard.control import log
 from steelyard.control.alarm_codes import SEVERITIES
-from steelyard.control.alarms import BEGIN_SECONDS, END_SECONDS, AlarmLog
-from steelyard.control.chronicle import Chronicle
+from steelyard.control.alarms import CLEAR_AFTER_SECONDS, RAISE_AFTER_SECONDS, AlarmLog
+from steelyard.control.chronicle import EventLog
 from steelyard.control.views import Alarm
 
-NOBODY = Alarm(code="no_ready_replica", what="no replica of m is ready", age=0.0, model="m")
-FAILING = Alarm(code="replica_failing", what="m/a: 7 of 10 attempts failed", age=0.0, model="m", replica="a")
+NOBODY = Alarm(code="no_ready_replica", message="no replica of m is ready", age=0.0, model="m")
+FAILING = Alarm(code="replica_failing", message="m/a: 7 of 10 attempts failed", age=0.0, model="m", replica="a")
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def seen(*moments: tuple[float, list[Alarm]]) -> list[tuple[str, str, str]]:
-    chronicle = Chronicle()
+    chronicle = EventLog()
     alarms = AlarmLog(chronicle)
     for now, there in moments:
-        alarms.see(there, now)
-    return [(happened.kind, happened.code, happened.what) for happened in chronicle.latest()]
+        alarms.update(there, now)
+    return [(happened.kind, happened.code, happened.message) for happened in chronicle.latest()]
 
 
 def test_an_alarm_is_an_event_when_it_begins_and_when_it_is_over() -> None:
-    told = seen((0.0, [NOBODY]), (BEGIN_SECONDS, [NOBODY]), (65.0, [NOBODY]), (66.0, []), (66.0 + END_SECONDS, []))
+    told = seen(
+        (0.0, [NOBODY]), (RAISE_AFTER_SECONDS, [NOBODY]), (65.0, [NOBODY]), (66.0, []), (66.0 + CLEAR_AFTER_SECONDS, [])
+    )
     assert told == [
         ("alarm", "no_ready_replica", "alarm: no replica of m is ready"),
         ("alarm", "no_ready_replica", "alarm over after 65 s: no replica of m is ready"),
@@ -53,11 +55,11 @@ def test_what_is_over_at_once_is_not_said() -> None:
 
 def test_no_replica_ready_is_an_error_in_the_log_and_has_fields() -> None:
     stream = io.StringIO()
-    log.set_up("json", stream)
+    log.configure_logging("json", stream)
     try:
         seen((0.0, [NOBODY, FAILING]), (9.0, [NOBODY, FAILING]), (20.0, [NOBODY]))
     finally:
-        log.set_up("text", io.StringIO())
+        log.configure_logging("text", io.StringIO())
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     told = [(line["level"], line["event"], line["code"], line["model"], line.get("replica")) for line in lines]
     assert told == [
@@ -70,12 +72,12 @@ def test_no_replica_ready_is_an_error_in_the_log_and_has_fields() -> None:
 @pytest.mark.parametrize(("level", "said"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
 def test_how_much_is_logged_is_the_operator_s_choice(level: str, said: int) -> None:
     stream = io.StringIO()
-    logger = log.set_up("text", stream, level)
+    logger = log.configure_logging("text", stream, level)
     try:
         for number in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
             logger.getChild("fleet").log(number, "something")
     finally:
-        log.set_up("text", io.StringIO())
+        log.configure_logging("text", io.StringIO())
     assert len(stream.getvalue().splitlines()) == said
 
 

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from steelyard.control.errors import SlotsError
-from steelyard.control.in_force import COLUMNS
+from steelyard.control.errors import BoardFullError
+from steelyard.control.in_force import MIN_BOARD_COLUMNS
 from steelyard.core.replica import Event
-from steelyard.link.messages import Apply, Changes, Members, Trouble
+from steelyard.link.messages import Apply, MemberUpdate, ReplicaEvents, ReplicaFailure
 
 from .stand_ins import (
     HERE,
@@ -86,7 +86,7 @@ async def test_a_refused_configuration_leaves_everything_as_it_was(stage: Played
     assert "no such certificate" in await stage.fleet.configure(made(refused))
     await stage.settle()
     assert stage.fleet.config == made(ONE)
-    assert set(stage.fleet.standings) == set(stage.prober.targets) == {A}
+    assert set(stage.fleet.statuses) == set(stage.prober.targets) == {A}
     stage.prober.sees(A)
     await stage.settle()
     assert (stage.state(A), stage.everywhere(A)) == ("ready", {"ready"})
@@ -94,16 +94,16 @@ async def test_a_refused_configuration_leaves_everything_as_it_was(stage: Played
 
 
 def test_one_that_does_not_fit_leaves_everything_as_it_was() -> None:
-    many = ", ".join(f"{{url: 'http://10.0.0.1:{n + 1}'}}" for n in range(COLUMNS + 1))
+    many = ", ".join(f"{{url: 'http://10.0.0.1:{n + 1}'}}" for n in range(MIN_BOARD_COLUMNS + 1))
 
     async def scene(stage: Played) -> None:
         stage.prober.sees(A)
         await stage.settle()
-        with pytest.raises(SlotsError):
+        with pytest.raises(BoardFullError):
             await stage.fleet.configure(made(f"models: {{m: {{replicas: [{many}]}}}}"))
         await stage.settle()
-        assert set(stage.fleet.standings) == set(stage.prober.targets) == {A}
-        stage.fleet.trouble(Trouble(*A, True))
+        assert set(stage.fleet.statuses) == set(stage.prober.targets) == {A}
+        stage.fleet.worker_notice(ReplicaFailure(*A, True))
         stage.prober.sees(A)
         await stage.settle()
         assert (stage.state(A), stage.everywhere(A)) == ("ready", {"ready"})
@@ -116,7 +116,7 @@ async def test_sources_that_change_meanwhile_are_heard_afterwards(stage: Played)
     stage.crew.slow = True
     changing = asyncio.create_task(stage.fleet.configure(made(TWO)))
     await stage.settle()
-    stage.fleet._found("m", (replica("c", "http://127.0.0.1:11"),))
+    stage.fleet._discovered("m", (replica("c", "http://127.0.0.1:11"),))
     assert ("m", "c") not in stage.crew.workers[0].states()
     stage.crew.answer()
     assert await changing == ""
@@ -146,7 +146,7 @@ async def test_trouble_that_crosses_the_end_of_probing_keeps_nobody_out(stage: P
     stage.crew.slow = True
     changing = asyncio.create_task(stage.fleet.configure(made(UNPROBED)))
     await stage.settle()
-    stage.fleet.trouble(Trouble(*A, True))
+    stage.fleet.worker_notice(ReplicaFailure(*A, True))
     stage.crew.answer()
     assert await changing == ""
     await stage.settle()
@@ -159,10 +159,10 @@ def test_a_model_that_goes_and_comes_back_begins_anew() -> None:
     async def scene(stage: Played) -> None:
         stage.prober.sees(A)
         stage.fleet.drained.add(A)
-        stage.fleet.move(A, Event.DRAIN, "an operator drains it")
-        stage.fleet.roster.weights[A] = 3.0
+        stage.fleet.transition(A, Event.DRAIN, "an operator drains it")
+        stage.fleet.registry.weight_overrides[A] = 3.0
         assert await stage.fleet.configure(made(other)) == ""
-        assert (set(stage.fleet.standings), stage.fleet.drained) == ({("n", "a")}, set())
+        assert (set(stage.fleet.statuses), stage.fleet.drained) == ({("n", "a")}, set())
         assert await stage.fleet.configure(made(ONE)) == ""
         await stage.settle()
         assert stage.everywhere(A) == {"starting"}
@@ -177,7 +177,7 @@ def test_two_models_on_one_server_stand_apart() -> None:
     async def scene(stage: Played) -> None:
         stage.prober.sees(A)
         stage.prober.sees(("n", "a"))
-        stage.fleet.move(A, Event.DRAIN, "an operator drains it")
+        stage.fleet.transition(A, Event.DRAIN, "an operator drains it")
         await stage.settle()
         assert (stage.everywhere(A), stage.everywhere(("n", "a"))) == ({"draining"}, {"ready"})
 
@@ -204,8 +204,8 @@ async def test_a_worker_that_comes_while_a_configuration_is_on_its_way_ends_like
 
 @acted(ONE)
 async def test_messages_are_what_workers_can_read(stage: Played) -> None:
-    stage.fleet._found("m", (replica("b", THERE),))
+    stage.fleet._discovered("m", (replica("b", THERE),))
     stage.prober.sees(A)
     await stage.settle()
     await stage.fleet.configure(made(TWO))
-    assert {type(message) for message in stage.crew.heard} >= {Apply, Members, Changes}
+    assert {type(message) for message in stage.crew.heard} >= {Apply, MemberUpdate, ReplicaEvents}

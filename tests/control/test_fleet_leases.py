@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from steelyard.core.replica import Event
-from steelyard.link.messages import Members
+from steelyard.link.messages import MemberUpdate
 
 from .stand_ins import (
     EMPTY,
@@ -24,7 +24,7 @@ from .stand_ins import (
 
 def announce(stage: Played, id: str = "a", url: str = HERE, seconds: float = 5.0, instance: str = "first") -> None:
     news = stage.fleet.registrations.leases.announce("m", replica(id, url), seconds, instance, stage.fleet.now())
-    stage.fleet.registrations.announced(("m", id), news)
+    stage.fleet.registrations.registered(("m", id), news)
 
 
 @acted(EMPTY)
@@ -42,7 +42,7 @@ async def test_who_registers_is_a_replica_until_the_lease_runs_out(stage: Played
     assert (stage.state(A), stage.everywhere(A)) == ("draining", {"draining"})
     stage.pass_time(3.0)
     assert stage.fleet.members() == {}
-    assert (stage.fleet.standings, len(stage.fleet.registrations.leases)) == ({}, 0)
+    assert (stage.fleet.statuses, len(stage.fleet.registrations.leases)) == ({}, 0)
     assert [w.states() for w in stage.crew.workers.values()] == [{}, {}]
 
 
@@ -80,7 +80,7 @@ async def test_who_is_forgotten_and_back_in_the_same_turn_is_back(stage: Played)
     stage.prober.sees(A)
     stage.pass_time(5.5)
     await stage.settle()
-    stage.fleet._found("m", (replica("b", THERE),))  # what changes after this waits a little, to be one change
+    stage.fleet._discovered("m", (replica("b", THERE),))  # what changes after this waits a little, to be one change
     stage.pass_time(3.0)
     assert len(stage.fleet.registrations.leases) == 0
     announce(stage)
@@ -97,10 +97,10 @@ async def test_who_is_forgotten_and_found_in_the_same_turn_is_not_kept_out(stage
     stage.prober.sees(A)
     stage.pass_time(5.5)
     await stage.settle()
-    stage.fleet._found("m", (replica("b", THERE),))  # what changes after this waits a little, to be one change
+    stage.fleet._discovered("m", (replica("b", THERE),))  # what changes after this waits a little, to be one change
     stage.pass_time(3.0)
     assert len(stage.fleet.registrations.leases) == 0
-    stage.fleet._found("m", (replica("b", THERE), replica()))
+    stage.fleet._discovered("m", (replica("b", THERE), replica()))
     await stage.settle()
     stage.pass_time(1.0)
     stage.prober.sees(A)
@@ -122,7 +122,7 @@ async def test_another_instance_elsewhere_after_the_first_left_begins_anew(stage
     announce(stage)
     stage.prober.sees(A)
     stage.fleet.registrations.leases.withdraw("m", "a", "first")
-    stage.fleet.registrations.leaves(A, "it leaves")
+    stage.fleet.registrations.drain(A, "it leaves")
     announce(stage, url=THERE, instance="second")
     await stage.settle()
     assert stage.everywhere(A) <= {"starting", "loading"}
@@ -149,7 +149,7 @@ async def test_an_operator_s_drain_outlives_a_renewal_and_a_return(stage: Played
     announce(stage)
     stage.prober.sees(A)
     stage.fleet.drained.add(A)
-    stage.fleet.move(A, Event.DRAIN, "an operator drains it")
+    stage.fleet.transition(A, Event.DRAIN, "an operator drains it")
     announce(stage, instance="second")
     stage.pass_time(5.5)
     announce(stage, instance="second")
@@ -164,7 +164,7 @@ async def test_an_operator_s_drain_outlives_a_restart_that_takes_longer_than_the
     announce(stage)
     stage.prober.sees(A)
     stage.fleet.drained.add(A)
-    stage.fleet.move(A, Event.DRAIN, "an operator drains it")
+    stage.fleet.transition(A, Event.DRAIN, "an operator drains it")
     stage.pass_time(30.0)
     assert stage.fleet.members() == {}
     announce(stage, instance="second")
@@ -180,10 +180,10 @@ def test_a_lease_that_ends_takes_nobody_out_whom_another_source_names(leaves: bo
     async def scene(stage: Played) -> None:
         announce(stage)
         stage.prober.sees(A)
-        stage.fleet._found("m", (replica(),))
+        stage.fleet._discovered("m", (replica(),))
         if leaves:
             stage.fleet.registrations.leases.withdraw("m", "a", "first")
-            stage.fleet.registrations.leaves(A, "it leaves")
+            stage.fleet.registrations.drain(A, "it leaves")
         stage.pass_time(30.0)
         stage.prober.sees(A)
         await stage.settle()
@@ -210,7 +210,7 @@ async def test_leases_of_a_model_that_is_gone_are_forgotten(stage: Played) -> No
     announce(stage)
     assert await stage.fleet.configure(made("models: {n: {}}")) == ""
     stage.pass_time(30.0)
-    assert (len(stage.fleet.registrations.leases), stage.fleet.standings) == (0, {})
+    assert (len(stage.fleet.registrations.leases), stage.fleet.statuses) == (0, {})
 
 
 @acted(EMPTY)
@@ -225,7 +225,7 @@ async def test_many_leases_that_end_at_once_are_one_change(stage: Played) -> Non
     stage.pass_time(3.0)
     await stage.settle()
     assert stage.fleet.members() == {}
-    assert [m.removed for m in stage.crew.heard if isinstance(m, Members)] == [tuple(f"r{n}" for n in range(20))]
+    assert [m.removed for m in stage.crew.heard if isinstance(m, MemberUpdate)] == [tuple(f"r{n}" for n in range(20))]
 
 
 @acted(EMPTY)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from steelyard.config import Config, ReplicaConfig
-from steelyard.control.operating import Operating
+from steelyard.control.operating import FleetAdmin
 from steelyard.core.errors import SteelyardError
 from steelyard.core.replica import Event
-from steelyard.link.messages import Trouble
+from steelyard.link.messages import ReplicaFailure
 
 from .stand_ins import InProcess, Played, made, played
 
@@ -47,7 +47,7 @@ class Lifecycles(RuleBasedStateMachine):
         self.loop = uvloop.new_event_loop()
         self.context = played(config({"a": 9}, health=True), workers=2)
         self.stage: Played = self.loop.run_until_complete(self.context.__aenter__())
-        self.operating = Operating(self.stage.fleet, self.stage.crew, None, 0.0)  # type: ignore[arg-type]
+        self.operating = FleetAdmin(self.stage.fleet, self.stage.crew, None, 0.0)  # type: ignore[arg-type]
         self.changing: asyncio.Task[str] | None = None
         self.drained: set[tuple[str, str]] = set()
 
@@ -64,16 +64,16 @@ class Lifecycles(RuleBasedStateMachine):
     # ------------------------------------------------------------------ what may happen in one turn
 
     def found(self, id: str, port: int) -> None:
-        self.stage.fleet._found("m", (replica(id, port),) if port else ())
+        self.stage.fleet._discovered("m", (replica(id, port),) if port else ())
 
     def registers(self, id: str, port: int) -> None:
-        self.do(self.operating.announce("m", replica(id, port or 9), 10.0, "x"))
+        self.do(self.operating.register("m", replica(id, port or 9), 10.0, "x"))
 
     def restarts(self, id: str, port: int) -> None:
-        self.do(self.operating.announce("m", replica(id, port or 9), 10.0, "y"))
+        self.do(self.operating.register("m", replica(id, port or 9), 10.0, "y"))
 
     def leaves(self, id: str, port: int) -> None:
-        self.do(self.operating.withdraw("m", id, ""))
+        self.do(self.operating.deregister("m", id, ""))
 
     def added(self, id: str, port: int) -> None:
         self.do(self.operating.add("m", replica(id, port or 9)))
@@ -83,7 +83,7 @@ class Lifecycles(RuleBasedStateMachine):
         self.drained.discard(("m", id))
 
     def drains(self, id: str, port: int) -> None:
-        if self.stage.fleet.roster.find("m", id) is not None:
+        if self.stage.fleet.registry.find("m", id) is not None:
             self.drained.add(("m", id))
         self.do(self.operating.drain("m", id))
 
@@ -152,7 +152,7 @@ class Lifecycles(RuleBasedStateMachine):
         found = mine.carrier.balancer.pool("m").replicas.get(id)
         if found is not None and found.context.probed and found.state.value in ("ready", "ejected"):
             mine.carrier.balancer.report(id, Event.LOST, "m", now=0.0)
-            self.stage.fleet.trouble(Trouble("m", id, True))
+            self.stage.fleet.worker_notice(ReplicaFailure("m", id, True))
         self.settle()
 
     @rule(worker=st.integers(0, 1))
@@ -187,7 +187,7 @@ class Lifecycles(RuleBasedStateMachine):
             return
         self.settle()
         fleet = self.stage.fleet
-        standings = {key: standing.state.value for key, standing in fleet.standings.items()}
+        standings = {key: standing.state.value for key, standing in fleet.statuses.items()}
         urls = {key: member.settings.url for key, member in fleet.members().items()}
         for worker in self.stage.crew.workers.values():
             assert worker.urls() == urls

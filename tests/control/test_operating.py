@@ -14,10 +14,10 @@ import pytest
 
 from steelyard.addresses import listen_address
 from steelyard.config import Config, ReplicaConfig
-from steelyard.control.in_force import COLUMNS
-from steelyard.control.operating import Operating
-from steelyard.control.operations import ConflictError, InvalidError, NotKnownError, Operations
-from steelyard.control.roster import FOUND, STARTED
+from steelyard.control.in_force import MIN_BOARD_COLUMNS
+from steelyard.control.operating import FleetAdmin
+from steelyard.control.operations import AdminService, ConflictError, InvalidError, NotFoundError
+from steelyard.control.roster import DISCOVERED, STARTED
 from steelyard.control.supervisor import Supervisor
 from steelyard.control.views import ReplicaView, ScalingStepView, ScalingView
 from steelyard.core.errors import SteelyardError
@@ -49,13 +49,13 @@ class Operated:
         self.source = source
         self.fleet = supervisor._fleet
         began = asyncio.get_running_loop().time()
-        self.asked: Operations = Operating(self.fleet, supervisor._crew, supervisor._reload, began)
+        self.asked: AdminService = FleetAdmin(self.fleet, supervisor._workers, supervisor._reload, began)
 
     def views(self, model: str = "m") -> dict[str, ReplicaView]:
         return {view.id: view for view in self.asked.fleet().replicas if view.model == model}
 
     def happened(self) -> list[str]:
-        return [f"{h.model}/{h.replica} {h.what}" for h in self.asked.happenings()]
+        return [f"{h.model}/{h.replica} {h.message}" for h in self.asked.events()]
 
     async def shown(self, id: str) -> ReplicaView:
         await until(lambda: id in self.views())
@@ -93,8 +93,8 @@ async def refusal(work: Awaitable[Any]) -> SteelyardError:
 
 def test_a_supervisor_that_serves_says_so() -> None:
     async def scene(stage: Operated) -> None:
-        assert stage.asked.live()
-        assert stage.asked.unready() == []
+        assert stage.asked.is_live()
+        assert stage.asked.readiness_problems() == []
         assert stage.views()["a"].state == "ready"
 
     operate(scene)
@@ -102,11 +102,11 @@ def test_a_supervisor_that_serves_says_so() -> None:
 
 def test_the_fleet_in_numbers() -> None:
     async def scene(stage: Operated) -> None:
-        view, numbers = stage.asked.numbers()
+        view, numbers = stage.asked.metrics()
         assert [model.model for model in view.models] == list(numbers.models) == ["m"]
         assert list(numbers.replicas) == [("m", "a")]
         assert set(numbers.workers) == {worker.pid for worker in view.workers}
-        assert (len(numbers.workers), numbers.replaced) == (2, 0)
+        assert (len(numbers.workers), numbers.unexpected_exits) == (2, 0)
         assert numbers.supervisor is not None
         assert numbers.supervisor.cpu > 0.0
 
@@ -116,8 +116,8 @@ def test_the_fleet_in_numbers() -> None:
 def test_without_a_ready_replica_it_should_get_no_traffic() -> None:
     async def scene(stage: Operated) -> None:
         await stage.asked.drain("m", "a")
-        assert stage.asked.live()
-        assert stage.asked.unready() == ["no replica of m is ready"]
+        assert stage.asked.is_live()
+        assert stage.asked.readiness_problems() == ["no replica of m is ready"]
 
     operate(scene)
 
@@ -131,13 +131,13 @@ def test_nobody_we_know_is_one_clear_error(model: str, id: str) -> None:
             asked.drain(model, id),
             asked.undrain(model, id),
             asked.set_weight(model, id, 2.0),
-            asked.withdraw(model, id, ""),
+            asked.deregister(model, id, ""),
         ):
-            assert isinstance(await refusal(work), NotKnownError)
+            assert isinstance(await refusal(work), NotFoundError)
         if model == "z":
-            assert isinstance(await refusal(asked.add(model, replica())), NotKnownError)
-            assert isinstance(await refusal(asked.announce(model, replica(), 5.0, "x")), NotKnownError)
-            assert isinstance(await refusal(asked.set_model(model, {"concurrency": 1})), NotKnownError)
+            assert isinstance(await refusal(asked.add(model, replica())), NotFoundError)
+            assert isinstance(await refusal(asked.register(model, replica(), 5.0, "x")), NotFoundError)
+            assert isinstance(await refusal(asked.set_model(model, {"concurrency": 1})), NotFoundError)
 
     operate(scene)
 
@@ -168,14 +168,14 @@ def test_a_name_is_given_once(source: str) -> None:
             if source == "admin":
                 await stage.asked.add("m", replica())
             elif source == "registered":
-                await stage.asked.announce("m", replica(), 30.0, "x")
+                await stage.asked.register("m", replica(), 30.0, "x")
             else:
-                stage.fleet._found("m", (replica(),))
+                stage.fleet._discovered("m", (replica(),))
         assert (await stage.shown(name)).source == source
         again = replica(name, "http://127.0.0.1:11")
         assert isinstance(await refusal(stage.asked.add("m", again)), ConflictError)
         if source != "registered":
-            assert isinstance(await refusal(stage.asked.announce("m", again, 5.0, "x")), ConflictError)
+            assert isinstance(await refusal(stage.asked.register("m", again, 5.0, "x")), ConflictError)
         assert stage.views()[name].url != again.url
 
     operate(scene)
@@ -184,7 +184,7 @@ def test_a_name_is_given_once(source: str) -> None:
 @pytest.mark.parametrize("source", ["file", "discovery"])
 def test_what_others_name_is_taken_out_there(source: str) -> None:
     async def scene(stage: Operated) -> None:
-        stage.fleet._found("m", (replica(),))
+        stage.fleet._discovered("m", (replica(),))
         name = "a" if source == "file" else "b"
         await stage.shown(name)
         assert isinstance(await refusal(stage.asked.remove("m", name)), ConflictError)
@@ -198,7 +198,7 @@ def test_an_address_that_cannot_be_is_refused_with_its_key(url: str) -> None:
     async def scene(stage: Operated) -> None:
         for work in (
             stage.asked.add("m", replica(url=url)),
-            stage.asked.announce("m", replica(url=url), 5.0, "x"),
+            stage.asked.register("m", replica(url=url), 5.0, "x"),
         ):
             problem = await refusal(work)
             assert isinstance(problem, InvalidError)
@@ -212,7 +212,7 @@ def test_the_gateway_is_no_replica_of_itself() -> None:
     async def scene(stage: Operated) -> None:
         own = replica(url=f"http://127.0.0.1:{port}")
         assert isinstance(await refusal(stage.asked.add("m", own)), InvalidError)
-        assert isinstance(await refusal(stage.asked.announce("m", own, 5.0, "x")), InvalidError)
+        assert isinstance(await refusal(stage.asked.register("m", own, 5.0, "x")), InvalidError)
 
     port = free_port()
     operate(scene, UNPROBED.replace("127.0.0.1:0", f"127.0.0.1:{port}"))
@@ -223,12 +223,12 @@ def test_the_admin_address_is_no_replica(host: str) -> None:
     async def scene(stage: Operated) -> None:
         stage.fleet.admin_address = listen_address("127.0.0.1:9080")
         own = replica(url=f"http://{host}:9080")
-        for work in (stage.asked.add("m", own), stage.asked.announce("m", own, 5.0, "x")):
+        for work in (stage.asked.add("m", own), stage.asked.register("m", own, 5.0, "x")):
             problem = await refusal(work)
             assert isinstance(problem, InvalidError)
             assert "admin API" in str(problem)
-        stage.fleet._found("m", (own, replica(url="http://127.0.0.1:9")))  # by discovery
-        assert [r.url for r in stage.fleet.roster.told(FOUND, "m")] == ["http://127.0.0.1:9"]
+        stage.fleet._discovered("m", (own, replica(url="http://127.0.0.1:9")))  # by discovery
+        assert [r.url for r in stage.fleet.registry.from_source(DISCOVERED, "m")] == ["http://127.0.0.1:9"]
 
     operate(scene)
 
@@ -255,10 +255,10 @@ def test_a_drain_is_told_to_a_worker_that_takes_another_s_place() -> None:
         await stage.asked.drain("m", "a")
         with pytest.raises(ConnectionError):
             await ask(stage.supervisor, "/die")
-        await until(lambda: stage.supervisor.status().replaced == 1 and serving(stage.supervisor))
+        await until(lambda: stage.supervisor.status().unexpected_exits == 1 and serving(stage.supervisor))
         assert stage.views()["a"].state == "draining"
-        (message,) = stage.fleet.so_far()
-        assert [(c.id, c.event) for c in message.changes] == [("a", "drain")]  # type: ignore[union-attr]
+        (message,) = stage.fleet.initial_state()
+        assert [(c.id, c.event) for c in message.events] == [("a", "drain")]  # type: ignore[union-attr]
 
     operate(scene)
 
@@ -282,9 +282,9 @@ def test_a_weight_holds_over_reloads_until_it_is_taken_back() -> None:
 
 async def started(stage: Operated, id: str = "p1") -> None:
     """As the keeper tells of one, with a log of three lines."""
-    stage.fleet.roster.tell(STARTED, "m", (replica(id),))
+    stage.fleet.registry.set_source(STARTED, "m", (replica(id),))
     stage.fleet.refresh("m", at_once=True)
-    keeper = cast(Any, stage.fleet.starting)
+    keeper = cast(Any, stage.fleet.replica_controller)
     keeper.last_words = lambda key, lines: ("one", "two", "three")[-lines:] if key == ("m", id) else None
     await stage.shown(id)
 
@@ -297,7 +297,7 @@ def test_what_we_started_is_not_removed_by_hand() -> None:
         what = "Steelyard started it: change autoscale or runtime.replicas; to keep requests away now, drain it"
         assert str(problem) == what
         assert (stage.views()["p1"].source, stage.views()["p1"].state) == ("runtime", "ready")
-        for work in (stage.asked.add("m", replica("p1")), stage.asked.announce("m", replica("p1"), 5.0, "x")):
+        for work in (stage.asked.add("m", replica("p1")), stage.asked.register("m", replica("p1"), 5.0, "x")):
             assert isinstance(await refusal(work), ConflictError)
 
     operate(scene)
@@ -319,14 +319,14 @@ def test_what_we_started_is_drained_taken_back_and_weighed_like_all() -> None:
 def test_the_log_of_what_we_started_can_be_read() -> None:
     async def scene(stage: Operated) -> None:
         await started(stage)
-        assert stage.asked.last_words("m", "p1", 2) == ("two", "three")
+        assert stage.asked.log_tail("m", "p1", 2) == ("two", "three")
         for model, id, why in (
             ("m", "a", "Steelyard did not start 'a': whoever did has its log"),
             ("m", "p9", "m has no replica 'p9'"),
             ("z", "p1", "there is no model 'z'"),
         ):
-            with pytest.raises(NotKnownError) as found:
-                stage.asked.last_words(model, id, 2)
+            with pytest.raises(NotFoundError) as found:
+                stage.asked.log_tail(model, id, 2)
             assert str(found.value) == why
 
     operate(scene)
@@ -335,16 +335,16 @@ def test_the_log_of_what_we_started_can_be_read() -> None:
 def test_how_a_model_is_scaled_is_told_with_all_its_history() -> None:
     async def scene(stage: Operated) -> None:
         steps = tuple(shown(ScalingStepView, after=n) for n in range(100))
-        scaling = cast(Any, stage.fleet.scaling)
+        scaling = cast(Any, stage.fleet.autoscaler)
         scaling.views = lambda: (shown(ScalingView, model="m", history=steps),)
-        assert stage.asked.scaling("m").history == steps
-        assert stage.asked.fleet().scaling[0].history == steps[-5:]
+        assert stage.asked.scaling("m").steps == steps
+        assert stage.asked.fleet().scaling[0].steps == steps[-5:]
         scaling.views = tuple
         for model, why in (
             ("m", "m has neither `autoscale` nor `runtime`: others decide how many replicas it has"),
             ("z", "there is no model 'z'"),
         ):
-            with pytest.raises(NotKnownError) as found:
+            with pytest.raises(NotFoundError) as found:
                 stage.asked.scaling(model)
             assert str(found.value) == why
 
@@ -354,12 +354,12 @@ def test_how_a_model_is_scaled_is_told_with_all_its_history() -> None:
 def test_a_model_that_rests_at_zero_does_not_keep_traffic_away() -> None:
     async def scene(stage: Operated) -> None:
         await stage.asked.drain("m", "a")
-        scaling = cast(Any, stage.fleet.scaling)
+        scaling = cast(Any, stage.fleet.autoscaler)
         at_rest = shown(ScalingView, model="m", mode="act", least=0, wanted=0, starting=0)
         scaling.views = lambda: (at_rest,)
-        assert stage.asked.unready() == []
+        assert stage.asked.readiness_problems() == []
         scaling.views = lambda: (msgspec.structs.replace(at_rest, wanted=1),)
-        assert stage.asked.unready() == ["no replica of m is ready"]
+        assert stage.asked.readiness_problems() == ["no replica of m is ready"]
 
     operate(scene)
 
@@ -386,7 +386,7 @@ def test_a_model_is_changed_and_changed_back() -> None:
         await asked.set_model("m", {"policy": None})
         assert settings(stage) == ("least_work", {}, "unlimited")
         assert asked.fleet().models[0].overridden == ()
-        assert stage.fleet.roster.models == {}
+        assert stage.fleet.registry.model_overrides == {}
 
     operate(scene)
 
@@ -446,7 +446,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(changes: dict[str, Any], 
         problem = await refusal(stage.asked.set_model("m", changes))
         assert isinstance(problem, InvalidError)
         assert problem.key == key
-        assert (settings(stage), stage.fleet.roster.models) == (before, {})
+        assert (settings(stage), stage.fleet.registry.model_overrides) == (before, {})
 
     operate(scene)
 
@@ -456,11 +456,11 @@ def test_what_workers_refuse_is_taken_back() -> None:
         before = settings(stage)
         good = stage.source.text
         # Nothing that a worker would refuse gets past the supervisor's own check, so the configuration refuses for it.
-        stage.fleet.roster.use(made(good.replace("models:\n", "models:\n  refused: {}\n")))
+        stage.fleet.registry.set_config(made(good.replace("models:\n", "models:\n  refused: {}\n")))
         problem = await refusal(stage.asked.set_model("m", {"concurrency": 3}))
         assert "no such certificate" in str(problem)
         assert settings(stage) == before
-        assert not stage.fleet.roster.models.get("m")
+        assert not stage.fleet.registry.model_overrides.get("m")
         assert stage.asked.fleet().models[0].overridden == ()
 
     operate(scene)
@@ -470,15 +470,17 @@ def test_what_does_not_fit_is_taken_back() -> None:
     """More replicas were found than the board has columns for: they wait, and so does every change of the whole."""
 
     async def scene(stage: Operated) -> None:
-        stage.fleet._found("m", tuple(replica(f"r{n}", f"http://10.0.0.1:{n + 1}") for n in range(COLUMNS)))
-        assert stage.fleet.too_many
+        stage.fleet._discovered(
+            "m", tuple(replica(f"r{n}", f"http://10.0.0.1:{n + 1}") for n in range(MIN_BOARD_COLUMNS))
+        )
+        assert stage.fleet.capacity_problem
         assert [alarm.code for alarm in stage.asked.fleet().alarms] == ["board_full"]
         await refusal(stage.asked.set_model("m", {"concurrency": 3}))
-        assert not stage.fleet.roster.models.get("m")
+        assert not stage.fleet.registry.model_overrides.get("m")
         assert isinstance(await refusal(stage.asked.reload()), InvalidError)
-        assert set(stage.fleet.standings) == {("m", "a")}
+        assert set(stage.fleet.statuses) == {("m", "a")}
         assert stage.views()["a"].state == "ready"
-        stage.fleet._found("m", ())
+        stage.fleet._discovered("m", ())
         await stage.asked.set_model("m", {"concurrency": 3})
         assert settings(stage)[2] == 3
 
@@ -523,29 +525,29 @@ def test_a_reload_that_is_refused_says_why(caplog: pytest.LogCaptureFixture) -> 
 def remembered() -> Iterator[None]:
     """Who leaves is not forgotten here, however slow the machine is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("steelyard.control.registrations.REPORTED", inf)
+        patch.setattr("steelyard.control.registrations.MAX_REPORT_AGE_SECONDS", inf)
         yield
 
 
 def test_who_announces_itself_is_a_replica_for_as_long_as_is_allowed() -> None:
     async def scene(stage: Operated) -> None:
-        assert await stage.asked.announce("m", replica(), 25.0, "x") == 25.0
+        assert await stage.asked.register("m", replica(), 25.0, "x") == 25.0
         view = await stage.shown("b")
         assert (view.source, view.state) == ("registered", "ready")
         assert view.lease is not None
         assert 0.0 < view.lease <= 25.0
         longest = stage.supervisor.config.admin.lease
-        assert await stage.asked.announce("m", replica(), 1e6, "x") == longest
+        assert await stage.asked.register("m", replica(), 1e6, "x") == longest
 
     operate(scene)
 
 
 def test_who_withdraws_is_drained_and_then_forgotten() -> None:
     async def scene(stage: Operated) -> None:
-        await stage.asked.announce("m", replica(), 30.0, "x")
+        await stage.asked.register("m", replica(), 30.0, "x")
         await stage.shown("b")
         with remembered():
-            await stage.asked.withdraw("m", "b", "x")
+            await stage.asked.deregister("m", "b", "x")
             view = stage.views()["b"]
         assert (view.state, view.why, view.lease) == ("draining", "it leaves", 0.0)
         await until(lambda: set(stage.views()) == {"a"})
@@ -555,10 +557,10 @@ def test_who_withdraws_is_drained_and_then_forgotten() -> None:
 
 def test_only_the_one_that_registered_last_may_withdraw() -> None:
     async def scene(stage: Operated) -> None:
-        await stage.asked.announce("m", replica(), 30.0, "x")
-        await stage.asked.announce("m", replica(), 30.0, "y")
-        assert isinstance(await refusal(stage.asked.withdraw("m", "b", "x")), ConflictError)
-        assert isinstance(await refusal(stage.asked.withdraw("m", "a", "")), ConflictError)
+        await stage.asked.register("m", replica(), 30.0, "x")
+        await stage.asked.register("m", replica(), 30.0, "y")
+        assert isinstance(await refusal(stage.asked.deregister("m", "b", "x")), ConflictError)
+        assert isinstance(await refusal(stage.asked.deregister("m", "a", "")), ConflictError)
         assert (await stage.shown("b")).state == "ready"
 
     operate(scene)
@@ -566,12 +568,12 @@ def test_only_the_one_that_registered_last_may_withdraw() -> None:
 
 def test_a_registered_replica_can_be_removed_and_may_come_again() -> None:
     async def scene(stage: Operated) -> None:
-        await stage.asked.announce("m", replica(), 30.0, "x")
+        await stage.asked.register("m", replica(), 30.0, "x")
         await stage.asked.set_weight("m", "b", 3.0)
         await stage.asked.drain("m", "b")
         await stage.asked.remove("m", "b")
         assert set(stage.views()) == {"a"}
-        await stage.asked.announce("m", replica(), 30.0, "x")
+        await stage.asked.register("m", replica(), 30.0, "x")
         view = await stage.shown("b")
         assert (view.state, view.weight) == ("ready", 1.0)
 
@@ -580,12 +582,12 @@ def test_a_registered_replica_can_be_removed_and_may_come_again() -> None:
 
 def test_one_whose_lease_ran_out_is_not_taken_back_by_hand() -> None:
     async def scene(stage: Operated) -> None:
-        await stage.asked.announce("m", replica(), 30.0, "x")
+        await stage.asked.register("m", replica(), 30.0, "x")
         await stage.shown("b")
         with remembered():
-            await stage.asked.withdraw("m", "b", "x")
+            await stage.asked.deregister("m", "b", "x")
             assert isinstance(await refusal(stage.asked.undrain("m", "b")), ConflictError)
-        await stage.asked.announce("m", replica(), 30.0, "x")
+        await stage.asked.register("m", replica(), 30.0, "x")
         assert (await stage.shown("b")).state == "ready"
 
     operate(scene)
@@ -593,14 +595,14 @@ def test_one_whose_lease_ran_out_is_not_taken_back_by_hand() -> None:
 
 def test_leases_of_a_model_that_is_gone_are_refused() -> None:
     async def scene(stage: Operated) -> None:
-        await stage.asked.announce("m", replica(), 30.0, "x")
+        await stage.asked.register("m", replica(), 30.0, "x")
         stage.source.text = stage.source.text.replace("  m:", "  n:")
         await stage.asked.reload()
-        assert isinstance(await refusal(stage.asked.announce("m", replica(), 30.0, "x")), NotKnownError)
+        assert isinstance(await refusal(stage.asked.register("m", replica(), 30.0, "x")), NotFoundError)
         assert set(stage.views("n")) == {"a"}
         stage.source.text = stage.source.text.replace("  n:", "  m:")
         await stage.asked.reload()
-        await stage.asked.announce("m", replica(), 30.0, "x")
+        await stage.asked.register("m", replica(), 30.0, "x")
         assert (await stage.shown("b")).state == "ready"
 
     operate(scene)

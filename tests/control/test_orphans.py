@@ -11,24 +11,24 @@ from pathlib import Path
 import pytest
 
 from steelyard.addresses import Address, listen_address
-from steelyard.control.orphans import orphans
-from steelyard.control.sockets import Listening
+from steelyard.control.orphans import find_orphaned_workers
+from steelyard.control.sockets import ListenerSockets
 
 SLEEP = "import sys, time; print(flush=True); time.sleep(60)"
 COMMAND = (sys.executable, "-c", SLEEP)
 
 
 @pytest.fixture(params=["127.0.0.1:0", "[::1]:0", "unix:{}/s"])
-def listening(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listening]:
+def listening(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ListenerSockets]:
     if "::" in request.param and not socket.has_dualstack_ipv6():
         pytest.skip("no IPv6 on this machine")
-    made = Listening([listen_address(request.param.format(tmp_path))])
+    made = ListenerSockets([listen_address(request.param.format(tmp_path))])
     yield made
     made.close_all()
 
 
 @pytest.fixture
-def worker(listening: Listening) -> Iterator[subprocess.Popen[bytes]]:
+def worker(listening: ListenerSockets) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen([*COMMAND, "--index", "0"], pass_fds=listening.open(0), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -36,7 +36,7 @@ def worker(listening: Listening) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def let_go(listening: Listening) -> None:
+def let_go(listening: ListenerSockets) -> None:
     """As if the supervisor had been killed: its sockets are closed, and a Unix socket's file stays."""
     null = os.open(os.devnull, os.O_RDONLY)
     for fd in listening.open(0):
@@ -45,25 +45,25 @@ def let_go(listening: Listening) -> None:
 
 
 def test_nobody_listens() -> None:
-    assert orphans([Address("127.0.0.1", 1), Address(path="/no/such/socket")], COMMAND) == {}
+    assert find_orphaned_workers([Address("127.0.0.1", 1), Address(path="/no/such/socket")], COMMAND) == {}
 
 
-def test_a_supervisor_that_lives_keeps_its_workers(listening: Listening, worker: subprocess.Popen[bytes]) -> None:
-    assert orphans(listening.addresses, COMMAND) == {}
+def test_a_supervisor_that_lives_keeps_its_workers(listening: ListenerSockets, worker: subprocess.Popen[bytes]) -> None:
+    assert find_orphaned_workers(listening.addresses, COMMAND) == {}
 
 
-def test_one_that_was_killed_leaves_them(listening: Listening, worker: subprocess.Popen[bytes]) -> None:
+def test_one_that_was_killed_leaves_them(listening: ListenerSockets, worker: subprocess.Popen[bytes]) -> None:
     let_go(listening)
-    assert orphans(listening.addresses, COMMAND) == {listening.addresses[0]: {worker.pid}}
+    assert find_orphaned_workers(listening.addresses, COMMAND) == {listening.addresses[0]: {worker.pid}}
 
 
-def test_other_programs_are_left_alone(listening: Listening, worker: subprocess.Popen[bytes]) -> None:
+def test_other_programs_are_left_alone(listening: ListenerSockets, worker: subprocess.Popen[bytes]) -> None:
     let_go(listening)
-    assert orphans(listening.addresses, (sys.executable, "-m", "steelyard.gateway")) == {}
+    assert find_orphaned_workers(listening.addresses, (sys.executable, "-m", "steelyard.gateway")) == {}
     os.kill(worker.pid, 0)
 
 
-def test_a_busy_supervisor_is_not_overlooked(listening: Listening, worker: subprocess.Popen[bytes]) -> None:
+def test_a_busy_supervisor_is_not_overlooked(listening: ListenerSockets, worker: subprocess.Popen[bytes]) -> None:
     """It opens and closes files while it is looked at."""
     script = f"""
 import os, sys
@@ -78,6 +78,6 @@ while True:
         busy.stdout.readline()
         let_go(listening)
         try:
-            assert [orphans(listening.addresses, COMMAND) for _ in range(20)] == [{}] * 20
+            assert [find_orphaned_workers(listening.addresses, COMMAND) for _ in range(20)] == [{}] * 20
         finally:
             os.kill(busy.pid, signal.SIGKILL)

@@ -117,7 +117,7 @@ def test_a_worker_that_is_killed_meanwhile_is_no_reason_to_refuse() -> None:
             victim = serving(supervisor)[0]
             os.kill(victim, signal.SIGSTOP)
             reloading = asyncio.create_task(supervisor.reload())
-            await until(lambda: supervisor._fleet.in_force._rollout)
+            await until(lambda: supervisor._fleet.active_config._rollout)
             os.kill(victim, signal.SIGKILL)
             assert await reloading
             await until(lambda: len(serving(supervisor)) == 2)
@@ -147,7 +147,7 @@ def test_more_replicas_than_the_board_has_room_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
-        monkeypatch.setattr("steelyard.control.in_force.COLUMNS", 3)
+        monkeypatch.setattr("steelyard.control.in_force.MIN_BOARD_COLUMNS", 3)
         source = Source(config(models="a b c d"))
         async with supervised(reread=source) as supervisor:
             assert not await supervisor.reload()
@@ -178,7 +178,7 @@ def test_other_numbers_of_workers_and_nobody_is_turned_away() -> None:
                 assert {i for i, _, _ in await asyncio.gather(*(ask(supervisor) for _ in range(60)))} == set(
                     range(size)
                 )
-            assert supervisor.status().replaced == 0
+            assert supervisor.status().unexpected_exits == 0
             assert supervisor.status().models["m"].requests >= 15  # of those that left too
 
     run(work())

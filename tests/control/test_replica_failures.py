@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from steelyard.control.replica_failures import CALM_SECONDS, ReplicaFailures, fails
-from steelyard.control.status import ReplicaStatus
+from steelyard.control.replica_failures import CLEAR_AFTER_SECONDS, ReplicaFailures, is_failing
+from steelyard.control.status import ReplicaTotals
 from steelyard.control.views import Alarm
 
 A, B = ("m", "a"), ("m", "b")
@@ -29,14 +29,14 @@ class Watched:
             self.failed[A] += failed
             self.failed_at = self.now - 1.0 if failed else self.failed_at
             self.ok[B] += 10
-            self.failures.take_in({key: self.status(key) for key in (A, B)}, self.now)
+            self.failures.update({key: self.status(key) for key in (A, B)}, self.now)
 
-    def status(self, key: tuple[str, str]) -> ReplicaStatus:
+    def status(self, key: tuple[str, str]) -> ReplicaTotals:
         outcomes = {"ok": self.ok[key], "error": self.failed[key], "cancelled": 5}
         error = "HTTP 500" if self.failed[key] else ""
         state, ejections = (self.state, self.ejections) if key == A else ("ready", 0)
-        return ReplicaStatus(
-            *key, state, 0, 0, self.failed[key], 0.0, 1.0, ejections=ejections, outcomes=outcomes, last_error=error,
+        return ReplicaTotals(
+            *key, state, 0, 0, self.failed[key], 0.0, 1.0, consecutive_ejections=ejections, outcomes=outcomes, last_error=error,
             last_error_age=self.now - self.failed_at,
         )  # fmt: skip
 
@@ -52,13 +52,13 @@ def test_most_attempts_fail_and_an_alarm_says_how_many_and_with_what() -> None:
     watched.passes(30, ok=1, failed=1)
     (alarm,) = watched.alarms()
     assert (alarm.code, alarm.model, alarm.replica, alarm.severity) == ("replica_failing", "m", "a", "ticket")
-    assert "attempts failed in the last" in alarm.what
-    assert "the last with HTTP 500 1 s ago" in alarm.what
+    assert "attempts failed in the last" in alarm.message
+    assert "the last with HTTP 500 1 s ago" in alarm.message
     recent = watched.failures.recent(A, watched.now)
     assert recent.failing
     assert 60.0 <= recent.seconds <= 71.0
     assert recent.attempts == 2 * recent.seconds
-    assert not fails(watched.failures.recent(B, watched.now))
+    assert not is_failing(watched.failures.recent(B, watched.now))
 
 
 def test_the_few_failures_of_a_restart_are_no_alarm() -> None:
@@ -78,8 +78,8 @@ def test_a_replica_that_is_avoided_because_it_fails_is_an_alarm_though_it_gets_l
         watched.passes(1, ok=1)
         watched.passes(39)
     (alarm,) = watched.alarms()
-    assert alarm.what == "m/a: 4 of 8 attempts failed in the last 5 min, the last with HTTP 500 80 s ago"
-    watched.passes(int(CALM_SECONDS) + 10, ok=5)
+    assert alarm.message == "m/a: 4 of 8 attempts failed in the last 5 min, the last with HTTP 500 80 s ago"
+    watched.passes(int(CLEAR_AFTER_SECONDS) + 10, ok=5)
     assert watched.alarms() == []
 
 
@@ -91,14 +91,14 @@ def test_one_failure_in_a_thousand_is_shown_and_is_no_alarm() -> None:
     assert watched.alarms() == []
     recent = watched.failures.recent(A, watched.now)
     assert recent.failed >= 6
-    assert not fails(recent)
+    assert not is_failing(recent)
 
 
 def test_an_alarm_ends_when_it_has_been_calm_for_a_while() -> None:
     watched = Watched()
     watched.passes(40, ok=1, failed=1)
     assert watched.alarms()
-    watched.passes(int(CALM_SECONDS) - 2, ok=1000)
+    watched.passes(int(CLEAR_AFTER_SECONDS) - 2, ok=1000)
     assert watched.alarms()  # not yet: it may come back
     watched.passes(10, ok=1000)
     assert watched.alarms() == []
@@ -122,7 +122,7 @@ def test_ejected_again_and_again_is_an_alarm() -> None:
     watched.passes(5)
     (alarm,) = watched.alarms()
     assert alarm.code == "ejected_again"
-    assert alarm.what == "m/a: ejected 3 times in a row: it does not recover; the last error was HTTP 500"
+    assert alarm.message == "m/a: ejected 3 times in a row: it does not recover; the last error was HTTP 500"
     watched.ejections = 2
     watched.passes(1)
     assert watched.alarms() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from steelyard.config import Config, ReplicaConfig, parse_config
-from steelyard.control.roster import ADDED, FOUND, REGISTERED, Roster, difference
+from steelyard.control.roster import ADDED, DISCOVERED, REGISTERED, ReplicaRegistry, difference
 
 LISTED = "models: {m: {replicas: [{id: a, url: 'http://a:1'}, {id: b, url: 'http://b:1', weight: 2}]}, n: {}}"
 
@@ -18,67 +18,69 @@ def replica(id: str, url: str = "", weight: float = 1.0, **more: str) -> Replica
     return ReplicaConfig(url=url or f"http://{id}:1", id=id, weight=weight, **more)
 
 
-def sources(roster: Roster, model: str = "m") -> dict[str, str]:
+def sources(roster: ReplicaRegistry, model: str = "m") -> dict[str, str]:
     return {id: member.source for id, member in roster.members(model).items()}
 
 
 def test_at_first_there_is_what_the_configuration_lists() -> None:
-    roster = Roster(config())
+    roster = ReplicaRegistry(config())
     assert sources(roster) == {"a": "file", "b": "file"}
-    assert roster.effective(roster.config) == roster.config
+    assert roster.effective_config(roster.config) == roster.config
 
 
 def test_every_source_adds_its_own_and_says_where_each_is_from() -> None:
-    roster = Roster(config())
-    roster.tell(FOUND, "m", [replica("c")])
-    roster.tell(REGISTERED, "m", [replica("d")])
-    roster.tell(ADDED, "m", [replica("e")])
+    roster = ReplicaRegistry(config())
+    roster.set_source(DISCOVERED, "m", [replica("c")])
+    roster.set_source(REGISTERED, "m", [replica("d")])
+    roster.set_source(ADDED, "m", [replica("e")])
     assert sources(roster) == {"a": "file", "b": "file", "c": "discovery", "d": "registered", "e": "admin"}
     assert sources(roster, "n") == {}
-    assert [r.name for r in roster.effective(roster.config).models["m"].replicas] == ["a", "b", "c", "d", "e"]
+    assert [r.name for r in roster.effective_config(roster.config).models["m"].replicas] == ["a", "b", "c", "d", "e"]
 
 
 def test_a_source_names_exactly_what_it_said_last() -> None:
-    roster = Roster(config())
-    roster.tell(FOUND, "m", [replica("c"), replica("d")])
-    roster.tell(FOUND, "m", (r for r in [replica("d")]))
+    roster = ReplicaRegistry(config())
+    roster.set_source(DISCOVERED, "m", [replica("c"), replica("d")])
+    roster.set_source(DISCOVERED, "m", (r for r in [replica("d")]))
     assert sources(roster) == {"a": "file", "b": "file", "d": "discovery"}
-    roster.tell(FOUND, "m", ())
+    roster.set_source(DISCOVERED, "m", ())
     assert sources(roster) == {"a": "file", "b": "file"}
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [(FOUND, REGISTERED), (FOUND, ADDED), (REGISTERED, ADDED)], ids=lambda source: str(source)
+    ("first", "second"),
+    [(DISCOVERED, REGISTERED), (DISCOVERED, ADDED), (REGISTERED, ADDED)],
+    ids=lambda source: str(source),
 )
 def test_of_two_that_name_the_same_one_the_first_is_believed(first: str, second: str) -> None:
-    roster = Roster(config())
+    roster = ReplicaRegistry(config())
     for said in ((second, first), (first, second)):
         for source in said:
-            roster.tell(source, "n", [replica("x", url=f"http://{source}:1")])
+            roster.set_source(source, "n", [replica("x", url=f"http://{source}:1")])
         assert roster.members("n")["x"] == (replica("x", url=f"http://{first}:1"), first)
-    roster.tell(first, "n", ())
+    roster.set_source(first, "n", ())
     assert roster.members("n")["x"].source == second
 
 
 def test_the_configuration_is_believed_before_all_others() -> None:
-    roster = Roster(config())
-    for source in (FOUND, REGISTERED, ADDED):
-        roster.tell(source, "m", [replica("a", url="http://elsewhere:1")])
+    roster = ReplicaRegistry(config())
+    for source in (DISCOVERED, REGISTERED, ADDED):
+        roster.set_source(source, "m", [replica("a", url="http://elsewhere:1")])
     assert roster.members("m")["a"] == (replica("a"), "file")
 
 
 def test_a_name_that_is_not_given_is_the_address() -> None:
-    roster = Roster(config("models: {n: {replicas: [{url: 'http://10.0.0.1:80'}]}}"))
-    roster.tell(FOUND, "n", [replica("10.0.0.1:80", url="http://10.0.0.2:80")])
+    roster = ReplicaRegistry(config("models: {n: {replicas: [{url: 'http://10.0.0.1:80'}]}}"))
+    roster.set_source(DISCOVERED, "n", [replica("10.0.0.1:80", url="http://10.0.0.2:80")])
     assert sources(roster, "n") == {"10.0.0.1:80": "file"}
 
 
 def test_a_weight_that_an_operator_set_holds_whoever_names_the_replica() -> None:
-    roster = Roster(config())
-    roster.weights["m", "a"] = 7.0
-    roster.weights["m", "c"] = 3.0
-    roster.tell(FOUND, "m", [replica("c", zone="z")])
-    weights = {r.name: r.weight for r in roster.effective(roster.config).models["m"].replicas}
+    roster = ReplicaRegistry(config())
+    roster.weight_overrides["m", "a"] = 7.0
+    roster.weight_overrides["m", "c"] = 3.0
+    roster.set_source(DISCOVERED, "m", [replica("c", zone="z")])
+    weights = {r.name: r.weight for r in roster.effective_config(roster.config).models["m"].replicas}
     assert weights == {"a": 7.0, "b": 2.0, "c": 3.0}
     assert roster.members("m")["c"].settings.zone == "z"
     roster.config = config(LISTED.replace("weight: 2", "weight: 4"))
@@ -86,33 +88,33 @@ def test_a_weight_that_an_operator_set_holds_whoever_names_the_replica() -> None
 
 
 def test_what_an_operator_set_of_a_model_holds_over_reloads() -> None:
-    roster = Roster(config())
-    roster.models["m"] = {"policy": "round_robin", "policy_options": {}, "concurrency": 2}
-    after = roster.effective(config(LISTED.replace("weight: 2", "weight: 4")))
+    roster = ReplicaRegistry(config())
+    roster.model_overrides["m"] = {"policy": "round_robin", "policy_options": {}, "concurrency": 2}
+    after = roster.effective_config(config(LISTED.replace("weight: 2", "weight: 4")))
     assert (after.models["m"].policy, after.models["m"].concurrency) == ("round_robin", 2)
     assert after.models["n"].policy == "least_work"
     assert after.models["m"].replicas[1].weight == 4.0
 
 
 def test_the_effective_configuration_is_of_the_one_that_is_asked_for() -> None:
-    roster = Roster(config())
-    roster.tell(FOUND, "m", [replica("c")])
+    roster = ReplicaRegistry(config())
+    roster.set_source(DISCOVERED, "m", [replica("c")])
     coming = config("models: {m: {replicas: [{id: z, url: 'http://z:1'}]}}")
-    assert [r.name for r in roster.effective(coming).models["m"].replicas] == ["z", "c"]
+    assert [r.name for r in roster.effective_config(coming).models["m"].replicas] == ["z", "c"]
     assert sources(roster) == {"a": "file", "b": "file", "c": "discovery"}
 
 
 def test_of_models_that_are_gone_nothing_is_kept() -> None:
-    roster = Roster(config())
-    for source in (FOUND, REGISTERED, ADDED):
-        roster.tell(source, "m", [replica("x")])
-        roster.tell(source, "n", [replica("y")])
-    roster.weights = {("m", "x"): 2.0, ("n", "y"): 2.0}
-    roster.models = {"m": {"concurrency": 1}, "n": {"concurrency": 1}}
-    roster.forget({"n": None})
-    assert [roster.told(source, "m") for source in (FOUND, REGISTERED, ADDED)] == [(), (), ()]
-    assert [len(roster.told(source, "n")) for source in (FOUND, REGISTERED, ADDED)] == [1, 1, 1]
-    assert (roster.weights, roster.models) == ({("n", "y"): 2.0}, {"n": {"concurrency": 1}})
+    roster = ReplicaRegistry(config())
+    for source in (DISCOVERED, REGISTERED, ADDED):
+        roster.set_source(source, "m", [replica("x")])
+        roster.set_source(source, "n", [replica("y")])
+    roster.weight_overrides = {("m", "x"): 2.0, ("n", "y"): 2.0}
+    roster.model_overrides = {"m": {"concurrency": 1}, "n": {"concurrency": 1}}
+    roster.prune({"n": None})
+    assert [roster.from_source(source, "m") for source in (DISCOVERED, REGISTERED, ADDED)] == [(), (), ()]
+    assert [len(roster.from_source(source, "n")) for source in (DISCOVERED, REGISTERED, ADDED)] == [1, 1, 1]
+    assert (roster.weight_overrides, roster.model_overrides) == ({("n", "y"): 2.0}, {"n": {"concurrency": 1}})
 
 
 def test_the_difference_is_who_is_gone_and_who_is_new_or_changed() -> None:

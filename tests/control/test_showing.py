@@ -10,21 +10,21 @@ import pytest
 
 from steelyard import __version__
 from steelyard.config import ReplicaConfig
-from steelyard.control.alarms import LOADING_SECONDS, UNREACHABLE_SECONDS, unserved
-from steelyard.control.crew import Crew
-from steelyard.control.showing import LATEST, fleet_view
-from steelyard.control.status import Past, WorkerStatus
+from steelyard.control.alarms import LOADING_ALARM_SECONDS, UNREACHABLE_ALARM_SECONDS, models_without_replicas
+from steelyard.control.crew import WorkerPool
+from steelyard.control.showing import SHOWN_SCALING_STEPS, fleet_view
+from steelyard.control.status import RetiredTotals, WorkerStatus
 from steelyard.control.views import (
     Alarm,
     FleetView,
     ReplicaView,
     ScalingStepView,
     ScalingView,
-    StartSetbackView,
+    StartFailureView,
 )
-from steelyard.core.ejection_reason import EjectionReason, Rule
+from steelyard.core.ejection_reason import EjectionReason, EjectionRule
 from steelyard.core.replica import Event
-from steelyard.link.messages import ModelReport, ReplicaReport, Report
+from steelyard.link.messages import ModelReport, ReplicaReport, WorkerReport
 
 from .admin.fake_operations import shown
 from .stand_ins import Played, acted, made
@@ -37,18 +37,18 @@ A, B = ("m", "a"), ("m", "b")
 class Reporting:
     """What a crew says of its workers."""
 
-    def __init__(self, *reports: Report | None) -> None:
+    def __init__(self, *reports: WorkerReport | None) -> None:
         self._reports = reports
-        self.past = Past()
+        self.past = RetiredTotals()
 
     def workers(self) -> list[Any]:
         class One:
-            def __init__(self, index: int, report: Report | None) -> None:
+            def __init__(self, index: int, report: WorkerReport | None) -> None:
                 self.index, self.report = index, report
 
         return [One(index, report) for index, report in enumerate(self._reports)]
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[WorkerReport]:
         return [report for report in self._reports if report is not None]
 
     def status(self) -> tuple[WorkerStatus, ...]:
@@ -60,13 +60,13 @@ def seen(id: str = "a", state: str = "ready", **more: Any) -> ReplicaReport:
     return ReplicaReport("m", id, state, **(usual | more))
 
 
-def report(*replicas: ReplicaReport, **model: Any) -> Report:
+def report(*replicas: ReplicaReport, **model: Any) -> WorkerReport:
     one = ModelReport("m", **{"waiting": 0, "in_flight": 0, "verdicts": {}, "latency": {}, **model})
-    return Report(0, (one,), replicas)
+    return WorkerReport(0, (one,), replicas)
 
 
-def show(stage: Played, *reports: Report | None) -> FleetView:
-    return fleet_view(stage.fleet, cast(Crew, Reporting(*reports)), stage.fleet.now() - 5.0)
+def show(stage: Played, *reports: WorkerReport | None) -> FleetView:
+    return fleet_view(stage.fleet, cast(WorkerPool, Reporting(*reports)), stage.fleet.now() - 5.0)
 
 
 def one(view: FleetView, id: str = "a") -> ReplicaView:
@@ -91,7 +91,7 @@ async def test_before_any_worker_reports_everybody_is_there(stage: Played) -> No
         ("n", 0, 0, None, None),
     ]
     why = "a is starting: not looked at yet"
-    assert [alarm.what for alarm in view.alarms] == [f"no replica of m is ready: {why}", "no replica of n is ready"]
+    assert [alarm.message for alarm in view.alarms] == [f"no replica of m is ready: {why}", "no replica of n is ready"]
 
 
 @acted(TWO)
@@ -105,11 +105,11 @@ async def test_the_supervisor_s_state_is_shown_whatever_workers_have_heard_yet(s
 async def test_an_ejection_is_the_workers_to_tell(stage: Played) -> None:
     stage.prober.sees(A)
     told = seen("a", "ejected", ejected_for=20.0, ejections=2, consecutive=2, ejected_since=9.0)
-    why = EjectionReason(Rule.IN_A_ROW, 5, last_failure="answered 500", all_alike=True)
+    why = EjectionReason(EjectionRule.CONSECUTIVE_FAILURES, 5, last_failure="answered 500", all_same=True)
     out = msgspec.structs.replace(told, ejection=why, ejected_since=10.0)
     view = show(stage, report(told), report(out), report(seen("a")))
     assert (one(view).state, one(view).why) == ("ejected", "5 in a row answered 500")
-    assert one(view).since == pytest.approx(10.0, abs=0.1), "it counts from the ejection"
+    assert one(view).state_age == pytest.approx(10.0, abs=0.1), "it counts from the ejection"
     assert [w.ejected_for for w in one(view).workers] == [20.0, 20.0, 0.0]
     assert view.models[0].ready == 0
     view = show(stage, report(out), report(seen("a")), report(seen("a")))
@@ -119,7 +119,7 @@ async def test_an_ejection_is_the_workers_to_tell(stage: Played) -> None:
 @acted(TWO)
 async def test_one_that_is_out_anyway_is_not_shown_as_ejected(stage: Played) -> None:
     stage.prober.sees(A)
-    stage.fleet.move(A, Event.DRAIN, "an operator drains it")
+    stage.fleet.transition(A, Event.DRAIN, "an operator drains it")
     view = one(show(stage, report(seen("a", "ejected", ejected_for=20.0))))
     assert (view.state, view.draining, view.why) == ("draining", True, "an operator drains it")
 
@@ -133,7 +133,7 @@ async def test_numbers_are_added_up_and_each_worker_s_own_are_there(stage: Playe
         "a", in_flight=1, picks=5, failures=2, seconds=0.5, slowness=3.0, samples=20, outside=2, foreign=1, cache=0.5
     )
     view = one(show(stage, report(first), None, report(second)))
-    assert (view.in_flight, view.picks, view.failures, view.work, view.slowness) == (3, 15, 3, 2.0, 2.0)
+    assert (view.in_flight, view.dispatched, view.failures, view.work, view.slowness) == (3, 15, 3, 2.0, 2.0)
     assert [(w.worker, w.in_flight, w.limit, w.overdue, w.cache) for w in view.workers] == [
         (0, 2, 4, True, None),
         (2, 1, None, False, 0.5),
@@ -149,8 +149,8 @@ async def test_models_are_added_up(stage: Played) -> None:
         report(seen(), typical=1.0),  # has answered nothing: it guesses
     )
     model = show(stage, *reports).models[0]
-    assert (model.waiting, model.in_flight, model.verdicts) == (3, 3, {"ok": 4})
-    assert model.typical == pytest.approx(0.3)
+    assert (model.waiting, model.in_flight, model.outcomes) == (3, 3, {"ok": 4})
+    assert model.typical_seconds == pytest.approx(0.3)
     assert (model.drain_rate, model.panicking) == (2.0, True)
     assert model.p50 is not None
     assert model.p50 == model.p99
@@ -179,7 +179,7 @@ async def test_whoever_is_on_the_way_is_shown_when_it_is_there(stage: Played) ->
     changing = asyncio.create_task(stage.fleet.configure(made(TWO.replace(":9'", ":11'"))))
     await stage.settle()
     assert {r.id for r in show(stage).replicas} == {"b"}
-    stage.fleet._found("n", (ReplicaConfig(url="http://127.0.0.1:12", id="c"),))
+    stage.fleet._discovered("n", (ReplicaConfig(url="http://127.0.0.1:12", id="c"),))
     assert {r.id for r in show(stage).replicas} == {"b"}
     stage.crew.answer()
     await changing
@@ -192,11 +192,11 @@ async def test_long_loading_is_an_alarm(stage: Played) -> None:
     stage.prober.sees(A, Event.LIVE, "503")
     stage.prober.sees(B)
     assert [alarm.code for alarm in show(stage).alarms] == ["no_ready_replica"]  # of n
-    stage.clock.ahead += LOADING_SECONDS + 1.0
+    stage.clock.ahead += LOADING_ALARM_SECONDS + 1.0
     (alarm,) = [alarm for alarm in show(stage).alarms if alarm.code == "replica_not_ready"]
-    assert alarm.what == "m/a: not ready for 10 min: loading: 503"
+    assert alarm.message == "m/a: not ready for 10 min: loading: 503"
     assert (alarm.model, alarm.replica) == A
-    assert alarm.age > LOADING_SECONDS
+    assert alarm.age > LOADING_ALARM_SECONDS
 
 
 @acted(TWO)
@@ -204,11 +204,11 @@ async def test_a_replica_that_comes_up_and_dies_again_and_again_is_an_alarm(stag
     stage.prober.sees(B)
     for _ in range(4):
         stage.prober.sees(A, Event.LIVE, "503")
-        stage.clock.ahead += UNREACHABLE_SECONDS / 4
+        stage.clock.ahead += UNREACHABLE_ALARM_SECONDS / 4
         stage.prober.sees(A, Event.LOST, "refuses connections")
     stage.clock.ahead += 1.0
     assert ("replica_not_ready", "m/a: not ready for 2 min: unreachable: refuses connections") in [
-        (alarm.code, alarm.what) for alarm in show(stage).alarms
+        (alarm.code, alarm.message) for alarm in show(stage).alarms
     ]
     stage.prober.sees(A)
     assert [alarm.code for alarm in show(stage).alarms] == ["no_ready_replica"]  # of n
@@ -249,7 +249,7 @@ async def test_for_how_long_nobody_has_been_ready(stage: Played) -> None:
     stage.prober.sees(B, Event.LOST, "refused")  # the last that was ready: it counts from here
     stage.clock.ahead += 20.0
     stage.prober.sees(A, Event.LIVE, "503")  # up, and still nobody is ready
-    ages = {alarm.what: alarm.age for alarm in show(stage).alarms}
+    ages = {alarm.message: alarm.age for alarm in show(stage).alarms}
     assert ages.keys() == {"no replica of m is ready: a is loading: 503", "no replica of n is ready"}
     assert 20.0 <= ages["no replica of m is ready: a is loading: 503"] < 9000.0
     assert ages["no replica of n is ready"] >= 5.0  # it never had any: since the gateway began
@@ -257,15 +257,15 @@ async def test_for_how_long_nobody_has_been_ready(stage: Played) -> None:
 
 @acted(TWO)
 async def test_what_operators_set_is_marked(stage: Played) -> None:
-    stage.fleet.roster.models["m"] = {"concurrency": 3}
+    stage.fleet.registry.model_overrides["m"] = {"concurrency": 3}
     assert [model.overridden for model in show(stage).models] == [("concurrency",), ()]
 
 
 @acted("models: {m: {dialect: vllm, replicas: [{id: a, url: 'http://127.0.0.1:9'}]}}")
 async def test_load_that_replicas_tell_is_shown_with_its_age(stage: Played) -> None:
     view = one(show(stage, report(seen("a", foreign=2), seen("b")), report(seen("a", foreign=3))))
-    assert view.signals is not None
-    assert (view.signals.age, view.signals.stale, view.signals.foreign) == (None, False, 3)
+    assert view.load_signals is not None
+    assert (view.load_signals.age, view.load_signals.stale, view.load_signals.external_load) == (None, False, 3)
 
 
 # ---------------------------------------------------------------------- scaling
@@ -279,13 +279,13 @@ def scaled(model: str = "m", **more: Any) -> ScalingView:
     )
 
 
-def looping(yes: bool = True) -> StartSetbackView:
-    return shown(StartSetbackView, looping=yes)
+def looping(yes: bool = True) -> StartFailureView:
+    return shown(StartFailureView, looping=yes)
 
 
 def stage_scaling(stage: Played, *views: ScalingView, alarms: tuple[Alarm, ...] = ()) -> None:
     """What the keeper and the autoscaler say."""
-    starting, scaling = cast(Any, stage.fleet.starting), cast(Any, stage.fleet.scaling)
+    starting, scaling = cast(Any, stage.fleet.replica_controller), cast(Any, stage.fleet.autoscaler)
     scaling.views = lambda: views
     starting.alarms = lambda: list(alarms[:1])
     scaling.alarms = lambda: list(alarms[1:])
@@ -308,8 +308,8 @@ def stage_scaling(stage: Played, *views: ScalingView, alarms: tuple[Alarm, ...] 
     ],
 )
 def test_a_model_that_rests_at_zero_is_as_it_should_be(view: ScalingView, rests: bool) -> None:
-    assert unserved({"m": 0}, [], [view]) == ({} if rests else {"m": "no replica of m is ready"})
-    assert unserved({"m": 1}, [], [view]) == {}
+    assert models_without_replicas({"m": 0}, [], [view]) == ({} if rests else {"m": "no replica of m is ready"})
+    assert models_without_replicas({"m": 1}, [], [view]) == {}
 
 
 @acted(TWO)
@@ -324,7 +324,7 @@ async def test_of_how_models_are_scaled_the_last_steps_are_shown(stage: Played) 
     stage_scaling(stage, scaled("m", history=steps), scaled("n", history=steps[:2]))
     m, n = show(stage).scaling
     assert (m.model, n.model) == ("m", "n")
-    assert (m.history, n.history) == (steps[-LATEST:], steps[:2])
+    assert (m.steps, n.steps) == (steps[-SHOWN_SCALING_STEPS:], steps[:2])
 
 
 @acted(TWO)

@@ -4,21 +4,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.control.errors import SlotsError
-from steelyard.control.slots import Slots
+from steelyard.control.errors import BoardFullError
+from steelyard.control.slots import BoardColumns
 
 FLEETS = st.dictionaries(
     st.sampled_from(["m", "n", "o"]), st.lists(st.sampled_from("abcdefgh"), max_size=6, unique=True), max_size=3
 )
 
 
-def columns(slots: Slots) -> list[int]:
+def columns(slots: BoardColumns) -> list[int]:
     return [column for ids in slots.table.values() for column in ids.values()]
 
 
 @given(st.lists(FLEETS, max_size=20))
 def test_each_has_one_of_its_own_and_keeps_it(fleets: list[dict[str, list[str]]]) -> None:
-    slots = Slots(18)
+    slots = BoardColumns(18)
     for fleet in fleets:
         before, slots = slots, slots.assign(fleet)
         assert {model: list(ids) for model, ids in slots.table.items()} == fleet
@@ -30,18 +30,18 @@ def test_each_has_one_of_its_own_and_keeps_it(fleets: list[dict[str, list[str]]]
 
 
 def test_what_was_given_back_is_used_last() -> None:
-    slots = Slots(4).assign({"m": ["a", "b"]}).assign({"m": ["b"]})
+    slots = BoardColumns(4).assign({"m": ["a", "b"]}).assign({"m": ["b"]})
     assert slots.assign({"m": ["b", "c"]}).table == {"m": {"b": 1, "c": 2}}
     assert slots.assign({"m": ["b", "c", "d", "e"]}).table == {"m": {"b": 1, "c": 2, "d": 3, "e": 0}}
 
 
 def test_too_many_are_refused_and_nothing_changes() -> None:
-    slots = Slots(2).assign({"m": ["a", "b"]})
-    with pytest.raises(SlotsError, match="3 replicas are more than the 2 that fit"):
+    slots = BoardColumns(2).assign({"m": ["a", "b"]})
+    with pytest.raises(BoardFullError, match="3 replicas are more than the 2 that fit"):
         slots.assign({"m": ["a"], "n": ["a", "b"]})
     assert slots.table == {"m": {"a": 0, "b": 1}}
     assert slots.assign({"m": ["b", "c"]}).table == {"m": {"b": 1, "c": 0}}
 
 
 def test_one_name_in_two_models_is_two() -> None:
-    assert Slots(9).assign({"m": ["a"], "n": ["a"]}).table == {"m": {"a": 0}, "n": {"a": 1}}
+    assert BoardColumns(9).assign({"m": ["a"], "n": ["a"]}).table == {"m": {"a": 0}, "n": {"a": 1}}

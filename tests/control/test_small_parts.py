@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from steelyard.control import limits, log
-from steelyard.control.flood import Flood
-from steelyard.control.notify import notify, reloading
-from steelyard.runtimes.endings import how_it_ended
+from steelyard.control.flood import LogRateLimit
+from steelyard.control.notify import notify, notify_reloading
+from steelyard.runtimes.endings import describe_exit
 
 from .driving import config
 
@@ -38,7 +38,7 @@ def loggers() -> Iterator[None]:
 
 def test_a_line_is_a_line_whatever_was_said(loggers: None) -> None:
     stream = io.StringIO()
-    log.set_up("text", stream)
+    log.configure_logging("text", stream)
     logger = logging.getLogger("steelyard.control")
     logger.info("listening on %s", "http://127.0.0.1:8080")
     logger.warning("two\nlines and \x1b[2J an escape")
@@ -56,7 +56,7 @@ def test_a_line_is_a_line_whatever_was_said(loggers: None) -> None:
 
 def test_json(loggers: None) -> None:
     stream = io.StringIO()
-    log.set_up("json", stream)
+    log.configure_logging("json", stream)
     logging.getLogger("steelyard.control").error("a\nb é", extra={"worker": 3})
     entry = json.loads(stream.getvalue())
     assert (entry["level"], entry["message"], entry["worker"]) == ("error", "a\nb é", 3)
@@ -66,10 +66,10 @@ def test_levels_have_colours_on_a_terminal_only(loggers: None, monkeypatch: pyte
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    log.set_up("text", stream).error("no")
+    log.configure_logging("text", stream).error("no")
     assert "\x1b[31merror  \x1b[0m no" in stream.getvalue()
     monkeypatch.setenv("NO_COLOR", "1")
-    log.set_up("text", stream).error("plain")
+    log.configure_logging("text", stream).error("plain")
     assert "Z error   plain" in stream.getvalue()
 
 
@@ -78,16 +78,16 @@ def test_a_terminal_that_is_gone_is_no_reason_to_stop(loggers: None) -> None:
         def write(self, text: str) -> int:
             raise OSError(5, "Input/output error")
 
-    log.set_up("text", Gone()).error("nobody hears this")
+    log.configure_logging("text", Gone()).error("nobody hears this")
 
 
 def test_who_says_very_much_is_not_passed_on_whole() -> None:
-    flood = Flood(0.0)
-    assert sum(flood.pass_on(0.0) for _ in range(1000)) == 200
-    assert flood.dropped() == 800
-    assert flood.dropped() == 0
-    assert sum(flood.pass_on(10.0 + n / 1000) for n in range(1000)) == 200 + 19
-    assert sum(flood.pass_on(100.0 + n) for n in range(1000)) == 1000  # one a second is no flood
+    flood = LogRateLimit(0.0)
+    assert sum(flood.admit(0.0) for _ in range(1000)) == 200
+    assert flood.take_dropped() == 800
+    assert flood.take_dropped() == 0
+    assert sum(flood.admit(10.0 + n / 1000) for n in range(1000)) == 200 + 19
+    assert sum(flood.admit(100.0 + n) for n in range(1000)) == 1000  # one a second is no flood
 
 
 def test_open_files() -> None:
@@ -102,8 +102,8 @@ def test_open_files() -> None:
 
 def test_too_few_open_files_are_warned_of() -> None:
     made = config(more="limits: {connections: 1000}\n")
-    assert limits.too_few_open_files(made, 10_000) == ""
-    warning = limits.too_few_open_files(made, 1024)
+    assert limits.open_files_warning(made, 10_000) == ""
+    warning = limits.open_files_warning(made, 1024)
     assert "limits.connections = 1000 may need 2128" in warning
     assert "set limits.connections to 448" in warning
 
@@ -117,7 +117,7 @@ def test_notifications(abstract: bool, tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setenv("NOTIFY_SOCKET", name)
         assert notify("READY=1", "STATUS=well")
         assert manager.recv(100) == b"READY=1\nSTATUS=well"
-        assert reloading()
+        assert notify_reloading()
         assert re.fullmatch(rb"RELOADING=1\nMONOTONIC_USEC=\d+", manager.recv(100))
 
 
@@ -131,6 +131,6 @@ def test_nobody_to_notify(place: str | None, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_how_a_process_ended() -> None:
-    assert how_it_ended(3) == "exit code 3"
-    assert how_it_ended(-9) == "signal SIGKILL"
-    assert how_it_ended(-40) in ("signal 40", "signal SIGRTMIN+6")
+    assert describe_exit(3) == "exit code 3"
+    assert describe_exit(-9) == "signal SIGKILL"
+    assert describe_exit(-40) in ("signal 40", "signal SIGRTMIN+6")

@@ -11,7 +11,7 @@ import pytest
 
 from steelyard.addresses import Address, listen_address
 from steelyard.control.errors import ListenError
-from steelyard.control.sockets import Listening
+from steelyard.control.sockets import ListenerSockets
 
 
 def open_files() -> int:
@@ -43,7 +43,7 @@ def family_of(fd: int) -> int:
 
 
 def test_each_worker_has_a_socket_of_its_own_on_the_same_port() -> None:
-    listening = Listening([listen_address("127.0.0.1:0")])
+    listening = ListenerSockets([listen_address("127.0.0.1:0")])
     (address,) = listening.addresses
     assert address.port > 0
     first, second = listening.open(0), listening.open(1)
@@ -62,26 +62,26 @@ def test_each_worker_has_a_socket_of_its_own_on_the_same_port() -> None:
 
 def test_fewer_workers_have_the_sockets_of_those_that_leave() -> None:
     """Nobody who waits there is reset, and with more workers again they are the own sockets of the new ones."""
-    listening = Listening([listen_address("127.0.0.1:0")])
+    listening = ListenerSockets([listen_address("127.0.0.1:0")])
     own = [listening.open(worker, 3)[0] for worker in range(3)]
-    assert not any(map(listening.inherited, range(3)))
+    assert not any(map(listening.is_shared, range(3)))
     assert listening.open(0, 1) == (own[0], own[1], own[2])
-    assert [listening.inherited(worker) for worker in range(3)] == [False, True, True]
+    assert [listening.is_shared(worker) for worker in range(3)] == [False, True, True]
     assert [listening.open(worker, 2) for worker in range(2)] == [(own[0], own[2]), (own[1], own[2])]
     assert [listening.open(worker, 3) for worker in range(3)] == [(own[0],), (own[1],), (own[2],)]
     listening.close(2)
-    assert not listening.inherited(2)
+    assert not listening.is_shared(2)
     listening.close_all()
 
 
 def test_connections_wait_where_no_worker_is() -> None:
-    listening = Listening([listen_address("127.0.0.1:0")])
+    listening = ListenerSockets([listen_address("127.0.0.1:0")])
     assert all(connects(listening.addresses[0]) for _ in range(20))
     listening.close_all()
 
 
 def test_several_addresses_and_a_name_that_is_several() -> None:
-    listening = Listening([listen_address("localhost:0"), listen_address("127.0.0.1:0")])
+    listening = ListenerSockets([listen_address("localhost:0"), listen_address("127.0.0.1:0")])
     first, second = listening.addresses
     assert first.port != second.port
     assert connects(first, "127.0.0.1")
@@ -95,11 +95,11 @@ needs_six = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 
 
 @needs_six
 def test_six_is_six_only() -> None:
-    listening = Listening([listen_address("[::]:0")])
+    listening = ListenerSockets([listen_address("[::]:0")])
     address = listening.addresses[0]
     assert connects(address, "::1")
     assert not connects(address, "127.0.0.1")
-    four = Listening([listen_address(f"0.0.0.0:{address.port}")])  # so the two go side by side
+    four = ListenerSockets([listen_address(f"0.0.0.0:{address.port}")])  # so the two go side by side
     assert connects(address, "127.0.0.1")
     four.close_all()
     listening.close_all()
@@ -107,7 +107,7 @@ def test_six_is_six_only() -> None:
 
 @needs_six
 def test_no_host_is_every_address() -> None:
-    listening = Listening([listen_address(":0")])
+    listening = ListenerSockets([listen_address(":0")])
     assert connects(listening.addresses[0], "::1")
     assert connects(listening.addresses[0], "127.0.0.1")
     assert family_of(listening.open(0)[0]) == socket.AF_INET6
@@ -126,20 +126,20 @@ def test_an_address_in_use_is_one_sentence(option: int | None) -> None:
         with pytest.raises(
             ListenError, match=f"cannot listen on 127.0.0.1:{port}: the address is in use already"
         ) as told:
-            Listening([listen_address("127.0.0.1:0"), listen_address(f"127.0.0.1:{port}")])
+            ListenerSockets([listen_address("127.0.0.1:0"), listen_address(f"127.0.0.1:{port}")])
         assert f"sport = :{port}" in str(told.value)
 
 
 def test_unless_it_may_be_shared() -> None:
-    old = Listening([listen_address("127.0.0.1:0")])
-    new = Listening(old.addresses, shared=frozenset(old.addresses))
+    old = ListenerSockets([listen_address("127.0.0.1:0")])
+    new = ListenerSockets(old.addresses, shared=frozenset(old.addresses))
     old.close_all()
     assert connects(new.addresses[0])
     new.close_all()
 
 
 def test_closed_connections_do_not_keep_an_address_in_use() -> None:
-    listening = Listening([listen_address("127.0.0.1:0")])
+    listening = ListenerSockets([listen_address("127.0.0.1:0")])
     (address,) = listening.addresses
     with (
         socket.socket(fileno=os.dup(listening.open(0)[0])) as ours,
@@ -148,7 +148,7 @@ def test_closed_connections_do_not_keep_an_address_in_use() -> None:
         ours.setblocking(True)
         ours.accept()[0].close()  # first, so the TIME_WAIT is on this side
     listening.close_all()
-    Listening([address]).close_all()
+    ListenerSockets([address]).close_all()
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_closed_connections_do_not_keep_an_address_in_use() -> None:
 )
 def test_addresses_that_cannot_be(text: str, what: str) -> None:
     with pytest.raises(ListenError, match=f"cannot listen on {text}: {what}"):
-        Listening([listen_address(text)])
+        ListenerSockets([listen_address(text)])
 
 
 def test_a_privileged_port(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_a_privileged_port(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket.socket, "bind", refuse)
     with pytest.raises(ListenError, match="ports below 1024 are for root, or need CAP_NET_BIND_SERVICE"):
-        Listening([listen_address("127.0.0.1:80")])
+        ListenerSockets([listen_address("127.0.0.1:80")])
 
 
 # ---------------------------------------------------------------------- Unix sockets
@@ -181,7 +181,7 @@ def unix(path: Path) -> Address:
 
 def test_a_unix_socket_is_one_for_all_and_private(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    listening = Listening([unix(path)])
+    listening = ListenerSockets([unix(path)])
     assert listening.open(0) == listening.open(1)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     listening.close(0)
@@ -192,7 +192,7 @@ def test_a_unix_socket_is_one_for_all_and_private(tmp_path: Path) -> None:
 
 
 def test_other_modes(tmp_path: Path) -> None:
-    listening = Listening([unix(tmp_path / "s")], mode=0o660)
+    listening = ListenerSockets([unix(tmp_path / "s")], mode=0o660)
     assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o660
     listening.close_all()
 
@@ -201,17 +201,17 @@ def test_a_socket_that_nobody_listens_on_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
-    listening = Listening([unix(path)])
+    listening = ListenerSockets([unix(path)])
     assert connects(listening.addresses[0])
     listening.close_all()
 
 
 def test_one_that_is_listened_on_is_not(tmp_path: Path) -> None:
-    first = Listening([unix(tmp_path / "s")])
+    first = ListenerSockets([unix(tmp_path / "s")])
     with pytest.raises(ListenError, match="somebody listens there already"):
-        Listening(first.addresses)
+        ListenerSockets(first.addresses)
     assert connects(first.addresses[0])
-    second = Listening(first.addresses, shared=frozenset(first.addresses))
+    second = ListenerSockets(first.addresses, shared=frozenset(first.addresses))
     first.close_all()  # leaves the other's alone
     assert connects(second.addresses[0])
     second.close_all()
@@ -220,10 +220,10 @@ def test_one_that_is_listened_on_is_not(tmp_path: Path) -> None:
 def test_nor_is_any_other_file(tmp_path: Path) -> None:
     (tmp_path / "s").write_text("precious")
     with pytest.raises(ListenError, match="there is a file of that name, and it is no socket"):
-        Listening([unix(tmp_path / "s")])
+        ListenerSockets([unix(tmp_path / "s")])
     assert (tmp_path / "s").read_text() == "precious"
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ListenError, match=f"there is no directory {tmp_path}/no"):
-        Listening([unix(tmp_path / "no" / "s")])
+        ListenerSockets([unix(tmp_path / "no" / "s")])

@@ -16,19 +16,19 @@ import pytest
 
 from steelyard.addresses import listen_address
 from steelyard.config import Config, ReplicaConfig
-from steelyard.control.control_socket import control_path
+from steelyard.control.control_socket import control_socket_path
 from steelyard.control.errors import ListenError, StartError, TakeOverError
-from steelyard.control.fleet_state import restore, state_of
-from steelyard.control.inherited import Inherited
-from steelyard.control.sockets import Listening
+from steelyard.control.fleet_state import restore_snapshot, take_snapshot
+from steelyard.control.inherited import InheritedSockets
+from steelyard.control.sockets import ListenerSockets
 from steelyard.control.supervisor import Supervisor
 from steelyard.core.replica import Event
 from steelyard.link.handover import (
     FleetState,
     HandoverError,
     LeaseState,
-    Refused,
-    Take,
+    TakeOverRefused,
+    TakeOverRequest,
     check_peer,
     connect,
     receive,
@@ -54,7 +54,7 @@ def again(supervisor: Supervisor, **more: object) -> Config:
 
 
 def inodes(supervisor: Supervisor) -> list[int]:
-    return [os.fstat(one.fileno()).st_ino for one in supervisor._listening.sockets()]
+    return [os.fstat(one.fileno()).st_ino for one in supervisor._listeners.sockets()]
 
 
 @pytest.mark.parametrize(("listen", "sizes"), [("127.0.0.1:0", (2, 1)), ("127.0.0.1:0", (1, 2)), ("unix:{}/s", (1, 1))])
@@ -68,13 +68,13 @@ def test_a_successor_has_the_same_sockets_and_the_old_one_ends(
         workers, sockets = serving(old), inodes(old)
         async with supervised(again(old, workers=sizes[1]), take_over=True) as new:
             assert set(sockets) <= set(inodes(new))
-            assert old.relieved.is_set()
-            assert await old.leave()
+            assert old.superseded.is_set()
+            assert await old.finish_handover()
             assert not any(map(is_alive, workers))
             assert {(await ask(new))[1] for _ in range(10)} <= set(serving(new))
             async with supervised(again(new), take_over=True) as third:  # and again
                 assert set(sockets) <= set(inodes(third))
-                await new.leave()
+                await new.finish_handover()
                 await ask(third)
 
     run(work())
@@ -97,20 +97,20 @@ def test_if_the_new_one_fails_the_old_one_goes_on(
             with pytest.raises(StartError, match="I cannot start"):
                 await Supervisor(again(old), command=FAKE, take_over=True).start()
             await until(lambda: "did not start; this one goes on" in lines(caplog))
-            assert not old.relieved.is_set()
+            assert not old.superseded.is_set()
             await ask(old)
             monkeypatch.delenv("FAKE_WORKER")
             with pytest.raises(ListenError, match="--take-over"):
                 await Supervisor(again(old), command=FAKE).start()
             async with supervised(again(old), take_over=True) as new:
                 await ask(new)
-                await old.leave()
+                await old.finish_handover()
 
     run(work())
 
 
 def test_a_model_that_is_served_there_must_be_ready_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.control.fleet_state.READY_WITHIN", 0.3)
+    monkeypatch.setattr("steelyard.control.fleet_state.READY_TIMEOUT_SECONDS", 0.3)
 
     async def work() -> None:
         async with supervised() as old:
@@ -137,12 +137,12 @@ def test_what_operators_set_and_who_registered_is_handed_over() -> None:
         )
         async with supervised() as supervisor:
             old = supervisor._fleet
-            restore(old, known, old.now())
+            restore_snapshot(old, known, old.now())
             old.refresh("m", at_once=True)
-            old.move(("m", "127.0.0.1:9"), Event.DRAIN, "by an operator")
+            old.transition(("m", "127.0.0.1:9"), Event.DRAIN, "by an operator")
             async with supervised(again(supervisor), take_over=True) as new:
                 fleet = new._fleet
-                assert state_of(fleet).drained == known.drained
+                assert take_snapshot(fleet).drained == known.drained
                 assert {r.name: r.weight for r in fleet.config.models["m"].replicas} == {
                     "127.0.0.1:9": 1.0,
                     "extra": 3.0,
@@ -151,7 +151,7 @@ def test_what_operators_set_and_who_registered_is_handed_over() -> None:
                 assert fleet.config.models["m"].policy == "round_robin"
                 (lease,) = fleet.registrations.leases
                 assert 0.0 < lease.until - fleet.now() <= 60.0
-                await supervisor.leave()
+                await supervisor.finish_handover()
 
     run(work())
 
@@ -162,7 +162,7 @@ def test_what_operators_set_and_who_registered_is_handed_over() -> None:
 def test_the_control_socket_is_for_its_user_alone() -> None:
     async def work() -> None:
         async with supervised() as supervisor:
-            path = control_path(str(supervisor.addresses[0]))
+            path = control_socket_path(str(supervisor.addresses[0]))
             assert path.stat().st_mode & 0o777 == 0o600
             assert path.parent.stat().st_mode & 0o777 == 0o700
         assert not path.exists()
@@ -199,12 +199,12 @@ def test_another_user_is_sent_away() -> None:
 def test_only_one_successor_at_a_time_and_only_one_that_speaks_our_language() -> None:
     async def work() -> None:
         async with supervised() as supervisor:
-            path = control_path(str(supervisor.addresses[0]))
+            path = control_socket_path(str(supervisor.addresses[0]))
 
             def take(protocol: int) -> tuple[socket.socket, object]:
                 link = connect(path)
                 assert link is not None
-                send(link, Take(1, "0", protocol))
+                send(link, TakeOverRequest(1, "0", protocol))
                 answer, sockets = receive(link)
                 for one in sockets:
                     one.close()
@@ -217,9 +217,9 @@ def test_only_one_successor_at_a_time_and_only_one_that_speaks_our_language() ->
                 return list(answers)
 
             first, second, third = await asyncio.to_thread(talk)
-            assert not isinstance(first, Refused)
-            assert second == Refused("another one is taking over already")
-            assert third == Refused("the versions are too far apart")
+            assert not isinstance(first, TakeOverRefused)
+            assert second == TakeOverRefused("another one is taking over already")
+            assert third == TakeOverRefused("the versions are too far apart")
             await ask(supervisor)
 
     run(work())
@@ -232,7 +232,7 @@ def test_a_socket_that_systemd_opened_is_shared_by_all_workers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as given:
         port = given.getsockname()[1]
         inode = os.fstat(given.fileno()).st_ino
-        listening = Listening([listen_address(f"127.0.0.1:{port}")], inherited=Inherited([given.dup()]))
+        listening = ListenerSockets([listen_address(f"127.0.0.1:{port}")], inherited=InheritedSockets([given.dup()]))
         for worker in range(3):
             (fd,) = listening.open(worker, 3)
             assert os.fstat(fd).st_ino == inode
@@ -244,7 +244,7 @@ def test_a_socket_that_systemd_opened_is_shared_by_all_workers() -> None:
 def test_what_the_configuration_does_not_name_is_closed() -> None:
     made = socket.create_server(("127.0.0.1", 0))
     name = str(made.getsockname())
-    inherited = Inherited([made, made.dup(), socket.socket()])  # the same twice, and one that does not listen
-    listening = Listening([listen_address("127.0.0.1:0")], inherited=inherited)
-    assert inherited.close() == [name]
+    inherited = InheritedSockets([made, made.dup(), socket.socket()])  # the same twice, and one that does not listen
+    listening = ListenerSockets([listen_address("127.0.0.1:0")], inherited=inherited)
+    assert inherited.close_unclaimed() == [name]
     listening.close_all()

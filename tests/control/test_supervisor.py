@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.control.backoff import Backoff
+from steelyard.control.backoff import RestartBackoff
 from steelyard.control.errors import ListenError, StartError
 from steelyard.control.supervisor import Supervisor
 
@@ -129,7 +129,7 @@ def test_a_worker_that_does_not_drain_is_killed(
 ) -> None:
     async def work() -> None:
         monkeypatch.setenv("FAKE_WORKER", "stubborn")
-        monkeypatch.setattr("steelyard.control.seat.AFTER_DRAIN", 0.2)
+        monkeypatch.setattr("steelyard.control.seat.DRAIN_GRACE_SECONDS", 0.2)
         supervisor = Supervisor(config(workers=2), command=FAKE)
         await supervisor.start()
         assert await supervisor.stop(0.1) is False
@@ -144,7 +144,7 @@ def test_it_can_be_ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         supervisor = Supervisor(config(), command=FAKE)
         await supervisor.start()
         stopping = asyncio.create_task(supervisor.stop(1000.0))
-        await until(lambda: all(seat.leaving for seat in supervisor._crew._all_seats()))
+        await until(lambda: all(seat.draining for seat in supervisor._workers._all_seats()))
         supervisor.stop_now()
         assert await stopping is False
 
@@ -201,7 +201,7 @@ def test_a_killed_worker_is_replaced_and_the_others_go_on(caplog: pytest.LogCapt
             assert second in serving(supervisor)
             assert first not in serving(supervisor)
             await until(lambda: supervisor.status().models["m"].requests == 50)  # what the dead one counted too
-            assert supervisor.status().replaced == 1
+            assert supervisor.status().unexpected_exits == 1
         assert "ended with signal SIGKILL" in lines(caplog, logging.ERROR)
         assert "starting another" in lines(caplog, logging.ERROR)
 
@@ -232,12 +232,12 @@ def test_one_that_keeps_dying_is_started_more_and_more_slowly(
             monkeypatch.setenv("FAKE_WORKER", "dies")
             os.kill(victim, signal.SIGKILL)
             await until(lambda: "next try in 1 s" in lines(caplog))
-            monkeypatch.setattr(Backoff, "ended", lambda *_: 1000.0)  # and now more slowly than any test
+            monkeypatch.setattr(RestartBackoff, "ended", lambda *_: 1000.0)  # and now more slowly than any test
             await until(lambda: "next try in 1000 s" in lines(caplog))
             # Its sockets are closed meanwhile, so that nobody waits there.
             assert {pid for _, pid, _ in await asyncio.gather(*(ask(supervisor) for _ in range(30)))} == {other}
             monkeypatch.undo()
-            supervisor._crew.hurry()
+            supervisor._workers.retry_now()
             await until(lambda: len(serving(supervisor)) == 2)
             answers = await asyncio.gather(*(ask(supervisor) for _ in range(60)))
             assert len({pid for _, pid, _ in answers}) == 2
@@ -272,11 +272,11 @@ def test_a_frozen_worker_is_killed_and_replaced(how: str, caplog: pytest.LogCapt
 def test_a_supervisor_that_stood_still_blames_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         async with supervised() as supervisor:
-            crew = supervisor._crew
+            crew = supervisor._workers
             (worker,) = crew.workers()
-            worker.heard -= 1000.0  # the whole supervisor stood still for so long, as after Ctrl-Z
+            worker.last_heard_at -= 1000.0  # the whole supervisor stood still for so long, as after Ctrl-Z
             crew._checked -= 1000.0
-            crew.check()
+            crew.kill_silent()
             before = worker.report
             await until(lambda: worker.report is not before)
             assert serving(supervisor) == [worker.pid]

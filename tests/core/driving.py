@@ -7,10 +7,10 @@ from steelyard.core.decision import Decision, Reject, Send, Wait
 from steelyard.core.options import EjectionOptions, PoolOptions, RetryOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import Replica
-from steelyard.core.request import Phase, Request
+from steelyard.core.request import Request, RequestPhase
 
 NO_EJECTION = EjectionOptions(enabled=False)
-NO_RETRY = RetryOptions(attempts=1)
+NO_RETRY = RetryOptions(max_attempts=1)
 
 
 def fleet(*ids: str, policy: str = "round_robin", seed: int = 1, **options) -> Balancer:
@@ -50,9 +50,9 @@ def start(balancer: Balancer, now: float = 0.0, **fields) -> Request:
 
 
 def runs_on(request: Request) -> str:
-    assert request.phase is Phase.RUNNING
-    assert request.flight is not None
-    return request.flight.replica.id
+    assert request.phase is RequestPhase.RUNNING
+    assert request.attempt is not None
+    return request.attempt.replica.id
 
 
 def serve(balancer: Balancer, seconds: float, now: float, outcome: Outcome = Outcome.OK, **fields) -> Request:

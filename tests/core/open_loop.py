@@ -12,7 +12,7 @@ from steelyard.core.decision import Decision, Reject, Send
 from steelyard.core.options import PoolOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import Replica, State
-from steelyard.core.request import INFINITY, Phase, Request
+from steelyard.core.request import INFINITY, Request, RequestPhase
 
 Ends = tuple[float, Outcome]  # after so many seconds, like this
 NEVER: Ends = (INFINITY, Outcome.TIMEOUT)
@@ -35,7 +35,7 @@ class OpenLoop:
     ) -> None:
         self.balancer = Balancer(Random(seed))
         self.balancer.add_model("", policy, PoolOptions(**options))  # type: ignore[arg-type]
-        self.balancer.silent = self.move_on
+        self.balancer.on_silent_ejection = self.move_on
         for id in ids:
             self.balancer.add_replica(id, now=0.0)
         self.behave = behave
@@ -104,20 +104,24 @@ class OpenLoop:
                 late = self.now + seconds > request.deadline
                 when = min(self.now + seconds, request.deadline)
                 if when < INFINITY:
-                    self._plan(when, Outcome.IMPATIENT.name if late else outcome.name, request, replica)
+                    self._plan(when, Outcome.CLIENT_DEADLINE_EXCEEDED.name if late else outcome.name, request, replica)
 
     def _end(self, request: Request, replica: Replica, outcome: Outcome) -> None:
-        if request.phase is not Phase.RUNNING or request.flight is None or request.flight.replica is not replica:
+        if (
+            request.phase is not RequestPhase.RUNNING
+            or request.attempt is None
+            or request.attempt.replica is not replica
+        ):
             return
         decisions = self.balancer.finish(request, outcome, self.now)
-        if request.phase is Phase.DONE and not any(d.request is request for d in decisions):
+        if request.phase is RequestPhase.DONE and not any(d.request is request for d in decisions):
             self.ended.append((self.now, outcome.label, replica.id))
         self._carry_out(decisions)  # type: ignore[arg-type]
 
     def _move(self, replica: Replica) -> None:
         """As a gateway does with what waits at a replica that gives no answer."""
-        for flight in list(replica.flights):
-            if self.balancer.may_move(flight.request, self.now):
+        for flight in list(replica.running_attempts):
+            if self.balancer.can_fail_over(flight.request, self.now):
                 self._end(flight.request, replica, Outcome.TIMEOUT)
 
     def _plan(self, when: float, kind: str, request: Request | None = None, replica: Replica | None = None) -> None:

@@ -9,8 +9,8 @@ from types import FunctionType, ModuleType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.core.scalers import Seen, Want, make_scaler
-from steelyard.core.scaling import Scaling, ScalingOptions
+from steelyard.core.scalers import Recommendation, ScalingMetrics, make_scaler
+from steelyard.core.scaling import ScalingDecider, ScalingOptions
 
 loads = st.lists(
     st.tuples(
@@ -31,10 +31,10 @@ def told(load, *, ready=2, coming=0, **more):
     now, offered, arrived, late = 100.0, 0.0, 0, 0
     for seconds, came, work, running, waiting, too_late in load:
         now, offered, arrived, late = now + seconds, offered + came * work, arrived + came, late + min(came, too_late)
-        yield Seen(
+        yield ScalingMetrics(
             now=now,
             ready=ready,
-            coming=coming,
+            starting=coming,
             offered=offered,
             arrived=arrived,
             running=running,
@@ -42,7 +42,7 @@ def told(load, *, ready=2, coming=0, **more):
             backlog=waiting * work,
             answered=arrived,
             late=late,
-            promised=0.2,
+            slo_seconds=0.2,
             **more,
         )
 
@@ -65,30 +65,32 @@ class ScalerSuite:
         return make_scaler(self.scaler, {})
 
     def test_it_says_a_number_and_why(self):
-        want = self.make().want(Seen(now=5.0, ready=1))
-        assert isinstance(want, Want)
+        want = self.make().recommend(ScalingMetrics(now=5.0, ready=1))
+        assert isinstance(want, Recommendation)
         assert isinstance(want.replicas, int)
         assert want.replicas >= 0
-        assert want.why
+        assert want.reason
         assert self.make().rule
 
     def test_requests_that_wait_at_zero_get_a_replica_at_once(self):
         scaler = self.make()
         for now in range(100):
-            assert scaler.want(Seen(now=float(now))).replicas == 0
-        assert scaler.want(Seen(now=99.1, waiting=1, arrived=1, offered=0.1, backlog=0.1)).replicas == 1
+            assert scaler.recommend(ScalingMetrics(now=float(now))).replicas == 0
+        assert scaler.recommend(ScalingMetrics(now=99.1, waiting=1, arrived=1, offered=0.1, backlog=0.1)).replicas == 1
 
     def test_nothing_asked_for_is_nothing_wanted_in_the_end(self):
         scaler, ready = self.make(), 7
         for now in range(3000):
-            ready = scaler.want(Seen(now=float(now), ready=ready)).replicas
+            ready = scaler.recommend(ScalingMetrics(now=float(now), ready=ready)).replicas
         assert ready == 0
 
     def test_a_load_beyond_all_replicas_wants_more(self):
         scaler, offered = self.make(), 0.0
         for now in range(60):
-            want = scaler.want(
-                Seen(now=float(now), ready=1, offered=4.0 * now, arrived=40 * now, running=1, waiting=30, backlog=3.0)
+            want = scaler.recommend(
+                ScalingMetrics(
+                    now=float(now), ready=1, offered=4.0 * now, arrived=40 * now, running=1, waiting=30, backlog=3.0
+                )
             )
         assert want.replicas >= 2, offered
 
@@ -97,21 +99,21 @@ class ScalerSuite:
     def test_the_same_again_is_the_same_answer(self, load):
         one, other = self.make(), self.make()
         for seen in told(load):
-            assert one.want(seen) == other.want(seen)
+            assert one.recommend(seen) == other.recommend(seen)
 
     @settings(max_examples=40, deadline=None)
     @given(loads, st.integers(0, 9), st.integers(0, 9), st.booleans(), st.sampled_from([0.0, 0.3, 1.0, 16.0]))
     def test_nothing_that_may_be_seen_upsets_it(self, load, ready, coming, learned, rate):
         scaler = self.make()
         for seen in told(load, ready=ready, coming=coming, learned=learned, rate=rate):
-            want = scaler.want(seen)
+            want = scaler.recommend(seen)
             assert 0 <= want.replicas < 10_000_000
             assert want.replicas or not seen.waiting or ready + coming
 
     @settings(max_examples=40, deadline=None)
     @given(loads, st.integers(0, 3), st.integers(3, 12), st.integers(0, 15))
     def test_never_outside_the_bounds(self, load, least, most, planned):
-        scaling = Scaling(ScalingOptions(self.scaler, least=least, most=most))
+        scaling = ScalingDecider(ScalingOptions(self.scaler, min_replicas=least, max_replicas=most))
         for seen in told(load):
             verdict = scaling.decide(seen, planned=planned)
             assert min(most, max(least, planned)) <= verdict.replicas <= most
@@ -121,7 +123,7 @@ class ScalerSuite:
     def test_never_fewer_in_panic(self, load, ready):
         scaler, before = self.make(), None
         for seen in told(load, ready=ready):
-            want = scaler.want(seen)
+            want = scaler.recommend(seen)
             if before is not None and before.panicking and want.panicking:
                 assert want.replicas >= before.replicas
             before = want
@@ -129,7 +131,11 @@ class ScalerSuite:
     @settings(max_examples=30, deadline=None)
     @given(loads, st.floats(1.0, 600.0))
     def test_to_zero_only_after_the_idle_time(self, load, idle):
-        scaling, asked, arrived = Scaling(ScalingOptions(self.scaler, least=0, idle=idle)), 100.0, None
+        scaling, asked, arrived = (
+            ScalingDecider(ScalingOptions(self.scaler, min_replicas=0, idle_seconds=idle)),
+            100.0,
+            None,
+        )
         for seen in told(load):
             verdict = scaling.decide(seen)
             if seen.running or seen.waiting or arrived is None or seen.arrived != arrived:
@@ -143,8 +149,10 @@ class ScalerSuite:
             now += rng.choice([0.01, 0.2, 1.0, 2.0])
             work = rng.expovariate(0.2)
             offered += work
-            scaler.want(
-                Seen(now, rng.randrange(9), 0, offered, step, rng.randrange(50), rng.randrange(500), work, rate=0.5)
+            scaler.recommend(
+                ScalingMetrics(
+                    now, rng.randrange(9), 0, offered, step, rng.randrange(50), rng.randrange(500), work, rate=0.5
+                )
             )
             if step in (3000, 5999):
                 sizes.append(size(scaler))

@@ -8,7 +8,7 @@ from steelyard.core.options import HedgeOptions, PoolOptions, RetryOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.reason import Reason
 from steelyard.core.replica import Event
-from steelyard.core.request import INFINITY, Phase, Request
+from steelyard.core.request import INFINITY, Request, RequestPhase
 
 from .driving import NO_EJECTION, fleet, pass_time, refused, sent, serve, start, waits
 
@@ -36,8 +36,8 @@ def test_a_deadline_that_cannot_be_met_is_refused_at_once_and_says_when_to_come_
     assert refused(decision) == "deadline"
     assert decision.status == 503
     assert decision.retry_after == pytest.approx(5.0, rel=0.1)
-    assert request.phase is Phase.DONE
-    assert len(balancer.pool().line) == 5
+    assert request.phase is RequestPhase.DONE
+    assert len(balancer.pool().queue) == 5
 
 
 def test_a_deadline_that_can_be_met_waits():
@@ -94,7 +94,7 @@ def test_a_deadline_that_passes_in_line_is_refused_when_it_can_no_longer_be_met(
     (decision,) = pass_time(balancer, now + 2.8, now + 3.2)
     assert refused(decision) == "deadline"
     assert decision.request is request
-    assert request.phase is Phase.DONE
+    assert request.phase is RequestPhase.DONE
 
 
 def test_who_waits_with_a_sooner_deadline_goes_first():
@@ -166,7 +166,7 @@ def test_a_client_that_leaves_gives_up_its_place():
     second, third = Request(), Request()
     assert waits(balancer.submit(second, 0.0))
     assert list(balancer.cancel(second, 1.0)) == []
-    assert second.phase is Phase.DONE
+    assert second.phase is RequestPhase.DONE
     assert waits(balancer.submit(third, 1.0))
     (decision,) = balancer.finish(first, Outcome.OK, 2.0)
     assert decision.request is third
@@ -216,7 +216,7 @@ def test_requests_are_held_for_a_model_that_is_woken():
 
 def test_models_do_not_share_a_line():
     balancer = fleet("a", concurrency=1, queue=1)
-    balancer.add_model("other", "round_robin", PoolOptions(concurrency=1, queue=1))
+    balancer.add_model("other", "round_robin", PoolOptions(concurrency=1, max_queue=1))
     balancer.add_replica("a", "other", now=0.0)
     for model in ("", "other"):
         assert sent(balancer.submit(Request(model), 0.0)) == "a"
@@ -262,8 +262,8 @@ def test_a_tenant_that_floods_the_line_makes_room_for_another():
     (decision,) = balancer.expire(now)
     assert refused(decision) == "displaced"
     assert decision.request is flood[-1]
-    assert flood[-1].phase is Phase.DONE
-    assert len(balancer.pool().line) == 4
+    assert flood[-1].phase is RequestPhase.DONE
+    assert len(balancer.pool().queue) == 4
 
 
 def test_tenants_that_wait_are_served_by_turns():
@@ -296,9 +296,9 @@ def test_who_was_displaced_may_leave_before_it_is_told():
     low = Request()
     assert waits(balancer.submit(low, now))
     assert waits(balancer.submit(Request(priority=1), now))
-    assert low.phase is Phase.WAITING
+    assert low.phase is RequestPhase.WAITING
     assert list(balancer.cancel(low, now)) == []
-    assert low.phase is Phase.DONE
+    assert low.phase is RequestPhase.DONE
     assert list(balancer.expire(now)) == []
 
 
@@ -352,7 +352,7 @@ def test_a_request_that_waits_cannot_be_finished():
     balancer.submit(request, 0.0)
     with pytest.raises(MisuseError, match="is not running"):
         balancer.finish(request, Outcome.OK, 1.0)
-    assert request.phase is Phase.WAITING
+    assert request.phase is RequestPhase.WAITING
 
 
 def test_a_request_never_submitted_cannot_be_finished_or_cancelled():
@@ -369,16 +369,16 @@ def test_a_request_never_submitted_cannot_be_finished_or_cancelled():
         (lambda: PoolOptions(concurrency=0), "concurrency"),
         (lambda: PoolOptions(concurrency="many"), "concurrency"),
         (lambda: PoolOptions(concurrency=1.5), "concurrency"),
-        (lambda: PoolOptions(queue=-1), "queue"),
-        (lambda: PoolOptions(max_wait=0), "max_wait"),
-        (lambda: PoolOptions(max_wait=INFINITY), "max_wait"),
-        (lambda: PoolOptions(max_wait=float("nan")), "max_wait"),
+        (lambda: PoolOptions(max_queue=-1), "queue"),
+        (lambda: PoolOptions(queue_timeout=0), "max_wait"),
+        (lambda: PoolOptions(queue_timeout=INFINITY), "max_wait"),
+        (lambda: PoolOptions(queue_timeout=float("nan")), "max_wait"),
         (lambda: PoolOptions(slow_start=-1), "slow_start"),
         (lambda: PoolOptions(interval=0), "interval"),
         (lambda: PoolOptions(warm_keys=-1), "warm_keys"),
-        (lambda: RetryOptions(attempts=0), "retry.attempts"),
+        (lambda: RetryOptions(max_attempts=0), "retry.attempts"),
         (lambda: RetryOptions(budget=1.5), "retry.budget"),
-        (lambda: RetryOptions(reserve=60), "retry.reserve"),
+        (lambda: RetryOptions(initial_tokens=60), "retry.reserve"),
         (lambda: HedgeOptions(quantile=1.0), "hedge.quantile"),
         (lambda: HedgeOptions(budget=0), "hedge.budget"),
     ],
@@ -414,17 +414,17 @@ def test_what_comes_is_counted_whether_it_is_sent_waits_or_is_refused():
     for i in range(100):
         serve(balancer, 2.0, 10.0 * i)
     pool = balancer.pool()
-    arrived, offered = pool.arrived, pool.offered
+    arrived, offered = pool.arrived, pool.offered_work
     assert sent(balancer.submit(Request(), 2000.0)) == "a"
     assert waits(balancer.submit(Request(), 2000.0))
     assert refused(balancer.submit(Request(), 2000.0)) == "queue_full"
     assert pool.arrived - arrived == 3
-    assert pool.offered - offered == pytest.approx(6.0, rel=0.1)
+    assert pool.offered_work - offered == pytest.approx(6.0, rel=0.1)
 
 
 def test_while_a_replica_is_coming_whoever_is_refused_is_told_when_it_is_there():
     balancer = fleet(hold=True, queue=1)
-    balancer.pool().coming = 40.0
+    balancer.pool().next_ready_at = 40.0
     assert waits(balancer.submit(Request(), 10.0))
     for request in (Request(), Request(deadline=20.0)):
         decision = balancer.submit(request, 10.0)
@@ -437,12 +437,12 @@ def test_who_waits_and_cannot_wait_until_one_comes_is_refused_when_that_is_known
     hurried, patient, ageless = Request(deadline=20.0), Request(deadline=60.0), Request()
     for request in (hurried, patient, ageless):
         assert waits(balancer.submit(request, 10.0))
-    assert not balancer.expect("", 15.0, True, now=10.0), "a guess"
-    (decision,) = balancer.expect("", 15.0, now=10.0)
+    assert not balancer.expect_replica("", 15.0, True, now=10.0), "a guess"
+    (decision,) = balancer.expect_replica("", 15.0, now=10.0)
     assert decision.request is hurried
     assert (refused(decision), decision.retry_after) == ("deadline", 15.0)
-    assert len(balancer.pool().line) == 2
-    (decision,) = balancer.expect("", 45.0, now=20.0)  # it takes longer than was thought
+    assert len(balancer.pool().queue) == 2
+    (decision,) = balancer.expect_replica("", 45.0, now=20.0)  # it takes longer than was thought
     assert decision.request is patient
 
 
@@ -450,7 +450,7 @@ def test_with_a_replica_that_is_ready_nobody_is_refused_for_one_that_comes():
     balancer = fleet("a", concurrency=1)
     assert sent(balancer.submit(Request(), 0.0)) == "a"
     assert waits(balancer.submit(Request(deadline=20.0), 0.0))
-    assert not balancer.expect("", 30.0, now=1.0)
+    assert not balancer.expect_replica("", 30.0, now=1.0)
 
 
 # ---------------------------------------------------------------------- while a replica is started, or restarts
@@ -466,7 +466,7 @@ def starting(start_wait: float = 600.0, **options):
 
 def test_a_request_waits_for_a_start_that_takes_longer_than_max_wait():
     balancer, request = starting()
-    assert not balancer.expect("", 119.0, now=1.0)
+    assert not balancer.expect_replica("", 119.0, now=1.0)
     assert not pass_time(balancer, 1.0, 119.0)
     (decision,) = balancer.add_replica("a", now=120.0)
     assert decision.request is request
@@ -482,27 +482,27 @@ def test_a_start_that_is_late_is_waited_for_as_long_as_it_is_promised_anew():
     balancer, request = starting(start_wait=200.0)
     for second in range(1, 100):
         assert not pass_time(balancer, float(second - 1), float(second))
-        assert not balancer.expect("", 2.0, True, now=float(second)), "a guess, again and again"
+        assert not balancer.expect_replica("", 2.0, True, now=float(second)), "a guess, again and again"
     assert [refused(d) for d in pass_time(balancer, 99.0, 120.0)] == ["waited"], "nothing more was heard of it"
-    assert request.phase is Phase.DONE
+    assert request.phase is RequestPhase.DONE
 
 
 def test_a_start_is_not_waited_for_longer_than_it_may_take_nor_past_a_deadline():
     balancer, _ = starting(start_wait=100.0)
     assert waits(balancer.submit(Request(deadline=50.0), 0.0))
-    assert not balancer.expect("", 1000.0, True, now=1.0)
+    assert not balancer.expect_replica("", 1000.0, True, now=1.0)
     assert [refused(d) for d in pass_time(balancer, 1.0, 99.0)] == ["deadline"]
     assert [refused(d) for d in pass_time(balancer, 99.0, 101.0)] == ["waited"]
 
 
 def test_a_start_that_fails_answers_those_who_wait_at_once():
     balancer, request = starting()
-    (decision,) = balancer.expect("", 12.0, True, "it ended: exit status 1", now=3.0)
+    (decision,) = balancer.expect_replica("", 12.0, True, "it ended: exit status 1", now=3.0)
     assert decision.request is request
     assert refused(decision) == "start_failed"
     assert decision.retry_after == pytest.approx(12.0)
     assert refused(balancer.submit(Request(), 4.0)) == "start_failed"
-    assert not balancer.expect("", 10.0, True, now=5.0)
+    assert not balancer.expect_replica("", 10.0, True, now=5.0)
     assert waits(balancer.submit(Request(), 6.0)), "the next start has begun"
     (decision,) = balancer.add_replica("a", now=7.0)
     assert sent(decision) == "a"

@@ -20,7 +20,7 @@ from steelyard.core.options import EjectionOptions, HedgeOptions, PoolOptions, R
 from steelyard.core.outcome import Outcome
 from steelyard.core.policies import POLICIES
 from steelyard.core.replica import TRANSITIONS, Event, State
-from steelyard.core.request import INFINITY, Phase, Request
+from steelyard.core.request import INFINITY, Request, RequestPhase
 
 MODELS = ("small", "large")
 ANY = st.integers(0, 10**6)  # "any of them": an index, taken modulo how many there are
@@ -50,13 +50,15 @@ class Driver(RuleBasedStateMachine):
         self.names = 0
         options = PoolOptions(
             concurrency=concurrency,
-            queue=queue,
-            max_wait=3.0,
-            hold=hold,
+            max_queue=queue,
+            queue_timeout=3.0,
+            wait_for_ready=hold,
             slow_start=2.0,
             warm_keys=warm_keys,
-            ejection=EjectionOptions(consecutive=2, seconds=2.0, longest=6.0, slow_for=1.0),
-            retry=RetryOptions(reserve=10.0),
+            ejection=EjectionOptions(
+                consecutive_failures=2, base_ejection_time=2.0, max_ejection_time=6.0, slow_duration=1.0
+            ),
+            retry=RetryOptions(initial_tokens=10.0),
             hedge=HedgeOptions(enabled=hedge, budget=1.0),
         )
         for model in MODELS:
@@ -116,9 +118,12 @@ class Driver(RuleBasedStateMachine):
     def books(self):
         """Everything a misuse must leave as it is."""
         return (
-            [(r.phase, r.attempts, r.flight, r.hedge) for r in self.requests],
+            [(r.phase, r.attempts, r.attempt, r.hedge) for r in self.requests],
             [(r.state, r.in_flight, r.load, r.work, r.slowness, r.failures, r.successes) for r in self.replicas],
-            [(p.active, p.finished, p.retries.purse, p.line.work, list(p.line.ordered())) for p in self.pools()],
+            [
+                (p.active, p.finished, p.retry_budget.tokens, p.queue.work, list(p.queue.ordered()))
+                for p in self.pools()
+            ],
         )
 
     def pools(self):
@@ -286,7 +291,7 @@ class Driver(RuleBasedStateMachine):
         self.wake_up()
         replica = self.pick(model, i)
         if replica is not None:
-            self.carry_out(self.balancer.report_outside(replica.id, count, model, now=self.now))
+            self.carry_out(self.balancer.report_peer_load(replica.id, count, model, now=self.now))
 
     @rule(model=st.sampled_from(MODELS), policy=st.sampled_from(list(POLICIES)))
     def set_policy(self, model, policy):
@@ -294,14 +299,14 @@ class Driver(RuleBasedStateMachine):
         # What waited for the old policy's reasons goes with the next event, such as this report that changes nothing.
         replica = self.pick(model, 0)
         if replica is not None:
-            self.carry_out(self.balancer.report_outside(replica.id, replica.outside, model, now=self.now))
+            self.carry_out(self.balancer.report_peer_load(replica.id, replica.other_load, model, now=self.now))
 
     # ------------------------------------------------------------------ misuse
 
-    @precondition(lambda self: any(r.phase is Phase.DONE for r in self.requests))
+    @precondition(lambda self: any(r.phase is RequestPhase.DONE for r in self.requests))
     @rule(i=ANY, outcome=st.sampled_from(Outcome))
     def end_twice(self, i, outcome):
-        done = [r for r in self.requests if r.phase is Phase.DONE]
+        done = [r for r in self.requests if r.phase is RequestPhase.DONE]
         request = done[i % len(done)]
         before = self.books()
         with pytest.raises(MisuseError):
@@ -339,20 +344,20 @@ class Driver(RuleBasedStateMachine):
         waiting = set(self.waiting)
         assert len(waiting) == len(self.waiting)
         for request in self.requests:
-            assert request.phase is not Phase.NEW
-            assert (request.phase is Phase.WAITING) == (request in waiting)
-            assert (request.phase is Phase.RUNNING) == (attempts[request] > 0)
-            assert (request.phase is Phase.DONE) == (self.ends[request] == 1)
+            assert request.phase is not RequestPhase.NEW
+            assert (request.phase is RequestPhase.WAITING) == (request in waiting)
+            assert (request.phase is RequestPhase.RUNNING) == (attempts[request] > 0)
+            assert (request.phase is RequestPhase.DONE) == (self.ends[request] == 1)
             assert self.ends[request] <= 1
-            assert attempts[request] == (request.flight is not None) + (request.hedge is not None)
+            assert attempts[request] == (request.attempt is not None) + (request.hedge is not None)
 
     @invariant()
     def loads_are_what_the_driver_has_running(self):
         attempts = Counter(replica for _, replica in self.running)
         for replica in self.replicas:
-            assert replica.in_flight == attempts[replica] == len(replica.flights)
+            assert replica.in_flight == attempts[replica] == len(replica.running_attempts)
             assert replica.load == replica.in_flight + replica.outside
-            work = sum(flight.alone for flight in replica.flights)
+            work = sum(flight.alone for flight in replica.running_attempts)
             assert isclose(replica.work, work, rel_tol=1e-6, abs_tol=1e-9)
             if not replica.in_flight:
                 assert replica.work == 0.0
@@ -361,25 +366,25 @@ class Driver(RuleBasedStateMachine):
     @invariant()
     def the_lines_hold_who_waits(self):
         for pool in self.pools():
-            line = list(pool.line.ordered())
-            assert len(line) == len(pool.line) <= pool.options.queue
+            line = list(pool.queue.ordered())
+            assert len(line) == len(pool.queue) <= pool.options.max_queue
             mine = {request for request in self.waiting if request.model == pool.model}
-            assert {*line, *pool.displaced} == mine
-            assert len(line) + len(pool.displaced) == len(mine)
-            assert isclose(pool.line.work, sum(request.base for request in line), rel_tol=1e-6, abs_tol=1e-9)
+            assert {*line, *pool.preempted} == mine
+            assert len(line) + len(pool.preempted) == len(mine)
+            assert isclose(pool.queue.work, sum(request.base for request in line), rel_tol=1e-6, abs_tol=1e-9)
 
     @invariant()
     def members_and_open_are_kept_up_to_date(self):
         for pool in self.pools():
             states = {State.READY, State.EJECTED} if pool.panicking else {State.READY}
             assert pool.members == [r for r in pool.replicas.values() if r.state in states]
-            assert pool.open == [r for r in pool.members if r.load < r.limit and not r.held]
-            assert not pool.members or not all(r.held for r in pool.members), "suspicion has emptied the pool"
+            assert pool.open == [r for r in pool.members if r.load < r.limit and not r.suspended]
+            assert not pool.members or not all(r.suspended for r in pool.members), "suspicion has emptied the pool"
             ready = sum(r.state is State.READY for r in pool.replicas.values())
             ejected = any(r.state is State.EJECTED for r in pool.replicas.values())
             # Who starts, loads or drains is not missing: no reason to panic.
             expected = sum(r.state in (State.READY, State.EJECTED, State.UNREACHABLE) for r in pool.replicas.values())
-            assert pool.panicking == (ejected and ready < pool.options.ejection.panic * expected)
+            assert pool.panicking == (ejected and ready < pool.options.ejection.panic_threshold * expected)
 
     @invariant()
     def nobody_waits_beside_an_open_replica(self):
@@ -387,7 +392,7 @@ class Driver(RuleBasedStateMachine):
         for pool in self.pools():
             if type(pool.policy).__name__ == "LeastWork":
                 continue
-            for request in pool.line.ordered():
+            for request in pool.queue.ordered():
                 for replica in pool.open:
                     assert replica in request.avoid
                     assert any(r not in request.avoid for r in pool.members)
@@ -396,9 +401,9 @@ class Driver(RuleBasedStateMachine):
     def the_balancer_will_wake_in_time(self):
         for pool in self.pools():
             assert self.balancer.wake <= pool.tick_at
-            assert self.balancer.wake <= pool.line.next_expiry()
-            assert self.balancer.wake <= pool.recheck
-            if pool.displaced:
+            assert self.balancer.wake <= pool.queue.next_expiry()
+            assert self.balancer.wake <= pool.recheck_at
+            if pool.preempted:
                 assert self.balancer.wake <= self.now
 
     @invariant()
@@ -407,10 +412,10 @@ class Driver(RuleBasedStateMachine):
             assert 0.0 < replica.slowness < INFINITY
             assert 0.0 < replica.share <= replica.weight * (1 + 1e-9)
         for pool in self.pools():
-            assert 0.0 < pool.estimator.typical < INFINITY
+            assert 0.0 < pool.estimator.typical_seconds < INFINITY
             assert 0.0 <= pool.time_to_drain() < INFINITY
-            assert pool.retries.purse >= 0.0
-            assert pool.hedges.purse >= 0.0
+            assert pool.retry_budget.tokens >= 0.0
+            assert pool.hedge_budget.seconds_left >= 0.0
 
     def check(self):
         self.every_request_is_in_one_place()
@@ -432,7 +437,7 @@ class Driver(RuleBasedStateMachine):
                 self.let_pass(5.0)
         self.check()
         assert all(self.ends[request] == 1 for request in self.requests)
-        assert all(pool.active == 0 and pool.line.work == 0.0 for pool in self.pools())
+        assert all(pool.active == 0 and pool.queue.work == 0.0 for pool in self.pools())
 
 
 TestHistories = Driver.TestCase
@@ -491,7 +496,7 @@ def test_a_long_history_leaves_nothing_behind(seed):
             driver.fail_everything_on_a_replica(i=any_of_them(), outcome=one(*FAILURES))
 
     def misuse():
-        if any(r.phase is Phase.DONE for r in driver.requests):
+        if any(r.phase is RequestPhase.DONE for r in driver.requests):
             driver.end_twice(i=any_of_them(), outcome=one(*Outcome))
         if driver.waiting:
             driver.finish_what_waits(i=any_of_them())

@@ -6,7 +6,7 @@ import pytest
 
 from steelyard.core.balancer import Balancer
 from steelyard.core.decision import Reject
-from steelyard.core.first_byte import FirstByte
+from steelyard.core.first_byte import FirstByteEstimator
 from steelyard.core.outcome import Outcome
 from steelyard.core.request import Request
 
@@ -34,24 +34,24 @@ def test_a_first_byte_deadline_does_not_refuse_a_long_stream_of_an_idle_fleet() 
     balancer = learned()
     request = Request(first_byte_by=NOW + 1.0)
     assert sent(balancer.submit(request, NOW)) == "a"
-    assert request.judged_by == "first_byte"
-    assert request.expected == pytest.approx(0.05, rel=0.2)
+    assert request.binding_deadline == "first_byte"
+    assert request.predicted_seconds == pytest.approx(0.05, rel=0.2)
 
 
 def test_a_total_deadline_is_judged_by_the_end() -> None:
     balancer = learned()
     request = Request(deadline=NOW + 1.0, first_byte_by=NOW + 1.0)
     assert refused(balancer.submit(request, NOW)) == "deadline"
-    assert request.judged_by == "total"
-    assert request.expected == pytest.approx(10.0, rel=0.2)
+    assert request.binding_deadline == "total"
+    assert request.predicted_seconds == pytest.approx(10.0, rel=0.2)
 
 
 def test_a_first_byte_that_would_be_late_is_refused() -> None:
     balancer = learned(first=2.0)
     request = Request(first_byte_by=NOW + 1.0, deadline=NOW + 60.0)
     assert refused(balancer.submit(request, NOW)) == "deadline"
-    assert request.judged_by == "first_byte"
-    assert request.expected == pytest.approx(2.0, rel=0.2)
+    assert request.binding_deadline == "first_byte"
+    assert request.predicted_seconds == pytest.approx(2.0, rel=0.2)
 
 
 def test_an_answer_in_one_piece_begins_when_it_is_done() -> None:
@@ -76,7 +76,7 @@ def test_in_line_it_is_given_up_when_its_first_byte_would_be_late() -> None:
     assert request.expires == pytest.approx(NOW + 14.95, abs=0.05)
     decisions = balancer.expire(NOW + 15.0)
     assert [refused(d) for d in decisions if isinstance(d, Reject)] == ["deadline"]
-    assert request.judged_by == "first_byte"
+    assert request.binding_deadline == "first_byte"
 
 
 def test_what_runs_beside_it_slows_its_first_byte_only_as_it_slows_everything() -> None:
@@ -89,7 +89,7 @@ def test_what_runs_beside_it_slows_its_first_byte_only_as_it_slows_everything() 
 
 def test_the_first_byte_is_learned_by_what_delays_it() -> None:
     """A long prompt delays the first byte; a long answer does not."""
-    rng, first = Random(1), FirstByte()
+    rng, first = Random(1), FirstByteEstimator()
     assert first.seconds((100.0, 100.0)) == 0.0
     for _ in range(600):
         prompt, output = rng.uniform(10, 10_000), rng.uniform(1, 4_000)
@@ -100,7 +100,7 @@ def test_the_first_byte_is_learned_by_what_delays_it() -> None:
 
 @pytest.mark.parametrize("odd", [(float("nan"), 1.0), (-1.0, 1.0), (1e300, 1.0), (1.0,), ()])
 def test_odd_features_do_no_harm(odd: tuple[float, ...]) -> None:
-    first = FirstByte()
+    first = FirstByteEstimator()
     for _ in range(50):
         first.observe(odd, 1.0)
         first.observe((5.0, 1.0), 0.1)

@@ -4,13 +4,13 @@ from math import log
 
 import pytest
 
-from steelyard.core.ejection import SWEEP, Ejection
-from steelyard.core.ejection_reason import EjectionReason, Rule
+from steelyard.core.ejection import SUCCESS_RATE_INTERVAL_SECONDS, OutlierDetector
+from steelyard.core.ejection_reason import EjectionReason, EjectionRule
 from steelyard.core.options import EjectionOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import Event, Replica, State
 from steelyard.core.request import Request
-from steelyard.core.slowness import Slowness
+from steelyard.core.slowness import SlownessFilter
 
 from .driving import NO_EJECTION, NO_RETRY, fleet, pass_time, replica, sent, serve_on
 
@@ -70,7 +70,7 @@ def test_the_clients_own_doing_neither_counts_nor_forgives(outcome):
 
 
 def test_the_number_of_failures_can_be_set_and_all_of_it_switched_off():
-    balancer = fleet(*"abc", ejection=EjectionOptions(consecutive=2))
+    balancer = fleet(*"abc", ejection=EjectionOptions(consecutive_failures=2))
     fail(balancer, "b", 2, 1.0)
     assert out(balancer) == "b"
     balancer = fleet(*"abc", ejection=NO_EJECTION)
@@ -97,7 +97,7 @@ def test_late_failures_of_a_replica_already_out_change_nothing():
         requests.append(request)
     for i, request in enumerate(requests):
         balancer.finish(request, Outcome.TRUNCATED, 1.0 + i)
-    assert replica(balancer, "b").ejections == 1
+    assert replica(balancer, "b").ejection_backoff == 1
     assert replica(balancer, "b").ejected_until == pytest.approx(5.0 + 30.0)
 
 
@@ -109,7 +109,7 @@ def with_rates(rates, requests=100):
     replicas = []
     for name, rate in zip(NAMES, rates, strict=False):
         r = Replica(name, state=State.READY)
-        r.speed = Slowness(1.0, 0.0)
+        r.slowness_filter = SlownessFilter(1.0, 0.0)
         r.successes = round(rate * requests)
         r.failures = requests - r.successes
         replicas.append(r)
@@ -117,7 +117,7 @@ def with_rates(rates, requests=100):
 
 
 def outliers(replicas, already=0, options=None, now=100.0):
-    return "".join(r.id for r, _ in Ejection(options or EjectionOptions()).outliers(replicas, already, now))
+    return "".join(r.id for r, _ in OutlierDetector(options or EjectionOptions()).outliers(replicas, already, now))
 
 
 def test_a_success_rate_far_under_the_others_ejects():
@@ -150,16 +150,16 @@ def test_of_several_outliers_the_worst_goes_first():
 
 
 def test_rates_are_looked_at_now_and_then_and_counted_afresh():
-    ejection = Ejection(EjectionOptions())
+    ejection = OutlierDetector(EjectionOptions())
     replicas = with_rates([1.0] * 6)
     assert ejection.outliers(replicas, 0, 100.0) == []
     assert {(r.successes, r.failures) for r in replicas} == {(0, 0)}
     for r, seen in zip(replicas, with_rates([1.0] * 5 + [0.0]), strict=True):
         r.successes, r.failures = seen.successes, seen.failures
-    assert ejection.outliers(replicas, 0, 100.0 + SWEEP - 1) == []
-    ((found, reason),) = ejection.outliers(replicas, 0, 100.0 + SWEEP)
+    assert ejection.outliers(replicas, 0, 100.0 + SUCCESS_RATE_INTERVAL_SECONDS - 1) == []
+    ((found, reason),) = ejection.outliers(replicas, 0, 100.0 + SUCCESS_RATE_INTERVAL_SECONDS)
     assert found is replicas[5]
-    assert reason == EjectionReason(Rule.RATE, 0.0, pytest.approx(5 / 6), SWEEP)
+    assert reason == EjectionReason(EjectionRule.SUCCESS_RATE, 0.0, pytest.approx(5 / 6), SUCCESS_RATE_INTERVAL_SECONDS)
 
 
 def test_a_replica_that_fails_a_third_of_its_requests_is_out_within_a_minute():
@@ -172,8 +172,8 @@ def test_a_replica_that_fails_a_third_of_its_requests_is_out_within_a_minute():
                 serve_on(balancer, id, 0.05, now, Outcome.TRUNCATED if bad else Outcome.OK)
         now += 0.2
         balancer.expire(now)
-    assert replica(balancer, "d").ejections >= 1
-    assert sum(r.ejections for r in balancer.pool().replicas.values()) == replica(balancer, "d").ejections
+    assert replica(balancer, "d").ejection_backoff >= 1
+    assert sum(r.ejection_backoff for r in balancer.pool().replicas.values()) == replica(balancer, "d").ejection_backoff
 
 
 def test_what_a_replica_did_before_its_sentence_is_not_held_against_it_after():
@@ -186,13 +186,13 @@ def test_what_a_replica_did_before_its_sentence_is_not_held_against_it_after():
             serve_on(balancer, id, 0.05, 32.5 + i / 10)
     pass_time(balancer, 35.0, 50.0)
     assert out(balancer) == ""
-    assert replica(balancer, "a").ejections == 1
+    assert replica(balancer, "a").ejection_backoff == 1
 
 
 # ---------------------------------------------------------------------- crawling
 
 
-class Used(Slowness):
+class Used(SlownessFilter):
     """A speed that was observed at any time."""
 
     stamp = property(lambda self: 1e9, lambda self, value: None)
@@ -203,9 +203,9 @@ def with_slowness(*values, usual=1.0):
     replicas = []
     for name, value in zip(NAMES, values, strict=False):
         r = Replica(name, state=State.READY)
-        r.speed = Used(1.0, 0.0)
-        r.speed.usual = log(usual)
-        r.speed.doubt = 0.0
+        r.slowness_filter = Used(1.0, 0.0)
+        r.slowness_filter.usual = log(usual)
+        r.slowness_filter.doubt = 0.0
         turn(r, value)
         replicas.append(r)
     return replicas
@@ -221,14 +221,14 @@ def crawlers(ejection, replicas, now):
 
 
 def test_three_times_as_slow_as_its_own_usual_for_ten_seconds_ejects():
-    ejection = Ejection(EjectionOptions())
+    ejection = OutlierDetector(EjectionOptions())
     replicas = with_slowness(1.0, 1.1, 3.5, 0.9)
     found = {now: crawlers(ejection, replicas, now) for now in (100.0, 105.0, 109.9, 110.0)}
     assert found == {100.0: [], 105.0: [], 109.9: [], 110.0: ["c"]}
 
 
 def test_slow_for_a_moment_is_forgiven():
-    ejection = Ejection(EjectionOptions())
+    ejection = OutlierDetector(EjectionOptions())
     replicas = with_slowness(1.0, 1.0, 4.0)
     for now in range(100, 200):
         turn(replicas[2], 1.0 if now % 8 == 0 else 4.0)
@@ -236,34 +236,34 @@ def test_slow_for_a_moment_is_forgiven():
 
 
 def test_under_three_times_nobody_is_ejected():
-    ejection = Ejection(EjectionOptions())
+    ejection = OutlierDetector(EjectionOptions())
     replicas = with_slowness(1.0, 1.0, 2.9)
     assert [crawlers(ejection, replicas, now) for now in range(100, 130)] == [[]] * 30
 
 
 def test_slower_hardware_is_no_outlier():
     """It always was so slow: what it is compared with is itself, whatever its weight says."""
-    ejection = Ejection(EjectionOptions())
+    ejection = OutlierDetector(EjectionOptions())
     replicas = with_slowness(1.0, 1.0, 8.0)
     replicas[2].speed.usual = log(8.0)
     assert [crawlers(ejection, replicas, now) for now in range(100, 130)] == [[]] * 30
 
 
 def test_slower_hardware_that_turns_slower_still_is_one():
-    ejection = Ejection(EjectionOptions())
+    ejection = OutlierDetector(EjectionOptions())
     replicas = with_slowness(1.0, 1.0, 24.0 * 1.01)
     replicas[2].speed.usual = log(8.0)
     assert [crawlers(ejection, replicas, now) for now in (100, 111)] == [[], ["c"]]
 
 
 def test_what_slows_all_replicas_makes_none_an_outlier():
-    ejection = Ejection(EjectionOptions())
+    ejection = OutlierDetector(EjectionOptions())
     replicas = with_slowness(5.0, 5.0, 6.0, 4.5)
     assert [crawlers(ejection, replicas, now) for now in range(100, 130)] == [[]] * 30
 
 
 def test_slow_beyond_any_use_is_an_outlier_even_if_it_is_usual():
-    ejection = Ejection(EjectionOptions())
+    ejection = OutlierDetector(EjectionOptions())
     replicas = with_slowness(1.0, 1.0, 1.1, 31.0)
     replicas[3].speed.usual = log(31.0)
     assert ejection.outliers(replicas, 0, 100.0) == []
@@ -273,7 +273,7 @@ def test_slow_beyond_any_use_is_an_outlier_even_if_it_is_usual():
 
 
 def test_a_lone_replica_is_never_ejected_for_being_slow():
-    ejection = Ejection(EjectionOptions())
+    ejection = OutlierDetector(EjectionOptions())
     replicas = with_slowness(50.0)
     assert [ejection.outliers(replicas, 0, float(now)) for now in range(100, 130)] == [[]] * 30
 
@@ -292,10 +292,10 @@ def test_a_replica_that_turns_six_times_slower_is_out_and_stays_out_for_its_sent
             went_out = now
     assert went_out is not None
     assert 30.0 <= went_out <= 40.0
-    assert [r.ejections for r in balancer.pool().replicas.values()] == [0, 0, 1, 0]
+    assert [r.ejection_backoff for r in balancer.pool().replicas.values()] == [0, 0, 1, 0]
     reason = replica(balancer, "c").ejection
-    assert reason.rule is Rule.SLOWED
-    assert reason.figure == pytest.approx(6.0, rel=0.2)
+    assert reason.rule is EjectionRule.SLOWED
+    assert reason.value == pytest.approx(6.0, rel=0.2)
 
 
 def test_its_usual_speed_survives_an_ejection():
@@ -320,11 +320,11 @@ def test_its_usual_speed_survives_an_ejection():
 
 
 def test_rules_that_compare_eject_a_tenth_at_most_and_one_at_least():
-    at_once = EjectionOptions(slow_for=0.0)
+    at_once = EjectionOptions(slow_duration=0.0)
 
     def ejected(count, slow, already=0):
         replicas = with_slowness(*([9.0] * slow + [1.0] * (count - slow)))
-        ejection = Ejection(at_once)
+        ejection = OutlierDetector(at_once)
         ejection.outliers(replicas, already, 100.0)
         return len(ejection.outliers(replicas, already, 101.0))
 
@@ -368,7 +368,7 @@ def test_a_replica_that_comes_back_takes_up_its_weight_slowly_and_with_a_clean_c
     for now in range(30, 46):
         pass_time(balancer, float(now), float(now))
         if b.state is State.READY:
-            shares[now] = b.share
+            shares[now] = b.effective_weight
     back = min(shares)
     assert back in (31, 32)
     assert shares[back] == pytest.approx(0.1)
@@ -420,7 +420,7 @@ def test_a_panic_ends_when_enough_are_back():
 
 
 def test_a_panic_can_be_switched_off():
-    balancer = fleet(*"abcd", ejection=EjectionOptions(panic=0.0))
+    balancer = fleet(*"abcd", ejection=EjectionOptions(panic_threshold=0.0))
     for id in "abcd":
         fail(balancer, id, 5, 1.0)
     assert not balancer.pool().members
@@ -453,11 +453,11 @@ def test_errors_tell_nothing_of_speed():
     balancer = fleet(*"abc", ejection=NO_EJECTION, retry=NO_RETRY)
     for i in range(100):
         serve_on(balancer, "abc"[i % 3], 0.1, i / 10)
-    typical = balancer.pool().estimator.typical
+    typical = balancer.pool().estimator.typical_seconds
     for i in range(100):
         fail(balancer, "abc"[i % 3], 1, 10.0 + i / 10, Outcome.ERROR)
         balancer.expire(10.0 + i / 10)
-    assert balancer.pool().estimator.typical == pytest.approx(typical, rel=0.05)
+    assert balancer.pool().estimator.typical_seconds == pytest.approx(typical, rel=0.05)
     assert [r.slowness for r in balancer.pool().replicas.values()] == pytest.approx([1.0] * 3, rel=0.05)
 
 
@@ -477,15 +477,15 @@ def reason_after(*ends):
 def test_the_reason_says_which_rule_applied_with_figure_and_last_status():
     assert str(reason_after(*[(Outcome.ERROR, 500)] * 5)) == "5 in a row answered 500"
     assert str(reason_after(*[(Outcome.TIMEOUT, 0)] * 5)) == "5 in a row timed out"
-    mixed = reason_after(*[(Outcome.BROKEN, 0)] * 3, *[(Outcome.OVERLOADED, 503)] * 2)
+    mixed = reason_after(*[(Outcome.CONNECTION_LOST, 0)] * 3, *[(Outcome.OVERLOADED, 503)] * 2)
     assert str(mixed) == "5 in a row failed; the last ones answered 503"
-    assert (mixed.rule, mixed.figure, mixed.last_failure) == (Rule.IN_A_ROW, 5, "answered 503")
+    assert (mixed.rule, mixed.value, mixed.last_failure) == (EjectionRule.CONSECUTIVE_FAILURES, 5, "answered 503")
 
 
 def test_every_rule_makes_a_sentence():
-    said = {rule: str(EjectionReason(rule, 4.2, 0.99, 10.0, "answered 500")) for rule in Rule}
-    assert said[Rule.SLOWED] == "4.2 × slower than its own usual for 10 s"
-    assert len(set(said.values())) == len(Rule)
+    said = {rule: str(EjectionReason(rule, 4.2, 0.99, 10.0, "answered 500")) for rule in EjectionRule}
+    assert said[EjectionRule.SLOWED] == "4.2 × slower than its own usual for 10 s"
+    assert len(set(said.values())) == len(EjectionRule)
 
 
 def test_an_ejection_says_since_when():

@@ -145,7 +145,7 @@ def test_without_features_the_typical_time_is_learned():
 
 def test_before_anything_is_seen_every_request_is_taken_as_alike():
     world = World()
-    assert world.base(()) == world.base((1.0, 2.0)) == world.base((NAN,), kind="x") == world.estimator.typical
+    assert world.base(()) == world.base((1.0, 2.0)) == world.base((NAN,), kind="x") == world.estimator.typical_seconds
 
 
 def test_costs_that_change_for_all_are_followed():
@@ -386,9 +386,9 @@ def test_a_server_that_does_one_at_a_time_shows_as_slower_the_more_it_has():
             balancer.finish(request, Outcome.OK, world.now)
         balancer.expire(world.now)
     curve = world.estimator.curve
-    assert curve.at(1) == pytest.approx(1.0, rel=0.1)
-    assert 1.3 < curve.at(2) < 2.5
-    assert 2.5 < curve.at(4) < 4.5
+    assert curve.slowdown(1) == pytest.approx(1.0, rel=0.1)
+    assert 1.3 < curve.slowdown(2) < 2.5
+    assert 2.5 < curve.slowdown(4) < 4.5
 
 
 def test_an_engine_that_batches_shows_as_flat():
@@ -400,4 +400,4 @@ def test_an_engine_that_batches_shows_as_flat():
         for request in batch:
             balancer.finish(request, Outcome.OK, world.now)
         balancer.expire(world.now)
-    assert world.estimator.curve.at(4) < 1.2
+    assert world.estimator.curve.slowdown(4) < 1.2

@@ -7,7 +7,7 @@ from steelyard.core.decision import Cancel, Send
 from steelyard.core.errors import MisuseError
 from steelyard.core.options import HedgeOptions, PoolOptions
 from steelyard.core.outcome import Outcome
-from steelyard.core.request import Phase, Request
+from steelyard.core.request import Request, RequestPhase
 
 from .driving import NO_EJECTION, Random, fleet, pass_time, replica, runs_on, serve_on, start
 
@@ -66,7 +66,7 @@ def test_a_request_that_is_late_is_sent_to_a_second_replica():
     assert isinstance(decision, Send)
     assert decision.hedged
     assert decision.replica.id == "fast"
-    assert request.phase is Phase.RUNNING
+    assert request.phase is RequestPhase.RUNNING
     assert [n for n, _, _ in loads(balancer).values()] == [1, 1]
 
 
@@ -114,7 +114,7 @@ def test_the_second_attempt_wins_and_the_first_is_cancelled():
     (decision,) = balancer.finish(request, Outcome.OK, 10.0, replica=replica(balancer, "fast"))
     assert isinstance(decision, Cancel)
     assert decision.replica.id == "slow"
-    assert request.phase is Phase.DONE
+    assert request.phase is RequestPhase.DONE
     assert loads(balancer) == IDLE
 
 
@@ -124,7 +124,7 @@ def test_the_first_attempt_wins_and_the_second_is_cancelled():
     (decision,) = balancer.finish(request, Outcome.OK, 10.0, replica=replica(balancer, "slow"))
     assert isinstance(decision, Cancel)
     assert decision.replica.id == "fast"
-    assert request.phase is Phase.DONE
+    assert request.phase is RequestPhase.DONE
     assert loads(balancer) == IDLE
 
 
@@ -167,7 +167,7 @@ def test_a_failed_attempt_leaves_the_other_to_decide(failing, outcome):
     balancer = slow_and_fast()
     request = hedged(balancer)
     assert list(balancer.finish(request, outcome, 10.0, replica=replica(balancer, failing))) == []
-    assert request.phase is Phase.RUNNING
+    assert request.phase is RequestPhase.RUNNING
     other = "fast" if failing == "slow" else "slow"
     assert runs_on(request) == other
     assert loads(balancer)[failing] == (0, 0, 0.0)
@@ -178,10 +178,10 @@ def test_a_failed_attempt_leaves_the_other_to_decide(failing, outcome):
 def test_when_both_fail_the_request_is_tried_again_as_usual():
     balancer = slow_and_fast()
     balancer.add_replica("third", now=0.0)
-    balancer.report_outside("third", 1, now=0.0)
+    balancer.report_peer_load("third", 1, now=0.0)
     request = hedged(balancer)
-    balancer.finish(request, Outcome.BROKEN, 10.0, replica=replica(balancer, "slow"))
-    (decision,) = balancer.finish(request, Outcome.BROKEN, 11.0)
+    balancer.finish(request, Outcome.CONNECTION_LOST, 10.0, replica=replica(balancer, "slow"))
+    (decision,) = balancer.finish(request, Outcome.CONNECTION_LOST, 11.0)
     assert isinstance(decision, Send)
     assert not decision.hedged
     assert decision.replica.id == "third"
@@ -193,7 +193,7 @@ def test_an_answer_the_client_has_seen_ends_both(outcome):
     request = hedged(balancer)
     (decision,) = balancer.finish(request, outcome, 10.0, replica=replica(balancer, "fast"))
     assert isinstance(decision, Cancel)
-    assert request.phase is Phase.DONE
+    assert request.phase is RequestPhase.DONE
     assert loads(balancer) == IDLE
 
 
@@ -203,7 +203,7 @@ def test_a_client_that_leaves_cancels_both():
     decisions = balancer.cancel(request, 10.0)
     assert sorted((type(d).__name__, d.replica.id) for d in decisions) == [("Cancel", "fast"), ("Cancel", "slow")]
     assert loads(balancer) == IDLE
-    assert request.phase is Phase.DONE
+    assert request.phase is RequestPhase.DONE
 
 
 def test_what_waits_takes_the_losers_place_at_once():
@@ -225,10 +225,10 @@ def test_only_an_idempotent_request_is_hedged():
 
 def test_a_busy_replica_is_no_place_for_a_hedge():
     balancer = slow_and_fast()
-    balancer.report_outside("fast", 1, now=0.0)
+    balancer.report_peer_load("fast", 1, now=0.0)
     late(balancer)
     for second in range(100):
-        balancer.report_outside("fast", 1, now=float(second))  # still so: unconfirmed news is forgotten
+        balancer.report_peer_load("fast", 1, now=float(second))  # still so: unconfirmed news is forgotten
         assert pass_time(balancer, float(second), second + 1.0) == []
 
 
@@ -237,7 +237,7 @@ def test_a_hedge_goes_to_no_replica_that_failed_the_request():
     request = Request()
     request.avoid = (replica(balancer, "slow"),)
     balancer.submit(request, 0.0)
-    (decision,) = balancer.finish(request, Outcome.BROKEN, 1.0)
+    (decision,) = balancer.finish(request, Outcome.CONNECTION_LOST, 1.0)
     assert decision.replica.id == "slow"
     assert pass_time(balancer, 1.0, 100.0) == []
 
@@ -249,10 +249,10 @@ def test_second_attempts_cost_a_bounded_share_of_all_work():
     now = 0.0
     for _ in range(400):
         request = late(balancer, now)
-        work += request.flight.alone
+        work += request.attempt.seconds_alone
         for decision in pass_time(balancer, now, now + 40.0):
             assert decision.hedged
-            second += request.hedge.alone
+            second += request.hedge.seconds_alone
         now += 40.0
         if request.hedge is None:
             balancer.finish(request, Outcome.OK, now)
@@ -265,4 +265,4 @@ def test_a_hedge_is_nobodys_second_turn():
     """The attempts counted are those the retry budget knows."""
     balancer = slow_and_fast()
     request = hedged(balancer)
-    assert request.attempts == 1
+    assert request.attempt_count == 1

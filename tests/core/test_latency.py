@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.core.latency import (
-    BUCKETS,
-    SMALLEST,
+    BUCKET_COUNT,
+    MIN_BUCKET_SECONDS,
     DecayedMean,
     WindowedQuantiles,
     bucket_of,
@@ -31,14 +31,14 @@ def test_a_longer_duration_is_never_in_a_lower_bucket(one, other):
     assert bucket_of(low) <= bucket_of(high)
 
 
-@pytest.mark.parametrize("seconds", [0.0, -1.0, 1e-300, SMALLEST])
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 1e-300, MIN_BUCKET_SECONDS])
 def test_what_is_too_short_is_in_the_first_bucket(seconds):
     assert bucket_of(seconds) == 0
 
 
 @pytest.mark.parametrize("seconds", [1e7, 1e300, float("inf")])
 def test_what_is_too_long_is_in_the_last_bucket(seconds):
-    assert bucket_of(seconds) == BUCKETS - 1
+    assert bucket_of(seconds) == BUCKET_COUNT - 1
 
 
 def test_quantiles_of_counts():

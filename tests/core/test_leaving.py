@@ -3,28 +3,28 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.core.leaving import Candidate, leavers
+from steelyard.core.leaving import ScaleDownCandidate, choose_removals
 
 
 def gone(candidates, count):
-    return "".join(id for id, _ in leavers(candidates, count))
+    return "".join(id for id, _ in choose_removals(candidates, count))
 
 
 def test_what_counts_most_comes_first():
     candidates = [
-        Candidate("a", outdated=True, age=1e6),
-        Candidate("b", ready=False, age=1e6),
-        Candidate("c", useful=False, age=1e6),
-        Candidate("d", slowness=2.0, age=1e6),
-        Candidate("e", cost=3.0, age=1e6),
-        Candidate("f", age=60.0),
-        Candidate("g", age=1e6, in_flight=1),
-        Candidate("h", age=1e6, in_flight=5),
-        Candidate("i", age=1e6, in_flight=5),
+        ScaleDownCandidate("a", outdated=True, age=1e6),
+        ScaleDownCandidate("b", ready=False, age=1e6),
+        ScaleDownCandidate("c", in_rotation=False, age=1e6),
+        ScaleDownCandidate("d", slowness=2.0, age=1e6),
+        ScaleDownCandidate("e", cost=3.0, age=1e6),
+        ScaleDownCandidate("f", age=60.0),
+        ScaleDownCandidate("g", age=1e6, in_flight=1),
+        ScaleDownCandidate("h", age=1e6, in_flight=5),
+        ScaleDownCandidate("i", age=1e6, in_flight=5),
     ]
-    found = leavers(reversed(candidates), 9)
+    found = choose_removals(reversed(candidates), 9)
     assert "".join(id for id, _ in found) == "abcdefghi"
-    assert leavers(candidates, 8) == [
+    assert choose_removals(candidates, 8) == [
         ("a", "it runs by settings that are no longer in force"),
         ("b", "it is not ready yet"),
         ("c", "it gets no requests: ejected or unreachable"),
@@ -38,52 +38,66 @@ def test_what_counts_most_comes_first():
 
 
 def test_a_little_slower_is_not_slow():
-    candidates = [Candidate("a", slowness=1.2), Candidate("b", slowness=1.0, cost=2.0), Candidate("c", slowness=1.0)]
+    candidates = [
+        ScaleDownCandidate("a", slowness=1.2),
+        ScaleDownCandidate("b", slowness=1.0, cost=2.0),
+        ScaleDownCandidate("c", slowness=1.0),
+    ]
     assert gone(candidates, 1) == "b"
-    assert gone([Candidate("a", slowness=1.3), *candidates[1:]], 1) == "a"
+    assert gone([ScaleDownCandidate("a", slowness=1.3), *candidates[1:]], 1) == "a"
 
 
 def test_the_slower_of_two():
-    assert gone([Candidate("a"), Candidate("b", slowness=3.0)], 1) == "b"
+    assert gone([ScaleDownCandidate("a"), ScaleDownCandidate("b", slowness=3.0)], 1) == "b"
 
 
 def test_a_broken_replica_does_not_say_what_is_typical():
     candidates = [
-        Candidate("a", slowness=9.0, useful=False),
-        Candidate("b", slowness=9.0, useful=False),
-        Candidate("c", slowness=3.0),
-        Candidate("d"),
-        Candidate("e"),
+        ScaleDownCandidate("a", slowness=9.0, in_rotation=False),
+        ScaleDownCandidate("b", slowness=9.0, in_rotation=False),
+        ScaleDownCandidate("c", slowness=3.0),
+        ScaleDownCandidate("d"),
+        ScaleDownCandidate("e"),
     ]
     assert gone(candidates, 3) == "abc"
 
 
 def test_the_coldest_cache_if_all_say_it_else_the_youngest():
-    candidates = [Candidate("a", cache=0.9, age=10.0), Candidate("b", cache=0.2, age=9000.0)]
-    assert leavers(candidates, 1) == [("b", "its cache is the coldest: 20% in use")]
-    assert gone([*candidates, Candidate("c", age=5000.0)], 1) == "a"
+    candidates = [ScaleDownCandidate("a", cache=0.9, age=10.0), ScaleDownCandidate("b", cache=0.2, age=9000.0)]
+    assert choose_removals(candidates, 1) == [("b", "its cache is the coldest: 20% in use")]
+    assert gone([*candidates, ScaleDownCandidate("c", age=5000.0)], 1) == "a"
 
 
 def test_among_about_as_warm_the_one_with_the_least_to_do():
-    assert gone([Candidate("a", cache=0.52, in_flight=7), Candidate("b", cache=0.54, in_flight=2)], 1) == "b"
-    assert gone([Candidate("a", age=610.0, in_flight=7), Candidate("b", age=630.0, in_flight=2)], 1) == "b"
+    assert (
+        gone([ScaleDownCandidate("a", cache=0.52, in_flight=7), ScaleDownCandidate("b", cache=0.54, in_flight=2)], 1)
+        == "b"
+    )
+    assert (
+        gone([ScaleDownCandidate("a", age=610.0, in_flight=7), ScaleDownCandidate("b", age=630.0, in_flight=2)], 1)
+        == "b"
+    )
 
 
 def test_among_equals_the_youngest():
-    assert leavers([Candidate("a", age=55.0), Candidate("b", age=50.0)], 1) == [("b", "it is the youngest: 50 s old")]
-    assert gone([Candidate("a", cache=0.52, age=900.0), Candidate("b", cache=0.54, age=50.0)], 1) == "b"
+    assert choose_removals([ScaleDownCandidate("a", age=55.0), ScaleDownCandidate("b", age=50.0)], 1) == [
+        ("b", "it is the youngest: 50 s old")
+    ]
+    assert (
+        gone([ScaleDownCandidate("a", cache=0.52, age=900.0), ScaleDownCandidate("b", cache=0.54, age=50.0)], 1) == "b"
+    )
 
 
 def test_no_more_than_there_are_and_none_if_none_are_asked_for():
-    assert leavers([], 3) == []
-    assert leavers([Candidate("a")], 0) == []
-    assert leavers([Candidate("a")], -2) == []
-    assert leavers([Candidate("a")], 5) == [("a", "all go")]
+    assert choose_removals([], 3) == []
+    assert choose_removals([ScaleDownCandidate("a")], 0) == []
+    assert choose_removals([ScaleDownCandidate("a")], -2) == []
+    assert choose_removals([ScaleDownCandidate("a")], 5) == [("a", "all go")]
 
 
 many = st.lists(
     st.builds(
-        Candidate,
+        ScaleDownCandidate,
         st.text("abcdef", min_size=1, max_size=3),
         st.booleans(),
         st.booleans(),
@@ -104,8 +118,8 @@ def test_in_whatever_order_they_are_told_the_same_go(candidates, rng):
     shuffled = list(candidates)
     rng.shuffle(shuffled)
     for count in range(len(candidates) + 1):
-        found = leavers(candidates, count)
-        assert found == leavers(shuffled, count)
+        found = choose_removals(candidates, count)
+        assert found == choose_removals(shuffled, count)
         assert len({id for id, _ in found}) == count
         assert gone(candidates, count) == gone(candidates, len(candidates))[: len(gone(candidates, count))]
 
@@ -113,6 +127,6 @@ def test_in_whatever_order_they_are_told_the_same_go(candidates, rng):
 @given(many)
 def test_nobody_in_use_goes_while_one_that_is_not_stays(candidates):
     for count in range(len(candidates)):
-        left = {id for id, _ in leavers(candidates, count)}
-        if any(c.ready and c.useful and not c.outdated for c in candidates if c.id in left):
-            assert all(c.ready and c.useful and not c.outdated for c in candidates if c.id not in left)
+        left = {id for id, _ in choose_removals(candidates, count)}
+        if any(c.ready and c.in_rotation and not c.outdated for c in candidates if c.id in left):
+            assert all(c.ready and c.in_rotation and not c.outdated for c in candidates if c.id not in left)

@@ -9,13 +9,13 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from steelyard.core.balancer import Balancer
 from steelyard.core.decision import Reject, Send
-from steelyard.core.memory import Ledger
+from steelyard.core.memory import MemoryLedger
 from steelyard.core.options import PoolOptions, RetryOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import Event, State
-from steelyard.core.request import Phase, Request
-from steelyard.core.request_bytes import RequestBytes
-from steelyard.link.book import Book
+from steelyard.core.request import Request, RequestPhase
+from steelyard.core.request_bytes import RequestSizeModel
+from steelyard.link.book import SharedLedger
 
 MODELS = ("a", "b", "c")
 DEVICES = {"big": (1000, 0.1), "small": (300, 0.0)}
@@ -28,37 +28,37 @@ class Worker:
 
     def __init__(self, fd: int, row: int, concurrency: float) -> None:
         self.row = row
-        self.book = Book(fd, row)
-        self.ledger = Ledger(self.book)
+        self.book = SharedLedger(fd, row)
+        self.ledger = MemoryLedger(self.book)
         self.balancer = Balancer(Random(row), self.ledger)
         self.requests: list[Request] = []
         settle(self.ledger, concurrency)
-        retry = RetryOptions(attempts=2, reserve=50.0)
+        retry = RetryOptions(max_attempts=2, initial_tokens=50.0)
         for number, model in enumerate(MODELS):
-            sizes = RequestBytes(10.0, 1.0) if model != "c" else RequestBytes()
-            self.balancer.add_model(model, "least_work", PoolOptions(hold=True, retry=retry), sizes=sizes)
-            self.balancer.pool(model).claims.learn(FOOTPRINTS[model], sizes.state(), False)
+            sizes = RequestSizeModel(10.0, 1.0) if model != "c" else RequestSizeModel()
+            self.balancer.add_model(model, "least_work", PoolOptions(wait_for_ready=True, retry=retry), sizes=sizes)
+            self.balancer.pool(model).memory.load_state(FOOTPRINTS[model], sizes.state(), False)
             for place in places(self.ledger, number):
                 id = place.device.name
                 self.balancer.add_replica(id, model, place=place, state=State.UNLOADED, now=0.0)
 
 
-def settle(ledger: Ledger, concurrency: float) -> None:
+def settle(ledger: MemoryLedger, concurrency: float) -> None:
     for index, (name, (capacity, headroom)) in enumerate(DEVICES.items()):
-        device = ledger.know(name, index, capacity, headroom, concurrency)
+        device = ledger.set_device(name, index, capacity, headroom, concurrency)
         for number in range(len(MODELS)):
             # `a` and `b` share a server, `c` has its own
             server = f"{name}/{'ab' if number < 2 else 'c'}"
-            ledger.settle(device, server, 2 * number + index, permanent=number == 0)
+            ledger.add_residency(device, server, 2 * number + index, permanent=number == 0)
 
 
-def places(ledger: Ledger, number: int):
+def places(ledger: MemoryLedger, number: int):
     slots = {2 * number, 2 * number + 1}
     return [
         place
         for device in ledger.devices.values()
         for server in device.servers.values()
-        for place in server.places
+        for place in server.residencies
         if place.slot in slots
     ]
 
@@ -70,8 +70,8 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = 1.0
         self.concurrency = float("inf")
-        self.book = Book.create(16, rows=8, devices=2)
-        self.ledger = Ledger(self.book)
+        self.book = SharedLedger.create(16, rows=8, devices=2)
+        self.ledger = MemoryLedger(self.book)
         settle(self.ledger, self.concurrency)
         self.ghosts: list[tuple[int, int, int, int, float]] = []
         self.rows = 0
@@ -82,13 +82,13 @@ class LedgerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for worker in self.workers:
             for request in worker.requests:
-                if request.phase in (Phase.RUNNING, Phase.WAITING):
+                if request.phase in (RequestPhase.RUNNING, RequestPhase.WAITING):
                     self.carry_out(worker, worker.balancer.cancel(request, self.now))
             worker.ledger.expire(self.now + 1000.0)
         for ghost in self.ghosts:
             self.book.release(*ghost[:4])
         for device in self.ledger.devices.values():
-            resident = sum(self.book.base(p.slot) for s in device.servers.values() for p in s.places)
+            resident = sum(self.book.base(p.slot) for s in device.servers.values() for p in s.residencies)
             assert self.ledger.reserved(device) == resident
             assert self.book.count(device.index) == 0
         self.book.close()
@@ -109,7 +109,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def carry_out(self, worker: Worker, decisions) -> None:
         for decision in decisions:
             if isinstance(decision, Reject):
-                assert decision.request.phase is Phase.DONE
+                assert decision.request.phase is RequestPhase.DONE
 
     def tell(self, worker: Worker, model: str, place, events) -> None:
         for event in events:
@@ -120,7 +120,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 2), which=st.integers(0, 1))
     def load(self, number, which):
         place = places(self.ledger, number)[which]
-        if not self.book.base(place.slot) and self.ledger.reserve_base(place, FOOTPRINTS[MODELS[number]]):
+        if not self.book.base(place.slot) and self.ledger.reserve_model(place, FOOTPRINTS[MODELS[number]]):
             for worker in self.workers:
                 self.tell(worker, MODELS[number], place, (Event.LOAD, Event.LOADED))
 
@@ -131,7 +131,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for worker in self.workers:
             self.tell(worker, MODELS[number], place, (Event.UNLOAD,))
         if not self.book.running(place.slot):
-            self.ledger.release_base(place)
+            self.ledger.release_model(place)
         elif self.book.base(place.slot):
             for worker in self.workers:
                 self.tell(worker, MODELS[number], place, (Event.LOAD, Event.LOADED))
@@ -140,12 +140,12 @@ class LedgerMachine(RuleBasedStateMachine):
     def measured(self, which, share):
         device = list(self.ledger.devices.values())[which]
         for server in device.servers.values():
-            self.ledger.measure(server.places[0], int(share * device.capacity))
+            self.ledger.set_measured(server.places[0], int(share * device.capacity))
 
     @rule(which=st.integers(0, 1), share=st.floats(0, 0.5))
     def strangers(self, which, share):
         device = list(self.ledger.devices.values())[which]
-        self.book.set_other(device.index, int(share * device.capacity))
+        self.book.set_external(device.index, int(share * device.capacity))
 
     # ------------------------------------------------------------------ requests
 
@@ -162,19 +162,19 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(one=consumes(requests), outcome=st.sampled_from(Outcome))
     def finish(self, one, outcome):
         worker, request = one
-        if worker in self.workers and request.phase is Phase.RUNNING:
+        if worker in self.workers and request.phase is RequestPhase.RUNNING:
             if outcome is Outcome.OUT_OF_MEMORY:
-                worker.balancer.ran_out(request, request.flight.replica, self.now)
-            decisions = worker.balancer.finish(request, outcome, self.now, replica=request.flight.replica)
+                worker.balancer.ran_out(request, request.attempt.replica, self.now)
+            decisions = worker.balancer.finish(request, outcome, self.now, replica=request.attempt.replica)
             self.carry_out(worker, decisions)
             for decision in decisions:
                 if isinstance(decision, Send):
-                    assert decision.request.phase is Phase.RUNNING
+                    assert decision.request.phase is RequestPhase.RUNNING
 
     @rule(one=consumes(requests))
     def leave(self, one):
         worker, request = one
-        if worker in self.workers and request.phase in (Phase.RUNNING, Phase.WAITING):
+        if worker in self.workers and request.phase in (RequestPhase.RUNNING, RequestPhase.WAITING):
             self.carry_out(worker, worker.balancer.cancel(request, self.now))
 
     @rule(seconds=st.floats(0.001, 5))
@@ -189,10 +189,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def killed(self, who):
         """What it had counts on, and another takes its place."""
         device_of = {
-            p.slot: d.index for d in self.ledger.devices.values() for s in d.servers.values() for p in s.places
+            p.slot: d.index for d in self.ledger.devices.values() for s in d.servers.values() for p in s.residencies
         }
         before = {device.name: self.ledger.reserved(device) for device in self.ledger.devices.values()}
-        self.ghosts += self.book.bury(self.workers[who].row, device_of)
+        self.ghosts += self.book.retire(self.workers[who].row, device_of)
         assert before == {device.name: self.ledger.reserved(device) for device in self.ledger.devices.values()}
         self.workers[who] = self.hire()
 
@@ -210,8 +210,8 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def what_runs_is_what_is_reserved(self):
         for worker in self.workers:
-            running = [r for r in worker.requests if r.phase is Phase.RUNNING]
-            held = sum(flight.hold[1] for r in running for flight in (r.flight, r.hedge) if flight is not None)
+            running = [r for r in worker.requests if r.phase is RequestPhase.RUNNING]
+            held = sum(flight.reservation[1] for r in running for flight in (r.attempt, r.hedge) if flight is not None)
             held += sum(amount for *_, amount in worker.ledger._lingering)
             assert held == sum(worker.book._running[worker.row].tolist())
 

@@ -6,7 +6,7 @@ from steelyard.core.errors import IllegalTransitionError, OptionError, UnknownMo
 from steelyard.core.options import EjectionOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import Event, Replica, State, next_state
-from steelyard.core.request import Phase, Request
+from steelyard.core.request import Request, RequestPhase
 
 from .driving import NO_RETRY, fleet, pass_time, refused, replica, sent, serve, start, waits
 
@@ -86,7 +86,7 @@ def test_what_runs_on_a_draining_replica_goes_on():
     balancer.report("a", Event.DRAIN, now=1.0)
     assert replica(balancer, "a").in_flight == 1
     assert list(balancer.finish(request, Outcome.OK, 2.0)) == []
-    assert request.phase is Phase.DONE
+    assert request.phase is RequestPhase.DONE
     assert replica(balancer, "a").in_flight == 0
 
 
@@ -249,7 +249,7 @@ def test_a_replica_that_becomes_ready_takes_up_its_weight_slowly():
     for now in (100.0, 100.5, 102.0, 105.0, 109.0, 110.0, 111.0):
         pass_time(balancer, now, now)
         balancer.expire(now)
-        shares[now] = b.share
+        shares[now] = b.effective_weight
     assert shares[100.0] == pytest.approx(0.4)
     assert shares[100.5] == pytest.approx(0.4)
     assert shares[102.0] == pytest.approx(0.8, abs=0.41)  # a tick may lie up to a second back
@@ -263,20 +263,20 @@ def test_the_first_replica_takes_everything_at_once():
     balancer = fleet(slow_start=10.0)
     balancer.add_replica("a", state=State.STARTING, now=0.0)
     balancer.report("a", Event.LOADED, now=100.0)
-    assert replica(balancer, "a").share == 1.0
+    assert replica(balancer, "a").effective_weight == 1.0
 
 
 def test_a_replica_added_as_ready_has_been_ready():
     balancer = fleet("a", slow_start=10.0)
     balancer.add_replica("b", now=100.0)
-    assert replica(balancer, "b").share == 1.0
+    assert replica(balancer, "b").effective_weight == 1.0
 
 
 def test_slow_start_can_be_switched_off():
     balancer = fleet("a", slow_start=0.0)
     balancer.report("a", Event.LOST, now=1.0)
     balancer.report("a", Event.LOADED, now=2.0)
-    assert replica(balancer, "a").share == 1.0
+    assert replica(balancer, "a").effective_weight == 1.0
 
 
 def test_slow_start_keeps_to_a_weight_that_is_changed_meanwhile():
@@ -284,7 +284,7 @@ def test_slow_start_keeps_to_a_weight_that_is_changed_meanwhile():
     balancer.report("b", Event.LOST, now=1.0)
     balancer.report("b", Event.LOADED, now=2.0)
     balancer.set_weight("b", 10.0, now=7.0)
-    assert replica(balancer, "b").share == pytest.approx(5.0)
+    assert replica(balancer, "b").effective_weight == pytest.approx(5.0)
 
 
 def test_a_replica_in_slow_start_gets_less():
@@ -293,7 +293,7 @@ def test_a_replica_in_slow_start_gets_less():
     balancer.report("b", Event.LOADED, now=2.0)
     for i in range(110):
         serve(balancer, 0.001, 2.0 + i / 1000)
-    assert replica(balancer, "b").picks == 10
+    assert replica(balancer, "b").dispatched == 10
 
 
 # ---------------------------------------------------------------------- load told by others
@@ -301,21 +301,21 @@ def test_a_replica_in_slow_start_gets_less():
 
 def test_load_of_other_balancers_counts_against_the_limit():
     balancer = fleet("a", "b", concurrency=2)
-    balancer.report_outside("a", 2, now=0.0)
+    balancer.report_peer_load("a", 2, now=0.0)
     assert {sent(balancer.submit(Request(), 0.0)) for _ in range(2)} == {"b"}
     assert waits(balancer.submit(Request(), 0.0))
-    (decision,) = balancer.report_outside("a", 1, now=1.0)
+    (decision,) = balancer.report_peer_load("a", 1, now=1.0)
     assert sent(decision) == "a"
 
 
 def test_negative_load_of_others_is_refused():
     balancer = fleet("a")
     with pytest.raises(OptionError, match="cannot be negative"):
-        balancer.report_outside("a", -1, now=0.0)
+        balancer.report_peer_load("a", -1, now=0.0)
 
 
 def test_in_a_panic_only_replicas_that_answer_are_used():
-    balancer = fleet("a", "b", "c", "d", ejection=EjectionOptions(panic=1.0))
+    balancer = fleet("a", "b", "c", "d", ejection=EjectionOptions(panic_threshold=1.0))
     eject(balancer, "b", 1.0)
     balancer.report("c", Event.LOST, now=2.0)
     balancer.report("d", Event.DRAIN, now=2.0)
@@ -352,7 +352,7 @@ def test_who_was_ready_when_first_looked_at_needs_no_slow_start():
         balancer.add_replica(id, state=State.STARTING, now=0.0)
     for number, id in enumerate("abc"):
         balancer.report(id, Event.LOADED, now=0.1 * number)
-    assert [replica(balancer, id).share for id in "abc"] == [1.0, 1.0, 1.0]
+    assert [replica(balancer, id).effective_weight for id in "abc"] == [1.0, 1.0, 1.0]
 
 
 def test_who_was_seen_loading_starts_slowly():
@@ -360,14 +360,14 @@ def test_who_was_seen_loading_starts_slowly():
     balancer.add_replica("b", state=State.STARTING, now=0.0)
     balancer.report("b", Event.LIVE, now=1.0)
     balancer.report("b", Event.LOADED, now=2.0)
-    assert replica(balancer, "b").share == pytest.approx(0.1)
+    assert replica(balancer, "b").effective_weight == pytest.approx(0.1)
 
 
 def test_who_joins_later_starts_slowly_even_if_it_is_ready_at_first_sight():
     balancer = fleet("a", slow_start=10.0)
     balancer.add_replica("b", state=State.STARTING, now=60.0)
     balancer.report("b", Event.LOADED, now=60.1)
-    assert replica(balancer, "b").share == pytest.approx(0.1)
+    assert replica(balancer, "b").effective_weight == pytest.approx(0.1)
 
 
 # ---------------------------------------------------------------------- ejected by a fellow
@@ -403,35 +403,35 @@ def test_ejections_are_counted_for_whoever_tells_others():
 def test_what_runs_on_a_frozen_replica_may_go_elsewhere_if_it_may_run_twice():
     balancer = fleet("a", "b")
     safe, unsafe = start(balancer, 0.0, idempotent=True), start(balancer, 0.0, idempotent=False)
-    assert balancer.may_move(safe, 1.0)
-    assert not balancer.may_move(unsafe, 1.0)
+    assert balancer.can_fail_over(safe, 1.0)
+    assert not balancer.can_fail_over(unsafe, 1.0)
 
 
 def test_but_not_if_there_is_nowhere_to_go():
     balancer = fleet("a")
     request = start(balancer, 0.0, idempotent=True)
     balancer.report("a", Event.LOST, now=1.0)
-    assert not balancer.may_move(request, 1.0)
+    assert not balancer.can_fail_over(request, 1.0)
 
 
 def test_moving_off_a_lost_replica_is_no_attempt_too_many():
     balancer = fleet("a", "b", "c", "d", "e")
     request = start(balancer, 0.0, idempotent=True)
-    request.attempts = 3  # all it has
-    assert balancer.may_move(request, 1.0)
-    assert request.attempts == 2
+    request.attempt_count = 3  # all it has
+    assert balancer.can_fail_over(request, 1.0)
+    assert request.attempt_count == 2
 
 
 def test_where_nothing_is_tried_twice_nothing_is_moved():
     balancer = fleet("a", "b", retry=NO_RETRY)
     request = start(balancer, 0.0, idempotent=True)
-    assert not balancer.may_move(request, 1.0)
-    assert request.attempts == 1
+    assert not balancer.can_fail_over(request, 1.0)
+    assert request.attempt_count == 1
 
 
 def test_what_is_not_moved_keeps_its_count():
     balancer = fleet("a", "b")
     request = start(balancer, 0.0, idempotent=True, deadline=0.5)
-    request.attempts = 3
-    assert not balancer.may_move(request, 1.0)
-    assert request.attempts == 3
+    request.attempt_count = 3
+    assert not balancer.can_fail_over(request, 1.0)
+    assert request.attempt_count == 3

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from steelyard.core.ejection_reason import Rule
+from steelyard.core.ejection_reason import EjectionRule
 from steelyard.core.outcome import Outcome
 
 from .open_loop import OpenLoop
@@ -27,7 +27,7 @@ def unequal(spread, seed, slows="", factor=5.0):
 
 
 def ejections(world):
-    return {r.id: r.times_ejected for r in world.balancer.pool().replicas.values() if r.times_ejected}
+    return {r.id: r.ejection_count for r in world.balancer.pool().replicas.values() if r.times_ejected}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -47,8 +47,8 @@ def test_one_that_turns_five_times_slower_than_itself_is_ejected_or_avoided(poli
     assert set(ejections(world)) <= {slow}
     if ejections(world):
         reason = world.replica(slow).ejection
-        assert reason.rule is Rule.SLOWED
-        assert reason.figure == pytest.approx(5.0, rel=0.4)
+        assert reason.rule is EjectionRule.SLOWED
+        assert reason.value == pytest.approx(5.0, rel=0.4)
     else:
         late = [id for when, id in world.sent if when > SLOWS_AT + 20.0]
         assert late.count(slow) < 0.02 * len(late)

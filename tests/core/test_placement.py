@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.core.eviction import FEW, least_loss
-from steelyard.core.placement import Demand, Holding, Load, Placement, ServerRoom
-from steelyard.core.spread import Spread, waiting
+from steelyard.core.eviction import MAX_EXHAUSTIVE_CANDIDATES, least_loss_set
+from steelyard.core.placement import LoadDecision, ModelCopy, ModelDemand, PlacementPlanner, ServerState
+from steelyard.core.spread import LoadSpread, mean_waiting
 
 GIB = 1 << 30
 MODELS = ("a", "b", "c", "d", "e", "f")
@@ -18,20 +18,20 @@ LONG_AGO = -1e6
 
 
 def holds(model, *, size=GIB, state="resident", since=LONG_AGO, in_flight=0, pinned=False):
-    return Holding(model, size, state, since, in_flight, pinned)
+    return ModelCopy(model, size, state, since, in_flight, pinned)
 
 
 def server(name, *held, device=None, may_hold=MODELS, busy=False):
-    return ServerRoom(name, name if device is None else device, held, frozenset(may_hold), busy)
+    return ServerState(name, name if device is None else device, held, frozenset(may_hold), busy)
 
 
 def wants(model, waiting=0, work=None, *, oldest=0.1, rate=0.0, size=GIB, load=2.0, pinned=False):
     work = 0.05 * waiting if work is None else work
-    return Demand(model, size, load, waiting, work, oldest if waiting else 0.0, rate, pinned)
+    return ModelDemand(model, size, load, waiting, work, oldest if waiting else 0.0, rate, pinned)
 
 
 def decide(servers, rooms, *demands, now=0.0, placement=None):
-    return (placement or Placement()).decide(servers, rooms, {d.model: d for d in demands}, now)
+    return (placement or PlacementPlanner()).decide(servers, rooms, {d.model: d for d in demands}, now)
 
 
 def loaded(loads):
@@ -53,7 +53,7 @@ def test_a_model_somebody_waits_for_is_loaded_where_there_is_room():
 def test_a_pinned_model_is_loaded_without_demand_and_before_others():
     loads = decide([server("x")], {"x": GIB}, wants("a", 9), wants("b", pinned=True))
     assert loaded(loads) == [("b", "x", ())]
-    assert loads[0].why == "pinned"
+    assert loads[0].reason == "pinned"
 
 
 def test_of_two_that_wait_the_one_that_has_waited_longer_is_first():
@@ -108,7 +108,7 @@ def test_a_busy_server_is_left_alone():
 def test_two_loads_at_once_where_that_is_wished():
     servers = [server("x", holds("b", state="loading"))]
     demands = [wants("a", 1), wants("c", 1)]
-    placement = Placement(at_once=2)
+    placement = PlacementPlanner(at_once=2)
     assert loaded(decide(servers, {"x": 9 * GIB}, *demands, placement=placement)) == [("a", "x", ())]
 
 
@@ -140,7 +140,7 @@ def test_the_one_that_is_used_least_goes():
     demands = [wants("a", 1), wants("b", rate=0.3), wants("c", rate=0.001), wants("d", rate=0.2)]
     loads = decide(servers, {"x": 0}, *demands)
     assert loaded(loads) == [("a", "x", (("x", "c"),))]
-    assert loads[0].why == "1 request waits, 0.1 s of work; c was used least, 2 s to reload"
+    assert loads[0].reason == "1 request waits, 0.1 s of work; c was used least, 2 s to reload"
 
 
 def test_the_one_that_is_quick_to_reload_goes():
@@ -154,7 +154,7 @@ def test_one_with_another_copy_goes_before_one_without():
     demands = [wants("a", 1), wants("b", rate=0.1), wants("c", rate=0.1)]
     loads = decide(servers, {"x": 0, "y": 0}, *demands)
     assert loaded(loads) == [("a", "x", (("x", "b"),))]
-    assert loads[0].why.endswith("b has 1 other copy")
+    assert loads[0].reason.endswith("b has 1 other copy")
 
 
 def test_an_idle_one_goes_before_one_that_runs_requests():
@@ -169,7 +169,7 @@ def test_a_pinned_one_never_goes():
 @pytest.mark.parametrize("state", ["loading", "unloading"])
 def test_one_that_is_not_resident_never_goes(state):
     servers = [server("x", holds("b", state=state)), server("y", may_hold=())]
-    assert decide(servers, {"x": 0, "y": 0}, wants("a", 1), placement=Placement(at_once=9)) == []
+    assert decide(servers, {"x": 0, "y": 0}, wants("a", 1), placement=PlacementPlanner(at_once=9)) == []
 
 
 def test_no_more_go_than_must():
@@ -226,7 +226,7 @@ def test_another_copy_is_loaded_when_what_is_offered_would_wait_for_longer_than_
     assert decide(servers, rooms, wants("a", rate=0.1)) == []
     loads = decide(servers, rooms, wants("a", rate=0.7))
     assert loaded(loads) == [("a", "y", ())]
-    assert loads[0].why == "0.70 s of work a second, for 1 copy"
+    assert loads[0].reason == "0.70 s of work a second, for 1 copy"
 
 
 def test_another_copy_is_loaded_for_a_long_line():
@@ -289,7 +289,7 @@ def fleets(draw):
     for n in range(draw(st.integers(1, 5))):
         models = draw(st.lists(st.sampled_from(MODELS), unique=True, max_size=4))
         held = tuple(
-            Holding(
+            ModelCopy(
                 model,
                 draw(st.integers(0, 4)),
                 draw(st.sampled_from(("resident", "resident", "resident", "loading", "unloading"))),
@@ -300,11 +300,11 @@ def fleets(draw):
             for model in models
         )
         may = frozenset(draw(st.lists(st.sampled_from(MODELS), unique=True))) | set(models)
-        placed.append(ServerRoom(f"s{n}", f"d{n % devices}", held, may, draw(st.integers(0, 4)) == 0))
+        placed.append(ServerState(f"s{n}", f"d{n % devices}", held, may, draw(st.integers(0, 4)) == 0))
     demands = {}
     for model in MODELS:
         count = draw(st.sampled_from((0, 0, 1, 7, 300)))
-        demands[model] = Demand(
+        demands[model] = ModelDemand(
             model,
             draw(st.integers(0, 8)),
             draw(st.floats(0.01, 100.0)),
@@ -321,15 +321,15 @@ def fleets(draw):
 @given(fleets())
 def test_whatever_the_fleet_a_decision_is_sound(fleet):
     servers, rooms, demands, at_once = fleet
-    loads = Placement(at_once=at_once).decide(servers, rooms, demands, 1.0)
-    assert loads == Placement(at_once=at_once).decide(servers, rooms, demands, 1.0)
+    loads = PlacementPlanner(at_once=at_once).decide(servers, rooms, demands, 1.0)
+    assert loads == PlacementPlanner(at_once=at_once).decide(servers, rooms, demands, 1.0)
     by_name = {s.server: s for s in servers}
-    held = {(s.server, h.model): h for s in servers for h in s.holdings}
+    held = {(s.server, h.model): h for s in servers for h in s.copies}
     left = dict(rooms)
     begun: dict[str, int] = {}
     for load in loads:
         home = by_name[load.server]
-        assert load.model in home.may_hold
+        assert load.model in home.loadable_models
         assert not home.busy
         assert (load.server, load.model) not in held
         for where, model in load.evict:
@@ -342,10 +342,10 @@ def test_whatever_the_fleet_a_decision_is_sound(fleet):
         left[home.device] -= demands[load.model].size
         assert left[home.device] >= 0 or not demands[load.model].size
         begun[home.device] = begun.get(home.device, 0) + 1
-        assert load.why
+        assert load.reason
     for device, count in begun.items():
         mates = [s for s in servers if s.device == device]
-        before = sum(h.state != "resident" for s in mates for h in s.holdings)
+        before = sum(h.state != "resident" for s in mates for h in s.copies)
         assert count + before <= at_once
     assert len({(load.model, load.server) for load in loads}) == len(loads)
 
@@ -356,10 +356,10 @@ def test_nobody_goes_for_a_model_that_has_enough(fleet):
     """One that nobody waits for, of which little is offered, and that has a copy, or needs none."""
     servers, rooms, demands, _ = fleet
     quiet = {m: d._replace(waiting=0, waiting_work=0.0, rate=0.0, pinned=False) for m, d in demands.items()}
-    assert Placement().decide(servers, rooms, quiet, 1.0) == []
-    held = {h.model for s in servers for h in s.holdings if h.state != "unloading"}
+    assert PlacementPlanner().decide(servers, rooms, quiet, 1.0) == []
+    held = {h.model for s in servers for h in s.copies if h.state != "unloading"}
     served = {m: d if m not in held else quiet[m] for m, d in demands.items()}
-    assert held.isdisjoint(load.model for load in Placement().decide(servers, rooms, served, 1.0))
+    assert held.isdisjoint(load.model for load in PlacementPlanner().decide(servers, rooms, served, 1.0))
 
 
 # ---------------------------------------------------------------------- over time
@@ -379,7 +379,7 @@ class World:
         self.loads = 0
         self.worst = 0.0
         self.now = 0.0
-        self.placement = Placement()
+        self.placement = PlacementPlanner()
 
     def run(self, seconds):
         end = self.now + seconds
@@ -410,7 +410,7 @@ class World:
 
     def place(self):
         rooms = [
-            ServerRoom(s, s, tuple(Holding(m, 1, *state, 0) for m, state in held.items()), frozenset(self.models))
+            ServerState(s, s, tuple(ModelCopy(m, 1, *state, 0) for m, state in held.items()), frozenset(self.models))
             for s, held in self.held.items()
         ]
         free = {s: self.places - len(held) for s, held in self.held.items()}
@@ -425,7 +425,7 @@ class World:
     def demand(self, model):
         line = self.lines[model]
         oldest = self.now - line[0] if line else 0.0
-        return Demand(model, 1, self.load_seconds, len(line), 0.1 * len(line), oldest, self.rates[model])
+        return ModelDemand(model, 1, self.load_seconds, len(line), 0.1 * len(line), oldest, self.rates[model])
 
 
 def every(seconds, offset=0.0):
@@ -496,7 +496,7 @@ candidates = st.lists(st.tuples(st.floats(0.0, 100.0), st.integers(0, 9)), max_s
 @given(candidates, st.integers(1, 30))
 def test_of_few_the_set_that_loses_least_is_found(pairs, needed):
     losses, sizes = [p[0] for p in pairs], [p[1] for p in pairs]
-    found = least_loss(losses, sizes, needed)
+    found = least_loss_set(losses, sizes, needed)
     best = by_hand(losses, sizes, needed)
     if best is None:
         assert found is None
@@ -506,10 +506,13 @@ def test_of_few_the_set_that_loses_least_is_found(pairs, needed):
         assert sum(losses[i] for i in found) == pytest.approx(best)
 
 
-@given(st.lists(st.tuples(st.floats(0.0, 100.0), st.integers(1, 9)), min_size=FEW + 1, max_size=40), st.integers(1, 50))
+@given(
+    st.lists(st.tuples(st.floats(0.0, 100.0), st.integers(1, 9)), min_size=MAX_EXHAUSTIVE_CANDIDATES + 1, max_size=40),
+    st.integers(1, 50),
+)
 def test_of_many_a_set_is_found_of_which_none_is_needless(pairs, needed):
     losses, sizes = [p[0] for p in pairs], [p[1] for p in pairs]
-    found = least_loss(losses, sizes, needed)
+    found = least_loss_set(losses, sizes, needed)
     if sum(sizes) < needed:
         assert found is None
         return
@@ -523,8 +526,8 @@ def test_of_many_a_set_is_found_of_which_none_is_needless(pairs, needed):
 
 
 def test_work_divides_so_that_the_fullest_is_as_empty_as_can_be():
-    spread = Spread({"x": 1.0, "y": 1.0, "z": 2.0})
-    spread.settle({"a": 0.5, "b": 1.0, "c": 0.9}, {"a": ["x"], "b": ["x", "y"], "c": ["z"]})
+    spread = LoadSpread({"x": 1.0, "y": 1.0, "z": 2.0})
+    spread.divide_all({"a": 0.5, "b": 1.0, "c": 0.9}, {"a": ["x"], "b": ["x", "y"], "c": ["z"]})
     assert spread.load == pytest.approx({"x": 0.75, "y": 0.75, "z": 0.9})
     assert spread.level("d", 0.3, ["z"]) == pytest.approx(0.6)
     assert spread.level("b", 1.0, ["x"]) == pytest.approx(1.5)
@@ -536,8 +539,8 @@ def test_work_divides_so_that_the_fullest_is_as_empty_as_can_be():
 )
 def test_no_work_is_lost_and_none_goes_where_the_model_is_not(rates, where):
     holders = dict(zip("abcd", map(sorted, where), strict=True))
-    spread = Spread({"x": 1.0, "y": 2.0, "z": 0.5})
-    spread.settle(rates, holders)
+    spread = LoadSpread({"x": 1.0, "y": 2.0, "z": 0.5})
+    spread.divide_all(rates, holders)
     assert sum(spread.load.values()) == pytest.approx(sum(rates.values()))
     for name in "xyz":
         assert spread.load[name] <= sum(r for m, r in rates.items() if name in holders[m]) + 1e-9
@@ -546,12 +549,12 @@ def test_no_work_is_lost_and_none_goes_where_the_model_is_not(rates, where):
 def test_fewer_wait_with_more_copies_and_more_with_more_to_do():
     levels = [0.1, 0.5, 0.9, 0.95, 1.0, 1.5, 3.0]
     for fewer, more in zip((1, 2, 4), (2, 4, 8), strict=True):
-        assert all(waiting(0.3, fewer, level) > waiting(0.3, more, level) for level in levels)
+        assert all(mean_waiting(0.3, fewer, level) > mean_waiting(0.3, more, level) for level in levels)
     for one, two in pairwise(levels):
-        assert waiting(0.3, 2, one) < waiting(0.3, 2, two)
-    assert waiting(0.0, 1, 0.5) == 0.0
-    assert waiting(0.5, 1, 0.5) == pytest.approx(0.5)  # M/M/1: ρ² / (1 - ρ)
+        assert mean_waiting(0.3, 2, one) < mean_waiting(0.3, 2, two)
+    assert mean_waiting(0.0, 1, 0.5) == 0.0
+    assert mean_waiting(0.5, 1, 0.5) == pytest.approx(0.5)  # M/M/1: ρ² / (1 - ρ)
 
 
 def test_a_decision_tells_its_fields_by_name():
-    assert Load("a", "x") == Load(model="a", server="x", evict=(), why="")
+    assert LoadDecision("a", "x") == LoadDecision(model="a", server="x", evict=(), reason="")

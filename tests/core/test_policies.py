@@ -15,7 +15,7 @@ from steelyard.core.outcome import Outcome
 from steelyard.core.policies import POLICIES, find_policy, make_policy, policy_options
 from steelyard.core.pool import Pool
 from steelyard.core.replica import Event, Replica, State
-from steelyard.core.request import Phase, Request
+from steelyard.core.request import Request, RequestPhase
 
 from .driving import NO_EJECTION, Balancer, fleet, replica, runs_on, sent, serve_on, start, waits
 
@@ -62,7 +62,7 @@ def test_an_unknown_policy_is_refused_with_the_names_there_are():
     [
         ("no_such_module:Policy", "cannot import 'no_such_module'"),
         ("steelyard.core.policies.random:Nothing", "has no 'Nothing'"),
-        ("steelyard.core.policies.random:pick_by_share", "not a subclass of steelyard.Policy"),
+        ("steelyard.core.policies.random:weighted_choice", "not a subclass of steelyard.Policy"),
         ("random:Random", "not a subclass of steelyard.Policy"),
     ],
 )
@@ -276,8 +276,8 @@ def test_peak_ewma_tries_a_replica_that_only_others_have_tried():
     balancer = fleet(*"abc", policy="peak_ewma")
     for id in "ab":
         serve_on(balancer, id, 0.1, 0.0)
-        balancer.report_outside(id, 2, now=0.1)
-    balancer.report_outside("c", 2, now=0.1)
+        balancer.report_peer_load(id, 2, now=0.1)
+    balancer.report_peer_load("c", 2, now=0.1)
     counts = Counter()
     for i in range(200):
         request = start(balancer, 1.0 + i)
@@ -416,9 +416,9 @@ def test_when_a_replica_joins_only_the_keys_it_gets_move():
 def test_a_replica_that_comes_back_gets_its_keys_back():
     pool = pool_of("consistent_hash", [1] * 5)
     before = homes(pool)
-    pool.move(pool.find("b"), Event.LOST, 1.0)
+    pool.apply_event(pool.find("b"), Event.LOST, 1.0)
     assert "b" not in homes(pool).values()
-    pool.move(pool.find("b"), Event.LOADED, 2.0)
+    pool.apply_event(pool.find("b"), Event.LOADED, 2.0)
     for now in range(3, 20):
         pool.tick(float(now))
     assert homes(pool) == before
@@ -527,7 +527,7 @@ def test_what_waits_goes_to_a_replica_that_just_came_though_it_starts_slowly():
     balancer.add_replica("b", state=State.LOADING, now=now)
     (sent_there,) = balancer.report("b", Event.LOADED, now=now)
     assert sent(sent_there) == "b"
-    assert replica(balancer, "b").drag > 5.0, "and it does start slowly"
+    assert replica(balancer, "b").slow_start_factor > 5.0, "and it does start slowly"
 
 
 def test_least_work_does_not_wait_for_ever_for_a_replica_that_hangs():
@@ -536,7 +536,7 @@ def test_least_work_does_not_wait_for_ever_for_a_replica_that_hangs():
     second = Request()
     assert waits(balancer.submit(second, 0.0))
     now = 0.0
-    while second.phase is Phase.WAITING and now < 29.0:
+    while second.phase is RequestPhase.WAITING and now < 29.0:
         now = max(now, balancer.next_wake())
         balancer.expire(now)
     assert runs_on(second) == "slow"
@@ -608,7 +608,7 @@ def test_news_of_other_balancers_older_than_a_request_takes_is_ignored():
     balancer = fleet(*"ab", policy="least_connections")
     for i in range(40):
         serve_on(balancer, "ab"[i % 2], 0.1, float(i))
-    balancer.report_outside("a", 5, now=50.0, age=0.01)
+    balancer.report_peer_load("a", 5, now=50.0, age=0.01)
     assert balancer.pool().find("a").load == 5
-    balancer.report_outside("a", 5, now=50.1, age=3.0)
+    balancer.report_peer_load("a", 5, now=50.1, age=3.0)
     assert balancer.pool().find("a").load == 0

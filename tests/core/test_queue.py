@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.core.queue import REMEMBERED, WaitingLine
+from steelyard.core.queue import MAX_REMEMBERED_TENANTS, RequestQueue
 from steelyard.core.request import INFINITY, Request
 
 
@@ -18,7 +18,7 @@ def waiting(name="", *, tenant="", priority=0, base=1.0, expires=INFINITY):
 
 
 def line_of(*requests, limit=100):
-    line = WaitingLine(limit)
+    line = RequestQueue(limit)
     for request in requests:
         line.add(request)
     return line
@@ -104,13 +104,13 @@ def test_who_leaves_after_a_large_request_does_not_come_back_as_new():
 
 def test_past_service_is_remembered_for_a_bounded_number_of_tenants():
     line = line_of(*(waiting(tenant="busy") for _ in range(2)), limit=10**6)
-    for i in range(3 * REMEMBERED):
+    for i in range(3 * MAX_REMEMBERED_TENANTS):
         line.add(waiting(tenant=f"t{i}", base=100.0))
         line.remove(next(r for r in line.ordered() if r.tenant == f"t{i}"), served=True)
         line.add(waiting(tenant="busy"))
         line.remove(next(line.ordered()), served=True)
     (inside,) = line._classes.values()
-    assert len(inside.away) <= REMEMBERED
+    assert len(inside.absent_tags) <= MAX_REMEMBERED_TENANTS
     assert len(inside.tenants) == 1
 
 
@@ -161,56 +161,56 @@ def test_a_line_is_full_at_its_limit():
 
 
 def test_a_line_of_length_zero_is_always_full_and_has_no_victim():
-    line = WaitingLine(0)
+    line = RequestQueue(0)
     assert line.full
-    assert line.victim_for(waiting(priority=5)) is None
+    assert line.preemption_victim(waiting(priority=5)) is None
 
 
 def test_in_a_full_line_an_equal_gets_no_place():
     line = line_of(waiting("a"), waiting("b"))
-    assert line.victim_for(waiting("c")) is None
-    assert line.victim_for(waiting("c", expires=0.1)) is None
+    assert line.preemption_victim(waiting("c")) is None
+    assert line.preemption_victim(waiting("c", expires=0.1)) is None
 
 
 def test_a_higher_priority_takes_the_place_of_the_last_of_the_lowest():
     line = line_of(waiting("a", priority=1), waiting("b"), waiting("c"), waiting("d", priority=2))
-    assert line.victim_for(waiting(priority=3)).id == "c"
-    assert line.victim_for(waiting(priority=1)).id == "c"
+    assert line.preemption_victim(waiting(priority=3)).id == "c"
+    assert line.preemption_victim(waiting(priority=1)).id == "c"
 
 
 def test_a_lower_priority_takes_nobodys_place():
     line = line_of(waiting("a", priority=1), waiting("b", priority=1))
-    assert line.victim_for(waiting(priority=0)) is None
+    assert line.preemption_victim(waiting(priority=0)) is None
 
 
 def test_a_tenant_that_holds_much_more_gives_up_its_last_place():
     line = line_of(*(waiting(f"a{i}", tenant="a") for i in range(3)), waiting("b0", tenant="b"))
-    assert line.victim_for(waiting(tenant="b")).id == "a2"
-    assert line.victim_for(waiting(tenant="c")).id == "a2"
-    assert line.victim_for(waiting(tenant="a")) is None
+    assert line.preemption_victim(waiting(tenant="b")).id == "a2"
+    assert line.preemption_victim(waiting(tenant="c")).id == "a2"
+    assert line.preemption_victim(waiting(tenant="a")) is None
 
 
 def test_displacement_stops_when_shares_are_level():
     """Else two tenants would push each other out for ever."""
     line = line_of(waiting(tenant="a"), waiting(tenant="a"), waiting(tenant="b"), limit=3)
-    assert line.victim_for(waiting(tenant="b")) is None
+    assert line.preemption_victim(waiting(tenant="b")) is None
 
 
 def test_the_least_urgent_of_the_tenant_goes():
     line = line_of(
         waiting("a0", tenant="a"), waiting("a1", tenant="a", expires=5.0), waiting("a2", tenant="a", expires=1.0)
     )
-    assert line.victim_for(waiting(tenant="b")).id == "a0"
+    assert line.preemption_victim(waiting(tenant="b")).id == "a0"
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 2)), max_size=60))
 def test_displacement_never_makes_the_line_longer_than_its_limit_and_favours_the_urgent(arrivals):
-    line = WaitingLine(6)
+    line = RequestQueue(6)
     for tenant, priority in arrivals:
         newcomer = waiting(tenant=tenant, priority=priority)
         if line.full:
-            victim = line.victim_for(newcomer)
+            victim = line.preemption_victim(newcomer)
             if victim is None:
                 assert min(r.priority for r in line.ordered()) >= priority
                 continue
@@ -224,7 +224,7 @@ def test_displacement_never_makes_the_line_longer_than_its_limit_and_favours_the
 
 
 def test_the_next_expiry_is_the_soonest_over_all_priorities_and_tenants():
-    line = WaitingLine(10)
+    line = RequestQueue(10)
     assert line.next_expiry() == INFINITY
     line.add(waiting("a", expires=9.0, priority=5))
     line.add(waiting("b", expires=7.0, tenant="x"))
@@ -284,11 +284,11 @@ def test_an_empty_line_holds_no_work_at_all():
 
 def test_a_tenant_holds_its_share_only_among_others_of_its_priority():
     line = line_of(waiting(tenant="a"), waiting(tenant="a"), waiting(tenant="b"), waiting(tenant="c", priority=1))
-    assert line.holds_its_share(waiting(tenant="a"))
-    assert not line.holds_its_share(waiting(tenant="b"))  # one of three places, with two tenants
-    assert not line.holds_its_share(waiting(tenant="new"))
-    assert not line.holds_its_share(waiting(tenant="c", priority=1))  # alone there
-    assert not line.holds_its_share(waiting(tenant="a", priority=7))
+    assert line.tenant_at_fair_share(waiting(tenant="a"))
+    assert not line.tenant_at_fair_share(waiting(tenant="b"))  # one of three places, with two tenants
+    assert not line.tenant_at_fair_share(waiting(tenant="new"))
+    assert not line.tenant_at_fair_share(waiting(tenant="c", priority=1))  # alone there
+    assert not line.tenant_at_fair_share(waiting(tenant="a", priority=7))
 
 
 @settings(max_examples=60, deadline=None)

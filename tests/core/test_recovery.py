@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from steelyard.core.ejection_reason import EjectionReason, Rule
+from steelyard.core.ejection_reason import EjectionReason, EjectionRule
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import State
 from steelyard.core.request import INFINITY
@@ -33,7 +33,7 @@ FAULTS = {
     "answer 500": (0.002, Outcome.ERROR),
     "answer 503": (0.002, Outcome.OVERLOADED),
     "answer half": (0.005, Outcome.TRUNCATED),
-    "break the connection": (0.001, Outcome.BROKEN),
+    "break the connection": (0.001, Outcome.CONNECTION_LOST),
     "refuse connections": (0.0, Outcome.UNREACHABLE),
     "hang": NEVER,
 }
@@ -87,7 +87,7 @@ def test_a_slow_replica_is_not_back_by_answering_in_a_panic():
     world.run(20.0)
     pool = world.balancer.pool()
     for id in "ab":
-        world.balancer.eject(id, 30.0, now=world.now, reason=EjectionReason(Rule.SLOWED, 4.0))
+        world.balancer.eject(id, 30.0, now=world.now, reason=EjectionReason(EjectionRule.SLOWED, 4.0))
     assert pool.panicking
     world.run(25.0)
     assert set(world.states().values()) == {State.EJECTED}

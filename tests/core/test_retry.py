@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from steelyard.core.decision import Reject, Send
 from steelyard.core.options import EjectionOptions, RetryOptions
-from steelyard.core.outcome import Outcome, Resend
+from steelyard.core.outcome import Outcome, Retryable
 from steelyard.core.replica import Event
-from steelyard.core.request import Phase, Request
+from steelyard.core.request import Request, RequestPhase
 from steelyard.core.retry import RetryBudget
 
 from .driving import NO_EJECTION, NO_RETRY, fleet, pass_time, refused, replica, runs_on, sent, start, waits
@@ -22,10 +22,10 @@ MAY = {
     Outcome.OVERLOADED: (True, True),
     Outcome.ERROR: (True, False),
     Outcome.OUT_OF_MEMORY: (True, False),
-    Outcome.BROKEN: (True, False),
+    Outcome.CONNECTION_LOST: (True, False),
     Outcome.TIMEOUT: (True, False),
-    Outcome.LATE: (False, False),
-    Outcome.IMPATIENT: (False, False),
+    Outcome.DEADLINE_EXCEEDED: (False, False),
+    Outcome.CLIENT_DEADLINE_EXCEEDED: (False, False),
     Outcome.TRUNCATED: (False, False),
 }
 
@@ -35,7 +35,7 @@ def retried(balancer, request, outcome, now=1.0):
     decisions = balancer.finish(request, outcome, now)
     mine = [d for d in decisions if d.request is request]
     if not mine:
-        assert request.phase is Phase.DONE
+        assert request.phase is RequestPhase.DONE
         return None
     (decision,) = mine
     return sent(decision)
@@ -57,11 +57,11 @@ def test_an_outcome_is_tried_again_or_final(outcome, idempotent):
 
 def test_nothing_is_sent_again_once_the_client_has_seen_a_byte():
     assert Outcome.TRUNCATED.failed
-    assert Outcome.TRUNCATED.resend is Resend.NEVER
+    assert Outcome.TRUNCATED.retryable is Retryable.NEVER
 
 
 def test_a_success_is_no_failure_and_only_a_success_teaches():
-    assert [o for o in Outcome if o.taught] == [Outcome.OK]
+    assert [o for o in Outcome if o.informative] == [Outcome.OK]
     assert not any(o.failed for o in (Outcome.OK, Outcome.CLIENT_ERROR, Outcome.CANCELLED))
 
 
@@ -83,9 +83,9 @@ def test_where_there_is_no_other_replica_the_same_is_tried():
 def test_a_retry_waits_for_another_replica_rather_than_go_back():
     balancer = fleet(*"ab", concurrency=1)
     request, other = start(balancer), start(balancer)
-    (decision,) = balancer.finish(request, Outcome.BROKEN, 1.0)
+    (decision,) = balancer.finish(request, Outcome.CONNECTION_LOST, 1.0)
     assert waits(decision)
-    assert request.phase is Phase.WAITING
+    assert request.phase is RequestPhase.WAITING
     assert [r.id for r in balancer.pool().open] == ["a"]
     (decision,) = balancer.finish(other, Outcome.OK, 2.0)
     assert decision.request is request
@@ -96,7 +96,7 @@ def test_a_retry_that_waits_goes_back_when_the_other_replica_leaves():
     balancer = fleet(*"ab", concurrency=1)
     request = start(balancer)
     start(balancer)
-    assert waits(balancer.finish(request, Outcome.BROKEN, 1.0)[0])
+    assert waits(balancer.finish(request, Outcome.CONNECTION_LOST, 1.0)[0])
     (decision,) = balancer.remove_replica("b", now=2.0)
     assert sent(decision) == "a"
 
@@ -106,7 +106,7 @@ def test_a_request_that_waits_for_another_replica_does_not_hold_up_those_behind_
     request, _ = start(balancer), start(balancer)
     behind = Request()
     assert waits(balancer.submit(behind, 0.5))
-    decisions = balancer.finish(request, Outcome.BROKEN, 1.0)
+    decisions = balancer.finish(request, Outcome.CONNECTION_LOST, 1.0)
     assert [(type(d).__name__, d.request is request) for d in decisions] == [("Wait", True), ("Send", False)]
     assert runs_on(behind) == "a"
 
@@ -115,7 +115,7 @@ def test_a_request_that_ran_long_may_still_wait_its_time_for_another_replica():
     """`max_wait` bounds the waiting, and it has not waited yet."""
     balancer = fleet(*"ab", concurrency=1, max_wait=30.0)
     request, other = start(balancer), start(balancer)
-    assert waits(balancer.finish(request, Outcome.BROKEN, 40.0)[0])
+    assert waits(balancer.finish(request, Outcome.CONNECTION_LOST, 40.0)[0])
     assert pass_time(balancer, 40.0, 41.0) == []
     (decision,) = balancer.finish(other, Outcome.OK, 42.0)
     assert sent(decision) == "b"
@@ -125,16 +125,16 @@ def test_without_any_replica_left_a_retry_is_refused():
     balancer = fleet("a")
     request = start(balancer)
     balancer.report("a", Event.LOST, now=1.0)
-    (decision,) = balancer.finish(request, Outcome.BROKEN, 1.0)
+    (decision,) = balancer.finish(request, Outcome.CONNECTION_LOST, 1.0)
     assert refused(decision) == "no_replica"
-    assert request.phase is Phase.DONE
+    assert request.phase is RequestPhase.DONE
 
 
 def test_without_any_replica_left_a_retry_is_held_where_that_is_wanted():
     balancer = fleet("a", hold=True)
     request = start(balancer)
     balancer.report("a", Event.LOST, now=1.0)
-    assert waits(balancer.finish(request, Outcome.BROKEN, 1.0)[0])
+    assert waits(balancer.finish(request, Outcome.CONNECTION_LOST, 1.0)[0])
     (decision,) = balancer.report("a", Event.LOADED, now=5.0)
     assert sent(decision) == "a"
 
@@ -144,7 +144,7 @@ def test_a_retry_that_finds_the_line_full_is_refused():
     request, _ = start(balancer), start(balancer)
     balancer.report("a", Event.DRAIN, now=0.5)
     assert waits(balancer.submit(Request(), 0.5))
-    (decision,) = balancer.finish(request, Outcome.BROKEN, 1.0)
+    (decision,) = balancer.finish(request, Outcome.CONNECTION_LOST, 1.0)
     assert refused(decision) == "queue_full"
 
 
@@ -153,11 +153,11 @@ def test_a_retry_that_finds_the_line_full_is_refused():
 
 @pytest.mark.parametrize("attempts", [1, 2, 3, 5])
 def test_a_request_is_tried_so_many_times_in_all(attempts):
-    balancer = fleet(*"abcdefgh", retry=RetryOptions(attempts=attempts, reserve=10.0))
+    balancer = fleet(*"abcdefgh", retry=RetryOptions(max_attempts=attempts, initial_tokens=10.0))
     request = start(balancer)
     while retried(balancer, request, Outcome.UNREACHABLE) is not None:
         pass
-    assert request.attempts == attempts
+    assert request.attempt_count == attempts
 
 
 def test_nothing_is_tried_again_at_or_after_its_deadline():
@@ -170,7 +170,7 @@ def test_nothing_is_tried_again_at_or_after_its_deadline():
 def test_a_retry_that_waits_past_its_deadline_is_refused():
     balancer = fleet(*"ab", concurrency=1)
     request, _ = start(balancer, deadline=5.0), start(balancer)
-    assert waits(balancer.finish(request, Outcome.BROKEN, 1.0)[0])
+    assert waits(balancer.finish(request, Outcome.CONNECTION_LOST, 1.0)[0])
     (decision,) = pass_time(balancer, 1.0, 5.0)
     assert decision.request is request
     assert refused(decision) == "deadline"
@@ -216,20 +216,20 @@ def test_a_storm_uses_the_whole_budget():
 
 
 def test_good_times_save_up_for_bad_ones_but_not_without_bound():
-    budget = RetryBudget(RetryOptions(budget=0.2, reserve=3.0, saved=50.0))
+    budget = RetryBudget(RetryOptions(budget=0.2, initial_tokens=3.0, max_tokens=50.0))
     for _ in range(10_000):
         budget.deposit()
-    assert sum(budget.allows(Request(), Outcome.ERROR, 0.0) for _ in range(1000)) == 50
+    assert sum(budget.try_spend(Request(), Outcome.ERROR, 0.0) for _ in range(1000)) == 50
 
 
 def test_a_refusal_costs_nothing():
-    budget = RetryBudget(RetryOptions(reserve=1.0, budget=0.0))
+    budget = RetryBudget(RetryOptions(initial_tokens=1.0, budget=0.0))
     expired = Request(deadline=1.0)
-    assert not budget.allows(expired, Outcome.ERROR, 2.0)
-    assert not budget.allows(Request(idempotent=False), Outcome.ERROR, 2.0)
-    assert not budget.allows(Request(), Outcome.TRUNCATED, 2.0)
-    assert budget.allows(Request(), Outcome.ERROR, 2.0)
-    assert not budget.allows(Request(), Outcome.ERROR, 2.0)
+    assert not budget.try_spend(expired, Outcome.ERROR, 2.0)
+    assert not budget.try_spend(Request(idempotent=False), Outcome.ERROR, 2.0)
+    assert not budget.try_spend(Request(), Outcome.TRUNCATED, 2.0)
+    assert budget.try_spend(Request(), Outcome.ERROR, 2.0)
+    assert not budget.try_spend(Request(), Outcome.ERROR, 2.0)
 
 
 def test_retries_can_be_switched_off():
@@ -243,4 +243,4 @@ def test_a_retry_is_counted_like_any_other_load():
     retried(balancer, request, Outcome.UNREACHABLE)
     assert {id: replica(balancer, id).in_flight for id in "ab"} == {"a": 0, "b": 1}
     assert list(balancer.finish(request, Outcome.OK, 2.0)) == []
-    assert {id: replica(balancer, id).work for id in "ab"} == {"a": 0.0, "b": 0.0}
+    assert {id: replica(balancer, id).outstanding_work for id in "ab"} == {"a": 0.0, "b": 0.0}

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.core.scalers import Seen, make_scaler
-from steelyard.core.scalers.work import staffed
+from steelyard.core.scalers import ScalingMetrics, make_scaler
+from steelyard.core.scalers.work import square_root_staffing
 from steelyard.core.scaling import ScalingOptions
 
 from .toy_queue import Shared, Toy
@@ -21,7 +21,7 @@ def scaler(**options):
 def evenly(one, seconds, each, work=0.1, *, start=0.0, offered=0.0, arrived=0, ready=1, **more):
     """The last word after so many seconds with so many requests in each."""
     for step in range(1, seconds + 1):
-        seen = Seen(
+        seen = ScalingMetrics(
             now=start + step,
             ready=ready,
             offered=offered + step * each * work,
@@ -48,17 +48,17 @@ def evenly(one, seconds, each, work=0.1, *, start=0.0, offered=0.0, arrived=0, r
     ],
 )
 def test_square_root(work, rate, spare, replicas):
-    assert staffed(work, rate, spare) == pytest.approx(replicas)
+    assert square_root_staffing(work, rate, spare) == pytest.approx(replicas)
 
 
 @given(st.floats(0, 1000), st.floats(0.01, 50), st.floats(0.01, 50), st.floats(0, 4))
 def test_more_work_never_needs_fewer_nor_faster_replicas_more(work, more, rate, spare):
-    assert staffed(work + more, rate, spare) > staffed(work, rate, spare)
-    assert staffed(work, rate + more, spare) <= staffed(work, rate, spare) + 1e-9
+    assert square_root_staffing(work + more, rate, spare) > square_root_staffing(work, rate, spare)
+    assert square_root_staffing(work, rate + more, spare) <= square_root_staffing(work, rate, spare) + 1e-9
 
 
 def test_one_large_fleet_needs_less_spare_than_two_small_ones():
-    assert staffed(20.0, 1.0, 1.5) < 2 * staffed(10.0, 1.0, 1.5)
+    assert square_root_staffing(20.0, 1.0, 1.5) < 2 * square_root_staffing(10.0, 1.0, 1.5)
 
 
 @pytest.mark.parametrize(("rate", "replicas"), [(1.0, 7), (2.0, 4), (7.0, 1), (0.5, 13)])
@@ -66,8 +66,8 @@ def test_a_steady_load(rate, replicas):
     want, _ = evenly(scaler(), 300, 40, ready=replicas, rate=rate)
     assert want.replicas == replicas
     assert want.offered == pytest.approx(4.0, rel=0.01)
-    assert want.lately == pytest.approx(4.0)
-    assert want.why == "4.0 s/s of work offered"
+    assert want.recent_work == pytest.approx(4.0)
+    assert want.reason == "4.0 s/s of work offered"
 
 
 @settings(max_examples=40, deadline=None)
@@ -81,9 +81,9 @@ def test_the_same_requests_with_more_work_never_want_fewer(load, times, waiting)
     offered, arrived = 0.0, 0
     for now, (came, work) in enumerate(load):
         offered, arrived = offered + came * work, arrived + came
-        seen = Seen(float(now), 2, 0, offered, arrived, 2, waiting, waiting * work)
+        seen = ScalingMetrics(float(now), 2, 0, offered, arrived, 2, waiting, waiting * work)
         larger = seen._replace(offered=offered * times, backlog=seen.backlog * times)
-        assert less.want(seen).replicas <= more.want(larger).replicas
+        assert less.recommend(seen).replicas <= more.recommend(larger).replicas
 
 
 @pytest.mark.parametrize(("each", "replicas"), [(4, 1), (6, 2)])
@@ -97,22 +97,22 @@ def test_one_that_is_idle_most_of_the_time_gets_no_second_one(each, replicas):
 
 def test_one_request_is_no_reason_for_many_replicas():
     one = scaler()
-    one.want(Seen(now=0.0, ready=1))
+    one.recommend(ScalingMetrics(now=0.0, ready=1))
     for now in range(1, 30):
-        want = one.want(Seen(now=float(now), ready=1, offered=60.0, arrived=1, running=1))
+        want = one.recommend(ScalingMetrics(now=float(now), ready=1, offered=60.0, arrived=1, running=1))
         assert want.replicas == 1
 
 
 def test_one_request_that_waits_at_zero_wakes_one():
     one = scaler()
-    one.want(Seen(now=0.0))
-    assert one.want(Seen(now=0.5, offered=60.0, arrived=1, waiting=1, backlog=60.0)).replicas == 1
+    one.recommend(ScalingMetrics(now=0.0))
+    assert one.recommend(ScalingMetrics(now=0.5, offered=60.0, arrived=1, waiting=1, backlog=60.0)).replicas == 1
 
 
 def test_a_burst_of_few_gets_no_more_than_one_each():
     one = scaler()
-    one.want(Seen(now=0.0, ready=1))
-    want = one.want(Seen(now=1.0, ready=1, offered=60.0, arrived=3, running=1, waiting=2, backlog=40.0))
+    one.recommend(ScalingMetrics(now=0.0, ready=1))
+    want = one.recommend(ScalingMetrics(now=1.0, ready=1, offered=60.0, arrived=3, running=1, waiting=2, backlog=40.0))
     assert 1 <= want.replicas <= 3
 
 
@@ -120,15 +120,15 @@ def test_a_large_request_now_and_then_is_no_rise():
     one, offered = scaler(), 0.0
     for now in range(600):
         offered += 0.1 * 2 + (5.0 if now % 50 == 0 else 0.0)
-        want = one.want(Seen(float(now), 3, 0, offered, 2 * now + now // 50, 1))
-        assert "lately" not in want.why
+        want = one.recommend(ScalingMetrics(float(now), 3, 0, offered, 2 * now + now // 50, 1))
+        assert "lately" not in want.reason
         assert want.replicas <= 3
 
 
 def test_what_came_before_the_first_look_is_not_taken_for_a_rise():
     one = scaler()
     for now in range(5):
-        want = one.want(Seen(now=float(now), ready=2, offered=1e6, arrived=10_000_000, running=1))
+        want = one.recommend(ScalingMetrics(now=float(now), ready=2, offered=1e6, arrived=10_000_000, running=1))
     assert want.replicas == 2
 
 
@@ -143,17 +143,23 @@ def test_a_count_that_begins_anew_is_no_load():
 def test_while_nothing_is_learned_requests_count():
     one = scaler()
     for now in range(10):
-        want = one.want(Seen(float(now), 1, 0, 1000.0 * now, now, 2, 6, 900.0, learned=False, slots=2.0))
+        want = one.recommend(
+            ScalingMetrics(float(now), 1, 0, 1000.0 * now, now, 2, 6, 900.0, estimates_learned=False, slots=2.0)
+        )
     assert want.replicas == 4
-    assert want.why.startswith("8 requests at once, and not known yet how long they take")
+    assert want.reason.startswith("8 requests at once, and not known yet how long they take")
 
 
 def test_of_a_model_nothing_is_known_of_one_is_started_however_many_wait():
     one = scaler()
     for now in range(10):
-        want = one.want(Seen(float(now), 0, min(now, 1), 20.0, 20, 0, 20, 20.0, learned=False, slots=1.0))
+        want = one.recommend(
+            ScalingMetrics(float(now), 0, min(now, 1), 20.0, 20, 0, 20, 20.0, estimates_learned=False, slots=1.0)
+        )
         assert want.replicas == 1
-    want = one.want(Seen(10.0, 1, 0, 20.0, 20, 1, 19, 19.0, learned=False, slots=1.0))  # it is there: now they count
+    want = one.recommend(
+        ScalingMetrics(10.0, 1, 0, 20.0, 20, 1, 19, 19.0, estimates_learned=False, slots=1.0)
+    )  # it is there: now they count
     assert want.replicas > 1
 
 
@@ -167,8 +173,10 @@ def test_of_a_model_nothing_is_known_of_one_is_started_however_many_wait():
     ],
 )
 def test_words_while_nothing_is_learned(ready, running, waiting, says):
-    seen = Seen(0.0, ready, running=running, waiting=waiting, arrived=running + waiting, learned=False)
-    assert scaler().want(seen).why.startswith(says)
+    seen = ScalingMetrics(
+        0.0, ready, running=running, waiting=waiting, arrived=running + waiting, estimates_learned=False
+    )
+    assert scaler().recommend(seen).reason.startswith(says)
 
 
 def test_what_was_guessed_before_anything_was_learned_is_forgotten():
@@ -176,7 +184,7 @@ def test_what_was_guessed_before_anything_was_learned_is_forgotten():
     for now in range(120):  # ten requests a second, taken for 1 s each, and they turn out to be 0.02 s
         learned = now >= 10
         offered = 10.0 * min(now, 10) + 0.2 * max(0, now - 10)
-        want = one.want(Seen(float(now), 1, 0, offered, 10 * now, now % 2, learned=learned))
+        want = one.recommend(ScalingMetrics(float(now), 1, 0, offered, 10 * now, now % 2, estimates_learned=learned))
         assert want.replicas == 1
     assert want.offered == pytest.approx(0.2, rel=0.05)
 
@@ -191,7 +199,9 @@ def test_a_rise_is_seen_at_once_and_panic_never_shrinks():
     assert more.panicking
     assert more.replicas >= ceil(5 + 1.5 * sqrt(5))
     assert "5.0 lately, panicking" in more.why
-    quiet = [one.want(seen._replace(now=122.0 + t, ready=more.replicas, running=0, waiting=0)) for t in range(1, 100)]
+    quiet = [
+        one.recommend(seen._replace(now=122.0 + t, ready=more.replicas, running=0, waiting=0)) for t in range(1, 100)
+    ]
     assert all(w.replicas >= more.replicas for w in quiet if w.panicking)
     assert sum(w.panicking for w in quiet) in (58, 59)
     assert quiet[-1].replicas == 0
@@ -200,8 +210,8 @@ def test_a_rise_is_seen_at_once_and_panic_never_shrinks():
 def test_a_burst_all_at_once_is_a_backlog_and_no_rise():
     one = scaler()
     _, seen = evenly(one, 120, 5, ready=2, running=1)
-    want = one.want(seen._replace(now=121.0, offered=seen.offered + 10.0, arrived=seen.arrived + 100, running=2))
-    assert "lately" not in want.why
+    want = one.recommend(seen._replace(now=121.0, offered=seen.offered + 10.0, arrived=seen.arrived + 100, running=2))
+    assert "lately" not in want.reason
     assert want.replicas <= 3
 
 
@@ -211,17 +221,17 @@ def test_what_is_over_before_the_promise_is_no_rise():
     evenly(patient, 120, 5, ready=2, promised=60.0)
     for now in (121.0, 122.0):
         seen = seen._replace(now=now, offered=seen.offered + 5.0, arrived=seen.arrived + 50)
-        want, later = one.want(seen), patient.want(seen._replace(promised=60.0))
-    assert "5.0 lately" in want.why
-    assert "lately" not in later.why
+        want, later = one.recommend(seen), patient.recommend(seen._replace(promised=60.0))
+    assert "5.0 lately" in want.reason
+    assert "lately" not in later.reason
 
 
 def test_few_more_requests_by_chance_are_no_rise():
     one, arrived = scaler(), 0
     for now in range(300):
         arrived += (3, 7, 5, 4, 6, 9, 2, 4)[now % 8]
-        want = one.want(Seen(float(now), 2, 0, arrived * 0.1, arrived, 1))
-        assert "lately" not in want.why
+        want = one.recommend(ScalingMetrics(float(now), 2, 0, arrived * 0.1, arrived, 1))
+        assert "lately" not in want.reason
         assert not want.panicking
 
 
@@ -231,14 +241,14 @@ def test_few_more_requests_by_chance_are_no_rise():
 def waits(backlog, waiting=100, **more):
     one = scaler()
     _, seen = evenly(one, 120, 5, ready=1)
-    return one.want(seen._replace(now=121.0, waiting=waiting, backlog=backlog, offered=seen.offered + 0.5, **more))
+    return one.recommend(seen._replace(now=121.0, waiting=waiting, backlog=backlog, offered=seen.offered + 0.5, **more))
 
 
 def test_a_backlog_is_worked_off_within_a_few_seconds_of_readiness():
     # 0.5 s/s come, one replica does 1 s/s: of 30 s half a second a second goes in 15 s, the rest takes 22.5 / 5
     want = waits(30.0, cold_start=10.0)
     assert want.replicas == 1 + ceil((30.0 + 0.5 * 15 - 15) / 5)
-    assert "30.0 s of work waiting" in want.why
+    assert "30.0 s of work waiting" in want.reason
 
 
 def test_a_longer_promise_gives_it_longer():
@@ -261,14 +271,14 @@ def test_a_line_that_stands_and_a_long_one_tell_sooner_than_the_long_window():
             seen = seen._replace(
                 now=float(now), ready=3, running=3, offered=seen.offered + each, arrived=seen.arrived + 1
             )
-            want = one.want(seen._replace(waiting=waiting, backlog=30.0, cold_start=10.0))
+            want = one.recommend(seen._replace(waiting=waiting, backlog=30.0, cold_start=10.0))
         assert want.replicas > 3
-        assert "30.0 s of work waiting" in want.why
+        assert "30.0 s of work waiting" in want.reason
 
 
 def test_a_small_backlog_goes_by_itself():
     assert waits(1.0).replicas == 2  # for the work that comes: 0.5 + 1.5 × 0.7
-    assert "waiting" not in waits(1.0).why
+    assert "waiting" not in waits(1.0).reason
 
 
 def test_one_request_is_not_shared_out():
@@ -283,7 +293,7 @@ def judged(late_share, seconds=300, **more):
     one, ready = scaler(), more.pop("ready", 7)
     for now in range(seconds):
         arrived = now * 40
-        seen = Seen(
+        seen = ScalingMetrics(
             now=float(now),
             ready=ready,
             offered=arrived * 0.1,
@@ -293,7 +303,7 @@ def judged(late_share, seconds=300, **more):
             late=int(arrived * late_share),
             **{"promised": 0.2, "waiting": 1, **more},
         )
-        want = one.want(seen)
+        want = one.recommend(seen)
     return one, want
 
 
@@ -302,7 +312,7 @@ def test_a_broken_promise_wants_more_to_spare():
     assert want.burn == pytest.approx(5.0, rel=0.1)
     assert want.replicas == 12  # 4 + 4 × √4
     assert one._spare.now == 4.0
-    assert "more to spare (4) because too many were late" in want.why
+    assert "more to spare (4) because too many were late" in want.reason
 
 
 def test_not_while_replicas_are_coming():
@@ -314,7 +324,7 @@ def test_not_while_replicas_are_coming():
 def test_not_when_nothing_waits():
     _, want = judged(0.05, waiting=0)
     assert want.replicas == 7
-    assert "late requests though nothing waits: more replicas would not help" in want.why
+    assert "late requests though nothing waits: more replicas would not help" in want.reason
 
 
 def test_requests_beside_each_other_wait_too_in_their_way():
@@ -331,7 +341,9 @@ def test_within_what_is_allowed_nothing_is_raised():
 def test_one_late_request_of_few_is_no_reason():
     one = scaler()
     for now in range(100):
-        want = one.want(Seen(float(now), 1, 0, now * 0.1, now, 1, 1, 0.1, answered=now, late=now > 50, promised=0.2))
+        want = one.recommend(
+            ScalingMetrics(float(now), 1, 0, now * 0.1, now, 1, 1, 0.1, answered=now, late=now > 50, slo_seconds=0.2)
+        )
     assert want.burn > 1
     assert one._spare.now <= 1.5
 
@@ -368,7 +380,7 @@ def ramp(slope, seconds=200, until=1e9, **more):
         rate = 4.0 + slope * min(now, until)
         offered += rate
         arrived += round(rate * 10)
-        want = one.want(Seen(float(now), 5, 0, offered, arrived, 4, cold_start=20.0))
+        want = one.recommend(ScalingMetrics(float(now), 5, 0, offered, arrived, 4, cold_start=20.0))
     return want, rate
 
 
@@ -376,13 +388,13 @@ def test_a_trend_goes_on_for_one_cold_start():
     want, rate = ramp(0.05)
     assert rate < want.forecast < rate + 0.05 * 20 * 1.1
     assert want.replicas == ceil(want.forecast + 1.5 * sqrt(want.forecast))
-    assert f"forecast {want.forecast:.1f} in 20 s" in want.why
+    assert f"forecast {want.forecast:.1f} in 20 s" in want.reason
 
 
 def test_no_trend_no_forecast():
     want, _ = ramp(0.0)
     assert want.forecast == want.offered
-    assert "forecast" not in want.why
+    assert "forecast" not in want.reason
 
 
 def test_down_is_not_forecast():
@@ -395,13 +407,13 @@ def test_a_step_is_no_trend():
     for now in range(300):
         rate = 4.0 if now < 150 else 8.0
         offered, arrived = offered + rate, arrived + int(rate * 10)
-        want = one.want(Seen(float(now), 13, 0, offered, arrived, 6))
+        want = one.recommend(ScalingMetrics(float(now), 13, 0, offered, arrived, 6))
         assert want.replicas <= ceil(8 + 1.5 * sqrt(8)) + 1
 
 
 def test_it_can_be_left_out():
     want, _ = ramp(0.05, forecast=False)
-    assert "forecast" not in want.why
+    assert "forecast" not in want.reason
 
 
 # ---------------------------------------------------------------------- the way down
@@ -410,7 +422,7 @@ def test_it_can_be_left_out():
 def test_the_highest_need_of_a_minute_holds():
     one = scaler()
     _, seen = evenly(one, 300, 40, ready=7)
-    counts = [one.want(seen._replace(now=300.0 + t, running=0)).replicas for t in range(1, 400)]
+    counts = [one.recommend(seen._replace(now=300.0 + t, running=0)).replicas for t in range(1, 400)]
     assert counts[:58] == [7] * 58
     assert counts[-1] == 0
     assert all(a >= b for a, b in pairwise(counts))
@@ -418,7 +430,7 @@ def test_the_highest_need_of_a_minute_holds():
 
 def test_it_begins_with_what_is_there():
     one = scaler()
-    counts = [one.want(Seen(now=float(t), ready=6)).replicas for t in range(100)]
+    counts = [one.recommend(ScalingMetrics(now=float(t), ready=6)).replicas for t in range(100)]
     assert counts[:61] == [6] * 61
     assert counts[62:] == [0] * 38
 
@@ -426,7 +438,8 @@ def test_it_begins_with_what_is_there():
 def test_the_longer_a_start_takes_the_longer_a_need_holds():
     one, other = scaler(), scaler(down_starts=0.0)
     counts = [
-        [each.want(Seen(now=float(t), ready=6, cold_start=80.0)).replicas for t in range(200)] for each in (one, other)
+        [each.recommend(ScalingMetrics(now=float(t), ready=6, cold_start=80.0)).replicas for t in range(200)]
+        for each in (one, other)
     ]
     assert [count.count(6) for count in counts] == [101, 61]
 
@@ -475,7 +488,7 @@ def test_it_keeps_a_promise_through_waves(seed):
 
 
 def test_from_zero_and_back_to_zero():
-    options = ScalingOptions(least=0, idle=60.0)
+    options = ScalingOptions(min_replicas=0, idle_seconds=60.0)
     toy = Toy(lambda t: 3.0 if 100 <= t < 130 else 0.0, options=options, start=0).run(300)
     assert set(toy.decided(0, 100)) == {0}
     assert toy.decided(102)[0] == 1

@@ -3,8 +3,8 @@
 import pytest
 
 from steelyard.core.errors import OptionError
-from steelyard.core.scalers import SCALERS, Scaler, Want, find_scaler, make_scaler, scaler_options
-from steelyard.core.scalers.windows import SAMPLES, STEPS, Average, Highest, Totals
+from steelyard.core.scalers import SCALERS, Recommendation, Scaler, find_scaler, make_scaler, scaler_options
+from steelyard.core.scalers.windows import MAX_SAMPLES, MAX_STEPS, SlidingAverage, SlidingMaximum, SlidingTotals
 
 from .scaler_suite import ScalerSuite
 
@@ -29,7 +29,7 @@ class OneEach(Scaler):
         self.few = few
 
     def want(self, seen):
-        return Want(-(-(seen.running + seen.waiting) // self.few), "one each")
+        return Recommendation(-(-(seen.running + seen.waiting) // self.few), "one each")
 
 
 class TestAUsersOwn(ScalerSuite):
@@ -47,7 +47,7 @@ def test_a_wrong_name_says_what_there_is():
     with pytest.raises(OptionError, match=r"no scaler 'wrok' \(did you mean `work`\?\); there are work, kpa, hpa"):
         find_scaler("wrok")
     with pytest.raises(OptionError, match="not a subclass of"):
-        find_scaler("steelyard.core.scalers.base:Seen")
+        find_scaler("steelyard.core.scalers.base:ScalingMetrics")
 
 
 @pytest.mark.parametrize("name", SCALERS)
@@ -76,7 +76,7 @@ def test_an_unknown_option_says_which_there_are():
 
 
 def test_totals_between_samples_grow_evenly():
-    totals = Totals(60.0)
+    totals = SlidingTotals(60.0)
     for now in range(61):
         totals.add(float(now), 2.0 * now, float(max(0, now - 50)))
     assert totals.over(6.0) == (6.0, (12.0, 6.0))
@@ -86,7 +86,7 @@ def test_totals_between_samples_grow_evenly():
 
 
 def test_totals_know_nothing_of_before_the_first():
-    totals = Totals(60.0)
+    totals = SlidingTotals(60.0)
     totals.add(10.0, 5.0)
     assert totals.over(6.0) == (0.0, (0.0,))
     totals.add(12.0, 9.0)
@@ -95,17 +95,17 @@ def test_totals_know_nothing_of_before_the_first():
 
 
 def test_totals_looked_at_often_are_still_right_and_bounded():
-    totals = Totals(60.0)
+    totals = SlidingTotals(60.0)
     for step in range(100_000):
         totals.add(step / 1000, step / 10)
-    assert len(totals) <= SAMPLES + 2
+    assert len(totals) <= MAX_SAMPLES + 2
     span, (growth,) = totals.over(60.0)
     assert span == pytest.approx(60.0)
     assert growth == pytest.approx(6000.0)
 
 
 def test_an_average_is_over_time_not_over_samples():
-    average = Average(60.0)
+    average = SlidingAverage(60.0)
     for now, value in ((0.0, 7.0), (1.0, 1.0), (1.1, 1.0), (1.2, 1.0), (4.0, 3.0)):
         average.add(now, value)
     assert average.over(60.0) == (pytest.approx((1.2 * 1.0 + 2.8 * 3.0) / 4.0),)
@@ -113,18 +113,18 @@ def test_an_average_is_over_time_not_over_samples():
 
 
 def test_the_highest_holds_for_its_seconds_and_no_longer():
-    highest = Highest(10.0)
+    highest = SlidingMaximum(10.0)
     assert [highest.add(float(t), v) for t, v in ((0, 5), (1, 3), (2, 4), (10, 1), (10.5, 1), (12, 1), (12.5, 1))] == [
         5, 5, 5, 5, 4, 4, 1
     ]  # fmt: skip
 
 
 def test_the_highest_is_bounded_and_never_too_low():
-    highest, values = Highest(1000.0), []
+    highest, values = SlidingMaximum(1000.0), []
     for now in range(900):
         values.append(2000 - 2 * now)
         assert highest.add(float(now), values[-1]) == 2000
-    assert len(highest) <= STEPS + 1
+    assert len(highest) <= MAX_STEPS + 1
     for now in range(900, 3000):
         assert highest.add(float(now), 0) >= max([v for t, v in enumerate(values) if t >= now - 1000], default=0)
     assert highest.add(3000.0, 0) == 0

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from steelyard.core.request import INFINITY
-from steelyard.core.scalers import Seen, make_scaler
+from steelyard.core.scalers import ScalingMetrics, make_scaler
 
 
 def kpa(**options):
@@ -19,7 +19,7 @@ def hpa(**options):
 def steadily(scaler, seconds, start=0.0, **seen):
     """The last thing it says when it sees the same for so long, every half second."""
     for step in range(int(seconds * 2) + 1):
-        want = scaler.want(Seen(now=start + step / 2, **seen))
+        want = scaler.want(ScalingMetrics(now=start + step / 2, **seen))
     return want
 
 
@@ -60,7 +60,7 @@ def test_panic_lasts_a_stable_window_and_never_shrinks():
     scaler = kpa(target=1.0)
     steadily(scaler, 60, ready=1, running=1)
     assert steadily(scaler, 10, start=60.5, ready=1, running=6).replicas == 6  # the last time over the threshold: 70
-    quiet = [scaler.want(Seen(now=71.0 + t, ready=6, running=0)) for t in range(200)]
+    quiet = [scaler.recommend(ScalingMetrics(now=71.0 + t, ready=6, running=0)) for t in range(200)]
     panicking = [w for w in quiet if w.panicking]
     assert all(w.replicas == 6 for w in panicking)
     assert 58 <= len(panicking) <= 63
@@ -88,7 +88,7 @@ def test_begins_in_panic_when_there_is_more_than_one():
 
 def test_decides_every_two_seconds():
     scaler = kpa(target=1.0, panic_window=1.0)
-    said = [scaler.want(Seen(now=t / 2, ready=1, running=t)).replicas for t in range(21)]
+    said = [scaler.recommend(ScalingMetrics(now=t / 2, ready=1, running=t)).replicas for t in range(21)]
     assert {t for t, (a, b) in enumerate(pairwise(said), 1) if a != b} <= {4, 8, 12, 16, 20}
 
 
@@ -149,7 +149,7 @@ def test_down_only_to_the_highest_of_five_minutes():
     scaler, ready, when = hpa(target=0.5), 8, {}
     for now in range(1200):
         running = 4 if now < 100 else 2
-        ready = scaler.want(Seen(now=float(now), ready=ready, running=running)).replicas
+        ready = scaler.recommend(ScalingMetrics(now=float(now), ready=ready, running=running)).replicas
         when.setdefault(ready, now)
     assert list(when) == [8, 6, 4]  # 6: when half of the average was from before
     assert 400 < when[6] < when[4] < 450
@@ -157,7 +157,7 @@ def test_down_only_to_the_highest_of_five_minutes():
 
 def test_it_decides_every_fifteen_seconds():
     scaler = hpa(target=0.5, window=1.0)
-    said = [scaler.want(Seen(now=float(t), ready=1 + t, running=1 + t)).replicas for t in range(61)]
+    said = [scaler.recommend(ScalingMetrics(now=float(t), ready=1 + t, running=1 + t)).replicas for t in range(61)]
     assert [t for t, (a, b) in enumerate(pairwise(said), 1) if a != b] == [15, 30, 45, 60]
 
 

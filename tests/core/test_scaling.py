@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core.errors import OptionError
-from steelyard.core.scalers import Scaler, Seen, Want
-from steelyard.core.scaling import Scaling, ScalingOptions
+from steelyard.core.scalers import Recommendation, Scaler, ScalingMetrics
+from steelyard.core.scaling import ScalingDecider, ScalingOptions
 
 
 class Obedient(Scaler):
@@ -18,15 +18,15 @@ class Obedient(Scaler):
 
     def want(self, seen):
         self.asked += 1
-        return Want(round(seen.rate), "4.1 s/s of work offered")
+        return Recommendation(round(seen.rate), "4.1 s/s of work offered")
 
 
 def scaling(**options):
-    return Scaling(ScalingOptions(f"{__name__}:Obedient", **options))
+    return ScalingDecider(ScalingOptions(f"{__name__}:Obedient", **options))
 
 
 def decide(one, now, wanted, there=0, planned=0, **more):
-    return one.decide(Seen(now=now, ready=there, rate=wanted, **more), planned=planned)
+    return one.decide(ScalingMetrics(now=now, ready=there, rate=wanted, **more), planned=planned)
 
 
 # ---------------------------------------------------------------------- words
@@ -34,19 +34,19 @@ def decide(one, now, wanted, there=0, planned=0, **more):
 
 def test_the_sentence():
     found = decide(scaling(), 0.0, 7, 5, promised=0.2, p99=0.32)
-    assert found.why == "5 → 7: 4.1 s/s of work offered, p99 320 ms against 200 ms"
+    assert found.reason == "5 → 7: 4.1 s/s of work offered, p99 320 ms against 200 ms"
     assert found.replicas == 7
-    assert found.want.replicas == 7
+    assert found.recommendation.replicas == 7
 
 
 def test_no_change_and_no_promise():
-    assert decide(scaling(), 0.0, 5, 5, p99=0.32).why == "5: 4.1 s/s of work offered"
-    assert decide(scaling(), 0.0, 5, 5, promised=0.2).why == "5: 4.1 s/s of work offered"
-    assert decide(scaling(), 0.0, 5, 5, promised=2.0, p99=12.345).why.endswith("p99 12.3 s against 2 s")
+    assert decide(scaling(), 0.0, 5, 5, p99=0.32).reason == "5: 4.1 s/s of work offered"
+    assert decide(scaling(), 0.0, 5, 5, promised=0.2).reason == "5: 4.1 s/s of work offered"
+    assert decide(scaling(), 0.0, 5, 5, promised=2.0, p99=12.345).reason.endswith("p99 12.3 s against 2 s")
 
 
 def test_what_is_coming_counts_as_there():
-    assert decide(scaling(), 0.0, 7, 3, coming=2).why.startswith("5 → 7: ")
+    assert decide(scaling(), 0.0, 7, 3, coming=2).reason.startswith("5 → 7: ")
 
 
 # ---------------------------------------------------------------------- bounds and schedules
@@ -67,30 +67,30 @@ def test_what_is_coming_counts_as_there():
 def test_bounds(wanted, planned, replicas, says):
     found = decide(scaling(least=2, most=7), 0.0, wanted, 4, planned)
     assert found.replicas == replicas
-    assert found.why == f"4 → {replicas}: 4.1 s/s of work offered{says}".replace("4 → 4", "4")
-    assert (found.least, found.most) == (min(7, max(2, planned)), 7)
+    assert found.reason == f"4 → {replicas}: 4.1 s/s of work offered{says}".replace("4 → 4", "4")
+    assert (found.min_replicas, found.max_replicas) == (min(7, max(2, planned)), 7)
 
 
 def test_what_ran_already_is_no_schedule():
     found = scaling(least=2, most=7)
-    assert found.decide(Seen(0.0, 4), kept=4).why.endswith("; 4 ran already, and stay at first")
-    assert found.decide(Seen(1.0, 4), planned=5, kept=4).why.endswith("but a schedule wants 5")
-    verdict = found.decide(Seen(2.0, 4), kept=9)
-    assert (verdict.replicas, verdict.least) == (7, 7)
-    assert "ran already" not in found.decide(Seen(3.0, 4), kept=2).why  # min is why
-    assert "ran already" not in found.decide(Seen(3.0, 4, rate=8), kept=9).why  # max is
+    assert found.decide(ScalingMetrics(0.0, 4), kept=4).reason.endswith("; 4 ran already, and stay at first")
+    assert found.decide(ScalingMetrics(1.0, 4), planned=5, kept=4).reason.endswith("but a schedule wants 5")
+    verdict = found.decide(ScalingMetrics(2.0, 4), kept=9)
+    assert (verdict.replicas, verdict.min_replicas) == (7, 7)
+    assert "ran already" not in found.decide(ScalingMetrics(3.0, 4), kept=2).reason  # min is why
+    assert "ran already" not in found.decide(ScalingMetrics(3.0, 4, rate=8), kept=9).reason  # max is
 
 
 class Wild(Scaler):
     def want(self, seen):
-        return Want(seen.rate, "")
+        return Recommendation(seen.rate, "")
 
 
 @pytest.mark.parametrize("wanted", [-1, 2.5, float("nan"), float("inf"), None])
 def test_a_wish_that_is_no_whole_number_is_refused(wanted):
-    wild = Scaling(ScalingOptions(f"{__name__}:Wild"))
+    wild = ScalingDecider(ScalingOptions(f"{__name__}:Wild"))
     with pytest.raises(ValueError, match=f"the scaler wants {wanted!r} replicas"):
-        wild.decide(Seen(0.0, rate=wanted))
+        wild.decide(ScalingMetrics(0.0, rate=wanted))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_wish_that_is_no_whole_number_is_refused(wanted):
 )
 def test_wrong_options_are_named(options, what):
     with pytest.raises(OptionError, match=what):
-        Scaling(ScalingOptions(**{"scaler": f"{__name__}:Obedient", **options}))
+        ScalingDecider(ScalingOptions(**{"scaler": f"{__name__}:Obedient", **options}))
 
 
 # ---------------------------------------------------------------------- steps
@@ -123,7 +123,7 @@ def test_no_more_added_than_may_be_in_a_minute():
     assert counts[:7] == [3, 3, 3, 3, 3, 3, 3]
     assert counts[7] == 5
     assert counts[14] == 7
-    assert "9 are wanted, but only 2 may be added in a minute" in found.why
+    assert "9 are wanted, but only 2 may be added in a minute" in found.reason
 
 
 def test_no_more_taken_away_than_may_be_in_a_minute():
@@ -133,13 +133,13 @@ def test_no_more_taken_away_than_may_be_in_a_minute():
         there = found.replicas
         counts.append(there)
     assert [counts[0], counts[6], counts[7], counts[14]] == [4, 4, 3, 2]
-    assert "1 would do, but only 1 may be taken away in a minute" in found.why
+    assert "1 would do, but only 1 may be taken away in a minute" in found.reason
 
 
 def test_what_would_do_is_never_less_than_there_may_be():
     one = scaling(least=2, down=1)
-    assert decide(one, 0.0, 0, 4).why.endswith("; 2 would do, but only 1 may be taken away in a minute")
-    assert decide(one, 70.0, 0, 3).why.endswith("; 0 would do, but min is 2")
+    assert decide(one, 0.0, 0, 4).reason.endswith("; 2 would do, but only 1 may be taken away in a minute")
+    assert decide(one, 70.0, 0, 3).reason.endswith("; 0 would do, but min is 2")
 
 
 def test_a_step_is_from_what_is_there_not_from_what_was_wanted():
@@ -168,10 +168,10 @@ def test_to_zero_after_the_idle_time():
     one = scaling(least=0, idle=60.0)
     assert decide(one, 0.0, 0, 2, running=1, arrived=1).replicas == 1
     assert decide(one, 59.9, 0, 1, arrived=1).replicas == 1
-    assert "the last one stays for 60 s without a request" in decide(one, 59.9, 0, 1, arrived=1).why
+    assert "the last one stays for 60 s without a request" in decide(one, 59.9, 0, 1, arrived=1).reason
     found = decide(one, 60.0, 0, 1, arrived=1)
     assert found.replicas == 0
-    assert found.why == "1 → 0: 4.1 s/s of work offered; no request for 60 s"
+    assert found.reason == "1 → 0: 4.1 s/s of work offered; no request for 60 s"
 
 
 def test_a_request_in_between_keeps_it():
@@ -196,10 +196,10 @@ def test_whatever_the_scaler_still_holds():
 
 
 def test_what_was_needed_before_zero_starts_no_more_than_one():
-    one = Scaling(ScalingOptions(least=0, idle=5.0))
+    one = ScalingDecider(ScalingOptions(min_replicas=0, idle_seconds=5.0))
     for now in range(20):  # ten times as much as one replica does
-        one.decide(Seen(float(now), 6, 0, now * 10.0, now * 100, 6, 30, 3.0))
-    quiet = Seen(20.0, 6, 0, 190.0, 1900)
+        one.decide(ScalingMetrics(float(now), 6, 0, now * 10.0, now * 100, 6, 30, 3.0))
+    quiet = ScalingMetrics(20.0, 6, 0, 190.0, 1900)
     assert one.decide(quiet).replicas > 6  # held, in a panic
     assert one.decide(quiet._replace(now=25.0)).replicas == 0
     assert one.decide(quiet._replace(now=26.0, ready=2)).replicas == 0  # these are leaving
@@ -212,7 +212,7 @@ def test_at_the_beginning_nobody_asks_and_nothing_is_started():
     one = scaling(least=0, idle=300.0)
     found = decide(one, 0.0, 0, 0)
     assert found.replicas == 0
-    assert found.why.endswith("; nobody asks")
+    assert found.reason.endswith("; nobody asks")
     assert decide(one, 1.0, 0, 0, waiting=1, arrived=1).replicas == 1
 
 
@@ -237,7 +237,7 @@ def test_other_bounds_leave_the_scaler_as_it_is():
     one = scaling(most=9)
     decide(one, 0.0, 5, 1)
     before = one._scaler
-    one.use(ScalingOptions(f"{__name__}:Obedient", most=4, scaler_options={}))
+    one.reconfigure(ScalingOptions(f"{__name__}:Obedient", max_replicas=4, scaler_options={}))
     assert one._scaler is before
     assert decide(one, 1.0, 5, 1).replicas == 4
 
@@ -245,17 +245,17 @@ def test_other_bounds_leave_the_scaler_as_it_is():
 def test_another_scaler_begins_anew():
     one = scaling()
     before = one._scaler
-    one.use(ScalingOptions(f"{__name__}:Obedient", scaler_options={"factor": 0.2}))
+    one.reconfigure(ScalingOptions(f"{__name__}:Obedient", scaler_options={"factor": 0.2}))
     assert one._scaler is not before
     assert one._scaler.factor == 0.2
-    one.use(ScalingOptions("kpa"))
+    one.reconfigure(ScalingOptions("kpa"))
     assert type(one._scaler).__name__ == "KnativeScaler"
 
 
 def test_what_cannot_be_used_changes_nothing():
     one = scaling(most=3)
     with pytest.raises(OptionError):
-        one.use(ScalingOptions("nobody", most=9))
+        one.reconfigure(ScalingOptions("nobody", max_replicas=9))
     assert decide(one, 0.0, 9, 1).replicas == 3
 
 

@@ -2,17 +2,24 @@
 
 import pytest
 
-from steelyard.core.slo import JUDGEMENTS, NOTHING_PROMISED, Promise, blame_most, judge_answer, judge_left
+from steelyard.core.slo import (
+    NO_SLO,
+    SLO_VERDICTS,
+    SloTarget,
+    attribute_longest_stage,
+    verdict_of_abandoned,
+    verdict_of_response,
+)
 
-LATENCY = Promise(latency=1.0)
-FIRST = Promise(first_byte=0.5)
-BOTH = Promise(latency=1.0, first_byte=0.5)
+LATENCY = SloTarget(latency=1.0)
+FIRST = SloTarget(first_byte=0.5)
+BOTH = SloTarget(latency=1.0, first_byte=0.5)
 
 
 @pytest.mark.parametrize(
     ("promise", "upload", "queue", "first_byte", "total", "streamed", "expected"),
     [
-        (NOTHING_PROMISED, 9.0, 9.0, 99.0, 999.0, False, ("met", "")),
+        (NO_SLO, 9.0, 9.0, 99.0, 999.0, False, ("met", "")),
         (LATENCY, 0.0, 0.0, 1.0, 1.0, False, ("met", "")),
         (LATENCY, 0.0, 0.0, 0.1, 1.1, False, ("late", "replica")),
         (LATENCY, 0.0, 0.0, 0.1, 1.1, True, ("late", "replica")),  # a stream too, where no first byte is promised
@@ -32,13 +39,13 @@ BOTH = Promise(latency=1.0, first_byte=0.5)
     ],
 )
 def test_answered(promise, upload, queue, first_byte, total, streamed, expected):
-    assert JUDGEMENTS[judge_answer(promise, upload, queue, first_byte, total, streamed)] == expected
+    assert SLO_VERDICTS[verdict_of_response(promise, upload, queue, first_byte, total, streamed)] == expected
 
 
 @pytest.mark.parametrize(
     ("promise", "upload", "queue", "first_byte", "total", "streamed", "expected"),
     [
-        (NOTHING_PROMISED, 0.0, 0.0, -1.0, 999.0, False, ("left", "client")),
+        (NO_SLO, 0.0, 0.0, -1.0, 999.0, False, ("left", "client")),
         (LATENCY, 0.0, 0.0, -1.0, 0.9, False, ("left", "client")),
         (LATENCY, 0.0, 0.0, -1.0, 1.1, False, ("late", "replica")),
         (LATENCY, 0.0, 0.5, -1.0, 1.1, False, ("late", "overload")),
@@ -55,12 +62,12 @@ def test_answered(promise, upload, queue, first_byte, total, streamed, expected)
     ],
 )
 def test_left(promise, upload, queue, first_byte, total, streamed, expected):
-    assert JUDGEMENTS[judge_left(promise, upload, queue, first_byte, total, streamed)] == expected
+    assert SLO_VERDICTS[verdict_of_abandoned(promise, upload, queue, first_byte, total, streamed)] == expected
 
 
 def test_a_promise_of_any_time_is_timed():
-    assert (LATENCY.timed, FIRST.timed, NOTHING_PROMISED.timed) == (True, True, False)
-    assert not Promise(availability=99.0).timed
+    assert (LATENCY.timed, FIRST.timed, NO_SLO.timed) == (True, True, False)
+    assert not SloTarget(availability=99.0).timed
 
 
 @pytest.mark.parametrize(
@@ -73,4 +80,4 @@ def test_a_promise_of_any_time_is_timed():
     ],
 )
 def test_who_took_most_of_the_time(upload, queue, total, fault):
-    assert blame_most(upload, queue, total) == fault
+    assert attribute_longest_stage(upload, queue, total) == fault

@@ -4,131 +4,134 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.core.slo import INDEX, JUDGEMENTS, KINDS, NOTHING_PROMISED, Promise
+from steelyard.core.slo import NO_SLO, SLO_VERDICTS, VERDICT_COUNT, VERDICT_INDEX, SloTarget
 from steelyard.core.slo_windows import (
-    HOUR,
-    LEAST,
-    LONGEST,
-    SLOT,
-    SPARE,
-    WINDOWS,
+    ALERT_WINDOWS_SECONDS,
+    HOUR_SECONDS,
+    LONGEST_WINDOW_SECONDS,
+    MIN_REQUESTS,
+    SLOT_SECONDS,
+    SPARE_SLOTS,
     Objective,
-    Weighed,
-    Windows,
+    SloCounts,
+    SloWindows,
     objectives,
-    over_period,
-    percent_kept,
-    weigh,
+    percent_met,
+    period_windows,
+    slo_counts,
 )
 
-DAY = 24 * HOUR
+DAY = 24 * HOUR_SECONDS
 IN_TIME = Objective("latency", 99.0)
-COUNTS = st.builds(Weighed, *[st.integers(0, 50)] * 3)
+COUNTS = st.builds(SloCounts, *[st.integers(0, 50)] * 3)
 
 
-def naive(came, seconds, now, slot=SLOT):
+def naive(came, seconds, now, slot=SLOT_SECONDS):
     first = now // slot - round(seconds / slot)
-    total = Weighed()
+    total = SloCounts()
     for weighed, when in came:
         if first < when // slot:
             total = total.plus(weighed)
     return total
 
 
-@given(st.lists(st.tuples(COUNTS, st.floats(0, LONGEST)), max_size=60), st.sampled_from(WINDOWS))
+@given(
+    st.lists(st.tuples(COUNTS, st.floats(0, LONGEST_WINDOW_SECONDS)), max_size=60),
+    st.sampled_from(ALERT_WINDOWS_SECONDS),
+)
 def test_sums_are_those_of_a_naive_count(came, seconds):
-    windows = Windows()
+    windows = SloWindows()
     for weighed, when in came:
         windows.add(weighed, when)
     now = max((when for _, when in came), default=0.0)
-    for later in (now, now + 100.0, now + seconds, now + 2 * LONGEST):
+    for later in (now, now + 100.0, now + seconds, now + 2 * LONGEST_WINDOW_SECONDS):
         assert windows.sums(seconds, later) == naive(came, seconds, later)
 
 
 @given(st.lists(st.tuples(COUNTS, st.floats(0, 90 * DAY)), max_size=60))
 def test_a_period_is_known_by_the_hour(came):
     came.sort(key=lambda each: each[1])
-    windows = over_period(30 * DAY)
+    windows = period_windows(30 * DAY)
     for weighed, when in came:
         windows.add(weighed, when)
     now = came[-1][1] if came else 0.0
-    assert windows.sums(30 * DAY, now) == naive(came, 30 * DAY, now, HOUR)
+    assert windows.sums(30 * DAY, now) == naive(came, 30 * DAY, now, HOUR_SECONDS)
 
 
 def test_windows_are_bounded():
-    windows = Windows()
+    windows = SloWindows()
     for second in range(0, int(3 * DAY), 10):
-        windows.add(Weighed(met=1), float(second))
-    assert windows.sums(LONGEST, 3 * DAY - 10) == Weighed(met=LONGEST / SLOT)
-    assert len(list(windows.entries())) <= LONGEST / SLOT + 1 + SPARE
+        windows.add(SloCounts(met=1), float(second))
+    assert windows.sums(LONGEST_WINDOW_SECONDS, 3 * DAY - 10) == SloCounts(met=LONGEST_WINDOW_SECONDS / SLOT_SECONDS)
+    assert len(list(windows.entries())) <= LONGEST_WINDOW_SECONDS / SLOT_SECONDS + 1 + SPARE_SLOTS
 
 
 def test_long_periods_have_no_more_slots_than_short_ones():
-    assert over_period(HOUR).longest == HOUR
+    assert period_windows(HOUR_SECONDS).longest == HOUR_SECONDS
     for period in (30 * DAY, 400 * DAY):
-        windows = over_period(period)
+        windows = period_windows(period)
         for hour in range(2 * 400 * 24):
-            windows.add(Weighed(met=1), hour * HOUR)
-        assert len(list(windows.entries())) <= 721 + SPARE
+            windows.add(SloCounts(met=1), hour * HOUR_SECONDS)
+        assert len(list(windows.entries())) <= 721 + SPARE_SLOTS
 
 
 def test_entries_are_what_came():
-    windows = Windows()
-    came = [(Weighed(1, 2, 3), 20.0), (Weighed(4, 0, 0), 50.0)]
+    windows = SloWindows()
+    came = [(SloCounts(1, 2, 3), 20.0), (SloCounts(4, 0, 0), 50.0)]
     for each in came:
         windows.add(*each)
     assert list(windows.entries()) == came
 
 
 def test_who_counts():
-    counts = [0] * KINDS
-    for index in range(KINDS):
+    counts = [0] * VERDICT_COUNT
+    for index in range(VERDICT_COUNT):
         counts[index] = 10**index
-    weighed = weigh(counts)
+    weighed = slo_counts(counts)
     assert weighed.met == 1
-    assert weighed.late == counts[INDEX["late", "replica"]] + counts[INDEX["late", "overload"]]
+    assert weighed.late == counts[VERDICT_INDEX["late", "replica"]] + counts[VERDICT_INDEX["late", "overload"]]
     assert weighed.lost == sum(
         counts[index]
-        for index, (verdict, fault) in enumerate(JUDGEMENTS)
+        for index, (verdict, fault) in enumerate(SLO_VERDICTS)
         if verdict in ("failed", "refused") and fault != "client"
     )
 
 
 def test_good_and_bad():
-    weighed = Weighed(met=90, late=6, lost=4)
-    assert Objective("latency", 99.0).parts(weighed) == (90, 10)
-    assert Objective("availability", 99.0).parts(weighed) == (96, 4)
-    assert Objective("latency", 99.0).burn(weighed) == pytest.approx(10.0)
-    assert Objective("availability", 99.0).burn(weighed) == pytest.approx(4.0)
+    weighed = SloCounts(met=90, late=6, lost=4)
+    assert Objective("latency", 99.0).good_and_bad(weighed) == (90, 10)
+    assert Objective("availability", 99.0).good_and_bad(weighed) == (96, 4)
+    assert Objective("latency", 99.0).burn_rate(weighed) == pytest.approx(10.0)
+    assert Objective("availability", 99.0).burn_rate(weighed) == pytest.approx(4.0)
     assert Objective("availability", 95.0).budget_left(weighed) == pytest.approx(0.2)
     assert Objective("availability", 99.0).budget_left(weighed) == pytest.approx(-3.0)
 
 
 def test_without_traffic_nothing_burns():
-    assert IN_TIME.burn(Weighed()) == 0.0
-    assert IN_TIME.budget_left(Weighed()) == 1.0
-    assert percent_kept(0, 0) is None
-    assert percent_kept(3, 1) == 75.0
-    assert IN_TIME.alert(Windows(), 1e6) == ""
+    assert IN_TIME.burn_rate(SloCounts()) == 0.0
+    assert IN_TIME.budget_left(SloCounts()) == 1.0
+    assert percent_met(0, 0) is None
+    assert percent_met(3, 1) == 75.0
+    assert IN_TIME.alert(SloWindows(), 1e6) == ""
 
 
 def test_the_strictest_promise_divides_by_nothing():
-    assert 1e5 < Objective("availability", 100.0 - 1e-12).burn(Weighed(lost=5)) < 1e7
+    assert 1e5 < Objective("availability", 100.0 - 1e-12).burn_rate(SloCounts(lost=5)) < 1e7
 
 
 def test_what_is_promised():
-    assert objectives(NOTHING_PROMISED) == []
-    assert objectives(Promise(latency=0.2, percentile=95.0)) == [("latency", 95.0)]
-    assert objectives(Promise(first_byte=0.2)) == [("latency", 99.0)]
-    assert objectives(Promise(latency=1.0, availability=99.9)) == [("latency", 99.0), ("availability", 99.9)]
+    assert objectives(NO_SLO) == []
+    assert objectives(SloTarget(latency=0.2, percentile=95.0)) == [("latency", 95.0)]
+    assert objectives(SloTarget(first_byte=0.2)) == [("latency", 99.0)]
+    assert objectives(SloTarget(latency=1.0, availability=99.9)) == [("latency", 99.0), ("availability", 99.9)]
 
 
 def filled(rate, *phases):
     """`rate` requests every ten seconds; each phase has seconds and the share that goes wrong."""
-    windows, now = Windows(), 0.0
+    windows, now = SloWindows(), 0.0
     for seconds, bad in phases:
         for _ in range(int(seconds / 10)):
-            windows.add(Weighed(met=round(rate * (1 - bad)), lost=round(rate * bad)), now)
+            windows.add(SloCounts(met=round(rate * (1 - bad)), lost=round(rate * bad)), now)
             now += 10
     return windows, now - 10
 
@@ -136,17 +139,17 @@ def filled(rate, *phases):
 @pytest.mark.parametrize(
     ("phases", "alert"),
     [
-        ([(6 * HOUR, 0.0)], ""),
-        ([(6 * HOUR, 0.01)], ""),  # all that is allowed
-        ([(6 * HOUR, 0.05)], ""),
-        ([(6 * HOUR, 0.07)], "ticket"),
-        ([(6 * HOUR, 0.15)], "page"),
-        ([(5 * HOUR, 0.0), (300, 1.0)], ""),  # not for long enough …
-        ([(5 * HOUR, 0.0), (600, 1.0)], "page"),
-        ([(5 * HOUR, 0.0), (1200, 1.0), (250, 0.0)], "page"),  # … over, but only just
-        ([(5.5 * HOUR, 0.0), (1200, 1.0), (300, 0.0)], ""),  # and 5.6 times over all of it
-        ([(4 * HOUR, 0.0), (1 * HOUR, 1.0), (600, 0.0)], "ticket"),
-        ([(4 * HOUR, 0.0), (1 * HOUR, 1.0), (1800, 0.0)], ""),  # the half hour is clean
+        ([(6 * HOUR_SECONDS, 0.0)], ""),
+        ([(6 * HOUR_SECONDS, 0.01)], ""),  # all that is allowed
+        ([(6 * HOUR_SECONDS, 0.05)], ""),
+        ([(6 * HOUR_SECONDS, 0.07)], "ticket"),
+        ([(6 * HOUR_SECONDS, 0.15)], "page"),
+        ([(5 * HOUR_SECONDS, 0.0), (300, 1.0)], ""),  # not for long enough …
+        ([(5 * HOUR_SECONDS, 0.0), (600, 1.0)], "page"),
+        ([(5 * HOUR_SECONDS, 0.0), (1200, 1.0), (250, 0.0)], "page"),  # … over, but only just
+        ([(5.5 * HOUR_SECONDS, 0.0), (1200, 1.0), (300, 0.0)], ""),  # and 5.6 times over all of it
+        ([(4 * HOUR_SECONDS, 0.0), (1 * HOUR_SECONDS, 1.0), (600, 0.0)], "ticket"),
+        ([(4 * HOUR_SECONDS, 0.0), (1 * HOUR_SECONDS, 1.0), (1800, 0.0)], ""),  # the half hour is clean
     ],
 )
 def test_alerts(phases, alert):
@@ -155,18 +158,18 @@ def test_alerts(phases, alert):
 
 
 def test_few_requests_are_no_alert():
-    windows = Windows()
-    windows.add(Weighed(met=1, lost=2), 0.0)
+    windows = SloWindows()
+    windows.add(SloCounts(met=1, lost=2), 0.0)
     assert IN_TIME.alert(windows, 5.0) == ""
-    windows.add(Weighed(met=LEAST), 10.0)  # many, of which too few went wrong
+    windows.add(SloCounts(met=MIN_REQUESTS), 10.0)  # many, of which too few went wrong
     assert Objective("latency", 99.9).alert(windows, 10.0) == ""
-    windows.add(Weighed(lost=3), 20.0)
+    windows.add(SloCounts(lost=3), 20.0)
     assert IN_TIME.alert(windows, 20.0) == "page"
 
 
 def test_a_quiet_model_that_fails_all_alerts_in_the_end():
-    windows = Windows()
-    for number in range(LEAST):
+    windows = SloWindows()
+    for number in range(MIN_REQUESTS):
         assert IN_TIME.alert(windows, number * 60.0) == ""
-        windows.add(Weighed(lost=1), number * 60.0)
+        windows.add(SloCounts(lost=1), number * 60.0)
     assert IN_TIME.alert(windows, number * 60.0) == "page"

@@ -1,7 +1,7 @@
 """Frozen or busy: what the requests that run on a replica tell of it."""
 
 from steelyard.core.outcome import Outcome
-from steelyard.core.stall import LEAST, overdue
+from steelyard.core.stall import MIN_STALL_SECONDS, is_stalled
 
 from .driving import fleet, replica, serve, start
 
@@ -15,7 +15,7 @@ def taught(seconds=0.5):
 
 
 def is_overdue(balancer, heard, now):
-    return overdue(replica(balancer, "a"), balancer.pool().estimator, heard, now)
+    return is_stalled(replica(balancer, "a"), balancer.pool().estimator, heard, now)
 
 
 def test_with_nothing_running_nothing_is_overdue():
@@ -44,8 +44,8 @@ def test_a_byte_heard_meanwhile_is_progress():
 def test_short_silences_are_nothing_however_quick_it_usually_is():
     balancer = taught(seconds=0.001)
     start(balancer, 100.0)
-    assert not is_overdue(balancer, 99.0, 100.0 + LEAST)
-    assert is_overdue(balancer, 99.0, 100.1 + LEAST)
+    assert not is_overdue(balancer, 99.0, 100.0 + MIN_STALL_SECONDS)
+    assert is_overdue(balancer, 99.0, 100.1 + MIN_STALL_SECONDS)
 
 
 def test_the_end_of_a_request_that_failed_is_no_progress():
@@ -60,5 +60,5 @@ def test_the_end_of_a_request_that_failed_is_no_progress():
 def test_before_anything_is_known_of_requests_the_probe_is_believed():
     balancer = fleet("a")
     start(balancer, 0.0)
-    assert not is_overdue(balancer, 0.0, LEAST)
-    assert is_overdue(balancer, 0.0, LEAST + 0.1)
+    assert not is_overdue(balancer, 0.0, MIN_STALL_SECONDS)
+    assert is_overdue(balancer, 0.0, MIN_STALL_SECONDS + 0.1)

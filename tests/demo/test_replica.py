@@ -20,7 +20,7 @@ import uvloop
 from steelyard.control.errors import StartError
 from steelyard.demo import endpoints, fleet
 from steelyard.demo.endpoints import Endpoints
-from steelyard.demo.fleet import Fleet, ReplicaProcess, arguments, replicas
+from steelyard.demo.fleet import ReplicaProcess, ReplicaProcesses, replica_arguments, running_replicas
 from steelyard.demo.model import Embedder, Matrix
 from tests.harness.processes import descendants
 
@@ -31,13 +31,13 @@ LONG = 1000.0  # seconds: never, for a test
 @contextmanager
 def running(**paces: float) -> Iterator[list[ReplicaProcess]]:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        context = replicas(paces)
+        context = running_replicas(paces)
         yield runner.run(_enter(context))
         runner.run(_leave(context))
 
 
 async def _enter(context: Any) -> list[ReplicaProcess]:
-    found: Fleet = await context.__aenter__()
+    found: ReplicaProcesses = await context.__aenter__()
     return list(found)
 
 
@@ -115,7 +115,7 @@ def test_one_text_or_many(connection: HTTPConnection) -> None:
     assert [row["index"] for row in many["data"]] == [0, 1]
     assert many["data"][1]["embedding"] == one["data"][0]["embedding"]
     model = Embedder()
-    wanted = model.embed([model.numbers("rain and wind tonight")])[0]
+    wanted = model.embed([model.tokenize("rain and wind tonight")])[0]
     np.testing.assert_allclose(one["data"][0]["embedding"], wanted, atol=1e-3)
 
 
@@ -216,8 +216,8 @@ def test_a_client_that_leaves_does_no_harm(replica: ReplicaProcess, connection: 
 
 def test_one_that_does_not_start_takes_the_others_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(descendants(os.getpid()))
-    commands = iter([fleet.command("steelyard.demo.replica"), (sys.executable, "-c", "raise SystemExit(3)")])
-    monkeypatch.setattr(fleet, "command", lambda module: next(commands))
+    commands = iter([fleet.tied_command("steelyard.demo.replica"), (sys.executable, "-c", "raise SystemExit(3)")])
+    monkeypatch.setattr(fleet, "tied_command", lambda module: next(commands))
     ended = pytest.raises(StartError, match="replica broken ended with exit code 3 before it was ready")
     with ended, running(good=1, broken=1):
         pass
@@ -230,7 +230,7 @@ def test_why_one_cannot_start_is_told_in_one_line(
     told = pytest.raises(StartError, match=r"^replica one cannot start: OSError: .*address already in use$")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        monkeypatch.setattr(fleet, "arguments", lambda _, pace, loading: arguments(port, pace, loading))
+        monkeypatch.setattr(fleet, "replica_arguments", lambda _, pace, loading: replica_arguments(port, pace, loading))
         with told, running(one=1):
             pass
     assert capfd.readouterr() == ("", "")
@@ -238,12 +238,12 @@ def test_why_one_cannot_start_is_told_in_one_line(
 
 def test_a_killed_one_comes_back_on_its_port_and_loads_first() -> None:
     async def work() -> None:
-        async with replicas({"one": 1.0}) as fleet:
+        async with running_replicas({"one": 1.0}) as fleet:
             before = fleet["one"]
             fleet.kill("one")
             with pytest.raises(OSError):  # noqa: PT011  # refused, or reset
                 await before.ask("GET", "/health")
-            await fleet.revive("one", loading=LONG)
+            await fleet.restart("one", loading=LONG)
             after = fleet["one"]
             assert (after.port, after.pid != before.pid) == (before.port, True)
             reply = await after.ask("POST", "/v1/embeddings", b'{"input": "rain"}')
@@ -251,7 +251,7 @@ def test_a_killed_one_comes_back_on_its_port_and_loads_first() -> None:
             told = json.loads((await after.ask("GET", "/health")).body)
             assert (told["status"], told["early"]) == ("loading", 1)
             fleet.kill("one")
-            await fleet.revive("one", loading=0.1)
+            await fleet.restart("one", loading=0.1)
             while (await fleet["one"].ask("GET", "/health")).status != 200:
                 await asyncio.sleep(0.05)
             assert (await fleet["one"].ask("POST", "/v1/embeddings", b'{"input": "rain"}')).status == 200
@@ -276,7 +276,7 @@ def test_a_wait_for_a_core_is_part_of_the_pace(
 
 def test_a_slower_replica_gives_the_same_answers() -> None:
     with running(fast=1, slow=3) as (fast, slow):
-        asyncio.run(fast.set_pace(2.0))
+        asyncio.run(fast.set_slowdown(2.0))
         answers = []
         for replica in (fast, slow):
             made = HTTPConnection("127.0.0.1", replica.port, timeout=30)

@@ -11,8 +11,15 @@ import pytest
 
 from steelyard.core.errors import OptionError
 from steelyard.demo import settings
-from steelyard.demo.settings import Options, Ports, configuration, ports, scaled, usual_ports
-from steelyard.demo.tied import command
+from steelyard.demo.settings import (
+    DemoOptions,
+    Ports,
+    choose_ports,
+    claim_default_ports,
+    configuration,
+    with_autoscaling,
+)
+from steelyard.demo.tied import tied_command
 
 
 @pytest.fixture
@@ -23,26 +30,28 @@ def taken() -> Iterator[int]:
 
 def test_a_port_of_ones_own_must_be_free(taken: int) -> None:
     with pytest.raises(OptionError, match=rf"--port: {taken} is in use"):
-        ports(taken, usual=True)
+        choose_ports(taken, usual=True)
 
 
 def test_the_usual_ports_need_not_be_free(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "PORT", taken)
-    monkeypatch.setattr(settings, "ADMIN", taken)
-    assert ports(None, usual=True) == Ports(0, 0)
+    monkeypatch.setattr(settings, "DEFAULT_PORT", taken)
+    monkeypatch.setattr(settings, "DEFAULT_ADMIN_PORT", taken)
+    assert choose_ports(None, usual=True) == Ports(0, 0)
 
 
 def test_one_demo_has_the_usual_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "PORT", -os.getpid())  # not that of a demo that somebody runs, nor of another test
-    with usual_ports() as first, usual_ports() as second:
+    monkeypatch.setattr(
+        settings, "DEFAULT_PORT", -os.getpid()
+    )  # not that of a demo that somebody runs, nor of another test
+    with claim_default_ports() as first, claim_default_ports() as second:
         assert (first, second) == (True, False)
-        assert ports(None, usual=second) == Ports(0, 0)
-    with usual_ports() as later:
+        assert choose_ports(None, usual=second) == Ports(0, 0)
+    with claim_default_ports() as later:
         assert later
 
 
 def test_what_is_chosen_is_in_the_configuration(tmp_path: Path) -> None:
-    options = Options(policy="random", workers=3)
+    options = DemoOptions(policy="random", workers=3)
     config = configuration({"fast": "http://127.0.0.1:9"}, options, Ports(0, 0), tmp_path, promised=0.5)
     model = config.models["minilm"]
     assert (config.workers, model.policy) == (3, "random")
@@ -50,15 +59,15 @@ def test_what_is_chosen_is_in_the_configuration(tmp_path: Path) -> None:
     assert model.slo is not None
     assert model.slo.latency == 0.5
     assert Path(config.history.path).parent == tmp_path
-    assert model.ejection.slow == settings.NEVER  # both policies have the same replicas
+    assert model.ejection.slow == settings.EJECT_SLOW_NEVER  # both policies have the same replicas
 
 
 def test_scaling_keeps_the_rest(tmp_path: Path) -> None:
-    config = configuration({"fast": "http://127.0.0.1:9"}, Options(), Ports(0, 0), tmp_path, promised=0.5)
-    model = scaled(config, tmp_path).models["minilm"]
+    config = configuration({"fast": "http://127.0.0.1:9"}, DemoOptions(), Ports(0, 0), tmp_path, promised=0.5)
+    model = with_autoscaling(config, tmp_path).models["minilm"]
     assert model.runtime is not None
     assert model.autoscale is not None
-    tied = command("steelyard.demo.replica")  # ends with the demo, whoever started it
+    tied = tied_command("steelyard.demo.replica")  # ends with the demo, whoever started it
     assert model.runtime.command[: len(tied)] == tied
     assert (model.runtime.log, model.autoscale.min, model.autoscale.max) == (str(tmp_path), 3, 5)
     assert (model.replicas, model.slo) == (config.models["minilm"].replicas, config.models["minilm"].slo)

@@ -4,51 +4,51 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.demo.run import promised
+from steelyard.demo.run import slo_latency
 from steelyard.demo.steps import (
-    BUSY,
-    GUIDED,
-    PAUSES,
-    Outcome,
-    compared,
-    grown,
-    guide,
-    merged,
-    moved,
+    MAX_OVERRUN_RATIO,
+    PAUSE_SECONDS,
+    TOUR_SECONDS,
+    StepResult,
+    comparison_note,
+    merge_rounds,
     plan,
-    returned,
-    shared,
+    restart_note,
+    scaling_note,
+    share_note,
+    slowdown_note,
+    tour_steps,
 )
-from steelyard.demo.tally import Tally
+from steelyard.demo.tally import TrafficStats
 
-FIRST, SECOND = guide("least_work")[:2]
+FIRST, SECOND = tour_steps("least_work")[:2]
 COMPARED = ["before", "after", "before", "after"]
 
 
-def tally(*, p99: float, requests: int = 200, failed: int = 0) -> Tally:
-    made = Tally(0.0)
+def tally(*, p99: float, requests: int = 200, failed: int = 0) -> TrafficStats:
+    made = TrafficStats(0.0)
     for _ in range(requests):
-        made.answer("fast", p99, 1.0)
+        made.record_answer("fast", p99, 1.0)
     for _ in range(failed):
-        made.failure("503")
+        made.record_failure("503")
     return made
 
 
-def outcome(*, p99: float, requests: int = 200, late: float = 0.0) -> Outcome:
-    return Outcome(FIRST, tally(p99=p99, requests=requests), late=late)
+def outcome(*, p99: float, requests: int = 200, late: float = 0.0) -> StepResult:
+    return StepResult(FIRST, tally(p99=p99, requests=requests), overrun_ratio=late)
 
 
 def test_the_whole_guide_takes_a_minute() -> None:
-    assert plan(None, "least_work") == plan(1000, "least_work") == guide("least_work")
-    assert sum(step.seconds for step in guide("least_work")) == GUIDED
-    assert [step.key for step in guide("x")] == [*COMPARED, "slow", "dead", "double"]
+    assert plan(None, "least_work") == plan(1000, "least_work") == tour_steps("least_work")
+    assert sum(step.seconds for step in tour_steps("least_work")) == TOUR_SECONDS
+    assert [step.key for step in tour_steps("x")] == [*COMPARED, "slow", "dead", "double"]
 
 
-@pytest.mark.parametrize("seconds", [30, 45, GUIDED + PAUSES - 1])
+@pytest.mark.parametrize("seconds", [30, 45, TOUR_SECONDS + PAUSE_SECONDS - 1])
 def test_less_time_shortens_every_step(seconds: int) -> None:
     steps = plan(seconds, "least_work")
     assert len(steps) == 7
-    assert sum(step.seconds for step in steps) == pytest.approx(seconds - PAUSES)
+    assert sum(step.seconds for step in steps) == pytest.approx(seconds - PAUSE_SECONDS)
 
 
 @pytest.mark.parametrize("seconds", [1, 8, 29])
@@ -72,14 +72,14 @@ def test_with_little_time_only_the_policies_are_compared(seconds: int) -> None:
         (outcome(p99=1.0), outcome(p99=0.1, requests=0), "too short to compare the two policies"),
     ],
 )
-def test_the_comparison_says_what_was_measured(before: Outcome, after: Outcome, told: str) -> None:
-    said = compared(before, "least_work", after)
+def test_the_comparison_says_what_was_measured(before: StepResult, after: StepResult, told: str) -> None:
+    said = comparison_note(before, "least_work", after)
     assert told in said
     assert ("times shorter" in said) == ("times shorter" in told)
 
 
 def test_policies_take_turns_on_the_same_requests() -> None:
-    one, two, again, too = guide("least_work")[:4]
+    one, two, again, too = tour_steps("least_work")[:4]
     assert (one.seed, again.seed) == (two.seed, too.seed)
     assert one.seed != again.seed
     assert one.seconds == two.seconds == again.seconds == too.seconds
@@ -87,40 +87,40 @@ def test_policies_take_turns_on_the_same_requests() -> None:
 
 def test_two_rounds_are_one_result() -> None:
     rounds = [
-        Outcome(FIRST, tally(p99=1.0, requests=100), "a", late=BUSY),
-        Outcome(SECOND, tally(p99=0.1), "b"),
-        Outcome(FIRST, tally(p99=3.0, requests=50, failed=1), "c", late=0.0),
+        StepResult(FIRST, tally(p99=1.0, requests=100), "a", overrun_ratio=MAX_OVERRUN_RATIO),
+        StepResult(SECOND, tally(p99=0.1), "b"),
+        StepResult(FIRST, tally(p99=3.0, requests=50, failed=1), "c", overrun_ratio=0.0),
     ]
-    both = merged(rounds)
+    both = merge_rounds(rounds)
     assert list(both) == ["before", "after"]
-    assert (both["before"].step, both["before"].note, both["before"].late) == (FIRST, "c", BUSY)
-    assert (both["before"].tally.requests, both["before"].tally.failures) == (151, 1)
-    assert both["before"].tally.answered == {"fast": 150}
-    assert both["before"].tally.latency.quantile(0.99) == pytest.approx(3.0, rel=0.01)
+    assert (both["before"].step, both["before"].note, both["before"].overrun_ratio) == (FIRST, "c", MAX_OVERRUN_RATIO)
+    assert (both["before"].stats.requests, both["before"].stats.failures) == (151, 1)
+    assert both["before"].stats.answered == {"fast": 150}
+    assert both["before"].stats.latency.quantile(0.99) == pytest.approx(3.0, rel=0.01)
     assert both["after"] is rounds[1]
-    assert rounds[0].tally.requests == 100
+    assert rounds[0].stats.requests == 100
 
 
 def test_other_steps_too() -> None:
-    assert moved("fast", 0.6, 0.2) == "fast had 60 % of the answers before, 20 % while it was slow"
-    assert moved("fast", 0.6, 0.6).endswith("this time it did not move away")
-    assert moved("fast", 0.6, None) == "fast does not answer, so it cannot be made slower"
-    assert shared(tally(p99=0.1)) == "fast 100 % of the answers"
-    assert shared(tally(p99=0.1, requests=0)) == "no answers"
+    assert slowdown_note("fast", 0.6, 0.2) == "fast had 60 % of the answers before, 20 % while it was slow"
+    assert slowdown_note("fast", 0.6, 0.6).endswith("this time it did not move away")
+    assert slowdown_note("fast", 0.6, None) == "fast does not answer, so it cannot be made slower"
+    assert share_note(tally(p99=0.1)) == "fast 100 % of the answers"
+    assert share_note(tally(p99=0.1, requests=0)) == "no answers"
     seen = tally(p99=0.1, requests=99, failed=1)
-    assert returned("half", seen, 3, 0, 2.5) == (
+    assert restart_note("half", seen, 3, 0, 2.5) == (
         "1 of 100 failed, 3 sent again to another; half was ready again after 2.5 s, "
         "and 0 requests reached it before that"
     )
-    assert returned("half", seen, 3, 0, None).endswith("half was not ready again in time")
-    assert returned("half", seen, 3, None, 2.5).endswith("after 2.5 s")
-    assert grown(3, 0, {}, None) == "still 3 replicas: that was enough, or there was no time"
-    assert grown(3, 2, {}, None).endswith("none of the new ones has answered yet")
-    assert grown(3, 2, {"p1": 2, "p2": 5}, 4.0) == (
+    assert restart_note("half", seen, 3, 0, None).endswith("half was not ready again in time")
+    assert restart_note("half", seen, 3, None, 2.5).endswith("after 2.5 s")
+    assert scaling_note(3, 0, {}, None) == "still 3 replicas: that was enough, or there was no time"
+    assert scaling_note(3, 2, {}, None).endswith("none of the new ones has answered yet")
+    assert scaling_note(3, 2, {"p1": 2, "p2": 5}, 4.0) == (
         "3 → 5 replicas by the autoscaler; the first answer of a new one came 4.0 s after the load doubled, 7 in all"
     )
 
 
 @pytest.mark.parametrize(("capacity", "seconds"), [(60.0, 0.7), (1000.0, 0.1), (6.0, 7.3)])
 def test_what_is_promised_fits_the_machine(capacity: float, seconds: float) -> None:
-    assert promised(capacity) == seconds
+    assert slo_latency(capacity) == seconds

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from steelyard.demo.tied import command
+from steelyard.demo.tied import tied_command
 from tests.harness.processes import alive
 from tests.harness.waiting import wait_until
 
@@ -39,7 +39,7 @@ def test_the_child_of_a_killed_process_is_gone(tmp_path: Path) -> None:
 
 def test_a_child_that_comes_too_late_does_not_begin(tmp_path: Path) -> None:
     (tmp_path / "child.py").write_text(CHILD)
-    python, *words = command("child")
+    python, *words = tied_command("child")
     words[words.index(str(os.getpid()))] = "1"  # a parent that it no longer has
     done = subprocess.run([python, *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

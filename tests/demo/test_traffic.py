@@ -16,8 +16,16 @@ import pytest
 from steelyard.control.errors import StartError
 from steelyard.demo import client
 from steelyard.demo.fleet import ReplicaProcess
-from steelyard.demo.tally import Tally
-from steelyard.demo.traffic import LARGE, LARGE_SHARE, MEAN, SMALL, Traffic, capacity, request
+from steelyard.demo.tally import TrafficStats
+from steelyard.demo.traffic import (
+    LARGE_SENTENCES,
+    LARGE_SHARE,
+    MEAN_SENTENCES,
+    SMALL_SENTENCES,
+    Traffic,
+    make_request,
+    measure_capacity,
+)
 
 OK = b"HTTP/1.1 200 OK\r\nsteelyard-replica: fast\r\ncontent-length: 2\r\n\r\n{}"
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nsteelyard-reason: no_replica\r\ncontent-length: 0\r\n\r\n"
@@ -102,14 +110,14 @@ def test_nobody_there() -> None:
         assert tally.failures == tally.requests
         assert set(tally.failed) == {"no answer: ConnectionRefusedError"}
         with pytest.raises(StartError, match="replica fast does not answer"):
-            await capacity([ReplicaProcess("fast", 1.0, 1, port)])
+            await measure_capacity([ReplicaProcess("fast", 1.0, 1, port)])
 
     run(work())
 
 
 def test_waiting_counts_from_when_a_request_was_due(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever measures from when it was sent measures a slow server as a fast one."""
-    monkeypatch.setattr(client, "MOST", 1)
+    monkeypatch.setattr(client, "MAX_CONNECTIONS", 1)
 
     async def work() -> None:
         gate = asyncio.Event()
@@ -153,10 +161,10 @@ def test_a_turn_repeats_the_same_requests_and_counts_apart() -> None:
             tally = traffic.start()
             await stub.done.wait()
             await traffic.pause(20.0)
-            first = traffic.part
+            first = traffic.part_stats
             sent = list(stub.bodies)
             stub.bodies.clear()
-            second = traffic.turn(2 * MANY, Random(5))
+            second = traffic.start_part(2 * MANY, Random(5))
             while second.requests < first.requests:
                 await asyncio.sleep(0.01)
             await traffic.stop()
@@ -169,25 +177,28 @@ def test_a_turn_repeats_the_same_requests_and_counts_apart() -> None:
 
 def test_small_and_large_requests_are_mixed() -> None:
     rng = Random(3)
-    made = [request(rng) for _ in range(20_000)]
+    made = [make_request(rng) for _ in range(20_000)]
     sizes = [size for _, size in made]
-    assert all(SMALL[0] <= size <= SMALL[1] or LARGE[0] <= size <= LARGE[1] for size in sizes)
-    assert sum(size >= LARGE[0] for size in sizes) / len(sizes) == pytest.approx(LARGE_SHARE, abs=0.02)
-    assert sum(sizes) / len(sizes) == pytest.approx(MEAN, rel=0.05)
+    assert all(
+        SMALL_SENTENCES[0] <= size <= SMALL_SENTENCES[1] or LARGE_SENTENCES[0] <= size <= LARGE_SENTENCES[1]
+        for size in sizes
+    )
+    assert sum(size >= LARGE_SENTENCES[0] for size in sizes) / len(sizes) == pytest.approx(LARGE_SHARE, abs=0.02)
+    assert sum(sizes) / len(sizes) == pytest.approx(MEAN_SENTENCES, rel=0.05)
     for body, size in made[:50]:
         asked = msgspec.json.decode(body)
         assert (asked["model"], len(asked["input"])) == ("minilm", size)
 
 
 def test_what_is_recent() -> None:
-    tally = Tally(100.0)
+    tally = TrafficStats(100.0)
     assert isnan(tally.recent(100.0).p50)
     for number in range(1, 101):
-        tally.answer("fast" if number % 4 else "slow", number / 1000, 100.0 + number / 50)
+        tally.record_answer("fast" if number % 4 else "slow", number / 1000, 100.0 + number / 50)
     recent = tally.recent(104.0)
     assert recent == (25.0, 0.050, 0.099)
     assert (tally.share("fast"), tally.share("nobody")) == (0.75, 0.0)
-    tally.answer("fast", 3.0, 111.5)
+    tally.record_answer("fast", 3.0, 111.5)
     assert tally.recent(111.5).rate == pytest.approx((1 + 26) / 10)  # the others are longer ago
     assert tally.recent(120.0) == (0.1, 3.0, 3.0)
     assert tally.requests == 101

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.demo.wordpiece import MOST, WordPiece, words
+from steelyard.demo.wordpiece import MAX_TOKENS, WordPiece, words
 
 KNOWN = {
     "heavy rain and wind": [3082, 4542, 1998, 3612],
@@ -29,7 +29,7 @@ def test_known_texts(pieces: WordPiece, text: str) -> None:
 
 def test_a_long_text_is_cut(pieces: WordPiece) -> None:
     numbers = pieces.numbers("rain " * 1000)
-    assert len(numbers) == MOST
+    assert len(numbers) == MAX_TOKENS
     assert (numbers[0], numbers[-1]) == (101, 102)
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from steelyard.core.scalers import SCALERS, find_scaler, scaler_options
-from steelyard.gateway.looks import PROBES, SCRAPES
+from steelyard.gateway.looks import PROBE_PATHS, SCRAPE_PATHS
 from tests.docs.test_docs import rows, section, text_of
 
 PAGE = "docs/autoscaling.md"
@@ -30,7 +30,7 @@ def test_every_option_is_explained_with_its_default(scaler: str) -> None:
 
 def test_every_look_is_named() -> None:
     named = set(re.findall(r"`(/[a-z.]+)`", section(PAGE, "## From zero")))
-    assert named >= PROBES | SCRAPES
+    assert named >= PROBE_PATHS | SCRAPE_PATHS
 
 
 def test_the_measurements_find_their_place() -> None:

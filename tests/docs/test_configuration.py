@@ -11,12 +11,12 @@ import msgspec
 import pytest
 import yaml
 
-from steelyard.advice import GATEWAY, MODELS
+from steelyard.advice import GATEWAY_ADVICE, MODEL_ADVICE
 from steelyard.cli import main
 from steelyard.config import Config
 from steelyard.documents import Seconds, Share, Size
-from steelyard.documents.mistakes import choices, is_struct
-from steelyard.units import BYTES, SECONDS, duration, share, size
+from steelyard.documents.mistakes import alternatives, is_struct
+from steelyard.units import BYTES_PER_UNIT, SECONDS_PER_UNIT, parse_duration, parse_share, parse_size
 
 from .test_docs import NONE, ROOT, blocks, rows, section, text_of
 
@@ -37,7 +37,7 @@ def keys(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[Key]:
         default = field.default if factory is msgspec.NODEFAULT else factory()
         if not isinstance(default, msgspec.Struct):
             yield Key(name, default, get_args(field.type)[-1].description)
-        for choice in choices(field.type):
+        for choice in alternatives(field.type):
             if is_struct(choice):
                 yield from keys(choice, f"{name}.")
             elif get_origin(choice) in (tuple, dict) and is_struct(inner := _inner(choice)):
@@ -60,7 +60,7 @@ def _parsed(text: str, like: Any) -> Any:
         return msgspec.NODEFAULT
     if text == NONE:
         return None
-    for kind, read in ((Seconds, duration), (Size, size), (Share, share)):
+    for kind, read in ((Seconds, parse_duration), (Size, parse_size), (Share, parse_share)):
         if isinstance(like, kind):
             return read(text)
     value = yaml.safe_load(text)
@@ -80,12 +80,12 @@ def test_every_key_is_explained_as_editors_explain_it(name: str) -> None:
 
 def test_every_warning_is_listed_with_its_code() -> None:
     told = {row[0].strip("`"): row[1] for row in rows(section(PAGE, "### The warnings"))[1:]}
-    assert told == {code: check.__doc__ for code, check in {**GATEWAY, **MODELS}.items()}
+    assert told == {code: check.__doc__ for code, check in {**GATEWAY_ADVICE, **MODEL_ADVICE}.items()}
 
 
 def test_every_unit_is_listed() -> None:
     told = section(PAGE, "## Durations, sizes, shares")
-    for unit in {*SECONDS, *BYTES} - {"", "μs"}:
+    for unit in {*SECONDS_PER_UNIT, *BYTES_PER_UNIT} - {"", "μs"}:
         assert re.search(rf"`{unit}`", told), unit
 
 

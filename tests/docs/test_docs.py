@@ -28,7 +28,7 @@ from steelyard.documents import Seconds
 from steelyard.simulate.catalog import CATALOG
 from steelyard.simulate.scenario import Scenario
 from steelyard.simulate.scenario_file import load_scenarios
-from steelyard.units import duration
+from steelyard.units import parse_duration
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -308,7 +308,7 @@ def _default(text: str, like: Any) -> Any:
     if text == NONE:
         return None
     if isinstance(like, Seconds):
-        return duration(text)
+        return parse_duration(text)
     value = yaml.safe_load(text)
     return tuple(value) if isinstance(value, list) else value
 

@@ -9,18 +9,25 @@ import msgspec
 import pytest
 
 from steelyard.cli import main
-from steelyard.gateway.decision_log import LOOKS
-from steelyard.link.decision_lines import Attempt, Candidate, DecisionLine, Excluded, FleetLine, Look
+from steelyard.gateway.decision_log import MAX_CHOICES
+from steelyard.link.decision_lines import (
+    DecisionLine,
+    ExcludedReplica,
+    FleetLine,
+    LoggedAttempt,
+    LoggedCandidate,
+    LoggedChoice,
+)
 
 from .test_docs import rows, section
 
 PAGE = "docs/explain.md"
 TABLES = {
     "A request (": DecisionLine,
-    "A look:": Look,
-    "A replica that": Excluded,
-    "A candidate,": Candidate,
-    "An attempt:": Attempt,
+    "A look:": LoggedChoice,
+    "A replica that": ExcludedReplica,
+    "A candidate,": LoggedCandidate,
+    "An attempt:": LoggedAttempt,
     "How a model is served": FleetLine,
 }
 
@@ -42,4 +49,4 @@ def test_every_option_is_explained() -> None:
 
 
 def test_how_many_looks_are_kept_is_said() -> None:
-    assert f"{LOOKS} at most" in section(PAGE, "## The lines")
+    assert f"{MAX_CHOICES} at most" in section(PAGE, "## The lines")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from steelyard.core.reason import Reason
 from steelyard.gateway import answers
-from steelyard.gateway.answers import Failure
-from steelyard.gateway.fields import OURS as FOR_US
-from steelyard.gateway.fields import REQUEST_ROLES, BadHead
+from steelyard.gateway.answers import ErrorReply
+from steelyard.gateway.fields import OPTION as FOR_US
+from steelyard.gateway.fields import REQUEST_ROLES, MalformedMessageError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text(encoding="utf-8")
 
@@ -20,10 +20,10 @@ def told() -> set[tuple[str, int]]:
 
 
 def test_every_reason_is_told_with_its_status() -> None:
-    ours = [value for value in vars(answers).values() if isinstance(value, Failure)]
-    ours += [answers.bad_request(BadHead("x")), answers.method_refused(BadHead("x"))]
+    ours = [value for value in vars(answers).values() if isinstance(value, ErrorReply)]
+    ours += [answers.bad_request(MalformedMessageError("x")), answers.method_not_allowed(MalformedMessageError("x"))]
     ours += [answers.model_contradiction("a", "b"), answers.body_ambiguous("x")]
-    ours += [answers.loop_detected(BadHead("x"))]
+    ours += [answers.loop_detected(MalformedMessageError("x"))]
     codes = {(failure.code, failure.status) for failure in ours} - {("deadline", 504)}  # told in the core's row
     assert told() == codes | {(reason.code, reason.status) for reason in Reason}
 

@@ -19,14 +19,14 @@ def test_every_alarm_about_memory_is_explained() -> None:
     control = ROOT / "src/steelyard/control"
     known = set(re.findall(r'"(memory_\w+)"', (control / "devices/alarms.py").read_text("utf-8")))
     known |= set(re.findall(r'code="(\w+)"', (control / "placing/showing.py").read_text("utf-8")))
-    known |= {kind.reason for kind in errors.PlacingError.__subclasses__()}
+    known |= {kind.reason for kind in errors.PlacementError.__subclasses__()}
     assert known <= told, f"not explained: {known - told}"
     assert {code for code in told if code.startswith("memory_")} <= known
 
 
 def test_refusals_are_named_with_their_status() -> None:
     text = section(PAGE, "## When it does not fit")
-    for reason in (Reason.TOO_LARGE, Reason.MEMORY):
+    for reason in (Reason.TOO_LARGE, Reason.INSUFFICIENT_MEMORY):
         assert f"{reason.status}, `steelyard-reason: {reason.code}`" in text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from steelyard.core.times import BOUNDS
+from steelyard.core.times import DURATION_BOUNDS_SECONDS
 
 from .test_docs import section, text_of
 
@@ -22,4 +22,4 @@ def test_the_bounds_of_the_histograms_are_told() -> None:
     match = re.search(r"have the bounds (.+?) ms, (.+?) s\.", section(PAGE, "## Labels"), re.DOTALL)
     assert match is not None
     short, long = ([float(number) for number in re.findall(r"[\d.]+", part)] for part in match.groups())
-    assert (*(bound / 1000 for bound in short), *long) == BOUNDS
+    assert (*(bound / 1000 for bound in short), *long) == DURATION_BOUNDS_SECONDS

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from steelyard.cli import main
-from steelyard.cli.report_csv import COLUMNS
-from steelyard.control.history.slices import NAMES
+from steelyard.cli.report_csv import CSV_COLUMNS
+from steelyard.control.history.slices import VERDICT_KEYS
 
 from .test_docs import ROOT, blocks, rows, section
 
@@ -38,4 +38,4 @@ def test_all_options_of_report_are_explained() -> None:
 def test_all_columns_of_the_csv_are_explained() -> None:
     told = rows(section("docs/report.md", "## The columns of the CSV"))[1:]
     names = {name for row in told for name in re.findall(r"`(\w+)`", row[0])}
-    assert names | {name.replace("/", "_") for name in NAMES} == set(COLUMNS)
+    assert names | {name.replace("/", "_") for name in VERDICT_KEYS} == set(CSV_COLUMNS)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from steelyard.link.decision_lines import DecisionLine, FleetLine, Line
+from steelyard.link.decision_lines import DecisionLine, FleetLine, LogLine
 from tests.harness import Serving, StubReplica, config, model, scripts, wait_until
 
 
@@ -20,9 +20,9 @@ def stubs() -> Iterator[list[StubReplica]]:
         yield [a, b]
 
 
-def lines(path: Path) -> list[Line]:
+def lines(path: Path) -> list[LogLine]:
     whole = path.read_bytes().split(b"\n")[:-1]
-    return [msgspec.json.decode(line, type=Line) for line in whole]
+    return [msgspec.json.decode(line, type=LogLine) for line in whole]
 
 
 def fleets(path: Path) -> list[FleetLine]:
@@ -57,7 +57,7 @@ def test_each_request_is_written_down_and_explained(stubs: list[StubReplica]) ->
         assert line is not None
         assert (line.verdict, line.status, line.model) == ("met", 200, "m")
         (attempt,) = line.attempts
-        assert line.looks[-1].chosen == attempt.replica
+        assert line.choices[-1].chosen == attempt.replica
         assert attempt.seconds is not None
         assert attempt.seconds <= line.seconds
         said = explain("e2e-7", "--config", serving.file)

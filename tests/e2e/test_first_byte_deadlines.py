@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from steelyard.link.decision_lines import DecisionLine, Line
-from steelyard.link.explaining import explained
+from steelyard.link.decision_lines import DecisionLine, LogLine
+from steelyard.link.explaining import explain_line
 from tests.harness import Serving, StubReplica, config, request, scripts, wait_until
 
 LEARNED_FROM = 8  # answers, after which seconds are predicted
@@ -25,9 +25,9 @@ def stream() -> scripts.Script:
 
 def told(log: Path, id: str) -> str:
     """What `steelyard explain` says of it; empty while it is not written down."""
-    lines = (msgspec.json.decode(line, type=Line) for line in log.read_bytes().split(b"\n")[:-1])
+    lines = (msgspec.json.decode(line, type=LogLine) for line in log.read_bytes().split(b"\n")[:-1])
     found = [line for line in lines if isinstance(line, DecisionLine) and line.id == id]
-    return " ".join(words for _, words in explained(found[0])) if found else ""
+    return " ".join(words for _, words in explain_line(found[0])) if found else ""
 
 
 @pytest.mark.slow

@@ -181,7 +181,7 @@ def test_what_a_worker_had_in_hand_when_it_was_killed_failed(stub: StubReplica, 
         for gate in gates:
             stub.open(f"{gate}-1")
         agree(admin, "m", {"acme": {"met": 1 + len(held) - len(cut), "failed/gateway": len(cut)}})
-        wait_until(lambda: admin.models()["m"].verdicts["failed"] == len(cut), "the verdicts say something else")
+        wait_until(lambda: admin.models()["m"].outcomes["failed"] == len(cut), "the verdicts say something else")
 
 
 def answered(gateway: Serving) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from steelyard.control.views import SignalView
+from steelyard.control.views import LoadSignalView
 from tests.harness import Connection, Serving, new_id, request, scripts, wait_until
 from tests.harness.probed import ProbedReplica, Watched, watched
 
@@ -111,7 +111,7 @@ def test_garbage_is_shown_and_not_used(told: Watched, stubs: Stubs) -> None:
         stubs[name].wait("request", 2, target="/metrics")
 
     def shown() -> bool:
-        signals = {name: view.signals for name, view in admin.replicas("garbage").items()}
+        signals = {name: view.load_signals for name, view in admin.replicas("garbage").items()}
         good = signals.pop("good")
         said = all(view and (view.problem or name in ODD) for name, view in signals.items())
         return said and good is not None and good.running is not None
@@ -119,9 +119,9 @@ def test_garbage_is_shown_and_not_used(told: Watched, stubs: Stubs) -> None:
     wait_until(shown, f"what is wrong is not shown: {admin.replicas('garbage')}")
     for name, view in admin.replicas("garbage").items():
         assert view.state == "ready", view
-        assert view.signals is not None
-        assert view.signals.foreign == 0, f"{name}: {view.signals}"
-        assert view.signals.running == (0.0 if name == "good" else None), "what cannot be is shown as if it were"
+        assert view.load_signals is not None
+        assert view.load_signals.external_load == 0, f"{name}: {view.load_signals}"
+        assert view.load_signals.running == (0.0 if name == "good" else None), "what cannot be is shown as if it were"
     names = ["good", *GARBAGE]
     got = send(gateway, "garbage", [stubs[name] for name in names], 3 * len(names))
     assert min(got) >= 1, f"some get nothing: {dict(zip(names, got, strict=True))}"
@@ -131,23 +131,23 @@ def test_somebody_else_s_load_moves_ours_away_until_it_is_stale(told: Watched, s
     gateway, admin = told
     both = [stubs[name] for name in CROWDED]
 
-    def signals() -> SignalView:
-        told = admin.replica("crowded", "crowded").signals
+    def signals() -> LoadSignalView:
+        told = admin.replica("crowded", "crowded").load_signals
         assert told is not None
         return told
 
     def believed() -> list[int]:
         """How six are shared out while what it says is fresh; nothing, if this machine is too slow for that."""
-        wait_until(lambda: signals().foreign > 0, "nothing is concluded from thirty requests that are not ours")
+        wait_until(lambda: signals().external_load > 0, "nothing is concluded from thirty requests that are not ours")
         began, now = time.monotonic(), signals()
         assert (now.running, now.waiting, now.cache) == (20, 10, 0.25)
         got = send(gateway, "crowded", both, 6)
-        fresh = now.foreign and now.age is not None and now.age + time.monotonic() - began < STALE
+        fresh = now.external_load and now.age is not None and now.age + time.monotonic() - began < STALE
         return got if fresh else []
 
     assert wait_until(believed, "it is never read in time") == [6, 0]
     stubs["crowded"].on_path("/metrics", scripts.silent())
-    wait_until(lambda: signals().foreign == 0 and signals().stale, "what was said long ago is still believed")
+    wait_until(lambda: signals().external_load == 0 and signals().stale, "what was said long ago is still believed")
     assert signals().problem
     assert send(gateway, "crowded", both, 6) == [3, 3]
 

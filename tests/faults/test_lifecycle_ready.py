@@ -74,7 +74,7 @@ class TestCold:
             b.loading()
             shown = admin.wait_state("b", "loading", model="ramp").probe
             assert shown is not None
-            assert shown.verdict == "loading"
+            assert shown.result == "loading"
             assert shown.loading_for is not None
             mark = b.mark
             with nothing_left(gateway, spare=1), traffic(gateway, ledger, options=lambda: of("ramp")):
@@ -84,7 +84,7 @@ class TestCold:
                 first = b.wait_real(1, mark)
                 at, shares = first["at"], []
                 while time.monotonic() < at + 2.2 or shares[-1] < 1.0:  # the ramp and a while after it
-                    shares.append(admin.replica("b", "ramp").workers[0].share)
+                    shares.append(admin.replica("b", "ramp").workers[0].effective_weight)
                     looked.append(time.monotonic())
                     time.sleep(0.1)
             assert place(b, first) > place(b, b.of("told", path=HEALTH)[-1]), "requests came before it was ready"
@@ -131,7 +131,7 @@ class TestCold:
                     stub.wait_for(lambda stub=stub, mark=mark: len(stub.probes(mark)) >= 2, "nobody asks its /health")
                 for stub in cold:
                     admin.wait_state(stub.name, "loading")
-                early = [event for event in admin.events() if event.what.startswith("ready")]
+                early = [event for event in admin.events() if event.message.startswith("ready")]
                 assert not early, "ready, although its /health said 503"
                 for stub in cold:
                     stub.ready()

@@ -226,11 +226,11 @@ class TestFlapping:
         """Ready for some probes, unready for one or two, again and again."""
         (gateway, admin), ledger, d = told, Ledger(*stubs), stubs[3]
         with traffic(gateway, ledger, clients=4, options=lambda: of("flaps")):
-            while probe_of(admin, d).needed < 8:
+            while probe_of(admin, d).required_successes < 8:
                 flap(admin, d, lambda: admin.replica("d", "flaps").state == "ready")
             marks = {stub.name: stub.mark for stub in stubs}
             for _ in range(3):
-                flap(admin, d, lambda: probe_of(admin, d).good >= 3)
+                flap(admin, d, lambda: probe_of(admin, d).consecutive_successes >= 3)
             got = {stub.name: len(stub.real(marks[stub.name])) for stub in stubs}
             assert got["d"] <= 0.05 * sum(got.values()), f"a fair share would be a quarter: {got}"
             mark = d.mark
@@ -245,7 +245,7 @@ def flap(admin: AdminClient, stub: ProbedReplica, enough: Callable[[], bool]) ->
     stub.ready()
     wait_until(enough, "it is not seen to be ready")
     stub.loading()
-    wait_until(lambda: probe_of(admin, stub).verdict == "loading", "it is not seen to be loading")
+    wait_until(lambda: probe_of(admin, stub).result == "loading", "it is not seen to be loading")
 
 
 def probe_of(admin: AdminClient, stub: ProbedReplica) -> ProbeView:

@@ -6,7 +6,7 @@ import resource
 import threading
 import time
 
-from steelyard.gateway.memory_left import LOOK_SECONDS
+from steelyard.gateway.memory_left import CHECK_SECONDS
 from tests.harness import MIB, Serving, StubReplica, config, new_id, scripts, wait_until
 from tests.harness.client import Truncated
 from tests.harness.processes import memory
@@ -19,7 +19,7 @@ def test_what_does_not_fit_under_a_memory_limit_is_refused_with_a_reason() -> No
     with StubReplica("a") as stub, Serving(config([stub])) as gateway:
         limit = memory(gateway.worker, "VmSize") + 60 * MIB
         resource.prlimit(gateway.worker, resource.RLIMIT_AS, (limit, limit))
-        time.sleep(4 * LOOK_SECONDS)  # in life the limit is there from the beginning
+        time.sleep(4 * CHECK_SECONDS)  # in life the limit is there from the beginning
         gate, ends = new_id("gate"), list[str]()
         stub.answer_all(scripts.held(gate))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from steelyard.control.views import DeviceView, SizesView
+from steelyard.control.views import DeviceView, ModelMemoryView
 from tests.harness import Response, new_id, scripts, wait_until
 from tests.harness.admin import PROBED, AdminClient, admin_config
 from tests.harness.probed import ProbedReplica
@@ -73,8 +73,8 @@ class Rig:
         (view,) = [view for view in self.admin.fleet().devices if view.device == f"{model}-{replica}"]
         return view
 
-    def sizes(self, model: str) -> SizesView:
-        (view,) = [view for view in self.admin.fleet().sizes if view.model == model]
+    def sizes(self, model: str) -> ModelMemoryView:
+        (view,) = [view for view in self.admin.fleet().model_memory if view.model == model]
         return view
 
 
@@ -91,9 +91,9 @@ def test_it_is_counted_believed_and_that_size_goes_elsewhere(rig: Rig, how: str)
     wait_until(lambda: rig.reaches(how, LARGE), "it gets nothing")
     shown = wait_until(lambda: rig.device(how).quarantines, "nothing is quarantined")
     assert [view.model for view in shown] == [how]
-    assert rig.device(how).ran_out == len(bad.real()) == 1, "it was sent there again"
+    assert rig.device(how).out_of_memory_errors == len(bad.real()) == 1, "it was sent there again"
     elsewhere = rig.device(how, "good")
-    assert (elsewhere.ran_out, elsewhere.quarantines) == (0, ())
+    assert (elsewhere.out_of_memory_errors, elsewhere.quarantines) == (0, ())
     assert rig.sizes(how).largest > LARGE * MIB, "it is still believed to need what was not enough"
     if how == "crash":
         bad.stop()

@@ -87,8 +87,12 @@ def test_who_is_pinned_is_loaded_at_once_and_stays(server: Program) -> None:
 
 def test_an_operator_may_load_and_unload(server: Program) -> None:
     with fronted(server, a=model(server), b=model(server)) as (_, admin):
-        wait_until(lambda: admin.replica("s", "a").state == "unloaded" and admin.fleet().placing.hosts, "not seen yet")
-        wait_until(lambda: all(host.known for host in admin.fleet().placing.hosts), "the server's models are not known")
+        wait_until(
+            lambda: admin.replica("s", "a").state == "unloaded" and admin.fleet().placement.hosts, "not seen yet"
+        )
+        wait_until(
+            lambda: all(host.known for host in admin.fleet().placement.hosts), "the server's models are not known"
+        )
         assert admin.place("s", "load", model="a").status_code == 200
         admin.wait_ready("s", model="a")
         assert loaded(server) == {"a"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.control.views import StartSetbackView
+from steelyard.control.views import StartFailureView
 from tests.harness import PATIENCE, wait_until
 from tests.harness.probed import ProbedReplica
 from tests.harness.processes import free_port
@@ -50,10 +50,10 @@ def told(folder: Path, taken: socket.socket) -> Iterator[Scaled]:
             yield told
 
 
-def failing(told: Scaled, model: str, times: int = 1) -> StartSetbackView:
-    def seen() -> StartSetbackView | None:
-        setback = told.scaling(model).setback
-        return setback if setback is not None and setback.times >= times else None
+def failing(told: Scaled, model: str, times: int = 1) -> StartFailureView:
+    def seen() -> StartFailureView | None:
+        setback = told.scaling(model).start_failure
+        return setback if setback is not None and setback.consecutive_failures >= times else None
 
     return wait_until(seen, f"{times} setbacks of {model} are not shown")
 
@@ -62,7 +62,7 @@ def alarm(told: Scaled, code: str, model: str) -> str:
     """What it says."""
 
     def there() -> str:
-        return next((a.what for a in told.admin.fleet().alarms if a.code == code and f" {model} " in a.what), "")
+        return next((a.message for a in told.admin.fleet().alarms if a.code == code and f" {model} " in a.message), "")
 
     return wait_until(there, f"no alarm {code} for {model}")
 
@@ -85,13 +85,15 @@ def test_the_others_do_not_notice(told: Scaled, folder: Path) -> None:
 
 def test_it_ends_at_once(told: Scaled, folder: Path) -> None:
     setback = failing(told, "dies", 3)
-    assert (setback.reason, setback.looping) == ("ended", True)
+    assert (setback.reason, setback.crash_looping) == ("ended", True)
     assert "exit code 3" in setback.why
-    assert setback.last_words == ("begins", "no such weights")
+    assert setback.log_tail == ("begins", "no such weights")
     assert "no such weights" in alarm(told, "crash_loop", "dies")
     starts, view = len(Book(folder / "dies").starts), told.scaling("dies")
-    assert view.setback is not None
-    assert starts <= view.setback.times + 1, "each start but the last is a setback, and each waits twice as long"
+    assert view.start_failure is not None
+    assert starts <= view.start_failure.consecutive_failures + 1, (
+        "each start but the last is a setback, and each waits twice as long"
+    )
     assert len(told.running("dies")) <= 1
 
 
@@ -107,12 +109,12 @@ def test_there_is_no_such_program(told: Scaled, folder: Path, model: str, reason
 def test_it_is_never_ready(told: Scaled, folder: Path) -> None:
     setback = failing(told, "never")
     assert setback.reason == "never_ready"
-    assert setback.last_words == ("pretends to load for 1000 s",)
+    assert setback.log_tail == ("pretends to load for 1000 s",)
     alarm(told, "never_ready", "never")
     failing(told, "never", 2)
     view = told.scaling("never")
-    assert view.setback is not None
-    assert len(Book(folder / "never").starts) <= view.setback.times + 1
+    assert view.start_failure is not None
+    assert len(Book(folder / "never").starts) <= view.start_failure.consecutive_failures + 1
     assert len(told.running("never")) <= 1, "those that were given up go on"
 
 
@@ -130,5 +132,5 @@ def test_a_good_command_is_tried_at_once(told: Scaled, folder: Path) -> None:
     models = deepcopy(told.settings["models"])
     models["dies"]["runtime"] |= started(folder / "dies")["runtime"]
     told.reload(models)
-    assert told.wait_ready(2, "dies").setback is None
-    assert not [a for a in told.admin.fleet().alarms if " dies " in a.what]
+    assert told.wait_ready(2, "dies").start_failure is None
+    assert not [a for a in told.admin.fleet().alarms if " dies " in a.message]

@@ -64,13 +64,13 @@ def test_five_times_as_much_and_back(told: Scaled, folder: Path) -> None:
         load.some_more(8)
     only_answers(load)
     view = told.scaling("spike")
-    sizes = [step.after for step in view.history]
+    sizes = [step.after for step in view.steps]
     assert max(sizes) >= 3
     assert sizes[-1] == 1
     assert view.crashes == 0
     assert view.starts - view.stops == 1
     assert view.starts == len(Book(folder / "spike").starts)
-    assert all("→" in step.why and step.carried_out for step in view.history)
+    assert all("→" in step.why and step.carried_out for step in view.steps)
 
 
 def test_one_that_is_killed_is_replaced(told: Scaled, folder: Path) -> None:
@@ -88,8 +88,8 @@ def test_one_that_is_killed_is_replaced(told: Scaled, folder: Path) -> None:
     only_answers(load)
     assert len(Book(folder / "killed").starts) == 4
     view = told.scaling("killed")
-    assert view.setback is not None
-    assert "SIGKILL" in view.setback.why
+    assert view.start_failure is not None
+    assert "SIGKILL" in view.start_failure.why
 
 
 def test_what_may_not_be_sent_again_fails_alone(told: Scaled) -> None:
@@ -126,10 +126,10 @@ def test_who_only_recommends_starts_nothing(told: Scaled, folder: Path) -> None:
     told.wait_ready(1, "advised")
     before = told.running("advised")
     with Load(told.gateway.address, 15.0, "advised") as load:
-        wait_until(lambda: any(step.after >= 2 for step in told.scaling("advised").history), "nothing is recommended")
+        wait_until(lambda: any(step.after >= 2 for step in told.scaling("advised").steps), "nothing is recommended")
     only_answers(load)
     view = told.scaling("advised")
     assert view.mode == "recommend"
-    assert not any(step.carried_out for step in view.history if step.after > 1)
+    assert not any(step.carried_out for step in view.steps if step.after > 1)
     assert told.running("advised") == before
     assert len(Book(folder / "advised").starts) == 1

@@ -71,7 +71,7 @@ def test_a_crowd_alone_is_no_reason_for_many(told: Scaled) -> None:
     """How long its requests take is not known yet: one is started first, whatever `max` allows."""
     with ThreadPoolExecutor(20) as crowd:
         assert {answer.status for answer in crowd.map(lambda _: told.ask("roomy"), range(20))} == {200}
-    history = told.scaling("roomy").history
+    history = told.scaling("roomy").steps
     assert (history[0].before, history[0].after) == (0, 1)
 
 
@@ -109,9 +109,9 @@ def test_last_words_that_may_be_secret_go_to_operators_alone_by_default(told: Sc
     assert (answer.status, answer.headers["steelyard-reason"]) == (503, "start_failed")
     assert b"its process ended: exit code 3; its last words are in the gateway's log and admin API." in answer.body
     assert b"secret" not in answer.body
-    setback = told.scaling("discreet").setback
+    setback = told.scaling("discreet").start_failure
     assert setback is not None
-    assert "HF_TOKEN=hf_secret" in setback.last_words
+    assert "HF_TOKEN=hf_secret" in setback.log_tail
 
 
 def test_who_waits_in_vain_is_refused_in_the_end(told: Scaled, folder: Path) -> None:

@@ -15,13 +15,13 @@ import pytest
 
 from steelyard.config import Config, parse_config
 from steelyard.core.balancer import Balancer
-from steelyard.core.memory import Ledger
+from steelyard.core.memory import MemoryLedger
 from steelyard.core.replica import Event, Replica, State
-from steelyard.gateway.accounts import Account
-from steelyard.gateway.carrier import Carrier
+from steelyard.gateway.accounts import ModelStats
+from steelyard.gateway.carrier import Proxy
 from steelyard.gateway.client import ClientConnection
-from steelyard.gateway.fleet import Fleet
-from steelyard.gateway.memory import Memory
+from steelyard.gateway.fleet import WorkerFleet
+from steelyard.gateway.memory import DeviceMemory
 from steelyard.link.messages import FromWorker
 
 from .loop import Dial, Loop, Wire
@@ -38,13 +38,13 @@ class Stage:
             self._patch.setattr(f"steelyard.gateway.{module}.monotonic", self.loop.time)
         self.config = parse_config(config) if isinstance(config, str) else config
         started = any(model.runtime is not None for model in self.config.models.values())
-        ledger = Ledger() if self.config.devices or started else None
+        ledger = MemoryLedger() if self.config.devices or started else None
         self.balancer = Balancer(Random(seed), ledger)
-        self.carrier = Carrier(self.loop, self.balancer, self.config)
+        self.carrier = Proxy(self.loop, self.balancer, self.config)
         self.said: list[FromWorker] = []  # of memory, to the supervisor
         if ledger is not None:
-            self.carrier.memory = Memory(self.carrier, ledger, self.said.append)
-        self.fleet = Fleet(self.carrier)
+            self.carrier.memory = DeviceMemory(self.carrier, ledger, self.said.append)
+        self.fleet = WorkerFleet(self.carrier)
         self._apply()
         self.probe()
         self.clients: list[Wire] = []
@@ -65,7 +65,7 @@ class Stage:
             for replica in list(self.balancer.pool(model).replicas.values()):
                 if replica.state is State.STARTING:
                     loaded = self.balancer.report(replica.id, Event.LOADED, model, now=self.loop.now)
-                    self.carrier.carry_out(loaded, self.loop.now)
+                    self.carrier.execute(loaded, self.loop.now)
 
     # ------------------------------------------------------------------ who is there
 
@@ -126,8 +126,8 @@ class Stage:
         for model in self.balancer.models:
             self.replicas.update(self.balancer.pool(model).replicas.values())
 
-    def account(self, model: str = "*") -> Account:
-        return self.carrier.accounts[model]
+    def account(self, model: str = "*") -> ModelStats:
+        return self.carrier.stats[model]
 
     def check_idle(self, *, counted: int | None = None) -> None:
         """Nobody asks for anything: nothing may be left of anybody."""
@@ -139,13 +139,13 @@ class Stage:
         for client in self.carrier.clients:
             assert client.exchange is None
             assert client.tunnel is None
-        assert [r for r in self.replicas if r.in_flight or r.flights] == []
+        assert [r for r in self.replicas if r.in_flight or r.running_attempts] == []
         for model in self.balancer.models:
             pool = self.balancer.pool(model)
             assert pool.active == 0
-            assert len(pool.line) == 0
-            assert not pool.displaced
-        for endpoint in self.carrier.endpoints.values():
+            assert len(pool.queue) == 0
+            assert not pool.preempted
+        for endpoint in self.carrier.connection_pools.values():
             assert not [c for c in endpoint.idle if c.exchange is not None or c.transport.paused]
         if self.balancer.ledger is not None:
             for device in self.balancer.ledger.devices.values():
@@ -154,5 +154,5 @@ class Stage:
             assert self.counted() == counted
 
     def counted(self) -> int:
-        accounts = [*self.carrier.accounts.values(), self.carrier.unrouted]
-        return sum(sum(account.verdicts().values()) for account in accounts)
+        accounts = [*self.carrier.stats.values(), self.carrier.unrouted]
+        return sum(sum(account.outcomes().values()) for account in accounts)

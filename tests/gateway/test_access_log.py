@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from steelyard.config import AccessLog as Settings
+from steelyard.config import AccessLogConfig as Settings
 from steelyard.gateway import line_file
 from steelyard.gateway.access_log import AccessLog
 from steelyard.gateway.log_line import milliseconds
@@ -175,12 +175,12 @@ class Stuck:
 def test_a_disk_that_does_not_keep_up_costs_lines_not_memory(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_file, "FLUSH_BYTES", 200 * line_file.BATCH)
-    monkeypatch.setattr(line_file, "WAITING", 2)
+    monkeypatch.setattr(line_file, "FLUSH_BYTES", 200 * line_file.MAX_BATCH_LINES)
+    monkeypatch.setattr(line_file, "MAX_QUEUED_BATCHES", 2)
     disk = Stuck(monkeypatch)
     read = logged(stage, tmp_path / "log")
     client = stage.client()
-    for number in range(20 * line_file.BATCH):
+    for number in range(20 * line_file.MAX_BATCH_LINES):
         client.says(request(f"GET /{number}"))
         stage.replica().says(answer())
     assert disk.reached.wait(30)
@@ -188,8 +188,8 @@ def test_a_disk_that_does_not_keep_up_costs_lines_not_memory(
     client.says(request("GET /after"))
     stage.replica().says(answer())
     lines = read()
-    assert len(lines) <= 6 * line_file.BATCH
-    assert len(lines) + sum(line.get("dropped", 0) for line in lines) == 20 * line_file.BATCH + 1
+    assert len(lines) <= 6 * line_file.MAX_BATCH_LINES
+    assert len(lines) + sum(line.get("dropped", 0) for line in lines) == 20 * line_file.MAX_BATCH_LINES + 1
 
 
 def test_a_log_that_is_closed_while_its_disk_hangs_leaves_the_descriptor_alone(
@@ -219,7 +219,7 @@ def test_closing_does_not_wait_for_a_disk_that_hangs(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reload closes the old log in the loop: with a full queue it must not stand still until the disk is back."""
-    monkeypatch.setattr(line_file, "WAITING", 1)
+    monkeypatch.setattr(line_file, "MAX_QUEUED_BATCHES", 1)
     disk = Stuck(monkeypatch)
     log = AccessLog(Settings(path=str(tmp_path / "log")))
     stage.carrier.log = log
@@ -265,7 +265,7 @@ def test_a_full_disk_is_told_when_there_is_room_again(
         stage.replica().says(answer())
     log.flush()
     assert tried.wait(30)
-    while not log._dropped:
+    while not log._unreported_drops:
         tried.wait(0.001)
     full.clear()
     client.says(request("GET /after"))
@@ -294,7 +294,7 @@ def test_a_line_of_which_only_a_part_found_room_spoils_no_other(
     client.says(request("GET /torn"))
     stage.replica().says(answer())
     log.flush()
-    while not log._dropped:
+    while not log._unreported_drops:
         threading.Event().wait(0.001)
     room[0] = 1 << 20
     client.says(request("GET /after"))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.core.histogram import SIZE, Histogram
-from steelyard.gateway.accounts import VERDICTS, Account
+from steelyard.core.histogram import BUCKET_COUNT, Histogram
+from steelyard.gateway.accounts import OUTCOMES, ModelStats
 
 from .reading import answer, request
 from .stage import Stage
@@ -17,26 +17,26 @@ TWO = "models: {m: {retry: {attempts: 1}, replicas: [{url: 'http://a:1'}]}, n: {
 
 @given(st.lists(st.floats(0, 1e9), max_size=50))
 def test_buckets_are_those_of_the_histogram(seconds: list[float]) -> None:
-    account, histogram = Account(), Histogram()
+    account, histogram = ModelStats(), Histogram()
     for second in seconds:
-        account.answered(second)
+        account.count_ok(second)
         histogram.add(second)
     assert account.ok == len(seconds)
-    assert [account.buckets.get(index, 0) for index in range(SIZE)] == histogram.counts
+    assert [account.latency_buckets.get(index, 0) for index in range(BUCKET_COUNT)] == histogram.counts
 
 
 def test_a_clock_that_stands_still_is_no_error() -> None:
-    account = Account()
+    account = ModelStats()
     for seconds in (0.0, -1e-9, 5e-324):
-        account.answered(seconds)
-    assert account.buckets == {0: 3}
+        account.count_ok(seconds)
+    assert account.latency_buckets == {0: 3}
 
 
 def test_verdicts() -> None:
-    account = Account()
-    for verdict in VERDICTS:
-        account.count(verdict)
-    assert account.verdicts() == dict.fromkeys(VERDICTS, 1)
+    account = ModelStats()
+    for verdict in OUTCOMES:
+        account.count_outcome(verdict)
+    assert account.outcomes() == dict.fromkeys(OUTCOMES, 1)
 
 
 def status(code: str) -> Callable[[Stage], None]:
@@ -87,8 +87,8 @@ def test_each_end_is_counted_once(staged: Callable[..., Stage], play: Callable[[
     upgrade = ("connection: upgrade", "upgrade: x") if play is switches else ()
     client.says(request("POST /", "steelyard-model: m", *upgrade, body=b""))
     play(stage)
-    assert stage.account("m").verdicts() == {name: int(name == verdict) for name in VERDICTS}
-    assert sum(stage.account("n").verdicts().values()) == sum(stage.carrier.unrouted.verdicts().values()) == 0
+    assert stage.account("m").outcomes() == {name: int(name == verdict) for name in OUTCOMES}
+    assert sum(stage.account("n").outcomes().values()) == sum(stage.carrier.unrouted.outcomes().values()) == 0
     stage.check_idle(counted=1)
 
 
@@ -112,6 +112,6 @@ def test_the_time_is_from_the_head_to_the_last_byte(staged: Callable[..., Stage]
     replica.says(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n")
     stage.pass_time(1.0)
     replica.says(b"x")
-    expected = Account()
-    expected.answered(3.0)
-    assert stage.account("m").buckets == expected.buckets
+    expected = ModelStats()
+    expected.count_ok(3.0)
+    assert stage.account("m").latency_buckets == expected.latency_buckets

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.gateway.forwarding import network_of
+from steelyard.gateway.forwarding import client_network
 
 from .loop import Wire
 from .reading import answer, chunked, read_answer, request
@@ -154,6 +154,6 @@ def test_what_addresses_hold_is_forgotten_with_the_bodies(staged: Callable[..., 
 
 
 def test_a_client_is_an_ipv4_address_or_a_network_of_ipv6() -> None:
-    assert network_of("192.0.2.1") == network_of("::ffff:192.0.2.1") == "192.0.2.1"
-    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1") != network_of("2001:db8:0:1::1")
-    assert network_of("fe80::1%eth0") == network_of("fe80::2%eth0")
+    assert client_network("192.0.2.1") == client_network("::ffff:192.0.2.1") == "192.0.2.1"
+    assert client_network("2001:db8::1") == client_network("2001:db8::ffff:1") != client_network("2001:db8:0:1::1")
+    assert client_network("fe80::1%eth0") == client_network("fe80::2%eth0")

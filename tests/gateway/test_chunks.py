@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from steelyard.gateway import chunks
-from steelyard.gateway.chunks import Chunks
-from steelyard.gateway.fields import BadHead
+from steelyard.gateway.chunks import ChunkedReader
+from steelyard.gateway.fields import MalformedMessageError
 
 from .reading import Message, chunked, take_body
 from .streams import LINE, Changes, changes, cut, mutated, streams
@@ -20,13 +20,13 @@ Reading = tuple[bytes, list[bytes], int | None]  # content, trailers, where it e
 
 def read(pieces: list[bytes]) -> Reading | str:
     """All of it; a sentence if it is refused."""
-    reader = Chunks()
+    reader = ChunkedReader()
     reader.pieces = []
     end = 0
     for piece in pieces:
         try:
             end += reader.feed(piece)
-        except BadHead:
+        except MalformedMessageError:
             return "refused"
         if reader.done:
             return b"".join(reader.pieces), reader.trailers, end
@@ -54,7 +54,7 @@ class Llhttp:
         self.done = True
 
 
-@patch.object(chunks, "LONGEST_LINE", LINE)
+@patch.object(chunks, "MAX_LINE_BYTES", LINE)
 @given(stream=streams, changes=changes, places=st.lists(st.integers(0, 500), max_size=8))
 @example(stream=chunked(b"a", trailers=["x: " + "y" * LINE]), changes=[], places=[20])
 @example(stream=b"1;" + b"x" * (LINE - 2) + b"\r\na\r\n0\r\n\r\n", changes=[], places=[LINE + 1])
@@ -127,12 +127,12 @@ def test_what_could_be_read_two_ways_is_refused(stream: bytes) -> None:
 def test_lines_and_trailers_are_bounded() -> None:
     assert read([b"5;" + b"x" * 5000]) == "refused"
     assert read([b"0\r\nx: " + b"x" * 5000]) == "refused"
-    assert read([b"0\r\n" + b"x: 1\r\n" * (chunks.MOST_TRAILERS + 1)]) == "refused"
-    assert read([b"0\r\n" + b"x: 1\r\n" * chunks.MOST_TRAILERS + b"\r\n"]) != "refused"
+    assert read([b"0\r\n" + b"x: 1\r\n" * (chunks.MAX_TRAILER_LINES + 1)]) == "refused"
+    assert read([b"0\r\n" + b"x: 1\r\n" * chunks.MAX_TRAILER_LINES + b"\r\n"]) != "refused"
 
 
 def test_content_is_kept_only_if_wanted() -> None:
-    reader = Chunks()
+    reader = ChunkedReader()
     assert reader.feed(b"5\r\nhello\r\n0\r\n\r\nmore") == 15
     assert reader.done
     assert reader.pieces is None

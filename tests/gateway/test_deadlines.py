@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.gateway.carrier import SPARE
+from steelyard.gateway.carrier import MAX_STALE_DEADLINES
 
 from .reading import answer, read_answer, request
 from .stage import Stage
@@ -185,11 +185,11 @@ def test_the_soonest_rings_first(stage: Stage) -> None:
 def test_distant_ones_are_forgotten_with_their_requests(stage: Stage) -> None:
     """Clients choose them: each must not cost memory until its day."""
     client = stage.client()
-    for _ in range(3 * SPARE):
+    for _ in range(3 * MAX_STALE_DEADLINES):
         client.says(request("GET /", "steelyard-timeout-ms: 999999999999"))
         stage.replica().says(answer())
-    assert len(stage.carrier._deadlines) <= SPARE + 1
-    stage.check_idle(counted=3 * SPARE)
+    assert len(stage.carrier._deadlines) <= MAX_STALE_DEADLINES + 1
+    stage.check_idle(counted=3 * MAX_STALE_DEADLINES)
 
 
 def test_those_of_running_requests_outlive_the_clearing(stage: Stage) -> None:
@@ -197,7 +197,7 @@ def test_those_of_running_requests_outlive_the_clearing(stage: Stage) -> None:
     slow.says(request("GET /slow", "steelyard-timeout-ms: 5000"))
     waiting = stage.replica()
     client = stage.client()
-    for _ in range(2 * SPARE):
+    for _ in range(2 * MAX_STALE_DEADLINES):
         client.says(request("GET /", "steelyard-timeout-ms: 999999"))
         while stage.dialling:
             stage.accept()
@@ -205,7 +205,7 @@ def test_those_of_running_requests_outlive_the_clearing(stage: Stage) -> None:
         busy.says(answer())
     stage.pass_time(5.1)
     assert read_answer(slow.hears())["steelyard-reason"] == "deadline"
-    stage.check_idle(counted=2 * SPARE + 1)
+    stage.check_idle(counted=2 * MAX_STALE_DEADLINES + 1)
 
 
 def test_the_slot_of_one_that_was_too_late_goes_to_who_waits(staged: Callable[..., Stage]) -> None:

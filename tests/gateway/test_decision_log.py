@@ -14,16 +14,16 @@ import msgspec
 import pytest
 from numpy import float32
 
-from steelyard.config import DecisionLog as Settings
-from steelyard.core.ejection_reason import EjectionReason, Rule
+from steelyard.config import DecisionLogConfig as Settings
+from steelyard.core.ejection_reason import EjectionReason, EjectionRule
 from steelyard.core.options import PoolOptions, RetryOptions
 from steelyard.core.policies.base import Policy
 from steelyard.core.replica import Event
 from steelyard.documents import Share, Size
-from steelyard.gateway.decision_log import LOOKS, DecisionLog
-from steelyard.gateway.line_file import LineFile
-from steelyard.link.decision_lines import DecisionLine, FleetLine, Line
-from steelyard.link.explaining import explained
+from steelyard.gateway.decision_log import MAX_CHOICES, DecisionLog
+from steelyard.gateway.line_file import LogFile
+from steelyard.link.decision_lines import DecisionLine, FleetLine, LogLine
+from steelyard.link.explaining import explain_line
 
 from .reading import answer, request
 from .stage import Stage
@@ -42,9 +42,9 @@ class Log:
         self.path = path
         told = Settings(**{"path": str(path), "sample": Share(1.0), **settings})
         self.log = stage.carrier.decisions = DecisionLog(told, stage.balancer, stage.config)
-        self.log.watch()
+        self.log.attach()
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[LogLine]:
         self.stage.carrier.decisions = None
         self.log.flush()
         self.log.close()
@@ -54,10 +54,10 @@ class Log:
         return [line for line in self.lines() if isinstance(line, DecisionLine)]
 
 
-def read(path: Path) -> list[Line]:
+def read(path: Path) -> list[LogLine]:
     lines = path.read_bytes().split(b"\n")
     assert lines.pop() == b""
-    return [msgspec.json.decode(line, type=Line) for line in lines]
+    return [msgspec.json.decode(line, type=LogLine) for line in lines]
 
 
 @pytest.fixture
@@ -82,8 +82,8 @@ def test_what_a_line_says(stage: Stage, tmp_path: Path) -> None:
     one, two = line.attempts
     assert (one.outcome, one.after, one.seconds) == ("overloaded", 0.0, 0.25)
     assert (two.outcome, two.after, two.seconds) == ("", 0.25, 0.5)
-    look, again = line.looks
-    assert (look.of, look.chosen, again.of, again.chosen) == (2, one.replica, 1, two.replica)
+    look, again = line.choices
+    assert (look.candidate_count, look.chosen, again.candidate_count, again.chosen) == (2, one.replica, 1, two.replica)
     assert {c.id for c in look.candidates} == {one.replica, two.replica}
     for candidate in look.candidates:
         assert candidate.score is not None
@@ -138,8 +138,8 @@ def test_a_request_that_waits_tells_how_long_and_that_looks_are_bounded(
     stage.replica().says(answer())
     first, second = log.requests()
     assert (first.id, first.waited, second.id, second.waited) == ("one", 0.0, "two", 0.5)
-    assert second.looks[-1].after == 0.5
-    assert len(second.looks) <= LOOKS
+    assert second.choices[-1].after == 0.5
+    assert len(second.choices) <= MAX_CHOICES
 
 
 def test_the_lines_tell_of_the_chosen_and_the_best_when_there_are_many(
@@ -153,8 +153,8 @@ def test_the_lines_tell_of_the_chosen_and_the_best_when_there_are_many(
     for dial in list(stage.dialling):
         stage.accept(dial).says(answer())
     for line in log.requests():
-        (look,) = line.looks
-        assert look.of == 9
+        (look,) = line.choices
+        assert look.candidate_count == 9
         assert len(look.candidates) == 3
         assert look.chosen in {c.id for c in look.candidates}
         assert {c.score for c in look.candidates} == {0.0}, "idle ones, which there always are"
@@ -193,7 +193,7 @@ def test_the_fleet_is_told_first_and_when_it_changes(stage: Stage, tmp_path: Pat
 def test_options_that_are_not_the_defaults_are_told(stage: Stage, tmp_path: Path) -> None:
     log = Log(stage, tmp_path / "log")
     stage.pass_time(1.0)
-    options = PoolOptions(queue=7, slow_start=2.0, restart_grace=5.0, retry=RetryOptions(attempts=1))
+    options = PoolOptions(max_queue=7, slow_start=2.0, restart_grace=5.0, retry=RetryOptions(max_attempts=1))
     stage.balancer.set_options("m", options, now=stage.loop.now)
     first, changed = log.lines()
     assert isinstance(first, FleetLine)
@@ -215,7 +215,7 @@ def test_a_policy_whose_score_raises_still_decides(
     stage.replica().says(answer())
     (line,) = log.requests()
     assert line.status == 200
-    assert {c.score for c in line.looks[0].candidates} == {None}
+    assert {c.score for c in line.choices[0].candidates} == {None}
 
 
 def test_a_score_may_be_any_kind_of_number(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ def test_a_score_may_be_any_kind_of_number(stage: Stage, tmp_path: Path, monkeyp
     client.says(request())
     stage.replica().says(answer())
     (line,) = log.requests()
-    assert {c.score for c in line.looks[0].candidates} == {0.5}
+    assert {c.score for c in line.choices[0].candidates} == {0.5}
 
 
 def test_nothing_is_witnessed_once_it_is_closed(stage: Stage, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_nothing_is_witnessed_once_it_is_closed(stage: Stage, tmp_path: Path) ->
     client = stage.client()
     client.says(request())
     log.lines()
-    assert stage.balancer.witness is None
+    assert stage.balancer.on_choice is None
     stage.replica().says(answer())
     stage.check_idle()
 
@@ -241,7 +241,7 @@ def test_nothing_is_witnessed_once_it_is_closed(stage: Stage, tmp_path: Path) ->
 # ---------------------------------------------------------------------- the file
 
 
-class Lines(LineFile):
+class Lines(LogFile):
     def say(self, line: bytes) -> None:
         self._note((line,))
 
@@ -330,24 +330,24 @@ def test_who_was_excluded_and_why(staged: Callable[..., Stage], tmp_path: Path) 
     stage = staged(f"models: {{m: {{concurrency: 1, replicas: [{replicas}]}}}}")
     log = Log(stage, tmp_path / "log")
     now = stage.loop.now
-    stage.carrier.carry_out(stage.balancer.report("b", Event.LOST, "m", now=now), now)
-    stage.carrier.carry_out(stage.balancer.report("c", Event.DRAIN, "m", now=now), now)
+    stage.carrier.execute(stage.balancer.report("b", Event.LOST, "m", now=now), now)
+    stage.carrier.execute(stage.balancer.report("c", Event.DRAIN, "m", now=now), now)
     for id in ("one", "two", "three"):
         stage.client().says(request("GET /x", f"x-request-id: {id}"))
     stage.replica("a:1").says(answer())
     stage.replica("d:1").says(answer())
     stage.replica().says(answer())
     lines = {line.id: line for line in log.requests()}
-    first, second, third = (lines[id].looks[0] for id in ("one", "two", "three"))
+    first, second, third = (lines[id].choices[0] for id in ("one", "two", "three"))
     out = {("b", "unreachable", ""), ("c", "draining", "")}
     assert {(e.id, e.reason, e.detail) for e in first.excluded} == out
     (full,) = {(e.id, e.reason, e.detail) for e in second.excluded} - out
     assert full[1:] == ("full", "1 of 1")
-    assert (third.of, third.excluded_of) == (0, 4)  # it waited, and the log says for what
-    said = dict(explained(lines["three"]))
+    assert (third.candidate_count, third.excluded_count) == (0, 4)  # it waited, and the log says for what
+    said = dict(explain_line(lines["three"]))
     assert said["choice"].startswith("1 replica could take it")  # later
     early = msgspec.structs.replace(lines["three"], looks=(third,))
-    told = dict(explained(early))
+    told = dict(explain_line(early))
     assert told["choice"] == "No replica could take it."
     assert "4 replicas could not take it: " in told["excluded"]
     assert "b (it does not answer)" in told["excluded"]
@@ -365,8 +365,8 @@ def test_a_deadline_that_cannot_be_met_is_no_lack_of_memory(staged: Callable[...
     log = Log(stage, tmp_path / "log")
     stage.client().says(request("GET /x", "x-request-id: hasty", "steelyard-timeout-ms: 1000"))
     (line,) = log.requests()
-    assert (line.reason, line.judged_by) == ("deadline", "total")
-    told = dict(explained(line))
+    assert (line.reason, line.binding_deadline) == ("deadline", "total")
+    told = dict(explain_line(line))
     assert told["excluded"] == "1 replica could not take it: a (too late for its deadline)."
 
 
@@ -375,12 +375,12 @@ def test_an_ejected_replica_is_excluded_with_the_reason_of_its_ejection(
 ) -> None:
     stage = staged("models: {m: {replicas: [{id: a, url: 'http://a:1'}, {id: b, url: 'http://b:1'}]}}")
     log = Log(stage, tmp_path / "log")
-    why = EjectionReason(Rule.IN_A_ROW, 5, last_failure="answered 500", all_alike=True)
+    why = EjectionReason(EjectionRule.CONSECUTIVE_FAILURES, 5, last_failure="answered 500", all_same=True)
     stage.balancer.eject("b", 30.0, "m", now=stage.loop.now, reason=why)
     stage.client().says(request("GET /x", "x-request-id: one"))
     stage.replica("a:1").says(answer())
     (line,) = log.requests()
-    told = dict(explained(line))
+    told = dict(explain_line(line))
     assert told["excluded"] == "1 replica could not take it: b (ejected: 5 in a row answered 500; 30 s more)."
 
 
@@ -389,4 +389,6 @@ def test_the_tie_rule_is_told(stage: Stage, tmp_path: Path) -> None:
     stage.client().says(request("GET /x", "x-request-id: one"))
     stage.replica().says(answer())
     (line,) = log.requests()
-    assert "another had the same: scores within a tenth of the least count as equal" in dict(explained(line))["choice"]
+    assert (
+        "another had the same: scores within a tenth of the least count as equal" in dict(explain_line(line))["choice"]
+    )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.gateway.upstream import ReplicaConnection
+from steelyard.gateway.upstream import UpstreamConnection
 
 from .reading import answer, read_answer, read_request, request
 from .stage import Stage
@@ -112,7 +112,7 @@ def test_a_connection_its_server_closed_is_not_used(staged: Callable[..., Stage]
     old = stage.replica()
     old.says(answer())
     old.ends()
-    (endpoint,) = stage.carrier.endpoints.values()
+    (endpoint,) = stage.carrier.connection_pools.values()
     assert endpoint.idle == []
     client.says(request())
     assert stage.replica() is not old
@@ -199,7 +199,7 @@ def test_a_connection_that_nobody_waits_for_any_more_is_closed_if_its_server_is_
     client.breaks()
     stage.reload("models: {m: {replicas: []}}")
     assert dial.accept().closed
-    assert isinstance(stage.loop.wires[-1].transport.protocol, ReplicaConnection)
+    assert isinstance(stage.loop.wires[-1].transport.protocol, UpstreamConnection)
     stage.check_idle(counted=1)
 
 

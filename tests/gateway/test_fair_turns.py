@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from steelyard.gateway.turns import TURN_CHUNKS, TURN_REQUESTS
+from steelyard.gateway.turns import MAX_CHUNKS_PER_TURN, MAX_REQUESTS_PER_TURN
 
 from .loop import Wire
 from .reading import answer, chunked, read_answer, read_answers, read_request, request
@@ -24,7 +24,7 @@ def test_so_many_requests_of_a_connection_are_begun_in_one_turn(staged: Callable
     stage = staged(OPENAI)
     client = stage.client()
     held(stage, client, request("GET /v1/models") * 100)
-    assert stage.counted() == TURN_REQUESTS
+    assert stage.counted() == MAX_REQUESTS_PER_TURN
     assert client.transport.paused
     assert [told.status for told in read_answers(client.hears())] == [200] * 100
     assert not client.transport.paused
@@ -39,7 +39,7 @@ def test_connections_take_turns(staged: Callable[..., Stage]) -> None:
         client.says(request("GET /v1/models") * 100)
     for turn in range(1, 10):
         served = [bytes(client.transport.heard).count(b"HTTP/1.1 200") for client in clients]
-        assert max(served) - min(served) <= TURN_REQUESTS, (turn, served)
+        assert max(served) - min(served) <= MAX_REQUESTS_PER_TURN, (turn, served)
         stage.loop.stop()
         stage.loop.run_forever()  # one turn
     stage.loop.held = False
@@ -50,7 +50,7 @@ def test_connections_take_turns(staged: Callable[..., Stage]) -> None:
 def test_so_many_chunks_are_read_in_one_turn(stage: Stage) -> None:
     client = stage.client()
     held(stage, client, request("POST /", "transfer-encoding: chunked") + chunked(*[b"x"] * 1000) + request("GET /2"))
-    assert stage.carrier.held == TURN_CHUNKS
+    assert stage.carrier.held == MAX_CHUNKS_PER_TURN
     assert client.transport.paused
     replica = stage.replica()
     assert read_request(replica.hears()).body == b"x" * 1000
@@ -85,7 +85,9 @@ def test_who_waits_for_a_turn_is_halted_for_a_slow_replica_too(staged: Callable[
     replica.stops_reading()
     client.says(chunked(*[b"x" * 100] * 1000))
     assert client.transport.paused
-    assert replica.transport.waiting_to_be_read < 100 * TURN_CHUNKS * 2, "it read on though the replica takes nothing"
+    assert replica.transport.waiting_to_be_read < 100 * MAX_CHUNKS_PER_TURN * 2, (
+        "it read on though the replica takes nothing"
+    )
     replica.reads_on()
     assert not client.transport.paused
     assert replica.hears().count(b"x" * 100) == 1000

@@ -7,7 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from steelyard.core.replica import State
-from steelyard.gateway.fallback_health import FIRST_PAUSE, LOADED_AFTER, LONGEST_PAUSE, FallbackHealth
+from steelyard.gateway.fallback_health import (
+    ASSUME_LOADED_SECONDS,
+    FIRST_RETRY_SECONDS,
+    MAX_RETRY_SECONDS,
+    PassiveHealth,
+)
 
 from .reading import answer, read_answer, request
 from .stage import Stage
@@ -16,16 +21,18 @@ from .test_tidings import TWO, states, tell
 ONE = "models: {m: {restart_grace: 0s, replicas: [{id: a, url: 'http://a:1'}]}}"
 
 
-def silent(stage: Stage) -> FallbackHealth:
+def silent(stage: Stage) -> PassiveHealth:
     """The supervisor of this worker has just died."""
-    fallback = FallbackHealth(stage.carrier)
-    stage.carrier.trouble = lambda replica, refused: fallback.failed(replica, refused, stage.loop.now)
+    fallback = PassiveHealth(stage.carrier)
+    stage.carrier.on_replica_failure = lambda replica, refused: fallback.request_failed(
+        replica, refused, stage.loop.now
+    )
     return fallback
 
 
-def look(stage: Stage, fallback: FallbackHealth, seconds: float, silent_for: float = 3.0) -> None:
+def look(stage: Stage, fallback: PassiveHealth, seconds: float, silent_for: float = 3.0) -> None:
     stage.pass_time(seconds)
-    fallback.look(stage.loop.now, silent_for)
+    fallback.tick(stage.loop.now, silent_for)
     stage.loop.settle()
 
 
@@ -46,9 +53,9 @@ def test_a_replica_that_refuses_is_out_for_a_moment_and_tried_by_one(
     stage.replica().says(answer(b"elsewhere"))
     assert read_answer(client.hears()).body == b"elsewhere"
     assert sorted(state.value for state in states(stage).values()) == ["ready", "unreachable"]
-    look(stage, fallback, FIRST_PAUSE + 0.01)
+    look(stage, fallback, FIRST_RETRY_SECONDS + 0.01)
     assert set(states(stage).values()) == {State.READY}
-    assert [r.on_trial for r in stage.balancer.pool("m").replicas.values()].count(True) == 1
+    assert [r.unverified for r in stage.balancer.pool("m").replicas.values()].count(True) == 1
 
 
 def test_others_wait_for_the_one_that_tries(staged: Callable[..., Stage]) -> None:
@@ -83,19 +90,19 @@ def test_pauses_grow_while_it_stays_away(staged: Callable[..., Stage]) -> None:
             assert read_answer(client.hears()).status in (502, 503)
     assert pauses[1] < 0.5
     assert pauses == sorted(pauses)
-    assert pauses[-1] == pytest.approx(LONGEST_PAUSE, abs=0.1)
+    assert pauses[-1] == pytest.approx(MAX_RETRY_SECONDS, abs=0.1)
 
 
 def test_a_loading_one_is_tried_when_news_are_old_and_there_is_no_other(staged: Callable[..., Stage]) -> None:
     stage = staged(TWO)
     fallback = silent(stage)
     tell(stage, ("a", "live"))
-    look(stage, fallback, 0.1, silent_for=LOADED_AFTER + 1.0)
+    look(stage, fallback, 0.1, silent_for=ASSUME_LOADED_SECONDS + 1.0)
     assert states(stage)["a"] is State.LOADING
     tell(stage, ("b", "drain"))
     look(stage, fallback, 0.1)
     assert states(stage) == {"a": State.LOADING, "b": State.DRAINING}
-    look(stage, fallback, 0.1, silent_for=LOADED_AFTER + 1.0)
+    look(stage, fallback, 0.1, silent_for=ASSUME_LOADED_SECONDS + 1.0)
     assert states(stage) == {"a": State.READY, "b": State.DRAINING}
 
 

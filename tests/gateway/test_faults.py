@@ -7,14 +7,14 @@ import pytest
 from steelyard.core.decision import Reject
 from steelyard.core.reason import Reason
 from steelyard.core.request import Request
-from steelyard.gateway.answers import refusal
+from steelyard.gateway.answers import reject_reply
 
 
 @pytest.mark.parametrize(("most", "fault"), [(1 << 20, "client"), (0, "gateway")])
 def test_a_request_is_too_large_only_where_a_smaller_one_would_fit(most: int, fault: str) -> None:
     reject = Reject(Request("m"), Reason.TOO_LARGE, too_large=(1 << 30, most, "gpu0"))
-    assert refusal(reject).fault == fault
+    assert reject_reply(reject).fault == fault
 
 
 def test_every_refusal_is_somebodys_fault() -> None:
-    assert {refusal(Reject(Request("m"), reason)).fault for reason in Reason} == {"client", "replica", "overload"}
+    assert {reject_reply(Reject(Request("m"), reason)).fault for reason in Reason} == {"client", "replica", "overload"}

@@ -8,10 +8,10 @@ from steelyard.gateway import fields
 from steelyard.gateway.fields import (
     REQUEST_ROLES,
     RESPONSE_ROLES,
-    BadHead,
-    Field,
-    Fields,
-    length_of,
+    Header,
+    HeaderTable,
+    MalformedMessageError,
+    parse_content_length,
     parse_line,
     tokens,
 )
@@ -61,7 +61,7 @@ def test_a_line_is_a_name_and_a_value(line: bytes, name: bytes, value: bytes) ->
     ],
 )
 def test_what_could_be_read_two_ways_is_refused(line: bytes, says: str) -> None:
-    with pytest.raises(BadHead, match=says):
+    with pytest.raises(MalformedMessageError, match=says):
         parse_line(line)
 
 
@@ -72,19 +72,19 @@ def test_exactly_the_grammar_of_rfc_9110_is_taken(line: bytes) -> None:
     try:
         assert parse_line(line) == (name.lower(), value.strip(b" \t"))
         assert good
-    except BadHead:
+    except MalformedMessageError:
         assert not good
 
 
 # ---------------------------------------------------------------------- the memory
 
 
-def looked_up(known: Fields, line: bytes) -> tuple[int, bytes, bytes, bytes] | str | None:
+def looked_up(known: HeaderTable, line: bytes) -> tuple[int, bytes, bytes, bytes] | str | None:
     """As `read_head` and `ResponseHead` do it."""
-    field: Field | None
+    field: Header | None
     try:
-        field = known.known[line] if line in known.known else known.learn(line)
-    except BadHead as problem:
+        field = known.cache[line] if line in known.cache else known.classify_new(line)
+    except MalformedMessageError as problem:
         return str(problem)
     return (field.role, field.name, field.value, field.line) if field else None
 
@@ -105,60 +105,60 @@ lines = st.builds(
 
 @given(st.lists(lines, max_size=30), st.sampled_from([REQUEST_ROLES, RESPONSE_ROLES]))
 def test_a_line_means_the_same_whatever_was_seen_before(seen: list[bytes], roles: dict[bytes, int]) -> None:
-    known = Fields(roles, (b"x-tenant",))
+    known = HeaderTable(roles, (b"x-tenant",))
     for line in seen + seen:
-        assert looked_up(known, line) == looked_up(Fields(roles, (b"x-tenant",)), line)
+        assert looked_up(known, line) == looked_up(HeaderTable(roles, (b"x-tenant",)), line)
 
 
 def test_a_plain_line_of_answers_is_still_special_in_requests() -> None:
-    requests, answers = Fields(REQUEST_ROLES), Fields(RESPONSE_ROLES)
-    assert answers.learn(b"host: a") is None
-    field = requests.learn(b"host: a")
+    requests, answers = HeaderTable(REQUEST_ROLES), HeaderTable(RESPONSE_ROLES)
+    assert answers.classify_new(b"host: a") is None
+    field = requests.classify_new(b"host: a")
     assert field is not None
     assert field.role == fields.HOST
 
 
 def test_the_memory_is_bounded() -> None:
-    known = Fields(REQUEST_ROLES)
-    for number in range(3 * fields.MOST):
-        known.learn(b"x-number: %d" % number)
-        assert len(known.known) <= fields.MOST
-    known.learn(b"x-long: " + b"a" * fields.LONGEST)
-    assert max(map(len, known.known)) <= fields.LONGEST
+    known = HeaderTable(REQUEST_ROLES)
+    for number in range(3 * fields.MAX_CACHED_LINES):
+        known.classify_new(b"x-number: %d" % number)
+        assert len(known.cache) <= fields.MAX_CACHED_LINES
+    known.classify_new(b"x-long: " + b"a" * fields.MAX_CACHED_LINE_BYTES)
+    assert max(map(len, known.cache)) <= fields.MAX_CACHED_LINE_BYTES
 
 
 def test_what_is_refused_is_not_remembered() -> None:
-    known = Fields(REQUEST_ROLES)
+    known = HeaderTable(REQUEST_ROLES)
     for _ in range(2):
-        with pytest.raises(BadHead):
-            known.learn(b"host : a")
-    assert not known.known
+        with pytest.raises(MalformedMessageError):
+            known.classify_new(b"host : a")
+    assert not known.cache
 
 
 @pytest.mark.parametrize("name", [b"authorization", b"cookie"])
 @pytest.mark.parametrize("flips", [0, 1, 0xFFFF])
 def test_secrets_are_not_remembered(name: bytes, flips: int) -> None:
-    known = Fields(REQUEST_ROLES)
-    assert known.learn(cased(name, flips) + b":\tsecret") is None
-    assert not known.known
+    known = HeaderTable(REQUEST_ROLES)
+    assert known.classify_new(cased(name, flips) + b":\tsecret") is None
+    assert not known.cache
 
 
 def test_what_a_dialect_wants_to_know_never_takes_the_place_of_a_check() -> None:
-    known = Fields(REQUEST_ROLES, (b"content-length", b"x-tenant"))
-    length, tenant = known.learn(b"Content-Length: 5"), known.learn(b"X-Tenant: a")
+    known = HeaderTable(REQUEST_ROLES, (b"content-length", b"x-tenant"))
+    length, tenant = known.classify_new(b"Content-Length: 5"), known.classify_new(b"X-Tenant: a")
     assert length is not None
-    assert length.role == fields.LENGTH
+    assert length.role == fields.CONTENT_LENGTH
     assert tenant is not None
-    assert tenant.role == fields.TOLD
+    assert tenant.role == fields.WANTED
 
 
 @pytest.mark.parametrize("line", [b"Authorization: key", b"authorization: key", b"AUTHORIZATION:key"])
 def test_a_secret_that_names_the_tenant_is_looked_at(line: bytes) -> None:
-    known = Fields(REQUEST_ROLES, (b"authorization",))
-    field = known.learn(line)
+    known = HeaderTable(REQUEST_ROLES, (b"authorization",))
+    field = known.classify_new(line)
     assert field is not None
-    assert (field.role, field.value) == (fields.TOLD, b"key")
-    assert not known.known
+    assert (field.role, field.value) == (fields.WANTED, b"key")
+    assert not known.cache
 
 
 # ---------------------------------------------------------------------- values
@@ -166,12 +166,12 @@ def test_a_secret_that_names_the_tenant_is_looked_at(line: bytes) -> None:
 
 @pytest.mark.parametrize("value", [b"", b"+5", b"-5", b"0x5", b"5_0", b"5 5", b"5,5", b"5.0", b"\xb2", b"9" * 19])
 def test_a_length_is_digits_only(value: bytes) -> None:
-    with pytest.raises(BadHead):
-        length_of(value)
+    with pytest.raises(MalformedMessageError):
+        parse_content_length(value)
 
 
 def test_lengths() -> None:
-    assert [length_of(value) for value in (b"0", b"05", b"9" * 18)] == [0, 5, 10**18 - 1]
+    assert [parse_content_length(value) for value in (b"0", b"05", b"9" * 18)] == [0, 5, 10**18 - 1]
 
 
 def test_lists_have_empty_members_and_space() -> None:

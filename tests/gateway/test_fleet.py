@@ -11,7 +11,7 @@ from steelyard.config import Config, parse_config
 from steelyard.core.policies.base import Policy
 from steelyard.core.policies.round_robin import RoundRobin
 from steelyard.core.replica import Replica
-from steelyard.gateway.reports import report
+from steelyard.gateway.reports import build_report
 
 from .reading import answer, read_answer, request
 from .stage import Stage
@@ -32,10 +32,10 @@ def state(stage: Stage) -> dict[str, Any]:
             for name in balancer.models
             for replica in balancer.pool(name).replicas.values()
         },
-        "endpoints": {key: endpoint.users for key, endpoint in stage.carrier.endpoints.items()},
+        "endpoints": {key: endpoint.users for key, endpoint in stage.carrier.connection_pools.items()},
         "config": id(stage.carrier.config),
         "router": id(stage.carrier.router),
-        "accounts": {name: id(account) for name, account in stage.carrier.accounts.items()},
+        "accounts": {name: id(account) for name, account in stage.carrier.stats.items()},
     }
 
 
@@ -59,7 +59,7 @@ def test_added_removed_and_reweighted(staged: Callable[..., Stage]) -> None:
     assert list(replicas(stage)) == ["b:1", "c:1"]
     assert replicas(stage)["b:1"] is b
     assert (b.weight, a.state.value) == (5, "gone")
-    assert sorted(str(endpoint.address) for endpoint in stage.carrier.endpoints.values()) == ["b:1", "c:1"]
+    assert sorted(str(endpoint.address) for endpoint in stage.carrier.connection_pools.values()) == ["b:1", "c:1"]
 
 
 def test_what_was_learned_stays(staged: Callable[..., Stage]) -> None:
@@ -71,10 +71,10 @@ def test_what_was_learned_stays(staged: Callable[..., Stage]) -> None:
         stage.pass_time(0.01)
         replica.says(answer())
     pool = stage.balancer.pool("m")
-    seen, ok = pool.estimator.seen, stage.account("m").ok
+    seen, ok = pool.estimator.samples, stage.account("m").ok
     stage.reload(BASE.replace("{m: {", "{m: {policy: round_robin, concurrency: 3, "))
     assert stage.balancer.pool("m") is pool
-    assert pool.estimator.seen == seen
+    assert pool.estimator.samples == seen
     assert stage.account("m").ok == ok == 20
     assert isinstance(pool.policy, RoundRobin)
     assert pool.limit == 3
@@ -115,7 +115,7 @@ def test_another_zone_is_taken_in(staged: Callable[..., Stage]) -> None:
 def test_models_that_share_a_server_share_its_connections(staged: Callable[..., Stage]) -> None:
     both = "models: {m: {replicas: [{url: 'http://a:1'}]}, n: {replicas: [{url: 'http://a:1'}]}}"
     stage = staged(both)
-    (endpoint,) = stage.carrier.endpoints.values()
+    (endpoint,) = stage.carrier.connection_pools.values()
     client = stage.client()
     for model in "mn":
         client.says(request("GET /", f"steelyard-model: {model}"))
@@ -128,7 +128,7 @@ def test_models_that_share_a_server_share_its_connections(staged: Callable[..., 
     assert len(stage.loop.wires) == 1
     stage.reload("models: {n: {replicas: []}}")
     assert stage.loop.wires[0].closed
-    assert stage.carrier.endpoints == {}
+    assert stage.carrier.connection_pools == {}
     stage.check_idle()
 
 
@@ -197,26 +197,26 @@ def test_a_report_says_what_is_so(staged: Callable[..., Stage]) -> None:
     for client in clients:
         client.says(request("GET /", "steelyard-model: m"))
     replica = stage.replica()
-    told = report(stage.carrier, stage.loop.now)
+    told = build_report(stage.carrier, stage.loop.now)
     m, n = told.models
     assert (told.connections, m.model, m.in_flight, m.waiting, n.in_flight) == (3, "m", 1, 2, 0)
     (only,) = told.replicas
-    assert (only.model, only.id, only.state, only.in_flight, only.picks) == ("m", "a:1", "ready", 1, 1)
+    assert (only.model, only.id, only.state, only.in_flight, only.dispatched) == ("m", "a:1", "ready", 1, 1)
     stage.pass_time(0.1)
     replica.says(answer())
     stage.replica().says(answer(b"", status="404 No"))
     clients[2].breaks()
-    told = report(stage.carrier, stage.loop.now)
-    assert told.models[0].verdicts == {"ok": 1, "client_error": 1, "failed": 0, "refused": 0, "cancelled": 1}
+    told = build_report(stage.carrier, stage.loop.now)
+    assert told.models[0].outcomes == {"ok": 1, "client_error": 1, "failed": 0, "refused": 0, "cancelled": 1}
     assert list(told.models[0].latency.values()) == [1]
-    assert (told.connections, told.replicas[0].in_flight, told.replicas[0].picks) == (2, 0, 3)
+    assert (told.connections, told.replicas[0].in_flight, told.replicas[0].dispatched) == (2, 0, 3)
 
 
 def test_a_report_is_a_copy(staged: Callable[..., Stage]) -> None:
     stage = staged(BASE)
-    told = report(stage.carrier, stage.loop.now)
+    told = build_report(stage.carrier, stage.loop.now)
     client = stage.client()
     client.says(request())
     stage.replica().says(answer())
-    assert told.models[0].verdicts["ok"] == 0
+    assert told.models[0].outcomes["ok"] == 0
     assert told.models[0].latency == {}

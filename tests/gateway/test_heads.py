@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.gateway.fields import BadHead
-from steelyard.gateway.response_head import MOST_STATUSES, StatusLines
+from steelyard.gateway.fields import MalformedMessageError
+from steelyard.gateway.response_head import MAX_CACHED_STATUS_LINES, StatusLineCache
 
 from .reading import answer, read_answer, read_request, request
 from .stage import Stage
@@ -196,13 +196,13 @@ def test_names_differ(stage: Stage) -> None:
 
 
 def test_status_lines_are_remembered_within_bounds() -> None:
-    statuses = StatusLines()
+    statuses = StatusLineCache()
     assert statuses.learn(b"HTTP/1.0 200 OK") == (200, True, b"HTTP/1.1 200 OK")
     assert statuses.learn(b"HTTP/1.1 404") == (404, False, b"HTTP/1.1 404 ")
     assert sorted(statuses.known) == [b"HTTP/1.0 200 OK", b"HTTP/1.1 404"]
-    for number in range(3 * MOST_STATUSES):
+    for number in range(3 * MAX_CACHED_STATUS_LINES):
         statuses.learn(b"HTTP/1.1 200 %d" % number)
-        assert len(statuses.known) <= MOST_STATUSES
+        assert len(statuses.known) <= MAX_CACHED_STATUS_LINES
     statuses.learn(b"HTTP/1.1 200 " + b"x" * 100_000)
     assert max(map(len, statuses.known)) < 1000
 
@@ -223,5 +223,5 @@ def test_status_lines_are_remembered_within_bounds() -> None:
     ],
 )
 def test_what_is_no_status_line(line: bytes) -> None:
-    with pytest.raises(BadHead):
-        StatusLines().learn(line)
+    with pytest.raises(MalformedMessageError):
+        StatusLineCache().learn(line)

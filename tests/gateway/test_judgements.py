@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.control.history.slices import by_name
-from steelyard.gateway.accounts import OTHERS, TENANTS
+from steelyard.control.history.slices import counts_by_verdict
+from steelyard.gateway.accounts import MAX_TENANTS, OTHER_TENANTS
 
 from .loop import Wire
 from .reading import answer, chunked, request
@@ -41,10 +41,10 @@ STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 def judged(stage: Stage, model: str = "m", tenant: str = "") -> dict[str, int]:
-    tally = stage.account(model).tallies.get(tenant)
+    tally = stage.account(model).tenants.get(tenant)
     if tally is None:
         return {}
-    return by_name(tally.counts)
+    return counts_by_verdict(tally.counts)
 
 
 def asks(stage: Stage, model: str = "m", *headers: str) -> Wire:
@@ -162,7 +162,7 @@ def reads_slowly(before: float, ends: bool = True) -> Callable[[Stage], None]:
 def stops(stage: Stage) -> None:
     asks(stage)
     stage.replica()
-    stage.carrier.cut_off()
+    stage.carrier.abort_all()
 
 
 def tunnels(after: float) -> Callable[[Stage], None]:
@@ -354,14 +354,14 @@ def test_tenants_have_their_own_promises(staged: Callable[..., Stage]) -> None:
 
 def test_tenants_beyond_those_counted_are_counted_together(staged: Callable[..., Stage]) -> None:
     stage = staged(CONFIG)
-    for number in range(TENANTS + 5):
+    for number in range(MAX_TENANTS + 5):
         asks(stage, "m", f"x-tenant: t{number}")
         stage.replica().says(answer(b""))
     asks(stage, "m", "x-tenant: acme")  # it has a promise of its own
     stage.replica().says(answer(b""))
-    assert judged(stage, "m", OTHERS) == {"met": 5}
+    assert judged(stage, "m", OTHER_TENANTS) == {"met": 5}
     assert judged(stage, "m", "acme") == {"met": 1}
-    assert len(stage.account("m").tallies) == TENANTS + 2
+    assert len(stage.account("m").tenants) == MAX_TENANTS + 2
 
 
 def test_a_promise_that_changes_holds_for_what_ends_from_then_on(staged: Callable[..., Stage]) -> None:
@@ -379,4 +379,4 @@ def test_what_the_gateway_answers_itself_is_not_judged(staged: Callable[..., Sta
     stage = staged(CONFIG)
     stage.client().says(request("GET /v1/models"))
     asks(stage, "nobody")
-    assert [account.tallies for account in stage.carrier.accounts.values()] == [{}, {}, {}, {}]
+    assert [account.tenants for account in stage.carrier.stats.values()] == [{}, {}, {}, {}]

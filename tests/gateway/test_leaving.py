@@ -38,7 +38,7 @@ def test_before_the_request_is_there(stage: Stage, how: str, said: bytes) -> Non
         client.says(said)
     leave(client, how)
     assert not stage.carrier.clients
-    assert not stage.carrier.heads_began
+    assert not stage.carrier.partial_heads
     stage.check_idle(counted=int(said.startswith(b"POST")))
 
 
@@ -146,7 +146,7 @@ def test_who_leaves_does_not_free_a_slot_twice(staged: Callable[..., Stage], how
         else:
             leave(clients[number], how)
     stage.check_idle(counted=4)
-    assert stage.account("m").verdicts() == {"ok": 2, "cancelled": 2, "client_error": 0, "failed": 0, "refused": 0}
+    assert stage.account("m").outcomes() == {"ok": 2, "cancelled": 2, "client_error": 0, "failed": 0, "refused": 0}
 
 
 def test_with_more_requests_in_the_pipeline(stage: Stage, how: str) -> None:

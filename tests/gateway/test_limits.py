@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.gateway.client import LINGER_BYTES
+from steelyard.gateway.client import MAX_LINGER_BYTES
 
 from .reading import answer, chunked, read_answer, read_request, request
 from .stage import Stage
@@ -168,7 +168,7 @@ def test_what_comes_after_a_refusal_is_not_read_for_ever(staged: Callable[..., S
     stage = limited(staged, "body: 100")
     client = stage.client()
     client.says(request("POST /", "content-length: 1000000000"))
-    for _ in range(2 * LINGER_BYTES >> 16):
+    for _ in range(2 * MAX_LINGER_BYTES >> 16):
         if client.closed:
             break
         client.says(b"x" * (1 << 16))

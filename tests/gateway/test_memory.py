@@ -7,10 +7,18 @@ import msgspec
 import pytest
 
 from steelyard.core.replica import Event
-from steelyard.core.request_bytes import RequestBytes
-from steelyard.gateway.reports import report
-from steelyard.gateway.tidings import take_in_changes
-from steelyard.link.messages import Capacity, Change, Coming, Quarantine, RanOut, Sizes, Wanted
+from steelyard.core.request_bytes import RequestSizeModel
+from steelyard.gateway.reports import build_report
+from steelyard.gateway.tidings import apply_replica_events
+from steelyard.link.messages import (
+    DeviceCapacities,
+    MemorySizes,
+    OutOfMemory,
+    Quarantine,
+    ReplicaDemand,
+    ReplicaEvent,
+    StartProgress,
+)
 
 from .reading import answer, chunked, read_answer, read_request, request
 from .stage import Stage
@@ -100,14 +108,14 @@ def test_answers_are_asked_what_they_took_and_it_is_told(staged: Callable[..., S
     assert read_request(replica.hears())["endpoint-load-metrics-format"] == "JSON"
     replica.says(with_report(b"ok", memory_request_bytes=20000, memory_held_bytes=30000, memory_base_bytes=5000))
     assert read_answer(client.hears()).status == 200
-    told = report(stage.carrier, stage.loop.now)
+    told = build_report(stage.carrier, stage.loop.now)
     (sample,) = told.samples
     assert (sample.model, sample.id, sample.bytes, sample.features[0]) == ("m", "a:1", 20000, 10 << 10)
     assert (told.replicas[0].held, told.replicas[0].base) == (30000, 5000)
-    assert report(stage.carrier, stage.loop.now).samples == ()
+    assert build_report(stage.carrier, stage.loop.now).samples == ()
     ledger = stage.balancer.ledger
     assert ledger is not None
-    assert ledger.taken(ledger.devices["box"]) == 30000
+    assert ledger.used(ledger.devices["box"]) == 30000
     stage.check_idle(counted=1)
 
 
@@ -115,16 +123,16 @@ def test_what_the_supervisor_learned_counts(staged: Callable[..., Stage]) -> Non
     stage = staged(BOX)
     memory = stage.carrier.memory
     assert memory is not None
-    memory.hear(Sizes("m", 50 << 10, RequestBytes(float(45 << 10), 0.0).state()), stage.loop.now)
+    memory.apply(MemorySizes("m", 50 << 10, RequestSizeModel(float(45 << 10), 0.0).state()), stage.loop.now)
     client = stage.client()
     client.says(large(1))
     assert read_answer(client.hears())["steelyard-reason"] == "too_large"  # 45 and 50 are more than 90
-    memory.hear(Capacity({"box": 200 << 10}), stage.loop.now)
+    memory.apply(DeviceCapacities({"box": 200 << 10}), stage.loop.now)
     stage.pass_time(2.0)
     client.says(large(1))
     stage.replica().says(answer(b"ok"))
     assert read_answer(client.hears()).status == 200
-    memory.hear(Sizes("gone", 0, RequestBytes().state()), stage.loop.now)
+    memory.apply(MemorySizes("gone", 0, RequestSizeModel().state()), stage.loop.now)
     stage.check_idle(counted=2)
 
 
@@ -163,7 +171,7 @@ def test_out_of_memory_is_told_and_tried_elsewhere(staged: Callable[..., Stage],
     second.says(answer(b"fine"))
     assert read_answer(client.hears()).status == 200
     (told,) = stage.said
-    assert isinstance(told, RanOut)
+    assert isinstance(told, OutOfMemory)
     assert (told.model, told.id, told.bytes) == ("m", first.place, 21 << 10)
     assert told.available > 21 << 10
     # That size is not sent there again, a smaller one is.
@@ -191,7 +199,7 @@ def test_where_there_is_no_elsewhere_the_client_gets_the_replica_s_own_words(sta
     stage.replica().says(answer(OUT, status="507 Insufficient Storage"))
     told = read_answer(client.hears())
     assert (told.status, told.body) == (507, OUT)
-    assert [type(message) for message in stage.said] == [RanOut]
+    assert [type(message) for message in stage.said] == [OutOfMemory]
     stage.check_idle(counted=1)
 
 
@@ -252,7 +260,7 @@ def test_a_restart_on_purpose_is_no_crash(staged: Callable[..., Stage]) -> None:
     client.says(large(2))
     first = stage.replica()
     first.breaks()
-    take_in_changes(stage.carrier, [Change("m", first.place, Event.LOST.value)], stage.loop.now)
+    apply_replica_events(stage.carrier, [ReplicaEvent("m", first.place, Event.LOST.value)], stage.loop.now)
     assert stage.said == []
 
 
@@ -263,19 +271,19 @@ def test_errors_do_not_say_that_nobody_measures(staged: Callable[..., Stage]) ->
         client.says(request("POST /", body=b"x"))
         stage.replica().says(answer(b"no", status="400 Bad"))
         assert read_answer(client.hears()).status == 400
-    assert report(stage.carrier, stage.loop.now).unmeasured == ()
+    assert build_report(stage.carrier, stage.loop.now).unmeasured == ()
     for _ in range(16):
         client.says(request("POST /", body=b"x"))
         stage.replica().says(answer(b"yes"))
         assert read_answer(client.hears()).status == 200
-    assert report(stage.carrier, stage.loop.now).unmeasured == ("m",)
+    assert build_report(stage.carrier, stage.loop.now).unmeasured == ("m",)
 
 
 def test_what_is_learned_outlives_a_reload(staged: Callable[..., Stage]) -> None:
     stage = staged(BOX)
     memory = stage.carrier.memory
     assert memory is not None
-    memory.hear(Quarantine("m", "box", 10 << 10, 60.0), stage.loop.now)
+    memory.apply(Quarantine("m", "box", 10 << 10, 60.0), stage.loop.now)
     stage.reload(BOX.replace("request: 1KiB,", "weights: 1KiB, request: 1KiB,"))
     client = stage.client()
     client.says(large(20, "steelyard-timeout-ms: 1000"))
@@ -305,9 +313,9 @@ def test_a_crash_under_load_is_blamed_on_the_largest(staged: Callable[..., Stage
     assert len(on_a) == 2
     for wire in on_a:
         wire.breaks()
-    assert not [message for message in stage.said if isinstance(message, RanOut)], "it may only have broken"
-    take_in_changes(stage.carrier, [Change("m", "a:1", Event.LOST.value)], stage.loop.now)
-    told = [message for message in stage.said if isinstance(message, RanOut)]
+    assert not [message for message in stage.said if isinstance(message, OutOfMemory)], "it may only have broken"
+    apply_replica_events(stage.carrier, [ReplicaEvent("m", "a:1", Event.LOST.value)], stage.loop.now)
+    told = [message for message in stage.said if isinstance(message, OutOfMemory)]
     assert [(m.id, m.how, m.bytes) for m in told] == [("a:1", "crash", 41 << 10)]
 
 
@@ -323,21 +331,21 @@ def test_a_model_that_is_loaded_on_demand_is_asked_for(staged: Callable[..., Sta
     """
     stage = staged(config)
     now = stage.loop.now
-    stage.carrier.carry_out(stage.balancer.report("a", Event.UNLOAD, "m", now=now), now)
+    stage.carrier.execute(stage.balancer.report("a", Event.UNLOAD, "m", now=now), now)
     client = stage.client()
     client.says(request("POST /v2/models/m/infer", body=b"{}"))
     (wanted,) = stage.said
-    assert isinstance(wanted, Wanted)
+    assert isinstance(wanted, ReplicaDemand)
     assert (wanted.model, wanted.waiting) == ("m", 1)
     memory = stage.carrier.memory
     assert memory is not None
-    memory.hear(Coming("m", 5.0), now)
+    memory.apply(StartProgress("m", 5.0), now)
     hurried = stage.client()
     hurried.says(request("POST /v2/models/m/infer", "steelyard-timeout-ms: 2000", body=b"{}"))
     told = read_answer(hurried.hears())
     assert (told.status, told["steelyard-reason"], told["retry-after"]) == (503, "deadline", "5")
     for event in (Event.LOAD, Event.LOADED):
-        stage.carrier.carry_out(stage.balancer.report("a", event, "m", now=now), now)
+        stage.carrier.execute(stage.balancer.report("a", event, "m", now=now), now)
     stage.replica().says(answer(b"{}"))
     assert read_answer(client.hears()).status == 200
     stage.check_idle(counted=2)
@@ -366,7 +374,7 @@ def test_a_quarantine_of_the_supervisor_holds_here_too(staged: Callable[..., Sta
     stage = staged(TWO)
     memory = stage.carrier.memory
     assert memory is not None
-    memory.hear(Quarantine("m", "one", 10 << 10, 60.0), stage.loop.now)
+    memory.apply(Quarantine("m", "one", 10 << 10, 60.0), stage.loop.now)
     client = stage.client()
     for _ in range(3):
         client.says(large(20))

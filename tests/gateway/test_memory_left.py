@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.gateway.memory_left import RESERVE, MemoryLeft
+from steelyard.gateway.memory_left import RESERVE_BYTES, MemoryMonitor
 from steelyard.link import cgroup
 
 from .reading import answer, read_answer, request
@@ -18,7 +18,7 @@ OPENAI = "models: {m: {dialect: openai, replicas: [{url: 'http://a:1'}]}}"
 
 def left(monkeypatch: pytest.MonkeyPatch, stage: Stage, size: int | None) -> None:
     """So much is, at the next look."""
-    monkeypatch.setattr(MemoryLeft, "measure", lambda _: size)
+    monkeypatch.setattr(MemoryMonitor, "measure", lambda _: size)
     monkeypatch.setattr("steelyard.gateway.memory_left.monotonic", stage.loop.time)
     stage.pass_time(1)
 
@@ -26,8 +26,8 @@ def left(monkeypatch: pytest.MonkeyPatch, stage: Stage, size: int | None) -> Non
 @pytest.fixture
 def stage(staged: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch) -> Stage:
     stage = staged(OPENAI)
-    monkeypatch.setattr(MemoryLeft, "measure", lambda _: None)
-    MemoryLeft(stage.carrier)
+    monkeypatch.setattr(MemoryMonitor, "measure", lambda _: None)
+    MemoryMonitor(stage.carrier)
     return stage
 
 
@@ -35,7 +35,7 @@ def test_with_very_little_left_only_what_is_answered_here_is_answered(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = stage.client()
-    left(monkeypatch, stage, RESERVE // 2 - 1)
+    left(monkeypatch, stage, RESERVE_BYTES // 2 - 1)
     for _ in range(2):
         client.says(request("GET /v1/files"))
         told = read_answer(client.hears())
@@ -45,7 +45,9 @@ def test_with_very_little_left_only_what_is_answered_here_is_answered(
     other = stage.client()
     assert read_answer(other.hears())["steelyard-reason"] == "memory_low"
     assert other.closed
-    assert [alarm.code for one in stage.carrier.shortages if (alarm := one.alarm(stage.loop.now))] == ["memory_low"]
+    assert [alarm.code for one in stage.carrier.resource_alarms if (alarm := one.alarm(stage.loop.now))] == [
+        "memory_low"
+    ]
     left(monkeypatch, stage, None)
     client.says(request("GET /v1/files"))
     stage.replica().says(answer())
@@ -53,7 +55,7 @@ def test_with_very_little_left_only_what_is_answered_here_is_answered(
 
 
 def test_bodies_take_half_of_what_is_left_above_the_reserve(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    left(monkeypatch, stage, RESERVE + 2000)
+    left(monkeypatch, stage, RESERVE_BYTES + 2000)
     body = b'{"model": "m", "input": "' + b"x" * 575 + b'"}'
     first, second = stage.client(), stage.client()
     for client in (first, second):
@@ -72,6 +74,6 @@ def test_files_that_the_kernel_gives_up_are_not_used_memory(tmp_path: Path) -> N
     (tmp_path / "memory.stat").write_text(
         "anon 100\ninactive_file 300\nactive_file 450\nslab_reclaimable 50\nfile 750\n"
     )
-    (folder, version) = cgroup.find(str(tmp_path)) or pytest.fail("it is not found")
-    assert list(cgroup.limits(folder, version)) == [(tmp_path, 1000)]
-    assert (cgroup.used(folder, version), cgroup.needed(folder, version)) == (600, 100)
+    (folder, version) = cgroup.find_cgroup(str(tmp_path)) or pytest.fail("it is not found")
+    assert list(cgroup.memory_limits(folder, version)) == [(tmp_path, 1000)]
+    assert (cgroup.memory_used(folder, version), cgroup.memory_needed(folder, version)) == (600, 100)

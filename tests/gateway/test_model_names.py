@@ -133,8 +133,8 @@ def test_a_header_that_is_acted_on_is_said_once(staged: Callable[..., Stage], na
 
 def test_servers_that_are_found_later_count_too(staged: Callable[..., Stage]) -> None:
     stage = staged(APART)
-    assert stage.carrier.sharing == frozenset()
+    assert stage.carrier.shared_models == frozenset()
     stage.reload(APART.replace("http://b:1", "http://a:1"))
-    assert stage.carrier.sharing == {"small", "big"}
+    assert stage.carrier.shared_models == {"small", "big"}
     stage.reload(APART)
-    assert stage.carrier.sharing == frozenset()
+    assert stage.carrier.shared_models == frozenset()

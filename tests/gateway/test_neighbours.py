@@ -11,9 +11,9 @@ from steelyard.config import parse_config
 from steelyard.core.policies.base import Policy
 from steelyard.core.replica import Replica
 from steelyard.core.request import Request
-from steelyard.gateway.fleet import Fleet
-from steelyard.gateway.neighbours import REFRESH, Neighbours
-from steelyard.link.board import Board
+from steelyard.gateway.fleet import WorkerFleet
+from steelyard.gateway.neighbours import REFRESH_SECONDS, PeerWorkers
+from steelyard.link.board import LoadBoard
 
 from .loop import Wire
 from .reading import answer, read_answer, request
@@ -30,11 +30,11 @@ def config(ids: str = IDS, more: str = "policy: least_connections", urls: str = 
 class Worker(Stage):
     """A stage that is one worker of several."""
 
-    def __init__(self, text: str, board: Board, index: int) -> None:
+    def __init__(self, text: str, board: LoadBoard, index: int) -> None:
         super().__init__("models: {none: {replicas: []}}", seed=index)
         self.board = board
-        self.carrier.neighbours = Neighbours(self.carrier, board, index)
-        self.fleet = Fleet(self.carrier, self.carrier.neighbours)
+        self.carrier.peers = PeerWorkers(self.carrier, board, index)
+        self.fleet = WorkerFleet(self.carrier, self.carrier.peers)
         self.fleet._models = dict(self.config.models)
         self.apply(text)
 
@@ -51,12 +51,12 @@ class Worker(Stage):
 
 
 @pytest.fixture
-def board() -> Board:
-    return Board.create(workers=2, slots=8)
+def board() -> LoadBoard:
+    return LoadBoard.create(workers=2, slots=8)
 
 
 @pytest.fixture
-def workers(board: Board) -> Iterator[list[Worker]]:
+def workers(board: LoadBoard) -> Iterator[list[Worker]]:
     made = [Worker(config(), board, index) for index in (0, 1)]
     yield made
     for worker in made:
@@ -74,7 +74,7 @@ def begin(worker: Worker) -> tuple[Wire, Wire]:
     return client, next(wire for wire in worker.loop.wires if wire.transport.protocol is connection)
 
 
-def test_the_board_says_what_each_has(workers: list[Worker], board: Board) -> None:
+def test_the_board_says_what_each_has(workers: list[Worker], board: LoadBoard) -> None:
     running = [begin(workers[0]) for _ in range(5)]
     counts = [board.count(0, slot) for slot in range(4)]
     assert sum(counts) == 5
@@ -128,7 +128,7 @@ def test_a_slot_freed_by_one_is_used_by_the_other(workers: list[Worker]) -> None
     workers[1].check_idle(counted=1)
 
 
-def test_a_worker_that_died_holds_nothing_up(workers: list[Worker], board: Board) -> None:
+def test_a_worker_that_died_holds_nothing_up(workers: list[Worker], board: LoadBoard) -> None:
     for worker in workers:
         worker.apply(config("a", "concurrency: 1"))
     begin(workers[0])
@@ -147,12 +147,12 @@ def test_what_nobody_changes_is_not_forgotten(workers: list[Worker]) -> None:
     _, wire = begin(workers[0])
     known = {f"{replica.id}:1": replica for replica in workers[1].balancer.pool("m").replicas.values()}
     for _ in range(60):
-        workers[1].pass_time(REFRESH)
-        assert known[wire.place].outside == 1
+        workers[1].pass_time(REFRESH_SECONDS)
+        assert known[wire.place].other_load == 1
     assert begin(workers[1])[1].place != wire.place
 
 
-def test_a_replica_with_another_url_begins_with_nothing(workers: list[Worker], board: Board) -> None:
+def test_a_replica_with_another_url_begins_with_nothing(workers: list[Worker], board: LoadBoard) -> None:
     worker = workers[0]
     worker.apply(config("a"))
     _, old = begin(worker)
@@ -167,7 +167,7 @@ def test_a_replica_with_another_url_begins_with_nothing(workers: list[Worker], b
     worker.check_idle()
 
 
-def test_a_slot_that_went_to_another_replica_is_left_alone(workers: list[Worker], board: Board) -> None:
+def test_a_slot_that_went_to_another_replica_is_left_alone(workers: list[Worker], board: LoadBoard) -> None:
     worker = workers[0]
     worker.apply(config("a"), {"a": 0})
     _, old = begin(worker)
@@ -191,7 +191,7 @@ def test_a_removed_replica_is_told_to_nobody(workers: list[Worker]) -> None:
     workers[0].check_idle()
 
 
-def test_replicas_without_a_slot_are_served_too(workers: list[Worker], board: Board) -> None:
+def test_replicas_without_a_slot_are_served_too(workers: list[Worker], board: LoadBoard) -> None:
     worker = workers[0]
     worker.apply(config("ab"), {"a": 0})
     for _ in range(4):
@@ -214,7 +214,7 @@ class Patient(Policy):
 
 
 def test_what_is_decided_when_a_slot_is_left_to_another_worker_is_done(
-    workers: list[Worker], board: Board, monkeypatch: pytest.MonkeyPatch
+    workers: list[Worker], board: LoadBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = workers[0]
     worker.apply(config("ab", f"policy: '{__name__}:Patient', concurrency: 1"))
@@ -223,7 +223,7 @@ def test_what_is_decided_when_a_slot_is_left_to_another_worker_is_done(
     waiting = worker.client()
     waiting.says(request())
     assert worker.dialling == []
-    board.put_line(1, 0, 50)
+    board.put_queue(1, 0, 50)
     monkeypatch.setattr(Patient, "waits", False)
     wire.says(answer())
     worker.replica().says(answer(b"mine"))

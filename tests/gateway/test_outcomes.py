@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from steelyard.gateway.accounts import STATUSES
-from steelyard.gateway.reports import report
+from steelyard.gateway.accounts import MAX_STATUSES
+from steelyard.gateway.reports import build_report
 from steelyard.link.messages import ReplicaReport
 
 from .reading import answer, request
@@ -14,7 +14,7 @@ ONE = "models: {m: {retry: {attempts: 1}, replicas: [{url: 'http://a:1'}]}}"
 
 
 def seen(stage: Stage, id: str = "a:1") -> ReplicaReport:
-    reported = report(stage.carrier, stage.loop.now)
+    reported = build_report(stage.carrier, stage.loop.now)
     return next(replica for replica in reported.replicas if replica.id == id)
 
 
@@ -53,7 +53,7 @@ def test_attempts_by_outcome(staged: Callable[..., Stage]) -> None:
     assert seen(stage).last_error == "replica_failed"
     attempt(lambda: stage.replica() and None)  # its client leaves
     assert seen(stage).outcomes == {"ok": 1, "client_error": 1, "overloaded": 1, "broken": 2, "cancelled": 1}
-    assert seen(stage).picks == 6
+    assert seen(stage).dispatched == 6
 
 
 def test_an_answer_that_breaks_off_is_a_truncated_attempt(staged: Callable[..., Stage]) -> None:
@@ -75,7 +75,7 @@ def test_requests_are_counted_by_http_status(staged: Callable[..., Stage]) -> No
     stage.replica()
     leaves.transport.abort()
     stage.loop.settle()
-    (model,) = report(stage.carrier, stage.loop.now).models
+    (model,) = build_report(stage.carrier, stage.loop.now).models
     assert model.statuses == {200: 2, 404: 1, 503: 1, 0: 1}
 
 
@@ -84,5 +84,5 @@ def test_statuses_that_a_replica_makes_up_are_counted_by_class(staged: Callable[
     account = stage.account("m")
     for status in range(400, 500):
         account.count_status(status)
-    assert len(account.statuses) == STATUSES + 1
-    assert account.statuses[4] == 100 - STATUSES
+    assert len(account.statuses) == MAX_STATUSES + 1
+    assert account.statuses[4] == 100 - MAX_STATUSES

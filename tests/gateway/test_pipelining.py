@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.gateway.client import READ_AHEAD
+from steelyard.gateway.client import MAX_PIPELINED_BYTES
 
 from .reading import answer, chunked, read_answer, read_answers, read_request, request
 from .stage import Stage
@@ -77,7 +77,7 @@ def test_what_is_read_ahead_is_bounded(stage: Stage) -> None:
     client.says(request("GET /1"))
     while not client.transport.paused:
         client.says(request("GET /2") * 100)
-        assert len(client.transport.protocol.pending) < 2 * READ_AHEAD
+        assert len(client.transport.protocol.pending) < 2 * MAX_PIPELINED_BYTES
     replica = stage.replica()
     replica.says(answer())
     assert not client.transport.paused
@@ -92,7 +92,7 @@ def test_a_client_that_asks_and_asks_and_does_not_read_is_not_read_either(staged
     for _ in range(12):
         client.says(request("GET /v1/models") * 500)
     assert client.transport.paused
-    assert len(client.transport.protocol.pending) < 4 * READ_AHEAD
+    assert len(client.transport.protocol.pending) < 4 * MAX_PIPELINED_BYTES
     assert client.transport.waiting_to_be_read < 2 << 20
     client.transport.slow = False
     while client.transport.waiting_to_be_read or client.transport.paused:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.gateway.client import LAST_CALL
+from steelyard.gateway.client import IDLE_DRAIN_SECONDS
 
 from .reading import answer, read_answer, read_answers, request
 from .stage import Stage
@@ -42,7 +42,7 @@ def test_unused_connections_to_a_removed_replica_are_closed(staged: Callable[...
     replica.says(answer())
     stage.reload(fleet(m=B if replica.place == "a:1" else A))
     assert replica.closed
-    assert len(stage.carrier.endpoints) == 1
+    assert len(stage.carrier.connection_pools) == 1
     stage.check_idle(counted=1)
 
 
@@ -88,7 +88,7 @@ def test_what_waits_for_a_removed_model_is_refused_and_what_runs_goes_on(staged:
     stage.accept().says(answer(b"n"))
     busy.says(answer(b"m"))
     assert read_answer(first.hears()).body == b"m"
-    assert list(stage.carrier.accounts) == ["n"]
+    assert list(stage.carrier.stats) == ["n"]
     stage.check_idle()
 
 
@@ -202,7 +202,7 @@ def test_draining_lets_a_request_in_that_is_on_its_way(staged: Callable[..., Sta
     stage.carrier.drain()
     quick.says(request())
     stage.replica()
-    stage.pass_time(LAST_CALL + 1)
+    stage.pass_time(IDLE_DRAIN_SECONDS + 1)
     assert idle.closed
     assert idle.hears() == b""
     assert not quick.closed
@@ -232,7 +232,7 @@ def test_a_worker_that_is_relieved_tells_each_client_before_it_closes(staged: Ca
     stage.replica().says(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no")
     stage.carrier.drain(relieved=True)
     late = stage.client()  # its TLS handshake took a while
-    stage.pass_time(LAST_CALL + 1)
+    stage.pass_time(IDLE_DRAIN_SECONDS + 1)
     assert not idle.closed
     stage.replica().says(b"k")
     assert read_answer(streams.hears()).all("connection") == []

@@ -27,7 +27,7 @@ def test_an_error_of_one_replica_is_tried_on_another(staged: Callable[..., Stage
     told = read_answer(client.hears())
     assert (told.status, told["steelyard-replica"]) == (200, second.place)
     assert not first.closed, "its answer was read to the end"
-    assert stage.account("m").verdicts()["ok"] == 1
+    assert stage.account("m").outcomes()["ok"] == 1
     stage.check_idle(counted=1)
 
 
@@ -103,7 +103,7 @@ def test_a_connection_closed_as_it_is_used_again_is_no_failure(staged: Callable[
     second.says(answer(b"ok"))
     assert read_answer(client.hears()).status == 200
     (replica,) = stage.balancer.pool("m").replicas.values()
-    assert (replica.failed, replica.picks) == (0, 2)
+    assert (replica.failed, replica.dispatched) == (0, 2)
     stage.check_idle(counted=2)
 
 

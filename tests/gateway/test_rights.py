@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from steelyard.config import parse_config
-from steelyard.gateway.rights import TrustRule
+from steelyard.gateway.rights import TrustPolicy
 
 from .loop import Wire
 from .reading import answer, read_answer, read_request, request
@@ -141,13 +141,13 @@ def test_what_is_believed_follows_the_configuration(staged: Callable[..., Stage]
     [("2001:db8::1", "2001:db8::2"), ("::ffff:192.0.2.1", "192.0.2.1"), ("fe80::1%eth0", "fe80::1%eth1")],
 )
 def test_addresses_of_one_client_share_one_place(host: str, same: str) -> None:
-    rule = TrustRule(parse_config(OPEN))
-    assert rule.rights(host).share == rule.rights(same).share
-    assert rule.rights(host).share != rule.rights("192.0.2.3").share
+    rule = TrustPolicy(parse_config(OPEN))
+    assert rule.identify(host).share == rule.identify(same).share
+    assert rule.identify(host).share != rule.identify("192.0.2.3").share
 
 
 def test_the_narrowest_network_names_the_tenant() -> None:
-    rule = TrustRule(
+    rule = TrustPolicy(
         parse_config(f"tenants: {{all: {{networks: [10.0.0.0/8]}}, one: {{networks: [10.1.0.0/16]}}}}\n{MODEL}")
     )
-    assert [rule.rights(host).tenant for host in ("10.1.2.3", "10.2.2.3", "11.0.0.1")] == ["one", "all", ""]
+    assert [rule.identify(host).tenant for host in ("10.1.2.3", "10.2.2.3", "11.0.0.1")] == ["one", "all", ""]

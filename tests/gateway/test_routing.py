@@ -4,8 +4,8 @@ import pytest
 
 from steelyard.config import parse_config
 from steelyard.gateway import routing
-from steelyard.gateway.fields import BadHead
-from steelyard.gateway.routing import Refused, Router
+from steelyard.gateway.fields import MalformedMessageError
+from steelyard.gateway.routing import MethodNotAllowedError, Router
 
 FLEET = """
 models:
@@ -36,9 +36,9 @@ def router() -> Router:
 def test_request_lines(router: Router, line: bytes, method: bytes, target: bytes, path: str) -> None:
     route = router.find(line)
     assert (route.method, route.target, route.path) == (method, target, path)
-    assert route.line == method + b" " + target + b" HTTP/1.1"
-    assert route.old == line.endswith(b"1.0")
-    assert route.head == (method == b"HEAD")
+    assert route.request_line == method + b" " + target + b" HTTP/1.1"
+    assert route.http10 == line.endswith(b"1.0")
+    assert route.is_head == (method == b"HEAD")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_request_lines(router: Router, line: bytes, method: bytes, target: bytes
     ],
 )
 def test_what_is_no_request_line(router: Router, line: bytes) -> None:
-    with pytest.raises(BadHead):
+    with pytest.raises(MalformedMessageError):
         router.find(line)
     assert not router.routes
 
@@ -76,9 +76,9 @@ def test_what_is_no_request_line(router: Router, line: bytes) -> None:
 )
 def test_a_path_is_decided_on_and_sent_on_in_one_spelling(router: Router, written: bytes, sent: bytes) -> None:
     route = router.find(b"GET " + written + b" HTTP/1.1")
-    assert route.line == b"GET " + sent + b" HTTP/1.1"
+    assert route.request_line == b"GET " + sent + b" HTTP/1.1"
     assert route.path.encode() == sent.partition(b"?")[0]
-    assert router.find(b"GET http://h" + written + b" HTTP/1.1").line == route.line
+    assert router.find(b"GET http://h" + written + b" HTTP/1.1").request_line == route.request_line
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_path_is_decided_on_and_sent_on_in_one_spelling(router: Router, writte
     ],
 )
 def test_a_path_that_servers_read_differently_is_refused(router: Router, path: bytes) -> None:
-    with pytest.raises(BadHead):
+    with pytest.raises(MalformedMessageError):
         router.find(b"POST " + path + b" HTTP/1.1")
 
 
@@ -109,7 +109,7 @@ def test_names_with_escapes_are_still_names(router: Router, path: bytes, model: 
 
 @pytest.mark.parametrize("method", [b"CONNECT", b"TRACE"])
 def test_methods_that_are_not_served(router: Router, method: bytes) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(MethodNotAllowedError):
         router.find(method + b" / HTTP/1.1")
 
 
@@ -145,11 +145,11 @@ def test_names_find_models(router: Router) -> None:
 
 
 def test_lines_are_remembered_within_bounds(router: Router) -> None:
-    for number in range(2 * routing.MOST + 10):
+    for number in range(2 * routing.MAX_CACHED_ROUTES + 10):
         router.find(b"GET /%d HTTP/1.1" % number)
-        assert len(router.routes) <= routing.MOST
-    router.find(b"GET /" + b"a" * routing.LONGEST + b" HTTP/1.1")
-    assert max(map(len, router.routes)) <= routing.LONGEST
+        assert len(router.routes) <= routing.MAX_CACHED_ROUTES
+    router.find(b"GET /" + b"a" * routing.MAX_CACHED_LINE_BYTES + b" HTTP/1.1")
+    assert max(map(len, router.routes)) <= routing.MAX_CACHED_LINE_BYTES
 
 
 def test_a_remembered_line_is_the_same_route(router: Router) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from steelyard.gateway.exchange import Exchange
-from steelyard.gateway.spans import LAST, Tracing
+from steelyard.gateway.spans import CLOSE_SECONDS, Tracer
 
 from .reading import answer, read_answer, request
 from .stage import Stage
@@ -16,7 +16,7 @@ MODELS = "models: {m: {replicas: [{url: 'http://a:1'}]}}"
 PARENT = f"traceparent: 00-{'a' * 32}-{'b' * 16}-01"
 
 
-class Begun(Tracing):
+class Begun(Tracer):
     """Counts whom it is asked to trace, and traces nobody."""
 
     def __init__(self, share: float) -> None:
@@ -26,7 +26,7 @@ class Begun(Tracing):
     def begin(self, exchange: Exchange) -> None:
         self.count += 1
 
-    def close(self, patience: float = LAST) -> None:
+    def close(self, patience: float = CLOSE_SECONDS) -> None:
         pass
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from steelyard.gateway.otel import asked_server
-from steelyard.gateway.otlp import message
-from steelyard.gateway.span_bytes import CLIENT, INTERNAL, SERVER, encoded, varint
+from steelyard.gateway.otel import server_attributes
+from steelyard.gateway.otlp import encode_export_request
+from steelyard.gateway.span_bytes import CLIENT_SPAN, INTERNAL_SPAN, SERVER_SPAN, encode_span, varint
 
 TRACE, ID, PARENT = bytes(range(16)), bytes(range(8)), b"\xff" * 8
 ANYTHING = st.text() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
@@ -29,7 +29,7 @@ def attributes(span: Any) -> dict[str, Any]:
 
 @given(st.text(), TIMES, TIMES, st.dictionaries(st.text(), ANYTHING, max_size=20), st.text())
 def test_whatever_is_said_is_read_back(name: str, began: int, ended: int, said: dict[str, Any], error: str) -> None:
-    span = read(encoded(TRACE, ID, PARENT, name, SERVER, began, ended, said, error, 0))
+    span = read(encode_span(TRACE, ID, PARENT, name, SERVER_SPAN, began, ended, said, error, 0))
     assert (span.trace_id, span.span_id, span.parent_span_id, span.name) == (TRACE, ID, PARENT, name)
     assert (span.kind, span.start_time_unix_nano, span.end_time_unix_nano) == (Span.SPAN_KIND_SERVER, began, ended)
     found = attributes(span)
@@ -40,7 +40,7 @@ def test_whatever_is_said_is_read_back(name: str, began: int, ended: int, said: 
 
 
 def test_what_is_not_there_is_not_told() -> None:
-    span = read(encoded(TRACE, ID, b"", "queue", INTERNAL, 1, 2, {}, "", 0))
+    span = read(encode_span(TRACE, ID, b"", "queue", INTERNAL_SPAN, 1, 2, {}, "", 0))
     assert span == Span(
         trace_id=TRACE,
         span_id=ID,
@@ -52,14 +52,14 @@ def test_what_is_not_there_is_not_told() -> None:
 
 
 def test_the_first_byte_is_an_event() -> None:
-    span = read(encoded(TRACE, ID, PARENT, "replica", CLIENT, 1, 3, {}, "", 2))
+    span = read(encode_span(TRACE, ID, PARENT, "replica", CLIENT_SPAN, 1, 3, {}, "", 2))
     assert span.kind == Span.SPAN_KIND_CLIENT
     assert [(event.name, event.time_unix_nano) for event in span.events] == [("first byte", 2)]
 
 
 def test_many_spans_are_one_message() -> None:
-    spans = [encoded(TRACE, ID, b"", f"s{n}", SERVER, n, n + 1, {"long": "x" * n}, "", 0) for n in range(300)]
-    request = ExportTraceServiceRequest.FromString(message(spans, b"", b"\x0a\x04test"))
+    spans = [encode_span(TRACE, ID, b"", f"s{n}", SERVER_SPAN, n, n + 1, {"long": "x" * n}, "", 0) for n in range(300)]
+    request = ExportTraceServiceRequest.FromString(encode_export_request(spans, b"", b"\x0a\x04test"))
     ((scope,),) = [resource.scope_spans for resource in request.resource_spans]
     assert scope.scope.name == "test"
     assert [span.name for span in scope.spans] == [f"s{n}" for n in range(300)]
@@ -82,4 +82,4 @@ def test_a_number_has_as_many_bytes_as_it_needs() -> None:
     ],
 )
 def test_the_server_that_a_client_asked(host: str, said: dict[str, str | int]) -> None:
-    assert asked_server(host) == said
+    assert server_attributes(host) == said

@@ -33,7 +33,7 @@ def test_who_waits_or_runs_without_an_answer_is_told(staged: Callable[..., Stage
     stage.replica()
     if drained:
         stage.carrier.drain()
-    stage.carrier.turn_away()
+    stage.carrier.reject_pending()
     assert [told(client) for client in (runs, waits, zero)] == [STOPPING] * 3
     assert all(client.closed for client in (runs, waits, zero))
     assert stage.account("m").failed == 2
@@ -44,9 +44,9 @@ def test_who_still_sends_its_request_is_told(staged: Callable[..., Stage]) -> No
     stage = staged(BUSY)
     client = stage.client()
     client.says(request("POST /v2/models/m/infer", "content-length: 100") + b"{")
-    stage.carrier.turn_away()
+    stage.carrier.reject_pending()
     assert told(client) == STOPPING
-    stage.carrier.cut_off()
+    stage.carrier.abort_all()
     stage.check_idle()
 
 
@@ -56,10 +56,10 @@ def test_an_answer_that_has_begun_is_cut_and_not_followed_by_another(staged: Cal
     stage.replica().says(answer(b"12345678")[:-4])
     heard = client.hears()
     assert heard.endswith(b"1234")
-    stage.carrier.turn_away()
+    stage.carrier.reject_pending()
     assert not client.hears()
     assert not client.closed
-    stage.carrier.cut_off()
+    stage.carrier.abort_all()
     assert not client.hears()
     assert client.closed
     stage.check_idle()
@@ -72,7 +72,7 @@ def test_where_nobody_can_say_that_a_replica_is_ready_only_who_waits_for_one_is_
     runs, waits, zero = ask(stage), ask(stage), ask(stage, "zero")
     replica = stage.replica()
     stage.carrier.drain()
-    stage.carrier.turn_away(hopeless=True)
+    stage.carrier.reject_pending(hopeless=True)
     assert told(zero) == STOPPING
     for client in (runs, waits):
         assert not client.closed

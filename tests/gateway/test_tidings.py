@@ -8,9 +8,9 @@ import pytest
 
 from steelyard.config import ReplicaConfig
 from steelyard.core.replica import Event, Replica, State
-from steelyard.gateway.reports import report
-from steelyard.gateway.tidings import take_in_changes, take_in_readings
-from steelyard.link.messages import Change, Members, Reading
+from steelyard.gateway.reports import build_report
+from steelyard.gateway.tidings import apply_load_readings, apply_replica_events
+from steelyard.link.messages import LoadReading, MemberUpdate, ReplicaEvent
 
 from .reading import answer, read_answer, request
 from .stage import Stage
@@ -20,7 +20,9 @@ INFER = "POST /v2/models/m/infer"
 
 
 def tell(stage: Stage, *changes: tuple[str, str], seconds: float = 0.0) -> None:
-    take_in_changes(stage.carrier, [Change("m", id, event, seconds) for id, event in changes], stage.loop.now)
+    apply_replica_events(
+        stage.carrier, [ReplicaEvent("m", id, event, seconds) for id, event in changes], stage.loop.now
+    )
     stage.loop.settle()
 
 
@@ -37,7 +39,9 @@ def states(stage: Stage) -> dict[str, State]:
 
 def test_nothing_is_sent_before_a_probe_has_seen_a_replica_ready(staged: Callable[..., Stage]) -> None:
     stage = staged(TWO.replace("m: {", "m: {restart_grace: 0s, "))
-    stage.fleet.members(Members("m", ("a", "b"), (ReplicaConfig(url="http://c:1", id="c"),), {}), stage.loop.now)
+    stage.fleet.update_members(
+        MemberUpdate("m", ("a", "b"), (ReplicaConfig(url="http://c:1", id="c"),), {}), stage.loop.now
+    )
     client = stage.client()
     client.says(request())
     assert read_answer(client.hears()).status == 503
@@ -51,7 +55,7 @@ def test_nothing_is_sent_before_a_probe_has_seen_a_replica_ready(staged: Callabl
 
 def test_a_model_whose_health_is_not_asked_is_served_at_once(staged: Callable[..., Stage]) -> None:
     stage = staged("models: {m: {health: {enabled: false}, replicas: [{id: a, url: 'http://a:1'}]}}")
-    stage.fleet.members(Members("m", (), (ReplicaConfig(url="http://c:1", id="c"),), {}), stage.loop.now)
+    stage.fleet.update_members(MemberUpdate("m", (), (ReplicaConfig(url="http://c:1", id="c"),), {}), stage.loop.now)
     assert states(stage) == {"a": State.READY, "c": State.READY}
 
 
@@ -78,13 +82,13 @@ def test_whom_another_worker_ejected_is_ejected_here(staged: Callable[..., Stage
     stage = staged(TWO)
     tell(stage, ("a", "eject"), seconds=5.0)
     assert states(stage) == {"a": State.EJECTED, "b": State.READY}
-    (a, _) = report(stage.carrier, stage.loop.now).replicas
-    assert (a.state, a.ejected_for) == ("ejected", pytest.approx(5.0, abs=0.01))
+    (a, _) = build_report(stage.carrier, stage.loop.now).replicas
+    assert (a.state, a.ejection_left) == ("ejected", pytest.approx(5.0, abs=0.01))
 
 
 def test_changes_of_replicas_that_are_gone_or_cannot_be_so_are_passed_over(staged: Callable[..., Stage]) -> None:
     stage = staged(TWO)
-    take_in_changes(stage.carrier, [Change("x", "a", "lost")], stage.loop.now)
+    apply_replica_events(stage.carrier, [ReplicaEvent("x", "a", "lost")], stage.loop.now)
     tell(stage, ("z", "lost"), ("a", "undrain"), ("b", "lost"))
     assert states(stage) == {"a": State.READY, "b": State.UNREACHABLE}
 
@@ -133,17 +137,17 @@ def test_a_worker_says_which_replica_is_overdue(staged: Callable[..., Stage]) ->
     client.says(request())
     replica = stage.replica()
     stage.pass_time(0.5)
-    assert [r.overdue for r in report(stage.carrier, stage.loop.now).replicas] == [False]
+    assert [r.overdue for r in build_report(stage.carrier, stage.loop.now).replicas] == [False]
     stage.pass_time(5.0)
-    assert [r.overdue for r in report(stage.carrier, stage.loop.now).replicas] == [True]
+    assert [r.overdue for r in build_report(stage.carrier, stage.loop.now).replicas] == [True]
     replica.says(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nha")
-    assert [r.overdue for r in report(stage.carrier, stage.loop.now).replicas] == [False]
+    assert [r.overdue for r in build_report(stage.carrier, stage.loop.now).replicas] == [False]
     stage.pass_time(0.9)
     replica.says(b"l")
     stage.pass_time(0.9)
-    assert [r.overdue for r in report(stage.carrier, stage.loop.now).replicas] == [False]
+    assert [r.overdue for r in build_report(stage.carrier, stage.loop.now).replicas] == [False]
     stage.pass_time(5.0)
-    assert [r.overdue for r in report(stage.carrier, stage.loop.now).replicas] == [True]
+    assert [r.overdue for r in build_report(stage.carrier, stage.loop.now).replicas] == [True]
 
 
 # ---------------------------------------------------------------------- trouble
@@ -151,7 +155,7 @@ def test_a_worker_says_which_replica_is_overdue(staged: Callable[..., Stage]) ->
 
 def heard(stage: Stage) -> list[tuple[str, bool]]:
     told: list[tuple[str, bool]] = []
-    stage.carrier.trouble = lambda replica, refused: told.append((replica.id, refused))
+    stage.carrier.on_replica_failure = lambda replica, refused: told.append((replica.id, refused))
     return told
 
 
@@ -187,7 +191,7 @@ def test_members_come_go_and_change(staged: Callable[..., Stage]) -> None:
         ReplicaConfig(url="http://b:1", id="b", weight=3.0, zone="z"),
         ReplicaConfig(url="http://c:1", id="c"),
     )
-    stage.fleet.members(Members("m", ("a",), added, {}), stage.loop.now)
+    stage.fleet.update_members(MemberUpdate("m", ("a",), added, {}), stage.loop.now)
     assert states(stage) == {"b": State.READY, "c": State.STARTING}
     assert a.state is State.GONE
     assert found(stage, "b") is b
@@ -197,7 +201,7 @@ def test_members_come_go_and_change(staged: Callable[..., Stage]) -> None:
 def test_a_member_at_another_address_is_another(staged: Callable[..., Stage]) -> None:
     stage = staged(TWO)
     before = found(stage, "a")
-    stage.fleet.members(Members("m", (), (ReplicaConfig(url="http://x:1", id="a"),), {}), stage.loop.now)
+    stage.fleet.update_members(MemberUpdate("m", (), (ReplicaConfig(url="http://x:1", id="a"),), {}), stage.loop.now)
     assert found(stage, "a") is not before
     assert states(stage) == {"a": State.STARTING, "b": State.READY}
 
@@ -207,15 +211,15 @@ def test_what_runs_on_a_removed_member_is_finished(staged: Callable[..., Stage])
     client = stage.client()
     client.says(request())
     replica = stage.replica()
-    stage.fleet.members(Members("m", ("a", "b"), (), {}), stage.loop.now)
+    stage.fleet.update_members(MemberUpdate("m", ("a", "b"), (), {}), stage.loop.now)
     replica.says(answer(b"done"))
     assert read_answer(client.hears()).body == b"done"
-    assert not stage.carrier.endpoints
+    assert not stage.carrier.connection_pools
 
 
 def test_members_of_a_model_that_is_gone_are_passed_over(staged: Callable[..., Stage]) -> None:
     stage = staged(TWO)
-    stage.fleet.members(Members("x", (), (ReplicaConfig(url="http://x:1"),), {}), stage.loop.now)
+    stage.fleet.update_members(MemberUpdate("x", (), (ReplicaConfig(url="http://x:1"),), {}), stage.loop.now)
     assert states(stage) == {"a": State.READY, "b": State.READY}
 
 
@@ -228,8 +232,10 @@ TOLD = b'endpoint-load-metrics: JSON {"application_utilization": 0.4, "named_met
 def test_readings_count(staged: Callable[..., Stage]) -> None:
     stage = staged(TWO)
     for _ in range(3):
-        take_in_readings(stage.carrier, [Reading("m", "a", 4.0, 10.0), Reading("m", "gone", 4.0, 10.0)], stage.loop.now)
-    assert (found(stage, "a").foreign, found(stage, "b").foreign) == (4, 0)
+        apply_load_readings(
+            stage.carrier, [LoadReading("m", "a", 4.0, 10.0), LoadReading("m", "gone", 4.0, 10.0)], stage.loop.now
+        )
+    assert (found(stage, "a").external_load, found(stage, "b").external_load) == (4, 0)
 
 
 def test_load_reports_are_asked_for_read_and_kept_from_clients(staged: Callable[..., Stage]) -> None:
@@ -243,8 +249,8 @@ def test_load_reports_are_asked_for_read_and_kept_from_clients(staged: Callable[
         stage.pass_time(0.2)
         replica.says(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n" + TOLD + b"\r\n\r\n")
         assert "endpoint-load-metrics" not in read_answer(client.hears())
-    assert found(stage, "a").foreign == 5  # of six, one was ours
-    (told,) = report(stage.carrier, stage.loop.now).replicas
+    assert found(stage, "a").external_load == 5  # of six, one was ours
+    (told,) = build_report(stage.carrier, stage.loop.now).replicas
     assert told.utilization == 0.4
 
 
@@ -256,7 +262,7 @@ def test_load_reports_that_are_nonsense_are_passed_over(staged: Callable[..., St
     told = b"endpoint-load-metrics: " + value.encode("latin-1")
     stage.replica().says(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n" + told + b"\r\n\r\n")
     assert read_answer(client.hears()).status == 200
-    assert found(stage, "a").foreign == 0
+    assert found(stage, "a").external_load == 0
 
 
 def test_without_being_told_to_nothing_is_asked(staged: Callable[..., Stage]) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.config import Tls
-from steelyard.gateway.tls import client_context, fingerprint
+from steelyard.config import TlsConfig
+from steelyard.gateway.tls import listener_context, tls_fingerprint
 
 from ..harness.certificates import Authority
 
@@ -43,12 +43,12 @@ def shake(server: ssl.SSLContext, client: ssl.SSLContext) -> Mapping[str, object
     return theirs.getpeercert() or {}
 
 
-def tls(pair: tuple[Path, Path], authority: Authority | None = None) -> Tls:
-    return Tls(certificate=str(pair[0]), key=str(pair[1]), client_ca=str(authority.ca) if authority else "")
+def tls(pair: tuple[Path, Path], authority: Authority | None = None) -> TlsConfig:
+    return TlsConfig(certificate=str(pair[0]), key=str(pair[1]), client_ca=str(authority.ca) if authority else "")
 
 
 def test_http_1_1_and_no_old_protocols(old: Authority, server: tuple[Path, Path]) -> None:
-    context = client_context(tls(server))
+    context = listener_context(tls(server))
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
     assert shake(context, old.client_context())
     client = old.client_context()
@@ -75,16 +75,16 @@ def test_files_that_changed_are_noticed(old: Authority, tmp_path: Path) -> None:
             here.write_bytes(there.read_bytes())
 
     put(first)
-    before, shown = fingerprint(tls(pair)), shake(client_context(tls(pair)), old.client_context())["serialNumber"]
-    assert fingerprint(tls(pair)) == before
+    before, shown = tls_fingerprint(tls(pair)), shake(listener_context(tls(pair)), old.client_context())["serialNumber"]
+    assert tls_fingerprint(tls(pair)) == before
     put(second)
-    assert fingerprint(tls(pair)) != before
-    assert shake(client_context(tls(pair)), old.client_context())["serialNumber"] != shown
-    assert fingerprint(None) == ()
+    assert tls_fingerprint(tls(pair)) != before
+    assert shake(listener_context(tls(pair)), old.client_context())["serialNumber"] != shown
+    assert tls_fingerprint(None) == ()
 
 
 def test_clients_must_show_a_certificate_where_it_is_asked_for(old: Authority, server: tuple[Path, Path]) -> None:
-    context = client_context(tls(server, old))
+    context = listener_context(tls(server, old))
     with pytest.raises(ssl.SSLError):
         shake(context, old.client_context())
     assert shake(context, old.client_context(*old.issue("client")))
@@ -94,8 +94,8 @@ def test_an_authority_that_was_replaced_is_trusted_no_more(
     old: Authority, new: Authority, server: tuple[Path, Path]
 ) -> None:
     """A context can only add to what it trusts; whose keys were stolen must be out after a reload all the same."""
-    assert fingerprint(tls(server, new)) != fingerprint(tls(server, old))
-    context = client_context(tls(server, new))
+    assert tls_fingerprint(tls(server, new)) != tls_fingerprint(tls(server, old))
+    context = listener_context(tls(server, new))
     trusted = old.client_context(*new.issue("client"))
     assert shake(context, trusted)
     with pytest.raises(ssl.SSLError):
@@ -104,10 +104,10 @@ def test_an_authority_that_was_replaced_is_trusted_no_more(
 
 def test_files_that_do_not_fit_are_refused(old: Authority, server: tuple[Path, Path], tmp_path: Path) -> None:
     other = old.issue("other", "DNS:gateway")
-    broken = [Tls(certificate=str(server[0]), key=str(other[1]), client_ca=str(old.ca))]
+    broken = [TlsConfig(certificate=str(server[0]), key=str(other[1]), client_ca=str(old.ca))]
     (tmp_path / "none.pem").write_text("nothing")
-    broken.append(Tls(certificate=str(other[0]), key=str(other[1]), client_ca=str(tmp_path / "none.pem")))
-    broken.append(Tls(certificate=str(tmp_path / "gone"), key=str(other[1])))
+    broken.append(TlsConfig(certificate=str(other[0]), key=str(other[1]), client_ca=str(tmp_path / "none.pem")))
+    broken.append(TlsConfig(certificate=str(tmp_path / "gone"), key=str(other[1])))
     for wish in broken:
         with pytest.raises(OSError):  # noqa: PT011
-            client_context(wish)
+            listener_context(wish)

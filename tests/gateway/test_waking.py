@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.core.slo import INDEX, REFUSED, REFUSED_BY_DEADLINE, REPLICA
-from steelyard.gateway.reports import report
-from steelyard.link.messages import Coming, Members, Wanted
+from steelyard.core.slo import REFUSED, REFUSED_BY_DEADLINE, REPLICA, VERDICT_INDEX
+from steelyard.gateway.reports import build_report
+from steelyard.link.messages import MemberUpdate, ReplicaDemand, StartProgress
 
 from .reading import answer, read_answer, request
 from .stage import Stage
@@ -34,13 +34,13 @@ def infer(stage: Stage, model: str = "m", *headers: str):
 
 
 def wanted(stage: Stage) -> list[tuple[str, int]]:
-    return [(message.model, message.waiting) for message in stage.said if isinstance(message, Wanted)]
+    return [(message.model, message.waiting) for message in stage.said if isinstance(message, ReplicaDemand)]
 
 
 def come(stage: Stage) -> None:
     """A replica was started and is seen ready."""
     replicas = stage.config.models["n"].replicas
-    stage.fleet.members(Members("m", (), replicas, {}), stage.loop.now)
+    stage.fleet.update_members(MemberUpdate("m", (), replicas, {}), stage.loop.now)
     stage.probe()
 
 
@@ -58,7 +58,7 @@ def test_one_that_cannot_wait_is_told_when_and_wakes_it_all_the_same(staged: Cal
     stage = staged(AT_ZERO)
     memory = stage.carrier.memory
     assert memory is not None
-    memory.hear(Coming("m", 7.0), stage.loop.now)
+    memory.apply(StartProgress("m", 7.0), stage.loop.now)
     hurried = infer(stage, "m", "steelyard-timeout-ms: 2000")
     told = read_answer(hurried.hears())
     assert (told.status, told["steelyard-reason"], told["retry-after"]) == (503, "deadline", "7")
@@ -72,7 +72,7 @@ def test_one_that_waits_already_is_told_as_soon_as_it_is_known(staged: Callable[
     assert memory is not None
     hurried = infer(stage, "m", "steelyard-timeout-ms: 2000")
     assert not hurried.hears()
-    memory.hear(Coming("m", 7.0), stage.loop.now)
+    memory.apply(StartProgress("m", 7.0), stage.loop.now)
     told = read_answer(hurried.hears())
     assert (told.status, told["steelyard-reason"], told["retry-after"]) == (503, "deadline", "7")
     stage.check_idle(counted=1)
@@ -82,7 +82,7 @@ def test_nobody_is_refused_for_a_guess(staged: Callable[..., Stage]) -> None:
     stage = staged(AT_ZERO)
     memory = stage.carrier.memory
     assert memory is not None
-    memory.hear(Coming("m", 60.0, guessed=True), stage.loop.now)
+    memory.apply(StartProgress("m", 60.0, is_default=True), stage.loop.now)
     client = infer(stage, "m", "steelyard-timeout-ms: 5000")
     come(stage)
     stage.replica().says(answer(b"{}"))
@@ -107,8 +107,8 @@ def test_whoever_waits_in_vain_for_a_replica_that_never_comes_was_not_refused_fo
     infer(stage, "m", "steelyard-timeout-ms: 5000")
     infer(stage)  # the line is full
     stage.pass_time(6.0)
-    counts = stage.account("m").tallies[""].counts
-    assert counts[INDEX[REFUSED, REPLICA]] + counts[REFUSED_BY_DEADLINE[REPLICA, "total"]] == sum(counts) == 2
+    counts = stage.account("m").tenants[""].counts
+    assert counts[VERDICT_INDEX[REFUSED, REPLICA]] + counts[REFUSED_BY_DEADLINE[REPLICA, "total"]] == sum(counts) == 2
 
 
 def test_nobody_is_woken_for_what_waits_behind_others_or_has_no_runtime(staged: Callable[..., Stage]) -> None:
@@ -133,11 +133,11 @@ def test_whoever_starts_replicas_is_told_sooner_while_requests_wait(staged: Call
     stage = staged(AT_ZERO)
     memory = stage.carrier.memory
     assert memory is not None
-    assert not memory.lacks()
+    assert not memory.has_waiting()
     infer(stage)
-    assert memory.lacks()
+    assert memory.has_waiting()
     come(stage)
-    assert not memory.lacks()
+    assert not memory.has_waiting()
     infer(stage, "n")
 
 
@@ -191,5 +191,5 @@ def test_a_model_at_rest_is_served(staged: Callable[..., Stage]) -> None:
 
 
 def asked(stage: Stage) -> int:
-    (model,) = report(stage.carrier, stage.loop.now).models
+    (model,) = build_report(stage.carrier, stage.loop.now).models
     return model.arrived

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-from steelyard.core.request import Phase
+from steelyard.core.request import RequestPhase
 from steelyard.gateway.exchange import Exchange
 
 from .players import Asked, Client, Replica
@@ -153,30 +153,30 @@ class World:
         self.stage.remember()
         served = {client.exchange for client in carrier.clients if client.exchange is not None}
         for replica in self.stage.replicas:
-            assert replica.in_flight == len(replica.flights)
-            for flight in replica.flights:
+            assert replica.in_flight == len(replica.running_attempts)
+            for flight in replica.running_attempts:
                 assert flight.request in served
-                assert flight in (flight.request.flight, flight.request.hedge)
+                assert flight in (flight.request.attempt, flight.request.hedge)
         for model in balancer.models:
-            for request in balancer.pool(model).line.ordered():
+            for request in balancer.pool(model).queue.ordered():
                 assert request in served
-                assert request.phase is Phase.WAITING
+                assert request.phase is RequestPhase.WAITING
         for connection in carrier.active:
             exchange = connection.exchange
             assert exchange is not None
             assert exchange in served
-            assert connection in (exchange.upstream, exchange.rival)
-        assert carrier.held == sum(exchange.held for exchange in served)
+            assert connection in (exchange.upstream, exchange.hedge_upstream)
+        assert carrier.held == sum(exchange.held_bytes for exchange in served)
         assert set(self.begun) - set(self.closed) == served
 
     def _nobody_is_paused_for_nothing(self) -> None:
         for client in self.clients:
             if not client.gone:
-                assert client.wire.transport.paused == bool(client.wire.transport.protocol.halts)
+                assert client.wire.transport.paused == bool(client.wire.transport.protocol.read_pauses)
         for replica in self.working:
             connection, transport = replica.wire.transport.protocol, replica.wire.transport
-            assert transport.paused <= (connection.exchange is not None and connection.exchange.client.stuck)
-        for endpoint in self.stage.carrier.endpoints.values():
+            assert transport.paused <= (connection.exchange is not None and connection.exchange.client.write_paused)
+        for endpoint in self.stage.carrier.connection_pools.values():
             assert len(endpoint.idle) <= 2
             assert [connection for connection in endpoint.idle if connection.exchange is not None] == []
 

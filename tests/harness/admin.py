@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from steelyard.control.views import Alarm, DiscoveryView, FleetView, Happening, ModelView, ReplicaView
+from steelyard.control.views import Alarm, DiscoveryView, FleetEvent, FleetView, ModelView, ReplicaView
 
 from .processes import free_port
 from .waiting import PATIENCE, wait_until
@@ -58,8 +58,8 @@ class AdminClient:
     def states(self, model: str = "") -> dict[str, str]:
         return {id: view.state for id, view in self.replicas(model).items()}
 
-    def events(self) -> list[Happening]:
-        return msgspec.convert(self._good("GET", "/v1/events").json()["events"], list[Happening])
+    def events(self) -> list[FleetEvent]:
+        return msgspec.convert(self._good("GET", "/v1/events").json()["events"], list[FleetEvent])
 
     def alarms(self) -> dict[str, Alarm]:
         return {alarm.code: alarm for alarm in self.fleet().alarms}

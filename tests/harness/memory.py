@@ -111,7 +111,7 @@ def at_rest(admin: AdminClient, weights: int | None = WEIGHTS) -> None:
 
     def rests() -> bool:
         view = ledger(admin)
-        running = sum(holding.running for server in view.servers for holding in server.holdings)
+        running = sum(holding.running for server in view.servers for holding in server.models)
         return view.requests == 0 and running == 0 and view.reserved == (view.reserved if weights is None else weights)
 
     wait_until(rests, f"something is left in the ledger: {ledger(admin)}")

@@ -131,7 +131,7 @@ def caused(error: Exception, cause: BaseException) -> Exception:
     return error
 
 
-U, B, T, N = Outcome.UNREACHABLE, Outcome.BROKEN, Outcome.TIMEOUT, None
+U, B, T, N = Outcome.UNREACHABLE, Outcome.CONNECTION_LOST, Outcome.TIMEOUT, None
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ U, B, T, N = Outcome.UNREACHABLE, Outcome.BROKEN, Outcome.TIMEOUT, None
         (aiohttp.ServerTimeoutError(), T),
         (aiohttp.ConnectionTimeoutError(), U),
         (caused(openai.APIConnectionError(request=ASKED2), httpx2.ConnectError("")), U),
-        (caused(openai.APIConnectionError(request=ASKED2), Refused(Reason.WAITED)), N),
+        (caused(openai.APIConnectionError(request=ASKED2), Refused(Reason.QUEUE_TIMEOUT)), N),
         (caused(openai.APITimeoutError(request=ASKED2), httpx2.ReadTimeout("")), T),
         (caused(openai.APITimeoutError(request=ASKED2), httpx2.PoolTimeout("")), N),
         (openai.APITimeoutError(request=ASKED2), T),

@@ -19,7 +19,7 @@ def trained(**more: object) -> LoadBalancer:
     lb = LoadBalancer(["a", "b"], policy="least_work", hedge=HEDGE, seed=1, **more)  # type: ignore[arg-type]
     for _ in range(200):
         lb.complete_request(lb.route_request(), latency=0.01)
-    lb._engine.pool.hedges.purse = 1.0  # route_request is never hedged, and pays for none
+    lb._engine.pool.hedge_budget.seconds_left = 1.0  # route_request is never hedged, and pays for none
     return lb
 
 

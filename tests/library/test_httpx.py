@@ -17,7 +17,7 @@ from ..harness.scripts import SSE_HEAD, chunk, endless, fails, header, raw
 from ..harness.waiting import PATIENCE
 from .conftest import Stubs
 
-PLENTY = RetryOptions(reserve=50.0)
+PLENTY = RetryOptions(initial_tokens=50.0)
 numbers = count()
 
 
@@ -255,7 +255,7 @@ def test_hedges_stay_out_of_the_transport(http: Any, stubs: Stubs) -> None:
     lb = LoadBalancer(urls(stubs), hedge=HedgeOptions(enabled=True, quantile=0.5, budget=1.0))
     for _ in range(200):
         lb.complete_request(lb.route_request(), latency=0.001)
-    lb._engine.pool.hedges.purse = 10.0
+    lb._engine.pool.hedge_budget.seconds_left = 10.0
     with client(http, lb) as web, web.stream("GET", "/", headers=header(endless())) as response:
         parts = response.iter_raw()
         next(parts)

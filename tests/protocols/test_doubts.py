@@ -5,8 +5,8 @@ import json
 import pytest
 
 from steelyard.protocols import make_dialect
-from steelyard.protocols.doubts import models_in
-from steelyard.protocols.multipart import form_doubt, form_field
+from steelyard.protocols.doubts import find_models
+from steelyard.protocols.multipart import form_ambiguity, form_field
 
 openai = make_dialect("openai")
 CHAT = openai.call("POST", "/v1/chat/completions")
@@ -16,8 +16,8 @@ TOOLS = {**HONEST, "tools": [{"function": {"parameters": {"properties": {"model"
 
 
 def doubt(body: bytes, content_type: bytes = b"application/json") -> str:
-    peek = openai.peek(CHAT, body, {})
-    return "no JSON" if not peek.certain else openai.doubt(CHAT, body, {b"content-type": content_type})
+    peek = openai.read_body(CHAT, body, {})
+    return "no JSON" if not peek.is_certain else openai.body_ambiguity(CHAT, body, {b"content-type": content_type})
 
 
 @pytest.mark.parametrize("honest", [HONEST, TOOLS, {"messages": []}, {}])
@@ -74,8 +74,8 @@ FILE = part("file", b'RIFF\r\n"model"\x00--xy', '; filename="my name=model.wav"\
 
 @pytest.mark.parametrize("parts", [FILE + part("model"), part("model") + FILE + part("language"), FILE, b""])
 def test_honest_forms_leave_no_doubt(parts: bytes) -> None:
-    assert form_doubt(parts + END, FORM, b"model") == ""
-    assert openai.doubt(SPEECH, parts + END, {b"content-type": FORM}) == ""
+    assert form_ambiguity(parts + END, FORM, b"model") == ""
+    assert openai.body_ambiguity(SPEECH, parts + END, {b"content-type": FORM}) == ""
 
 
 @pytest.mark.parametrize(
@@ -92,17 +92,17 @@ def test_honest_forms_leave_no_doubt(parts: bytes) -> None:
     ],
 )
 def test_forms_that_readers_understand_differently(body: bytes) -> None:
-    assert form_doubt(body, FORM, b"model")
+    assert form_ambiguity(body, FORM, b"model")
 
 
 def test_a_form_with_two_boundaries() -> None:
-    assert form_doubt(part("model") + END, FORM + b"; boundary=abc", b"model")
-    assert form_doubt(part("model") + END, b"multipart/form-data", b"model")
+    assert form_ambiguity(part("model") + END, FORM + b"; boundary=abc", b"model")
+    assert form_ambiguity(part("model") + END, b"multipart/form-data", b"model")
 
 
 def test_every_mention_is_found_where_nothing_is_known_of_the_body() -> None:
-    assert models_in(b'{"model":"a","x":{"Model" : "b\\u0063"},"model":1}') == {"a", "bc"}
-    assert models_in(b'{"\\u006dod\\u0065l":"a"}') == {"a"}
+    assert find_models(b'{"model":"a","x":{"Model" : "b\\u0063"},"model":1}') == {"a", "bc"}
+    assert find_models(b'{"\\u006dod\\u0065l":"a"}') == {"a"}
 
 
 FORM = b"multipart/form-data; boundary=xyz"
@@ -122,14 +122,14 @@ def parts(*given: tuple[bytes, bytes]) -> bytes:
     ],
 )
 def test_a_name_inside_another_parameter_is_none(form: bytes) -> None:
-    assert form_field(form, FORM, b"model") == "big" or form_doubt(form, FORM, b"model")
+    assert form_field(form, FORM, b"model") == "big" or form_ambiguity(form, FORM, b"model")
 
 
 def test_a_field_that_only_some_take_for_the_model_is_refused() -> None:
-    assert form_doubt(parts((b'name="Model"', b"big")), FORM, b"model")
-    assert form_doubt(parts((b"name*=utf-8''model", b"big")), FORM, b"model")
+    assert form_ambiguity(parts((b'name="Model"', b"big")), FORM, b"model")
+    assert form_ambiguity(parts((b"name*=utf-8''model", b"big")), FORM, b"model")
 
 
 def test_files_with_names_in_any_language_are_taken() -> None:
     form = parts((b'name="file"; filename="h.wav"; filename*=utf-8\'\'h%C3%A9.wav', b"x"), (b'name="model"', b"big"))
-    assert (form_field(form, FORM, b"model"), form_doubt(form, FORM, b"model")) == ("big", "")
+    assert (form_field(form, FORM, b"model"), form_ambiguity(form, FORM, b"model")) == ("big", "")

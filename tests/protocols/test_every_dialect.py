@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 
 from steelyard.core.errors import OptionError
 from steelyard.protocols import (
-    BY_NAME,
     DIALECTS,
-    Answer,
-    Call,
+    SERVER_DIALECTS,
+    ApiCall,
+    BodyInfo,
     Dialect,
-    MetricsAt,
+    LocalReply,
+    MetricsLocation,
     ModelView,
-    Peek,
-    Question,
-    Questions,
-    Verdict,
-    dialect_of,
+    ProbePlan,
+    ServerReadiness,
+    ServerRequest,
+    classify_call,
     find_dialect,
     make_dialect,
 )
-from steelyard.protocols.base import FEATURES
+from steelyard.protocols.base import FEATURE_COUNT
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW", ""]
 PATHS = [
@@ -164,24 +164,24 @@ bodies = st.binary(max_size=300) | st.recursive(
 paths = st.sampled_from(PATHS) | st.text(max_size=40).map(lambda text: f"/{text}")
 
 
-def calls(dialect: Dialect) -> list[Call]:
+def calls(dialect: Dialect) -> list[ApiCall]:
     found = (dialect.call(method, path) for method in METHODS for path in PATHS)
     return sorted({call for call in found if call is not None})
 
 
-def check_peek(peek: Peek) -> None:
-    assert isinstance(peek, Peek)
+def check_peek(peek: BodyInfo) -> None:
+    assert isinstance(peek, BodyInfo)
     assert isinstance(peek.model, str)
     assert peek.key is None or (isinstance(peek.key, str) and peek.key)
-    assert len(peek.features) == FEATURES
+    assert len(peek.features) == FEATURE_COUNT
     for feature in peek.features:
         assert isinstance(feature, float)
         assert math.isfinite(feature)
         assert feature >= 0.0
 
 
-def check_answer(answer: Answer, status: int | None = None) -> object:
-    assert isinstance(answer, Answer)
+def check_answer(answer: LocalReply, status: int | None = None) -> object:
+    assert isinstance(answer, LocalReply)
     assert answer.status == status if status is not None else 200 <= answer.status < 600
     assert answer.content_type == "application/json"
     return json.loads(answer.body)
@@ -240,7 +240,7 @@ def test_a_new_dialect_is_one_line_and_is_asked_in_its_turn(monkeypatch):
         name = "echo"
 
         def call(self, method, path):
-            return Call("echo") if path == "/echo" else None
+            return ApiCall("echo") if path == "/echo" else None
 
     monkeypatch.setattr(f"{__name__}.Own", Echo)
     for name in list(DIALECTS):
@@ -249,9 +249,9 @@ def test_a_new_dialect_is_one_line_and_is_asked_in_its_turn(monkeypatch):
     monkeypatch.setitem(DIALECTS, "echo", f"{__name__}:Own")
     monkeypatch.setitem(DIALECTS, "http", "steelyard.protocols.plain:PlainHttp")
     try:
-        dialect, call = dialect_of("GET", "/echo")
-        assert (dialect.name, call) == ("echo", Call("echo"))
-        assert dialect_of("GET", "/other")[0].name == "http"
+        dialect, call = classify_call("GET", "/echo")
+        assert (dialect.name, call) == ("echo", ApiCall("echo"))
+        assert classify_call("GET", "/other")[0].name == "http"
     finally:
         make_dialect.cache_clear()
 
@@ -285,15 +285,15 @@ def test_a_new_dialect_is_one_line_and_is_asked_in_its_turn(monkeypatch):
     ],
 )
 def test_who_claims_what(method, path, name):
-    assert dialect_of(method, path)[0].name == name
+    assert classify_call(method, path)[0].name == name
 
 
 @given(st.sampled_from(METHODS) | st.text(max_size=8), paths)
 def test_everything_is_claimed_by_somebody_and_always_by_the_same(method, path):
-    dialect, call = dialect_of(method, path)
-    assert isinstance(call, Call)
-    assert dialect_of(method, path) == (dialect, call)
-    assert dialect.name not in BY_NAME, "no path tells one server from another"
+    dialect, call = classify_call(method, path)
+    assert isinstance(call, ApiCall)
+    assert classify_call(method, path) == (dialect, call)
+    assert dialect.name not in SERVER_DIALECTS, "no path tells one server from another"
 
 
 # ---------------------------------------------------------------------- every dialect
@@ -339,8 +339,8 @@ def test_nonsense_is_looked_at_calmly(name, body):
     dialect = make_dialect(name)
     for call in calls(dialect):
         for headers in HEADERS:
-            check_peek(dialect.peek(call, body, headers))
-            check_peek(dialect.guess(call, len(body), body, headers))
+            check_peek(dialect.read_body(call, body, headers))
+            check_peek(dialect.estimate_body(call, len(body), body, headers))
 
 
 @names
@@ -349,9 +349,9 @@ def test_peek_never_raises(name, data, body):
     dialect = make_dialect(name)
     call = data.draw(st.sampled_from(calls(dialect)))
     headers = data.draw(st.sampled_from(HEADERS))
-    peek = dialect.peek(call, body, headers)
+    peek = dialect.read_body(call, body, headers)
     check_peek(peek)
-    assert dialect.peek(call, body, headers) == peek
+    assert dialect.read_body(call, body, headers) == peek
 
 
 @names
@@ -361,8 +361,8 @@ def test_no_header_makes_it_raise(name, data, content_type, length, body):
     call = data.draw(st.sampled_from(calls(dialect)))
     for kind in (content_type, b"multipart/form-data; boundary=" + content_type):
         headers = {b"content-type": kind, b"inference-header-content-length": length}
-        check_peek(dialect.peek(call, body, headers))
-        check_peek(dialect.guess(call, 10**30, body, headers))
+        check_peek(dialect.read_body(call, body, headers))
+        check_peek(dialect.estimate_body(call, 10**30, body, headers))
 
 
 @names
@@ -370,7 +370,7 @@ def test_no_header_makes_it_raise(name, data, content_type, length, body):
 def test_a_guess_is_made_of_any_length(name, length):
     dialect = make_dialect(name)
     for call in calls(dialect):
-        check_peek(dialect.guess(call, min(length, 10**300)))
+        check_peek(dialect.estimate_body(call, min(length, 10**300)))
 
 
 @names
@@ -391,7 +391,7 @@ def test_local_answers_are_json_and_only_for_local_calls(name, models):
     for path in PATHS:
         for method in METHODS:
             call = dialect.call(method, path)
-            answer = dialect.answer(call, path, models) if call is not None else None
+            answer = dialect.local_reply(call, path, models) if call is not None else None
             if answer is not None:
                 assert call is not None
                 assert call.local
@@ -408,12 +408,12 @@ def test_headers_that_a_dialect_wants_are_lower_case(name):
 # ---------------------------------------------------------------------- is it ready?
 
 
-def asked(questions: Questions) -> list[Question]:
+def asked(questions: ProbePlan) -> list[ServerRequest]:
     """All that may be asked."""
     found = [*questions.ready, *([questions.live] if questions.live is not None else [])]
     for question in found:
-        if question.instead is not None:
-            found.append(question.instead)
+        if question.fallback is not None:
+            found.append(question.fallback)
         assert len(found) < 10, "there must be an end to it"
     return found
 
@@ -436,8 +436,8 @@ ANSWERS = [
 @pytest.mark.parametrize("model", MODELS, ids=ascii)
 def test_what_is_asked_can_be_sent(name, model):
     dialect = make_dialect(name)
-    questions = dialect.questions(model)
-    assert questions == dialect.questions(model)
+    questions = dialect.probe_plan(model)
+    assert questions == dialect.probe_plan(model)
     assert questions.ready, "who asks nothing knows nothing"
     for question in asked(questions):
         assert question.path.startswith("/")
@@ -451,7 +451,7 @@ def test_what_is_asked_can_be_sent(name, model):
 
 @names
 def test_every_model_is_asked_for_by_its_own_name_or_all_alike(name):
-    found = {model: make_dialect(name).questions(model) for model in MODELS if model not in ("*", "\ud800")}
+    found = {model: make_dialect(name).probe_plan(model) for model in MODELS if model not in ("*", "\ud800")}
     assert len(set(found.values())) in (1, len(found))
 
 
@@ -460,38 +460,38 @@ def test_every_model_is_asked_for_by_its_own_name_or_all_alike(name):
 def test_every_answer_is_judged(name, status):
     dialect = make_dialect(name)
     for model in MODELS:
-        for question in asked(dialect.questions(model)):
+        for question in asked(dialect.probe_plan(model)):
             for body in ANSWERS:
-                verdict = dialect.judge(question, status, body, model)
-                assert isinstance(verdict, Verdict)
-                assert verdict is not Verdict.READY or 200 <= status < 300
+                verdict = dialect.readiness(question, status, body, model)
+                assert isinstance(verdict, ServerReadiness)
+                assert verdict is not ServerReadiness.READY or 200 <= status < 300
 
 
 @names
 @given(data=st.data(), status=st.integers(0, 999), body=bodies, model=st.text(max_size=10))
 def test_no_answer_makes_the_judge_raise(name, data, status, body, model):
     dialect = make_dialect(name)
-    question = data.draw(st.sampled_from(asked(dialect.questions(model))))
-    verdict = dialect.judge(question, status, body, model)
-    assert isinstance(verdict, Verdict)
-    assert dialect.judge(question, status, body, model) is verdict
+    question = data.draw(st.sampled_from(asked(dialect.probe_plan(model))))
+    verdict = dialect.readiness(question, status, body, model)
+    assert isinstance(verdict, ServerReadiness)
+    assert dialect.readiness(question, status, body, model) is verdict
     assert isinstance(dialect.explain(question, status, body, model), str)
 
 
 @names
 def test_where_metrics_are_told(name):
     dialect = make_dialect(name)
-    assert isinstance(dialect.orca, bool)
+    assert isinstance(dialect.sends_orca, bool)
     if dialect.metrics is not None:
-        assert isinstance(dialect.metrics, MetricsAt)
+        assert isinstance(dialect.metrics, MetricsLocation)
         assert dialect.metrics.path.startswith("/")
         assert 0 <= dialect.metrics.port < 65536
 
 
 def test_a_users_own_dialect_need_not_know_of_probes():
     own = Own()
-    assert own.questions("m") == own.questions("*") == Questions((Question("/health"),))
-    assert own.judge(Question("/health"), 200, b"", "m") is Verdict.READY
-    assert own.judge(Question("/health"), 503, b"", "m") is Verdict.LOADING
-    assert own.judge(Question("/health"), 404, b"", "m") is Verdict.ABSENT
-    assert (own.metrics, own.orca) == (None, False)
+    assert own.probe_plan("m") == own.probe_plan("*") == ProbePlan((ServerRequest("/health"),))
+    assert own.readiness(ServerRequest("/health"), 200, b"", "m") is ServerReadiness.READY
+    assert own.readiness(ServerRequest("/health"), 503, b"", "m") is ServerReadiness.LOADING
+    assert own.readiness(ServerRequest("/health"), 404, b"", "m") is ServerReadiness.ABSENT
+    assert (own.metrics, own.sends_orca) == (None, False)

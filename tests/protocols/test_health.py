@@ -4,18 +4,23 @@ import json
 
 import pytest
 
-from steelyard.protocols import Question, Questions, Verdict, by_status, make_dialect
-from steelyard.protocols.health import escaped
+from steelyard.protocols import ProbePlan, ServerReadiness, ServerRequest, make_dialect, readiness_by_status
+from steelyard.protocols.health import escape_name
 
-READY, LOADING, ABSENT, BROKEN = Verdict.READY, Verdict.LOADING, Verdict.ABSENT, Verdict.BROKEN
-HEALTH = Question("/health")
+READY, LOADING, ABSENT, BROKEN = (
+    ServerReadiness.READY,
+    ServerReadiness.LOADING,
+    ServerReadiness.ABSENT,
+    ServerReadiness.BROKEN,
+)
+HEALTH = ServerRequest("/health")
 
 
-def judged(name: str, status: int, body: object = b"", model: str = "m", which: int = 0) -> Verdict:
+def judged(name: str, status: int, body: object = b"", model: str = "m", which: int = 0) -> ServerReadiness:
     """What the dialect makes of this answer to its first question (or another) about readiness."""
     dialect = make_dialect(name)
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return dialect.judge(dialect.questions(model).ready[which], status, text, model)
+    return dialect.readiness(dialect.probe_plan(model).ready[which], status, text, model)
 
 
 @pytest.mark.parametrize(
@@ -35,27 +40,27 @@ def judged(name: str, status: int, body: object = b"", model: str = "m", which: 
     ],
 )
 def test_a_status_alone(status, verdict):
-    assert by_status(status) is verdict
+    assert readiness_by_status(status) is verdict
 
 
 @pytest.mark.parametrize(
     ("name", "model", "questions"),
     [
-        ("http", "m", Questions((HEALTH,))),
-        ("openai", "m", Questions((HEALTH,))),
-        ("tgi", "m", Questions((HEALTH,))),
-        ("vllm", "m", Questions((HEALTH, Question("/v1/models")))),
-        ("vllm", "*", Questions((HEALTH, Question("/v1/models")))),
-        ("sglang", "m", Questions((Question("/health_generate", instead=HEALTH),))),
-        ("oip", "m", Questions((Question("/v2/models/m/ready"),), Question("/v2/health/live"))),
-        ("oip", "*", Questions((Question("/v2/health/ready"),), Question("/v2/health/live"))),
-        ("triton", "m", Questions((Question("/v2/models/m/ready"),), Question("/v2/health/live"))),
-        ("torchserve", "m", Questions((Question("/models/m", port=8081),))),
-        ("torchserve", "*", Questions((Question("/ping"),))),
+        ("http", "m", ProbePlan((HEALTH,))),
+        ("openai", "m", ProbePlan((HEALTH,))),
+        ("tgi", "m", ProbePlan((HEALTH,))),
+        ("vllm", "m", ProbePlan((HEALTH, ServerRequest("/v1/models")))),
+        ("vllm", "*", ProbePlan((HEALTH, ServerRequest("/v1/models")))),
+        ("sglang", "m", ProbePlan((ServerRequest("/health_generate", fallback=HEALTH),))),
+        ("oip", "m", ProbePlan((ServerRequest("/v2/models/m/ready"),), ServerRequest("/v2/health/live"))),
+        ("oip", "*", ProbePlan((ServerRequest("/v2/health/ready"),), ServerRequest("/v2/health/live"))),
+        ("triton", "m", ProbePlan((ServerRequest("/v2/models/m/ready"),), ServerRequest("/v2/health/live"))),
+        ("torchserve", "m", ProbePlan((ServerRequest("/models/m", port=8081),))),
+        ("torchserve", "*", ProbePlan((ServerRequest("/ping"),))),
     ],
 )
 def test_what_is_asked(name, model, questions):
-    assert make_dialect(name).questions(model) == questions
+    assert make_dialect(name).probe_plan(model) == questions
 
 
 @pytest.mark.parametrize(
@@ -71,9 +76,9 @@ def test_what_is_asked(name, model, questions):
     ],
 )
 def test_names_are_one_part_of_a_path(model, part):
-    assert escaped(model) == part
-    assert make_dialect("oip").questions(model).ready[0].path == f"/v2/models/{part}/ready"
-    assert make_dialect("torchserve").questions(model).ready[0].path == f"/models/{part}"
+    assert escape_name(model) == part
+    assert make_dialect("oip").probe_plan(model).ready[0].path == f"/v2/models/{part}/ready"
+    assert make_dialect("torchserve").probe_plan(model).ready[0].path == f"/models/{part}"
 
 
 # ---------------------------------------------------------------------- the Open Inference Protocol
@@ -107,9 +112,9 @@ def test_a_server_of_the_open_inference_protocol():
     assert judged("oip", 200, {"ready": True}, "*") is READY
     assert judged("oip", 200, {"ready": False}, "*") is LOADING
     assert judged("oip", 400, b"", "*") is LOADING
-    live = make_dialect("oip").questions("m").live
-    assert make_dialect("oip").judge(live, 200, b'{"live":true}', "m") is READY
-    assert make_dialect("oip").judge(live, 200, b'{"live":false}', "m") is LOADING
+    live = make_dialect("oip").probe_plan("m").live
+    assert make_dialect("oip").readiness(live, 200, b'{"live":true}', "m") is READY
+    assert make_dialect("oip").readiness(live, 200, b'{"live":false}', "m") is LOADING
 
 
 # ---------------------------------------------------------------------- vLLM and its kin

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from steelyard.protocols import EngineLoad, read_metrics, read_orca
-from steelyard.protocols.load import LARGEST, LINES, LONGEST, METRICS
+from steelyard.protocols.load import MAX_METRIC_LINES, MAX_METRICS_BYTES, MAX_ORCA_BYTES, METRIC_FIELDS
 
 VLLM = b"""\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -70,7 +70,7 @@ def test_each_server_in_its_own_words(text, load):
     assert read_metrics(text.rstrip(b"\n")) == load
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", METRIC_FIELDS)
 def test_every_name_is_found_alone_first_and_last(name):
     found = read_metrics(f"{name} 1".encode())
     assert found == read_metrics(f'other 5\n{name}{{a="b"}} 1 1700000000000\n'.encode()) is not None
@@ -156,16 +156,16 @@ def test_sglang_counts_each_request_once():
 def test_only_so_much_is_looked_at():
     line = b"vllm:num_requests_running 5\n"
     filler = b"# " + b"x" * 1000 + b"\n"
-    before = filler * (LARGEST // len(filler))
+    before = filler * (MAX_METRICS_BYTES // len(filler))
     assert read_metrics(line + before) == EngineLoad(running=5.0)
     assert read_metrics(before + filler + line) is None
-    cut = b"#" * (LARGEST - 28) + b"\nvllm:num_requests_running 55\n"
-    assert cut[:LARGEST].endswith(b" 5")
+    cut = b"#" * (MAX_METRICS_BYTES - 28) + b"\nvllm:num_requests_running 55\n"
+    assert cut[:MAX_METRICS_BYTES].endswith(b" 5")
     assert read_metrics(cut) is None, "half a number is none"
-    assert read_metrics(b"\n" * LARGEST * 2) is None
-    assert read_metrics(b'\nvllm:num_requests_running{a="' * (LARGEST // 30)) is None
-    many = b"".join(b'vllm:num_requests_running{engine="%d"} 1\n' % number for number in range(LINES + 10))
-    assert read_metrics(many) == EngineLoad(running=float(LINES))
+    assert read_metrics(b"\n" * MAX_METRICS_BYTES * 2) is None
+    assert read_metrics(b'\nvllm:num_requests_running{a="' * (MAX_METRICS_BYTES // 30)) is None
+    many = b"".join(b'vllm:num_requests_running{engine="%d"} 1\n' % number for number in range(MAX_METRIC_LINES + 10))
+    assert read_metrics(many) == EngineLoad(running=float(MAX_METRIC_LINES))
 
 
 def check(load: EngineLoad | None) -> None:
@@ -179,7 +179,9 @@ def check(load: EngineLoad | None) -> None:
 
 
 numbers = st.floats().map(str) | st.integers().map(str) | st.text(max_size=8)
-lines = st.tuples(st.sampled_from([*METRICS, "up", "", "vllm:num_requests_running{"]), st.text(max_size=12), numbers)
+lines = st.tuples(
+    st.sampled_from([*METRIC_FIELDS, "up", "", "vllm:num_requests_running{"]), st.text(max_size=12), numbers
+)
 
 
 @given(st.binary(max_size=400))
@@ -267,7 +269,7 @@ def test_reports_as_they_come(report, load):
         ),
         *(b'JSON {"named_metrics":[]}', b'JSON {"named_metrics":{"num_requests_running":[2]}}', b"JSON " + b"[" * 9000),
         b'JSON {"named_metrics":{"num_requests_running":' + b"9" * 400 + b"}}",
-        b"TEXT named_metrics.num_requests_running=1" + b" " * LONGEST,
+        b"TEXT named_metrics.num_requests_running=1" + b" " * MAX_ORCA_BYTES,
         b"TEXT \xff\xfe=1",
     ],
 )
@@ -288,7 +290,9 @@ def test_no_report_makes_it_raise(said):
         st.floats()
         | st.integers()
         | st.text(max_size=5)
-        | st.dictionaries(st.sampled_from([*METRICS, "num_requests_running"]), st.floats() | st.integers() | st.none()),
+        | st.dictionaries(
+            st.sampled_from([*METRIC_FIELDS, "num_requests_running"]), st.floats() | st.integers() | st.none()
+        ),
     )
 )
 def test_no_json_makes_it_say_nonsense(report):

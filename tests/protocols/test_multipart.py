@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.protocols.multipart import PARTS, VALUE, form_field
+from steelyard.protocols.multipart import MAX_PARTS, MAX_VALUE_BYTES, form_field
 
 FORM = b"multipart/form-data; boundary=xyz"
 
@@ -73,9 +73,9 @@ def test_a_form_that_is_cut_tells_only_what_is_whole():
 
 
 def test_nonsense_has_an_end():
-    assert model(part("x", b"") * PARTS + part("model", b"a") + END) is None
-    assert model(part("model", b"a" * (VALUE + 1)) + END) is None
-    assert model(part("model", b"a" * VALUE) + END) == "a" * VALUE
+    assert model(part("x", b"") * MAX_PARTS + part("model", b"a") + END) is None
+    assert model(part("model", b"a" * (MAX_VALUE_BYTES + 1)) + END) is None
+    assert model(part("model", b"a" * MAX_VALUE_BYTES) + END) == "a" * MAX_VALUE_BYTES
     assert model(part("model", b"\xff") + END) == "\ufffd"
 
 

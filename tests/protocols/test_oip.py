@@ -5,9 +5,9 @@ import json
 import pytest
 
 import steelyard
-from steelyard.protocols import Call, ModelView, Peek, make_dialect
-from steelyard.protocols.base import LARGEST
-from steelyard.protocols.text import OUTPUT
+from steelyard.protocols import ApiCall, BodyInfo, ModelView, make_dialect
+from steelyard.protocols.base import MAX_FEATURE
+from steelyard.protocols.text import DEFAULT_OUTPUT_TOKENS
 
 oip = make_dialect("oip")
 # As tritonclient 2.73 makes it: the JSON, then 48 bytes of FP32 and a string with its length.
@@ -21,13 +21,13 @@ BINARY = BINARY_JSON + bytes(48) + b"\x0c\x00\x00\x00hello w\xc3\xb6rld"
 FLEET = [ModelView("busy", 2, 3, 0), ModelView("loading", 0, 1, 0), ModelView("org/model", 1, 1, 0)]
 
 
-def peek(path: str, body: object, headers: dict[bytes, bytes] | None = None) -> Peek:
+def peek(path: str, body: object, headers: dict[bytes, bytes] | None = None) -> BodyInfo:
     call = oip.call("POST", path)
     assert call is not None
-    return oip.peek(call, body if isinstance(body, bytes) else json.dumps(body).encode(), headers or {})
+    return oip.read_body(call, body if isinstance(body, bytes) else json.dumps(body).encode(), headers or {})
 
 
-def infer(*inputs: dict[str, object], **fields: object) -> Peek:
+def infer(*inputs: dict[str, object], **fields: object) -> BodyInfo:
     return peek("/v2/models/m/infer", {"inputs": inputs, **fields})
 
 
@@ -37,29 +37,29 @@ def infer(*inputs: dict[str, object], **fields: object) -> Peek:
 @pytest.mark.parametrize(
     ("method", "path", "call"),
     [
-        ("GET", "/v2", Call("server", idempotent=True, local=True)),
-        ("HEAD", "/v2/", Call("server", idempotent=True, local=True)),
-        ("GET", "/v2/health/live", Call("live", idempotent=True, local=True)),
-        ("GET", "/v2/health/ready", Call("ready", idempotent=True, local=True)),
-        ("GET", "/v2/models/m", Call("metadata", "m", idempotent=True)),
-        ("GET", "/v2/models/m/versions/3", Call("metadata", "m", idempotent=True)),
-        ("GET", "/v2/models/m/ready", Call("model_ready", "m", idempotent=True, local=True)),
-        ("GET", "/v2/models/m/versions/3/ready", Call("model_ready", "m", idempotent=True)),
-        ("POST", "/v2/models/m/infer", Call("infer", "m", reads_body=True, idempotent=True)),
-        ("POST", "/v2/models/m/versions/3/infer", Call("infer", "m", reads_body=True, idempotent=True)),
-        ("POST", "/v2/models/m/generate", Call("generate", "m", reads_body=True, idempotent=True)),
-        ("POST", "/v2/models/m/generate_stream", Call("generate", "m", reads_body=True, idempotent=True)),
-        ("GET", "/v2/models/m/infer", Call("model_other", "m", idempotent=True)),
-        ("GET", "/v2/models/m/config", Call("model_other", "m", idempotent=True)),
-        ("GET", "/v2/models/m/versions/3/stats", Call("model_other", "m", idempotent=True)),
-        ("POST", "/v2/models/m/trace/setting", Call("model_other", "m")),
-        ("GET", "/v2/models/stats", Call("server_other", idempotent=True)),
-        ("GET", "/v2/models", Call("server_other", idempotent=True)),
-        ("POST", "/v2/repository/index", Call("index", idempotent=True)),
-        ("POST", "/v2/repository/models/m/load", Call("repository", "m")),
-        ("POST", "/v2/repository/models/m/unload", Call("repository", "m")),
-        ("POST", "/v2/systemsharedmemory/region/r/register", Call("server_other")),
-        ("POST", "/v2/logging", Call("server_other")),
+        ("GET", "/v2", ApiCall("server", idempotent=True, local=True)),
+        ("HEAD", "/v2/", ApiCall("server", idempotent=True, local=True)),
+        ("GET", "/v2/health/live", ApiCall("live", idempotent=True, local=True)),
+        ("GET", "/v2/health/ready", ApiCall("ready", idempotent=True, local=True)),
+        ("GET", "/v2/models/m", ApiCall("metadata", "m", idempotent=True)),
+        ("GET", "/v2/models/m/versions/3", ApiCall("metadata", "m", idempotent=True)),
+        ("GET", "/v2/models/m/ready", ApiCall("model_ready", "m", idempotent=True, local=True)),
+        ("GET", "/v2/models/m/versions/3/ready", ApiCall("model_ready", "m", idempotent=True)),
+        ("POST", "/v2/models/m/infer", ApiCall("infer", "m", reads_body=True, idempotent=True)),
+        ("POST", "/v2/models/m/versions/3/infer", ApiCall("infer", "m", reads_body=True, idempotent=True)),
+        ("POST", "/v2/models/m/generate", ApiCall("generate", "m", reads_body=True, idempotent=True)),
+        ("POST", "/v2/models/m/generate_stream", ApiCall("generate", "m", reads_body=True, idempotent=True)),
+        ("GET", "/v2/models/m/infer", ApiCall("model_other", "m", idempotent=True)),
+        ("GET", "/v2/models/m/config", ApiCall("model_other", "m", idempotent=True)),
+        ("GET", "/v2/models/m/versions/3/stats", ApiCall("model_other", "m", idempotent=True)),
+        ("POST", "/v2/models/m/trace/setting", ApiCall("model_other", "m")),
+        ("GET", "/v2/models/stats", ApiCall("server_other", idempotent=True)),
+        ("GET", "/v2/models", ApiCall("server_other", idempotent=True)),
+        ("POST", "/v2/repository/index", ApiCall("index", idempotent=True)),
+        ("POST", "/v2/repository/models/m/load", ApiCall("repository", "m")),
+        ("POST", "/v2/repository/models/m/unload", ApiCall("repository", "m")),
+        ("POST", "/v2/systemsharedmemory/region/r/register", ApiCall("server_other")),
+        ("POST", "/v2/logging", ApiCall("server_other")),
     ],
 )
 def test_paths(method, path, call):
@@ -92,7 +92,7 @@ def test_the_model_is_named_in_the_path(written, name):
 def test_elements_batch_and_text():
     image = {"name": "x", "shape": [8, 3, 224, 224], "datatype": "FP32", "data": []}
     mask = {"name": "y", "shape": [8], "datatype": "BOOL", "data": [True] * 8}
-    assert infer(image) == Peek("", (8 * 3 * 224 * 224.0, 8.0, 0.0))
+    assert infer(image) == BodyInfo("", (8 * 3 * 224 * 224.0, 8.0, 0.0))
     assert infer(image, mask).features == (8 * 3 * 224 * 224.0 + 8, 8.0, 0.0)
     assert infer(mask, image).features[1] == 8.0
 
@@ -107,27 +107,27 @@ def test_strings_count_by_their_bytes_because_elements_do_not_tell_their_size():
 
 def test_shapes_that_cannot_be():
     assert infer({"shape": [-3, -4]}).features == (0.0, 0.0, 0.0)
-    assert infer({"shape": [1e9, 1e9]}).features == (LARGEST, 1e9, 0.0)
-    assert infer({"shape": [1e300, 1e300, 1e300, 1e300]}, {"shape": [2]}).features == (LARGEST, LARGEST, 0.0)
+    assert infer({"shape": [1e9, 1e9]}).features == (MAX_FEATURE, 1e9, 0.0)
+    assert infer({"shape": [1e300, 1e300, 1e300, 1e300]}, {"shape": [2]}).features == (MAX_FEATURE, MAX_FEATURE, 0.0)
     assert infer({"shape": []}).features == (1.0, 0.0, 0.0), "a scalar is one element"
     assert infer().features == (0.0, 0.0, 0.0)
 
 
 def test_only_the_json_before_the_tensors_is_read():
     headers = {b"inference-header-content-length": b"%d" % len(BINARY_JSON)}
-    assert peek("/v2/models/m/infer", BINARY, headers) == Peek("", (13.0, 1.0, 16.0), "42")
+    assert peek("/v2/models/m/infer", BINARY, headers) == BodyInfo("", (13.0, 1.0, 16.0), "42")
 
 
 @pytest.mark.parametrize("length", [b"", b"0", b"7", b"9999999", b"-5", b"0x10", b"1" * 5000, b"\xc2\xb2", b" 353"])
 def test_a_wrong_length_leads_to_a_guess(length):
     found = peek("/v2/models/m/infer", BINARY, {b"inference-header-content-length": length})
-    assert found == Peek("", (len(BINARY) / 4, 1.0, 0.0))
+    assert found == BodyInfo("", (len(BINARY) / 4, 1.0, 0.0))
 
 
 def test_a_tensor_that_fills_the_body_is_guessed_well():
     call = oip.call("POST", "/v2/models/m/infer")
     elements = 3 * 1024 * 1024
-    (guessed, batch, _) = oip.guess(call, 4 * elements + 200).features
+    (guessed, batch, _) = oip.estimate_body(call, 4 * elements + 200).features
     assert guessed == pytest.approx(elements, rel=0.001)
     assert batch == 1.0
 
@@ -147,14 +147,14 @@ def test_no_sequence(parameters):
     [
         ({"text_input": "abc", "max_tokens": 20, "bad_words": ""}, (3.0, 20.0, 1.0)),
         ({"text_input": "abc", "parameters": {"max_tokens": 7, "stream": True}}, (3.0, 7.0, 1.0)),
-        ({"text_input": "abc"}, (3.0, OUTPUT, 1.0)),
-        ({"text_input": "abc", "max_tokens": -1}, (3.0, OUTPUT, 1.0)),
+        ({"text_input": "abc"}, (3.0, DEFAULT_OUTPUT_TOKENS, 1.0)),
+        ({"text_input": "abc", "max_tokens": -1}, (3.0, DEFAULT_OUTPUT_TOKENS, 1.0)),
         ({"text_input": ["abc", "d"], "max_tokens": 5}, (4.0, 5.0, 2.0)),
     ],
 )
 def test_generate_is_measured_as_the_openai_dialect_measures(body, features):
-    assert peek("/v2/models/m/generate", body) == Peek("", features)
-    assert peek("/v2/models/m/generate_stream", body) == Peek("", features)
+    assert peek("/v2/models/m/generate", body) == BodyInfo("", features)
+    assert peek("/v2/models/m/generate_stream", body) == BodyInfo("", features)
 
 
 # ---------------------------------------------------------------------- what the gateway answers
@@ -164,7 +164,7 @@ def ask(path: str, models: list[ModelView]) -> tuple[int, object] | None:
     call = oip.call("GET", path)
     assert call is not None
     assert call.local
-    answer = oip.answer(call, path, models)
+    answer = oip.local_reply(call, path, models)
     return None if answer is None else (answer.status, json.loads(answer.body))
 
 

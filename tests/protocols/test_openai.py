@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.protocols import Call, ModelView, Peek, make_dialect
-from steelyard.protocols.openai import ENDPOINTS, LONG
-from steelyard.protocols.text import MEDIA, OUTPUT
+from steelyard.protocols import ApiCall, BodyInfo, ModelView, make_dialect
+from steelyard.protocols.openai import ENDPOINTS, MAX_UNREAD_CHARS
+from steelyard.protocols.text import DEFAULT_OUTPUT_TOKENS, MEDIA_CHARS
 
 openai = make_dialect("openai")
 FLEET = [ModelView("small", 0, 1, 1_700_000_000), ModelView("meta-llama/Llama-3.1-8B-Instruct", 2, 2, 1_700_000_001)]
@@ -22,14 +22,14 @@ FORM = (
 FORM_HEADERS = {b"content-type": b"multipart/form-data; boundary=0223f02d"}
 
 
-def peek(path: str, body: object, headers: dict[bytes, bytes] | None = None) -> Peek:
+def peek(path: str, body: object, headers: dict[bytes, bytes] | None = None) -> BodyInfo:
     call = openai.call("POST", path)
     assert call is not None
     assert call.reads_body
-    return openai.peek(call, body if isinstance(body, bytes) else json.dumps(body).encode(), headers or {})
+    return openai.read_body(call, body if isinstance(body, bytes) else json.dumps(body).encode(), headers or {})
 
 
-def chat(**fields: object) -> Peek:
+def chat(**fields: object) -> BodyInfo:
     return peek("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "hello"}], **fields})
 
 
@@ -43,7 +43,7 @@ def says(content: object, **fields: object) -> float:
 @pytest.mark.parametrize(("path", "kind"), ENDPOINTS.items())
 def test_endpoints_are_recognised_with_a_kind(path, kind):
     again = kind not in ("responses", "videos")
-    assert openai.call("POST", path) == Call(kind, reads_body=True, idempotent=again)
+    assert openai.call("POST", path) == ApiCall(kind, reads_body=True, idempotent=again)
     assert openai.call("POST", f"{path}/") == openai.call("POST", path)
 
 
@@ -64,7 +64,7 @@ def test_endpoints_are_recognised_with_a_kind(path, kind):
     ],
 )
 def test_what_is_kept_on_a_replica_is_carried_and_not_repeated(method, path, again):
-    assert openai.call(method, path) == Call("other", idempotent=again)
+    assert openai.call(method, path) == ApiCall("other", idempotent=again)
 
 
 # ---------------------------------------------------------------------- conversations
@@ -75,7 +75,7 @@ def test_a_chat_as_openai_python_sends_it():
         b'{"model":"m/x","messages":[{"role":"user","content":"Gr\xc3\xbc\xc3\x9f Gott \xe4\xbd\xa0\xe5\xa5\xbd"}],'
         b'"max_completion_tokens":5,"prompt_cache_key":"k"}'
     )
-    assert peek("/v1/chat/completions", body) == Peek("m/x", (12.0, 5.0, 1.0), "k")
+    assert peek("/v1/chat/completions", body) == BodyInfo("m/x", (12.0, 5.0, 1.0), "k")
 
 
 def test_characters_count_however_they_are_escaped():
@@ -93,11 +93,11 @@ def test_the_size_is_the_sum_of_all_messages(texts):
 
 
 def test_limits_by_any_of_their_names():
-    assert chat().features == (5.0, OUTPUT, 1.0)
-    assert chat(max_tokens=None, n=None).features == (5.0, OUTPUT, 1.0)
+    assert chat().features == (5.0, DEFAULT_OUTPUT_TOKENS, 1.0)
+    assert chat(max_tokens=None, n=None).features == (5.0, DEFAULT_OUTPUT_TOKENS, 1.0)
     assert chat(max_tokens=7).features[1] == 7.0
     assert chat(max_tokens=0).features[1] == 0.0
-    assert chat(max_tokens=-1).features[1] == OUTPUT, "llama.cpp's way to say: no limit"
+    assert chat(max_tokens=-1).features[1] == DEFAULT_OUTPUT_TOKENS, "llama.cpp's way to say: no limit"
     assert chat(max_tokens=7, max_completion_tokens=9, n=3).features[1:] == (9.0, 3.0)
 
 
@@ -106,8 +106,8 @@ def test_pictures_and_sounds_do_not_count_by_their_bytes():
     sound = {"type": "input_audio", "input_audio": {"data": "B" * 100_000, "format": "wav"}}
     text = {"type": "text", "text": "What is this?"}
     assert says([text]) == 13.0
-    assert says([text, picture]) == 13.0 + MEDIA
-    assert says([text, picture, sound]) == 13.0 + 2 * MEDIA
+    assert says([text, picture]) == 13.0 + MEDIA_CHARS
+    assert says([text, picture, sound]) == 13.0 + 2 * MEDIA_CHARS
     assert says(["What is ", text]) == 21.0
 
 
@@ -127,7 +127,7 @@ def test_responses():
         {"type": "function_call_output", "call_id": "1", "output": "12"},
     ]
     found = peek("/v1/responses", {"model": "r", "input": items, "instructions": "Be brief."})
-    assert found == Peek("r", (3.0 + MEDIA + 7.0 + 2.0 + 9.0, OUTPUT, 1.0))
+    assert found == BodyInfo("r", (3.0 + MEDIA_CHARS + 7.0 + 2.0 + 9.0, DEFAULT_OUTPUT_TOKENS, 1.0))
 
 
 def test_messages_of_anthropic():
@@ -143,8 +143,8 @@ def test_messages_of_anthropic():
             {"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": "A" * 9999}}]},
         ],
     }
-    size = 8 + 2 + 3 + len('{"a": 1}') + 4 + MEDIA
-    assert peek("/v1/messages", body) == Peek("claude", (size, 64.0, 1.0))
+    size = 8 + 2 + 3 + len('{"a": 1}') + 4 + MEDIA_CHARS
+    assert peek("/v1/messages", body) == BodyInfo("claude", (size, 64.0, 1.0))
 
 
 # ---------------------------------------------------------------------- texts
@@ -173,12 +173,12 @@ def test_prompts_in_all_their_shapes(prompt, size, pieces):
 
 def test_completions_ask_for_as_many_as_they_say():
     body = {"model": "m", "prompt": ["a", "b"], "max_tokens": 64, "n": 2, "prompt_cache_key": "s"}
-    assert peek("/v1/completions", body) == Peek("m", (2.0, 64.0, 4.0), "s")
+    assert peek("/v1/completions", body) == BodyInfo("m", (2.0, 64.0, 4.0), "s")
     assert peek("/v1/completions", body | {"best_of": 5}).features[2] == 10.0
 
 
 def test_embeddings_as_openai_python_sends_them():
-    assert peek("/v1/embeddings", b'{"model":"e","input":["a","b"],"encoding_format":"base64"}') == Peek(
+    assert peek("/v1/embeddings", b'{"model":"e","input":["a","b"],"encoding_format":"base64"}') == BodyInfo(
         "e", (2.0, 0.0, 2.0)
     )
 
@@ -186,7 +186,7 @@ def test_embeddings_as_openai_python_sends_them():
 def test_the_query_is_read_with_each_document():
     body = {"model": "r", "query": "what?", "documents": ["one", "three"], "top_n": 1}
     for path in ("/v1/rerank", "/v2/rerank"):
-        assert peek(path, body) == Peek("r", (3 + 5 + 2 * 5.0, 0.0, 2.0))
+        assert peek(path, body) == BodyInfo("r", (3 + 5 + 2 * 5.0, 0.0, 2.0))
     assert peek("/v1/rerank", body | {"documents": [{"text": "one"}, {"text": "three"}]}).features[0] == 18.0
     assert peek("/v1/score", {"model": "r", "text_1": "a", "text_2": ["bb", "ccc"]}).features == (6.0, 0.0, 2.0)
 
@@ -205,7 +205,7 @@ def test_the_query_is_read_with_each_document():
     ],
 )
 def test_other_endpoints(path, body, features):
-    assert peek(path, {"model": "m", **body}) == Peek("m", features)
+    assert peek(path, {"model": "m", **body}) == BodyInfo("m", features)
 
 
 def test_a_batch_of_conversations():
@@ -221,22 +221,26 @@ def test_a_batch_of_conversations():
 
 @pytest.mark.parametrize("path", ["/v1/audio/transcriptions", "/v1/audio/translations", "/v1/images/edits"])
 def test_a_form_names_the_model_in_a_field(path):
-    assert peek(path, FORM, FORM_HEADERS) == Peek("openai/whisper-large-v3", (float(len(FORM)), 0.0, 1.0))
+    assert peek(path, FORM, FORM_HEADERS) == BodyInfo("openai/whisper-large-v3", (float(len(FORM)), 0.0, 1.0))
 
 
 def test_the_head_of_a_large_form_is_enough():
     call = openai.call("POST", "/v1/audio/transcriptions")
-    assert openai.guess(call, 5_000_000, FORM[:200], FORM_HEADERS) == Peek(
-        "openai/whisper-large-v3", (5_000_000.0, 0.0, 1.0), certain=False
+    assert openai.estimate_body(call, 5_000_000, FORM[:200], FORM_HEADERS) == BodyInfo(
+        "openai/whisper-large-v3", (5_000_000.0, 0.0, 1.0), is_certain=False
     )
-    assert openai.guess(call, 5_000_000, FORM[:70], FORM_HEADERS).model == "", "cut in the middle of the name"
+    assert openai.estimate_body(call, 5_000_000, FORM[:70], FORM_HEADERS).model == "", "cut in the middle of the name"
 
 
 def test_the_head_of_a_large_conversation_is_enough():
     call = openai.call("POST", "/v1/chat/completions")
     head = b'{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:'
-    assert openai.guess(call, 5_000_000, head) == Peek("m", (LONG, OUTPUT, 1.0), streams=True, certain=False)
-    assert openai.guess(call, 5_000_000) == Peek("", (LONG, OUTPUT, 1.0), streams=True)
+    assert openai.estimate_body(call, 5_000_000, head) == BodyInfo(
+        "m", (MAX_UNREAD_CHARS, DEFAULT_OUTPUT_TOKENS, 1.0), streams=True, is_certain=False
+    )
+    assert openai.estimate_body(call, 5_000_000) == BodyInfo(
+        "", (MAX_UNREAD_CHARS, DEFAULT_OUTPUT_TOKENS, 1.0), streams=True
+    )
 
 
 # ---------------------------------------------------------------------- bodies that surprise
@@ -246,23 +250,23 @@ def test_the_head_of_a_large_conversation_is_enough():
     ("odd", "features"),
     [
         ({"max_tokens": "256"}, (5.0, 256.0, 1.0)),
-        ({"max_tokens": "many"}, (5.0, OUTPUT, 1.0)),
-        ({"max_tokens": True}, (5.0, OUTPUT, 1.0)),
+        ({"max_tokens": "many"}, (5.0, DEFAULT_OUTPUT_TOKENS, 1.0)),
+        ({"max_tokens": True}, (5.0, DEFAULT_OUTPUT_TOKENS, 1.0)),
         ({"max_tokens": [1], "max_output_tokens": 5}, (5.0, 5.0, 1.0)),
-        ({"n": "2"}, (5.0, OUTPUT, 2.0)),
-        ({"n": {}}, (5.0, OUTPUT, 1.0)),
-        ({"messages": "hello"}, (5.0, OUTPUT, 1.0)),
-        ({"messages": {"role": "user"}}, (16.0, OUTPUT, 1.0)),
-        ({"messages": ["a", 1, {"content": 5}]}, (18.0, OUTPUT, 1.0)),
+        ({"n": "2"}, (5.0, DEFAULT_OUTPUT_TOKENS, 2.0)),
+        ({"n": {}}, (5.0, DEFAULT_OUTPUT_TOKENS, 1.0)),
+        ({"messages": "hello"}, (5.0, DEFAULT_OUTPUT_TOKENS, 1.0)),
+        ({"messages": {"role": "user"}}, (16.0, DEFAULT_OUTPUT_TOKENS, 1.0)),
+        ({"messages": ["a", 1, {"content": 5}]}, (18.0, DEFAULT_OUTPUT_TOKENS, 1.0)),
     ],
 )
 def test_a_wrong_type_in_one_field_spoils_no_other(odd, features):
-    assert chat(prompt_cache_key="k", **odd) == Peek("m", features, "k")
+    assert chat(prompt_cache_key="k", **odd) == BodyInfo("m", features, "k")
 
 
 def test_names_and_keys_of_a_wrong_type_are_none():
-    assert chat(model=7, prompt_cache_key=8) == Peek("", (5.0, OUTPUT, 1.0))
-    assert chat(model=None, prompt_cache_key="") == Peek("", (5.0, OUTPUT, 1.0))
+    assert chat(model=7, prompt_cache_key=8) == BodyInfo("", (5.0, DEFAULT_OUTPUT_TOKENS, 1.0))
+    assert chat(model=None, prompt_cache_key="") == BodyInfo("", (5.0, DEFAULT_OUTPUT_TOKENS, 1.0))
     assert chat(prompt_cache_key=8).model == "m"
 
 
@@ -301,7 +305,7 @@ def ask(path: str, models: list[ModelView]) -> tuple[int, dict[str, object]] | N
     call = openai.call("GET", path)
     assert call is not None
     assert call.local
-    answer = openai.answer(call, path, models)
+    answer = openai.local_reply(call, path, models)
     return None if answer is None else (answer.status, json.loads(answer.body))
 
 

@@ -4,12 +4,12 @@ import json
 import re
 from pathlib import Path
 
-from steelyard.protocols import BY_NAME, DIALECTS, Question, make_dialect
-from steelyard.protocols.load import METRICS
-from steelyard.protocols.openai import ENDPOINTS, LONG, STORED
-from steelyard.protocols.openai_body import COMPLETION, PATCHES, STEPS
-from steelyard.protocols.text import MEDIA, OUTPUT
-from steelyard.protocols.tgi import TOKENS
+from steelyard.protocols import DIALECTS, SERVER_DIALECTS, ServerRequest, make_dialect
+from steelyard.protocols.load import METRIC_FIELDS
+from steelyard.protocols.openai import ENDPOINTS, MAX_UNREAD_CHARS, STORED_COLLECTIONS
+from steelyard.protocols.openai_body import DEFAULT_COMPLETION_TOKENS, DEFAULT_IMAGE_PATCHES, DEFAULT_IMAGE_STEPS
+from steelyard.protocols.text import DEFAULT_OUTPUT_TOKENS, MEDIA_CHARS
+from steelyard.protocols.tgi import DEFAULT_NEW_TOKENS
 
 PAGE = (Path(__file__).parents[2] / "docs/dialects.md").read_text(encoding="utf-8")
 
@@ -28,7 +28,7 @@ def test_the_endpoints_of_openai():
     assert told == {
         path: (kind, "yes" if openai.call("POST", path).idempotent else "no") for path, kind in ENDPOINTS.items()
     }
-    assert all(f"`{name}`" in PAGE for name in STORED)
+    assert all(f"`{name}`" in PAGE for name in STORED_COLLECTIONS)
 
 
 def test_the_kinds_of_oip():
@@ -40,11 +40,13 @@ def test_the_kinds_of_oip():
 
 
 def test_the_numbers():
-    assert f"counts as {MEDIA:.0f} characters" in PAGE
-    assert f"{OUTPUT:.0f} for conversations, {COMPLETION:.0f} for `/v1/completions`" in PAGE
-    assert (PATCHES, f"1024×1024 and {STEPS:.0f}" in PAGE) == (1024 * 1024 / 256, True)
-    assert f"at most {LONG:,.0f}" in PAGE
-    assert f"else {TOKENS:.0f}" in PAGE
+    assert f"counts as {MEDIA_CHARS:.0f} characters" in PAGE
+    assert (
+        f"{DEFAULT_OUTPUT_TOKENS:.0f} for conversations, {DEFAULT_COMPLETION_TOKENS:.0f} for `/v1/completions`" in PAGE
+    )
+    assert (DEFAULT_IMAGE_PATCHES, f"1024×1024 and {DEFAULT_IMAGE_STEPS:.0f}" in PAGE) == (1024 * 1024 / 256, True)
+    assert f"at most {MAX_UNREAD_CHARS:,.0f}" in PAGE
+    assert f"else {DEFAULT_NEW_TOKENS:.0f}" in PAGE
 
 
 def test_the_errors_shown_are_those_given():
@@ -55,10 +57,10 @@ def test_the_errors_shown_are_those_given():
     assert shown == [json.loads(answer.body) for answer in dict.fromkeys(given)], "each that differs, once"
 
 
-def asked(question: Question) -> str:
+def asked(question: ServerRequest) -> str:
     """A question as the page writes it."""
     port = f" on port {question.port}" if question.port else ""
-    instead = f"; where that is unknown, {asked(question.instead)}" if question.instead is not None else ""
+    instead = f"; where that is unknown, {asked(question.fallback)}" if question.fallback is not None else ""
     return f"`{question.path}`{port}{instead}"
 
 
@@ -67,19 +69,19 @@ def test_how_each_is_asked():
     assert list(told) == list(DIALECTS)
     for name in DIALECTS:
         dialect = make_dialect(name)
-        questions, metrics = dialect.questions("{m}"), dialect.metrics
+        questions, metrics = dialect.probe_plan("{m}"), dialect.metrics
         # A name of the fleet is escaped, the one that stands for all of them on the page is not.
         ready = " and ".join(map(asked, questions.ready)).replace("%7Bm%7D", "{m}")
-        whole = " and ".join(map(asked, dialect.questions("*").ready))
+        whole = " and ".join(map(asked, dialect.probe_plan("*").ready))
         live = asked(questions.live) if questions.live is not None else "any answer"
-        load = asked(Question(metrics.path, port=metrics.port)) if metrics is not None else "–"
+        load = asked(ServerRequest(metrics.path, port=metrics.port)) if metrics is not None else "–"
         assert told[name] == [ready, whole if whole != ready else "the same", live, load], name
 
 
 def test_who_is_told_by_name_alone():
     (sentence,) = rows(r"^Spoken only where.*?$")
-    assert set(re.findall(r"`(\w+)`", sentence)) == BY_NAME
+    assert set(re.findall(r"`(\w+)`", sentence)) == SERVER_DIALECTS
 
 
 def test_every_metric_is_named():
-    assert set(rows(r"`((?:vllm:|sglang[:_]|tgi_|trtllm_|nv_|steelyard_|process_|GPU)\w+)`")) == set(METRICS)
+    assert set(rows(r"`((?:vllm:|sglang[:_]|tgi_|trtllm_|nv_|steelyard_|process_|GPU)\w+)`")) == set(METRIC_FIELDS)

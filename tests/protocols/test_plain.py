@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from steelyard.protocols import Call, Peek, make_dialect
+from steelyard.protocols import ApiCall, BodyInfo, make_dialect
 
 http = make_dialect("http")
 
@@ -27,13 +27,13 @@ http = make_dialect("http")
 )
 def test_a_method_may_run_twice_if_rfc_9110_says_so(method, kind, again):
     for path in ("/", "/v1/chat/completions", "/v2", "*", ""):
-        assert http.call(method, path) == Call(kind, idempotent=again)
+        assert http.call(method, path) == ApiCall(kind, idempotent=again)
 
 
 def test_a_body_counts_by_its_length_and_names_nothing():
     call = http.call("POST", "/predict")
     body = b'{"model":"m","prompt_cache_key":"k"}'
-    assert http.peek(call, body, {}) == http.guess(call, len(body)) == Peek("", (36.0, 0.0, 0.0))
+    assert http.read_body(call, body, {}) == http.estimate_body(call, len(body)) == BodyInfo("", (36.0, 0.0, 0.0))
 
 
 def test_an_error_has_a_code_and_a_sentence():

@@ -6,10 +6,23 @@ import json
 
 import pytest
 
-from steelyard.protocols import Question
-from steelyard.protocols.repository import REPOSITORIES, Entry, Presence, Progress, Repository, Said, repository_of
+from steelyard.protocols import ServerRequest
+from steelyard.protocols.repository import (
+    REPOSITORIES,
+    IndexEntry,
+    ModelPresence,
+    OperationProgress,
+    OperationReply,
+    RepositoryDialect,
+    repository_of,
+)
 
-ABSENT, LOADING, READY, UNLOADING = Presence.ABSENT, Presence.LOADING, Presence.READY, Presence.UNLOADING
+ABSENT, LOADING, READY, UNLOADING = (
+    ModelPresence.ABSENT,
+    ModelPresence.LOADING,
+    ModelPresence.READY,
+    ModelPresence.UNLOADING,
+)
 REPOSITORY, KIT = REPOSITORIES["repository"], REPOSITORIES["kit"]
 
 TRITON = b"""[{"name":"bad","version":"1","state":"UNAVAILABLE","reason":"Internal: ValueError: no weights"},
@@ -23,16 +36,16 @@ def of_kit(*models: object) -> bytes:
     return json.dumps({"instance": "be4e", "models": models}).encode()
 
 
-def presences(index: dict[str, Entry] | None) -> dict[str, Presence]:
+def presences(index: dict[str, IndexEntry] | None) -> dict[str, ModelPresence]:
     assert index is not None
     return {model: entry.presence for model, entry in index.items()}
 
 
 def test_what_is_asked() -> None:
-    assert REPOSITORY.index() == Question("/v2/repository/index", "POST", b"{}")
+    assert REPOSITORY.index() == ServerRequest("/v2/repository/index", "POST", b"{}")
     assert REPOSITORY.load("a/b c").path == "/v2/repository/models/a%2Fb%20c/load"
-    assert REPOSITORY.unload("m") == Question("/v2/repository/models/m/unload", "POST", b"{}")
-    assert KIT.index() == Question("/steelyard/models")
+    assert REPOSITORY.unload("m") == ServerRequest("/v2/repository/models/m/unload", "POST", b"{}")
+    assert KIT.index() == ServerRequest("/steelyard/models")
     assert KIT.load("a b").path == "/steelyard/models/a%20b/load?wait=10"
     assert (KIT.unload("m").method, KIT.unload("m").path) == ("POST", "/steelyard/models/m/unload?wait=10")
 
@@ -59,7 +72,7 @@ def test_the_index_of_mlserver() -> None:
         (["UNAVAILABLE", "UNKNOWN"], ABSENT),
     ],
 )
-def test_several_versions_are_one_model(states: list[str], presence: Presence) -> None:
+def test_several_versions_are_one_model(states: list[str], presence: ModelPresence) -> None:
     lines = [{"name": "m", "version": str(n), "state": state} for n, state in enumerate(states)]
     assert presences(REPOSITORY.read_index(200, json.dumps(lines).encode())) == {"m": presence}
 
@@ -88,31 +101,39 @@ def test_the_index_of_the_kit() -> None:
         *((200, b'{"models":3}'), (200, b'{"models":[3]}'), (200, b'{"models":[{"model":3}]}'), (200, b"[" * 100_000)),
     ],
 )
-def test_what_is_no_index(repository: Repository, status: int, body: bytes) -> None:
+def test_what_is_no_index(repository: RepositoryDialect, status: int, body: bytes) -> None:
     assert repository.read_index(status, body) is None
 
 
 def test_what_servers_say_to_a_load() -> None:
-    assert REPOSITORY.loaded(200, b"") == Said(Progress.DONE)
+    assert REPOSITORY.loaded(200, b"") == OperationReply(OperationProgress.DONE)
     failed = b'{"error":"load failed for model \'bad\': version 1 is at UNAVAILABLE state"}'
     assert REPOSITORY.loaded(400, failed).reason == (
         "answers 400: load failed for model 'bad': version 1 is at UNAVAILABLE state"
     )
-    assert REPOSITORY.loaded(500, b"Internal Server Error") == Said(Progress.REFUSED, "answers 500")  # MLServer
-    assert REPOSITORY.loaded(404, b'{"error":"Model nosuch not found"}').progress is Progress.REFUSED
-    assert KIT.loaded(200, json.dumps(OFFERED).encode()) == Said(Progress.DONE)
-    assert KIT.loaded(202, json.dumps(OFFERED).encode()) == Said(Progress.UNDER_WAY)
+    assert REPOSITORY.loaded(500, b"Internal Server Error") == OperationReply(
+        OperationProgress.REFUSED, "answers 500"
+    )  # MLServer
+    assert REPOSITORY.loaded(404, b'{"error":"Model nosuch not found"}').progress is OperationProgress.REFUSED
+    assert KIT.loaded(200, json.dumps(OFFERED).encode()) == OperationReply(OperationProgress.DONE)
+    assert KIT.loaded(202, json.dumps(OFFERED).encode()) == OperationReply(OperationProgress.UNDER_WAY)
     busy = b'{"error":{"code":"unloading","message":"The model \'a\' is being unloaded."}}'
-    assert KIT.loaded(409, busy) == Said(Progress.REFUSED, "answers 409: The model 'a' is being unloaded.")
+    assert KIT.loaded(409, busy) == OperationReply(
+        OperationProgress.REFUSED, "answers 409: The model 'a' is being unloaded."
+    )
 
 
 def test_what_servers_say_to_an_unload() -> None:
     """Done it is when the index says so."""
-    assert REPOSITORY.unloaded(200, b"") == Said(Progress.UNDER_WAY)
-    assert REPOSITORY.unloaded(404, b'{"error":"Model linear not found"}') == Said(Progress.UNDER_WAY)  # MLServer
+    assert REPOSITORY.unloaded(200, b"") == OperationReply(OperationProgress.UNDER_WAY)
+    assert REPOSITORY.unloaded(404, b'{"error":"Model linear not found"}') == OperationReply(
+        OperationProgress.UNDER_WAY
+    )  # MLServer
     refused = REPOSITORY.unloaded(400, b'{"error":"explicit model load / unload is not allowed"}')
-    assert refused == Said(Progress.REFUSED, "answers 400: explicit model load / unload is not allowed")
-    assert KIT.unloaded(409, b'{"error":{"code":"in_use","message":"busy"}}').progress is Progress.REFUSED
+    assert refused == OperationReply(
+        OperationProgress.REFUSED, "answers 400: explicit model load / unload is not allowed"
+    )
+    assert KIT.unloaded(409, b'{"error":{"code":"in_use","message":"busy"}}').progress is OperationProgress.REFUSED
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 
 from steelyard.config import parse_config
 from steelyard.gateway.routing import Router
-from steelyard.protocols import BY_NAME, DIALECTS, Call, MetricsAt, ModelView, Peek, make_dialect
-from steelyard.protocols.openai import LONG
-from steelyard.protocols.tgi import TOKENS
+from steelyard.protocols import DIALECTS, SERVER_DIALECTS, ApiCall, BodyInfo, MetricsLocation, ModelView, make_dialect
+from steelyard.protocols.openai import MAX_UNREAD_CHARS
+from steelyard.protocols.tgi import DEFAULT_NEW_TOKENS
 
 tgi, torchserve = make_dialect("tgi"), make_dialect("torchserve")
 FAMILIES = {"vllm": "openai", "sglang": "openai", "tgi": "openai", "triton": "oip"}
@@ -20,7 +20,7 @@ PATHS = [
 
 
 def test_there_is_always_one_that_takes_what_is_left():
-    assert set(DIALECTS) > BY_NAME
+    assert set(DIALECTS) > SERVER_DIALECTS
     assert list(DIALECTS)[-1] == "http"
 
 
@@ -32,9 +32,11 @@ def test_a_server_speaks_as_its_family(name, family):
             call = ours.call(method, path)
             assert call == theirs.call(method, path)
             if call is not None:
-                assert ours.answer(call, path, FLEET) == theirs.answer(call, path, FLEET)
-                assert ours.peek(call, b'{"model":"m","n":2}', {}) == theirs.peek(call, b'{"model":"m","n":2}', {})
-                assert ours.guess(call, 99) == theirs.guess(call, 99)
+                assert ours.local_reply(call, path, FLEET) == theirs.local_reply(call, path, FLEET)
+                assert ours.read_body(call, b'{"model":"m","n":2}', {}) == theirs.read_body(
+                    call, b'{"model":"m","n":2}', {}
+                )
+                assert ours.estimate_body(call, 99) == theirs.estimate_body(call, 99)
     assert ours.error(503, "no_replica", "Wait.") == theirs.error(503, "no_replica", "Wait.")
     assert ours.wanted_headers == theirs.wanted_headers
 
@@ -43,17 +45,17 @@ def test_who_tells_its_load_and_where():
     told = {name: make_dialect(name).metrics for name in DIALECTS}
     assert told == {
         "openai": None,
-        "vllm": MetricsAt("/metrics", 0),
-        "sglang": MetricsAt("/metrics", 0),
-        "tgi": MetricsAt("/metrics", 0),
+        "vllm": MetricsLocation("/metrics", 0),
+        "sglang": MetricsLocation("/metrics", 0),
+        "tgi": MetricsLocation("/metrics", 0),
         "oip": None,
-        "triton": MetricsAt("/metrics", 8002),
-        "torchserve": MetricsAt("/metrics", 8082),
+        "triton": MetricsLocation("/metrics", 8002),
+        "torchserve": MetricsLocation("/metrics", 8082),
         "rayserve": None,
         "bentoml": None,
         "http": None,
     }
-    assert [name for name in DIALECTS if make_dialect(name).orca] == ["vllm"]
+    assert [name for name in DIALECTS if make_dialect(name).sends_orca] == ["vllm"]
 
 
 # ---------------------------------------------------------------------- in the gateway
@@ -92,32 +94,32 @@ def test_a_fleet_speaks_what_it_is_told_to(dialects, names):
 
 @pytest.mark.parametrize("path", ["/", "/generate", "/generate/", "/generate_stream"])
 def test_the_own_endpoints_of_tgi(path):
-    assert tgi.call("POST", path) == Call("generate", reads_body=True, idempotent=True)
+    assert tgi.call("POST", path) == ApiCall("generate", reads_body=True, idempotent=True)
     assert tgi.call("GET", path) is None
 
 
 @pytest.mark.parametrize(
     ("body", "features"),
     [
-        ({"inputs": "hello"}, (5.0, TOKENS, 1.0)),
+        ({"inputs": "hello"}, (5.0, DEFAULT_NEW_TOKENS, 1.0)),
         ({"inputs": "grüße", "parameters": {"max_new_tokens": 20, "do_sample": True}}, (5.0, 20.0, 1.0)),
         ({"inputs": "hello", "parameters": {"max_new_tokens": 20, "best_of": 3}, "stream": True}, (5.0, 20.0, 3.0)),
-        ({"inputs": "hello", "parameters": {"max_new_tokens": None, "best_of": None}}, (5.0, TOKENS, 1.0)),
-        ({"inputs": "hello", "parameters": None}, (5.0, TOKENS, 1.0)),
-        ({"inputs": "hello", "parameters": {"max_new_tokens": -1}}, (5.0, TOKENS, 1.0)),
-        ({"model": "nobody", "inputs": ""}, (0.0, TOKENS, 1.0)),
-        ({}, (0.0, TOKENS, 1.0)),
+        ({"inputs": "hello", "parameters": {"max_new_tokens": None, "best_of": None}}, (5.0, DEFAULT_NEW_TOKENS, 1.0)),
+        ({"inputs": "hello", "parameters": None}, (5.0, DEFAULT_NEW_TOKENS, 1.0)),
+        ({"inputs": "hello", "parameters": {"max_new_tokens": -1}}, (5.0, DEFAULT_NEW_TOKENS, 1.0)),
+        ({"model": "nobody", "inputs": ""}, (0.0, DEFAULT_NEW_TOKENS, 1.0)),
+        ({}, (0.0, DEFAULT_NEW_TOKENS, 1.0)),
     ],
 )
 def test_generate_is_measured_by_what_goes_in_and_may_come_out(body, features):
     call = tgi.call("POST", "/generate")
-    assert tgi.peek(call, json.dumps(body).encode(), {}) == Peek("", features, streams=True)
+    assert tgi.read_body(call, json.dumps(body).encode(), {}) == BodyInfo("", features, streams=True)
 
 
 def test_what_tgi_cannot_read_is_guessed():
     call = tgi.call("POST", "/")
-    assert tgi.peek(call, b'{"inputs":', {}) == Peek("", (10.0, TOKENS, 1.0), streams=True)
-    assert tgi.guess(call, 10**9) == Peek("", (LONG, TOKENS, 1.0), streams=True)
+    assert tgi.read_body(call, b'{"inputs":', {}) == BodyInfo("", (10.0, DEFAULT_NEW_TOKENS, 1.0), streams=True)
+    assert tgi.estimate_body(call, 10**9) == BodyInfo("", (MAX_UNREAD_CHARS, DEFAULT_NEW_TOKENS, 1.0), streams=True)
 
 
 # ---------------------------------------------------------------------- TorchServe
@@ -126,12 +128,12 @@ def test_what_tgi_cannot_read_is_guessed():
 @pytest.mark.parametrize(
     ("method", "path", "call"),
     [
-        ("POST", "/predictions/m", Call("predict", "m", idempotent=True)),
-        ("POST", "/predictions/m/", Call("predict", "m", idempotent=True)),
-        ("PUT", "/predictions/m/2.0", Call("predict", "m", idempotent=True)),
-        ("GET", "/predictions/two%20words", Call("predict", "two words", idempotent=True)),
-        ("PATCH", "/predictions/m", Call("predict", "m")),
-        ("POST", "/explanations/m", Call("explain", "m", idempotent=True)),
+        ("POST", "/predictions/m", ApiCall("predict", "m", idempotent=True)),
+        ("POST", "/predictions/m/", ApiCall("predict", "m", idempotent=True)),
+        ("PUT", "/predictions/m/2.0", ApiCall("predict", "m", idempotent=True)),
+        ("GET", "/predictions/two%20words", ApiCall("predict", "two words", idempotent=True)),
+        ("PATCH", "/predictions/m", ApiCall("predict", "m")),
+        ("POST", "/explanations/m", ApiCall("explain", "m", idempotent=True)),
         ("POST", "/predictions", None),
         ("POST", "/predictions/", None),
         ("POST", "/predictions/m/1/2", None),
@@ -146,4 +148,6 @@ def test_the_paths_of_torchserve(method, path, call):
 
 def test_a_prediction_counts_by_its_bytes():
     call = torchserve.call("POST", "/predictions/m")
-    assert torchserve.peek(call, b"12345", {}) == torchserve.guess(call, 5) == Peek("", (5.0, 0.0, 0.0))
+    assert (
+        torchserve.read_body(call, b"12345", {}) == torchserve.estimate_body(call, 5) == BodyInfo("", (5.0, 0.0, 0.0))
+    )

@@ -97,7 +97,7 @@ async def _scene(program: Program, dialect: str, sentence: str) -> None:
         stage.load("broken", "a")
         await stage.until(stage.setbacks)
         stage.script.loads = []
-        (view,) = stage.placer.views().setbacks
+        (view,) = stage.placer.views().failures
         assert (view.model, view.reason) == ("broken", "load_failed")
         assert sentence in view.why
         await stage.until(lambda: stage.book.reserved == {("two", "a"): SIZE})
@@ -110,7 +110,7 @@ def _follow(stage: Stage, program: Program, dialect: str) -> None:
     replicas = [{"id": "a", "url": program.url, "device": "gpu"}]
     model = {"dialect": dialect, "placement": {}, "replicas": replicas}
     wanted = {"models": dict.fromkeys(("scorer", "two", "broken"), model), "devices": {"gpu": {"memory": "1GiB"}}}
-    stage.placer.follow(parse_config(json.dumps(wanted)))
+    stage.placer.members_changed(parse_config(json.dumps(wanted)))
 
 
 async def _is_ready(program: Program, model: str) -> bool:

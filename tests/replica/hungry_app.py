@@ -21,9 +21,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from steelyard.replica import Kit
+from steelyard.replica import ReplicaAgent
 
-kit = Kit("hungry", gateway=(), quiet=0.0, settle=0.0)
+kit = ReplicaAgent("hungry", gateway=(), quiet=0.0, settle=0.0)
 lock = threading.Lock()
 gate = threading.Event()
 

@@ -4,7 +4,7 @@ import sys
 
 import litserve
 
-from steelyard.replica import Kit
+from steelyard.replica import ReplicaAgent
 
 
 class Chat(litserve.LitAPI):
@@ -16,7 +16,7 @@ class Chat(litserve.LitAPI):
 
 
 if __name__ == "__main__":
-    kit = Kit("chat", ready_when="/health", settle=0.1)
+    kit = ReplicaAgent("chat", ready_when="/health", settle=0.1)
     server = litserve.LitServer(
         Chat(spec=litserve.OpenAISpec()), accelerator="cpu", middlewares=[kit.middleware], track_requests=True
     )

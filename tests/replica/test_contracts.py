@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from steelyard.protocols.load import EngineLoad, read_metrics, read_orca
-from steelyard.replica import Kit
+from steelyard.replica import ReplicaAgent
 from steelyard.replica.ballast import Ballast
 
 from ..control.admin.serving import TOKEN, served
@@ -24,7 +24,7 @@ def test_the_admin_api_takes_its_registration(tmp_path: Path) -> None:
     tokens.write_text(TOKEN + "\n")
     tokens.chmod(0o600)
     with served(token_file=str(tokens)) as admin:
-        kit = Kit(
+        kit = ReplicaAgent(
             "org/mœdel:7b.1",
             gateway=admin.url,
             url="http://127.0.0.1:8001",
@@ -48,8 +48,8 @@ def test_the_admin_api_takes_its_registration(tmp_path: Path) -> None:
 def test_what_the_admin_api_refuses_is_said_in_its_words(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     with served() as admin:
-        kits = [Kit("llama", gateway=admin.url, url="http://192.0.2.1:8001", settle=0.0, quiet=0.0)]
-        kits.append(Kit("nobody", gateway=admin.url, url="http://127.0.0.1:8001", settle=0.0, quiet=0.0))
+        kits = [ReplicaAgent("llama", gateway=admin.url, url="http://192.0.2.1:8001", settle=0.0, quiet=0.0)]
+        kits.append(ReplicaAgent("nobody", gateway=admin.url, url="http://127.0.0.1:8001", settle=0.0, quiet=0.0))
         for kit in kits:
             kit.begin()
         wait_until(lambda: "refuses this replica (422: url: " in caplog.text, "why the address is not taken")
@@ -60,7 +60,7 @@ def test_what_the_admin_api_refuses_is_said_in_its_words(caplog: pytest.LogCaptu
 
 def test_its_metrics_and_reports_are_read_as_they_are_meant() -> None:
     async def story() -> None:
-        kit = Kit("m", gateway=(), concurrency=2)
+        kit = ReplicaAgent("m", gateway=(), concurrency=2)
         kit.ready()
         model = Model()
         app = kit.wrap(model)

@@ -20,14 +20,14 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from steelyard.replica import Kit
+from steelyard.replica import ReplicaAgent
 
 from ..harness.waiting import wait_until
 
 
 def test_fastapi() -> None:
     app = FastAPI()
-    kit = Kit(model="sentiment", gateway=())
+    kit = ReplicaAgent(model="sentiment", gateway=())
     app.add_middleware(kit.middleware)
     after = threading.Event()
 
@@ -56,7 +56,7 @@ def test_fastapi() -> None:
         with client.websocket_connect("/chat") as socket:
             socket.send_text("hello")
             assert socket.receive_text() == "hello"
-        wait_until(lambda: kit.turns.present == 0, "all to be counted off")
+        wait_until(lambda: kit.limiter.present == 0, "all to be counted off")
         assert client.get("/steelyard/load").json()["served"] == 3
     assert kit.state == "draining"
     with FastClient(app) as client:  # a test suite starts an app many times
@@ -65,7 +65,7 @@ def test_fastapi() -> None:
 
 def test_background_work_is_counted_until_it_is_done() -> None:
     app = FastAPI()
-    kit = Kit(model="m", gateway=())
+    kit = ReplicaAgent(model="m", gateway=())
     app.add_middleware(kit.middleware)
     kit.ready()
     counted: list[int] = []
@@ -81,7 +81,7 @@ def test_background_work_is_counted_until_it_is_done() -> None:
 
 
 def test_starlette_with_a_list_of_middlewares_and_a_stream() -> None:
-    kit = Kit(model="m", gateway=(), concurrency=1)
+    kit = ReplicaAgent(model="m", gateway=(), concurrency=1)
 
     def pieces() -> Iterator[str]:
         yield from ("a", "b", str(kit.running))
@@ -101,7 +101,7 @@ def test_starlette_with_a_list_of_middlewares_and_a_stream() -> None:
 
 
 def test_ready_when_in_a_lifespan() -> None:
-    kit = Kit(model="m", gateway=(), ready_when="/health")
+    kit = ReplicaAgent(model="m", gateway=(), ready_when="/health")
 
     async def health(request: Request) -> PlainTextResponse:
         return PlainTextResponse("ok")
@@ -114,7 +114,7 @@ def test_ready_when_in_a_lifespan() -> None:
 def test_a_program_that_only_calls_the_app_keeps_its_signals() -> None:
     kept = {number: signal(number, plain) for number, plain in ((SIGTERM, SIG_DFL), (SIGINT, default_int_handler))}
     try:
-        Kit(model="m", gateway=()).begin()
+        ReplicaAgent(model="m", gateway=()).begin()
         assert (getsignal(SIGTERM), getsignal(SIGINT)) == (SIG_DFL, default_int_handler)
     finally:  # an earlier test of this process may have left one that is a server's
         for number, handler in kept.items():
@@ -143,7 +143,7 @@ def test_only_the_standard_library_is_imported() -> None:
 
 def test_an_app_is_wrapped_without_side_effects() -> None:
     threads = set(threading.enumerate())
-    kit = Kit(model="m", gateway="http://127.0.0.1:9", url="http://127.0.0.1:8001")
+    kit = ReplicaAgent(model="m", gateway="http://127.0.0.1:9", url="http://127.0.0.1:8001")
     kit.wrap(FastAPI())
     assert set(threading.enumerate()) <= threads  # those of other tests may end
     assert kit.instance == ""
@@ -151,7 +151,7 @@ def test_an_app_is_wrapped_without_side_effects() -> None:
 
 @pytest.mark.parametrize("how", ["middleware", "wrap"])
 def test_both_ways_are_the_same(how: str) -> None:
-    kit = Kit(model="m", gateway=())
+    kit = ReplicaAgent(model="m", gateway=())
     app = getattr(kit, how)(Starlette())
     with TestClient(app) as client:
         assert client.get("/steelyard/live").status_code == 200
@@ -161,7 +161,7 @@ def test_both_ways_are_the_same(how: str) -> None:
 @pytest.mark.parametrize("more", [False, True], ids=["", "another middleware"])
 @pytest.mark.parametrize("kind", [FastAPI, Starlette])
 def test_an_endpoint_that_runs_out_of_memory_is_answered_507(kind: Any, more: bool, how: str) -> None:
-    kit = Kit(model="m", gateway=())
+    kit = ReplicaAgent(model="m", gateway=())
     app = kind()
 
     async def on_the_loop(request: Request) -> None:
@@ -189,4 +189,4 @@ def test_an_endpoint_that_runs_out_of_memory_is_answered_507(kind: Any, more: bo
         assert (answer.status_code, answer.json()["error"]["code"]) == (507, "out_of_memory")
     answer = client.get("/other")
     assert (answer.status_code, answer.text) == (500, "Internal Server Error")
-    assert (kit.footprint.ran_out, kit.running) == (2, 0)
+    assert (kit.footprint.out_of_memory_count, kit.running) == (2, 0)

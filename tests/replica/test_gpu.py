@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from steelyard.replica import gpu
-from steelyard.replica.gpu import Device, devices
+from steelyard.replica.gpu import GpuMemory, read_gpus
 
 GIB = 1 << 30
 
@@ -17,7 +17,7 @@ GIB = 1 << 30
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "_opened", None)
-    monkeypatch.setattr(gpu, "_absent", False)
+    monkeypatch.setattr(gpu, "_unavailable", False)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setitem(sys.modules, "pynvml", None)  # an import of it fails
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -60,30 +60,30 @@ def with_torch(monkeypatch: pytest.MonkeyPatch, cuda: Any) -> None:
 def test_torch_tells_of_the_devices_it_has_memory_on(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = Cuda({0: GIB})
     with_torch(monkeypatch, cuda)
-    assert devices() == (Device("cuda:0", 50 * GIB, 80 * GIB, 60 * GIB),)
+    assert read_gpus() == (GpuMemory("cuda:0", 50 * GIB, 80 * GIB, 60 * GIB),)
     assert cuda.asked == [0]  # to ask of the other would open it
 
 
 def test_torch_that_has_nothing_yet_tells_of_its_current_device(monkeypatch: pytest.MonkeyPatch) -> None:
     with_torch(monkeypatch, Cuda({}))
-    assert [device.name for device in devices()] == ["cuda:1"]
+    assert [device.name for device in read_gpus()] == ["cuda:1"]
 
 
 def test_torch_that_has_not_opened_a_gpu_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = Cuda({0: GIB}, initialized=False)
     with_torch(monkeypatch, cuda)
-    assert devices() == ()
+    assert read_gpus() == ()
     assert cuda.asked == []
 
 
 @pytest.mark.parametrize("cuda", [None, SimpleNamespace(), SimpleNamespace(is_initialized=lambda: 1 / 0)])
 def test_a_torch_that_is_odd_is_no_trouble(monkeypatch: pytest.MonkeyPatch, cuda: Any) -> None:
     with_torch(monkeypatch, cuda)
-    assert devices() == ()
+    assert read_gpus() == ()
 
 
 def test_torch_is_never_imported() -> None:
-    devices()
+    read_gpus()
     assert "torch" not in sys.modules
 
 
@@ -135,11 +135,11 @@ def test_nvml_tells_of_the_visible_ones(
     monkeypatch.setitem(sys.modules, "pynvml", Nvml())
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert devices() == tuple(Device(f"nvml:{number}", number * GIB, 24 * GIB) for number in expected)
+    assert read_gpus() == tuple(GpuMemory(f"nvml:{number}", number * GIB, 24 * GIB) for number in expected)
 
 
 def test_nvml_that_does_not_work_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Nvml(working=False)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert [devices() for _ in range(3)] == [(), (), ()]
+    assert [read_gpus() for _ in range(3)] == [(), (), ()]
     assert nvml.opened == 1

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from steelyard.replica.peaks import Measuring, Peaks, Stretch, current
+from steelyard.replica.peaks import MeasuredSection, MemorySpan, PeakTracker, current_request
 
 from .talking import run
 from .test_peaks import Scale, made
 
 
-def within(request: Stretch, work: Callable[[], Any]) -> Any:
+def within(request: MemorySpan, work: Callable[[], Any]) -> Any:
     """Do it in the context of the request, as the kit does."""
 
     def begin() -> Any:
-        current.set(request)
+        current_request.set(request)
         return work()
 
     return copy_context().run(begin)
@@ -62,13 +62,13 @@ def test_a_function_of_any_kind_is_measured_while_it_runs(kind: str, bind: bool)
     async def story() -> None:
         scale, peaks = made()
         function = works(scale)[kind]
-        measured = Measuring(peaks)(partial(function, 1000) if bind else function)
+        measured = MeasuredSection(peaks)(partial(function, 1000) if bind else function)
         request = peaks.open(asked=True)
-        current.set(request)
+        current_request.set(request)
         await finish(measured() if bind else measured(1000))
-        assert (peaks.needed(request), request.sections) == (1000, 1)
+        assert (peaks.request_bytes(request), request.sections) == (1000, 1)
         peaks.close(request)
-        assert peaks.quiet
+        assert peaks.is_idle
 
     run(story())
 
@@ -80,12 +80,12 @@ def test_what_returns_before_its_work_is_done_tells_nothing(kind: str) -> None:
     async def story() -> None:
         scale, peaks = made()
         function = works(scale)[kind]
-        measured = Measuring(peaks)(lambda amount: function(amount))
+        measured = MeasuredSection(peaks)(lambda amount: function(amount))
         request = peaks.open(asked=True)
-        current.set(request)
+        current_request.set(request)
         scale.use(1)
         await finish(measured(1000))
-        assert peaks.needed(request) == (1000 if kind == "plain" else None)
+        assert peaks.request_bytes(request) == (1000 if kind == "plain" else None)
 
     run(story())
 
@@ -94,7 +94,7 @@ def test_a_measured_function_is_of_the_kind_it_was() -> None:
     scale, peaks = made()
     kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
     for function in works(scale).values():
-        measured = Measuring(peaks)(function)
+        measured = MeasuredSection(peaks)(function)
         assert [kind(measured) for kind in kinds] == [kind(function) for kind in kinds]
         assert measured.__name__ == function.__name__
 
@@ -104,7 +104,7 @@ def test_what_is_sent_and_thrown_into_a_generator_reaches_it() -> None:
         _, peaks = made()
         heard: list[Any] = []
 
-        @Measuring(peaks)
+        @MeasuredSection(peaks)
         async def parts() -> AsyncIterator[int]:
             try:
                 heard.append((yield 1))
@@ -120,10 +120,10 @@ def test_what_is_sent_and_thrown_into_a_generator_reaches_it() -> None:
         assert await anext(steps) == 1
         assert await steps.asend("sent") == 2
         assert await steps.athrow(ValueError()) == 3
-        assert peaks.quiet is False
+        assert peaks.is_idle is False
         await steps.aclose()
         assert heard == ["sent", "thrown", "closed"]
-        assert peaks.quiet
+        assert peaks.is_idle
 
     run(story())
 
@@ -131,16 +131,16 @@ def test_what_is_sent_and_thrown_into_a_generator_reaches_it() -> None:
 def test_a_generator_that_is_left_or_fails_ends_its_section() -> None:
     async def story() -> None:
         scale, peaks = made()
-        measured = {kind: Measuring(peaks)(function) for kind, function in works(scale).items()}
+        measured = {kind: MeasuredSection(peaks)(function) for kind, function in works(scale).items()}
         steps = measured["generator"](1)
         next(steps)
         steps.close()
-        assert peaks.quiet
+        assert peaks.is_idle
         later = measured["async generator"](1)
         await anext(later)
         with pytest.raises(LookupError):
             await later.athrow(LookupError())
-        assert peaks.quiet
+        assert peaks.is_idle
 
     run(story())
 
@@ -151,14 +151,14 @@ def test_a_generator_that_is_left_or_fails_ends_its_section() -> None:
 class Late:
     """A task that was begun within a section, and has a section of its own when it is let go."""
 
-    def __init__(self, scale: Scale, peaks: Peaks) -> None:
+    def __init__(self, scale: Scale, peaks: PeakTracker) -> None:
         self._scale, self._peaks = scale, peaks
         self.go, self.inside, self.end = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.task = asyncio.ensure_future(self._work())
 
     async def _work(self) -> None:
         await self.go.wait()
-        with Measuring(self._peaks):
+        with MeasuredSection(self._peaks):
             self._scale.use(5000)
             self.inside.set()
             await self.end.wait()
@@ -172,8 +172,8 @@ def test_a_section_of_a_task_is_seen_when_the_one_it_was_begun_in_is_over(when: 
     async def story() -> None:
         scale, peaks = made()
         first = peaks.open(asked=True)
-        current.set(first)
-        with Measuring(peaks):
+        current_request.set(first)
+        with MeasuredSection(peaks):
             late = Late(scale, peaks)
             if when == "meanwhile":
                 late.go.set()
@@ -182,17 +182,17 @@ def test_a_section_of_a_task_is_seen_when_the_one_it_was_begun_in_is_over(when: 
 
         async def neighbour() -> None:
             second = peaks.open(asked=True)
-            current.set(second)
-            with Measuring(peaks):
+            current_request.set(second)
+            with MeasuredSection(peaks):
                 await late.inside.wait()
                 late.end.set()
                 await late.task
-            assert peaks.needed(second) is None
+            assert peaks.request_bytes(second) is None
             peaks.close(second)
 
         await asyncio.get_running_loop().create_task(neighbour(), context=Context())
         peaks.close(first)
-        assert peaks.quiet
+        assert peaks.is_idle
 
     run(story())
 
@@ -201,15 +201,15 @@ def test_a_task_within_a_section_is_a_part_of_it_to_its_end() -> None:
     async def story() -> None:
         scale, peaks = made()
         request = peaks.open(asked=True)
-        current.set(request)
-        with Measuring(peaks):
+        current_request.set(request)
+        with MeasuredSection(peaks):
             late = Late(scale, peaks)
             late.go.set()
             await late.inside.wait()
         scale.burst(10)
         late.end.set()
         await late.task
-        assert (peaks.needed(request), request.sections) == (5010, 1)
+        assert (peaks.request_bytes(request), request.sections) == (5010, 1)
 
     run(story())
 
@@ -220,14 +220,14 @@ def test_a_section_of_another_request_is_no_part_of_one_that_is_open_here() -> N
     first, second = peaks.open(asked=True), peaks.open(asked=True)
 
     def work() -> None:
-        current.set(first)
-        with Measuring(peaks):
-            current.set(second)
-            with Measuring(peaks):
+        current_request.set(first)
+        with MeasuredSection(peaks):
+            current_request.set(second)
+            with MeasuredSection(peaks):
                 scale.burst(5)
 
     copy_context().run(work)
-    assert (peaks.needed(first), peaks.needed(second)) == (None, None)
+    assert (peaks.request_bytes(first), peaks.request_bytes(second)) == (None, None)
     assert (first.sections, second.sections) == (1, 1)
 
 
@@ -239,16 +239,16 @@ def test_a_section_of_another_request_is_no_part_of_one_that_is_open_here() -> N
 def test_0_is_told_only_where_every_byte_is_counted(source: str, told: int | None, in_section: bool) -> None:
     """Resident memory does not grow if the request lives in what malloc has kept of earlier ones."""
     scale = Scale(source)
-    peaks = Peaks(scale, lambda reading: reading.used, lambda: 1.0)
+    peaks = PeakTracker(scale, lambda reading: reading.used, lambda: 1.0)
     request = peaks.open(asked=True)
     if in_section:
-        within(request, lambda: Measuring(peaks)(scale.burst)(0))
-    assert peaks.needed(request) == told
+        within(request, lambda: MeasuredSection(peaks)(scale.burst)(0))
+    assert peaks.request_bytes(request) == told
 
 
 def test_a_section_in_which_nothing_was_seen_does_not_spoil_the_others() -> None:
     scale, peaks = made()
     request = peaks.open(asked=True)
     for amount in (0, 30, 0):
-        within(request, partial(Measuring(peaks)(scale.burst), amount))
-    assert peaks.needed(request) == 30
+        within(request, partial(MeasuredSection(peaks)(scale.burst), amount))
+    assert peaks.request_bytes(request) == 30

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from steelyard.replica import Kit, watch
+from steelyard.replica import ReplicaAgent, watch
 
 from .talking import Model, Talk, ask, run, scope, soon
 
@@ -18,8 +18,8 @@ async def hello(given: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"hello"})
 
 
-def made(**options: Any) -> Kit:
-    return Kit("sentiment", gateway=(), **options)
+def made(**options: Any) -> ReplicaAgent:
+    return ReplicaAgent("sentiment", gateway=(), **options)
 
 
 def test_loading_is_refused_and_counted_until_the_model_says_ready() -> None:
@@ -226,10 +226,10 @@ def test_web_sockets_are_let_in_when_ready_and_waited_for() -> None:
         kit.ready()
         talk = Talk(wrapped, scope(type="websocket"))
         await soon()
-        assert (kit.running, kit.turns.sockets, kit.turns.present) == (0, 1, 1)
+        assert (kit.running, kit.limiter.websockets, kit.limiter.present) == (0, 1, 1)
         closed.set()
         await talk.end()
-        assert kit.turns.present == 0
+        assert kit.limiter.present == 0
 
     run(story())
 
@@ -277,13 +277,13 @@ def test_paths_that_are_always_answered_are_not_counted() -> None:
         app = kit.wrap(hello)
         assert (await ask(app, "/docs", "GET")).status == 200
         assert (await ask(app, "/docs/more", "GET")).status == 503
-        assert kit.turns.served == 0
+        assert kit.limiter.served == 0
 
     run(story())
 
 
 def test_ready_when_asks_the_app_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "SELDOM", 0.1)
+    monkeypatch.setattr(watch, "READY_INTERVAL_SECONDS", 0.1)
 
     async def story() -> None:
         kit = made(ready_when="/health?deep=1")
@@ -301,17 +301,17 @@ def test_ready_when_asks_the_app_itself(monkeypatch: pytest.MonkeyPatch) -> None
 
         wrapped = kit.wrap(app)
         assert (await ask(wrapped, "/health", "GET")).status == 503  # the app's own answer
-        while "503" not in kit.readiness.told.reason:
+        while "503" not in kit.readiness.status.reason:
             await asyncio.sleep(0.01)
         assert kit.state == "loading"
         health = 500
-        while "RuntimeError" not in kit.readiness.told.reason:
+        while "RuntimeError" not in kit.readiness.status.reason:
             await asyncio.sleep(0.01)
         health = 200
         while kit.state != "ready":
             await asyncio.sleep(0.01)
         assert asked[-1]["query_string"] == b"deep=1"
-        assert kit.turns.served == 0
+        assert kit.limiter.served == 0
         health = 503
         while kit.state != "loading":
             await asyncio.sleep(0.01)

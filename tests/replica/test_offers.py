@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from steelyard.core.errors import OptionError
-from steelyard.replica import Kit
+from steelyard.replica import ReplicaAgent
 
 from ..harness.waiting import wait_until
 from .fake_gateway import gateway
@@ -23,12 +23,12 @@ class Shop:
     """A kit with two models; of `slow` the steps wait until the test lets them go."""
 
     def __init__(self, **options: Any) -> None:
-        self.kit = Kit("*", gateway=(), **options)
+        self.kit = ReplicaAgent("*", gateway=(), **options)
         self.steps: list[str] = []
         self.go = asyncio.Event()
         self.problem: Exception | None = None
-        self.kit.offer("quick", load=lambda: self.steps.append("load"), unload=lambda: self.steps.append("unload"))
-        self.kit.offer("org/slow", load=self._load, unload=self._unload, paths=["/slow", "/v1/slow/"])
+        self.kit.add_model("quick", load=lambda: self.steps.append("load"), unload=lambda: self.steps.append("unload"))
+        self.kit.add_model("org/slow", load=self._load, unload=self._unload, paths=["/slow", "/v1/slow/"])
         self.app = self.kit.wrap(hello)
 
     async def _load(self) -> None:
@@ -100,7 +100,7 @@ def test_a_load_is_single_flight_and_answers_while_it_goes_on() -> None:
         assert [(await one)[0] for one in waits] == [200] * 3
         assert shop.steps == ["load slow"]
         assert [(await ask(shop.app, path)).status for path in ("/slow", "/v1/slow/a", "/v1/slow")] == [200] * 3
-        assert shop.kit.offers.of("/slower") is None
+        assert shop.kit.models.of("/slower") is None
         shop.go.clear()
         assert (await shop.post("org/slow/unload"))[0] == 202
         status, told = await shop.post("org/slow/load")
@@ -189,10 +189,10 @@ def test_a_server_that_leaves_loads_nothing() -> None:
 
 def test_a_kit_with_a_model_of_its_own_may_offer_others() -> None:
     async def story() -> None:
-        kit = Kit("own", gateway=())
+        kit = ReplicaAgent("own", gateway=())
         app = kit.wrap(hello)
         assert (await ask(app, "/steelyard/models", "GET")).status == 503  # no offers: it is the app's
-        kit.offer("other", load=int, unload=int)
+        kit.add_model("other", load=int, unload=int)
         assert (await ask(app, "/steelyard/ready", "GET")).status == 503
         assert (await ask(app, "/steelyard/models", "GET")).status == 200
         assert (await ask(app, "/v2/models/other/infer")).status == 503
@@ -204,10 +204,10 @@ def test_a_kit_with_a_model_of_its_own_may_offer_others() -> None:
 
 def test_each_model_is_registered_with_a_readiness_of_its_own() -> None:
     with gateway() as fake:
-        kit = Kit("*", gateway=fake.url, url="http://127.0.0.1:8001", quiet=0.0)
-        kit.offer("a", load=int, unload=int)
+        kit = ReplicaAgent("*", gateway=fake.url, url="http://127.0.0.1:8001", quiet=0.0)
+        kit.add_model("a", load=int, unload=int)
         kit.begin()
-        kit.offer("org/b", load=int, unload=int)
+        kit.add_model("org/b", load=int, unload=int)
         wait_until(lambda: len(fake.leases) == 2, "two leases")
         ready = {model: about["ready"] for (model, _), about in fake.leases.items()}
         assert ready == {"a": "/steelyard/models/a/ready", "org/b": "/steelyard/models/org/b/ready"}
@@ -216,11 +216,11 @@ def test_each_model_is_registered_with_a_readiness_of_its_own() -> None:
 
 
 def test_an_offer_is_checked() -> None:
-    kit = Kit("*", gateway=())
-    kit.offer("a", load=int, unload=int)
+    kit = ReplicaAgent("*", gateway=())
+    kit.add_model("a", load=int, unload=int)
     for wrong in ({"model": "a"}, {"model": ""}, {"model": "b", "paths": ["no path"]}, {"model": "b", "paths": "/b"}):
         with pytest.raises(OptionError):
-            kit.offer(**{"load": int, "unload": int, **wrong})  # type: ignore[arg-type]
+            kit.add_model(**{"load": int, "unload": int, **wrong})  # type: ignore[arg-type]
     assert [offer.terms.model for offer in pickle.loads(pickle.dumps(kit)).offers] == ["a"]
 
 
@@ -228,11 +228,11 @@ def test_what_a_load_took_is_told() -> None:
     """Real memory: this process's."""
 
     async def story() -> None:
-        kit = Kit("*", gateway=())
+        kit = ReplicaAgent("*", gateway=())
         kept: list[bytearray] = []
-        kit.offer("large", load=lambda: kept.append(bytearray(b"\1") * (96 << 20)), unload=kept.clear)
+        kit.add_model("large", load=lambda: kept.append(bytearray(b"\1") * (96 << 20)), unload=kept.clear)
         begun, go = threading.Event(), threading.Event()
-        kit.offer("other", load=lambda: (begun.set(), go.wait(PATIENCE)), unload=int)
+        kit.add_model("other", load=lambda: (begun.set(), go.wait(PATIENCE)), unload=int)
         app = kit.wrap(hello)
 
         async def post(path: str) -> dict[str, Any]:
@@ -240,10 +240,10 @@ def test_what_a_load_took_is_told() -> None:
             found: dict[str, Any] = json.loads((await Talk(app, given).say().end()).body)
             return found
 
-        before = kit.footprint.holds().base
+        before = kit.footprint.read().base
         assert before is not None
         assert round((await post("large/load"))["bytes"] / (96 << 20), 1) == 1.0
-        after = kit.footprint.holds().base
+        after = kit.footprint.read().base
         assert after is not None
         assert round((after - before) / (96 << 20), 1) == 1.0
         await post("large/unload")

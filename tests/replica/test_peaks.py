@@ -12,14 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.core.errors import OptionError
-from steelyard.replica.gauge import Gauge, Reading
-from steelyard.replica.holding import PERIOD, Held, Holding, Lowest, Spare
+from steelyard.replica.gauge import GaugeReading, MemoryGauge
+from steelyard.replica.holding import WINDOW_SECONDS, CacheAllowance, HeldMemory, MemoryBaseline, WindowedMinimum
 from steelyard.replica.options import spare
-from steelyard.replica.peaks import MOST, Measuring, Peaks, Stretch, current
-from steelyard.replica.ran_out import out_of_memory
+from steelyard.replica.peaks import (
+    MAX_MEASUREMENTS_PER_SECOND,
+    MeasuredSection,
+    MemorySpan,
+    PeakTracker,
+    current_request,
+)
+from steelyard.replica.ran_out import is_out_of_memory
 
 
-class Scale(Gauge):
+class Scale(MemoryGauge):
     """Memory that a test moves up and down."""
 
     def __init__(self, source: str = "process") -> None:
@@ -37,18 +43,18 @@ class Scale(Gauge):
         self.use(amount)
         self.use(-amount)
 
-    def read(self) -> Reading | None:
-        return Reading(self.source, self.now, self.most) if self.works else None
+    def read(self) -> GaugeReading | None:
+        return GaugeReading(self.source, self.now, self.most) if self.works else None
 
-    def reset(self) -> Reading | None:
+    def reset(self) -> GaugeReading | None:
         self.resets += 1
         self.most = self.now
         return self.read()
 
 
-def made() -> tuple[Scale, Peaks]:
+def made() -> tuple[Scale, PeakTracker]:
     scale = Scale()
-    return scale, Peaks(scale, lambda reading: reading.used, lambda: 1.0)
+    return scale, PeakTracker(scale, lambda reading: reading.used, lambda: 1.0)
 
 
 def test_a_request_that_is_alone_is_measured_over_what_there_was() -> None:
@@ -56,16 +62,16 @@ def test_a_request_that_is_alone_is_measured_over_what_there_was() -> None:
     for amount in (50, 7):
         request = peaks.open(asked=True)
         scale.burst(amount)
-        assert peaks.needed(request) == amount
+        assert peaks.request_bytes(request) == amount
         peaks.close(request)
-    assert peaks.quiet
+    assert peaks.is_idle
 
 
 def test_who_was_not_asked_is_not_measured() -> None:
     scale, peaks = made()
     request = peaks.open(asked=False)
     scale.burst(50)
-    assert (peaks.needed(request), scale.resets) == (None, 0)
+    assert (peaks.request_bytes(request), scale.resets) == (None, 0)
 
 
 def test_whoever_overlaps_spoils_it_for_both() -> None:
@@ -73,15 +79,15 @@ def test_whoever_overlaps_spoils_it_for_both() -> None:
     first = peaks.open(asked=True)
     second = peaks.open(asked=False)
     peaks.close(second)
-    assert peaks.needed(first) is None
+    assert peaks.request_bytes(first) is None
     third = peaks.open(asked=True)
-    assert peaks.needed(third) is None
+    assert peaks.request_bytes(third) is None
     peaks.close(first)
-    assert peaks.needed(third) is None  # it was not alone from the start
+    assert peaks.request_bytes(third) is None  # it was not alone from the start
     peaks.close(third)
     fourth = peaks.open(asked=True)
     scale.burst(3)
-    assert peaks.needed(fourth) == 3
+    assert peaks.request_bytes(fourth) == 3
 
 
 def test_sections_are_measured_though_requests_overlap() -> None:
@@ -91,7 +97,7 @@ def test_sections_are_measured_though_requests_overlap() -> None:
         section = peaks.open_section(request)
         scale.burst(amount)
         peaks.close_section(section)
-    assert (peaks.needed(first), peaks.needed(second)) == (20, 30)
+    assert (peaks.request_bytes(first), peaks.request_bytes(second)) == (20, 30)
 
 
 def test_sections_that_overlap_tell_nothing() -> None:
@@ -103,7 +109,7 @@ def test_sections_that_overlap_tell_nothing() -> None:
     one, two = peaks.open_section(first), peaks.open_section(second)
     peaks.close_section(one)
     peaks.close_section(two)
-    assert (peaks.needed(first), peaks.needed(second)) == (None, None)
+    assert (peaks.request_bytes(first), peaks.request_bytes(second)) == (None, None)
 
 
 def test_a_section_that_is_open_counts_as_far_as_it_is() -> None:
@@ -111,33 +117,33 @@ def test_a_section_that_is_open_counts_as_far_as_it_is() -> None:
     request = peaks.open(asked=True)
     peaks.open_section(request)
     scale.burst(9)
-    assert peaks.needed(request) == 9
+    assert peaks.request_bytes(request) == 9
 
 
 def test_work_outside_of_requests_spoils_what_it_overlaps() -> None:
     scale, peaks = made()
     request = peaks.open(asked=True)
-    with Measuring(peaks):
+    with MeasuredSection(peaks):
         scale.burst(9)
-    assert peaks.needed(request) is None
+    assert peaks.request_bytes(request) is None
 
 
 def test_a_section_within_a_section_is_a_part_of_it() -> None:
     scale, peaks = made()
     request = peaks.open(asked=True)
-    measured = Measuring(peaks)(scale.burst)
+    measured = MeasuredSection(peaks)(scale.burst)
 
     def work() -> None:
-        current.set(request)
-        with Measuring(peaks):
+        current_request.set(request)
+        with MeasuredSection(peaks):
             measured(5)
             scale.burst(8)
 
     copy_context().run(work)
-    assert (peaks.needed(request), request.sections) == (8, 1)
-    assert peaks.quiet is False
+    assert (peaks.request_bytes(request), request.sections) == (8, 1)
+    assert peaks.is_idle is False
     peaks.close(request)
-    assert peaks.quiet
+    assert peaks.is_idle
 
 
 def test_a_section_of_a_generator_ends_wherever_it_ends() -> None:
@@ -146,34 +152,34 @@ def test_a_section_of_a_generator_ends_wherever_it_ends() -> None:
     request = peaks.open(asked=True)
 
     def parts() -> Any:
-        with Measuring(peaks):
+        with MeasuredSection(peaks):
             scale.burst(5)
             yield
             scale.burst(8)
 
     def begin() -> Any:
-        current.set(request)
+        current_request.set(request)
         steps = parts()
         next(steps)
         return steps
 
     steps = copy_context().run(begin)
-    assert peaks.needed(request) == 5
+    assert peaks.request_bytes(request) == 5
     thread = threading.Thread(target=lambda: list(steps))
     thread.start()
     thread.join()
-    assert peaks.needed(request) == 8
-    with Measuring(peaks):
+    assert peaks.request_bytes(request) == 8
+    with MeasuredSection(peaks):
         pass
     peaks.close(request)
-    assert peaks.quiet
+    assert peaks.is_idle
 
 
 def test_not_more_than_so_many_a_second() -> None:
     scale, peaks = made()
-    for _ in range(MOST + 20):
+    for _ in range(MAX_MEASUREMENTS_PER_SECOND + 20):
         peaks.close(peaks.open(asked=True))
-    assert scale.resets == MOST
+    assert scale.resets == MAX_MEASUREMENTS_PER_SECOND
 
 
 @pytest.mark.parametrize("spoil", [{"works": False}, {"source": "cuda:0"}])
@@ -181,27 +187,27 @@ def test_a_gauge_that_stops_or_changes_tells_nothing(spoil: dict[str, Any]) -> N
     scale, peaks = made()
     request = peaks.open(asked=True)
     vars(scale).update(spoil)
-    assert peaks.needed(request) is None
+    assert peaks.request_bytes(request) is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=40))
 def test_for_any_history_what_is_told_is_what_was_needed(steps: list[tuple[int, bool]]) -> None:
     """Six requests that open and close at random: who is told something was alone, and is told the truth."""
     scale, peaks = made()
-    here: dict[int, tuple[Stretch, int]] = {}
+    here: dict[int, tuple[MemorySpan, int]] = {}
     alone: dict[int, bool] = {}
     for number, asked in steps:
         if number in here:
             request, amount = here.pop(number)
-            expected = amount if alone.pop(number) and request.asked else None
-            assert peaks.needed(request) == expected
+            expected = amount if alone.pop(number) and request.wanted else None
+            assert peaks.request_bytes(request) == expected
             peaks.close(request)
         else:
             alone = dict.fromkeys(alone, False)
             alone[number] = not here
             here[number] = peaks.open(asked), number + 1
             scale.burst(number + 1)
-    assert peaks.quiet is not bool(here)
+    assert peaks.is_idle is not bool(here)
 
 
 def test_from_many_threads_all_sections_under_a_lock_are_told() -> None:
@@ -212,12 +218,12 @@ def test_from_many_threads_all_sections_under_a_lock_are_told() -> None:
     def work(amount: int) -> None:
         for _ in range(10):
             request = peaks.open(asked=True)
-            section_request = current.set(request)
-            with lock, Measuring(peaks):
+            section_request = current_request.set(request)
+            with lock, MeasuredSection(peaks):
                 scale.burst(amount)
-            current.reset(section_request)
-            if peaks.needed(request) not in (amount, None):
-                wrong.append((amount, peaks.needed(request)))
+            current_request.reset(section_request)
+            if peaks.request_bytes(request) not in (amount, None):
+                wrong.append((amount, peaks.request_bytes(request)))
             peaks.close(request)
 
     threads = [threading.Thread(target=work, args=(amount,)) for amount in (3, 50, 7, 20)]
@@ -232,41 +238,41 @@ def test_from_many_threads_all_sections_under_a_lock_are_told() -> None:
 
 
 def test_the_least_of_lately_counts() -> None:
-    lowest = Lowest()
+    lowest = WindowedMinimum()
     assert lowest.value is None
     for now, value in ((0.0, 50), (1.0, 40), (2.0, 60)):
         lowest.see(value, now)
     assert lowest.value == 40
-    lowest.see(70, PERIOD + 1)
+    lowest.see(70, WINDOW_SECONDS + 1)
     assert lowest.value == 40  # it may be that of a moment ago
-    lowest.see(80, 2 * PERIOD + 2)
+    lowest.see(80, 2 * WINDOW_SECONDS + 2)
     assert lowest.value == 70
-    lowest.see(90, 10 * PERIOD)
+    lowest.see(90, 10 * WINDOW_SECONDS)
     assert lowest.value == 90
 
 
 def test_the_base_is_learned_with_nothing_running() -> None:
     scale = Scale()
-    holding = Holding(scale)
-    assert holding.read(False, 1.0) == Held(100, None)
-    assert holding.read(True, 2.0) == Held(100, 100)
+    holding = MemoryBaseline(scale)
+    assert holding.read(False, 1.0) == HeldMemory(100, None)
+    assert holding.read(True, 2.0) == HeldMemory(100, 100)
     scale.use(50)
-    assert holding.read(False, 3.0) == Held(150, 100)
+    assert holding.read(False, 3.0) == HeldMemory(150, 100)
     holding.forget()
-    assert holding.read(True, 4.0) == Held(150, 150)
+    assert holding.read(True, 4.0) == HeldMemory(150, 150)
     scale.source = "cuda:0"
-    assert holding.read(False, 5.0) == Held(150, None)
+    assert holding.read(False, 5.0) == HeldMemory(150, None)
     scale.works = False
-    assert holding.read(True, 6.0) == Held()
+    assert holding.read(True, 6.0) == HeldMemory()
 
 
 def test_what_malloc_keeps_is_not_forgotten() -> None:
     scale = Scale()
-    holding = Holding(scale)
+    holding = MemoryBaseline(scale)
     holding.read(True, 1.0)
     scale.use(40)
-    assert holding.floor(Reading("process", scale.now, None), 2.0) == 100
-    assert Holding(scale).floor(Reading("process", scale.now, None), 2.0) == 140
+    assert holding.floor(GaugeReading("process", scale.now, None), 2.0) == 100
+    assert MemoryBaseline(scale).floor(GaugeReading("process", scale.now, None), 2.0) == 140
 
 
 @pytest.mark.parametrize(
@@ -281,7 +287,7 @@ def test_spare(given: Any, total: int | None, expected: float) -> None:
 
 def test_no_spare_and_wrong_ones() -> None:
     assert spare(None) is None
-    assert spare("0") == Spare(0)
+    assert spare("0") == CacheAllowance(0)
     for wrong in ("much", "200%", -1, True, 1.5):
         with pytest.raises(OptionError, match="spare"):
             spare(wrong)  # type: ignore[arg-type]
@@ -290,15 +296,15 @@ def test_no_spare_and_wrong_ones() -> None:
 def test_the_kernel_tells_resident_memory_and_its_peak(tmp_path: Path) -> None:
     (tmp_path / "self").mkdir()
     (tmp_path / "self/status").write_text("Name:\tx\nVmPeak:\t9 kB\nVmHWM:\t 30 kB\nVmRSS:\t 20 kB\n")
-    gauge = Gauge(proc=tmp_path)
-    assert gauge.read() == Reading("process", 20 << 10, 30 << 10)
-    assert gauge.reset() == Reading("process", 20 << 10, 30 << 10)
+    gauge = MemoryGauge(proc=tmp_path)
+    assert gauge.read() == GaugeReading("process", 20 << 10, 30 << 10)
+    assert gauge.reset() == GaugeReading("process", 20 << 10, 30 << 10)
     assert (tmp_path / "self/clear_refs").read_text() == "5"
     (tmp_path / "self/clear_refs").unlink()
     (tmp_path / "self/clear_refs").mkdir()  # nobody may write there
     assert gauge.reset() is None
-    assert gauge.read() == Reading("process", 20 << 10, None)
-    assert Gauge(proc=tmp_path / "nowhere").read() is None
+    assert gauge.read() == GaugeReading("process", 20 << 10, None)
+    assert MemoryGauge(proc=tmp_path / "nowhere").read() is None
 
 
 # ---------------------------------------------------------------------- out of memory
@@ -343,10 +349,10 @@ def caused(by: Exception, *, hidden: bool = False) -> Exception:
     ],
 )
 def test_what_means_out_of_memory(problem: Any, expected: bool) -> None:
-    assert out_of_memory(problem) is expected
+    assert is_out_of_memory(problem) is expected
 
 
 def test_a_ring_of_exceptions_has_an_end() -> None:
     one, two = ValueError(), ValueError()
     one.__context__, two.__context__ = two, one
-    assert out_of_memory(one) is False
+    assert is_out_of_memory(one) is False

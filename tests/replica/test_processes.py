@@ -18,7 +18,7 @@ import pytest
 import uvicorn
 import websockets
 
-from steelyard.replica import Kit
+from steelyard.replica import ReplicaAgent
 
 from ..harness.processes import free_port
 from ..harness.waiting import wait_until
@@ -213,7 +213,7 @@ def test_where_signals_cannot_be_had_there_is_drain() -> None:
     """A server in a thread: Python gives signals to the main one only."""
     with gateway() as fake:
         port = free_port()
-        kit = Kit("m", gateway=fake.url, url=f"http://127.0.0.1:{port}", quiet=0.1)
+        kit = ReplicaAgent("m", gateway=fake.url, url=f"http://127.0.0.1:{port}", quiet=0.1)
         server = uvicorn.Server(uvicorn.Config(kit.wrap(hello), port=port, log_level="error"))
         thread = threading.Thread(target=server.run)
         thread.start()
@@ -228,7 +228,7 @@ def test_where_signals_cannot_be_had_there_is_drain() -> None:
         assert not thread.is_alive()
 
 
-def serve(kit: Kit, app: Any) -> tuple[uvicorn.Server, asyncio.Task[None], int]:
+def serve(kit: ReplicaAgent, app: Any) -> tuple[uvicorn.Server, asyncio.Task[None], int]:
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(kit.wrap(app), port=port, log_level="error", lifespan="off"))
     return server, asyncio.ensure_future(server._serve()), port
@@ -242,7 +242,7 @@ def test_web_sockets_over_a_real_server() -> None:
                 await send({"type": "websocket.send", "text": message["text"]})
 
     async def story() -> None:
-        kit = Kit("m", gateway=(), quiet=0.0, settle=0.0)
+        kit = ReplicaAgent("m", gateway=(), quiet=0.0, settle=0.0)
         server, serving, port = serve(kit, echo)
         while not server.started:
             await asyncio.sleep(0.01)
@@ -254,7 +254,7 @@ def test_web_sockets_over_a_real_server() -> None:
         async with websockets.connect(f"ws://127.0.0.1:{port}/chat") as socket:
             await socket.send("hello")
             assert await socket.recv() == "hello"
-            assert kit.turns.sockets == 1
+            assert kit.limiter.websockets == 1
             drained = asyncio.ensure_future(asyncio.to_thread(kit.drain))
             await asyncio.sleep(0.1)
             assert not drained.done()
@@ -267,7 +267,7 @@ def test_web_sockets_over_a_real_server() -> None:
 
 def test_a_client_that_hangs_up_while_it_waits_is_not_counted_any_more() -> None:
     async def story() -> None:
-        kit = Kit("m", gateway=(), concurrency=1)
+        kit = ReplicaAgent("m", gateway=(), concurrency=1)
         kit.ready()
         go_on = asyncio.Event()
         called = 0
@@ -294,9 +294,9 @@ def test_a_client_that_hangs_up_while_it_waits_is_not_counted_any_more() -> None
         for reader, writer in (links[0], waiting[1]):
             assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
             writer.close()
-        while kit.turns.present:
+        while kit.limiter.present:
             await asyncio.sleep(0.01)
-        assert (called, kit.turns.gone, kit.turns.served) == (2, 1, 2)
+        assert (called, kit.limiter.abandoned, kit.limiter.served) == (2, 1, 2)
         server.should_exit = True
         await serving
 

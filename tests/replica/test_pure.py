@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.core.errors import OptionError
-from steelyard.replica import Kit
-from steelyard.replica.drain import Drain
-from steelyard.replica.gpu import Device
-from steelyard.replica.memory import Memory, Meter, resident, total
-from steelyard.replica.place import name_of, seen_in
-from steelyard.replica.renewal import FIRST, LONGEST, SLOW, Renewal
+from steelyard.replica import ReplicaAgent
+from steelyard.replica.drain import DrainProgress
+from steelyard.replica.gpu import GpuMemory
+from steelyard.replica.memory import MemoryMeter, ProcessMemory, memory_limit_bytes, resident_bytes
+from steelyard.replica.place import address_from_request, replica_name
+from steelyard.replica.renewal import MAX_RETRY_SECONDS, MIN_RETRY_SECONDS, REFUSED_RETRY_SECONDS, Renewal
 
 GATEWAY = "http://127.0.0.1:9080"
 
@@ -39,51 +39,51 @@ def test_a_lease_is_renewed_well_before_it_ends(seconds: float | None, seed: int
 def test_who_may_recover_is_asked_again_soon(outcomes: list[Any]) -> None:
     kept = renewal()
     for outcome in outcomes:
-        then = kept.away("refused") if outcome == "away" else kept.refused(outcome, "")
-        assert FIRST / 2 <= then.wait <= LONGEST
-    assert kept.granted(15.0).good
-    assert kept.away("refused").wait <= FIRST  # and begins from the start after a success
+        then = kept.unreachable("refused") if outcome == "away" else kept.refused(outcome, "")
+        assert MIN_RETRY_SECONDS / 2 <= then.wait <= MAX_RETRY_SECONDS
+    assert kept.granted(15.0).succeeded
+    assert kept.unreachable("refused").wait <= MIN_RETRY_SECONDS  # and begins from the start after a success
 
 
 def test_the_waits_grow() -> None:
     kept = renewal()
-    waits = [kept.away("refused").wait for _ in range(40)]
-    assert waits[0] <= FIRST
-    assert LONGEST / 2 <= waits[-1] <= LONGEST
+    waits = [kept.unreachable("refused").wait for _ in range(40)]
+    assert waits[0] <= MIN_RETRY_SECONDS
+    assert MAX_RETRY_SECONDS / 2 <= waits[-1] <= MAX_RETRY_SECONDS
     assert len(set(waits)) > 30  # not all replicas at the same moment
 
 
 @pytest.mark.parametrize("status", [400, 403, 405, 409, 413, 422])
 def test_a_mistake_is_tried_again_slowly(status: int) -> None:
     then = renewal().refused(status, "url: not allowed")
-    assert SLOW / 2 <= then.wait <= SLOW
-    assert "url: not allowed" in then.say
-    assert not then.good
+    assert REFUSED_RETRY_SECONDS / 2 <= then.wait <= REFUSED_RETRY_SECONDS
+    assert "url: not allowed" in then.message
+    assert not then.succeeded
 
 
 def test_each_problem_is_said_once_and_again_after_it_was_gone() -> None:
     kept = renewal()
-    assert kept.away("refused").say
-    assert not kept.away("refused").say
-    assert kept.away("no answer in 5 s").say
-    assert kept.granted(15.0).say
-    assert not kept.granted(15.0).say
-    assert kept.away("refused").say
+    assert kept.unreachable("refused").message
+    assert not kept.unreachable("refused").message
+    assert kept.unreachable("no answer in 5 s").message
+    assert kept.granted(15.0).message
+    assert not kept.granted(15.0).message
+    assert kept.unreachable("refused").message
 
 
 # ---------------------------------------------------------------------- the drain
 
 
 def test_a_drain_ends_when_nothing_is_left_to_lose() -> None:
-    drain = Drain(began=100.0, grace=30.0, quiet=1.0, settle=5.0)
-    assert not drain.over(100.5, 0, 90.0, withdrawn=True)  # not quiet yet
-    assert drain.over(101.0, 0, 90.0, withdrawn=True)
-    assert not drain.over(104.0, 0, 90.0, withdrawn=False)  # those who probe have not noticed
-    assert drain.over(105.0, 0, 90.0, withdrawn=False)
-    assert not drain.over(110.0, 1, 90.0, withdrawn=True)  # something runs
-    assert not drain.over(110.0, 0, 109.5, withdrawn=True)  # something came or ended just now
-    assert drain.over(110.5, 0, 109.5, withdrawn=True)
-    assert drain.over(130.0, 7, 130.0, withdrawn=False)  # the grace is over
+    drain = DrainProgress(began=100.0, grace=30.0, quiet=1.0, settle=5.0)
+    assert not drain.is_over(100.5, 0, 90.0, withdrawn=True)  # not quiet yet
+    assert drain.is_over(101.0, 0, 90.0, withdrawn=True)
+    assert not drain.is_over(104.0, 0, 90.0, withdrawn=False)  # those who probe have not noticed
+    assert drain.is_over(105.0, 0, 90.0, withdrawn=False)
+    assert not drain.is_over(110.0, 1, 90.0, withdrawn=True)  # something runs
+    assert not drain.is_over(110.0, 0, 109.5, withdrawn=True)  # something came or ended just now
+    assert drain.is_over(110.5, 0, 109.5, withdrawn=True)
+    assert drain.is_over(130.0, 7, 130.0, withdrawn=False)  # the grace is over
 
 
 # ---------------------------------------------------------------------- options
@@ -121,7 +121,7 @@ def test_a_drain_ends_when_nothing_is_left_to_lose() -> None:
 )
 def test_a_wrong_option_is_named(options: dict[str, Any], word: str) -> None:
     with pytest.raises(OptionError, match=word) as problem:
-        Kit(**{"model": "m", **options})
+        ReplicaAgent(**{"model": "m", **options})
     assert "two words" not in str(problem.value)
 
 
@@ -129,16 +129,16 @@ def test_the_environment_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEELYARD_GATEWAY", "http://a:9080, http://b:9080/")
     monkeypatch.setenv("STEELYARD_URL", "http://10.0.0.1:8001/")
     monkeypatch.setenv("STEELYARD_TOKEN", "abc\n")  # as a file that was read into it has
-    found = Kit("m").options
+    found = ReplicaAgent("m").options
     assert found.gateways == ("http://a:9080", "http://b:9080")
     assert found.url == "http://10.0.0.1:8001"
     assert found.token == "abc"
-    given = Kit("m", gateway=(), url="", token="").options
+    given = ReplicaAgent("m", gateway=(), url="", token="").options
     assert (given.gateways, given.url, given.token) == ((), "", "")
 
 
 def test_a_kit_can_be_sent_to_another_process_and_begins_there_anew() -> None:
-    kit = Kit("m", gateway=(), concurrency=3, token="abc", ready_when="/health")
+    kit = ReplicaAgent("m", gateway=(), concurrency=3, token="abc", ready_when="/health")
     kit.ready()
     kit.begin()
     other = pickle.loads(pickle.dumps(kit.middleware)).__self__
@@ -162,7 +162,7 @@ def test_a_kit_can_be_sent_to_another_process_and_begins_there_anew() -> None:
     ],
 )
 def test_where_a_request_found_us(server: Any, gateway: str, expected: str) -> None:
-    assert seen_in({"type": "http", "scheme": "http", "server": server}, [gateway]) == expected
+    assert address_from_request({"type": "http", "scheme": "http", "server": server}, [gateway]) == expected
 
 
 @pytest.mark.parametrize(
@@ -177,14 +177,14 @@ def test_where_a_request_found_us(server: Any, gateway: str, expected: str) -> N
 def test_a_replica_without_a_name_is_called_as_the_gateway_would(url: str, name: str) -> None:
     from steelyard.config import ReplicaConfig
 
-    assert name_of(url) == name == ReplicaConfig(url=url).name
+    assert replica_name(url) == name == ReplicaConfig(url=url).name
 
 
 # ---------------------------------------------------------------------- memory
 
 
 def test_this_process_has_memory() -> None:
-    used, most = resident(), total()
+    used, most = resident_bytes(), memory_limit_bytes()
     assert used is not None
     assert most is not None
     assert 1 << 20 < used < most
@@ -208,24 +208,24 @@ def test_the_least_limit_holds(tmp_path: Path, files: dict[str, str], expected: 
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert total(tmp_path / "proc", tmp_path / "cgroup") == expected
-    assert resident(tmp_path / "proc") == 7 * 4096
+    assert memory_limit_bytes(tmp_path / "proc", tmp_path / "cgroup") == expected
+    assert resident_bytes(tmp_path / "proc") == 7 * 4096
 
 
 def test_where_there_is_no_proc_nothing_is_claimed(tmp_path: Path) -> None:
-    assert resident(tmp_path) is None
-    assert total(tmp_path, tmp_path) is None
-    assert Memory().scarce == (None, None)
+    assert resident_bytes(tmp_path) is None
+    assert memory_limit_bytes(tmp_path, tmp_path) is None
+    assert ProcessMemory().scarcest == (None, None)
 
 
 def test_a_look_is_kept_for_a_second() -> None:
     looks: list[float] = []
 
-    def devices() -> tuple[Device, ...]:
+    def devices() -> tuple[GpuMemory, ...]:
         looks.append(1)
-        return (Device("cuda:0", len(looks), 10),)
+        return (GpuMemory("cuda:0", len(looks), 10),)
 
-    meter = Meter(devices)
+    meter = MemoryMeter(devices)
     assert [meter.read(now).devices[0].used for now in (100.0, 100.5, 100.99, 101.0, 101.5, 102.1)] == [
         1,
         1,
@@ -237,6 +237,6 @@ def test_a_look_is_kept_for_a_second() -> None:
 
 
 def test_the_fullest_accelerator_counts() -> None:
-    devices = (Device("cuda:0", 10, 100), Device("cuda:1", 9, 10))
-    assert Memory(1, 1000, devices).scarce == (9, 10)
-    assert Memory(1, 1000).scarce == (1, 1000)
+    devices = (GpuMemory("cuda:0", 10, 100), GpuMemory("cuda:1", 9, 10))
+    assert ProcessMemory(1, 1000, devices).scarcest == (9, 10)
+    assert ProcessMemory(1, 1000).scarcest == (1, 1000)

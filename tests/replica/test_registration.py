@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from steelyard.replica import Kit
-from steelyard.replica.client import AwayError, Gateway
+from steelyard.replica import ReplicaAgent
+from steelyard.replica.client import GatewayClient, GatewayUnreachableError
 
 from ..harness.processes import free_port
 from ..harness.waiting import wait_until
@@ -30,10 +30,10 @@ def fake() -> Iterator[FakeGateway]:
         yield found
 
 
-def begun(fake: FakeGateway | str, **options: Any) -> Kit:
+def begun(fake: FakeGateway | str, **options: Any) -> ReplicaAgent:
     """A kit whose app had its first event."""
     url = fake if isinstance(fake, str) else fake.url
-    kit = Kit("a/b model", **{"gateway": url, "url": "http://127.0.0.1:8001", "quiet": 0.0, **options})
+    kit = ReplicaAgent("a/b model", **{"gateway": url, "url": "http://127.0.0.1:8001", "quiet": 0.0, **options})
     kit.begin()
     return kit
 
@@ -102,7 +102,7 @@ def test_it_survives_a_gateway_that_is_away(fake: FakeGateway, caplog: pytest.Lo
 
 
 def test_with_a_gateway_that_is_gone_it_still_ends(fake: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.replica.registration.TRIES", 0.3)
+    monkeypatch.setattr("steelyard.replica.registration.WITHDRAW_TIMEOUT_SECONDS", 0.3)
     kit = begun(fake, settle=0.2)
     wait_until(lambda: fake.leases, "a lease")
     fake.stop()
@@ -160,7 +160,7 @@ def test_the_token_is_shown_to_the_gateway_and_to_nobody_else(
 
 def test_without_a_url_the_first_request_tells_it(fake: FakeGateway) -> None:
     async def story() -> None:
-        kit = Kit("m", gateway=fake.url, quiet=0.0)
+        kit = ReplicaAgent("m", gateway=fake.url, quiet=0.0)
         await ask(kit.wrap(hello), "/steelyard/ready", "GET")
         await asyncio.to_thread(wait_until, lambda: fake.leases, "a lease")
         assert fake.leases["m", "127.0.0.1:8001"]["url"] == "http://127.0.0.1:8001"
@@ -171,7 +171,7 @@ def test_without_a_url_the_first_request_tells_it(fake: FakeGateway) -> None:
 
 def test_a_server_that_ends_by_itself_gives_up_its_lease(fake: FakeGateway) -> None:
     async def story() -> None:
-        kit = Kit("m", gateway=fake.url, url="http://127.0.0.1:8001")
+        kit = ReplicaAgent("m", gateway=fake.url, url="http://127.0.0.1:8001")
 
         async def app(given: Any, receive: Any, send: Any) -> None:
             while True:
@@ -221,20 +221,20 @@ def test_a_gateway_on_a_unix_socket(tmp_path: Path) -> None:
 
     with socketserver.ThreadingUnixStreamServer(str(path), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        reply = Gateway(f"unix:{path}").announce("m", "r", {})
+        reply = GatewayClient(f"unix:{path}").announce("m", "r", {})
         server.shutdown()
-    assert (reply.status, reply.seconds, got) == (200, 9.0, ["/v1/models/m/leases/r"])
+    assert (reply.status, reply.lease_seconds, got) == (200, 9.0, ["/v1/models/m/leases/r"])
 
 
 def test_what_is_no_gateway_is_away() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        with pytest.raises(AwayError, match=r"no answer in 0\.2 s"):
-            Gateway(f"http://127.0.0.1:{port}", timeout=0.2).announce("m", "r", {})
-    with pytest.raises(AwayError, match="refused"):
-        Gateway(f"http://127.0.0.1:{port}").withdraw("m", "r", "i")
-    with pytest.raises(AwayError):
-        Gateway("http://no-such-host.invalid:9080").withdraw("m", "r", "i")
+        with pytest.raises(GatewayUnreachableError, match=r"no answer in 0\.2 s"):
+            GatewayClient(f"http://127.0.0.1:{port}", timeout=0.2).announce("m", "r", {})
+    with pytest.raises(GatewayUnreachableError, match="refused"):
+        GatewayClient(f"http://127.0.0.1:{port}").withdraw("m", "r", "i")
+    with pytest.raises(GatewayUnreachableError):
+        GatewayClient("http://no-such-host.invalid:9080").withdraw("m", "r", "i")
 
 
 def test_what_speaks_something_else_is_away() -> None:
@@ -248,6 +248,6 @@ def test_what_speaks_something_else_is_away() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(AwayError, match="no HTTP"):
-            Gateway(f"http://127.0.0.1:{odd.getsockname()[1]}").withdraw("m", "r", "i")
+        with pytest.raises(GatewayUnreachableError, match="no HTTP"):
+            GatewayClient(f"http://127.0.0.1:{odd.getsockname()[1]}").withdraw("m", "r", "i")
         thread.join()

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from steelyard.replica import Kit, gpu
-from steelyard.replica.gauge import CONTEXT, Gauge, Reading
-from steelyard.replica.peaks import Measuring, Peaks
+from steelyard.replica import ReplicaAgent, gpu
+from steelyard.replica.gauge import DEFAULT_CONTEXT_BYTES, GaugeReading, MemoryGauge
+from steelyard.replica.peaks import MeasuredSection, PeakTracker
 
 from .talking import ask, run
 from .test_gpu import Nvml
@@ -100,7 +100,7 @@ class DriverThatCounts(Nvml):
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "_opened", None)
-    monkeypatch.setattr(gpu, "_absent", False)
+    monkeypatch.setattr(gpu, "_unavailable", False)
     monkeypatch.setattr(gpu, "_peaks", {})
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -122,15 +122,21 @@ def cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any
 def test_what_is_held_is_what_torch_has_reserved_and_the_context(cuda: Cuda) -> None:
     cuda.use(3 * GIB)
     cuda.use(-GIB)
-    assert Gauge().read() == Reading("cuda:0", 2 * GIB, 3 * GIB, CONTEXT, GIB, 80 * GIB)
-    reading = Gauge().read()
+    assert MemoryGauge().read() == GaugeReading("cuda:0", 2 * GIB, 3 * GIB, DEFAULT_CONTEXT_BYTES, GIB, 80 * GIB)
+    reading = MemoryGauge().read()
     assert reading is not None
-    assert (reading.base, reading.held) == (2 * GIB + CONTEXT, 3 * GIB + CONTEXT)
+    assert (reading.base, reading.held) == (2 * GIB + DEFAULT_CONTEXT_BYTES, 3 * GIB + DEFAULT_CONTEXT_BYTES)
 
 
 @pytest.mark.parametrize(
     ("used", "pid", "context"),
-    [(3 * GIB, None, GIB), (3 * GIB, 99, CONTEXT), (GIB, None, CONTEXT), (60 * GIB, None, CONTEXT), (0, None, CONTEXT)],
+    [
+        (3 * GIB, None, GIB),
+        (3 * GIB, 99, DEFAULT_CONTEXT_BYTES),
+        (GIB, None, DEFAULT_CONTEXT_BYTES),
+        (60 * GIB, None, DEFAULT_CONTEXT_BYTES),
+        (0, None, DEFAULT_CONTEXT_BYTES),
+    ],
     ids=["told", "a number of another container", "less than reserved", "far too much", "not available"],
 )
 def test_the_context_is_what_the_driver_counts_besides(
@@ -138,7 +144,7 @@ def test_the_context_is_what_the_driver_counts_besides(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", DriverThatCounts(used, pid))
     cuda.use(2 * GIB)
-    reading = Gauge().read()
+    reading = MemoryGauge().read()
     assert reading is not None
     assert reading.overhead == context
 
@@ -147,9 +153,9 @@ def test_of_several_gpus_the_one_used_most_counts(monkeypatch: pytest.MonkeyPatc
     cuda = NestedCuda(3)
     with_torch(monkeypatch, cuda)
     now = [100.0]
-    gauge = Gauge(lambda: now[0])
+    gauge = MemoryGauge(lambda: now[0])
     cuda.use(GIB, 1)
-    assert gauge.read() == Reading("cuda:1", GIB, GIB, CONTEXT, 0, 80 * GIB)
+    assert gauge.read() == GaugeReading("cuda:1", GIB, GIB, DEFAULT_CONTEXT_BYTES, 0, 80 * GIB)
     cuda.use(2 * GIB, 2)
     now[0] += 1.5
     reading = gauge.read()
@@ -160,51 +166,51 @@ def test_of_several_gpus_the_one_used_most_counts(monkeypatch: pytest.MonkeyPatc
 def test_without_torch_the_driver_tells_what_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setitem(sys.modules, "pynvml", DriverThatCounts(5 * GIB))
-    gauge = Gauge()
-    assert gauge.read() == Reading("nvml:0", 5 * GIB, None)
+    gauge = MemoryGauge()
+    assert gauge.read() == GaugeReading("nvml:0", 5 * GIB, None)
     assert gauge.reset() is None  # it does not tell peaks
 
 
 def test_a_torch_that_has_no_gpu_open_is_left_alone(cuda: Cuda) -> None:
     cuda.initialized = False
-    reading = Gauge().read()
+    reading = MemoryGauge().read()
     assert reading is not None
     assert reading.source == "process"
 
 
 def test_a_torch_that_is_odd_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with_torch(monkeypatch, SimpleNamespace(is_initialized=lambda: True))
-    assert Gauge().read() is None
-    assert Gauge().reset() is None
-    Gauge().empty_cache()
+    assert MemoryGauge().read() is None
+    assert MemoryGauge().reset() is None
+    MemoryGauge().empty_cache()
 
 
 def test_a_peak_is_over_what_there_was(cuda: Cuda) -> None:
-    gauge = Gauge()
-    peaks = Peaks(gauge, lambda reading: reading.used)
+    gauge = MemoryGauge()
+    peaks = PeakTracker(gauge, lambda reading: reading.used)
     cuda.use(10 * GIB)
     cuda.use(-8 * GIB)  # loading takes more than what is loaded
     for needed in (3, 1, 2):
         request = peaks.open(asked=True)
         cuda.use(needed * GIB)
         cuda.use(-needed * GIB)
-        assert peaks.needed(request) == needed * GIB
+        assert peaks.request_bytes(request) == needed * GIB
         peaks.close(request)
-    assert gpu.devices()[0].peak == 10 * GIB  # the most ever, though torch was told to count anew
+    assert gpu.read_gpus()[0].peak == 10 * GIB  # the most ever, though torch was told to count anew
 
 
 def test_a_gpu_opened_by_the_first_request_is_not_its_peak(cuda: Cuda) -> None:
     cuda.initialized = False
-    peaks = Peaks(Gauge(), lambda reading: reading.used)
+    peaks = PeakTracker(MemoryGauge(), lambda reading: reading.used)
     request = peaks.open(asked=True)
     cuda.initialized = True
     cuda.use(GIB)
-    assert peaks.needed(request) is None
+    assert peaks.request_bytes(request) is None
 
 
 def test_the_report_of_an_answer_tells_it(cuda: Cuda) -> None:
     async def story() -> None:
-        kit = Kit("m", gateway=())
+        kit = ReplicaAgent("m", gateway=())
         cuda.use(2 * GIB)
 
         async def app(given: Any, receive: Any, send: Any) -> None:
@@ -214,7 +220,7 @@ def test_the_report_of_an_answer_tells_it(cuda: Cuda) -> None:
 
         def work() -> None:
             cuda.use(GIB)  # the batch
-            with Measuring(kit.footprint.peaks):
+            with MeasuredSection(kit.footprint.peaks):
                 cuda.use(3 * GIB)
                 cuda.use(-3 * GIB)
             cuda.use(-GIB)
@@ -223,8 +229,8 @@ def test_the_report_of_an_answer_tells_it(cuda: Cuda) -> None:
         told = await ask(kit.wrap(app), endpoint_load_metrics_format="JSON")
         named = json.loads(told.headers["endpoint-load-metrics"].removeprefix("JSON "))["named_metrics"]
         assert named["memory_request_bytes"] == 3 * GIB
-        assert named["memory_base_bytes"] == 2 * GIB + CONTEXT
-        assert named["memory_held_bytes"] == 6 * GIB + CONTEXT  # 5 % of 80 GiB may be kept
+        assert named["memory_base_bytes"] == 2 * GIB + DEFAULT_CONTEXT_BYTES
+        assert named["memory_held_bytes"] == 6 * GIB + DEFAULT_CONTEXT_BYTES  # 5 % of 80 GiB may be kept
         assert cuda.emptied == 0
 
     run(story())
@@ -235,7 +241,7 @@ def test_the_report_of_an_answer_tells_it(cuda: Cuda) -> None:
 )
 def test_what_torch_keeps_is_given_back_before_the_report(cuda: Cuda, spare: Any, emptied: bool) -> None:
     async def story() -> None:
-        kit = Kit("m", gateway=(), spare=spare)
+        kit = ReplicaAgent("m", gateway=(), spare=spare)
         cuda.use(2 * GIB)
 
         async def app(given: Any, receive: Any, send: Any) -> None:
@@ -247,7 +253,7 @@ def test_what_torch_keeps_is_given_back_before_the_report(cuda: Cuda, spare: Any
         kit.ready()
         told = await ask(kit.wrap(app), endpoint_load_metrics_format="JSON")
         named = json.loads(told.headers["endpoint-load-metrics"].removeprefix("JSON "))["named_metrics"]
-        assert named["memory_held_bytes"] == (2 if emptied else 6) * GIB + CONTEXT
+        assert named["memory_held_bytes"] == (2 if emptied else 6) * GIB + DEFAULT_CONTEXT_BYTES
         assert named["memory_request_bytes"] == 4 * GIB
         assert bool(cuda.emptied) == emptied
 
@@ -265,7 +271,7 @@ def test_out_of_memory_gives_back_what_the_request_had(cuda: Cuda) -> None:
             cuda.use(-GIB)
 
     async def story() -> None:
-        kit = Kit("m", gateway=(), spare=None)
+        kit = ReplicaAgent("m", gateway=(), spare=None)
 
         def work() -> None:
             batch = Tensor()

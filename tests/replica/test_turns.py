@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.replica import Kit
+from steelyard.replica import ReplicaAgent
 
 from .talking import Model, Talk, run, scope, soon
 
@@ -51,7 +51,7 @@ class Expected:
 )
 def test_counts_are_exact_under_random_ends(limit: int | None, queue: int, steps: list[tuple[str, int]]) -> None:
     async def story() -> None:
-        kit = Kit("m", gateway=(), concurrency=limit, queue=queue)
+        kit = ReplicaAgent("m", gateway=(), concurrency=limit, queue=queue)
         kit.ready()
         model, expected = Model(), Expected(limit, queue)
         app = kit.wrap(model)
@@ -101,7 +101,7 @@ def ended(model: Model, expected: Expected, talk: Talk, name: str, step: str) ->
 
 def test_first_come_first_served() -> None:
     async def story() -> None:
-        kit = Kit("m", gateway=(), concurrency=2)
+        kit = ReplicaAgent("m", gateway=(), concurrency=2)
         kit.ready()
         model = Model()
         app = kit.wrap(model)
@@ -120,7 +120,7 @@ def test_first_come_first_served() -> None:
 
 def test_a_client_that_leaves_while_it_waits_costs_nothing() -> None:
     async def story() -> None:
-        kit = Kit("m", gateway=(), concurrency=1)
+        kit = ReplicaAgent("m", gateway=(), concurrency=1)
         kit.ready()
         model = Model()
         app = kit.wrap(model)
@@ -136,7 +136,7 @@ def test_a_client_that_leaves_while_it_waits_costs_nothing() -> None:
         assert model.begun == ["a", "c"]
         model.doing["c"].set_result(None)
         await third.end()
-        assert kit.turns.gone == 1
+        assert kit.limiter.abandoned == 1
 
     run(story())
 
@@ -145,7 +145,7 @@ def test_a_turn_that_comes_as_the_client_leaves_is_not_lost() -> None:
     """Both in the same step of the loop, in either order."""
 
     async def story(order: str) -> None:
-        kit = Kit("m", gateway=(), concurrency=1)
+        kit = ReplicaAgent("m", gateway=(), concurrency=1)
         kit.ready()
         model = Model()
         app = kit.wrap(model)
@@ -175,7 +175,7 @@ def test_a_turn_that_comes_as_the_client_leaves_is_not_lost() -> None:
 
 def test_a_full_line_refuses_at_once() -> None:
     async def story() -> None:
-        kit = Kit("m", gateway=(), concurrency=1, queue=1)
+        kit = ReplicaAgent("m", gateway=(), concurrency=1, queue=1)
         kit.ready()
         model = Model()
         app = kit.wrap(model)
@@ -199,7 +199,7 @@ def test_what_came_of_a_body_while_it_waited_reaches_the_app_in_order(pieces: in
     """Also if it is more than is kept: the rest is read when it is its turn."""
 
     async def story() -> None:
-        kit = Kit("m", gateway=(), concurrency=1)
+        kit = ReplicaAgent("m", gateway=(), concurrency=1)
         kit.ready()
         bodies: dict[str, bytes] = {}
         first = asyncio.Event()

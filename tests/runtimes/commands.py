@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from steelyard.config import Runtime as Settings
+from steelyard.config import RuntimeConfig as Settings
 
 SERVES = """
 import http.server, sys

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from steelyard.config import Runtime as Settings
-from steelyard.runtimes import Order, ProcessRuntime
+from steelyard.config import RuntimeConfig as Settings
+from steelyard.runtimes import ProcessRuntime, ReplicaSpec
 
 from .commands import shell
 
@@ -17,8 +17,8 @@ async def main(name: str, log: str, script: str) -> None:
         print("found", instance.id, flush=True)
     settings = Settings(command=shell(script), environment={"PORT": "{port}"}, log=log, cpus=1)
     if script:
-        started = await runtime.start(Order("m", "one", settings, device="gpu0"))
-        print(started.where, started.url, flush=True)
+        started = await runtime.start(ReplicaSpec("m", "one", settings, device="gpu0"))
+        print(started.location, started.url, flush=True)
     print("waits", flush=True)
     await asyncio.sleep(1000)
 

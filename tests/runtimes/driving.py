@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import uvloop
 
-from steelyard.runtimes import Instance, Phase, ProcessRuntime, Runtime, proc
+from steelyard.runtimes import Instance, InstancePhase, ProcessRuntime, Runtime, proc
 from steelyard.runtimes.marks import GATEWAY
 
 PATIENCE = 30.0  # seconds until a test gives up waiting
@@ -71,16 +71,16 @@ async def opened(name: str) -> AsyncIterator[ProcessRuntime]:
 def ends(runtime: Runtime) -> list[Instance]:
     """A list that grows with each replica that ends from now on."""
     heard: list[Instance] = []
-    runtime.watch(lambda instance: heard.append(instance) if instance.phase is Phase.ENDED else None)
+    runtime.watch(lambda instance: heard.append(instance) if instance.phase is InstancePhase.ENDED else None)
     return heard
 
 
 async def until_said(runtime: Runtime, instance: Instance, word: str) -> None:
-    await until(lambda: word in "\n".join(runtime.last_words(instance.model, instance.id)))
+    await until(lambda: word in "\n".join(runtime.log_tail(instance.model, instance.id)))
 
 
 def pid_of(instance: Instance) -> int:
-    return int(instance.where.removeprefix("pid "))
+    return int(instance.location.removeprefix("pid "))
 
 
 def spare_ports() -> int:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from steelyard.addresses import replica_address
-from steelyard.config import Runtime as Settings
+from steelyard.config import RuntimeConfig as Settings
 from steelyard.core.errors import MisuseError
-from steelyard.runtimes import CannotStartError, Instance, Order, Phase, Runtime, fingerprint
+from steelyard.runtimes import Instance, InstancePhase, ReplicaSpec, ReplicaStartError, Runtime, fingerprint
 
 from .driving import PATIENCE, ends, until, until_said
 
@@ -22,7 +22,7 @@ GENTLE = 20.0  # patience that a replica which ends when it is asked never needs
 async def all_placed(runtime: Runtime) -> tuple[Instance, ...]:
     """Where a start is an order, some time may pass until it runs."""
     async with asyncio.timeout(PATIENCE):
-        while not all(instance.phase is Phase.RUNNING for instance in await runtime.list()):
+        while not all(instance.phase is InstancePhase.RUNNING for instance in await runtime.list()):
             await asyncio.sleep(0.01)
     return await runtime.list()
 
@@ -50,22 +50,22 @@ class RuntimeSuite:
         async def story() -> None:
             async with self.opened(name) as runtime:
                 settings = self.settings("waits")
-                first = await runtime.start(Order("a model", "one", settings, device="gpu0"))
-                second = await runtime.start(Order("a model", "two", settings, number=1))
+                first = await runtime.start(ReplicaSpec("a model", "one", settings, device="gpu0"))
+                second = await runtime.start(ReplicaSpec("a model", "two", settings, number=1))
                 assert (first.model, first.id, first.device) == ("a model", "one", "gpu0")
-                assert first.made_of == second.made_of == fingerprint(settings)
+                assert first.fingerprint == second.fingerprint == fingerprint(settings)
                 listed = {instance.id: instance for instance in await all_placed(runtime)}
                 assert listed["one"].url != listed["two"].url
                 assert listed["one"].device == "gpu0"
                 assert listed["one"].age >= 0
-                assert listed["one"].where != listed["two"].where
+                assert listed["one"].location != listed["two"].location
 
         self.run(story())
 
     def test_it_can_be_reached_at_its_url(self, name: str) -> None:
         async def story() -> None:
             async with self.opened(name) as runtime:
-                started = await runtime.start(Order("m", "one", self.settings("serves")))
+                started = await runtime.start(ReplicaSpec("m", "one", self.settings("serves")))
                 await until_said(runtime, started, "up")
                 where = replica_address(started.url)
                 _, writer = await asyncio.open_connection(where.host, where.port)
@@ -76,9 +76,9 @@ class RuntimeSuite:
     def test_the_same_replica_is_not_started_twice(self, name: str) -> None:
         async def story() -> None:
             async with self.opened(name) as runtime:
-                order = Order("m", "one", self.settings("waits"))
+                order = ReplicaSpec("m", "one", self.settings("waits"))
                 await runtime.start(order)
-                with pytest.raises(CannotStartError, match="one of model m runs already"):
+                with pytest.raises(ReplicaStartError, match="one of model m runs already"):
                     await runtime.start(order)
                 assert len(await runtime.list()) == 1
 
@@ -87,11 +87,11 @@ class RuntimeSuite:
     def test_what_cannot_be_started_leaves_nothing_behind(self, name: str) -> None:
         async def story() -> None:
             async with self.opened(name) as runtime:
-                with pytest.raises(CannotStartError) as caught:
-                    await runtime.start(Order("m", "one", self.settings("missing")))
+                with pytest.raises(ReplicaStartError) as caught:
+                    await runtime.start(ReplicaSpec("m", "one", self.settings("missing")))
                 assert caught.value.reason == "no_such_command"
                 assert await runtime.list() == ()
-                await runtime.start(Order("m", "one", self.settings("waits")))
+                await runtime.start(ReplicaSpec("m", "one", self.settings("waits")))
 
         self.run(story())
 
@@ -99,11 +99,11 @@ class RuntimeSuite:
         async def story() -> None:
             async with self.opened(name) as runtime:
                 heard = ends(runtime)
-                await runtime.start(Order("m", "one", self.settings("ends")))
+                await runtime.start(ReplicaSpec("m", "one", self.settings("ends")))
                 await until(lambda: heard)
-                again = await runtime.start(Order("m", "one", self.settings("waits")))
+                again = await runtime.start(ReplicaSpec("m", "one", self.settings("waits")))
                 await until_said(runtime, again, "up")
-                assert "so long" not in runtime.last_words("m", "one")  # those of the one before
+                assert "so long" not in runtime.log_tail("m", "one")  # those of the one before
 
         self.run(story())
 
@@ -113,13 +113,13 @@ class RuntimeSuite:
         async def story() -> None:
             async with self.opened(name) as runtime:
                 heard = ends(runtime)
-                started = await runtime.start(Order("m", "one", self.settings("waits")))
+                started = await runtime.start(ReplicaSpec("m", "one", self.settings("waits")))
                 await until_said(runtime, started, "up")
                 await runtime.stop("m", "one", patience=GENTLE)
                 assert await runtime.list() == ()
-                assert [(end.model, end.id, end.phase) for end in heard] == [("m", "one", Phase.ENDED)]
-                assert heard[0].how
-                assert "up" in runtime.last_words("m", "one")
+                assert [(end.model, end.id, end.phase) for end in heard] == [("m", "one", InstancePhase.ENDED)]
+                assert heard[0].exit_reason
+                assert "up" in runtime.log_tail("m", "one")
 
         self.run(story())
 
@@ -127,7 +127,7 @@ class RuntimeSuite:
         async def story() -> None:
             async with self.opened(name) as runtime:
                 await runtime.stop("m", "nobody", patience=GENTLE)
-                await runtime.start(Order("m", "one", self.settings("waits")))
+                await runtime.start(ReplicaSpec("m", "one", self.settings("waits")))
                 await runtime.stop("m", "one", patience=GENTLE)
                 await runtime.stop("m", "one", patience=GENTLE)
 
@@ -137,7 +137,7 @@ class RuntimeSuite:
         async def story() -> None:
             async with self.opened(name) as runtime:
                 heard = ends(runtime)
-                await runtime.start(Order("m", "one", self.settings("waits")))
+                await runtime.start(ReplicaSpec("m", "one", self.settings("waits")))
                 both = (runtime.stop("m", "one", patience=GENTLE) for _ in range(2))
                 await asyncio.gather(*both)
                 assert len(heard) == 1
@@ -147,7 +147,7 @@ class RuntimeSuite:
     def test_one_that_does_not_listen_is_made_to_end(self, name: str) -> None:
         async def story() -> None:
             async with self.opened(name) as runtime:
-                started = await runtime.start(Order("m", "one", self.settings("deaf")))
+                started = await runtime.start(ReplicaSpec("m", "one", self.settings("deaf")))
                 await until_said(runtime, started, "up")
                 await runtime.stop("m", "one", patience=0.05)
                 assert await runtime.list() == ()
@@ -157,7 +157,7 @@ class RuntimeSuite:
     def test_an_impatient_stop_overtakes_a_patient_one(self, name: str) -> None:
         async def story() -> None:
             async with self.opened(name) as runtime:
-                started = await runtime.start(Order("m", "one", self.settings("deaf")))
+                started = await runtime.start(ReplicaSpec("m", "one", self.settings("deaf")))
                 await until_said(runtime, started, "up")
                 patient = asyncio.create_task(runtime.stop("m", "one", patience=3600))
                 await runtime.stop("m", "one", patience=0.05)
@@ -169,12 +169,12 @@ class RuntimeSuite:
         async def story() -> None:
             async with self.opened(name) as runtime:
                 heard = ends(runtime)
-                await runtime.start(Order("m", "one", self.settings("ends")))
+                await runtime.start(ReplicaSpec("m", "one", self.settings("ends")))
                 await until(lambda: heard)
-                assert "3" in heard[0].how
-                assert heard[0].made_of == fingerprint(self.settings("ends"))
-                assert runtime.last_words("m", "one")[-1] == "so long"
-                assert runtime.last_words("m", "one", 0) == ()
+                assert "3" in heard[0].exit_reason
+                assert heard[0].fingerprint == fingerprint(self.settings("ends"))
+                assert runtime.log_tail("m", "one")[-1] == "so long"
+                assert runtime.log_tail("m", "one", 0) == ()
                 assert await runtime.list() == ()
 
         self.run(story())
@@ -182,7 +182,7 @@ class RuntimeSuite:
     def test_of_the_unknown_there_are_no_last_words(self, name: str) -> None:
         async def story() -> None:
             async with self.opened(name) as runtime:
-                assert runtime.last_words("m", "nobody") == ()
+                assert runtime.log_tail("m", "nobody") == ()
 
         self.run(story())
 
@@ -196,7 +196,7 @@ class RuntimeSuite:
             async with self.opened(name) as runtime:
                 runtime.watch(failing)
                 heard = ends(runtime)
-                await runtime.start(Order("m", "one", self.settings("ends")))
+                await runtime.start(ReplicaSpec("m", "one", self.settings("ends")))
                 await until(lambda: heard)
 
         self.run(story())
@@ -208,15 +208,15 @@ class RuntimeSuite:
         async def story() -> None:
             settings = self.settings("waits")
             async with self.opened(name) as runtime:
-                started = await runtime.start(Order("a/model", "one", settings, device="gpu0"))
+                started = await runtime.start(ReplicaSpec("a/model", "one", settings, device="gpu0"))
                 await until_said(runtime, started, "up")
             async with self.opened(name) as runtime:
                 heard = ends(runtime)
                 (found,) = await runtime.list()
                 assert found._replace(age=0.0) == started._replace(age=0.0)
-                assert runtime.last_words("a/model", "one") == ("up",)
-                with pytest.raises(CannotStartError, match="runs already"):
-                    await runtime.start(Order("a/model", "one", settings))
+                assert runtime.log_tail("a/model", "one") == ("up",)
+                with pytest.raises(ReplicaStartError, match="runs already"):
+                    await runtime.start(ReplicaSpec("a/model", "one", settings))
                 await runtime.stop("a/model", "one", patience=GENTLE)
                 assert [end.id for end in heard] == ["one"]
 
@@ -224,7 +224,7 @@ class RuntimeSuite:
 
     def test_a_closed_runtime_starts_and_stops_nothing(self, name: str) -> None:
         async def story() -> None:
-            order = Order("m", "one", self.settings("waits"))
+            order = ReplicaSpec("m", "one", self.settings("waits"))
             async with self.opened(name) as runtime:
                 await runtime.start(order)
             with pytest.raises(MisuseError):
@@ -239,7 +239,7 @@ class RuntimeSuite:
     def test_another_gateways_replicas_are_not_ours(self, name: str) -> None:
         async def story() -> None:
             async with self.opened(name) as runtime, self.opened(f"{name} not") as other:
-                await runtime.start(Order("m", "one", self.settings("waits")))
+                await runtime.start(ReplicaSpec("m", "one", self.settings("waits")))
                 assert await other.list() == ()
                 await other.stop("m", "one", patience=GENTLE)
                 assert len(await runtime.list()) == 1
@@ -250,7 +250,7 @@ class RuntimeSuite:
         async def story() -> None:
             async with self.opened(name) as runtime:
                 for model in "ab":
-                    await runtime.start(Order(model, "one", self.settings("waits")))
+                    await runtime.start(ReplicaSpec(model, "one", self.settings("waits")))
                 await runtime.stop("a", "one", patience=GENTLE)
                 assert [instance.model for instance in await runtime.list()] == ["b"]
 

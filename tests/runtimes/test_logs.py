@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from steelyard.config import Runtime as Settings
+from steelyard.config import RuntimeConfig as Settings
 from steelyard.documents import Size
-from steelyard.runtimes import CannotStartError, Order, logs
+from steelyard.runtimes import ReplicaSpec, ReplicaStartError, logs
 
 from .commands import shell
 from .driving import ends, gateway, opened, run, until, until_said
@@ -42,7 +42,7 @@ def test_the_folder_for_state(variables: dict[str, str], folder: str, monkeypatc
         monkeypatch.delenv(name, raising=False)
     for name, value in (variables | {"HOME": "/home/me"}).items():
         monkeypatch.setenv(name, value)
-    assert logs.state_folder() == Path(folder)
+    assert logs.state_directory() == Path(folder)
 
 
 @given(some.lists(some.text() | some.sampled_from(["..", ".", "a/b", "a%2Fb", "\0", "-rf", "x" * 300]), unique=True))
@@ -76,8 +76,8 @@ def test_a_link_is_not_followed(name: str, tmp_path: Path) -> None:
 
     async def story() -> None:
         async with opened(name) as runtime:
-            with pytest.raises(CannotStartError, match="cannot be written"):
-                await runtime.start(Order("m", "one", Settings(command="echo hello", log=str(tmp_path))))
+            with pytest.raises(ReplicaStartError, match="cannot be written"):
+                await runtime.start(ReplicaSpec("m", "one", Settings(command="echo hello", log=str(tmp_path))))
 
     run(story())
     assert precious.read_text() == "mine"
@@ -91,8 +91,8 @@ def test_a_long_log_is_cut_while_its_writer_goes_on(tmp_path: Path) -> None:
     writer = logs.open_log(path)
     for number in range(2000):
         os.write(writer, b"line %06d\n" % number)
-    assert logs.is_long(str(path), 10000)
-    logs.cut(str(path), 10000)
+    assert logs.needs_rotation(str(path), 10000)
+    logs.rotate(str(path), 10000)
     before = Path(f"{path}.1")
     assert (path.stat().st_size, before.stat().st_size) == (0, 5000)
     assert before.stat().st_mode & 0o777 == 0o600
@@ -101,28 +101,28 @@ def test_a_long_log_is_cut_while_its_writer_goes_on(tmp_path: Path) -> None:
     os.close(writer)
     assert path.read_bytes() == b"after\n"
     assert logs.last_lines(str(path), 0, 2) == ("line 001999", "after")
-    assert not logs.is_long(str(path), 10000)
+    assert not logs.needs_rotation(str(path), 10000)
 
 
 def test_cutting_what_is_gone_does_nothing(tmp_path: Path) -> None:
-    logs.cut(str(tmp_path / "away.log"), 10)
-    assert not logs.is_long(str(tmp_path / "away.log"), 10)
+    logs.rotate(str(tmp_path / "away.log"), 10)
+    assert not logs.needs_rotation(str(tmp_path / "away.log"), 10)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_chatty_replica_is_bounded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.runtimes.process.EVERY", 0.01)
+    monkeypatch.setattr("steelyard.runtimes.process.LOG_CHECK_INTERVAL_SECONDS", 0.01)
 
     async def story() -> None:
         async with opened(name) as runtime:
             script = "head -c 300000 /dev/zero | tr '\\0' 'x'; echo; echo up; exec sleep 1000"
             settings = Settings(command=shell(script), log=str(tmp_path), log_size=Size(20000))
-            started = await runtime.start(Order("m", "one", settings))
+            started = await runtime.start(ReplicaSpec("m", "one", settings))
             await until_said(runtime, started, "up")
-            path = Path(started.log)
+            path = Path(started.log_path)
             await until(lambda: path.stat().st_size <= 10000)
             assert sum(file.stat().st_size for file in path.parent.iterdir()) <= 20000
-            assert runtime.last_words("m", "one")[-1] == "up"
+            assert runtime.log_tail("m", "one")[-1] == "up"
 
     run(story())
 
@@ -132,11 +132,11 @@ def test_what_was_said_last_by_one_that_ended_is_cut_too(name: str, tmp_path: Pa
         async with opened(name) as runtime:
             script = "head -c 300000 /dev/zero | tr '\\0' 'x'; echo; echo so long"
             settings = Settings(command=shell(script), log=str(tmp_path), log_size=Size(20000))
-            started = await runtime.start(Order("m", "one", settings))
+            started = await runtime.start(ReplicaSpec("m", "one", settings))
             heard = ends(runtime)
             await until(lambda: heard)
-            await until(lambda: Path(started.log).stat().st_size <= 10000)
-            assert runtime.last_words("m", "one")[-1] == "so long"
+            await until(lambda: Path(started.log_path).stat().st_size <= 10000)
+            assert runtime.log_tail("m", "one")[-1] == "so long"
 
     run(story())
 
@@ -145,14 +145,16 @@ def test_only_the_last_few_logs_of_ended_replicas_are_kept(name: str, tmp_path: 
     async def story() -> None:
         async with opened(name) as runtime:
             heard = ends(runtime)
-            stays = await runtime.start(Order("m", "stays", Settings(command="sleep 1000", log=str(tmp_path))))
-            os.utime(stays.log, (0, 0))
+            stays = await runtime.start(ReplicaSpec("m", "stays", Settings(command="sleep 1000", log=str(tmp_path))))
+            os.utime(stays.log_path, (0, 0))
             for number in range(9):
-                started = await runtime.start(Order("m", str(number), Settings(command="echo x", log=str(tmp_path))))
+                started = await runtime.start(
+                    ReplicaSpec("m", str(number), Settings(command="echo x", log=str(tmp_path)))
+                )
                 await until(lambda: heard and heard[-1].id == started.id)  # noqa: B023
-                os.utime(started.log, (number, number))
-            found = {path.name for path in Path(stays.log).parent.iterdir()}
-            assert found == {"stays.log", "8.log", *(f"{number}.log" for number in range(8 - logs.KEPT, 8))}
+                os.utime(started.log_path, (number, number))
+            found = {path.name for path in Path(stays.log_path).parent.iterdir()}
+            assert found == {"stays.log", "8.log", *(f"{number}.log" for number in range(8 - logs.MAX_ENDED_LOGS, 8))}
 
     run(story())
 
@@ -163,15 +165,15 @@ def test_two_gateways_of_a_name_do_not_share_a_log(name: str, tmp_path: Path) ->
 
     async def story() -> None:
         async with opened(name) as ours, opened(name) as others:
-            a = await ours.start(Order("m", "p1", says("ours")))
-            b = await others.start(Order("m", "p1", says("theirs")))
-            assert (Path(a.log).name, Path(b.log).name) == ("p1.log", "p1#2.log")
+            a = await ours.start(ReplicaSpec("m", "p1", says("ours")))
+            b = await others.start(ReplicaSpec("m", "p1", says("theirs")))
+            assert (Path(a.log_path).name, Path(b.log_path).name) == ("p1.log", "p1#2.log")
             await until_said(ours, a, "ours")
             await until_said(others, b, "theirs")
-            assert ours.last_words("m", "p1") == ("ours",)
+            assert ours.log_tail("m", "p1") == ("ours",)
             await others.stop("m", "p1", patience=20)
-            again = await others.start(Order("m", "p1", says("more")))
-            assert again.log == b.log  # nobody has it any more
+            again = await others.start(ReplicaSpec("m", "p1", says("more")))
+            assert again.log_path == b.log_path  # nobody has it any more
 
     run(story())
 
@@ -179,14 +181,14 @@ def test_two_gateways_of_a_name_do_not_share_a_log(name: str, tmp_path: Path) ->
 def test_a_log_is_not_removed_while_anybody_writes_there(name: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(name) as ours, opened(name) as others:
-            stays = await ours.start(Order("m", "stays", Settings(command="sleep 1000", log=str(tmp_path))))
-            os.utime(stays.log, (0, 0))
+            stays = await ours.start(ReplicaSpec("m", "stays", Settings(command="sleep 1000", log=str(tmp_path))))
+            os.utime(stays.log_path, (0, 0))
             heard = ends(others)
-            for number in range(logs.KEPT + 3):
-                await others.start(Order("m", str(number), Settings(command="echo x", log=str(tmp_path))))
+            for number in range(logs.MAX_ENDED_LOGS + 3):
+                await others.start(ReplicaSpec("m", str(number), Settings(command="echo x", log=str(tmp_path))))
                 await until(lambda: len(heard) > number)  # noqa: B023
-            assert Path(stays.log).exists()
-            assert not Path(stays.log).with_name("0.log").exists()
+            assert Path(stays.log_path).exists()
+            assert not Path(stays.log_path).with_name("0.log").exists()
 
     run(story())
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from steelyard.config import Runtime as Settings
+from steelyard.config import RuntimeConfig as Settings
 from steelyard.runtimes import ProcessRuntime
 
 from . import commands

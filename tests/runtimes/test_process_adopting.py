@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.config import Runtime as Settings
-from steelyard.runtimes import Order, Phase, proc
+from steelyard.config import RuntimeConfig as Settings
+from steelyard.runtimes import InstancePhase, ReplicaSpec, proc
 
 from ..harness.waiting import wait_until
 from .commands import shell
@@ -46,19 +46,19 @@ def test_a_killed_supervisors_replica_is_adopted_and_stopped(name: str, tmp_path
     with supervisor(name, tmp_path) as (_, said):
         where, _, url = said[0].rpartition(" ")
     pid = int(where.removeprefix("pid "))
-    assert proc.lives(pid)
+    assert proc.is_alive(pid)
 
     async def story() -> None:
         async with opened(name) as runtime:
             heard = ends(runtime)
             (found,) = await runtime.list()
             assert (found.model, found.id, found.url, found.device) == ("m", "one", url, "gpu0")
-            assert (found.where, found.phase) == (where, Phase.RUNNING)
-            assert (await runtime.list())[0].where == where
+            assert (found.location, found.phase) == (where, InstancePhase.RUNNING)
+            assert (await runtime.list())[0].location == where
             await until_said(runtime, found, "up")
             await runtime.stop("m", "one", patience=20)
-            assert not proc.lives(pid)
-            assert heard[0].how == "ended (exit code unknown: it was started by an earlier supervisor)"
+            assert not proc.is_alive(pid)
+            assert heard[0].exit_reason == "ended (exit code unknown: it was started by an earlier supervisor)"
 
     run(story())
 
@@ -87,7 +87,7 @@ def test_ports_and_cores_of_adopted_ones_are_taken(name: str, tmp_path: Path) ->
             (found,) = await runtime.list()
             port = found.url.rpartition(":")[2]
             settings = Settings(command="sleep 1000", ports=f"{port}-{int(port) + 20}", log=str(tmp_path), cpus=1)
-            started = await runtime.start(Order("m", "two", settings))
+            started = await runtime.start(ReplicaSpec("m", "two", settings))
             assert started.url != found.url
             if len(os.sched_getaffinity(0)) > 1:
                 assert os.sched_getaffinity(pid_of(started)).isdisjoint(os.sched_getaffinity(pid_of(found)))
@@ -132,7 +132,7 @@ def test_children_of_a_replica_are_no_replicas(name: str, tmp_path: Path) -> Non
     async def story() -> None:
         async with opened(name) as runtime:
             (found,) = await runtime.list()
-            assert found.where == where
+            assert found.location == where
             await until_said(runtime, found, "up")
             await runtime.stop("m", "one", patience=20)
             assert await runtime.list() == ()
@@ -148,7 +148,7 @@ def test_what_is_left_of_a_replica_that_ended_without_a_supervisor_is_killed(nam
 
     async def story() -> None:
         async with opened(name) as runtime:
-            await until(lambda: not proc.lives(pid))
+            await until(lambda: not proc.is_alive(pid))
             assert await runtime.list() == ()
             await until(lambda: not started_under(name))
 
@@ -193,8 +193,8 @@ def test_one_of_another_version_is_adopted_too(name: str, tmp_path: Path) -> Non
     async def story() -> None:
         async with opened(name) as runtime:
             (found,) = await runtime.list()
-            assert found.made_of == ""
-            assert runtime.last_words("m", "one") == ()
+            assert found.fingerprint == ""
+            assert runtime.log_tail("m", "one") == ()
             await asyncio.gather(runtime.stop("m", "one", patience=20), asyncio.to_thread(process.wait))
 
     try:
@@ -208,10 +208,10 @@ def test_a_replica_that_threw_its_marks_away_is_known_to_who_started_it(name: st
     async def story() -> None:
         async with opened(name) as runtime:
             settings = Settings(command=shell("exec env -i sleep 1000"), log=str(tmp_path))
-            started = await runtime.start(Order("m", "one", settings))
+            started = await runtime.start(ReplicaSpec("m", "one", settings))
             await until(lambda: not proc.environment(pid_of(started)))
-            assert [instance.where for instance in await runtime.list()] == [started.where]
+            assert [instance.location for instance in await runtime.list()] == [started.location]
             await runtime.stop("m", "one", patience=20)
-            assert not proc.lives(pid_of(started))
+            assert not proc.is_alive(pid_of(started))
 
     run(story())

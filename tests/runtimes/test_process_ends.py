@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.config import Runtime as Settings
-from steelyard.runtimes import Order, proc
-from steelyard.runtimes.marks import is_relative
-from steelyard.runtimes.relatives import Relatives
+from steelyard.config import RuntimeConfig as Settings
+from steelyard.runtimes import ReplicaSpec, proc
+from steelyard.runtimes.marks import is_descendant
+from steelyard.runtimes.relatives import Descendants
 
 from .commands import shell
 from .driving import ends, gateway, opened, pid_of, run, spare_ports, started_under, until, until_said
@@ -39,9 +39,9 @@ def test_how_it_ended(name: str, tmp_path: Path, script: str, how: str) -> None:
     async def story() -> None:
         async with opened(name) as runtime:
             heard = ends(runtime)
-            started = await runtime.start(Order("m", "one", Settings(command=shell(script), log=str(tmp_path))))
+            started = await runtime.start(ReplicaSpec("m", "one", Settings(command=shell(script), log=str(tmp_path))))
             await until(lambda: heard)
-            assert heard[0].how == how
+            assert heard[0].exit_reason == how
             assert proc.stat(pid_of(started)) is None  # no zombie
 
     run(story())
@@ -59,29 +59,29 @@ def test_a_full_disk_may_be_why_and_is_told(name: str, tmp_path: Path, monkeypat
         async with opened(name) as runtime:
             heard = ends(runtime)
             monkeypatch.setattr(os, "statvfs", full)
-            one = await runtime.start(Order("m", "one", Settings(command=shell("exit 1"), log=str(tmp_path))))
+            one = await runtime.start(ReplicaSpec("m", "one", Settings(command=shell("exit 1"), log=str(tmp_path))))
             await until(lambda: heard)
-            assert heard[0].how == f"exit code 1; the disk of its log is full ({one.log})"
-            two = await runtime.start(Order("m", "two", Settings(command=shell("sleep 1000"), log=str(tmp_path))))
+            assert heard[0].exit_reason == f"exit code 1; the disk of its log is full ({one.log_path})"
+            two = await runtime.start(ReplicaSpec("m", "two", Settings(command=shell("sleep 1000"), log=str(tmp_path))))
             await runtime.stop("m", "two", patience=20)
             await until(lambda: len(heard) == 2)
-            assert (two.id, heard[1].how) == ("two", "signal SIGTERM")  # as it was asked to
+            assert (two.id, heard[1].exit_reason) == ("two", "signal SIGTERM")  # as it was asked to
 
     run(story())
 
 
 def test_a_kernel_that_does_not_tell(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pidfd_open", no_pidfd)
-    monkeypatch.setattr("steelyard.runtimes.process.EVERY", 0.01)
+    monkeypatch.setattr("steelyard.runtimes.process.LOG_CHECK_INTERVAL_SECONDS", 0.01)
 
     async def story() -> None:
         async with opened(name) as runtime:
             heard = ends(runtime)
             settings = Settings(command=shell("setsid sleep 1000 & echo up; exec sleep 1000"), log=str(tmp_path))
-            started = await runtime.start(Order("m", "one", settings))
+            started = await runtime.start(ReplicaSpec("m", "one", settings))
             await until_said(runtime, started, "up")
             await runtime.stop("m", "one", patience=20)
-            assert heard[0].how == "signal SIGTERM"
+            assert heard[0].exit_reason == "signal SIGTERM"
             assert started_under(name) == []
 
     run(story())
@@ -99,12 +99,12 @@ def test_one_that_was_halted_is_stopped(name: str, tmp_path: Path) -> None:
             heard = ends(runtime)
             for script, patience, how in cases:
                 settings = Settings(command=shell(script), log=str(tmp_path))
-                started = await runtime.start(Order("m", "one", settings))
+                started = await runtime.start(ReplicaSpec("m", "one", settings))
                 await until_said(runtime, started, "up")
                 os.kill(pid_of(started), signal.SIGSTOP)
                 await runtime.stop("m", "one", patience=patience)
-                assert not proc.lives(pid_of(started))
-                assert heard[-1].how == how
+                assert not proc.is_alive(pid_of(started))
+                assert heard[-1].exit_reason == how
 
     run(story())
 
@@ -115,13 +115,13 @@ def test_it_is_asked_to_end_once(name: str, tmp_path: Path) -> None:
 
     async def story() -> None:
         async with opened(name) as runtime:
-            started = await runtime.start(Order("m", "one", Settings(command=shell(script), log=str(tmp_path))))
+            started = await runtime.start(ReplicaSpec("m", "one", Settings(command=shell(script), log=str(tmp_path))))
             await until_said(runtime, started, "up")
             patient = asyncio.create_task(runtime.stop("m", "one", patience=1000))
             await until_said(runtime, started, "asked")
             await runtime.stop("m", "one", patience=0.2)
             await patient
-            assert runtime.last_words("m", "one") == ("up", "asked")
+            assert runtime.log_tail("m", "one") == ("up", "asked")
 
     run(story())
 
@@ -137,7 +137,7 @@ def test_nothing_is_left_of_its_group_nor_of_other_sessions(name: str, tmp_path:
             fifo = tmp_path / "fifo"
             os.mkfifo(fifo)
             settings = Settings(command=shell(f"{deaf} {script} <{fifo}; exit 5"), log=str(tmp_path))
-            started = await runtime.start(Order("m", "one", settings))
+            started = await runtime.start(ReplicaSpec("m", "one", settings))
             await until_said(runtime, started, "up")
             await until(lambda: len(started_under(name)) == 3)
             if ended_by == "itself":
@@ -162,10 +162,10 @@ def test_a_server_behind_a_shell_has_time_too(name: str, tmp_path: Path, begun: 
 
     async def story() -> None:
         async with opened(name) as runtime:
-            started = await runtime.start(Order("m", "one", Settings(command=shell(script), log=str(tmp_path))))
+            started = await runtime.start(ReplicaSpec("m", "one", Settings(command=shell(script), log=str(tmp_path))))
             await until_said(runtime, started, "up")
             await runtime.stop("m", "one", patience=20)
-            said = [word for word in runtime.last_words("m", "one") if "Term" not in word]
+            said = [word for word in runtime.log_tail("m", "one") if "Term" not in word]
             assert said == ["up", "asked", "finished"]
             assert started_under(name) == []
 
@@ -177,7 +177,7 @@ def test_whoever_hurries_need_not_wait_for_what_is_behind_a_shell(name: str, tmp
         async with opened(name) as runtime:
             heard = ends(runtime)
             script = "sh -c \"trap 'echo asked' TERM; echo up; while :; do sleep 0.01; done\"; echo done"
-            started = await runtime.start(Order("m", "one", Settings(command=shell(script), log=str(tmp_path))))
+            started = await runtime.start(ReplicaSpec("m", "one", Settings(command=shell(script), log=str(tmp_path))))
             await until_said(runtime, started, "up")
             patient = asyncio.create_task(runtime.stop("m", "one", patience=1000))
             await until_said(runtime, started, "asked")
@@ -194,11 +194,11 @@ def test_what_one_leaves_that_ended_by_itself_has_no_time(name: str, tmp_path: P
     async def story() -> None:
         async with opened(name) as runtime:
             script = f'sh -c "{FINISHES}"; echo done'
-            started = await runtime.start(Order("m", "one", Settings(command=shell(script), log=str(tmp_path))))
+            started = await runtime.start(ReplicaSpec("m", "one", Settings(command=shell(script), log=str(tmp_path))))
             await until_said(runtime, started, "up")
             os.kill(pid_of(started), signal.SIGKILL)
             await until(lambda: not started_under(name))
-            assert runtime.last_words("m", "one") == ("up",)
+            assert runtime.log_tail("m", "one") == ("up",)
 
     run(story())
 
@@ -219,7 +219,7 @@ def test_no_zombies_of_others_are_left_to_us(name: str, tmp_path: Path, ended_by
 
     async def story() -> None:
         async with opened(name) as runtime:
-            started = await runtime.start(Order("m", "one", Settings(command=shell(script), log=str(tmp_path))))
+            started = await runtime.start(ReplicaSpec("m", "one", Settings(command=shell(script), log=str(tmp_path))))
             await until_said(runtime, started, "up")
             await until(lambda: len(started_under(name)) == 5)
             pids = started_under(name)
@@ -237,10 +237,12 @@ def test_those_without_a_group_are_nobodys_relatives(monkeypatch: pytest.MonkeyP
     stranger = proc.Stat("S", 0, 0, 0, 5)
     monkeypatch.setattr(proc, "stat", lambda pid: stranger if pid else None)
     monkeypatch.setattr(proc, "environment", lambda pid: {})
-    assert not is_relative(4711, 0, 0, "token")
+    assert not is_descendant(4711, 0, 0, "token")
     monkeypatch.setattr(proc, "stat", lambda pid: stranger._replace(state="Z", parent=os.getpid()) if pid else None)
     monkeypatch.setattr(os, "waitpid", lambda pid, options: (pid, 0))
-    assert Relatives(0, 0, "token").tell(signal.SIGCONT) == 0  # a worker of ours, perhaps: others ask how it ended
+    assert (
+        Descendants(0, 0, "token").signal_all(signal.SIGCONT) == 0
+    )  # a worker of ours, perhaps: others ask how it ended
 
 
 def test_a_fixed_port_is_free_when_stop_returns(name: str, tmp_path: Path) -> None:
@@ -260,7 +262,7 @@ def test_a_fixed_port_is_free_when_stop_returns(name: str, tmp_path: Path) -> No
                 log=str(tmp_path),
             )
             for _ in range(2):
-                started = await runtime.start(Order("m", "one", settings))
+                started = await runtime.start(ReplicaSpec("m", "one", settings))
                 await until_said(runtime, started, "up")
                 await runtime.stop("m", "one", patience=20)
             with socket.create_server(("127.0.0.1", port)):
@@ -273,7 +275,7 @@ def test_a_stop_that_is_given_up_can_be_taken_up_again(name: str, tmp_path: Path
     async def story() -> None:
         async with opened(name) as runtime:
             settings = Settings(command=shell("trap '' TERM; echo up; sleep 1000"), log=str(tmp_path))
-            started = await runtime.start(Order("m", "one", settings))
+            started = await runtime.start(ReplicaSpec("m", "one", settings))
             await until_said(runtime, started, "up")
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
@@ -289,7 +291,7 @@ def test_many_at_once(name: str, tmp_path: Path) -> None:
         async with opened(name) as runtime:
             heard = ends(runtime)
             settings = Settings(command="sleep 1000", log=str(tmp_path))
-            started = await asyncio.gather(*(runtime.start(Order("m", str(n), settings)) for n in range(20)))
+            started = await asyncio.gather(*(runtime.start(ReplicaSpec("m", str(n), settings)) for n in range(20)))
             assert len({instance.url for instance in started}) == 20
             await asyncio.gather(*(runtime.stop("m", str(n), patience=20) for n in range(20)))
             assert len(heard) == 20
@@ -302,9 +304,9 @@ def test_what_ends_after_close_is_not_told(name: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(name) as runtime:
             heard = ends(runtime)
-            started = await runtime.start(Order("m", "one", Settings(command="sleep 1000", log=str(tmp_path))))
+            started = await runtime.start(ReplicaSpec("m", "one", Settings(command="sleep 1000", log=str(tmp_path))))
         os.kill(pid_of(started), signal.SIGKILL)
-        await until(lambda: not proc.lives(pid_of(started)))
+        await until(lambda: not proc.is_alive(pid_of(started)))
         assert heard == []
         os.waitpid(pid_of(started), 0)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from steelyard.config import Runtime as Settings
-from steelyard.runtimes import CannotStartError, Instance, Order, fingerprint, proc
+from steelyard.config import RuntimeConfig as Settings
+from steelyard.runtimes import Instance, ReplicaSpec, ReplicaStartError, fingerprint, proc
 
 from .commands import shell
 from .driving import ends, gateway, opened, pid_of, run, spare_ports, started_under, until, until_said
@@ -27,7 +27,7 @@ def name() -> Iterator[str]:
         yield name
 
 
-def told(name: str, tmp_path: Path, order: Order) -> tuple[Instance, list[str], dict[str, str], str]:
+def told(name: str, tmp_path: Path, order: ReplicaSpec) -> tuple[Instance, list[str], dict[str, str], str]:
     """What a process sees of how it was started."""
     found: list[Any] = []
 
@@ -51,14 +51,14 @@ def told(name: str, tmp_path: Path, order: Order) -> tuple[Instance, list[str], 
     return tuple(found)
 
 
-def refused(name: str, tmp_path: Path, **settings: Any) -> CannotStartError:
+def refused(name: str, tmp_path: Path, **settings: Any) -> ReplicaStartError:
     """The one clear sentence of a start that did not happen, and nothing is left of it."""
-    problems: list[CannotStartError] = []
+    problems: list[ReplicaStartError] = []
 
     async def story() -> None:
         async with opened(name) as runtime:
-            with pytest.raises(CannotStartError) as caught:
-                await runtime.start(Order("m", "one", Settings(**{"log": str(tmp_path / "logs")} | settings)))
+            with pytest.raises(ReplicaStartError) as caught:
+                await runtime.start(ReplicaSpec("m", "one", Settings(**{"log": str(tmp_path / "logs")} | settings)))
             assert await runtime.list() == ()
             problems.append(caught.value)
 
@@ -76,7 +76,7 @@ def test_braces_are_filled_in_words_and_environment(name: str, tmp_path: Path) -
         command=("--port={port}", "{model}", "{device}/{gpu}", "{id}", "{url}", '{"a": {}}', "${HOME} $(x) ; *"),
         environment={"WHERE": "{url}", "PLAIN": "so"},
     )
-    order = Order("a model/b", "one", settings, device="gpu0", gpu="GPU-8a5")
+    order = ReplicaSpec("a model/b", "one", settings, device="gpu0", gpu="GPU-8a5")
     instance, words, environment, _ = told(name, tmp_path, order)
     port = instance.url.rpartition(":")[2]
     assert 20000 <= int(port) <= 29999
@@ -102,7 +102,7 @@ def test_environment_is_ours_without_what_is_for_us_alone(
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
     monkeypatch.setenv("STEELYARD_GATEWAY", "http://127.0.0.1:9080")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    _, _, environment, folder = told(name, tmp_path, Order("m", "one", Settings(command=("x",))))
+    _, _, environment, folder = told(name, tmp_path, ReplicaSpec("m", "one", Settings(command=("x",))))
     assert environment["MINE"] == "yes"
     assert environment["SPT_NOENV"] == "1"
     assert not {"NOTIFY_SOCKET", "STEELYARD_GATEWAY", "CUDA_VISIBLE_DEVICES"} & set(environment)
@@ -112,7 +112,7 @@ def test_environment_is_ours_without_what_is_for_us_alone(
 @pytest.mark.parametrize(("gpu", "order"), [("1", "PCI_BUS_ID"), ("GPU-8a5", None)])
 def test_gpu(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: str, order: str | None) -> None:
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    _, _, environment, _ = told(name, tmp_path, Order("m", "one", Settings(command=("x",)), gpu=gpu))
+    _, _, environment, _ = told(name, tmp_path, ReplicaSpec("m", "one", Settings(command=("x",)), gpu=gpu))
     assert environment["CUDA_VISIBLE_DEVICES"] == gpu
     assert environment.get("CUDA_DEVICE_ORDER") == order
 
@@ -121,7 +121,7 @@ def test_what_is_configured_wins(name: str, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("MINE", "no")
     monkeypatch.setenv("MKL_NUM_THREADS", "7")
     wanted = {"CUDA_VISIBLE_DEVICES": "{gpu},1", "OMP_NUM_THREADS": "3", "MINE": "yes"}
-    order = Order("m", "one", Settings(command=("x",), environment=wanted, cpus=1), gpu="0")
+    order = ReplicaSpec("m", "one", Settings(command=("x",), environment=wanted, cpus=1), gpu="0")
     _, _, environment, _ = told(name, tmp_path, order)
     assert environment["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert environment["OMP_NUM_THREADS"] == "3"
@@ -139,10 +139,10 @@ def test_folder_and_a_program_in_it(name: str, tmp_path: Path) -> None:
         async with opened(name) as runtime:
             heard = ends(runtime)
             await runtime.start(
-                Order("m", "one", Settings(command="./server", folder=str(tmp_path), log=str(tmp_path)))
+                ReplicaSpec("m", "one", Settings(command="./server", folder=str(tmp_path), log=str(tmp_path)))
             )
             await until(lambda: heard)
-            assert runtime.last_words("m", "one") == (str(tmp_path.resolve()),)
+            assert runtime.log_tail("m", "one") == (str(tmp_path.resolve()),)
 
     run(story())
 
@@ -151,7 +151,7 @@ def test_it_is_cut_off_from_the_supervisor(name: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(name) as runtime:
             settings = Settings(command=shell("echo up; sleep 1000; :"), log=str(tmp_path))
-            started = await runtime.start(Order("m", "one", settings))
+            started = await runtime.start(ReplicaSpec("m", "one", settings))
             await until_said(runtime, started, "up")
             pid = pid_of(started)
             seen = proc.stat(pid)
@@ -160,8 +160,8 @@ def test_it_is_cut_off_from_the_supervisor(name: str, tmp_path: Path) -> None:
             files = Path(f"/proc/{pid}/fd")
             assert {name: os.readlink(files / name) for name in os.listdir(files)} == {
                 "0": "/dev/null",
-                "1": started.log,
-                "2": started.log,
+                "1": started.log_path,
+                "2": started.log_path,
             }
 
     run(story())
@@ -252,7 +252,7 @@ def test_a_port_that_a_stranger_has(name: str, tmp_path: Path) -> None:
         port = stranger.getsockname()[1]
         problem = refused(name, tmp_path, command="true", url=f"http://127.0.0.1:{port}")
         assert problem.reason == "port_taken"
-        assert str(problem) == f"127.0.0.1:{port} is in use by pid {os.getpid()} ({proc.name(os.getpid())})"
+        assert str(problem) == f"127.0.0.1:{port} is in use by pid {os.getpid()} ({proc.process_name(os.getpid())})"
         assert refused(name, tmp_path, command="true {port}", ports=f"{port}-{port}").reason == "no_port"
     with socket.create_server(("0.0.0.0", 0)) as stranger:
         port = stranger.getsockname()[1]
@@ -280,7 +280,7 @@ def test_a_socket_that_an_ended_server_left_is_no_hindrance(name: str, tmp_path:
     async def story() -> None:
         async with opened(name) as runtime:
             settings = Settings(command="sleep 1000", url=f"unix:{tmp_path}/{{id}}.sock", log=str(tmp_path))
-            started = await runtime.start(Order("m", "one", settings))
+            started = await runtime.start(ReplicaSpec("m", "one", settings))
             assert started.url == f"unix:{tmp_path}/one.sock"
 
     run(story())
@@ -293,12 +293,12 @@ def test_a_fixed_address_is_given_once(name: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(name) as runtime:
             settings = Settings(command="sleep 1000", url=f"http://127.0.0.1:{port}", log=str(tmp_path))
-            started = await runtime.start(Order("m", "one", settings))
-            with pytest.raises(CannotStartError, match=f"belongs to one of model m, {started.where}") as caught:
-                await runtime.start(Order("m", "two", settings))
+            started = await runtime.start(ReplicaSpec("m", "one", settings))
+            with pytest.raises(ReplicaStartError, match=f"belongs to one of model m, {started.location}") as caught:
+                await runtime.start(ReplicaSpec("m", "two", settings))
             assert caught.value.reason == "port_taken"
             await runtime.stop("m", "one", patience=20)
-            await runtime.start(Order("m", "two", settings))
+            await runtime.start(ReplicaSpec("m", "two", settings))
 
     run(story())
 
@@ -309,10 +309,10 @@ def test_each_has_a_port_of_its_own_until_there_are_none(name: str, tmp_path: Pa
     async def story() -> None:
         async with opened(name) as runtime:
             settings = Settings(command="sleep 1000", ports=f"{first}-{first + 2}", log=str(tmp_path))
-            urls = {(await runtime.start(Order("m", str(n), settings))).url for n in range(3)}
+            urls = {(await runtime.start(ReplicaSpec("m", str(n), settings))).url for n in range(3)}
             assert urls == {f"http://127.0.0.1:{port}" for port in range(first, first + 3)}
-            with pytest.raises(CannotStartError, match=f"every port from {first} to {first + 2} is in use") as caught:
-                await runtime.start(Order("m", "3", settings))
+            with pytest.raises(ReplicaStartError, match=f"every port from {first} to {first + 2} is in use") as caught:
+                await runtime.start(ReplicaSpec("m", "3", settings))
             assert caught.value.reason == "no_port"
 
     run(story())
@@ -326,7 +326,7 @@ def test_cores_are_shared_out_and_ours_stay_ours(name: str, tmp_path: Path) -> N
         before = os.sched_getaffinity(0)
         async with opened(name) as runtime:
             settings = Settings(command=shell("echo $OMP_NUM_THREADS; exec sleep 1000"), cpus=1, log=str(tmp_path))
-            started = [await runtime.start(Order("m", str(n), settings)) for n in range(len(before))]
+            started = [await runtime.start(ReplicaSpec("m", str(n), settings)) for n in range(len(before))]
             given = [os.sched_getaffinity(pid_of(instance)) for instance in started]
             assert sorted(core for cores in given for core in cores) == sorted(before)
             assert os.sched_getaffinity(0) == before
@@ -338,7 +338,9 @@ def test_cores_are_shared_out_and_ours_stay_ours(name: str, tmp_path: Path) -> N
 def test_more_cores_than_there_are(name: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(name) as runtime:
-            started = await runtime.start(Order("m", "1", Settings(command="sleep 1000", cpus=4096, log=str(tmp_path))))
+            started = await runtime.start(
+                ReplicaSpec("m", "1", Settings(command="sleep 1000", cpus=4096, log=str(tmp_path)))
+            )
             assert os.sched_getaffinity(pid_of(started)) == os.sched_getaffinity(0)
 
     run(story())

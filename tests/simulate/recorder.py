@@ -13,7 +13,7 @@ from steelyard.core.decision import Reject, Send
 from steelyard.core.options import PoolOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import State
-from steelyard.link.decision_lines import Attempt, DecisionLine, FleetLine, Line, Member
+from steelyard.link.decision_lines import DecisionLine, FleetLine, FleetMember, LoggedAttempt, LogLine
 from steelyard.simulate.engine import Simulation
 from steelyard.simulate.job import Job
 from steelyard.simulate.result import RunResult
@@ -29,13 +29,13 @@ class Recorder(Simulation):
         super().__init__(*arguments, **more)
         self.policy = policy
         self.model = model
-        self.lines: list[Line] = []
-        self.attempts: dict[Job, list[Attempt]] = {}
+        self.lines: list[LogLine] = []
+        self.attempts: dict[Job, list[LoggedAttempt]] = {}
 
     def _send(self, decision: Send, now: float) -> None:
         job = decision.request
         assert isinstance(job, Job)
-        started = Attempt(decision.replica.id, now - job.born, 0.1, beside=decision.replica.load - 1)
+        started = LoggedAttempt(decision.replica.id, now - job.intended_at, 0.1, concurrent=decision.replica.load - 1)
         self.attempts.setdefault(job, []).append(started)
         super()._send(decision, now)
 
@@ -43,11 +43,11 @@ class Recorder(Simulation):
         attempts = self.attempts[job]
         last = attempts.pop()
         label = "" if outcome is Outcome.OK else outcome.label
-        attempts.append(msgspec.structs.replace(last, seconds=now - job.born - last.after, outcome=label))
+        attempts.append(msgspec.structs.replace(last, seconds=now - job.intended_at - last.after, outcome=label))
         super()._end(job, outcome, now)
         if outcome is Outcome.OK:
             self._write(job, "met", 200, now)
-        elif job.flight is None:
+        elif job.attempt is None:
             self._write(job, "failed", 502, now, fault="replica")
 
     def _refused(self, decision: Reject) -> None:
@@ -58,15 +58,15 @@ class Recorder(Simulation):
     def _write(self, job: Job, verdict: str, status: int, now: float, fault: str = "") -> None:
         self.lines.append(
             DecisionLine(
-                id=f"{job.born:.9f}",
+                id=f"{job.intended_at:.9f}",
                 time="2026-11-16T00:00:00Z",
-                at=CLOCK + job.born,
+                at=CLOCK + job.intended_at,
                 worker=0,
                 model=self.model,
                 policy=self.policy,
                 verdict=verdict,
                 fault=fault,
-                seconds=now - job.born,
+                seconds=now - job.intended_at,
                 estimate=0.1,
                 status=status,
                 call=job.kind,
@@ -90,7 +90,7 @@ def jobs(count: int, rate: float, mean: float, seed: int, *, told: float = 0.7) 
 
 def record(
     servers: list[Server], todo: list[Job], policy: str, model: str = "m", plan: Any = None, **options: Any
-) -> list[Line]:
+) -> list[LogLine]:
     balancer = Balancer(Random(99))
     balancer.add_model("", policy, PoolOptions(**options))
     for server in servers:
@@ -103,11 +103,11 @@ def record(
 
 
 def fleet_line(ids: list[str], policy: str, model: str = "m", at: float = 0.0, **more: Any) -> FleetLine:
-    members = tuple(Member(id, "ready") for id in ids)
+    members = tuple(FleetMember(id, "ready") for id in ids)
     given: dict[str, Any] = {"worker": 0, "workers": 1, "sample": 1.0, **more}
     return FleetLine(time="2026-11-16T00:00:00Z", at=CLOCK + at, model=model, policy=policy, replicas=members, **given)
 
 
-def write(path: Path, lines: list[Line]) -> Path:
+def write(path: Path, lines: list[LogLine]) -> Path:
     path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     return path

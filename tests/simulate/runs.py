@@ -19,12 +19,12 @@ def made_up(
     met: int = 0,
     timeline: bool = False,
 ) -> RunResult:
-    run = RunResult(scenario, policy, load, seed, failed=failed, met=met)
+    run = RunResult(scenario, policy, load, seed, failed=failed, within_slo=met)
     for value in seconds:
         run.latency.add(value)
     if refused:
         run.refused = {"queue_full": refused}
-    run.requests = run.counted
+    run.requests = run.measured_requests
     run.seconds = 10.0
     if timeline:
         run.timeline = Timeline([1.0, 2.0, 3.0], {"r0": [0, 1, 2], "r1": [1, 1, 9]}, [0, 0, 4])

@@ -56,11 +56,11 @@ def test_who_was_crowded_by_round_robin_is_used_by_least_work(server: object, se
         if SWITCH <= now < SLOW:
             believed.append(replicas["quarter"].slowness / replicas["fast"].slowness)
 
-    simulation.every(0.5, look)
-    simulation.at(SWITCH, lambda now: simulation.carry_out(balancer.set_policy("", "least_work", now=now), now))
+    simulation.call_every(0.5, look)
+    simulation.call_at(SWITCH, lambda now: simulation.carry_out(balancer.set_policy("", "least_work", now=now), now))
     fast = simulation.servers["fast"]
-    simulation.at(SLOW, lambda now: fast.burden(4.0, now, simulation.schedule))
-    simulation.at(WELL, lambda now: fast.unburden(4.0, now, simulation.schedule))
+    simulation.call_at(SLOW, lambda now: fast.slow_down(4.0, now, simulation.schedule))
+    simulation.call_at(WELL, lambda now: fast.restore_speed(4.0, now, simulation.schedule))
     simulation.run()
     assert states == {"ready"}
     assert sorted(believed)[len(believed) // 2] < 8.0  # it is 4

@@ -18,7 +18,7 @@ from steelyard.simulate.scenario import (
     Balancing,
     Batching,
     Fault,
-    Group,
+    ReplicaGroup,
     Scenario,
     Sizes,
     Trace,
@@ -29,12 +29,12 @@ from .watched import Watched, arrivals_after_warmup, watch
 
 LOGNORMAL = Workload(sizes=Sizes(kind="lognormal", mean=Seconds(0.1), cv=1.5), features=0.5)
 POLICIES = ["round_robin", "random", "least_connections", "least_connections@1", "least_work@auto", "least_work@1"]
-FLEET = (Group(count=6),)
+FLEET = (ReplicaGroup(count=6),)
 
-SLOW = Fault(kind="slow", at=Seconds(10), lasts=Seconds(15), factor=5.0)
-ERRORS = Fault(kind="errors", at=Seconds(10), lasts=Seconds(15))
-CRASH = Fault(kind="crash", at=Seconds(10), lasts=Seconds(8), cold=Seconds(4), detect=Seconds(1))
-JOIN = Fault(kind="join", at=Seconds(10), cold=Seconds(5))
+SLOW = Fault(kind="slow", at=Seconds(10), duration=Seconds(15), factor=5.0)
+ERRORS = Fault(kind="errors", at=Seconds(10), duration=Seconds(15))
+CRASH = Fault(kind="crash", at=Seconds(10), duration=Seconds(8), cold_start=Seconds(4), detection_delay=Seconds(1))
+JOIN = Fault(kind="join", at=Seconds(10), cold_start=Seconds(5))
 
 
 def hit_by(*faults: Fault, requests: int = 1_500, **more: object) -> Scenario:
@@ -45,7 +45,7 @@ def hit_by(*faults: Fault, requests: int = 1_500, **more: object) -> Scenario:
 def assert_nothing_lost(scenario: Scenario, policy: str, load: float, result: RunResult, watched: Watched) -> None:
     expected = arrivals_after_warmup(Task(scenario, policy, load, 1))
     assert result.requests == scenario.requests
-    assert result.counted == result.latency.count + result.failed + sum(result.refused.values()) == expected
+    assert result.measured_requests == result.latency.count + result.failed + sum(result.refused.values()) == expected
     assert len(watched.counts) == expected
     assert set(watched.counts.values()) == {1}
     assert watched.left_over() == 0
@@ -66,11 +66,11 @@ def test_no_request_is_lost_or_counted_twice(policy: str, fault: Fault) -> None:
 def test_no_request_is_lost_when_everything_happens_to_batching_replicas_with_hedges(policy: str) -> None:
     scenario = Scenario(
         requests=1_500,
-        fleet=(Group(count=4, slots=4, batching=Batching(slope=0.2)),),
+        fleet=(ReplicaGroup(count=4, slots=4, batching=Batching(slope=0.2)),),
         workload=LOGNORMAL,
         balancing=Balancing(hedging=True),
         faults=tuple(
-            Fault(kind=kind, replica=place, at=Seconds(3), lasts=Seconds(5), cold=Seconds(1))  # type: ignore[arg-type]
+            Fault(kind=kind, replica=place, at=Seconds(3), duration=Seconds(5), cold_start=Seconds(1))  # type: ignore[arg-type]
             for place, kind in enumerate(("slow", "errors", "crash", "join"))
         ),
     )
@@ -80,7 +80,8 @@ def test_no_request_is_lost_when_everything_happens_to_batching_replicas_with_he
 
 def test_no_request_is_lost_when_all_replicas_are_down_for_a_while() -> None:
     faults = tuple(
-        Fault(kind="crash", replica=place, at=Seconds(10), lasts=Seconds(8), cold=Seconds(2)) for place in range(6)
+        Fault(kind="crash", replica=place, at=Seconds(10), duration=Seconds(8), cold_start=Seconds(2))
+        for place in range(6)
     )
     scenario = hit_by(*faults)
     result, watched = watch(scenario, "least_connections@1", 0.6)
@@ -111,7 +112,7 @@ def alone(at: float, work: float, *faults: Fault, requests: int = 1) -> Scenario
     return Scenario(
         requests=requests,
         warmup=0.0,
-        fleet=(Group(),),
+        fleet=(ReplicaGroup(),),
         workload=Workload(
             sizes=Sizes(kind="constant", mean=Seconds(work)), features=0.0, arrivals=Arrivals(kind="regular")
         ),
@@ -121,19 +122,19 @@ def alone(at: float, work: float, *faults: Fault, requests: int = 1) -> Scenario
 
 
 def test_a_slow_replica_takes_longer_only_while_it_is_slow() -> None:
-    slow = Fault(kind="slow", at=Seconds(15), lasts=Seconds(20), factor=5.0)
+    slow = Fault(kind="slow", at=Seconds(15), duration=Seconds(20), factor=5.0)
     result = run_task(Task(alone(10.0, 1.0, slow, requests=4), "round_robin", 0.1, 1))
     assert result.latency.total == pytest.approx(1 + 5 + 5 + 1)
 
 
 def test_a_request_running_when_its_replica_slows_is_slow_for_that_part_only() -> None:
-    slow = Fault(kind="slow", at=Seconds(15), lasts=Seconds(4), factor=4.0)
+    slow = Fault(kind="slow", at=Seconds(15), duration=Seconds(4), factor=4.0)
     result = run_task(Task(alone(10.0, 8.0, slow), "round_robin", 0.8, 1))
     assert result.latency.total == pytest.approx(5 + 4 + 2)  # 5 s of work, then 1 s in 4, then 2 s
 
 
 def test_overlapping_slow_times_last_until_the_end_of_the_later_one() -> None:
-    slow = [Fault(kind="slow", at=Seconds(at), lasts=Seconds(20), factor=5.0) for at in (5, 15)]
+    slow = [Fault(kind="slow", at=Seconds(at), duration=Seconds(20), factor=5.0) for at in (5, 15)]
     result = run_task(Task(alone(30.0, 0.9, *slow), "round_robin", 0.03, 1))
     assert result.latency.total == pytest.approx(4.5)
 
@@ -177,9 +178,9 @@ def test_with_retries_errors_reach_nobody_and_without_they_do() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_a_crash_breaks_is_tried_again_elsewhere(policy: str) -> None:
     result, watched = watch(hit_by(CRASH), policy, 0.85)
-    broken = [job for when, job, outcome in watched.ended if outcome is Outcome.BROKEN]
+    broken = [job for when, job, outcome in watched.ended if outcome is Outcome.CONNECTION_LOST]
     assert broken
-    assert all(when == 10 for when, _, outcome in watched.ended if outcome is Outcome.BROKEN)
+    assert all(when == 10 for when, _, outcome in watched.ended if outcome is Outcome.CONNECTION_LOST)
     for job in broken:
         replicas = [sent.replica for sent in watched.sent if sent.job is job]
         assert replicas[0] == "r0"
@@ -214,7 +215,7 @@ def test_a_joining_replica_gets_nothing_before_it_is_loaded(policy: str) -> None
 
 
 def test_faults_before_a_replica_joins_do_not_matter() -> None:
-    early = Fault(kind="crash", at=Seconds(2), lasts=Seconds(1), cold=Seconds(1))
+    early = Fault(kind="crash", at=Seconds(2), duration=Seconds(1), cold_start=Seconds(1))
     scenario = hit_by(early, JOIN)
     result, watched = watch(scenario, "round_robin", 0.6)
     assert_nothing_lost(scenario, "round_robin", 0.6, result, watched)
@@ -238,7 +239,7 @@ def test_balancers_hear_what_the_others_had_that_long_ago(delay: float) -> None:
     # Work of 10 s, so that no news is too old to count.
     scenario = Scenario(
         requests=200,
-        fleet=(Group(count=3),),
+        fleet=(ReplicaGroup(count=3),),
         workload=Workload(sizes=Sizes(kind="constant", mean=Seconds(10.0)), features=0.0),
         balancers=Balancers(count=2, signal_delay=Seconds(delay), signal_every=Seconds(1.0)),
         balancing=Balancing(ejection=False),
@@ -249,8 +250,8 @@ def test_balancers_hear_what_the_others_had_that_long_ago(delay: float) -> None:
     class Listening(Watched):
         def run(self) -> RunResult:
             for second in range(1, 600):
-                self.at(second - 1e-6, self.note)
-                self.at(second + delay + 1e-6, self.compare)
+                self.call_at(second - 1e-6, self.note)
+                self.call_at(second + delay + 1e-6, self.compare)
             return super().run()
 
         def counts_of(self, name: str) -> list[dict[str, int]]:
@@ -278,7 +279,7 @@ def test_what_still_waits_after_the_last_arrival_is_served() -> None:
     # With a limit of one, a replica that others seem to use is closed: old news must not keep it so for ever.
     scenario = Scenario(
         requests=2_000,
-        fleet=(Group(count=4),),
+        fleet=(ReplicaGroup(count=4),),
         workload=Workload(sizes=Sizes(kind="exponential", mean=Seconds(1.0)), features=0.0),
         balancers=Balancers(count=4, signal_every=Seconds(0.05)),
         balancing=Balancing(ejection=False),
@@ -296,9 +297,9 @@ def test_what_still_waits_after_the_last_arrival_is_served() -> None:
 def test_a_hedged_request_is_counted_once(policy: str, batching: Batching | None) -> None:
     scenario = Scenario(
         requests=3_000,
-        fleet=(Group(count=6, slots=2, batching=batching),),
+        fleet=(ReplicaGroup(count=6, slots=2, batching=batching),),
         workload=LOGNORMAL,
-        faults=(Fault(kind="slow", at=Seconds(10), lasts=Seconds(40), factor=5.0),),
+        faults=(Fault(kind="slow", at=Seconds(10), duration=Seconds(40), factor=5.0),),
         balancing=Balancing(hedging=True, ejection=False),
     )
     result, watched = watch(scenario, policy, 0.3)
@@ -326,7 +327,7 @@ def test_a_hedge_goes_to_another_replica_while_the_first_attempt_runs() -> None:
 
 def test_a_run_is_over_when_its_last_request_is() -> None:
     # At 12 it has 6 s left, which would take until 612; at 14 the replica is itself again.
-    slow = Fault(kind="slow", at=Seconds(12), lasts=Seconds(2), factor=100.0)
+    slow = Fault(kind="slow", at=Seconds(12), duration=Seconds(2), factor=100.0)
     result, watched = watch(alone(10.0, 8.0, slow), "round_robin", 0.8)
     assert watched.ended[-1][0] == pytest.approx(19.98)
     assert result.seconds == pytest.approx(19.98)
@@ -337,7 +338,7 @@ def test_what_is_done_every_so_often_is_done_until_the_last_request_is_over() ->
 
     class Ticking(Watched):
         def run(self) -> RunResult:
-            self.every(1.0, heard.append)
+            self.call_every(1.0, heard.append)
             return super().run()
 
     with pytest.MonkeyPatch.context() as patch:
@@ -348,7 +349,7 @@ def test_what_is_done_every_so_often_is_done_until_the_last_request_is_over() ->
 
 
 def test_the_timeline_goes_on_until_the_last_request_is_over() -> None:
-    scenario = Scenario(requests=1_000, fleet=(Group(),), balancing=Balancing(ejection=False))
+    scenario = Scenario(requests=1_000, fleet=(ReplicaGroup(),), balancing=Balancing(ejection=False))
     result = run_task(Task(scenario, "round_robin", 1.5, 1))
     step = result.timeline.times[1] - result.timeline.times[0]
     assert result.timeline.times[-1] >= result.seconds - 2 * step
@@ -357,7 +358,7 @@ def test_the_timeline_goes_on_until_the_last_request_is_over() -> None:
 @pytest.mark.parametrize("load", [0.0, 0.7])
 def test_a_trace_of_one_request_can_be_run(tmp_path: Path, load: float, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
-    at = engine.Simulation.at
+    at = engine.Simulation.call_at
 
     def bounded(self: engine.Simulation, when: float, action: object) -> None:
         nonlocal calls
@@ -369,7 +370,7 @@ def test_a_trace_of_one_request_can_be_run(tmp_path: Path, load: float, monkeypa
     file = tmp_path / "one.csv"
     file.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2024-01-01 00:00:00,100,10\n", encoding="utf-8")
     scenario = Scenario(workload=Workload(trace=Trace(file=str(file), format="azure")), loads=(load,))
-    assert run_task(Task(scenario, "round_robin", load, 1)).counted == 1
+    assert run_task(Task(scenario, "round_robin", load, 1)).measured_requests == 1
 
 
 def test_any_few_faults_lose_nothing() -> None:
@@ -381,9 +382,9 @@ def test_any_few_faults_lose_nothing() -> None:
                 kind=kind,  # type: ignore[arg-type]
                 replica=place,
                 at=Seconds(rng.uniform(0, 15)),
-                lasts=Seconds(rng.uniform(0, 10)),
-                cold=Seconds(rng.uniform(0, 5)),
-                detect=Seconds(rng.uniform(0, 3)),
+                duration=Seconds(rng.uniform(0, 10)),
+                cold_start=Seconds(rng.uniform(0, 5)),
+                detection_delay=Seconds(rng.uniform(0, 3)),
             )
             for place, kind in enumerate(kinds)
         )

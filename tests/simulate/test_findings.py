@@ -1,30 +1,30 @@
 from __future__ import annotations
 
 from steelyard.documents import Seconds
-from steelyard.simulate.catalog import CATALOG, find
-from steelyard.simulate.findings import describe, finding, warnings
+from steelyard.simulate.catalog import CATALOG, find_scenarios
+from steelyard.simulate.findings import describe, policy_finding, warnings
 from steelyard.simulate.result import RunResult
-from steelyard.simulate.scenario import Fault, Group, Scenario
+from steelyard.simulate.scenario import Fault, ReplicaGroup, Scenario
 from steelyard.simulate.summary import summarise
 
 from .runs import made_up
 
 
 def found(runs: list[RunResult], promising: tuple[str, ...] = ()) -> str:
-    return finding(summarise(runs, promising), runs)
+    return policy_finding(summarise(runs, promising), runs)
 
 
 def test_every_built_in_scenario_is_described_in_a_sentence() -> None:
     for name in CATALOG:
-        for scenario in find(name):
+        for scenario in find_scenarios(name):
             text = describe(scenario)
             assert text.endswith(".")
             assert "replica" in text
 
 
 def test_the_fleet_and_the_faults_are_named() -> None:
-    fault = Fault(kind="slow", replica=1, at=Seconds(30), lasts=Seconds(10))
-    text = describe(Scenario(fleet=(Group(count=2), Group(speed=4)), faults=(fault,)))
+    fault = Fault(kind="slow", replica=1, at=Seconds(30), duration=Seconds(10))
+    text = describe(Scenario(fleet=(ReplicaGroup(count=2), ReplicaGroup(speed=4)), faults=(fault,)))
     assert text.startswith("2 replicas of speed 1, 1 replica of speed 4; exponential work of 50 ms")
     assert "replica r1 is 5× slower from 30 s for 10 s" in text
 

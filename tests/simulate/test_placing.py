@@ -13,13 +13,21 @@ from hypothesis import strategies as st
 from steelyard.core.errors import OptionError
 from steelyard.documents import Seconds
 from steelyard.simulate import run
-from steelyard.simulate.catalog import find
-from steelyard.simulate.perfect import perfect_places
-from steelyard.simulate.placing import SIZE, Placer
+from steelyard.simulate.catalog import find_scenarios
+from steelyard.simulate.perfect import perfect_placement
+from steelyard.simulate.placing import MODEL_BYTES, SimulatedPlacer
 from steelyard.simulate.result import RunResult
-from steelyard.simulate.run import Task, check, is_reference, run_task, series, split_placement, split_policy
-from steelyard.simulate.scenario import Balancers, Batching, Fault, Group, Models, Scenario, Workload
-from steelyard.simulate.summary import best, summarise
+from steelyard.simulate.run import (
+    Task,
+    base_policy,
+    check_scenario,
+    is_reference,
+    run_task,
+    split_placement,
+    split_policy,
+)
+from steelyard.simulate.scenario import Balancers, Batching, Fault, Models, ReplicaGroup, Scenario, Workload
+from steelyard.simulate.summary import best_p99, summarise
 
 from .runs import made_up
 from .watched import everything
@@ -33,14 +41,14 @@ def small(**changes: Any) -> Scenario:
     fields: dict[str, Any] = {
         "requests": 600,
         "loads": (0.5,),
-        "fleet": (Group(count=3, models=3, load_time=Seconds(0.5)),),
+        "fleet": (ReplicaGroup(count=3, models=3, load_time=Seconds(0.5)),),
         "workload": Workload(models=Models(count=6)),
         **changes,
     }
     return Scenario(**fields)
 
 
-class Watcher(Placer):
+class Watcher(SimulatedPlacer):
     """Counts the models on each server, at each change."""
 
     made: list[Watcher]
@@ -51,15 +59,15 @@ class Watcher(Placer):
         self.made.append(self)
 
     def _tell(self, *args: Any) -> None:
-        super()._tell(*args)
+        super()._report(*args)
         for name, device in self._ledger.devices.items():
-            self.most[name] = max(self.most[name], self._ledger.reserved(device) // SIZE)
+            self.most[name] = max(self.most[name], self._ledger.reserved(device) // MODEL_BYTES)
 
 
 @pytest.fixture
 def watchers(monkeypatch: pytest.MonkeyPatch) -> list[Watcher]:
     Watcher.made = []
-    monkeypatch.setattr(run, "Placer", Watcher)
+    monkeypatch.setattr(run, "SimulatedPlacer", Watcher)
     return Watcher.made
 
 
@@ -70,7 +78,7 @@ def served(scenario: Scenario, policy: str, load: float = 0.5) -> RunResult:
 @pytest.mark.parametrize("policy", [PLACED, PERFECT, "least_connections+placement", "round_robin@2+placement"])
 def test_every_request_is_answered_and_again_the_same(policy: str) -> None:
     result = served(small(), policy)
-    assert result.counted == result.latency.count
+    assert result.measured_requests == result.latency.count
     assert sum(result.served.values()) == 600, "a load is no request"
     assert everything(served(small(), policy)) == everything(result)
 
@@ -78,16 +86,18 @@ def test_every_request_is_answered_and_again_the_same(policy: str) -> None:
 @pytest.mark.parametrize(
     "group",
     [
-        Group(count=3, models=1, load_time=Seconds(0.2)),
-        Group(count=2, models=4, slots=4, load_time=Seconds(0.2)),
-        Group(count=3, models=2, slots=8, batching=Batching(slope=0.1), load_time=Seconds(0.2)),
-        Group(count=6, models=6),
+        ReplicaGroup(count=3, models=1, load_time=Seconds(0.2)),
+        ReplicaGroup(count=2, models=4, slots=4, load_time=Seconds(0.2)),
+        ReplicaGroup(count=3, models=2, slots=8, batching=Batching(slope=0.1), load_time=Seconds(0.2)),
+        ReplicaGroup(count=6, models=6),
     ],
     ids=["one fits", "slots", "batching", "all fit"],
 )
-def test_whatever_the_fleet_nobody_is_lost_and_no_server_holds_too_much(group: Group, watchers: list[Watcher]) -> None:
+def test_whatever_the_fleet_nobody_is_lost_and_no_server_holds_too_much(
+    group: ReplicaGroup, watchers: list[Watcher]
+) -> None:
     result = served(small(fleet=(group,)), PLACED, 0.3)
-    assert result.counted == result.latency.count > 0
+    assert result.measured_requests == result.latency.count > 0
     (placer,) = watchers
     assert placer.most
     assert all(count <= group.models for count in placer.most.values())
@@ -105,7 +115,7 @@ def test_who_knows_everything_loads_nothing(watchers: list[Watcher]) -> None:
 
 
 def test_placement_serves_more_than_servers_that_load_by_themselves_and_about_as_much_as_one_who_knows() -> None:
-    scenario = msgspec.structs.replace(find("W10")[0], requests=2000)
+    scenario = msgspec.structs.replace(find_scenarios("W10")[0], requests=2000)
     lru, perfect, placed = (served(scenario, policy) for policy in ("least_work@1", PERFECT, PLACED))
     assert placed.throughput > 2 * lru.throughput
     assert placed.throughput > 0.9 * perfect.throughput
@@ -119,20 +129,20 @@ def test_who_places_is_part_of_the_name() -> None:
     assert split_placement("least_work@1+placement") == ("least_work@1", "placement")
     assert split_placement("least_work@1") == ("least_work@1", "")
     assert split_policy("least_work@auto+perfect") == ("least_work", "auto")
-    assert series("least_work@1+placement") == "least_work+placement"
-    assert series("least_work@1") == "least_work"
+    assert base_policy("least_work@1+placement") == "least_work+placement"
+    assert base_policy("least_work@1") == "least_work"
     assert [is_reference(p) for p in ("ideal", PERFECT, PLACED, "least_work")] == [True, True, False, False]
 
 
 def test_a_placement_that_is_none_is_told_with_those_there_are() -> None:
     with pytest.raises(OptionError, match=r"policy 'least_work\+magic': after \+ comes placement or perfect"):
-        check(small(policies=("least_work+magic",)))
+        check_scenario(small(policies=("least_work+magic",)))
 
 
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
-        ({"fleet": (Group(count=3),)}, "fleet"),
+        ({"fleet": (ReplicaGroup(count=3),)}, "fleet"),
         ({"workload": Workload()}, "workload.models.count above 1"),
         ({"balancers": Balancers(count=2)}, "one balancer"),
         ({"faults": (Fault(kind="crash"),)}, "no faults"),
@@ -140,17 +150,17 @@ def test_a_placement_that_is_none_is_told_with_those_there_are() -> None:
 )
 def test_where_models_cannot_be_placed_it_is_told_what_is_missing(changes: dict[str, Any], wanted: str) -> None:
     with pytest.raises(OptionError, match=rf"placing models needs .*{wanted}"):
-        check(small(policies=(PLACED,), **changes))
+        check_scenario(small(policies=(PLACED,), **changes))
 
 
 def test_one_who_knows_is_a_yardstick_and_wins_nothing() -> None:
     runs = [made_up(PERFECT, 1, [1.0] * 9), made_up(PLACED, 1, [2.0] * 9), made_up("least_work@1", 1, [9.0] * 9)]
     rows = summarise(runs)
-    winner = best(rows)
+    winner = best_p99(rows)
     assert winner is not None
     assert winner.policy == PLACED
-    assert winner.ratio is not None
-    assert winner.ratio.mean == pytest.approx(2.0, rel=0.05)
+    assert winner.p99_to_ideal is not None
+    assert winner.p99_to_ideal.mean == pytest.approx(2.0, rel=0.05)
 
 
 # ---------------------------------------------------------------------- one who knows
@@ -159,7 +169,7 @@ def test_one_who_knows_is_a_yardstick_and_wins_nothing() -> None:
 def test_popular_models_get_more_copies_and_servers_about_the_same_to_do() -> None:
     weights = [1 / (k + 1) for k in range(20)]
     shares = [w / sum(weights) for w in weights]
-    held = perfect_places(shares, [4] * 8)
+    held = perfect_placement(shares, [4] * 8)
     copies = Counter(model for models in held for model in models)
     assert [copies[m] for m in range(20)] == [4, 3, *[2] * 7, *[1] * 11]
     work = [sum(shares[m] / copies[m] for m in models) for models in held]
@@ -171,7 +181,7 @@ def test_popular_models_get_more_copies_and_servers_about_the_same_to_do() -> No
     st.lists(st.integers(1, 5), min_size=1, max_size=6),
 )
 def test_no_room_is_left_that_could_be_used_and_none_is_overdrawn(shares: list[float], rooms: list[int]) -> None:
-    held = perfect_places(shares, rooms)
+    held = perfect_placement(shares, rooms)
     for models, room in zip(held, rooms, strict=True):
         assert len(models) <= room
         assert len(set(models)) == len(models)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core.errors import OptionError
-from steelyard.link.decision_lines import Attempt, DecisionLine, Line
+from steelyard.link.decision_lines import DecisionLine, LoggedAttempt, LogLine
 from steelyard.simulate.replay import Comparison, compare
 from steelyard.simulate.replay_log import read_recording
 from steelyard.simulate.replay_report import files, rows
@@ -32,22 +32,25 @@ MAX_WAIT = 30.0
 def requests(draw: st.DrawFn, at: float) -> DecisionLine:
     """One, with any end that a gateway writes down."""
     how = draw(st.sampled_from(["met", "met", "met", "met", "retried", "hedged", "failed", "refused", "left", "late"]))
-    tries: list[Attempt] = []
+    tries: list[LoggedAttempt] = []
     after = draw(st.sampled_from([0.0, 0.0, 0.0, 0.3]))  # in line
     failures = draw(st.integers(1, 3)) if how in ("failed", "retried") else 0
     for _ in range(failures):
         seconds = draw(SECONDS)
         outcome = draw(st.sampled_from(FAILURES))
-        tries.append(Attempt(draw(st.sampled_from(REPLICAS)), after, 0.1, seconds=seconds, outcome=outcome))
+        tries.append(LoggedAttempt(draw(st.sampled_from(REPLICAS)), after, 0.1, seconds=seconds, outcome=outcome))
         after += seconds
     seconds = draw(SECONDS)
     replica = draw(st.sampled_from(REPLICAS))
     if how in ("left", "late"):
-        tries.append(Attempt(replica, after, 0.1, outcome="cancelled" if how == "left" else "late"))
+        tries.append(LoggedAttempt(replica, after, 0.1, outcome="cancelled" if how == "left" else "late"))
     elif how == "hedged":
-        tries += [Attempt("a", after, 0.1, outcome="lost"), Attempt("b", after, 0.1, seconds=seconds, hedged=True)]
+        tries += [
+            LoggedAttempt("a", after, 0.1, outcome="lost"),
+            LoggedAttempt("b", after, 0.1, seconds=seconds, hedged=True),
+        ]
     elif how in ("met", "retried"):
-        tries.append(Attempt(replica, after, 0.1, seconds=seconds, beside=draw(st.integers(0, 3))))
+        tries.append(LoggedAttempt(replica, after, 0.1, seconds=seconds, concurrent=draw(st.integers(0, 3))))
     answered = how in ("met", "retried", "hedged")
     return line(
         at,
@@ -65,24 +68,24 @@ def requests(draw: st.DrawFn, at: float) -> DecisionLine:
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> list[Line]:
+def logs(draw: st.DrawFn) -> list[LogLine]:
     policy = draw(st.sampled_from(["least_work", "round_robin", "least_connections"]))
     more: dict[str, object] = draw(st.sampled_from([{}, {"concurrency": 1}, {"concurrency": 2, "queue": 2}]))
-    lines: list[Line] = [fleet_line([*REPLICAS], policy, max_wait=MAX_WAIT, **more)]
+    lines: list[LogLine] = [fleet_line([*REPLICAS], policy, max_wait=MAX_WAIT, **more)]
     gap = draw(st.sampled_from([0.0, 0.01, 0.1, 3.0]))
     lines += [draw(requests(gap * n)) for n in range(draw(st.integers(20, 50)))]
     lines += [line(gap * n, seconds=0.05, features=(10.0,)) for n in range(draw(st.sampled_from([0, 25])))]
     return [lines[0], *(_of(one, policy) for one in lines[1:])]
 
 
-def _of(one: Line, policy: str) -> Line:
-    changed: Line = msgspec.structs.replace(one, policy=policy)
+def _of(one: LogLine, policy: str) -> LogLine:
+    changed: LogLine = msgspec.structs.replace(one, policy=policy)
     return changed
 
 
 def most(comparison: Comparison) -> float:
     """Seconds that the last request may take if all work of the log comes first, on the slowest replica."""
-    asked, explanation = comparison.recording.asked, comparison.explanation
+    asked, explanation = comparison.recording.requests, comparison.calibration
     speeds = [stretch.speed for stretches in explanation.speeds.values() for stretch in stretches]
     longest = max([1e-3, *(one.seconds for one in asked), *(a.seconds or 0.0 for one in asked for a in one.attempts)])
     tries = 3 * len(asked)
@@ -92,30 +95,30 @@ def most(comparison: Comparison) -> float:
 
 @given(lines=logs())
 @settings(max_examples=40, deadline=None)
-def test_figures_are_finite_and_no_more_than_the_work_could_make(lines: list[Line]) -> None:
+def test_figures_are_finite_and_no_more_than_the_work_could_make(lines: list[LogLine]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = write(Path(folder) / "log", lines)
         try:
             comparison = compare(read_recording(path), ["least_work", "least_connections"], seeds=1)
         except OptionError:
             return  # too little was answered
-    work = comparison.explanation.work
+    work = comparison.calibration.work
     assert np.isfinite(work).all()
     assert (work > 0.0).all()
     bound = most(comparison)
-    for answer in (comparison.actual, *comparison.others):
+    for answer in (comparison.baseline, *comparison.alternatives):
         for run in answer.runs:
             assert np.isfinite(run.seconds).all()
             assert run.seconds.max(initial=0.0) <= bound
-            assert run.lost + len(run.seconds) <= len(comparison.recording.asked)
-        assert isfinite(answer.figures.lost)
+            assert run.lost + len(run.seconds) <= len(comparison.recording.requests)
+        assert isfinite(answer.figures.loss_share)
     assert all("nan" not in text for text in sentences(comparison))
-    assert len(rows(comparison)) == 3 + len(comparison.others)
+    assert len(rows(comparison)) == 3 + len(comparison.alternatives)
 
 
 @given(lines=logs())
 @settings(max_examples=8, deadline=None)
-def test_other_explanations_are_no_worse(lines: list[Line]) -> None:
+def test_other_explanations_are_no_worse(lines: list[LogLine]) -> None:
     """What a log leaves open is drawn again for each run: speeds within a factor, guesses within what was seen."""
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -123,7 +126,7 @@ def test_other_explanations_are_no_worse(lines: list[Line]) -> None:
         except OptionError:
             return
     bound = 16.0 * most(comparison)
-    for answer in (comparison.actual, *comparison.others):
+    for answer in (comparison.baseline, *comparison.alternatives):
         assert all(run.seconds.max(initial=0.0) <= bound for run in answer.runs)
-        assert comparison.doubt_of(answer) >= 0.0
+        assert comparison.error_margin_of(answer) >= 0.0
     assert files(comparison)

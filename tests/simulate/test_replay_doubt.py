@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from steelyard.core.options import EjectionOptions, HedgeOptions, PoolOptions
-from steelyard.simulate.replay import LEAST_DOUBT, compare, observe
-from steelyard.simulate.replay_figures import Redrawn
-from steelyard.simulate.replay_fit import explain
+from steelyard.simulate.replay import MIN_RELATIVE_ERROR, compare, observed_figures
+from steelyard.simulate.replay_figures import BlockBootstrap
+from steelyard.simulate.replay_fit import calibrate
 from steelyard.simulate.replay_fleet import pool_options
 from steelyard.simulate.replay_log import Recording, read_recording
 from steelyard.simulate.replay_run import replay
@@ -29,8 +29,8 @@ def recorded(folder: Path, policy: str = "round_robin", seconds: float = 20.0) -
 
 def test_a_request_that_goes_where_it_went_takes_what_it_took_however_fast_replicas_are(tmp_path: Path) -> None:
     recording = recorded(tmp_path)
-    explanation = explain(recording)
-    other = explanation.varied(Random(5))
+    explanation = calibrate(recording)
+    other = explanation.resampled(Random(5))
     assert any(other.speeds[id][0].speed != explanation.speeds[id][0].speed for id in explanation.replicas)
     first, second = (replay(recording, one, "round_robin", recorded=True).seconds for one in (explanation, other))
     assert second == pytest.approx(first, abs=2e-3)
@@ -39,19 +39,19 @@ def test_a_request_that_goes_where_it_went_takes_what_it_took_however_fast_repli
 def test_what_the_log_leaves_open_shows_in_the_spread(tmp_path: Path) -> None:
     """Round robin decides without chance; still nobody knows it to the last digit from a log of another policy."""
     comparison = compare(recorded(tmp_path, "least_work"), ["round_robin"], seeds=5)
-    (other,) = comparison.others
+    (other,) = comparison.alternatives
     assert other.spread > 0.02
-    assert comparison.doubt_of(other) > comparison.doubt >= LEAST_DOUBT
+    assert comparison.error_margin_of(other) > comparison.error_margin >= MIN_RELATIVE_ERROR
 
 
 def test_the_truth_is_within_the_doubt(tmp_path: Path) -> None:
     logs = {policy: recorded(tmp_path, policy) for policy in ("least_work", "round_robin", "least_connections")}
     for recording in logs.values():
         comparison = compare(recording, list(logs), seeds=5)
-        for other in comparison.others:
-            truth = observe(logs[other.policy], None).p99
+        for other in comparison.alternatives:
+            truth = observed_figures(logs[other.policy], None).p99
             off = abs(np.log(other.figures.p99 / truth))
-            assert off <= np.log(1.0 + comparison.doubt_of(other)), f"{other.policy} from {recording.policy}"
+            assert off <= np.log(1.0 + comparison.error_margin_of(other)), f"{other.policy} from {recording.policy}"
 
 
 def test_a_range_is_told(tmp_path: Path) -> None:
@@ -71,11 +71,11 @@ def test_a_p99_drawn_again() -> None:
     widths = []
     for count in (2_000, 200_000):
         born, seconds = np.sort(rng.uniform(0.0, 60.0, count)), rng.lognormal(0.0, 1.0, count)
-        low, high = Redrawn(0.0, 60.0).interval(born, seconds)
+        low, high = BlockBootstrap(0.0, 60.0).interval(born, seconds)
         assert low < np.quantile(seconds, 0.99) < high
         widths.append(high - low)
     assert widths[1] < widths[0] / 4
-    same = Redrawn(0.0, 60.0).interval(born, np.ones(count))
+    same = BlockBootstrap(0.0, 60.0).interval(born, np.ones(count))
     assert same == (1.0, 1.0)
 
 
@@ -89,6 +89,6 @@ def test_the_options_of_the_log_are_those_of_the_replay() -> None:
     line = fleet_line(["a"], "least_work", concurrency=4, queue=10, options=told)
     hedge, ejection = HedgeOptions(enabled=True, quantile=0.9, budget=0.05), EjectionOptions(enabled=False)
     assert pool_options(line, None) == PoolOptions(
-        concurrency=4, queue=10, slow_start=2.0, hedge=hedge, ejection=ejection
+        concurrency=4, max_queue=10, slow_start=2.0, hedge=hedge, ejection=ejection
     )
     assert pool_options(line, 2).concurrency == 2

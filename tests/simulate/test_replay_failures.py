@@ -15,12 +15,12 @@ from steelyard.core.errors import OptionError
 from steelyard.core.options import EjectionOptions, PoolOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import State
-from steelyard.core.request import Phase
-from steelyard.link.decision_lines import Attempt, DecisionLine, Line
+from steelyard.core.request import RequestPhase
+from steelyard.link.decision_lines import DecisionLine, LoggedAttempt, LogLine
 from steelyard.simulate.engine import Simulation
 from steelyard.simulate.job import Job
 from steelyard.simulate.replay import Comparison, compare
-from steelyard.simulate.replay_fit import explain
+from steelyard.simulate.replay_fit import calibrate
 from steelyard.simulate.replay_log import read_recording
 from steelyard.simulate.replay_words import sentences
 from steelyard.simulate.result import RunResult
@@ -44,7 +44,7 @@ class Unlucky(Recorder):
 
     def stop(self, job: Job, verdict: str, outcome: str, now: float) -> None:
         """The client leaves, or its deadline has come."""
-        if job.phase not in (Phase.RUNNING, Phase.WAITING):
+        if job.phase not in (RequestPhase.RUNNING, RequestPhase.WAITING):
             return
         attempts = self.attempts.get(job, [])
         attempts[-1:] = [msgspec.structs.replace(one, outcome=outcome) for one in attempts[-1:]]
@@ -59,7 +59,7 @@ def run(
     bad: Callable[[Job], bool] = lambda job: False,
     plan: Callable[[Unlucky], None] | None = None,
     **options: object,
-) -> list[Line]:
+) -> list[LogLine]:
     servers: list[Server] = [SlotServer(f"r{place}", speed) for place, speed in enumerate(SPEEDS)]
     balancer = Balancer(Random(99))
     balancer.add_model("", policy, PoolOptions(ejection=NOT_EJECTED, **options))  # type: ignore[arg-type]
@@ -90,17 +90,17 @@ def unlucky(
     return todo, bad
 
 
-def told_of(lines: list[Line], folder: Path, *policies: str) -> Comparison:
+def told_of(lines: list[LogLine], folder: Path, *policies: str) -> Comparison:
     """Replayed; and all figures are such as can be shown."""
     comparison = compare(read_recording(write(folder / "log", lines)), policies, seeds=3)
-    for answer in (comparison.actual, *comparison.others):
+    for answer in (comparison.baseline, *comparison.alternatives):
         shown = answer.figures
-        assert np.isfinite([shown.p50, shown.p90, shown.p99, shown.mean, shown.lost]).all()
-        assert np.isfinite(comparison.doubt_of(answer))
+        assert np.isfinite([shown.p50, shown.p90, shown.p99, shown.mean, shown.loss_share]).all()
+        assert np.isfinite(comparison.error_margin_of(answer))
     return comparison
 
 
-def changed(lines: list[Line], **more: object) -> list[Line]:
+def changed(lines: list[LogLine], **more: object) -> list[LogLine]:
     return [msgspec.structs.replace(one, **more) if isinstance(one, DecisionLine) else one for one in lines]
 
 
@@ -115,10 +115,15 @@ def test_requests_that_failed_fail_again(tmp_path: Path, share: float, times: fl
     todo, bad = unlucky(share, times, count=COUNT if times < 1.0 else 6 * COUNT)
     lines = changed(run(todo, policy, bad.__contains__), idempotent=False)
     comparison = told_of(lines, tmp_path, "least_connections")
-    assert abs(comparison.error) <= 0.1
-    (other,) = comparison.others
-    assert comparison.actual.figures.lost == other.figures.lost == comparison.observed.lost > 0.5 * share
-    assert comparison.explanation.guessed == 0
+    assert abs(comparison.replay_error) <= 0.1
+    (other,) = comparison.alternatives
+    assert (
+        comparison.baseline.figures.loss_share
+        == other.figures.loss_share
+        == comparison.observed.loss_share
+        > 0.5 * share
+    )
+    assert comparison.calibration.guessed == 0
     assert f"{len(bad)} requests failed by themselves" in "\n".join(sentences(comparison))
 
 
@@ -129,7 +134,7 @@ def test_another_policy_is_foreseen_in_spite_of_failures(tmp_path: Path) -> None
         logs[policy] = changed(run(todo, policy, bad.__contains__), idempotent=False)
     comparison = told_of(logs["round_robin"], tmp_path, "least_work")
     truth = told_of(logs["least_work"], tmp_path).observed.p99
-    assert comparison.others[0].figures.p99 == pytest.approx(truth, rel=0.15)
+    assert comparison.alternatives[0].figures.p99 == pytest.approx(truth, rel=0.15)
 
 
 @pytest.mark.parametrize("policy", ["least_work", "round_robin"])
@@ -138,10 +143,10 @@ def test_failures_by_chance_that_were_tried_again(tmp_path: Path, policy: str) -
     rng = Random(4)
     todo, _ = unlucky(0.0, 1.0, again=True, rate=45.0, count=2500)
     comparison = told_of(run(todo, policy, bad=lambda job: rng.random() < 0.1), tmp_path)
-    assert abs(comparison.error) <= 0.1
-    assert comparison.actual.figures.lost == pytest.approx(comparison.observed.lost, abs=0.002)
-    assert not any(comparison.explanation.failing.values())
-    retried = sum(len(one.attempts) > 1 for one in comparison.recording.asked)
+    assert abs(comparison.replay_error) <= 0.1
+    assert comparison.baseline.figures.loss_share == pytest.approx(comparison.observed.loss_share, abs=0.002)
+    assert not any(comparison.calibration.failure_windows.values())
+    retried = sum(len(one.attempts) > 1 for one in comparison.recording.requests)
     assert retried == pytest.approx(0.1 * len(todo), rel=0.2)
 
 
@@ -150,10 +155,10 @@ def test_a_replica_that_takes_long_to_fail_takes_as_long_again(tmp_path: Path) -
 
     def plan(simulation: Simulation) -> None:
         server = simulation.servers["r0"]
-        simulation.at(5.0, lambda now: setattr(server, "failing", 1))
-        simulation.at(6.0, lambda now: setattr(server, "failing", 0))
+        simulation.call_at(5.0, lambda now: setattr(server, "failing", 1))
+        simulation.call_at(6.0, lambda now: setattr(server, "failing", 0))
 
-    def slow(one: Line) -> Line:
+    def slow(one: LogLine) -> LogLine:
         if not isinstance(one, DecisionLine) or len(one.attempts) < 2:
             return one
         first, second, *_ = one.attempts
@@ -163,41 +168,41 @@ def test_a_replica_that_takes_long_to_fail_takes_as_long_again(tmp_path: Path) -
 
     todo, _ = unlucky(0.0, 1.0, again=True)
     comparison = told_of([slow(one) for one in run(todo, "round_robin", plan=plan)], tmp_path)
-    (failing,) = comparison.explanation.failing["r0"]
+    (failing,) = comparison.calibration.failure_windows["r0"]
     assert 5.0 <= failing.begin <= failing.end <= 6.6
-    assert failing.trouble.seconds == pytest.approx(0.5)
-    assert max(comparison.actual.runs[0].seconds) > 0.5
+    assert failing.failure.seconds == pytest.approx(0.5)
+    assert max(comparison.baseline.runs[0].seconds) > 0.5
     assert any(text.startswith("r0: failed whatever came for a while") for text in sentences(comparison))
 
 
 def test_a_replica_that_refuses_connections(tmp_path: Path) -> None:
     def plan(simulation: Simulation) -> None:
         server = simulation.servers["r1"]
-        simulation.at(5.0, lambda now: setattr(server, "down", 1))
-        simulation.at(12.0, lambda now: setattr(server, "down", 0))
+        simulation.call_at(5.0, lambda now: setattr(server, "down", 1))
+        simulation.call_at(12.0, lambda now: setattr(server, "down", 0))
 
     todo, _ = unlucky(0.0, 1.0, again=True)
     comparison = told_of(run(todo, "round_robin", plan=plan), tmp_path, "least_work")
-    (failing,) = comparison.explanation.failing["r1"]
+    (failing,) = comparison.calibration.failure_windows["r1"]
     assert (failing.begin, failing.end) == pytest.approx((5.0, 12.0), abs=0.5)
-    assert failing.trouble.outcome is Outcome.UNREACHABLE
-    assert abs(comparison.error) <= 0.1
-    assert comparison.explanation.failed == 0
+    assert failing.failure.outcome is Outcome.UNREACHABLE
+    assert abs(comparison.replay_error) <= 0.1
+    assert comparison.calibration.failed == 0
 
 
 def test_requests_that_die_with_their_replica_are_no_failures_of_their_own(tmp_path: Path) -> None:
     todo, _ = unlucky(0.0, 1.0)
 
     def plan(simulation: Simulation) -> None:
-        simulation.at(10.0, lambda now: simulation.crash("r2", now))
+        simulation.call_at(10.0, lambda now: simulation.crash("r2", now))
 
     lines = changed(run(todo, "round_robin", plan=plan), idempotent=False)
     gone = msgspec.structs.replace(lines[0], at=CLOCK + 12.0, replicas=lines[0].replicas[:2] + lines[0].replicas[3:])  # type: ignore[union-attr]
     broken = sum(a.outcome == "broken" for one in lines[1:] for a in one.attempts)  # type: ignore[union-attr]
     assert broken
     comparison = told_of([*lines, gone], tmp_path)
-    assert comparison.explanation.failed == 0
-    assert comparison.explanation.guessed >= broken
+    assert comparison.calibration.failed == 0
+    assert comparison.calibration.guessed >= broken
 
 
 # ---------------------------------------------------------------------- requests that were cut off
@@ -209,32 +214,34 @@ def test_clients_that_leave_are_not_counted(tmp_path: Path) -> None:
 
     def plan(simulation: Unlucky) -> None:
         for job in todo:
-            simulation.at(job.born + patience, lambda now, job=job: simulation.stop(job, "left", "cancelled", now))  # type: ignore[misc]
+            simulation.call_at(
+                job.intended_at + patience, lambda now, job=job: simulation.stop(job, "left", "cancelled", now)
+            )  # type: ignore[misc]
 
     comparison = told_of(run(todo, "round_robin", plan=plan), tmp_path, "least_work")
-    assert abs(comparison.error) <= 0.1
-    left = sum(one.verdict == "left" for one in comparison.recording.asked)
+    assert abs(comparison.replay_error) <= 0.1
+    left = sum(one.outcome == "left" for one in comparison.recording.requests)
     assert left > 30
     assert any(text.startswith(f"{left} clients left") for text in sentences(comparison))
-    counted = sum(one.answered and one.at - CLOCK >= 2.0 for one in comparison.recording.asked)
-    assert all(len(run.seconds) <= counted * 1.01 for run in comparison.actual.runs)
+    counted = sum(one.answered and one.arrived_at - CLOCK >= 2.0 for one in comparison.recording.requests)
+    assert all(len(run.seconds) <= counted * 1.01 for run in comparison.baseline.runs)
 
 
 def test_what_runs_when_its_deadline_comes_is_cut_off(tmp_path: Path) -> None:
     limit = 0.2
     todo = jobs(COUNT, RATE, MEAN, 3)
     for job in todo:
-        job.deadline = job.born + limit
+        job.deadline = job.intended_at + limit
 
     def plan(simulation: Unlucky) -> None:
         for job in todo:
-            simulation.at(job.deadline, lambda now, job=job: simulation.stop(job, "failed", "late", now))  # type: ignore[misc]
+            simulation.call_at(job.deadline, lambda now, job=job: simulation.stop(job, "failed", "late", now))  # type: ignore[misc]
 
     comparison = told_of(changed(run(todo, "round_robin", plan=plan), deadline=limit), tmp_path, "least_work")
-    assert abs(comparison.error) <= 0.1
-    assert comparison.actual.figures.lost == pytest.approx(comparison.observed.lost, abs=0.03)
-    for answer in (comparison.actual, *comparison.others):
-        assert all(run.seconds.max() <= limit + comparison.explanation.overhead + 0.01 for run in answer.runs)
+    assert abs(comparison.replay_error) <= 0.1
+    assert comparison.baseline.figures.loss_share == pytest.approx(comparison.observed.loss_share, abs=0.03)
+    for answer in (comparison.baseline, *comparison.alternatives):
+        assert all(run.seconds.max() <= limit + comparison.calibration.overhead + 0.01 for run in answer.runs)
 
 
 def test_what_was_cut_off_asked_for_more_than_it_had_got(tmp_path: Path) -> None:
@@ -243,28 +250,28 @@ def test_what_was_cut_off_asked_for_more_than_it_had_got(tmp_path: Path) -> None
     long.work = 3.0
 
     def plan(simulation: Unlucky) -> None:
-        simulation.at(long.born + 1.0, lambda now: simulation.stop(long, "left", "cancelled", now))
+        simulation.call_at(long.intended_at + 1.0, lambda now: simulation.stop(long, "left", "cancelled", now))
 
     recording = read_recording(write(tmp_path / "log", run(todo, "least_connections", plan=plan)))
-    explanation = explain(recording)
-    (number,) = [n for n, one in enumerate(recording.asked) if one.verdict == "left"]
-    id = recording.asked[number].attempts[0].replica
+    explanation = calibrate(recording)
+    (number,) = [n for n, one in enumerate(recording.requests) if one.outcome == "left"]
+    id = recording.requests[number].attempts[0].replica
     assert explanation.work[number] >= 0.99 * explanation.speeds[id][0].speed
-    assert explanation.varied(Random(3)).work[number] >= 0.99 * explanation.speeds[id][0].speed
+    assert explanation.resampled(Random(3)).work[number] >= 0.99 * explanation.speeds[id][0].speed
 
 
 def test_refused_by_a_full_queue(tmp_path: Path) -> None:
     lines = run(jobs(COUNT, 1.15 * RATE, 1.1 * MEAN, 3), "round_robin", concurrency=1, queue=3)
     comparison = told_of(lines, tmp_path, "least_work")
-    assert comparison.observed.lost > 0.01
-    assert comparison.actual.figures.lost == pytest.approx(comparison.observed.lost, rel=0.5)
-    assert abs(comparison.error) <= 0.1
-    assert explain(comparison.recording).work.max() <= 1.001 * max_known(comparison)
+    assert comparison.observed.loss_share > 0.01
+    assert comparison.baseline.figures.loss_share == pytest.approx(comparison.observed.loss_share, rel=0.5)
+    assert abs(comparison.replay_error) <= 0.1
+    assert calibrate(comparison.recording).work.max() <= 1.001 * max_known(comparison)
 
 
 def max_known(comparison: Comparison) -> float:
-    explanation = comparison.explanation
-    return float(explanation.work[explanation.met >= 0].max())
+    explanation = comparison.calibration
+    return float(explanation.work[explanation.segment >= 0].max())
 
 
 # ---------------------------------------------------------------------- hardly anything to go by
@@ -273,15 +280,15 @@ def max_known(comparison: Comparison) -> float:
 def test_sizes_that_nobody_answered_are_not_extrapolated(tmp_path: Path) -> None:
     """Nine bytes or ten, and then twenty-two of which nothing is known: no guess is above the largest that was seen."""
     rng = Random(5)
-    lines: list[Line] = [fleet_line(["a", "b"], "least_work")]
+    lines: list[LogLine] = [fleet_line(["a", "b"], "least_work")]
     for n in range(400):
         seconds, size = rng.choice([(0.03, 9.0), (0.05, 9.0), (0.08, 9.0), (0.2, 10.0)])
-        attempt = Attempt(rng.choice("ab"), 0.0, 0.1, seconds=seconds * rng.uniform(0.95, 1.05))
+        attempt = LoggedAttempt(rng.choice("ab"), 0.0, 0.1, seconds=seconds * rng.uniform(0.95, 1.05))
         lines.append(line(0.3 * n, seconds=attempt.seconds, features=(size,), attempts=(attempt,)))
     lines += [line(0.3 * n + 0.1, verdict="refused", status=503, features=(22.0,), attempts=()) for n in range(100)]
     comparison = told_of(lines, tmp_path)
-    assert comparison.explanation.guessed == 100
-    assert comparison.actual.figures.p99 < 0.5
+    assert comparison.calibration.guessed == 100
+    assert comparison.baseline.figures.p99 < 0.5
     assert "nobody saw 100 requests end: what they ask for is a guess" in sentences(comparison)
 
 
@@ -309,22 +316,22 @@ def test_nothing_was_answered_after_the_warm_up(tmp_path: Path) -> None:
 def test_all_at_the_same_time(tmp_path: Path) -> None:
     lines = [fleet_line(["r0"], "least_work"), *(line(0.0, id=f"{n}") for n in range(40))]
     comparison = told_of(lines, tmp_path, "round_robin")
-    assert comparison.actual.figures.p99 <= 40 * 0.1
+    assert comparison.baseline.figures.p99 <= 40 * 0.1
 
 
 def test_hedged_requests(tmp_path: Path) -> None:
     """Of two attempts one answered; the other was slower, or failed."""
     rng = Random(6)
-    lines: list[Line] = [fleet_line(["a", "b"], "least_work", options={"hedge": {"enabled": True}})]
+    lines: list[LogLine] = [fleet_line(["a", "b"], "least_work", options={"hedge": {"enabled": True}})]
     for n in range(600):
         seconds = rng.uniform(0.02, 0.1)
-        tries: tuple[Attempt, ...] = (Attempt("ab"[n % 2], 0.0, 0.1, seconds=seconds),)
+        tries: tuple[LoggedAttempt, ...] = (LoggedAttempt("ab"[n % 2], 0.0, 0.1, seconds=seconds),)
         if n % 20 < 2:
             outcome = {"outcome": "lost"} if n % 20 else {"outcome": "error", "seconds": 0.15}
-            first = Attempt("ab"[n % 2], 0.0, 0.1, **outcome)  # type: ignore[arg-type]
-            tries = (first, Attempt("ba"[n % 2], 0.1, 0.1, seconds=seconds, hedged=True))
+            first = LoggedAttempt("ab"[n % 2], 0.0, 0.1, **outcome)  # type: ignore[arg-type]
+            tries = (first, LoggedAttempt("ba"[n % 2], 0.1, 0.1, seconds=seconds, hedged=True))
             seconds += 0.1
         lines.append(line(0.2 * n, seconds=seconds, attempts=tries))
     comparison = told_of(lines, tmp_path, "round_robin")
-    assert comparison.observed.lost == comparison.actual.figures.lost == 0.0
-    assert comparison.actual.figures.p99 < 2.0 * comparison.observed.p99
+    assert comparison.observed.loss_share == comparison.baseline.figures.loss_share == 0.0
+    assert comparison.baseline.figures.p99 < 2.0 * comparison.observed.p99

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from steelyard.core.balancer import Balancer
 from steelyard.simulate.engine import Simulation
 from steelyard.simulate.job import Job
-from steelyard.simulate.replay_servers import KINDS, MANY, Batched, ServerKind, Slots
-from steelyard.simulate.replay_speeds import changes
+from steelyard.simulate.replay_servers import SERVER_MODELS, UNLIMITED_SLOTS, BatchModel, ServerModel, SlotModel
+from steelyard.simulate.replay_speeds import change_points
 from steelyard.simulate.result import RunResult
 
 GAPS = st.lists(st.tuples(st.floats(0.0, 0.2), st.floats(0.01, 1.0)), min_size=1, max_size=40)
@@ -25,7 +25,7 @@ class Ends(Simulation):
         super()._end(job, outcome, now)  # type: ignore[arg-type]
 
 
-def served(kind: ServerKind, todo: list[tuple[float, float]], speed: float) -> tuple[np.ndarray, np.ndarray]:
+def served(kind: ServerModel, todo: list[tuple[float, float]], speed: float) -> tuple[np.ndarray, np.ndarray]:
     """When each came and went."""
     from random import Random
 
@@ -40,9 +40,9 @@ def served(kind: ServerKind, todo: list[tuple[float, float]], speed: float) -> t
     return born, np.array([run.ends[job] for job in jobs])
 
 
-@given(todo=GAPS, kind=st.sampled_from(KINDS), speed=st.sampled_from([0.5, 1.0, 3.0]))
+@given(todo=GAPS, kind=st.sampled_from(SERVER_MODELS), speed=st.sampled_from([0.5, 1.0, 3.0]))
 @settings(max_examples=60, deadline=None)
-def test_demands_are_what_was_asked(todo: list[tuple[float, float]], kind: ServerKind, speed: float) -> None:
+def test_demands_are_what_was_asked(todo: list[tuple[float, float]], kind: ServerModel, speed: float) -> None:
     start, end = served(kind, todo, speed)
     demand, density = kind.demands(start, end)
     assert demand == pytest.approx([work / speed for _, work in todo], abs=1e-6)
@@ -50,16 +50,16 @@ def test_demands_are_what_was_asked(todo: list[tuple[float, float]], kind: Serve
 
 
 def test_in_words() -> None:
-    assert str(Slots(1)) == "one at a time, first come first served"
-    assert str(Slots(MANY)) == "any number at a time, without slowing each other down"
-    assert str(Batched(0.3)) == "all at once, each 30% slower for every other one beside it"
+    assert str(SlotModel(1)) == "one at a time, first come first served"
+    assert str(SlotModel(UNLIMITED_SLOTS)) == "any number at a time, without slowing each other down"
+    assert str(BatchModel(0.3)) == "all at once, each 30% slower for every other one beside it"
 
 
 def test_a_stretch_of_slowness_is_found_where_it_was() -> None:
     rng = np.random.default_rng(5)
     residual = rng.normal(0.0, 0.3, 400)
     residual[150:230] += 1.0
-    found = changes(residual, 0.45)
+    found = change_points(residual, 0.45)
     assert len(found) == 2
     assert found == pytest.approx([150, 230], abs=4)
 
@@ -67,4 +67,4 @@ def test_a_stretch_of_slowness_is_found_where_it_was() -> None:
 def test_chance_is_no_change() -> None:
     for seed in range(30):
         residual = np.random.default_rng(seed).normal(0.0, 0.5, 500)
-        assert changes(residual, 0.5) == []
+        assert change_points(residual, 0.5) == []

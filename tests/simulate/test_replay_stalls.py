@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from steelyard.link.decision_lines import DecisionLine, Line
+from steelyard.link.decision_lines import DecisionLine, LogLine
 from steelyard.simulate.job import Job
 from steelyard.simulate.replay import compare
-from steelyard.simulate.replay_fit import explain
+from steelyard.simulate.replay_fit import calibrate
 from steelyard.simulate.replay_log import Recording, read_recording
 from steelyard.simulate.replay_words import sentences
 from steelyard.simulate.servers import BatchServer, SlotServer
@@ -25,12 +25,12 @@ RATE = 70.0
 
 def held_back(todo: list[Job]) -> list[Job]:
     """What comes while the gateway stands still is taken up just after it."""
-    for n, job in enumerate(job for job in todo if BEGIN <= job.born < END):
-        job.born = END + 1e-4 * (n + 1)
-    return sorted(todo, key=lambda job: job.born)
+    for n, job in enumerate(job for job in todo if BEGIN <= job.intended_at < END):
+        job.intended_at = END + 1e-4 * (n + 1)
+    return sorted(todo, key=lambda job: job.intended_at)
 
 
-def seen_late(line: Line) -> Line:
+def seen_late(line: LogLine) -> LogLine:
     """Round robin decides without knowing what ended: only the times that are written down differ."""
     if not isinstance(line, DecisionLine) or not BEGIN < line.at - CLOCK + line.seconds < END:
         return line
@@ -48,7 +48,7 @@ def stalled(folder: Path, seconds: float = 30.0) -> tuple[Recording, list[Job]]:
 
 def test_it_is_found_and_nothing_else(tmp_path: Path) -> None:
     recording, _ = stalled(tmp_path)
-    (stall,) = explain(recording).stalls
+    (stall,) = calibrate(recording).stalls
     assert stall.begin == pytest.approx(BEGIN, abs=0.05)
     assert stall.end == pytest.approx(END)
 
@@ -56,15 +56,15 @@ def test_it_is_found_and_nothing_else(tmp_path: Path) -> None:
 def test_it_is_in_every_replay(tmp_path: Path) -> None:
     recording, _ = stalled(tmp_path)
     comparison = compare(recording, ["least_work"], seeds=3)
-    assert abs(comparison.error) <= 0.1
-    (other,) = comparison.others
+    assert abs(comparison.replay_error) <= 0.1
+    (other,) = comparison.alternatives
     assert max(other.runs[0].seconds) > END - BEGIN, "no policy would have been spared"
     assert any("in all the gateway or its machine stood still" in text for text in sentences(comparison))
 
 
 def test_it_makes_no_replica_slow_and_no_request_large(tmp_path: Path) -> None:
     recording, todo = stalled(tmp_path)
-    explanation = explain(recording)
+    explanation = calibrate(recording)
     assert all(len(stretches) == 1 for stretches in explanation.speeds.values())
     asked = sum(job.work for job in todo)
     scale = explanation.speeds["r0"][0].speed
@@ -76,7 +76,7 @@ def test_it_makes_no_replica_slow_and_no_request_large(tmp_path: Path) -> None:
 def test_an_ordinary_run_has_none(tmp_path: Path, slots: int) -> None:
     servers = [SlotServer(f"r{place}", speed, slots) for place, speed in enumerate(SPEEDS)]
     lines = record([*servers], jobs(2000, RATE * slots**0.8, 0.04, 5), "least_work")
-    assert explain(read_recording(write(tmp_path / "log", lines))).stalls == []
+    assert calibrate(read_recording(write(tmp_path / "log", lines))).stalls == []
 
 
 def test_few_long_requests_are_no_standstill(tmp_path: Path) -> None:
@@ -84,14 +84,14 @@ def test_few_long_requests_are_no_standstill(tmp_path: Path) -> None:
     servers = [BatchServer(f"r{place}", 1.0, 1_000_000, lambda running: 1.0) for place in range(4)]
     todo = [job for n, job in enumerate(jobs(400, 40.0, 2.0, 5)) if n % 100 < 8]
     recording = read_recording(write(tmp_path / "log", record([*servers], todo, "round_robin")))
-    assert explain(recording).stalls == []
-    assert np.isfinite(compare(recording, [], seeds=1).error)
+    assert calibrate(recording).stalls == []
+    assert np.isfinite(compare(recording, [], seeds=1).replay_error)
 
 
 def test_silence_before_many_come_at_once_is_no_standstill(tmp_path: Path) -> None:
     servers = [SlotServer(f"r{place}", speed) for place, speed in enumerate(SPEEDS)]
     todo = jobs(1200, 400.0, 0.004, 5)
     for n, job in enumerate(todo):
-        job.born += 5.0 * (n // 100)
+        job.intended_at += 5.0 * (n // 100)
     recording = read_recording(write(tmp_path / "log", record([*servers], todo, "least_work")))
-    assert explain(recording).stalls == []
+    assert calibrate(recording).stalls == []

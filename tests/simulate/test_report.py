@@ -11,11 +11,11 @@ import pytest
 
 from steelyard.core.errors import SteelyardError
 from steelyard.documents import Seconds
-from steelyard.simulate.charts import spread, survival
+from steelyard.simulate.charts import spread_labels, survival
 from steelyard.simulate.report import render
 from steelyard.simulate.result import RunResult
 from steelyard.simulate.run import run_all, tasks
-from steelyard.simulate.scenario import Fault, Group, Scenario, Workload
+from steelyard.simulate.scenario import Fault, ReplicaGroup, Scenario, Workload
 
 from .runs import made_up
 
@@ -24,8 +24,8 @@ SCENARIO = Scenario(
     requests=400,
     seeds=2,
     loads=(0.6, 0.9),
-    fleet=(Group(count=2), Group(count=2, speed=2.0)),
-    faults=(Fault(kind="slow", at=Seconds(0.1), lasts=Seconds(0.2)),),
+    fleet=(ReplicaGroup(count=2), ReplicaGroup(count=2, speed=2.0)),
+    faults=(Fault(kind="slow", at=Seconds(0.1), duration=Seconds(0.2)),),
     policies=("ideal", "round_robin", "least_connections", "least_work@1", "least_work@auto"),
 )
 VOID = {"meta", "br", "link", "img", "hr", "path", "use", "rect", "image"}
@@ -149,7 +149,9 @@ def test_several_scenarios_have_an_overview() -> None:
 
 
 def test_refusals_and_promises_have_columns() -> None:
-    scenario = Scenario(name="s", fleet=(Group(count=2),), workload=Workload(deadline=Seconds(1)), policies=("a", "b"))
+    scenario = Scenario(
+        name="s", fleet=(ReplicaGroup(count=2),), workload=Workload(deadline=Seconds(1)), policies=("a", "b")
+    )
     runs = [made_up("a", 1, [0.1] * 90, refused=10, met=90, timeline=True), made_up("b", 1, [0.1] * 99, failed=1)]
     html = render([scenario], runs)
     assert "kept promise" in html
@@ -166,7 +168,7 @@ def test_nothing_answered_is_a_page_too() -> None:
 
 
 def test_a_large_fleet_is_shown_by_group() -> None:
-    scenario = Scenario(name="s", fleet=(Group(count=20), Group(count=20, speed=2.0)))
+    scenario = Scenario(name="s", fleet=(ReplicaGroup(count=20), ReplicaGroup(count=20, speed=2.0)))
     run = made_up("a", 1, [0.1] * 10, timeline=True)
     run.served = {f"r{n}": 1 if n < 20 else 3 for n in range(40)}
     html = render([scenario], [run])
@@ -189,7 +191,7 @@ def test_without_matplotlib_the_error_says_what_to_install(
 
 
 def test_labels_are_spread_apart_and_stay_inside() -> None:
-    placed = spread([0.1, 0.11, 0.95, 0.96, 0.97], 0.05)
+    placed = spread_labels([0.1, 0.11, 0.95, 0.96, 0.97], 0.05)
     assert all(b - a >= 0.05 - 1e-9 for a, b in pairwise(placed))
     assert placed[-1] <= 1.0
     assert placed[0] == 0.1

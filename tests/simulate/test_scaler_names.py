@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from steelyard.core.errors import OptionError
-from steelyard.core.scalers.base import Seen
+from steelyard.core.scalers.base import ScalingMetrics
 from steelyard.documents import DocumentError, Seconds
 from steelyard.simulate.changing import Autoscale
-from steelyard.simulate.scaler_names import at_first, make_scaling, series, split_scaler
-from steelyard.simulate.scenario import Group, Scenario
+from steelyard.simulate.scaler_names import base_scaler, initial_replicas, make_scaler, split_scaler
+from steelyard.simulate.scenario import ReplicaGroup, Scenario
 from steelyard.simulate.scenario_file import load_scenarios, to_yaml
 
 
@@ -21,7 +21,7 @@ def test_a_name_carries_its_options() -> None:
     assert split_scaler("kpa@target=0.5@window=30") == ("kpa", {"target": 0.5, "window": 30})
     assert split_scaler("fixed@8") == ("fixed", {"replicas": 8})
     assert split_scaler("my.module:Mine@deep=true") == ("my.module:Mine", {"deep": True})
-    assert series("kpa@target=0.5") == series("kpa") == "kpa"
+    assert base_scaler("kpa@target=0.5") == base_scaler("kpa") == "kpa"
 
 
 @pytest.mark.parametrize(
@@ -34,31 +34,31 @@ def test_a_name_that_cannot_be_read_is_told(text: str) -> None:
 
 def test_an_unknown_scaler_or_option_is_told() -> None:
     with pytest.raises(OptionError, match="nobody"):
-        make_scaling("nobody", Autoscale())
+        make_scaler("nobody", Autoscale())
     with pytest.raises(OptionError, match="colour"):
-        make_scaling("work@colour=3", Autoscale())
+        make_scaler("work@colour=3", Autoscale())
 
 
 def test_options_of_the_scenario_hold_unless_the_name_says_otherwise() -> None:
-    busy = [Seen(now=float(n), ready=1, running=14, slots=1.0, arrived=n) for n in range(200)]
+    busy = [ScalingMetrics(now=float(n), ready=1, running=14, slots=1.0, arrived=n) for n in range(200)]
     autoscale = Autoscale(options={"kpa": {"target": 0.5}})
-    plain, other = make_scaling("kpa", autoscale), make_scaling("kpa@target=1.0", autoscale)
+    plain, other = make_scaler("kpa", autoscale), make_scaler("kpa@target=1.0", autoscale)
     said = [(plain.decide(seen).replicas, other.decide(seen).replicas) for seen in busy][-1]
     assert said == (28, 14)
 
 
 def test_a_fixed_fleet_says_the_same_whatever_it_sees() -> None:
-    scaling = make_scaling("fixed@8", Autoscale(max=3))
-    assert scaling.decide(Seen(now=1.0)).replicas == 8
-    assert at_first("fixed@8", Autoscale(start=2)) == 8
-    assert at_first("work", Autoscale(start=2)) == 2
+    scaling = make_scaler("fixed@8", Autoscale(max=3))
+    assert scaling.decide(ScalingMetrics(now=1.0)).replicas == 8
+    assert initial_replicas("fixed@8", Autoscale(start=2)) == 8
+    assert initial_replicas("work", Autoscale(start=2)) == 2
 
 
 def test_a_scaled_scenario_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     scenario = Scenario(
         name="mine",
         loads=(12.0,),
-        fleet=(Group(slots=4),),
+        fleet=(ReplicaGroup(slots=4),),
         slo=Seconds(2.0),
         autoscale=Autoscale(scalers=("work", "fixed@3"), options={"work": {"spare": 2.0}}, cold_start=Seconds(7)),
     )

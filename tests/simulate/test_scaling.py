@@ -10,16 +10,16 @@ import pytest
 
 from steelyard.core.options import PoolOptions
 from steelyard.core.replica import State
-from steelyard.core.scalers.base import Seen, Want
-from steelyard.core.scaling import Verdict
+from steelyard.core.scalers.base import Recommendation, ScalingMetrics
+from steelyard.core.scaling import ScalingDecision
 from steelyard.documents import Seconds
-from steelyard.simulate.catalog import find
-from steelyard.simulate.changing import Autoscale, Shape
+from steelyard.simulate.catalog import find_scenarios
+from steelyard.simulate.changing import Autoscale, TrafficShape
 from steelyard.simulate.job import Job
 from steelyard.simulate.result import FleetRecord, RunResult
 from steelyard.simulate.run import Task, run_task, tasks
-from steelyard.simulate.scaling import ScaledBalancer, ScaledFleet
-from steelyard.simulate.scenario import Group, Scenario, Sizes, Workload
+from steelyard.simulate.scaling import AutoscaledBalancer, AutoscaledFleet
+from steelyard.simulate.scenario import ReplicaGroup, Scenario, Sizes, Workload
 
 from .watched import Watched, arrivals_after_warmup, everything
 
@@ -29,15 +29,15 @@ class Scripted:
 
     def __init__(self, plan: Callable[[float], int]) -> None:
         self.plan = plan
-        self.seen: list[Seen] = []
+        self.seen: list[ScalingMetrics] = []
 
-    def decide(self, seen: Seen, *, planned: int = 0) -> Verdict:
+    def decide(self, seen: ScalingMetrics, *, planned: int = 0) -> ScalingDecision:
         self.seen.append(seen)
         wanted = self.plan(seen.now)
-        return Verdict(wanted, "scripted", Want(wanted, "scripted"), 0, 1000)
+        return ScalingDecision(wanted, "scripted", Recommendation(wanted, "scripted"), 0, 1000)
 
 
-EXACT = Autoscale(cold_start=Seconds(10), spread=0.0, probe=Seconds(0), min=0)
+EXACT = Autoscale(cold_start=Seconds(10), cold_start_jitter=0.0, probe_interval=Seconds(0), min=0)
 
 
 class Stage:
@@ -52,17 +52,19 @@ class Stage:
         warmup: float = 0.0,
         slo: float = float("inf"),
     ) -> None:
-        self.balancer = ScaledBalancer(Random(1))
-        self.balancer.add_model("", "least_work", PoolOptions(concurrency=slots, queue=10_000, hold=True, max_wait=900))
+        self.balancer = AutoscaledBalancer(Random(1))
+        self.balancer.add_model(
+            "", "least_work", PoolOptions(concurrency=slots, max_queue=10_000, wait_for_ready=True, queue_timeout=900)
+        )
         self.result = RunResult("s", "least_work@1", 1.0, 1, scaler="scripted", fleet=FleetRecord())
         assert self.result.fleet is not None
         self.record = self.result.fleet
         self.simulation = Watched([], [self.balancer], jobs, self.result, Random(1), warmup=warmup, slo=slo)
         self.scaling = Scripted(plan)
-        self.fleet = ScaledFleet(
+        self.fleet = AutoscaledFleet(
             self.simulation,
             self.balancer,
-            Group(slots=slots),
+            ReplicaGroup(slots=slots),
             autoscale,
             self.scaling,
             self.record,
@@ -90,7 +92,7 @@ def test_a_fleet_that_stays_costs_its_size_times_the_time() -> None:
     assert stage.result.seconds == 101.0
     assert stage.record.replica_seconds == 3 * 101.0
     assert stage.record.starts == 0
-    assert stage.record.most == 3
+    assert stage.record.peak_replicas == 3
 
 
 def test_a_started_replica_costs_from_the_order_on() -> None:
@@ -142,7 +144,7 @@ def test_every_request_is_over_exactly_once_however_replicas_come_and_go(slots: 
         jobs.append(Job(when, rng.expovariate(2.0), (1.0,)))
     autoscale = msgspec.structs.replace(EXACT, cold_start=Seconds(cold), spread=0.5, probe=Seconds(0.5))
     stage = Stage(wild, jobs, slots=slots, autoscale=autoscale).run()
-    assert stage.result.requests == stage.result.counted == 2_000
+    assert stage.result.requests == stage.result.measured_requests == 2_000
     assert stage.result.failed == 0
     if cold < 4.0:  # else replicas leave before they were ever ready, and some wait longer than they may
         assert stage.result.latency.count == 2_000
@@ -156,14 +158,14 @@ def test_whoever_leaves_gets_nothing_new() -> None:
     left: dict[str, float] = {}
     jobs = steady(600, 0.2, 0.5)
     stage = Stage(wild, jobs, start=3)
-    tell = stage.simulation.tell
+    tell = stage.simulation.report_event
 
     def listen(id: str, event: object, now: float) -> None:
         if getattr(event, "value", "") == "drain":
             left[id] = now
         tell(id, event, now)  # type: ignore[arg-type]
 
-    stage.simulation.tell = listen  # type: ignore[method-assign]
+    stage.simulation.report_event = listen  # type: ignore[method-assign]
     stage.run()
     assert left
     assert not [sent for sent in stage.simulation.sent if sent.when >= left.get(sent.replica, float("inf"))]
@@ -206,25 +208,25 @@ def test_the_scaling_is_shown_what_the_balancer_knows() -> None:
     stage = Stage(lambda now: 3 if now >= 2 else 1, jobs, slo=5.0).run()
     shown = {seen.now: seen for seen in stage.scaling.seen}
     first, third, late = shown[1.0], shown[3.0], shown[14.0]
-    assert (first.ready, first.coming, first.running, first.waiting, first.arrived) == (1, 0, 1, 2, 3)
-    assert (third.ready, third.coming) == (1, 2)
-    assert not first.learned
+    assert (first.ready, first.starting, first.running, first.waiting, first.arrived) == (1, 0, 1, 2, 3)
+    assert (third.ready, third.starting) == (1, 2)
+    assert not first.estimates_learned
     assert first.backlog > 0
     assert first.offered == 3.0  # a second each, while nothing is known
     assert late.answered == 3
     assert late.late == 2  # the second and third took 7.9 and 11.8 s where 5 were promised
     assert late.p99 == pytest.approx(11.8, rel=0.05)
-    assert late.promised == 5.0
+    assert late.slo_seconds == 5.0
     assert late.slots == 1.0
     assert late.cold_start == 10.0
-    assert (first.done, first.busy) == (0.0, 0.0)
-    assert late.done == 3.0
-    assert late.busy == pytest.approx(12.0)  # what the three really took, not what they waited
+    assert (first.completed_work, first.busy_seconds) == (0.0, 0.0)
+    assert late.completed_work == 3.0
+    assert late.busy_seconds == pytest.approx(12.0)  # what the three really took, not what they waited
 
 
 def test_work_is_shown_as_learned_once_requests_were_seen() -> None:
     stage = Stage(lambda now: 1, steady(100, 1.0, 0.25)).run()
-    shown = [seen for seen in stage.scaling.seen if seen.learned]
+    shown = [seen for seen in stage.scaling.seen if seen.estimates_learned]
     assert len(shown) < len(stage.scaling.seen)
     grown = (shown[-1].offered - shown[0].offered) / (shown[-1].now - shown[0].now)
     assert grown / shown[-1].rate == pytest.approx(0.25, rel=0.2)
@@ -247,9 +249,10 @@ SMALL = Scenario(
     seeds=2,
     loads=(1.5,),
     slo=Seconds(2.0),
-    fleet=(Group(),),
+    fleet=(ReplicaGroup(),),
     workload=Workload(
-        sizes=Sizes(mean=Seconds(0.2)), shape=Shape(kind="spike", at=Seconds(30), factor=4.0, lasts=Seconds(30))
+        sizes=Sizes(mean=Seconds(0.2)),
+        shape=TrafficShape(kind="spike", at=Seconds(30), factor=4.0, duration=Seconds(30)),
     ),
     autoscale=Autoscale(cold_start=Seconds(5), start=2, max=30),
 )
@@ -259,7 +262,7 @@ SMALL = Scenario(
 def test_a_run_is_the_same_to_the_last_bit_when_run_again_and_loses_nothing(scaler: str) -> None:
     task = Task(SMALL, "least_work@1", 1.5, 1, scaler)
     result = run_task(task)
-    assert result.counted == arrivals_after_warmup(task)
+    assert result.measured_requests == arrivals_after_warmup(task)
     assert result.fleet is not None
     assert result.fleet.replica_seconds > 0
     assert len(result.fleet.times) == len(result.fleet.wanted) == len(result.fleet.offered) == len(result.fleet.late)
@@ -270,7 +273,7 @@ def test_a_run_is_the_same_to_the_last_bit_when_run_again_and_loses_nothing(scal
 def test_a_fixed_fleet_costs_exactly_its_size() -> None:
     result = run_task(Task(SMALL, "least_work@1", 1.5, 1, "fixed@4"))
     assert result.fleet is not None
-    assert result.fleet.mean == pytest.approx(4.0)
+    assert result.fleet.mean_replicas == pytest.approx(4.0)
     assert result.fleet.starts == 0
 
 
@@ -281,17 +284,17 @@ def test_there_is_a_run_for_every_policy_scaler_load_and_seed() -> None:
 
 
 def test_the_policy_is_least_work_with_the_slots_of_a_replica_unless_another_is_named() -> None:
-    fleet = (Group(slots=8),)
+    fleet = (ReplicaGroup(slots=8),)
     assert Scenario(fleet=fleet, autoscale=Autoscale()).policies == ("least_work@8",)
     assert Scenario(fleet=fleet, autoscale=Autoscale(), policies=("random",)).policies == ("random",)
-    assert find("A3")[0].policies == ("least_work@8",)
+    assert find_scenarios("A3")[0].policies == ("least_work@8",)
 
 
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"fleet": (Group(count=2),)}, "`fleet` must be one group of one"),
-        ({"fleet": (Group(models=2),)}, "`fleet` must be without `models`"),
+        ({"fleet": (ReplicaGroup(count=2),)}, "`fleet` must be one group of one"),
+        ({"fleet": (ReplicaGroup(models=2),)}, "`fleet` must be without `models`"),
     ],
 )
 def test_a_scenario_that_cannot_be_scaled_is_told(fields: dict[str, object], told: str) -> None:

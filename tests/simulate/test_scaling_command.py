@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from steelyard.cli import main
-from steelyard.simulate.catalog import find
+from steelyard.simulate.catalog import find_scenarios
 from steelyard.simulate.scenario_file import load_scenarios
 
 MINE = """
@@ -69,4 +69,4 @@ def test_a_mistake_is_told_in_one_line(words: list[str], told: str) -> None:
 @pytest.mark.parametrize("name", ["A1", "A6"])
 def test_built_in_workloads_can_be_shown_and_read_back(name: str) -> None:
     Path("shown.yaml").write_text(simulate(name, "--show").stdout)
-    assert load_scenarios("shown.yaml") == find(name)
+    assert load_scenarios("shown.yaml") == find_scenarios(name)

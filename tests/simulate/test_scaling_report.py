@@ -9,16 +9,16 @@ from rich.console import Console
 from steelyard.cli.scaling_table import print_scaled_rows
 from steelyard.documents import Seconds
 from steelyard.simulate.changing import Autoscale
-from steelyard.simulate.frontier import beats, undominated
+from steelyard.simulate.frontier import dominates, pareto_front
 from steelyard.simulate.report import render
 from steelyard.simulate.result import FleetRecord, RunResult
-from steelyard.simulate.scaling_report import finding
-from steelyard.simulate.scenario import Group, Scenario
-from steelyard.simulate.summary import Row, rows_csv, runs_csv, summarise
+from steelyard.simulate.scaling_report import scaling_finding
+from steelyard.simulate.scenario import ReplicaGroup, Scenario
+from steelyard.simulate.summary import SummaryRow, rows_csv, runs_csv, summarise
 
 from .runs import made_up
 
-SCENARIO = Scenario(name="s", slo=Seconds(1), loads=(2.0,), seeds=2, fleet=(Group(),), autoscale=Autoscale())
+SCENARIO = Scenario(name="s", slo=Seconds(1), loads=(2.0,), seeds=2, fleet=(ReplicaGroup(),), autoscale=Autoscale())
 
 
 def scaled(scaler: str, seed: int, met: int, hours: float) -> RunResult:
@@ -39,35 +39,37 @@ RUNS = [
 ] + [scaled("fixed@2", seed, 98, 0.5) for seed in (1, 2)]
 
 
-def rows() -> dict[str, Row]:
+def rows() -> dict[str, SummaryRow]:
     return {row.scaler: row for row in summarise(RUNS, {"s"})}
 
 
 def test_a_row_has_what_was_kept_and_what_it_cost() -> None:
     row = rows()["work"]
-    assert row.good == 0.965
-    assert [value and value.mean for value in (row.hours, row.replicas, row.most, row.starts)] == [2.0, 4.0, 2.0, 3.0]
+    assert row.success_share == 0.965
+    assert [
+        value and value.mean for value in (row.replica_hours, row.mean_replicas, row.peak_replicas, row.starts)
+    ] == [2.0, 4.0, 2.0, 3.0]
     assert row.seeds == 2
 
 
 def test_who_is_as_good_in_both_and_better_in_one_beats() -> None:
     found = rows()
-    assert beats(found["work"], found["kpa"])
-    assert beats(found["work"], found["kpa@target=0.5"])  # as good, for less
-    assert not beats(found["work"], found["hpa"])
-    assert not beats(found["hpa"], found["work"])
-    assert not beats(found["work"], found["work"])
+    assert dominates(found["work"], found["kpa"])
+    assert dominates(found["work"], found["kpa@target=0.5"])  # as good, for less
+    assert not dominates(found["work"], found["hpa"])
+    assert not dominates(found["hpa"], found["work"])
+    assert not dominates(found["work"], found["work"])
 
 
 def test_a_fixed_fleet_is_a_measure_and_beats_nobody() -> None:
-    assert [row.scaler for row in undominated(list(rows().values()))] == ["hpa", "work"]
+    assert [row.scaler for row in pareto_front(list(rows().values()))] == ["hpa", "work"]
 
 
 def test_the_finding_says_whom_nobody_beats() -> None:
-    text = finding(list(rows().values()))
+    text = scaling_finding(list(rows().values()))
     assert text == ("No other scaler keeps more for fewer replica-hours than hpa (81.5 %, 1 h), work (96.5 %, 2 h).")
     worse = [scaled("work", 1, 90, 5.0), scaled("kpa", 1, 95, 4.0)]
-    assert "work is beaten by kpa." in finding(summarise(worse, {"s"}))
+    assert "work is beaten by kpa." in scaling_finding(summarise(worse, {"s"}))
 
 
 def test_the_table_has_a_line_for_each_scaler() -> None:
@@ -98,7 +100,7 @@ def test_the_page_has_both_charts_and_is_the_same_bytes_each_time() -> None:
 
 
 def test_a_page_may_have_scenarios_of_both_kinds() -> None:
-    plain = Scenario(name="plain", loads=(0.5,), seeds=1, fleet=(Group(),))
+    plain = Scenario(name="plain", loads=(0.5,), seeds=1, fleet=(ReplicaGroup(),))
     run = made_up("round_robin", 1, [0.1, 0.2], scenario="plain", timeline=True)
     run.timeline.load.pop("r1")
     run.served = {"r0": 2}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from steelyard.documents import DocumentError, parse
-from steelyard.simulate.catalog import CATALOG, find
+from steelyard.simulate.catalog import CATALOG, find_scenarios
 from steelyard.simulate.scenario import Scenario
 from steelyard.simulate.scenario_file import load_scenarios, to_yaml
 
@@ -18,13 +18,13 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", [name for name in CATALOG if name not in ("W5", "W6", "W7")])
 @pytest.mark.parametrize("full", [False, True])
 def test_built_in_scenarios_read_back_as_they_were(name: str, full: bool, file: Path) -> None:
-    file.write_text("---\n".join(to_yaml(scenario, full=full) for scenario in find(name)))
-    assert load_scenarios(file) == find(name)
+    file.write_text("---\n".join(to_yaml(scenario, full=full) for scenario in find_scenarios(name)))
+    assert load_scenarios(file) == find_scenarios(name)
 
 
 @pytest.mark.parametrize("name", ["W5", "W6", "W7"])
 def test_those_with_a_trace_too(name: str) -> None:
-    for scenario in find(name):
+    for scenario in find_scenarios(name):
         assert parse(to_yaml(scenario), Scenario) == scenario
 
 

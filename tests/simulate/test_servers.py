@@ -302,47 +302,47 @@ def test_a_batch_does_as_much_work_as_it_was_given() -> None:
 
 def test_a_prefix_is_all_there_after_it_was_taken() -> None:
     cache = PrefixCache(10)
-    assert cache.take((1, 2, 3)) == 0
-    assert cache.take((1, 2, 3)) == 3
+    assert cache.touch((1, 2, 3)) == 0
+    assert cache.touch((1, 2, 3)) == 3
 
 
 def test_only_the_leading_run_of_a_prefix_counts() -> None:
     cache = PrefixCache(10)
-    cache.take((1, 2, 3))
-    assert cache.take((1, 2, 9, 3)) == 2
-    assert cache.take((8, 1, 2)) == 0
-    assert cache.take((2, 3)) == 2
+    cache.touch((1, 2, 3))
+    assert cache.touch((1, 2, 9, 3)) == 2
+    assert cache.touch((8, 1, 2)) == 0
+    assert cache.touch((2, 3)) == 2
 
 
 def test_the_least_recently_used_block_goes_first() -> None:
     cache = PrefixCache(3)
     for block in (1, 2, 3):
-        cache.take((block,))
-    cache.take((1,))
-    cache.take((4,))  # 2 goes
-    assert cache.take((3,)) == 1
-    assert cache.take((1,)) == 1
-    assert cache.take((4,)) == 1
-    assert cache.take((2,)) == 0
+        cache.touch((block,))
+    cache.touch((1,))
+    cache.touch((4,))  # 2 goes
+    assert cache.touch((3,)) == 1
+    assert cache.touch((1,)) == 1
+    assert cache.touch((4,)) == 1
+    assert cache.touch((2,)) == 0
 
 
 def test_of_a_prefix_the_end_goes_before_the_front() -> None:
     cache = PrefixCache(4)
-    cache.take((1, 2, 3))
-    cache.take((8, 9))
-    assert cache.take((1, 2, 3)) == 2
+    cache.touch((1, 2, 3))
+    cache.touch((8, 9))
+    assert cache.touch((1, 2, 3)) == 2
 
 
 def test_of_a_prefix_longer_than_the_cache_the_front_stays() -> None:
     cache = PrefixCache(3)
-    cache.take(tuple(range(10)))
-    assert cache.take(tuple(range(10))) == 3
+    cache.touch(tuple(range(10)))
+    assert cache.touch(tuple(range(10))) == 3
 
 
 def test_the_cache_never_holds_more_than_its_size() -> None:
     cache = PrefixCache(5)
     for start in range(100):
-        cache.take(tuple(range(start, start + 7)))
+        cache.touch(tuple(range(start, start + 7)))
         held = [block for block in range(120) if block in cache._blocks]
         assert len(held) == len(cache._blocks) <= 5
 
@@ -372,18 +372,18 @@ def test_a_request_never_gets_shorter_than_nothing() -> None:
 
 def test_a_model_is_loaded_once_and_stays() -> None:
     memory = ModelMemory(2, 3.0)
-    assert [memory.take(kind) for kind in ("a", "a", "b", "a", "b")] == [3.0, 0.0, 3.0, 0.0, 0.0]
+    assert [memory.touch(kind) for kind in ("a", "a", "b", "a", "b")] == [3.0, 0.0, 3.0, 0.0, 0.0]
     assert memory.loads == 2
 
 
 def test_the_least_recently_used_model_goes_out() -> None:
     memory = ModelMemory(2, 3.0)
     for kind in ("a", "b", "a", "c"):  # b goes
-        memory.take(kind)
-    assert [memory.take(kind) for kind in ("a", "c")] == [0.0, 0.0]
-    assert memory.take("b") == 3.0  # a goes
-    assert memory.take("c") == 0.0
-    assert memory.take("a") == 3.0
+        memory.touch(kind)
+    assert [memory.touch(kind) for kind in ("a", "c")] == [0.0, 0.0]
+    assert memory.touch("b") == 3.0  # a goes
+    assert memory.touch("c") == 0.0
+    assert memory.touch("a") == 3.0
     assert memory.loads == 5
 
 

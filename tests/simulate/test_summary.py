@@ -8,13 +8,13 @@ import pytest
 
 from steelyard.simulate.scenario import Scenario, Workload
 from steelyard.simulate.summary import (
-    best,
-    best_met,
+    best_p99,
+    best_within_slo,
     estimate,
-    paired,
-    promised,
+    paired_p99_ratio,
     rows_csv,
     runs_csv,
+    scenarios_with_slo,
     student_t,
     summarise,
 )
@@ -25,12 +25,12 @@ from .runs import made_up
 def test_confidence_is_students() -> None:
     found = estimate([1.0, 2.0, 3.0])
     assert found.mean == 2.0
-    assert found.half == pytest.approx(4.303 / 3**0.5)  # s = 1, n = 3, two degrees of freedom
+    assert found.half_width == pytest.approx(4.303 / 3**0.5)  # s = 1, n = 3, two degrees of freedom
 
 
 def test_one_seed_has_no_confidence_and_none_has_nothing() -> None:
     assert estimate([5.0]).mean == 5.0
-    assert isnan(estimate([5.0]).half)
+    assert isnan(estimate([5.0]).half_width)
     assert isnan(estimate([]).mean)
 
 
@@ -64,32 +64,32 @@ def test_the_ratio_to_the_ideal_is_paired_by_seed() -> None:
     # The ideal's p99 differs threefold between seeds, and so does the policy's: seed by seed it is twice, exactly.
     runs = [made_up("ideal", 1, [0.1]), made_up("ideal", 2, [0.3]), made_up("a", 2, [0.6]), made_up("a", 1, [0.2])]
     row = summarise(runs)[1]
-    assert row.ratio is not None
-    assert row.ratio.mean == pytest.approx(2.0, rel=0.01)
-    assert row.ratio.half < 0.1
-    assert row.p99.half > 1
+    assert row.p99_to_ideal is not None
+    assert row.p99_to_ideal.mean == pytest.approx(2.0, rel=0.01)
+    assert row.p99_to_ideal.half_width < 0.1
+    assert row.p99.half_width > 1
 
 
 def test_no_ideal_no_ratio() -> None:
     (row,) = summarise([made_up("a", 1, [0.2])])
-    assert row.ratio is None
-    assert paired([made_up("a", 1, [0.2])], [made_up("b", 7, [0.2])]) is None
+    assert row.p99_to_ideal is None
+    assert paired_p99_ratio([made_up("a", 1, [0.2])], [made_up("b", 7, [0.2])]) is None
 
 
 def test_shares_are_of_all_requests_after_the_warm_up() -> None:
     (row,) = summarise([made_up("a", 1, [0.2] * 80, failed=5, refused=15, met=60)], {"s"})
     assert (row.failed.mean, row.refused.mean) == (0.05, 0.15)
-    assert row.lost == pytest.approx(0.2)
-    assert row.met is not None
-    assert row.met.mean == 0.6
+    assert row.loss_share == pytest.approx(0.2)
+    assert row.within_slo is not None
+    assert row.within_slo.mean == 0.6
     assert row.throughput.mean == 10.0
 
 
 def test_met_only_where_something_was_promised() -> None:
     (row,) = summarise([made_up("a", 1, [0.2])])
-    assert row.met is None
+    assert row.within_slo is None
     kept = Scenario(name="kept", workload=Workload(deadline=1.0))  # type: ignore[arg-type]
-    assert promised([kept, Scenario(name="plain")]) == {"kept"}
+    assert scenarios_with_slo([kept, Scenario(name="plain")]) == {"kept"}
 
 
 def test_the_best_is_not_the_one_that_sends_the_work_away() -> None:
@@ -101,7 +101,7 @@ def test_the_best_is_not_the_one_that_sends_the_work_away() -> None:
             made_up("refuser", 1, [0.1] * 50, refused=50),
         ]
     )
-    winner = best(rows)
+    winner = best_p99(rows)
     assert winner is not None
     assert winner.policy == "honest"
 
@@ -109,13 +109,13 @@ def test_the_best_is_not_the_one_that_sends_the_work_away() -> None:
 def test_the_best_keeps_the_promise() -> None:
     late, keeper = made_up("late", 1, [0.2] * 100, met=10), made_up("keeper", 1, [0.3] * 95, refused=5, met=95)
     rows = summarise([late, keeper], {"s"})
-    assert best(rows) is best_met(rows) is rows[1]
+    assert best_p99(rows) is best_within_slo(rows) is rows[1]
 
 
 def test_nothing_answered() -> None:
     rows = summarise([made_up("a", 1, [], refused=3)])
-    assert best(rows) is None
-    assert best_met(rows) is None
+    assert best_p99(rows) is None
+    assert best_within_slo(rows) is None
     line = next(csv.DictReader(StringIO(rows_csv(rows))))
     assert line["p99_s"] == ""
     assert line["refused"] == "1"

@@ -9,7 +9,7 @@ from statistics import mean, pstdev
 
 import pytest
 
-from steelyard.simulate.traces import BACKWARDS_TOLERANCE, FEATURES, TraceError, TraceRow, detect, read_trace
+from steelyard.simulate.traces import FEATURES, MAX_BACKWARD_SECONDS, TraceError, TraceRow, detect, read_trace
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens"
 ALIBABA = (
@@ -129,7 +129,7 @@ def test_limit_must_not_be_negative(tmp_path: Path) -> None:
 
 
 def test_a_small_step_back_is_held_and_a_larger_one_refused(tmp_path: Path) -> None:
-    back = round(1000 * BACKWARDS_TOLERANCE)
+    back = round(1000 * MAX_BACKWARD_SECONDS)
     path = mooncake(tmp_path, *(mooncake_line(stamp) for stamp in (5000, 9000, 9000 - back, 9500)))
     assert [row.arrival for row in read_trace(path)] == [0.0, 4.0, 4.0, 4.5]
     path = mooncake(tmp_path, *(mooncake_line(stamp) for stamp in (5000, 9000, 9000 - back - 1)))

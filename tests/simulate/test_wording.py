@@ -34,13 +34,13 @@ def test_a_small_share_is_not_rounded_to_none_nor_a_large_one_to_all(share: floa
     ("seconds", "text"), [(0.05, "50 ms"), (1.5, "1.5 s"), (2e-5, "20 µs"), (0, "0 s"), (36000, "36,000 s")]
 )
 def test_plain_seconds(seconds: float, text: str) -> None:
-    assert wording.plain_seconds(seconds) == text
+    assert wording.round_seconds(seconds) == text
 
 
 def test_times() -> None:
-    assert wording.times(Estimate(1.312, 0.041)) == ("1.31×", "± 0.04")
-    assert wording.times(Estimate(1.0, 0.0)) == ("1.00×", "")
-    assert wording.times(None) == ("–", "")
+    assert wording.ratio(Estimate(1.312, 0.041)) == ("1.31×", "± 0.04")
+    assert wording.ratio(Estimate(1.0, 0.0)) == ("1.00×", "")
+    assert wording.ratio(None) == ("–", "")
 
 
 def test_load() -> None:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from steelyard.documents import Seconds
 from steelyard.simulate.job import Job
-from steelyard.simulate.scenario import Arrivals, Group, Models, Scenario, Sizes, Workload
-from steelyard.simulate.workload import BLOCK, UNIT, ln_variance, random_jobs
+from steelyard.simulate.scenario import Arrivals, Models, ReplicaGroup, Scenario, Sizes, Workload
+from steelyard.simulate.workload import JOBS_PER_BLOCK, TYPICAL_FEATURE, log_size_variance, random_jobs
 
 MANY = 60_000
 
@@ -20,7 +20,7 @@ MANY = 60_000
 def scenario(requests: int = MANY, load_time: float = 0.0, **workload: object) -> Scenario:
     return Scenario(
         requests=requests,
-        fleet=(Group(), Group(load_time=Seconds(load_time))),
+        fleet=(ReplicaGroup(), ReplicaGroup(load_time=Seconds(load_time))),
         workload=Workload(**workload),  # type: ignore[arg-type]
     )
 
@@ -34,7 +34,7 @@ def works(**workload: object) -> NDArray[np.float64]:
 
 
 def gaps(**workload: object) -> NDArray[np.float64]:
-    return np.diff([0.0, *(job.born for job in jobs(**workload))])  # type: ignore[arg-type]
+    return np.diff([0.0, *(job.intended_at for job in jobs(**workload))])  # type: ignore[arg-type]
 
 
 def area(y: NDArray[np.float64], x: NDArray[np.float64]) -> float:
@@ -42,7 +42,7 @@ def area(y: NDArray[np.float64], x: NDArray[np.float64]) -> float:
 
 
 def seen(job: Job) -> tuple[object, ...]:
-    return job.born, job.work, job.features, job.deadline, job.tenant, job.kind, job.key, job.cold_seconds
+    return job.intended_at, job.work, job.features, job.deadline, job.tenant, job.kind, job.key, job.cold_seconds
 
 
 # Sizes
@@ -86,7 +86,7 @@ def test_pareto_work_has_its_mean_and_stays_within_its_bounds(alpha: float, spre
     "sizes", [Sizes(kind="exponential"), Sizes(kind="lognormal", cv=2.0), Sizes(kind="pareto", alpha=1.5)]
 )
 def test_the_variance_of_log_sizes_is_known(sizes: Sizes) -> None:
-    assert np.log(works(sizes=sizes)).var() == pytest.approx(ln_variance(sizes), rel=0.03)
+    assert np.log(works(sizes=sizes)).var() == pytest.approx(log_size_variance(sizes), rel=0.03)
 
 
 # Features
@@ -104,7 +104,7 @@ def test_the_feature_explains_its_share_of_the_log_variance(kind: str, share: fl
 
 def test_a_feature_that_tells_all_is_in_proportion_to_the_work() -> None:
     for job in jobs(requests=100, sizes=Sizes(mean=Seconds(0.5)), features=1.0):
-        assert job.features[0] == pytest.approx(UNIT * job.work / 0.5)
+        assert job.features[0] == pytest.approx(TYPICAL_FEATURE * job.work / 0.5)
 
 
 def test_the_feature_of_constant_work_tells_nothing_and_is_positive() -> None:
@@ -117,10 +117,10 @@ def test_the_feature_of_constant_work_tells_nothing_and_is_positive() -> None:
 
 
 def test_requests_come_in_order_also_from_block_to_block() -> None:
-    made = jobs(requests=2 * BLOCK + 5)
-    assert len(made) == 2 * BLOCK + 5
-    assert made[0].born > 0
-    assert all(a.born < b.born for a, b in pairwise(made))
+    made = jobs(requests=2 * JOBS_PER_BLOCK + 5)
+    assert len(made) == 2 * JOBS_PER_BLOCK + 5
+    assert made[0].intended_at > 0
+    assert all(a.intended_at < b.intended_at for a, b in pairwise(made))
 
 
 def test_poisson_gaps_have_their_mean_and_a_cv_of_one() -> None:
@@ -143,7 +143,9 @@ def test_gamma_gaps_of_cv_one_are_poisson() -> None:
 
 
 def test_regular_gaps_are_all_alike() -> None:
-    assert gaps(requests=BLOCK + 10, rate=10.0, arrivals=Arrivals(kind="regular")) == pytest.approx(0.1, rel=1e-6)
+    assert gaps(requests=JOBS_PER_BLOCK + 10, rate=10.0, arrivals=Arrivals(kind="regular")) == pytest.approx(
+        0.1, rel=1e-6
+    )
 
 
 # Who and what
@@ -176,7 +178,7 @@ def test_a_request_of_the_only_model_has_no_kind_key_or_loading() -> None:
 
 
 def test_the_deadline_counts_from_arrival() -> None:
-    assert all(job.deadline == job.born + 1.5 for job in jobs(requests=100, deadline=Seconds(1.5)))
+    assert all(job.deadline == job.intended_at + 1.5 for job in jobs(requests=100, deadline=Seconds(1.5)))
     assert all(job.deadline == float("inf") for job in jobs(requests=100))
 
 
@@ -185,23 +187,23 @@ def test_the_deadline_counts_from_arrival() -> None:
 
 @pytest.mark.parametrize("more", [{}, {"tenants": {"a": 1.0, "b": 1.0}, "models": Models(count=3)}])
 def test_the_same_seed_makes_the_same_jobs(more: dict[str, object]) -> None:
-    first, again = ([seen(job) for job in jobs(BLOCK + 100, 10.0, 7, **more)] for _ in range(2))
+    first, again = ([seen(job) for job in jobs(JOBS_PER_BLOCK + 100, 10.0, 7, **more)] for _ in range(2))
     assert first == again
 
 
 def test_another_seed_makes_other_jobs() -> None:
     one, two = (jobs(1_000, 10.0, seed) for seed in (1, 2))
     assert not {job.work for job in one} & {job.work for job in two}
-    assert not {job.born for job in one} & {job.born for job in two}
+    assert not {job.intended_at for job in one} & {job.intended_at for job in two}
 
 
 def test_another_rate_makes_the_same_work_come_at_another_pace() -> None:
     slow, fast = (jobs(1_000, rate, 1) for rate in (10.0, 40.0))
     assert [job.work for job in slow] == [job.work for job in fast]
-    assert [job.born for job in slow] == pytest.approx([4 * job.born for job in fast])
+    assert [job.intended_at for job in slow] == pytest.approx([4 * job.intended_at for job in fast])
 
 
 def test_jobs_are_made_as_they_are_needed() -> None:
     # All of them would not fit into any memory.
     endless = random_jobs(scenario(requests=10**12), 10.0, 1)
-    assert sum(1 for _ in islice(endless, 2 * BLOCK + 1)) == 2 * BLOCK + 1
+    assert sum(1 for _ in islice(endless, 2 * JOBS_PER_BLOCK + 1)) == 2 * JOBS_PER_BLOCK + 1

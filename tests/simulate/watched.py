@@ -61,8 +61,10 @@ class Watched(Simulation):
         """What replicas and balancers still believe to have: nothing, after a run."""
         on_replicas = sum(server.busy + len(server.queue) for server in self.servers.values())
         pools = [balancer.pool() for balancer in self.balancers]
-        believed = sum(replica.in_flight + len(replica.flights) for pool in pools for replica in pool.replicas.values())
-        return on_replicas + believed + sum(len(pool.line) + len(pool.displaced) for pool in pools)
+        believed = sum(
+            replica.in_flight + len(replica.running_attempts) for pool in pools for replica in pool.replicas.values()
+        )
+        return on_replicas + believed + sum(len(pool.queue) + len(pool.preempted) for pool in pools)
 
 
 def watch(scenario: Scenario, policy: str, load: float, seed: int = 1) -> tuple[RunResult, Watched]:
@@ -80,7 +82,7 @@ def watch(scenario: Scenario, policy: str, load: float, seed: int = 1) -> tuple[
 
 def arrivals_after_warmup(task: run.Task) -> int:
     jobs, seconds = run._jobs(task)
-    return sum(job.born >= task.scenario.warmup * seconds for job in jobs)
+    return sum(job.intended_at >= task.scenario.warmup * seconds for job in jobs)
 
 
 def everything(result: RunResult) -> str:

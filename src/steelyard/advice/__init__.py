@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 from ..config import Config
 from ..documents import Key
-from .gateway import GATEWAY as FRONT
-from .health import HEALTH
-from .memory import MEMORY
-from .models import MODELS as BALANCING
-from .models import is_plain
-from .promises import PROMISES, UNITS
-from .scaling import SCALING, STARTING
+from .gateway import GATEWAY_CHECKS as FRONT
+from .health import HEALTH_CHECKS
+from .memory import MEMORY_CHECKS
+from .models import BALANCING_CHECKS as BALANCING
+from .models import is_plain_http
+from .promises import SLO_CHECKS, UNIT_CHECKS
+from .scaling import SCALING_CHECKS, STARTING_CHECKS
 
-GATEWAY = {**FRONT, **UNITS, **MEMORY, **STARTING}
-MODELS = {**BALANCING, **PROMISES, **HEALTH, **SCALING}
+GATEWAY_ADVICE = {**FRONT, **UNIT_CHECKS, **MEMORY_CHECKS, **STARTING_CHECKS}
+MODEL_ADVICE = {**BALANCING, **SLO_CHECKS, **HEALTH_CHECKS, **SCALING_CHECKS}
 
-__all__ = ["GATEWAY", "MODELS", "Advice", "Note", "advise", "notes"]
+__all__ = ["GATEWAY_ADVICE", "MODEL_ADVICE", "Advice", "Note", "advise", "notes"]
 
 
 class Advice(NamedTuple):
@@ -38,9 +38,9 @@ class Note(NamedTuple):
 
 def advise(config: Config) -> list[Advice]:
     """All warnings: of the gateway first, then model by model."""
-    found = [Advice(code, *item) for code, check in GATEWAY.items() for item in check(config)]
+    found = [Advice(code, *item) for code, check in GATEWAY_ADVICE.items() for item in check(config)]
     for name, model in config.models.items():
-        for code, look in MODELS.items():
+        for code, look in MODEL_ADVICE.items():
             found += [Advice(code, *item) for item in look(("models", name), model)]
     return found
 
@@ -54,7 +54,7 @@ def notes(config: Config) -> list[Note]:
         if zoned is not None:
             what = "is read, but replicas are not chosen by zone yet in this version"
             found.append(Note((*key, "replicas", zoned, "zone"), what))
-        if is_plain(model) and model.idempotent is None:
+        if is_plain_http(model) and model.idempotent is None:
             what = "a POST that a replica may have begun is not sent again: set idempotent: true if it only predicts"
             found.append(Note(key, what))
     return found

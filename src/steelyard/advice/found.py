@@ -6,4 +6,4 @@ from collections.abc import Iterator
 
 from ..documents import Key
 
-Found = Iterator[tuple[Key, str, str]]  # the key, what is so, what to do
+Findings = Iterator[tuple[Key, str, str]]  # the key, what is so, what to do

@@ -7,33 +7,33 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 from ..addresses import listen_address
-from ..config import ANY, Config, Timeouts
-from ..config.forms import network
+from ..config import ANY_MODEL, Config, TimeoutsConfig
+from ..config.forms import parse_network
 from ..documents import Key
-from ..units import show_seconds
-from .found import Found
-from .models import is_plain
+from ..units import format_seconds
+from .found import Findings
+from .models import is_plain_http
 
-SERVERS_CLOSE = 5.0  # seconds after which common servers (uvicorn, Node) close an unused connection
+SERVER_KEEP_ALIVE_SECONDS = 5.0  # seconds after which common servers (uvicorn, Node) close an unused connection
 
 
-def no_tls(config: Config) -> Found:
+def no_tls(config: Config) -> Findings:
     """other machines can reach the gateway, and it has no TLS"""
-    open_to = [str(address) for address in config.addresses if not address.loopback]
+    open_to = [str(address) for address in config.listen_addresses if not address.is_loopback]
     if open_to and config.tls is None:
         what = f"Other machines can reach {', '.join(open_to)}, and what they send is not encrypted."
         yield ("listen",), what, "Give tls a certificate and key, or listen on 127.0.0.1 behind what ends TLS."
 
 
-def trusts_everyone(config: Config) -> Found:
+def trusts_all_proxies(config: Config) -> Findings:
     """forwarded headers are believed from everywhere"""
     for place, text in enumerate(config.trusted):
-        if (found := network(text)) is not None and found.prefixlen == 0:
+        if (found := parse_network(text)) is not None and found.prefixlen == 0:
             what = f"{text} is every address, so any client can say who it is, whose tenant, and how urgent."
             yield ("trusted", place), what, "Name the networks of your own proxies only."
 
 
-def tenants_unverified(config: Config) -> Found:
+def tenants_unverified(config: Config) -> Findings:
     """tenants are told apart by a header that every client may set as it likes"""
     vouched = config.trusted or any(tenant.networks for tenant in config.tenants.values())
     if config.tenant_header and not vouched:
@@ -42,7 +42,7 @@ def tenants_unverified(config: Config) -> Found:
         yield ("tenant_header",), what, do
 
 
-def everyone_urgent(config: Config) -> Found:
+def unrestricted_priority(config: Config) -> Findings:
     """every tenant may go before all others"""
     others = config.tenants.get("*")
     if others is not None and others.priority > 0:
@@ -51,25 +51,25 @@ def everyone_urgent(config: Config) -> Found:
         yield ("tenants", "*", "priority"), what, do
 
 
-def admin_no_tls(config: Config) -> Found:
+def admin_no_tls(config: Config) -> Findings:
     """other machines can reach the admin API, which has no TLS"""
     listen = config.admin.listen
-    if listen and not listen_address(listen).loopback:
+    if listen and not listen_address(listen).is_loopback:
         what = f"Other machines can reach {listen}, and the tokens they show are not encrypted."
         yield ("admin", "listen"), what, "Listen on 127.0.0.1, and go there through ssh or what ends TLS."
 
 
-def admits_everyone(config: Config) -> Found:
+def allows_all_replicas(config: Config) -> Findings:
     """replicas may be added with any address"""
     for place, text in enumerate(config.admin.allow):
-        if (found := network(text)) is not None and found.prefixlen == 0:
+        if (found := parse_network(text)) is not None and found.prefixlen == 0:
             what = f"{text} is every address, so whoever may add replicas can have requests sent anywhere."
             yield ("admin", "allow", place), what, "Name the networks of your own replicas only."
 
 
-def timeout_order(config: Config) -> Found:
+def timeout_order(config: Config) -> Findings:
     """a timeout that never comes, because `timeouts.total` is shorter"""
-    total, usual = config.timeouts.total, Timeouts()
+    total, usual = config.timeouts.total, TimeoutsConfig()
     limits: list[tuple[Key, float]] = [
         (("timeouts", name), getattr(config.timeouts, name))
         for name in ("connect", "first_byte", "stream")
@@ -78,35 +78,35 @@ def timeout_order(config: Config) -> Found:
     limits += [(("models", name, "timeout"), model.timeout or 0.0) for name, model in config.models.items()]
     for key, seconds in limits:
         if seconds > total:
-            what = f"{show_seconds(seconds)} is never reached: timeouts.total ends it after {show_seconds(total)}."
+            what = f"{format_seconds(seconds)} is never reached: timeouts.total ends it after {format_seconds(total)}."
             yield key, what, "Make it shorter, or timeouts.total longer."
 
 
-def keep_alive_race(config: Config) -> Found:
+def keep_alive_race(config: Config) -> Findings:
     """connections to replicas kept longer than most servers keep theirs"""
     idle = config.timeouts.replica_idle
-    if idle >= SERVERS_CLOSE:
-        what = f"Unused connections are kept for {show_seconds(idle)}, and common servers close theirs after 5 s."
+    if idle >= SERVER_KEEP_ALIVE_SECONDS:
+        what = f"Unused connections are kept for {format_seconds(idle)}, and common servers close theirs after 5 s."
         do = "Keep it under what the replicas have set, or requests meet connections that are being closed."
         yield ("timeouts", "replica_idle"), what, do
 
 
-def untold_models(config: Config) -> Found:
+def unroutable_model(config: Config) -> Findings:
     """a model of `dialect: http` (or one like it) without `paths`, beside other models"""
     for name, model in config.models.items() if len(config.models) > 1 else ():
-        if name != ANY and is_plain(model) and not model.paths:
+        if name != ANY_MODEL and is_plain_http(model) and not model.paths:
             what = "Its requests name no model, and beside other models only the header steelyard-model leads to it."
             yield ("models", name), what, f"Give it paths, for example [/{quote(name)}]."
 
 
-def no_replay(config: Config) -> Found:
+def no_replay(config: Config) -> Findings:
     """no body is kept"""
     if config.limits.replay == 0:
         what = "Without a kept body no POST can be tried again, nor its model or size be read from it."
         yield ("limits", "replay"), what, "Leave it at 8MiB, or make it as large as most of your requests."
 
 
-def shared_device(config: Config) -> Found:
+def shared_device(config: Config) -> Findings:
     """several models on one device whose memory is not given"""
     users: dict[str, dict[str, Key]] = defaultdict(dict)
     for name, model in config.models.items():
@@ -119,7 +119,7 @@ def shared_device(config: Config) -> Found:
             yield list(models.values())[-1], what, f"Add it under devices, for example {device}: {{memory: 80GiB}}."
 
 
-def unused_device(config: Config) -> Found:
+def unused_device(config: Config) -> Findings:
     """a device that no replica names"""
     models = config.models.values()
     used = {replica.device for model in models for replica in model.replicas}
@@ -129,16 +129,16 @@ def unused_device(config: Config) -> Found:
             yield ("devices", name), f"No replica runs on {name}.", "Name it as device of a replica, or remove it."
 
 
-GATEWAY: dict[str, Callable[[Config], Found]] = {
+GATEWAY_CHECKS: dict[str, Callable[[Config], Findings]] = {
     "no-tls": no_tls,
-    "trusts-everyone": trusts_everyone,
+    "trusts-everyone": trusts_all_proxies,
     "tenants-unverified": tenants_unverified,
-    "everyone-urgent": everyone_urgent,
+    "everyone-urgent": unrestricted_priority,
     "admin-no-tls": admin_no_tls,
-    "admits-everyone": admits_everyone,
+    "admits-everyone": allows_all_replicas,
     "timeout-order": timeout_order,
     "keep-alive-race": keep_alive_race,
-    "untold-models": untold_models,
+    "untold-models": unroutable_model,
     "no-replay": no_replay,
     "shared-device": shared_device,
     "unused-device": unused_device,

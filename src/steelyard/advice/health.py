@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
-from ..config import Health, Load, ModelConfig
+from ..config import HealthConfig, LoadMetricsConfig, ModelConfig
 from ..documents import Key
 from ..protocols import find_dialect
-from ..units import show_seconds
-from .found import Found
+from ..units import format_seconds
+from .found import Findings
 from .models import may_generate
 
-ONLY_ALIVE = ("/", "/ping", "/live", "/livez", "/health/live", "/v1/models", "/v2", "/v2/health/live", "/metrics")
+LIVENESS_PATHS = ("/", "/ping", "/live", "/livez", "/health/live", "/v1/models", "/v2", "/v2/health/live", "/metrics")
 SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh")
-LONG = 60.0  # seconds in which a dead replica should be found
-OFTEN = 0.25  # seconds between two probes
-COSTLY = 10.0  # seconds between two real inferences
-ENGINES_HANG = 2.0  # seconds between two reads of metrics
+MAX_DETECTION_SECONDS = 60.0  # seconds in which a dead replica should be found
+MIN_PROBE_INTERVAL_SECONDS = 0.25  # seconds between two probes
+MIN_INFERENCE_INTERVAL_SECONDS = 10.0  # seconds between two real inferences
+MIN_SCRAPE_INTERVAL_SECONDS = 2.0  # seconds between two reads of metrics
 
 
-def no_readiness_probe(key: Key, model: ModelConfig) -> Found:
+def no_readiness_probe(key: Key, model: ModelConfig) -> Findings:
     """`health.enabled: false`"""
     if not model.health.enabled:
         what = "Without a readiness probe, requests are sent to replicas that still load the model."
         yield (*key, "health", "enabled"), what, "Remove it to ask as the dialect says, or give health.path."
 
 
-def liveness_only(key: Key, model: ModelConfig) -> Found:
+def liveness_only(key: Key, model: ModelConfig) -> Findings:
     """a readiness path that only proves that the server is up"""
     if model.health.inference is not None:
         return  # that proves more
     for where, target in _ready_paths(model):
         path = target.partition("?")[0]
-        if (path.rstrip("/") or "/") in ONLY_ALIVE:
+        if (path.rstrip("/") or "/") in LIVENESS_PATHS:
             what = f"{path} answers before the model is loaded: it proves that the server is up, not that it is ready."
             do = "Use /v2/models/NAME/ready (OIP), /health (vLLM, TGI), /health_generate (SGLang), or leave path out."
             yield (*key, *where), what, do
@@ -47,7 +47,7 @@ def _ready_paths(model: ModelConfig) -> Iterator[tuple[Key, str]]:
             yield ("replicas", place, "ready"), replica.ready
 
 
-def guessed_readiness(key: Key, model: ModelConfig) -> Found:
+def unknown_readiness_path(key: Key, model: ModelConfig) -> Findings:
     """neither a dialect nor anything else says how to ask whether a replica is ready"""
     health = model.health
     told = model.dialect or health.path or health.command or health.inference is not None
@@ -58,46 +58,52 @@ def guessed_readiness(key: Key, model: ModelConfig) -> Found:
         yield key, what, "Give its dialect, or the path that says whether the model is loaded as health.path."
 
 
-def probe_overrun(key: Key, model: ModelConfig) -> Found:
+def probe_overrun(key: Key, model: ModelConfig) -> Findings:
     """a probe may take longer than the time between two"""
     health = model.health
     if health.enabled and health.timeout > health.interval:
-        times = f"{show_seconds(health.timeout)}, and the next is due after {show_seconds(health.interval)}"
+        times = f"{format_seconds(health.timeout)}, and the next is due after {format_seconds(health.interval)}"
         what = f"A probe may take {times}, so a replica that hangs is found late."
         yield (*key, "health", "timeout"), what, "Make timeout shorter than interval, or interval longer."
 
 
-def slow_detection(key: Key, model: ModelConfig) -> Found:
+def slow_detection(key: Key, model: ModelConfig) -> Findings:
     """a replica that does not answer any more is taken out after more than a minute"""
-    seconds = _detection(model.health)
-    if model.health.enabled and seconds > LONG:
-        what = f"A replica that hangs gets requests for up to {show_seconds(seconds)}."
+    seconds = _detection_seconds(model.health)
+    if model.health.enabled and seconds > MAX_DETECTION_SECONDS:
+        what = f"A replica that hangs gets requests for up to {format_seconds(seconds)}."
         yield (*key, "health", "interval"), what, "Make interval, timeout or fall less: 5s, 2s and 2 find it in 9 s."
 
 
-def _detection(health: Health) -> float:
+def _detection_seconds(health: HealthConfig) -> float:
     """The longest: it hangs just after a good probe, and `fall` probes, soon after each other, find no answer."""
     return health.interval + health.fall * max(health.timeout, min(health.interval, health.loading_interval))
 
 
-def frequent_probes(key: Key, model: ModelConfig) -> Found:
+def frequent_probes(key: Key, model: ModelConfig) -> Findings:
     """a replica is probed more than four times a second"""
     for name in ("interval", "loading_interval"):
         seconds = getattr(model.health, name)
-        if model.health.enabled and seconds < OFTEN:
-            what = f"A probe every {show_seconds(seconds)} takes time from the replica, and more so when it is loading."
+        if model.health.enabled and seconds < MIN_PROBE_INTERVAL_SECONDS:
+            what = (
+                f"A probe every {format_seconds(seconds)} takes time from the replica, and more so when it is loading."
+            )
             yield (*key, "health", name), what, "Use 500ms or more: failing requests are noticed without any probe."
 
 
-def frequent_inference(key: Key, model: ModelConfig) -> Found:
+def frequent_inference(key: Key, model: ModelConfig) -> Findings:
     """a replica does a real inference for its probe more often than every ten seconds"""
     health, inference = model.health, model.health.inference
-    if health.enabled and inference is not None and (seconds := max(inference.every, health.interval)) < COSTLY:
-        what = f"Every replica does a real inference each {show_seconds(seconds)}, only to be probed."
+    if (
+        health.enabled
+        and inference is not None
+        and (seconds := max(inference.every, health.interval)) < MIN_INFERENCE_INTERVAL_SECONDS
+    ):
+        what = f"Every replica does a real inference each {format_seconds(seconds)}, only to be probed."
         yield (*key, "health", "inference", "every"), what, "Use 30s or more: the plain probe is asked in between."
 
 
-def shell_placeholder(key: Key, model: ModelConfig) -> Found:
+def shell_placeholder(key: Key, model: ModelConfig) -> Findings:
     """a name that others may choose, put into the script of a shell"""
     command = model.health.command
     if not command or PurePath(command[0]).name not in SHELLS:
@@ -109,16 +115,16 @@ def shell_placeholder(key: Key, model: ModelConfig) -> Found:
             yield (*key, "health", "command", place), what, f'Write "$STEELYARD_{name.upper()}" in the script instead.'
 
 
-def frequent_scrapes(key: Key, model: ModelConfig) -> Found:
+def frequent_scrapes(key: Key, model: ModelConfig) -> Findings:
     """metrics of engines that generate, read more often than every two seconds"""
-    if _metrics_are_read(model) and model.load.interval < ENGINES_HANG and may_generate(model):
-        what = f"vLLM can hang when its metrics are read every {show_seconds(model.load.interval)}."
+    if _metrics_are_read(model) and model.load.interval < MIN_SCRAPE_INTERVAL_SECONDS and may_generate(model):
+        what = f"vLLM can hang when its metrics are read every {format_seconds(model.load.interval)}."
         yield (*key, "load", "interval"), what, "Use 5s: the gateway's own counts are always up to date."
 
 
-def unused_load(key: Key, model: ModelConfig) -> Found:
+def unused_load(key: Key, model: ModelConfig) -> Findings:
     """settings of metrics that are not read"""
-    load, usual = model.load, Load()
+    load, usual = model.load, LoadMetricsConfig()
     if not _metrics_are_read(model) and (load.path or load.port or load.interval != usual.interval):
         why = f"the dialect {model.dialect} knows of none" if model.dialect else "no dialect says that there are any"
         why = "enabled is false" if load.enabled is False else why
@@ -131,7 +137,7 @@ def _metrics_are_read(model: ModelConfig) -> bool:
     return bool(model.dialect) and find_dialect(model.dialect).metrics is not None
 
 
-def believes_at_once(key: Key, model: ModelConfig) -> Found:
+def no_hold_down(key: Key, model: ModelConfig) -> Findings:
     """discovery with `hold: 0`"""
     for place, source in enumerate(model.discovery):
         if not source.hold:
@@ -139,10 +145,10 @@ def believes_at_once(key: Key, model: ModelConfig) -> Found:
             yield (*key, "discovery", place, "hold"), what, "Use 60s or so, time enough for a slip to be mended."
 
 
-HEALTH: dict[str, Callable[[Key, ModelConfig], Found]] = {
+HEALTH_CHECKS: dict[str, Callable[[Key, ModelConfig], Findings]] = {
     "no-readiness-probe": no_readiness_probe,
     "liveness-only": liveness_only,
-    "guessed-readiness": guessed_readiness,
+    "guessed-readiness": unknown_readiness_path,
     "probe-overrun": probe_overrun,
     "slow-detection": slow_detection,
     "frequent-probes": frequent_probes,
@@ -150,5 +156,5 @@ HEALTH: dict[str, Callable[[Key, ModelConfig], Found]] = {
     "shell-placeholder": shell_placeholder,
     "frequent-scrapes": frequent_scrapes,
     "unused-load": unused_load,
-    "believes-at-once": believes_at_once,
+    "believes-at-once": no_hold_down,
 }

@@ -4,82 +4,88 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..config import Config, Memory, ModelConfig
+from ..config import Config, MemoryConfig, ModelConfig
 from ..protocols import find_dialect
-from ..units import show_size
-from .found import Found
-from .tenants import Tenant, budget, named, tenants
+from ..units import format_size
+from .found import Findings
+from .tenants import ResidentModel, join_names, resident_models, usable_memory
 
-LITTLE = 0.02  # headroom: less is used up by what nobody counts (contexts, fragments)
-ALLOCATE_ONCE = ("vllm", "sglang", "tgi")  # take all they need when they start: a request takes nothing more
+MIN_HEADROOM = 0.02  # headroom: less is used up by what nobody counts (contexts, fragments)
+PREALLOCATING_DIALECTS = ("vllm", "sglang", "tgi")  # take all they need when they start: a request takes nothing more
 
 
-def never_fits(config: Config) -> Found:
+def never_fits(config: Config) -> Findings:
     """a model that with one request does not fit on its device, even alone"""
     do = "Put it on a larger device, leave less headroom, or correct its memory."
-    for device, room, there in _known(config):
+    for device, room, there in _sized_devices(config):
         for tenant in there:
-            if tenant.least > room:
-                what = f"{tenant.model} needs {show_size(tenant.least)}, and {device} has {show_size(room)} to give."
+            if tenant.minimum_bytes > room:
+                what = f"{tenant.model} needs {format_size(tenant.minimum_bytes)}, and {device} has {format_size(room)} to give."
                 yield (*tenant.key, "device"), what, do
     for name, model in config.models.items():
         for place, device in enumerate(model.runtime.devices if model.runtime is not None else ()):
-            gives = budget(config.devices[device])
-            if gives is not None and _least(model) > gives:
-                what = f"{name} needs {show_size(_least(model))}, and {device} has {show_size(gives)} to give."
+            gives = usable_memory(config.devices[device])
+            if gives is not None and _minimum_bytes(model) > gives:
+                what = (
+                    f"{name} needs {format_size(_minimum_bytes(model))}, and {device} has {format_size(gives)} to give."
+                )
                 yield ("models", name, "runtime", "devices", place), what, do
 
 
-def cannot_share(config: Config) -> Found:
+def device_overcommitted(config: Config) -> Findings:
     """models that are on a device for good and do not fit there together"""
-    for device, room, there in _known(config):
-        staying = [tenant for tenant in there if tenant.stays and tenant.least <= room]  # others are told already
+    for device, room, there in _sized_devices(config):
+        staying = [
+            tenant for tenant in there if tenant.permanent and tenant.minimum_bytes <= room
+        ]  # others are told already
         held = sum(tenant.footprint for tenant in staying)
         if held > room:
-            what = f"{named(staying)} hold {show_size(held)}, and {device} has {show_size(room)} to give."
+            what = f"{join_names(staying)} hold {format_size(held)}, and {device} has {format_size(room)} to give."
             do = "Give some placement, so that they are loaded on demand, or move one, or leave less headroom."
             yield ("devices", device), what, do
 
 
-def take_turns(config: Config) -> Found:
+def requests_exceed_device(config: Config) -> Findings:
     """models on a device for good that do not fit there with one request each"""
-    for device, room, there in _known(config):
-        staying = [tenant for tenant in there if tenant.stays]
+    for device, room, there in _sized_devices(config):
+        staying = [tenant for tenant in there if tenant.permanent]
         held, all_at_once = (sum(getattr(tenant, what) for tenant in staying) for what in ("footprint", "least"))
-        if held <= room < all_at_once and all(tenant.least <= room for tenant in staying):
-            needs = f"with one request each need {show_size(all_at_once)}, and {device} has {show_size(room)} to give"
-            what = f"{named(staying)} {needs}: their requests wait for each other."
+        if held <= room < all_at_once and all(tenant.minimum_bytes <= room for tenant in staying):
+            needs = (
+                f"with one request each need {format_size(all_at_once)}, and {device} has {format_size(room)} to give"
+            )
+            what = f"{join_names(staying)} {needs}: their requests wait for each other."
             yield ("devices", device), what, "Move one to another device, or leave less headroom."
 
 
-def pinned_full(config: Config) -> Found:
+def no_room_beside_pinned(config: Config) -> Findings:
     """a model loaded on demand that finds no room beside those that are never unloaded"""
-    left = {device: (room, room - _staying(there)) for device, room, there in _known(config)}
+    left = {device: (room, room - _permanent_bytes(there)) for device, room, there in _sized_devices(config)}
     for name, model in config.models.items():
         homes = {replica.device for replica in model.replicas}
         if model.placement is None or model.placement.pinned or not homes or not homes <= left.keys():
             continue
-        least = _least(model)
+        least = _minimum_bytes(model)
         if all(0 <= beside < least <= room for room, beside in map(left.__getitem__, homes)):
-            rest = ", ".join(f"{show_size(left[device][1])} on {device}" for device in sorted(homes))
-            what = f"It needs {show_size(least)}, and what is never unloaded leaves {rest}."
+            rest = ", ".join(f"{format_size(left[device][1])} on {device}" for device in sorted(homes))
+            what = f"It needs {format_size(least)}, and what is never unloaded leaves {rest}."
             yield ("models", name, "placement"), what, "Pin fewer models, or let it run on another device too."
 
 
-def one_at_a_time(config: Config) -> Found:
+def models_evict_each_other(config: Config) -> Findings:
     """models loaded on demand on one device that holds only one of them"""
     homes = {name: {replica.device for replica in model.replicas} for name, model in config.models.items()}
-    for device, room, there in _known(config):
-        stays = _staying(there)
-        moving = [tenant for tenant in there if not tenant.stays and homes[tenant.model] == {device}]
-        sizes = {tenant.model: tenant.footprint for tenant in moving if stays + tenant.least <= room}
+    for device, room, there in _sized_devices(config):
+        stays = _permanent_bytes(there)
+        moving = [tenant for tenant in there if not tenant.permanent and homes[tenant.model] == {device}]
+        sizes = {tenant.model: tenant.footprint for tenant in moving if stays + tenant.minimum_bytes <= room}
         if len(sizes) > 1 and stays + sum(sorted(sizes.values())[:2]) > room:
-            what = f"Of {named(moving)} only one fits on {device} at a time: each change waits for a load."
+            what = f"Of {join_names(moving)} only one fits on {device} at a time: each change waits for a load."
             do = "Use a larger device or a second one, unless they are seldom needed together."
             yield ("devices", device), what, do
 
 
-def no_capacity(config: Config) -> Found:
+def unknown_capacity(config: Config) -> Findings:
     """a device with neither `memory` nor `gpu` nor `cgroup`"""
     for name, device in config.devices.items():
         if device.memory is None and not device.gpu and not device.cgroup:
@@ -87,19 +93,19 @@ def no_capacity(config: Config) -> Found:
             yield ("devices", name), what, "Add memory, or gpu or cgroup if it is of this machine."
 
 
-def little_headroom(config: Config) -> Found:
+def low_headroom(config: Config) -> Findings:
     """a device with less than 2 % of headroom"""
     for name, device in config.devices.items():
-        if device.headroom < LITTLE:
+        if device.headroom < MIN_HEADROOM:
             free = f"{100 * device.headroom:.3g} %"
             what = f"Only {free} of the memory is left free, and what nobody counts needs some too."
             do = "Leave 5% or more, for contexts of drivers, fragments, and requests that need more than any before."
             yield ("devices", name, "headroom"), what, do
 
 
-def unmeasured_requests(config: Config) -> Found:
+def unknown_request_memory(config: Config) -> Findings:
     """a model on a shared device, of whose requests nothing is declared and nothing will be measured"""
-    shared = {device for device, there in tenants(config).items() if len(there) > 1}
+    shared = {device for device, there in resident_models(config).items() if len(there) > 1}
     for name, model in config.models.items():
         device = next((replica.device for replica in model.replicas if replica.device in shared), None)
         if device is not None and not model.memory.tells_requests and not _may_be_measured(model):
@@ -108,20 +114,20 @@ def unmeasured_requests(config: Config) -> Found:
             yield ("models", name), what, do
 
 
-def memory_without_device(config: Config) -> Found:
+def memory_without_device(config: Config) -> Findings:
     """`memory` of a model whose replicas name no device"""
     for name, model in config.models.items():
         if model.runtime is not None and model.runtime.devices:
             continue
         known = model.replicas or model.discovery or model.runtime is not None
         may_come = any(source.file for source in model.discovery) or not known
-        if model.memory != Memory() and not may_come and not any(replica.device for replica in model.replicas):
+        if model.memory != MemoryConfig() and not may_come and not any(replica.device for replica in model.replicas):
             what = "None of its replicas names a device, so its memory is not counted."
             do = "Name the device of each replica, or runtime.devices, and list it under devices."
             yield ("models", name, "memory"), what, do
 
 
-def unsized_placement(config: Config) -> Found:
+def unknown_model_size(config: Config) -> Findings:
     """a model loaded on demand whose size is not declared"""
     for name, model in config.models.items():
         if model.placement is not None and not model.memory.footprint:
@@ -133,19 +139,19 @@ def unsized_placement(config: Config) -> Found:
             )
 
 
-def _known(config: Config) -> Iterator[tuple[str, int, list[Tenant]]]:
+def _sized_devices(config: Config) -> Iterator[tuple[str, int, list[ResidentModel]]]:
     """Devices of known size, what they have to give, and who is there."""
-    for name, there in tenants(config).items():
-        room = budget(config.devices[name])
+    for name, there in resident_models(config).items():
+        room = usable_memory(config.devices[name])
         if room is not None:
             yield name, room, there
 
 
-def _staying(there: list[Tenant]) -> int:
-    return sum(tenant.footprint for tenant in there if tenant.stays)
+def _permanent_bytes(there: list[ResidentModel]) -> int:
+    return sum(tenant.footprint for tenant in there if tenant.permanent)
 
 
-def _least(model: ModelConfig) -> int:
+def _minimum_bytes(model: ModelConfig) -> int:
     return model.memory.footprint + model.memory.request + model.memory.per_unit
 
 
@@ -153,18 +159,18 @@ def _may_be_measured(model: ModelConfig) -> bool:
     """Load reports in answers say what a request needed; engines that allocate once need nothing for one."""
     if model.load.orca is not None:
         return model.load.orca
-    return bool(model.dialect) and (model.dialect in ALLOCATE_ONCE or find_dialect(model.dialect).orca)
+    return bool(model.dialect) and (model.dialect in PREALLOCATING_DIALECTS or find_dialect(model.dialect).sends_orca)
 
 
-MEMORY: dict[str, Callable[[Config], Found]] = {
+MEMORY_CHECKS: dict[str, Callable[[Config], Findings]] = {
     "never-fits": never_fits,
-    "cannot-share": cannot_share,
-    "take-turns": take_turns,
-    "pinned-full": pinned_full,
-    "one-at-a-time": one_at_a_time,
-    "no-capacity": no_capacity,
-    "little-headroom": little_headroom,
-    "unmeasured-requests": unmeasured_requests,
+    "cannot-share": device_overcommitted,
+    "take-turns": requests_exceed_device,
+    "pinned-full": no_room_beside_pinned,
+    "one-at-a-time": models_evict_each_other,
+    "no-capacity": unknown_capacity,
+    "little-headroom": low_headroom,
+    "unmeasured-requests": unknown_request_memory,
     "memory-without-device": memory_without_device,
-    "unsized-placement": unsized_placement,
+    "unsized-placement": unknown_model_size,
 }

@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Callable
 
 from ..addresses import replica_address
-from ..config import ModelConfig, ReplicaTls
+from ..config import ModelConfig, ReplicaTlsConfig
 from ..documents import Key
 from ..protocols import find_dialect
 from ..protocols.openai import OpenAI
 from ..protocols.plain import PlainHttp
-from .found import Found
+from .found import Findings
 
-BLIND = ("round_robin", "weighted_round_robin", "random")  # look neither at load nor at sizes
-MUCH_BUDGET = 0.5  # retries per request: half as many attempts again, just when the fleet is failing
-MANY_ATTEMPTS = 5
+LOAD_BLIND_POLICIES = ("round_robin", "weighted_round_robin", "random")  # look neither at load nor at sizes
+HIGH_RETRY_BUDGET = 0.5  # retries per request: half as many attempts again, just when the fleet is failing
+MAX_SENSIBLE_ATTEMPTS = 5
 
 
-def weights_ignored(key: Key, model: ModelConfig) -> Found:
+def weights_ignored(key: Key, model: ModelConfig) -> Findings:
     """`round_robin` over replicas of unequal weight"""
     weights = sorted({replica.weight for replica in model.replicas})
     if model.policy == "round_robin" and len(weights) > 1:
@@ -26,16 +26,16 @@ def weights_ignored(key: Key, model: ModelConfig) -> Found:
         yield (*key, "policy"), what, "Use least_work, or weighted_round_robin if requests are all alike."
 
 
-def blind_policy(key: Key, model: ModelConfig) -> Found:
+def load_blind_policy(key: Key, model: ModelConfig) -> Findings:
     """a policy that looks at no load, for requests of uneven size (`dialect: openai` or one like it, or none given)"""
-    if model.policy in BLIND and may_generate(model):
+    if model.policy in LOAD_BLIND_POLICIES and may_generate(model):
         what = (
             f"{model.policy} sends to busy replicas too, and generating an answer takes from milliseconds to minutes."
         )
         yield (*key, "policy"), what, "Use least_work or least_connections."
 
 
-def auto_concurrency(key: Key, model: ModelConfig) -> Found:
+def auto_concurrency(key: Key, model: ModelConfig) -> Findings:
     """`concurrency: auto` in front of engines that batch (`dialect: openai` or one like it, or none given)"""
     if model.concurrency == "auto" and may_generate(model):
         what = "Near saturation, auto lets engines that batch take too few requests at once."
@@ -43,14 +43,14 @@ def auto_concurrency(key: Key, model: ModelConfig) -> Found:
         yield (*key, "concurrency"), what, do
 
 
-def no_replicas(key: Key, model: ModelConfig) -> Found:
+def no_replicas(key: Key, model: ModelConfig) -> Findings:
     """a model without replicas, and without `discovery` and `runtime`"""
     if not model.replicas and not model.discovery and model.runtime is None:
         what = "It has no replicas, so every request for it is refused until some register or are added."
         yield key, what, "List replicas or give discovery, unless they register or come through the admin API."
 
 
-def single_replica(key: Key, model: ModelConfig) -> Found:
+def single_replica(key: Key, model: ModelConfig) -> Findings:
     """a model with one replica, and without `discovery` and `autoscale`"""
     started = model.runtime.replicas if model.runtime is not None else 0
     if len(model.replicas) + started == 1 and not model.discovery and model.autoscale is None:
@@ -58,7 +58,7 @@ def single_replica(key: Key, model: ModelConfig) -> Found:
         yield (*key, *(("runtime", "replicas") if started else ("replicas",))), what, "Add a second one."
 
 
-def same_address(key: Key, model: ModelConfig) -> Found:
+def same_address(key: Key, model: ModelConfig) -> Findings:
     """two replicas at one address"""
     seen: Counter[str] = Counter()
     for place, replica in enumerate(model.replicas):
@@ -69,46 +69,46 @@ def same_address(key: Key, model: ModelConfig) -> Found:
             yield (*key, "replicas", place), what, "Name it once, with a higher weight if it is larger."
 
 
-def no_sla(key: Key, model: ModelConfig) -> Found:
+def no_slo(key: Key, model: ModelConfig) -> Findings:
     """no `slo`"""
     if model.slo is None and model.autoscale is None:  # which needs it, and is told so
         what = "No latency or availability is promised, so nobody can say whether it is good enough."
         yield key, what, "Add slo, for example {latency: 2s, percentile: 99, availability: 99.9}."
 
 
-def retry_budget(key: Key, model: ModelConfig) -> Found:
+def retry_budget(key: Key, model: ModelConfig) -> Findings:
     """retries without a budget to speak of"""
-    if model.retry.attempts > 1 and model.retry.budget >= MUCH_BUDGET:
+    if model.retry.attempts > 1 and model.retry.budget >= HIGH_RETRY_BUDGET:
         what = (
             f"A failing fleet gets up to {1 + model.retry.budget:.3g} times the requests, and less chance to recover."
         )
         yield (*key, "retry", "budget"), what, "Use 20% or less."
 
 
-def retry_attempts(key: Key, model: ModelConfig) -> Found:
+def retry_attempts(key: Key, model: ModelConfig) -> Findings:
     """very many attempts"""
-    if model.retry.attempts > MANY_ATTEMPTS:
+    if model.retry.attempts > MAX_SENSIBLE_ATTEMPTS:
         what = f"A request that breaks replicas is sent to up to {model.retry.attempts} of them."
         yield (*key, "retry", "attempts"), what, "Use 2 or 3: the third seldom helps where two failed."
 
 
-def hedged_twice(key: Key, model: ModelConfig) -> Found:
+def hedged_twice(key: Key, model: ModelConfig) -> Findings:
     """hedging of requests that must not run twice"""
     if model.hedge.enabled and model.idempotent is False:
         what = "A hedged request runs on two replicas, and idempotent: false says that it must not."
         yield (*key, "hedge"), what, "Turn one of the two off."
 
 
-def unverified_tls(key: Key, model: ModelConfig) -> Found:
+def unverified_tls(key: Key, model: ModelConfig) -> Findings:
     """`verify: false`"""
     if not model.tls.verify:
         what = "Anybody between the gateway and a replica can answer in its place."
         yield (*key, "tls", "verify"), what, "Name the authority of the replicas' certificates as tls.ca."
 
 
-def unused_tls(key: Key, model: ModelConfig) -> Found:
+def unused_tls(key: Key, model: ModelConfig) -> Findings:
     """TLS settings for replicas that are reached without TLS"""
-    if model.tls != ReplicaTls() and not _may_use_tls(model):
+    if model.tls != ReplicaTlsConfig() and not _may_use_tls(model):
         yield (*key, "tls"), "No replica has an https URL, so this changes nothing.", "Write https:// in their URLs."
 
 
@@ -127,19 +127,19 @@ def may_generate(model: ModelConfig) -> bool:
     return not model.dialect or issubclass(find_dialect(model.dialect), OpenAI)
 
 
-def is_plain(model: ModelConfig) -> bool:
+def is_plain_http(model: ModelConfig) -> bool:
     """Is nothing known of its requests but what HTTP says?"""
     return bool(model.dialect) and issubclass(find_dialect(model.dialect), PlainHttp) and model.dialect != "torchserve"
 
 
-MODELS: dict[str, Callable[[Key, ModelConfig], Found]] = {
+BALANCING_CHECKS: dict[str, Callable[[Key, ModelConfig], Findings]] = {
     "weights-ignored": weights_ignored,
-    "blind-policy": blind_policy,
+    "blind-policy": load_blind_policy,
     "auto-concurrency": auto_concurrency,
     "no-replicas": no_replicas,
     "single-replica": single_replica,
     "same-address": same_address,
-    "no-sla": no_sla,
+    "no-sla": no_slo,
     "retry-budget": retry_budget,
     "retry-attempts": retry_attempts,
     "hedged-twice": hedged_twice,

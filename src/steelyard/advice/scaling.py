@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from ..config import Autoscale, Config, ModelConfig
-from ..config.programs import missing_program
-from ..config.starting_rules import most_started
+from ..config import AutoscaleConfig, Config, ModelConfig
+from ..config.programs import missing_program_error
+from ..config.starting_rules import max_started
 from ..core.scalers import find_scaler, scaler_options
 from ..documents import Key
-from ..units import show_seconds
-from .found import Found
+from ..units import format_seconds
+from .found import Findings
 
 
-def unsized_start(config: Config) -> Found:
+def unknown_started_size(config: Config) -> Findings:
     """a model started on devices that it shares, whose size is not declared"""
     users = Counter(device for model in config.models.values() for device in _devices(model))
     for name, model in config.models.items():
@@ -22,7 +22,7 @@ def unsized_start(config: Config) -> Found:
         if runtime is None or not runtime.devices or model.memory.footprint:
             continue
         shared = next((device for device in runtime.devices if users[device] > 1), None)
-        if shared is not None or most_started(model) > len(runtime.devices):
+        if shared is not None or max_started(model) > len(runtime.devices):
             beside = f"beside others on {shared}" if shared is not None else "beside another on one device"
             what = f"Nobody knows how large it is before the first start, so one {beside} may not fit."
             do = "Declare memory.weights: the size of its file is a good beginning."
@@ -34,36 +34,36 @@ def _devices(model: ModelConfig) -> set[str]:
     return {replica.device for replica in model.replicas} | {*started}
 
 
-def missing_command(key: Key, model: ModelConfig) -> Found:
+def missing_command(key: Key, model: ModelConfig) -> Findings:
     """a `runtime` whose program is not there"""
-    if model.runtime is not None and (what := missing_program(model.runtime)):
+    if model.runtime is not None and (what := missing_program_error(model.runtime)):
         do = "Write its whole path, or a path from runtime.folder that begins with a dot, or install it."
         yield (*key, "runtime", "command"), f"Nothing can be started: {what}.", do
 
 
-def none_started(key: Key, model: ModelConfig) -> Found:
+def never_starts(key: Key, model: ModelConfig) -> Findings:
     """`runtime.replicas: 0`, no other replicas, and nobody who starts one when a request comes"""
-    if model.runtime is None or most_started(model) or model.replicas or model.discovery:
+    if model.runtime is None or max_started(model) or model.replicas or model.discovery:
         return
     what = "Nothing is ever started, so each request waits in vain until it is refused."
     yield (*key, "runtime", "replicas"), what, "Add autoscale with min: 0, which starts one when a request comes."
 
 
-def no_maximum(key: Key, model: ModelConfig) -> Found:
+def no_max_replicas(key: Key, model: ModelConfig) -> Findings:
     """`autoscale` without `max`"""
     if model.autoscale is not None and model.autoscale.max is None:
         what = "A flood of requests, or one slow dependency, starts replicas until the machine is full."
         yield (*key, "autoscale"), what, "Give max: as many as there is room and money for."
 
 
-def scaled_blindly(key: Key, model: ModelConfig) -> Found:
+def autoscale_without_slo(key: Key, model: ModelConfig) -> Findings:
     """`autoscale` without `slo`"""
     if model.autoscale is not None and model.slo is None:
         what = "It cannot keep a promise that it does not know: only the work that is offered counts."
         yield (*key, "autoscale"), what, "Add slo to the model, for example {latency: 2s, percentile: 99}."
 
 
-def scaled_unlimited(key: Key, model: ModelConfig) -> Found:
+def autoscale_unlimited_concurrency(key: Key, model: ModelConfig) -> Findings:
     """`autoscale` with `concurrency: unlimited`"""
     if model.autoscale is not None and model.concurrency == "unlimited":
         slow = "more are started only when requests there have become several times slower than alone"
@@ -71,33 +71,33 @@ def scaled_unlimited(key: Key, model: ModelConfig) -> Found:
         yield (*key, "concurrency"), what, "Give the number that one replica serves well, for example 32, or auto."
 
 
-def refused_while_starting(key: Key, model: ModelConfig) -> Found:
+def wait_below_cold_start(key: Key, model: ModelConfig) -> Findings:
     """`autoscale.min: 0`, and requests that do not wait as long as a start takes"""
     scale = model.autoscale
     if scale is None or scale.min or model.runtime is None or scale.mode != "act":
         return
     for name, seconds in (("max_wait", model.max_wait), ("timeout", model.timeout)):
         if seconds is not None and seconds < scale.cold_start:
-            first = f"the first replica takes {show_seconds(scale.cold_start)} to start"
-            what = f"Requests wait no longer than {show_seconds(seconds)}, and {first}: they are refused before."
+            first = f"the first replica takes {format_seconds(scale.cold_start)} to start"
+            what = f"Requests wait no longer than {format_seconds(seconds)}, and {first}: they are refused before."
             yield (*key, name), what, f"Make {name} longer, or keep one replica with autoscale.min: 1."
             return
 
 
-def hasty_scaling(key: Key, model: ModelConfig) -> Found:
+def scale_down_before_cold_start(key: Key, model: ModelConfig) -> Findings:
     """replicas that are taken away sooner than a new one starts"""
     scale = model.autoscale
     if scale is None:
         return
-    for where, seconds in _pauses(scale):
+    for where, seconds in _scale_down_delays(scale):
         if seconds < scale.cold_start:
-            start = show_seconds(scale.cold_start)
-            what = f"A replica goes after {show_seconds(seconds)}, and its successor takes {start} to start."
+            start = format_seconds(scale.cold_start)
+            what = f"A replica goes after {format_seconds(seconds)}, and its successor takes {start} to start."
             do = "Make it several times as long as cold_start, or each pause costs a start."
             yield (*key, "autoscale", *where), what, do
 
 
-def _pauses(scale: Autoscale) -> Iterator[tuple[Key, float]]:
+def _scale_down_delays(scale: AutoscaleConfig) -> Iterator[tuple[Key, float]]:
     """How long it waits before it takes one away."""
     if not scale.min:
         yield ("idle",), scale.idle
@@ -106,14 +106,14 @@ def _pauses(scale: Autoscale) -> Iterator[tuple[Key, float]]:
         yield ("scaler_options", "down_after") if "down_after" in scale.scaler_options else ("cold_start",), given
 
 
-STARTING: dict[str, Callable[[Config], Found]] = {"unsized-start": unsized_start}
+STARTING_CHECKS: dict[str, Callable[[Config], Findings]] = {"unsized-start": unknown_started_size}
 
-SCALING: dict[str, Callable[[Key, ModelConfig], Found]] = {
+SCALING_CHECKS: dict[str, Callable[[Key, ModelConfig], Findings]] = {
     "missing-command": missing_command,
-    "none-started": none_started,
-    "no-maximum": no_maximum,
-    "scaled-blindly": scaled_blindly,
-    "scaled-unlimited": scaled_unlimited,
-    "refused-while-starting": refused_while_starting,
-    "hasty-scaling": hasty_scaling,
+    "none-started": never_starts,
+    "no-maximum": no_max_replicas,
+    "scaled-blindly": autoscale_without_slo,
+    "scaled-unlimited": autoscale_unlimited_concurrency,
+    "refused-while-starting": wait_below_cold_start,
+    "hasty-scaling": scale_down_before_cold_start,
 }

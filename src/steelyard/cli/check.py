@@ -14,12 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ..advice import Advice, Note, advise, notes
-from ..config import Config, examine, schema, tree_of
-from ..config.starting_rules import most_started
-from ..documents import DocumentError, Fault, Salvage, Tree, printable, show_key
+from ..config import Config, check_tree, schema, tree_of
+from ..config.starting_rules import max_started
+from ..documents import Diagnostic, DocumentError, PartialDocument, YamlDocument, format_key, printable
 from . import screen
 
-WISE, UNWISE, WRONG = 0, 1, 2
+EXIT_VALID, EXIT_WARNINGS, EXIT_INVALID = 0, 1, 2
 T = TypeVar("T", Advice, Note)
 
 HELP = """Check a configuration, and warn of the classic mistakes.
@@ -48,16 +48,16 @@ def check(config: Path | None, strict: bool, form: str, wants_schema: bool) -> i
         raise click.UsageError("name one CONFIG.yaml, or ask for the --schema; see --help")
     if config is None:
         click.echo(_json(schema()))
-        return WISE
-    report = Report(config)
+        return EXIT_VALID
+    report = ConfigReport(config)
     if form == "json":
-        click.echo(_json(report.plain()))
+        click.echo(_json(report.as_dict()))
     else:
         report.show(screen.stdout())
-    return WRONG if report.errors else UNWISE if strict and report.warnings else WISE
+    return EXIT_INVALID if report.errors else EXIT_WARNINGS if strict and report.warnings else EXIT_VALID
 
 
-class Report:
+class ConfigReport:
     """What there is to say of a configuration, in the order of its lines. One with errors gets advice too: about the
     parts that they do not concern."""
 
@@ -69,21 +69,21 @@ class Report:
         try:
             tree = tree_of(path)
         except DocumentError as problem:  # not even YAML
-            self.errors = problem.faults or (Fault(str(path), 0, "", str(problem).removeprefix(f"{path}: ")),)
+            self.errors = problem.diagnostics or (Diagnostic(str(path), 0, "", str(problem).removeprefix(f"{path}: ")),)
             return
-        self.config, faults, left = examine(tree, path.absolute().parent)
-        self.errors = DocumentError.of(faults).faults
+        self.config, faults, left = check_tree(tree, path.absolute().parent)
+        self.errors = DocumentError.of(faults).diagnostics
         if self.config is not None:
-            self.warnings = _placed(advise(self.config), tree, left)
-            self.notes = _placed(notes(self.config), tree, left)
+            self.warnings = _with_lines(advise(self.config), tree, left)
+            self.notes = _with_lines(notes(self.config), tree, left)
 
-    def plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         errors = [{"line": fault.line or None, "key": fault.key, "what": fault.what} for fault in self.errors]
         warnings = [
-            {"code": item.code, "line": line, "key": show_key(item.key), "what": item.what, "do": item.do}
+            {"code": item.code, "line": line, "key": format_key(item.key), "what": item.what, "do": item.do}
             for line, item in self.warnings
         ]
-        told = [{"line": line, "key": show_key(item.key), "what": item.what} for line, item in self.notes]
+        told = [{"line": line, "key": format_key(item.key), "what": item.what} for line, item in self.notes]
         valid = not self.errors
         return {"file": str(self.path), "valid": valid, "errors": errors, "warnings": warnings, "notes": told}
 
@@ -91,7 +91,7 @@ class Report:
         for fault in self.errors:
             click.echo(f"error: {fault}", err=True)
         if console.is_terminal:
-            self._show_to_people(console)
+            self._show_table(console)
         else:
             self._show_lines()
 
@@ -99,20 +99,20 @@ class Report:
         """As compilers do, so that editors and grep find the place."""
         for line, item in self.warnings:
             what = f"{item.what} {item.do} [{item.code}]"
-            click.echo(f"{self.path}:{line}: warning: {show_key(item.key)}: {what}")
+            click.echo(f"{self.path}:{line}: warning: {format_key(item.key)}: {what}")
         for line, note in self.notes:
-            click.echo(f"{self.path}:{line}: note: {show_key(note.key)}: {note.what}")
+            click.echo(f"{self.path}:{line}: note: {format_key(note.key)}: {note.what}")
         if not self.errors:
             click.echo(f"{self.path}: {self._summary()}")
 
-    def _show_to_people(self, console: Console) -> None:
+    def _show_table(self, console: Console) -> None:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 1, 0))
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
         for line, item in self.warnings:
-            table.add_row(Text("warning", style="bold yellow"), _told(item, f"{self.path}:{line}"))
+            table.add_row(Text("warning", style="bold yellow"), _rendered(item, f"{self.path}:{line}"))
         for line, note in self.notes:
-            table.add_row(Text("note", style="bold cyan"), _told(note, f"{self.path}:{line}"))
+            table.add_row(Text("note", style="bold cyan"), _rendered(note, f"{self.path}:{line}"))
         if table.row_count:
             console.print(table)
         if not self.errors:
@@ -121,21 +121,21 @@ class Report:
     def _summary(self) -> str:
         assert self.config is not None
         replicas = sum(len(model.replicas) for model in self.config.models.values())
-        started = _started(sum(map(most_started, self.config.models.values())))
+        started = _started_count(sum(map(max_started, self.config.models.values())))
         there = f"valid: {_count(len(self.config.models), 'model')}, {_count(replicas, 'replica')}{started}"
         return f"{there}; {_count(len(self.warnings), 'warning')}, {_count(len(self.notes), 'note')}"
 
 
-def _placed(found: Iterable[T], tree: Tree, left: Salvage) -> list[tuple[int, T]]:
+def _with_lines(found: Iterable[T], tree: YamlDocument, left: PartialDocument) -> list[tuple[int, T]]:
     """With their lines, and without what came from variables. Of keys that have errors, the errors say enough."""
-    items = [item._replace(key=left.original(item.key)) for item in found]
-    shown = [(tree.line(item.key), _shown(item, tree)) for item in items if not left.concerns(item.key)]
+    items = [item._replace(key=left.original_key(item.key)) for item in found]
+    shown = [(tree.line(item.key), _masked(item, tree)) for item in items if not left.is_affected(item.key)]
     return sorted(shown, key=lambda pair: pair[0])
 
 
-def _shown(item: T, tree: Tree) -> T:
+def _masked(item: T, tree: YamlDocument) -> T:
     def safe(text: str) -> str:
-        return printable(tree.masked(text))
+        return printable(tree.redacted(text))
 
     key = tuple(safe(step) if isinstance(step, str) else step for step in item.key)
     if isinstance(item, Advice):
@@ -143,12 +143,12 @@ def _shown(item: T, tree: Tree) -> T:
     return item._replace(key=key, what=safe(item.what))
 
 
-def _started(most: float) -> str:
+def _started_count(most: float) -> str:
     return f" and {'any number' if most == inf else f'up to {most:.0f}'} to start" if most else ""
 
 
-def _told(item: Advice | Note, where: str) -> Text:
-    text = Text.assemble((show_key(item.key), "bold"), (f"  {where}", "dim"))
+def _rendered(item: Advice | Note, where: str) -> Text:
+    text = Text.assemble((format_key(item.key), "bold"), (f"  {where}", "dim"))
     if isinstance(item, Note):
         return text.append(f"\n{item.what}")
     return text.append(f"  {item.code}", style="dim").append(f"\n{item.what}\n→ {item.do}")

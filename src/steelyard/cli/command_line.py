@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from ..core.errors import SteelyardError
-from ..documents import DocumentError, one_of
+from ..documents import DocumentError, did_you_mean_or_list
 from ..simulate.traces import TraceError
 
 # Imported only when used: `steelyard policies` has no need of numpy.
@@ -29,13 +29,13 @@ COMMANDS: dict[str, str] = {
 
 NEEDS_LINUX = {"demo", "demo-replica", "serve"}
 NEEDS_POSIX = {"report", "top"}
-ELSEWHERE = (
+UNSUPPORTED_MESSAGE = (
     "`steelyard {}` does not work on {}: run it on Linux, in a Linux container or in WSL. "
     "The library, the simulator and steelyard.replica work here"
 )
 
-WRONG = 2
-INTERRUPTED = 130  # 128 + SIGINT, as shells count
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 
 class CommandLine(click.Group):
@@ -45,8 +45,8 @@ class CommandLine(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        if _is_elsewhere(name):
-            return _refusing(name)
+        if _is_unsupported(name):
+            return _unsupported_command(name)
         module, _, attribute = COMMANDS[name].partition(":")
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)
@@ -61,7 +61,7 @@ class CommandLine(click.Group):
         except click.UsageError:
             if not args or args[0] in COMMANDS or args[0].startswith("-"):
                 raise
-            meant = one_of(args[0], COMMANDS, otherwise="there are")
+            meant = did_you_mean_or_list(args[0], COMMANDS, otherwise="there are")
             raise click.UsageError(f"no command {args[0]!r}{meant}; see steelyard --help") from None
 
     def main(  # type: ignore[override]  # always ends the process: there is no use for it as a function
@@ -71,7 +71,7 @@ class CommandLine(click.Group):
         if "" not in sys.path:
             sys.path.append("")
         extra["standalone_mode"] = False
-        _show_anyway(sys.stdout)
+        _replace_unencodable(sys.stdout)
         try:
             result = super().main(args, prog_name or "steelyard", **extra)
         except click.ClickException as problem:
@@ -82,19 +82,19 @@ class CommandLine(click.Group):
             _fail(str(problem))
         except click.Abort:
             click.echo("interrupted", err=True)
-            sys.exit(INTERRUPTED)
+            sys.exit(EXIT_INTERRUPTED)
         sys.exit(result if isinstance(result, int) else 0)
 
 
-def _is_elsewhere(name: str) -> bool:
+def _is_unsupported(name: str) -> bool:
     return (name in NEEDS_LINUX and sys.platform != "linux") or (name in NEEDS_POSIX and sys.platform == "win32")
 
 
-def _refusing(name: str) -> click.Command:
+def _unsupported_command(name: str) -> click.Command:
     """In the place of a command whose modules cannot be imported here."""
 
     def refuse(**_: Any) -> NoReturn:
-        raise click.ClickException(ELSEWHERE.format(name, sys.platform))
+        raise click.ClickException(UNSUPPORTED_MESSAGE.format(name, sys.platform))
 
     arguments = click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)
     settings = {"ignore_unknown_options": True, "help_option_names": []}
@@ -103,7 +103,7 @@ def _refusing(name: str) -> click.Command:
     )
 
 
-def _show_anyway(stream: TextIO) -> None:
+def _replace_unencodable(stream: TextIO) -> None:
     """A terminal that has no sign for something gets a question mark, not a traceback. What UTF-8 cannot carry are
     only bytes of file names, where somebody wants those as they are."""
     if isinstance(stream, TextIOWrapper) and (stream.encoding.lower() != "utf-8" or stream.errors == "strict"):
@@ -113,4 +113,4 @@ def _show_anyway(stream: TextIO) -> None:
 def _fail(*messages: str) -> NoReturn:
     for message in messages:
         click.echo(f"error: {' '.join(message.split())}", err=True)
-    sys.exit(WRONG)
+    sys.exit(EXIT_USAGE)

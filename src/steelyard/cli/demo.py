@@ -8,7 +8,7 @@ import click
 import uvloop
 
 from ..demo.run import run
-from ..demo.settings import Options
+from ..demo.settings import DemoOptions
 from . import screen
 
 HELP = """See it work: three replicas of unequal speed, the gateway in front, mixed traffic, a guided minute.
@@ -36,6 +36,6 @@ measured as you watch. Nothing is left behind. Exit code 1: a request failed. Mo
     help="Where the gateway listens; by default 8080, or another if that is in use.",
 )
 def demo(seconds: int | None, unguided: bool, policy: str | None, workers: int | None, port: int | None) -> int:
-    options = Options(seconds, policy, workers, port, guided=not unguided)
+    options = DemoOptions(seconds, policy, workers, port, guided=not unguided)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(run(options, screen.stdout()))

@@ -30,7 +30,7 @@ def demo_replica(port: int, model: str, speed: float, slots: int, loading: float
     """
     import uvicorn
 
-    from ..demo.sample_server import SampleServer
+    from ..demo.sample_server import EchoServer
 
     try:
         listening = socket.create_server(("127.0.0.1", port))
@@ -38,7 +38,7 @@ def demo_replica(port: int, model: str, speed: float, slots: int, loading: float
         raise click.ClickException(
             f"127.0.0.1:{port} cannot be used: {os.strerror(problem.errno or 0)}; choose another --port"
         ) from None
-    server = SampleServer(model, speed=speed, slots=slots, loading=loading)
+    server = EchoServer(model, speed=speed, slots=slots, loading=loading)
     config = uvicorn.Config(server.app, log_level="info", access_log=False, ws="none")
     click.echo(f"{model} listens on http://127.0.0.1:{listening.getsockname()[1]}; Ctrl-C to stop", err=True)
     uvicorn.Server(config).run(sockets=[listening])

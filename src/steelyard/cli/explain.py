@@ -14,9 +14,9 @@ from rich.text import Text
 from ..config import load_config
 from ..core.errors import OptionError
 from ..documents import printable
-from ..link.decision_lines import DecisionLine, Look
-from ..link.explaining import deciding, explained, score_means, seconds, summary
-from ..link.finding import Found, find
+from ..link.decision_lines import DecisionLine, LoggedChoice
+from ..link.explaining import deciding_choice, explain_line, format_seconds, score_meaning, summary
+from ..link.finding import SearchResult, search
 from . import screen
 
 HELP = """Why did this request go where it went? In words, from the decision log.
@@ -48,7 +48,7 @@ def explain(request_id: str, log: Path | None, config: Path | None, as_json: boo
     if not files:
         raise OptionError(f"{path}: there is no such file; has the gateway been started with `decisions`?")
     try:
-        found = find(files, request_id)
+        found = search(files, request_id)
     except OSError as problem:
         raise OptionError(f"{path}: {problem.strerror or problem}") from problem
     if not found.lines:
@@ -78,7 +78,7 @@ def _log_of(log: Path | None, config: Path | None) -> Path:
     return Path(settings.path)
 
 
-def _not_found(wanted: str, path: Path, found: Found) -> str:
+def _not_found(wanted: str, path: Path, found: SearchResult) -> str:
     if found.ids:
         return f"several ids begin with {printable(wanted)}: {', '.join(map(printable, found.ids))}; write more of it"
     said = f"{path}: no request {printable(wanted)} there."
@@ -94,18 +94,18 @@ def _show(line: DecisionLine, console: Console) -> None:
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
-    for about, said in explained(line):
+    for about, said in explain_line(line):
         facts.add_row(about, Text(printable(said)))
     console.print(facts)
-    look = deciding(line)
+    look = deciding_choice(line)
     if look is not None and look.candidates:
         console.print()
         console.print(_candidates(look))
         if any(c.score is not None for c in look.candidates):
-            console.print(Text(f"score: {score_means(line.policy)}", style="dim"))
+            console.print(Text(f"score: {score_meaning(line.policy)}", style="dim"))
 
 
-def _candidates(look: Look) -> Table:
+def _candidates(look: LoggedChoice) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("candidate", overflow="fold")
     for column in ("score", "in flight", "work", "slowness", "expected", "weight", "failures"):
@@ -116,9 +116,9 @@ def _candidates(look: Look) -> Table:
             Text(f"{'→ ' if chosen else '  '}{printable(one.id)}", style="bold" if chosen else ""),
             "–" if one.score is None else f"{one.score:.4g}",
             str(one.in_flight),
-            seconds(one.work),
+            format_seconds(one.work),
             f"{one.slowness:.3g}",
-            seconds(one.expected),
+            format_seconds(one.expected),
             f"{one.weight:.3g}",
             str(one.failures),
         )

@@ -23,7 +23,7 @@ def check_directory(directory: Path, names: Mapping[str, object] | list[str]) ->
         raise OptionError(f"--out {directory}: cannot write to {nearest}")
 
 
-def write_all(directory: Path, files: Mapping[str, str]) -> None:
+def write_atomically(directory: Path, files: Mapping[str, str]) -> None:
     """Written aside first, on the same disk, then moved into place. After an error nothing is there that was not."""
     check_directory(directory, files)
     directory = directory.absolute()

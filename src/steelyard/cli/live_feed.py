@@ -13,22 +13,22 @@ from time import monotonic
 import msgspec
 
 from ..addresses import Address
-from ..control.views import Happening, LiveHistoryView, LiveView, PulseView
+from ..control.views import FleetEvent, LiveHistoryView, LiveView, SampleView
 from ..core.errors import SteelyardError
 
-KEPT = 300  # pulses of a model
-PATIENCE = 10.0  # seconds without a word: the gateway is gone
-AGAIN = 2.0  # seconds until the next try
-MOST = 64 << 20  # bytes of one message
+MAX_PULSES = 300  # pulses of a model
+TIMEOUT_SECONDS = 10.0  # seconds without a word: the gateway is gone
+RETRY_DELAY_SECONDS = 2.0  # seconds until the next try
+MAX_MESSAGE_BYTES = 64 << 20  # bytes of one message
 
 
-class NoAnswerError(SteelyardError):
+class AdminUnavailableError(SteelyardError):
     """The gateway does not answer, or not as it should."""
 
     reason = "no_answer"
 
 
-class Admin(msgspec.Struct, frozen=True):
+class AdminClient(msgspec.Struct, frozen=True):
     address: Address
     token: str = ""
 
@@ -46,30 +46,32 @@ class Admin(msgspec.Struct, frozen=True):
             connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
         except (OSError, http.client.HTTPException) as problem:
-            raise NoAnswerError(f"no answer from {self.url}: {_why(problem)}") from None
+            raise AdminUnavailableError(f"no answer from {self.url}: {_cause(problem)}") from None
         if answer.status == 401:
-            raise NoAnswerError(f"{self.url} needs a token: --token-file, or STEELYARD_TOKEN in the environment")
+            raise AdminUnavailableError(
+                f"{self.url} needs a token: --token-file, or STEELYARD_TOKEN in the environment"
+            )
         if answer.status != 200:
-            raise NoAnswerError(f"{self.url} refuses: {_said(answer)}")
+            raise AdminUnavailableError(f"{self.url} refuses: {_refusal_message(answer)}")
         return answer
 
-    def once(self) -> bytes:
+    def snapshot(self) -> bytes:
         try:
-            return self.get("/v1/pulse").read(MOST)
+            return self.get("/v1/pulse").read(MAX_MESSAGE_BYTES)
         except (OSError, http.client.HTTPException) as problem:
-            raise NoAnswerError(f"no answer from {self.url}: {_why(problem)}") from None
+            raise AdminUnavailableError(f"no answer from {self.url}: {_cause(problem)}") from None
 
 
-class Feed:
+class LiveFeed:
     """What is known of the fleet, kept up to date by a thread of its own between `start` and the end of the program."""
 
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, admin: AdminClient) -> None:
         self.admin = admin
         self.view: LiveView | None = None
-        self.pulses: dict[str, deque[PulseView]] = {}
-        self.events: deque[tuple[float, Happening]] = deque(maxlen=100)  # when, and what
+        self.pulses: dict[str, deque[SampleView]] = {}
+        self.events: deque[tuple[float, FleetEvent]] = deque(maxlen=100)  # when, and what
         self.problem = ""  # why nothing comes now
-        self.heard = monotonic()
+        self.updated_at = monotonic()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def start(self) -> None:
@@ -79,38 +81,38 @@ class Feed:
         pause = threading.Event()
         while True:
             try:
-                for name, data in events(self.admin.get("/v1/live")):
-                    self.take(name, data)
+                for name, data in server_sent_events(self.admin.get("/v1/live")):
+                    self.handle_event(name, data)
                 problem = f"{self.admin.url} has stopped"
-            except NoAnswerError as refused:
+            except AdminUnavailableError as refused:
                 problem = str(refused)
             except (OSError, http.client.HTTPException, ValueError) as broken:
-                problem = f"no answer from {self.admin.url}: {_why(broken)}"
+                problem = f"no answer from {self.admin.url}: {_cause(broken)}"
             self.problem = problem
-            pause.wait(AGAIN)
+            pause.wait(RETRY_DELAY_SECONDS)
 
-    def take(self, name: str, data: bytes) -> None:
+    def handle_event(self, name: str, data: bytes) -> None:
         if name == "history":
             known = msgspec.json.decode(data, type=LiveHistoryView)
-            self.pulses = {model: deque(pulses, KEPT) for model, pulses in known.pulses.items()}
+            self.pulses = {model: deque(pulses, MAX_PULSES) for model, pulses in known.samples.items()}
             self.events.clear()
         elif name == "state":
-            self.keep(msgspec.json.decode(data, type=LiveView))
+            self.update(msgspec.json.decode(data, type=LiveView))
 
-    def keep(self, view: LiveView) -> None:
-        self.heard = monotonic()
+    def update(self, view: LiveView) -> None:
+        self.updated_at = monotonic()
         for model in view.models:
-            ring = self.pulses.setdefault(model.model, deque(maxlen=KEPT))
-            if not ring or model.pulse.at > ring[-1].at:
-                ring.append(model.pulse)
-        self.events.extend((self.heard - event.age, event) for event in view.events)
+            ring = self.pulses.setdefault(model.model, deque(maxlen=MAX_PULSES))
+            if not ring or model.sample.uptime > ring[-1].uptime:
+                ring.append(model.sample)
+        self.events.extend((self.updated_at - event.age, event) for event in view.events)
         self.view, self.problem = view, ""
 
 
-def events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, bytes]]:
+def server_sent_events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, bytes]]:
     """Server-Sent Events: name and data of each."""
     name = "message"
-    while line := answer.readline(MOST):
+    while line := answer.readline(MAX_MESSAGE_BYTES):
         key, _, value = line.rstrip(b"\r\n").partition(b": ")
         if key == b"event":
             name = value.decode()
@@ -120,7 +122,7 @@ def events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, bytes]]:
 
 class _Connection(http.client.HTTPConnection):
     def __init__(self, address: Address) -> None:
-        super().__init__(address.host or "127.0.0.1", address.port, timeout=PATIENCE)
+        super().__init__(address.host or "127.0.0.1", address.port, timeout=TIMEOUT_SECONDS)
         self._path = address.path
 
     def connect(self) -> None:
@@ -128,19 +130,19 @@ class _Connection(http.client.HTTPConnection):
             super().connect()
             return
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(PATIENCE)
+        self.sock.settimeout(TIMEOUT_SECONDS)
         self.sock.connect(self._path)
 
 
-def _why(problem: Exception) -> str:
+def _cause(problem: Exception) -> str:
     if isinstance(problem, TimeoutError):
-        return f"nothing for {PATIENCE:g} s"
+        return f"nothing for {TIMEOUT_SECONDS:g} s"
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror.lower()
     return str(problem) or type(problem).__name__
 
 
-def _said(answer: http.client.HTTPResponse) -> str:
+def _refusal_message(answer: http.client.HTTPResponse) -> str:
     """The sentence of a refusal."""
     try:
         return str(json.loads(answer.read(1 << 16))["error"]["message"])

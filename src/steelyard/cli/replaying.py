@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..simulate.replay import SEEDS, Comparison, check_policies, compare
+from ..simulate.replay import DEFAULT_SEEDS, Comparison, check_policies, compare
 from ..simulate.replay_log import read_recording
-from ..simulate.replay_report import FILES, files, rows
+from ..simulate.replay_report import OUTPUT_FILES, files, rows
 from ..simulate.replay_words import sentences
 from . import screen
-from .files import check_directory, write_all
+from .files import check_directory, write_atomically
 
 
 def show_replay(log: Path, model: str, policies: list[str], seeds: int | None, out: Path | None) -> None:
@@ -23,17 +23,17 @@ def show_replay(log: Path, model: str, policies: list[str], seeds: int | None, o
         from ..simulate.svg import require_matplotlib
 
         require_matplotlib()
-        check_directory(out, FILES)
-    comparison = compare(read_recording(log, model), policies, seeds=seeds or SEEDS)
+        check_directory(out, OUTPUT_FILES)
+    comparison = compare(read_recording(log, model), policies, seeds=seeds or DEFAULT_SEEDS)
     print_comparison(screen.stdout(), comparison)
     if out is not None:
-        write_all(out, files(comparison))
-        click.echo(f"wrote {', '.join(str(out / name) for name in FILES)}")
+        write_atomically(out, files(comparison))
+        click.echo(f"wrote {', '.join(str(out / name) for name in OUTPUT_FILES)}")
 
 
 def print_comparison(console: Console, comparison: Comparison) -> None:
     recording = comparison.recording
-    title = f"{recording.model}: {len(recording.asked):,} requests in {recording.seconds:,.0f} s"
+    title = f"{recording.model}: {len(recording.requests):,} requests in {recording.seconds:,.0f} s"
     table = Table(title=Text(title, style="bold"), title_justify="left", box=None, pad_edge=False, header_style="dim")
     header, *lines = rows(comparison)
     table.add_column(header[0], no_wrap=True)

@@ -13,17 +13,17 @@ import click
 from rich.console import Console
 
 from ..config import Config, load_config
-from ..control.history.database import HistoryError, default_path, open_to_read
-from ..control.history.periods import moment
+from ..control.history.database import HistoryError, default_path, open_readonly
+from ..control.history.periods import parse_time
 from ..control.history.reading import read_slices
-from ..control.history.slices import DAY, Slice
-from ..control.history.summary import Summary, summarise
+from ..control.history.slices import DAY_SECONDS, Slice
+from ..control.history.summary import Summary, summarize
 from ..core.errors import OptionError
-from ..runtimes.logs import state_folder
+from ..runtimes.logs import state_directory
 from . import report_text, screen
 from .report_csv import as_csv, as_json
-from .report_names import harmless, plain
-from .report_page import page
+from .report_names import safe_name, safe_text
+from .report_page import report_page
 
 HELP = """What was promised in a period, and was it kept?
 
@@ -77,7 +77,7 @@ def report(
     out: Path | None,
 ) -> None:
     now = time.time()
-    begin, end = moment("--since", since, now), moment("--until", until, now) if until else now
+    begin, end = parse_time("--since", since, now), parse_time("--until", until, now) if until else now
     if begin >= end:
         raise OptionError("the period ends before it begins: see --since and --until")
     configured = load_config(config) if config is not None and history is None else None
@@ -86,14 +86,14 @@ def report(
     if configured is not None:
         slices = _of_configuration(slices, configured, path)
     _check(slices, model, tenant)
-    _write(summarise(slices, begin, end, now, model, tenant), form, out, now)
+    _write(summarize(slices, begin, end, now, model, tenant), form, out, now)
 
 
 def _of_configuration(slices: list[Slice], config: Config, path: Path) -> list[Slice]:
     """A history is named after the gateway's address: others may have counted in it."""
     others = sorted({part.model for part in slices} - config.models.keys())
     if others:
-        names = ", ".join(map(plain, others[:5])) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+        names = ", ".join(map(safe_name, others[:5])) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
         click.echo(f"left out, as the configuration has no such model: {names}; --history {path} shows all", err=True)
     return [part for part in slices if part.model in config.models]
 
@@ -105,7 +105,7 @@ def _find(config: Config | None, file: Path | None, history: Path | None) -> Pat
         return history
     if config is not None:
         return _configured(config, file)
-    folder = state_folder()
+    folder = state_directory()
     files = sorted(folder.glob("*.sqlite")) if folder.is_dir() else []
     if len(files) == 1:
         return files[0]
@@ -120,13 +120,13 @@ def _configured(config: Config, path: Path | None) -> Path:
         raise OptionError(f"--config {path}: it says that no history is kept (history.enabled)")
     if config.history.path:
         return Path(config.history.path)
-    return default_path(config.name or str(config.addresses[0]))
+    return default_path(config.name or str(config.listen_addresses[0]))
 
 
 def _read(path: Path, since: float, until: float) -> list[Slice]:
-    database = open_to_read(path)
+    database = open_readonly(path)
     try:
-        return list(read_slices(database, since - DAY, until))  # a day may reach into the period
+        return list(read_slices(database, since - DAY_SECONDS, until))  # a day may reach into the period
     except sqlite3.Error as problem:
         raise HistoryError(f"history {path}: {problem}") from problem
     finally:
@@ -146,11 +146,11 @@ def _check(slices: list[Slice], model: str | None, tenant: str | None) -> None:
 
 def _write(summary: Summary, form: str, out: Path | None, now: float) -> None:
     if form == "terminal" and out is None:
-        report_text.show(screen.stdout(), summary)
+        report_text.print_report(screen.stdout(), summary)
         return
     text = _text(summary, form, now)
     if out is None:
-        sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
+        sys.stdout.write(safe_text(text) if sys.stdout.isatty() else text)
         return
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
@@ -169,7 +169,7 @@ def _text(summary: Summary, form: str, now: float) -> str:
         case "json":
             return as_json(summary)
         case "html":
-            return page(summary, now)
-    console = Console(width=screen.PIPED, file=StringIO(), record=True, highlight=False, emoji=False)
-    report_text.show(console, summary)
+            return report_page(summary, now)
+    console = Console(width=screen.PIPED_COLUMNS, file=StringIO(), record=True, highlight=False, emoji=False)
+    report_text.print_report(console, summary)
     return console.export_text()

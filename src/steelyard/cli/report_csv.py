@@ -9,11 +9,11 @@ from io import StringIO
 from math import isfinite
 from typing import Any
 
-from ..control.history.slices import NAMES, quantile
-from ..control.history.summary import QUANTILES, Objective, Row, Summary
-from .report_names import cell
+from ..control.history.slices import VERDICT_KEYS, quantile
+from ..control.history.summary import QUANTILES, ObjectiveSummary, Summary, SummaryRow
+from .report_names import safe_cell
 
-COLUMNS = (
+CSV_COLUMNS = (
     "start",
     "step_seconds",
     "ran_minutes",
@@ -24,7 +24,7 @@ COLUMNS = (
     "promised_availability",
     "promised_first_byte_s",
     "requests",
-    *(name.replace("/", "_") for name in NAMES),
+    *(name.replace("/", "_") for name in VERDICT_KEYS),
     "model_answered",
     *(f"model_p{q * 100:g}_s" for q in QUANTILES),
 )
@@ -33,7 +33,7 @@ COLUMNS = (
 def as_csv(summary: Summary) -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow(CSV_COLUMNS)
     for part in summary.slices:
         promised = part.promised
         writer.writerow(
@@ -41,14 +41,14 @@ def as_csv(summary: Summary) -> str:
                 _time(part.start),
                 part.step,
                 part.ran,
-                cell(part.model),
-                cell(part.tenant),
+                safe_cell(part.model),
+                safe_cell(part.tenant),
                 _or_empty(promised.latency),
                 promised.percentile if promised.timed else "",
                 _or_empty(promised.availability),
                 _or_empty(promised.first_byte),
                 sum(part.counts.values()),
-                *(part.counts.get(name, 0) for name in NAMES),
+                *(part.counts.get(name, 0) for name in VERDICT_KEYS),
                 sum(part.latency.values()) if part.latency else "",
                 *(f"{quantile(part.latency, q):.6f}" if part.latency else "" for q in QUANTILES),
             ]
@@ -74,7 +74,7 @@ def as_json(summary: Summary) -> str:
     return json.dumps(plain, indent=2).replace("\x7f", "\\u007f") + "\n"  # all ASCII: a terminal obeys nothing of it
 
 
-def _row(row: Row, summary: Summary) -> dict[str, Any]:
+def _row(row: SummaryRow, summary: Summary) -> dict[str, Any]:
     worst = row.worst and {
         "start": _time(row.worst[0]),
         "seconds": summary.worst_step,
@@ -88,7 +88,7 @@ def _row(row: Row, summary: Summary) -> dict[str, Any]:
     }
 
 
-def _objective(objective: Objective) -> dict[str, Any]:
+def _objective(objective: ObjectiveSummary) -> dict[str, Any]:
     return {
         "kind": objective.kind,
         "words": objective.words,

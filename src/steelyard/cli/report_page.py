@@ -5,16 +5,16 @@ from __future__ import annotations
 from html import escape
 from math import isnan
 
-from ..control.history.periods import shown, span
-from ..control.history.slices import HOUR, VERDICTS, of_verdict
-from ..control.history.summary import QUANTILES, ModelSummary, Row, Summary
-from ..simulate.page_style import STYLE
-from ..units import show_seconds
+from ..control.history.periods import format_span, format_time
+from ..control.history.slices import HOUR_SECONDS, VERDICTS, count_verdict
+from ..control.history.summary import QUANTILES, ModelSummary, Summary, SummaryRow
+from ..simulate.page_style import PAGE_STYLE
+from ..units import format_seconds
 from . import report_charts as charts
-from .report_names import plain, tenant_name
-from .report_text import budget, faults, gap_lines, heading, percent, verdict
+from .report_names import safe_name, tenant_name
+from .report_text import budget_text, fault_counts, gap_lines, heading, percent, verdict_text
 
-OWN_STYLE = """
+REPORT_STYLE = """
 figure svg text { fill: var(--soft); font-size: 10px; }
 .grid { stroke: var(--faint); stroke-width: 1; }
 .kept { color: var(--series-2); font-weight: 650; }
@@ -26,7 +26,7 @@ figure + figure { margin-top: 1.25rem; }
 """
 
 
-def page(summary: Summary, now: float) -> str:
+def report_page(summary: Summary, now: float) -> str:
     title = f"Promises and how they were kept, {heading(summary)}"
     body = "".join(_model(model, summary) for model in summary.models) or "<p>Nothing was counted in this period.</p>"
     return f"""<!doctype html>
@@ -36,7 +36,7 @@ def page(summary: Summary, now: float) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>{escape(title)}</title>
-<style>{STYLE}{OWN_STYLE}</style>
+<style>{PAGE_STYLE}{REPORT_STYLE}</style>
 </head>
 <body>
 <header>
@@ -48,7 +48,7 @@ def page(summary: Summary, now: float) -> str:
 <main>
 {body}
 </main>
-<footer><p>Made by <code>steelyard report</code>, {shown(now)} UTC. What is the client's fault counts against no
+<footer><p>Made by <code>steelyard report</code>, {format_time(now)} UTC. What is the client's fault counts against no
 promise. Latency is of answered requests, at most 1 % off. All times are UTC.</p></footer>
 </body>
 </html>
@@ -65,44 +65,44 @@ def _gaps(summary: Summary) -> str:
 
 def _model(model: ModelSummary, summary: Summary) -> str:
     rows = model.tenants if len(model.tenants) == 1 else [model.whole, *model.tenants]
-    latency = ", ".join(f"p{q * 100:g} {show_seconds(s)}" for q, s in zip(QUANTILES, model.quantiles, strict=True))
+    latency = ", ".join(f"p{q * 100:g} {format_seconds(s)}" for q, s in zip(QUANTILES, model.quantiles, strict=True))
     told = "" if isnan(model.quantiles[0]) else f'<p class="soft">Latency: {latency}</p>'
     return f"""<section>
-<h2>{escape(plain(model.name))}</h2>
+<h2>{escape(safe_name(model.name))}</h2>
 {told}
-<div class="card">{_promises(rows)}</div>
+<div class="card">{_objectives(rows)}</div>
 <div class="card">{_counts(rows, summary)}</div>
 <div class="card">{_figures(model, summary)}</div>
 </section>
 """
 
 
-def _promises(rows: list[Row]) -> str:
+def _objectives(rows: list[SummaryRow]) -> str:
     body = ""
     for row in rows:
         for objective in row.objectives:
             look = {True: "kept", False: "broken", None: "soft"}[objective.kept]
             body += (
                 f'<tr><th scope="row">{escape(tenant_name(row.tenant))}</th><td class="words">{escape(objective.words)}'
-                f'</td><td class="{look}">{verdict(objective)}</td><td>{percent(objective.attained)}</td>'
-                f"<td>{escape(budget(objective))}</td></tr>"
+                f'</td><td class="{look}">{verdict_text(objective)}</td><td>{percent(objective.attained)}</td>'
+                f"<td>{escape(budget_text(objective))}</td></tr>"
             )
     if not body:
         return "<p>Nothing was promised.</p>"
     return _table("Promises", ("tenant", "promised", "", "attained", "error budget"), body)
 
 
-def _counts(rows: list[Row], summary: Summary) -> str:
+def _counts(rows: list[SummaryRow], summary: Summary) -> str:
     body = ""
     for row in rows:
-        precise = summary.worst_step == HOUR
-        worst = f"{shown(row.worst[0], precise)}: {percent(row.worst[1])}" if row.worst else "–"
-        numbers = "".join(f"<td>{of_verdict(row.counts, verdict):,}</td>" for verdict in VERDICTS)
+        precise = summary.worst_step == HOUR_SECONDS
+        worst = f"{format_time(row.worst[0], precise)}: {percent(row.worst[1])}" if row.worst else "–"
+        numbers = "".join(f"<td>{count_verdict(row.counts, verdict):,}</td>" for verdict in VERDICTS)
         body += (
             f'<tr><th scope="row">{escape(tenant_name(row.tenant))}</th><td>{row.requests:,}</td>{numbers}'
-            f'<td class="words">{escape(faults(row))}</td><td>{worst}</td></tr>'
+            f'<td class="words">{escape(fault_counts(row))}</td><td>{worst}</td></tr>'
         )
-    worst_name = "worst hour" if summary.worst_step == HOUR else "worst day"
+    worst_name = "worst hour" if summary.worst_step == HOUR_SECONDS else "worst day"
     return _table("Requests", ("tenant", "requests", *VERDICTS, "whose fault", worst_name), body)
 
 
@@ -115,10 +115,10 @@ def _table(caption: str, columns: tuple[str, ...], body: str) -> str:
 
 
 def _figures(model: ModelSummary, summary: Summary) -> str:
-    step = span(summary.step)
+    step = format_span(summary.step)
     what = "answered in time" if model.timed else "answered at all"
     quantiles = _key([(f"p{q * 100:g}", number) for number, q in enumerate(QUANTILES)])
-    colours = _key([(name, charts.COLOURS[name]) for name in VERDICTS])
+    colours = _key([(name, charts.SERIES_BY_VERDICT[name]) for name in VERDICTS])
     told = (
         (
             charts.attainment(model, summary),

@@ -8,20 +8,29 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..control.history.periods import shown, span
-from ..control.history.slices import HOUR, MINUTE, VERDICTS, added, of_verdict
-from ..control.history.summary import QUANTILES, ModelSummary, Objective, Row, Summary, good_and_bad
-from ..core.slo import LATE, LEFT, MET
-from ..units import show_seconds
-from .report_names import plain, tenant_name
+from ..control.history.periods import format_span, format_time
+from ..control.history.slices import HOUR_SECONDS, MINUTE_SECONDS, VERDICTS, add_counts, count_verdict
+from ..control.history.summary import QUANTILES, ModelSummary, ObjectiveSummary, Summary, SummaryRow, good_and_bad
+from ..core.slo import ABANDONED, LATE, MET
+from ..units import format_seconds
+from .report_names import safe_name, tenant_name
 
 # Of 100 requests so many good ones: how high the bar is. Nines count, so the steps are not even.
-HEIGHTS = ((100.0, "█"), (99.9, "▇"), (99.0, "▆"), (95.0, "▅"), (90.0, "▄"), (75.0, "▃"), (50.0, "▂"), (0.0, "▁"))
-NOTHING_CAME, DID_NOT_RUN = "·", "░"
-MOST_GAPS = 10
+BAR_BY_PERCENT = (
+    (100.0, "█"),
+    (99.9, "▇"),
+    (99.0, "▆"),
+    (95.0, "▅"),
+    (90.0, "▄"),
+    (75.0, "▃"),
+    (50.0, "▂"),
+    (0.0, "▁"),
+)
+NO_REQUESTS_MARK, NOT_RUNNING_MARK = "·", "░"
+MAX_GAPS_SHOWN = 10
 
 
-def show(console: Console, summary: Summary) -> None:
+def print_report(console: Console, summary: Summary) -> None:
     console.print(Text(f"{heading(summary)}", style="bold"))
     for line in gap_lines(summary):
         console.print(Text(line, style="yellow"))
@@ -34,8 +43,8 @@ def show(console: Console, summary: Summary) -> None:
 
 def heading(summary: Summary) -> str:
     """Both to the minute, and so is what is between them."""
-    whole = (summary.until // MINUTE - summary.since // MINUTE) * MINUTE
-    return f"{shown(summary.since)} to {shown(summary.until)} UTC ({span(whole)})"
+    whole = (summary.until // MINUTE_SECONDS - summary.since // MINUTE_SECONDS) * MINUTE_SECONDS
+    return f"{format_time(summary.since)} to {format_time(summary.until)} UTC ({format_span(whole)})"
 
 
 def gap_lines(summary: Summary) -> list[str]:
@@ -45,19 +54,19 @@ def gap_lines(summary: Summary) -> list[str]:
     total = sum(minutes for *_, minutes in summary.gaps) * 60
     first = summary.gaps[0]
     begins = first[0] <= summary.since and first[1] < summary.until and first[2] * 60 == first[1] - first[0]
-    lines = [f"Known since {shown(first[1])} UTC ({span(summary.until - first[1])})."] if begins else []
-    lines += [f"For {span(total)} of this nothing is known: no gateway with this history ran then."]
-    for start, end, minutes in summary.gaps[:MOST_GAPS]:
-        part = "" if minutes * 60 == end - start else f", {span(minutes * 60)} of it"
-        lines.append(f"  {shown(start)} to {shown(end)}{part or f' ({span(end - start)})'}")
-    if len(summary.gaps) > MOST_GAPS:
-        lines.append(f"  and {len(summary.gaps) - MOST_GAPS} more")
+    lines = [f"Known since {format_time(first[1])} UTC ({format_span(summary.until - first[1])})."] if begins else []
+    lines += [f"For {format_span(total)} of this nothing is known: no gateway with this history ran then."]
+    for start, end, minutes in summary.gaps[:MAX_GAPS_SHOWN]:
+        part = "" if minutes * 60 == end - start else f", {format_span(minutes * 60)} of it"
+        lines.append(f"  {format_time(start)} to {format_time(end)}{part or f' ({format_span(end - start)})'}")
+    if len(summary.gaps) > MAX_GAPS_SHOWN:
+        lines.append(f"  and {len(summary.gaps) - MAX_GAPS_SHOWN} more")
     return lines
 
 
 def _show_model(console: Console, model: ModelSummary, summary: Summary) -> None:
-    latency = [f"p{q * 100:g} {show_seconds(s)}" for q, s in zip(QUANTILES, model.quantiles, strict=True)]
-    title = Text(plain(model.name), style="bold cyan")
+    latency = [f"p{q * 100:g} {format_seconds(s)}" for q, s in zip(QUANTILES, model.quantiles, strict=True)]
+    title = Text(safe_name(model.name), style="bold cyan")
     if not isnan(model.quantiles[0]):
         title.append(f"  {'  '.join(latency)}", style="not bold default")
     console.print(title)
@@ -65,24 +74,28 @@ def _show_model(console: Console, model: ModelSummary, summary: Summary) -> None
     for name in ("tenant", "requests", *VERDICTS):
         table.add_column(name, justify="left" if name == "tenant" else "right")
     table.add_column("whose fault", overflow="fold")
-    table.add_column(f"worst {'hour' if summary.worst_step == HOUR else 'day'}")
+    table.add_column(f"worst {'hour' if summary.worst_step == HOUR_SECONDS else 'day'}")
     for row in _rows(model):
-        worst = f"{shown(row.worst[0], summary.worst_step == HOUR)}  {percent(row.worst[1])}" if row.worst else "–"
-        numbers = [f"{of_verdict(row.counts, verdict):,}" for verdict in VERDICTS]
-        table.add_row(Text(tenant_name(row.tenant)), f"{row.requests:,}", *numbers, faults(row), worst)
+        worst = (
+            f"{format_time(row.worst[0], summary.worst_step == HOUR_SECONDS)}  {percent(row.worst[1])}"
+            if row.worst
+            else "–"
+        )
+        numbers = [f"{count_verdict(row.counts, verdict):,}" for verdict in VERDICTS]
+        table.add_row(Text(tenant_name(row.tenant)), f"{row.requests:,}", *numbers, fault_counts(row), worst)
     console.print(table)
-    _show_promises(console, model)
+    _show_objectives(console, model)
     console.print(_bar(model, summary, console.width))
 
 
-def _rows(model: ModelSummary) -> list[Row]:
+def _rows(model: ModelSummary) -> list[SummaryRow]:
     """One tenant alone is the whole."""
     if len(model.tenants) == 1:
         return model.tenants
     return [model.whole, *model.tenants]
 
 
-def _show_promises(console: Console, model: ModelSummary) -> None:
+def _show_objectives(console: Console, model: ModelSummary) -> None:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for row in _rows(model):
         for objective in row.objectives:
@@ -90,9 +103,9 @@ def _show_promises(console: Console, model: ModelSummary) -> None:
             table.add_row(
                 Text(tenant_name(row.tenant)),
                 objective.words,
-                Text(verdict(objective), style=style),
+                Text(verdict_text(objective), style=style),
                 percent(objective.attained),
-                budget(objective),
+                budget_text(objective),
             )
     if table.row_count:
         console.print(table)
@@ -102,34 +115,36 @@ def _show_promises(console: Console, model: ModelSummary) -> None:
 
 def _bar(model: ModelSummary, summary: Summary, room: int) -> Text:
     """A sign for each step, or for several where there is no room: how many of its requests were good."""
-    first = int(summary.drawn // summary.step * summary.step)
+    first = int(summary.chart_start // summary.step * summary.step)
     starts = range(first, int(summary.until), summary.step)
     wide = summary.step * max(1, ceil(len(starts) / max(1, room)))
     counts: dict[int, dict[str, int]] = {}
     for step in model.steps:
         place = first + (step.start - first) // wide * wide
-        counts[place] = added(counts.get(place, {}), step.counts)
+        counts[place] = add_counts(counts.get(place, {}), step.counts)
     bar = Text()
     for start in range(first, int(summary.until), wide):
         if start not in counts:
-            bar.append(DID_NOT_RUN, style="dim")
+            bar.append(NOT_RUNNING_MARK, style="dim")
             continue
         good, bad = good_and_bad(counts[start], model.timed)
         if not good + bad:
-            bar.append(NOTHING_CAME, style="dim")
+            bar.append(NO_REQUESTS_MARK, style="dim")
             continue
         share = 100.0 * good / (good + bad)
-        bar.append(next(sign for least, sign in HEIGHTS if share >= least), style="red" if share < 99.0 else "green")
+        bar.append(
+            next(sign for least, sign in BAR_BY_PERCENT if share >= least), style="red" if share < 99.0 else "green"
+        )
     what = "in time" if model.timed else "answered"
-    bar.append(f"  {what}, {span(wide)} each (█ all, ▆ 99 %, ▄ 90 %, · none came, ░ did not run)", style="dim")
+    bar.append(f"  {what}, {format_span(wide)} each (█ all, ▆ 99 %, ▄ 90 %, · none came, ░ did not run)", style="dim")
     return bar
 
 
-def verdict(objective: Objective) -> str:
+def verdict_text(objective: ObjectiveSummary) -> str:
     return {True: "kept", False: "NOT KEPT", None: "no requests"}[objective.kept]
 
 
-def budget(objective: Objective) -> str:
+def budget_text(objective: ObjectiveSummary) -> str:
     if objective.kept is None:
         return ""
     if isinf(objective.budget_used):
@@ -137,12 +152,12 @@ def budget(objective: Objective) -> str:
     return f"{100 * objective.budget_used:,.1f} % of the error budget used"
 
 
-def faults(row: Row) -> str:
+def fault_counts(row: SummaryRow) -> str:
     """`late: replica 3, overload 1; failed: replica 2; refused: overload (first-byte deadline) 4`."""
     told: dict[str, list[str]] = {}
     for name, count in sorted(row.counts.items()):
         kind, _, fault = name.partition("/")
-        if kind not in (MET, LEFT) and count:
+        if kind not in (MET, ABANDONED) and count:
             who, _, deadline = fault.partition("/")
             why = f" ({deadline.replace('_', '-')} deadline)" if deadline else ""
             told.setdefault(kind, []).append(f"{who}{why} {count:,}")

@@ -10,27 +10,27 @@ from rich.text import Text
 
 from ..simulate import wording
 from ..simulate.run import IDEAL
-from ..simulate.summary import Row, best, best_met
-from ..simulate.wording import percent, seconds, times
+from ..simulate.summary import SummaryRow, best_p99, best_within_slo
+from ..simulate.wording import percent, ratio, seconds
 
-Cell = Callable[[Row], str | tuple[str, str]]
+Cell = Callable[[SummaryRow], str | tuple[str, str]]
 
 # Left out first where the terminal is narrow: all are in the files of --out.
-EXPENDABLE = ("requests/s", "mean", "p90", "p50", "p99.9")
+OPTIONAL_COLUMNS = ("requests/s", "mean", "p90", "p50", "p99.9")
 
 
-def print_rows(console: Console, name: str, rows: Sequence[Row]) -> None:
-    console.print(fitting(console, _columns(rows), EXPENDABLE, lambda columns: _table(name, rows, columns)))
+def print_rows(console: Console, name: str, rows: Sequence[SummaryRow]) -> None:
+    console.print(fit_to_width(console, _columns(rows), OPTIONAL_COLUMNS, lambda columns: _table(name, rows, columns)))
     notes = ["* best p99 at this load"]
-    notes += ["+ kept its promise (SLA, deadline) most often"] if any(row.met for row in rows) else []
+    notes += ["+ kept its promise (SLA, deadline) most often"] if any(row.within_slo for row in rows) else []
     notes += ["± 95 % confidence"] if any(row.seeds > 1 for row in rows) else []
     notes += ["prompt: within 3× the request's own work"]
-    notes += [] if any(row.lost for row in rows) else ["no request failed or was refused"]
+    notes += [] if any(row.loss_share for row in rows) else ["no request failed or was refused"]
     console.print(Text(" · ".join(notes), style="dim"), soft_wrap=not console.is_terminal)
     console.print()
 
 
-def fitting(
+def fit_to_width(
     console: Console, columns: dict[str, Cell], expendable: Sequence[str], make: Callable[[dict[str, Cell]], Table]
 ) -> Table:
     """The table, without as many of the expendable columns as there is no room for."""
@@ -48,7 +48,7 @@ def _width(console: Console, table: Table) -> int:
     return console.measure(table, options=console.options.update(width=1000)).maximum
 
 
-def _columns(rows: Sequence[Row]) -> dict[str, Cell]:
+def _columns(rows: Sequence[SummaryRow]) -> dict[str, Cell]:
     columns: dict[str, Cell] = {
         "p50": lambda row: seconds(row.p50)[0],
         "p90": lambda row: seconds(row.p90)[0],
@@ -56,11 +56,11 @@ def _columns(rows: Sequence[Row]) -> dict[str, Cell]:
         "p99.9": lambda row: seconds(row.p999),
         "mean": lambda row: seconds(row.mean)[0],
     }
-    if any(row.ratio for row in rows):
-        columns["p99/ideal"] = lambda row: times(row.ratio)
-    if any(row.met for row in rows):
-        columns["kept"] = lambda row: percent(row.met)
-    columns["prompt"] = lambda row: percent(row.prompt)
+    if any(row.p99_to_ideal for row in rows):
+        columns["p99/ideal"] = lambda row: ratio(row.p99_to_ideal)
+    if any(row.within_slo for row in rows):
+        columns["kept"] = lambda row: percent(row.within_slo)
+    columns["prompt"] = lambda row: percent(row.low_slowdown)
     if any(row.failed.mean for row in rows):
         columns["failed"] = lambda row: percent(row.failed)
     if any(row.refused.mean for row in rows):
@@ -69,7 +69,7 @@ def _columns(rows: Sequence[Row]) -> dict[str, Cell]:
     return columns
 
 
-def _table(name: str, rows: Sequence[Row], columns: dict[str, Cell]) -> Table:
+def _table(name: str, rows: Sequence[SummaryRow], columns: dict[str, Cell]) -> Table:
     table = Table(title=Text(name, style="bold"), title_justify="left", box=None, pad_edge=False, header_style="dim")
     table.add_column("load", no_wrap=True)
     table.add_column("policy", no_wrap=True)
@@ -78,20 +78,20 @@ def _table(name: str, rows: Sequence[Row], columns: dict[str, Cell]) -> Table:
     loads = list(dict.fromkeys(row.load for row in rows))
     for load in loads:
         group = [row for row in rows if row.load == load]
-        winner, keeper = best(group), best_met(group)
+        winner, keeper = best_p99(group), best_within_slo(group)
         for place, row in enumerate(group):
             marks = ("*" if row is winner else "") + ("+" if row is keeper else "")
             style = "bold green" if row is winner else "dim italic" if row.policy == IDEAL else ""
             first = Text(wording.load(load) if place == 0 else "", style="bold")
-            policy = Text(f"{wording.policy(row.policy)} {marks}".rstrip(), style=style)
-            cells = [text(get(row), style) for get in columns.values()]
+            policy = Text(f"{wording.policy_label(row.policy)} {marks}".rstrip(), style=style)
+            cells = [cell_text(get(row), style) for get in columns.values()]
             table.add_row(first, policy, *cells, end_section=place == len(group) - 1)
         if load != loads[-1]:
             table.add_row()
     return table
 
 
-def text(value: str | tuple[str, str], style: str) -> Text:
+def cell_text(value: str | tuple[str, str], style: str) -> Text:
     if isinstance(value, str):
         return Text(value, style=style)
     first = Text(value[0], style=style)

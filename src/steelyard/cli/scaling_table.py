@@ -9,32 +9,32 @@ from rich.table import Table
 from rich.text import Text
 
 from ..simulate import wording
-from ..simulate.frontier import undominated
-from ..simulate.summary import Row
+from ..simulate.frontier import pareto_front
+from ..simulate.summary import SummaryRow
 from ..simulate.wording import number, percent, seconds
-from .result_table import Cell, fitting, text
+from .result_table import Cell, cell_text, fit_to_width
 
 # Left out first where the terminal is narrow: all are in the files of --out.
-EXPENDABLE = ("p50", "most", "starts", "p99", "mean replicas")
+OPTIONAL_COLUMNS = ("p50", "most", "starts", "p99", "mean replicas")
 
 
-def print_scaled_rows(console: Console, name: str, rows: Sequence[Row]) -> None:
-    console.print(fitting(console, _columns(rows), EXPENDABLE, lambda columns: _table(name, rows, columns)))
-    kept = "answered within the SLA and the deadline" if any(row.met for row in rows) else "answered"
+def print_scaled_rows(console: Console, name: str, rows: Sequence[SummaryRow]) -> None:
+    console.print(fit_to_width(console, _columns(rows), OPTIONAL_COLUMNS, lambda columns: _table(name, rows, columns)))
+    kept = "answered within the SLA and the deadline" if any(row.within_slo for row in rows) else "answered"
     notes = ["* none keeps more for fewer replica-hours", f"kept: {kept}"]
     notes += ["replica-hours: from the order to start, cold starts and drains included"]
     notes += ["± 95 % confidence"] if any(row.seeds > 1 for row in rows) else []
-    notes += [] if any(row.lost for row in rows) else ["no request failed or was refused"]
+    notes += [] if any(row.loss_share for row in rows) else ["no request failed or was refused"]
     console.print(Text(" · ".join(notes), style="dim"), soft_wrap=not console.is_terminal)
     console.print()
 
 
-def _columns(rows: Sequence[Row]) -> dict[str, Cell]:
+def _columns(rows: Sequence[SummaryRow]) -> dict[str, Cell]:
     columns: dict[str, Cell] = {
-        "kept": lambda row: percent(row.good),
-        "replica-hours": lambda row: number(row.hours),
-        "mean replicas": lambda row: number(row.replicas)[0],
-        "most": lambda row: number(row.most)[0],
+        "kept": lambda row: percent(row.success_share),
+        "replica-hours": lambda row: number(row.replica_hours),
+        "mean replicas": lambda row: number(row.mean_replicas)[0],
+        "most": lambda row: number(row.peak_replicas)[0],
         "starts": lambda row: number(row.starts)[0],
         "p50": lambda row: seconds(row.p50)[0],
         "p99": lambda row: seconds(row.p99),
@@ -46,7 +46,7 @@ def _columns(rows: Sequence[Row]) -> dict[str, Cell]:
     return columns
 
 
-def _table(name: str, rows: Sequence[Row], columns: dict[str, Cell]) -> Table:
+def _table(name: str, rows: Sequence[SummaryRow], columns: dict[str, Cell]) -> Table:
     table = Table(title=Text(name, style="bold"), title_justify="left", box=None, pad_edge=False, header_style="dim")
     several = len({row.policy for row in rows}) > 1
     for heading in ("load", *(["policy"] if several else []), "scaler"):
@@ -55,10 +55,10 @@ def _table(name: str, rows: Sequence[Row], columns: dict[str, Cell]) -> Table:
         table.add_column(column, justify="right", no_wrap=True)
     for load in dict.fromkeys(row.load for row in rows):
         group = [row for row in rows if row.load == load]
-        good = undominated(group)
+        good = pareto_front(group)
         for place, row in enumerate(group):
             style = "bold green" if row in good else ""
-            first = Text(wording.replicas_worth(load) if place == 0 else "", style="bold")
+            first = Text(wording.load_in_replicas(load) if place == 0 else "", style="bold")
             names = [*([Text(row.policy)] if several else []), Text(row.scaler + " *" * (row in good), style=style)]
-            table.add_row(first, *names, *(text(get(row), style) for get in columns.values()))
+            table.add_row(first, *names, *(cell_text(get(row), style) for get in columns.values()))
     return table

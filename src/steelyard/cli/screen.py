@@ -7,10 +7,10 @@ import sys
 
 from rich.console import Console
 
-PIPED = 200  # columns: nothing is cut off, grep finds whole words
+PIPED_COLUMNS = 200  # columns: nothing is cut off, grep finds whole words
 
 
-def stdout(piped: int = PIPED) -> Console:
+def stdout(piped: int = PIPED_COLUMNS) -> Console:
     narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(width=None if narrow else piped, highlight=False, emoji=False)
 

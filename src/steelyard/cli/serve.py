@@ -13,18 +13,28 @@ import uvloop
 
 from .. import __version__
 from ..advice import advise
-from ..config import ANY, AccessLog, Autoscale, Config, ModelConfig, Runtime, from_replicas, load_config, overridden
-from ..config.programs import shown_command
+from ..config import (
+    ANY_MODEL,
+    AccessLogConfig,
+    AutoscaleConfig,
+    Config,
+    ModelConfig,
+    RuntimeConfig,
+    from_replicas,
+    load_config,
+    with_overrides,
+)
+from ..config.programs import redacted_command
 from ..control import log
 from ..control.configuration import summary
-from ..control.inherited import activated
-from ..control.limits import raise_open_files, too_few_open_files
+from ..control.inherited import systemd_sockets
+from ..control.limits import open_files_warning, raise_open_files
 from ..control.run import run
 from ..control.supervisor import Supervisor
 from ..core.errors import OptionError
 from ..documents import Seconds
 from ..protocols import DIALECTS
-from ..units import duration
+from ..units import parse_duration
 
 Concurrency = int | Literal["auto", "unlimited"]
 
@@ -84,7 +94,7 @@ def _concurrency(context: click.Context, parameter: click.Parameter, value: str 
 
 def _seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> Seconds | None:
     try:
-        return None if value is None else Seconds(duration(value))
+        return None if value is None else Seconds(parse_duration(value))
     except ValueError as problem:
         raise click.BadParameter(str(problem)) from None
 
@@ -193,9 +203,9 @@ def serve(
 
     def reread() -> Config:
         if config is None:
-            made = from_replicas(replicas, start=start, scale=scale, model=model or ANY, **flags)
+            made = from_replicas(replicas, start=start, scale=scale, model=model or ANY_MODEL, **flags)
         else:
-            made = overridden(load_config(config), **flags)
+            made = with_overrides(load_config(config), **flags)
         return made if access_log is None else _with_log(made, access_log)
 
     _check_source(config, {"--replica": replicas or None, "--start": start, "--scale": scale, "--model": model})
@@ -218,21 +228,21 @@ def _with_log(config: Config, path: str) -> Config:
     """Its format stays what the file says."""
     if not path:
         raise OptionError("--access-log: name a file, or - for standard output")
-    form = config.access_log.format if config.access_log else AccessLog(path=path).format
-    return msgspec.structs.replace(config, access_log=AccessLog(path=path, format=form))
+    form = config.access_log.format if config.access_log else AccessLogConfig(path=path).format
+    return msgspec.structs.replace(config, access_log=AccessLogConfig(path=path, format=form))
 
 
 def _serve(reread: Callable[[], Config], files: list[Path], log_format: str, log_level: str, take_over: bool) -> int:
     config = reread()
-    logger = log.set_up(log_format, level=log_level)
-    if warning := too_few_open_files(config, raise_open_files()):
+    logger = log.configure_logging(log_format, level=log_level)
+    if warning := open_files_warning(config, raise_open_files()):
         logger.warning(warning)
     logger.info("steelyard %s: %s", __version__, summary(config))
-    for line in _what_is_served(config):
+    for line in _describe_models(config):
         logger.info(line)
 
     async def work() -> int:
-        supervisor = Supervisor(config, reread=reread, files=files, take_over=take_over, sockets=activated())
+        supervisor = Supervisor(config, reread=reread, files=files, take_over=take_over, sockets=systemd_sockets())
         return await run(supervisor, *_next_steps(config, files))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -249,16 +259,16 @@ def _next_steps(config: Config, files: list[Path]) -> list[str]:
     return steps
 
 
-def _what_is_served(config: Config) -> list[str]:
+def _describe_models(config: Config) -> list[str]:
     """At most a screenful: a fleet may be large."""
     lines = []
     for name, model in config.models.items():
         how = f"policy {model.policy}, concurrency {model.concurrency}"
-        lines.append(f"model {'any' if name == ANY else name}: {how}: {_where(model)}")
+        lines.append(f"model {'any' if name == ANY_MODEL else name}: {how}: {_describe_replicas(model)}")
     return lines if len(lines) <= 12 else [*lines[:11], f"and {len(lines) - 11} more models"]
 
 
-def _where(model: ModelConfig) -> str:
+def _describe_replicas(model: ModelConfig) -> str:
     """Its replicas, where more are found, and which are started."""
     places = ", ".join(replica.name for replica in model.replicas[:8])
     parts = [places] if places else []
@@ -266,11 +276,11 @@ def _where(model: ModelConfig) -> str:
         parts.append(f"{more} more")
     parts += [f"those found in {source.file or source.dns}" for source in model.discovery]
     if model.runtime is not None:
-        parts.append(f"{_how_many(model.runtime, model.autoscale)} started as {shown_command(model.runtime)}")
+        parts.append(f"{_replica_count(model.runtime, model.autoscale)} started as {redacted_command(model.runtime)}")
     return " and ".join(parts) or "no replicas yet"
 
 
-def _how_many(runtime: Runtime, scale: Autoscale | None) -> str:
+def _replica_count(runtime: RuntimeConfig, scale: AutoscaleConfig | None) -> str:
     if scale is None or scale.mode != "act":
         return str(runtime.replicas)
     return f"{scale.min} or more" if scale.max is None else f"{scale.min} to {scale.max}"

@@ -14,29 +14,29 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..core.errors import OptionError
 from ..simulate import wording
-from ..simulate.catalog import CATALOG, TITLES, find, for_trace
+from ..simulate.catalog import CATALOG, TITLES, find_scenarios, scenario_for_trace
 from ..simulate.findings import warnings
 from ..simulate.result import RunResult
-from ..simulate.run import IDEAL, Task, check, has_ideal, run_all, tasks
+from ..simulate.run import IDEAL, Task, check_scenario, has_ideal, run_all, tasks
 from ..simulate.scenario import Scenario
 from ..simulate.scenario_file import load_scenarios, to_yaml
-from ..simulate.summary import promised, rows_csv, runs_csv, summarise
+from ..simulate.summary import rows_csv, runs_csv, scenarios_with_slo, summarise
 from . import screen
-from .files import check_directory, write_all
+from .files import check_directory, write_atomically
 from .replaying import show_replay
 from .result_table import print_rows
 from .scaling_table import print_scaled_rows
 
-FILES = ["results.csv", "runs.csv", "report.html"]
-WORTH_A_POOL = 20_000  # requests: fewer are done before other processes have started
+OUTPUT_FILES = ["results.csv", "runs.csv", "report.html"]
+MIN_PARALLEL_REQUESTS = 20_000  # requests: fewer are done before other processes have started
 
-_BUILT_IN = "\n".join(f"  {name:<4} {TITLES[name]}" for name in CATALOG)
+_BUILT_IN_HELP = "\n".join(f"  {name:<4} {TITLES[name]}" for name in CATALOG)
 HELP = f"""Compare policies and scalers on simulated replicas: the real balancer, virtual time.
 
 SCENARIO is a YAML file or one of the built-in workloads:
 
 \b
-{_BUILT_IN}
+{_BUILT_IN_HELP}
 
 \b
 Examples:
@@ -102,7 +102,7 @@ def _concurrency(context: click.Context, parameter: click.Parameter, value: str 
     "--out",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help=f"Write {', '.join(FILES)} there; with --replay, replay.csv and replay.html.",
+    help=f"Write {', '.join(OUTPUT_FILES)} there; with --replay, replay.csv and replay.html.",
 )
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by default one a core.")
 @click.option("--no-ideal", is_flag=True, help="Leave the reference out.")
@@ -134,20 +134,20 @@ def simulate(
     if model is not None:
         raise click.UsageError("--model goes with --replay only")
     changes = {"policies": policy, "loads": load, "requests": requests, "seeds": seeds}
-    scenarios = [_changed(one, changes, concurrency, scaler) for one in _find(scenario, trace)]
+    scenarios = [_with_overrides(one, changes, concurrency, scaler) for one in _find(scenario, trace)]
     if show:
         click.echo("---\n".join(to_yaml(one) for one in scenarios), nl=False)
         return
     scenarios = [_with_reference(one, wanted=not no_ideal) for one in scenarios]
     for one in scenarios:
-        check(one)
+        check_scenario(one)
     if out is not None:
         _check_output(out)
     results = _run([task for one in scenarios for task in tasks(one)], jobs)
     _print(scenarios, results)
     if out is not None:
-        write_all(out, _files(scenarios, results))
-        click.echo(f"wrote {', '.join(str(out / name) for name in FILES)}")
+        write_atomically(out, _files(scenarios, results))
+        click.echo(f"wrote {', '.join(str(out / name) for name in OUTPUT_FILES)}")
 
 
 def _find(scenario: str | None, trace: Path | None) -> list[Scenario]:
@@ -156,16 +156,16 @@ def _find(scenario: str | None, trace: Path | None) -> list[Scenario]:
             "name one scenario (a YAML file, W1 to W11, A1 to A6), --trace FILE or --replay LOG; see --help"
         )
     if trace is not None:
-        return [for_trace(trace)]
+        return [scenario_for_trace(trace)]
     assert scenario is not None
     if scenario.upper() in CATALOG:
-        return find(scenario)
+        return find_scenarios(scenario)
     if not Path(scenario).exists() and not Path(scenario).suffix:
-        return find(scenario)  # which says what there is
+        return find_scenarios(scenario)  # which says what there is
     return load_scenarios(scenario)
 
 
-def _changed(
+def _with_overrides(
     scenario: Scenario, changes: dict[str, Any], concurrency: int | str | None, scalers: list[str] | None
 ) -> Scenario:
     """With what the command line says instead."""
@@ -196,7 +196,7 @@ def _check_output(out: Path) -> None:
     from ..simulate.svg import require_matplotlib
 
     require_matplotlib()
-    check_directory(out, FILES)
+    check_directory(out, OUTPUT_FILES)
 
 
 # ---------------------------------------------------------------------- running and showing
@@ -209,7 +209,7 @@ def _run(todo: Sequence[Task], jobs: int | None) -> list[RunResult]:
 
 
 def _cores(todo: Sequence[Task]) -> int:
-    if sum(task.scenario.requests for task in todo) < WORTH_A_POOL:
+    if sum(task.scenario.requests for task in todo) < MIN_PARALLEL_REQUESTS:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -238,7 +238,7 @@ def _progress(total: int) -> Iterator[Callable[[RunResult], None]]:
 
 
 def _print(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> None:
-    rows = summarise(results, promised(scenarios))
+    rows = summarise(results, scenarios_with_slo(scenarios))
     console = screen.stdout()
     for one in scenarios:
         show = print_rows if one.autoscale is None else print_scaled_rows
@@ -250,7 +250,7 @@ def _print(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> None:
 def _files(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> dict[str, str]:
     from ..simulate.report import render
 
-    rows = summarise(results, promised(scenarios))
+    rows = summarise(results, scenarios_with_slo(scenarios))
     return {
         "results.csv": rows_csv(rows),
         "runs.csv": runs_csv(results),

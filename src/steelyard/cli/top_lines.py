@@ -7,9 +7,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 from rich.text import Text
 
-BARS = "▁▂▃▄▅▆▇█"
-NONE = "–"
-LONGEST = 48  # of a name
+SPARKLINE_BARS = "▁▂▃▄▅▆▇█"
+DASH = "–"
+MAX_NAME_COLUMNS = 48  # of a name
 T = TypeVar("T")
 
 
@@ -28,13 +28,13 @@ def clean(text: str) -> str:
 
 def seconds(value: float | None) -> str:
     if value is None or value <= 0.0:
-        return NONE
+        return DASH
     if value < 0.9995:
         return f"{value * 1000:.3g} ms" if value >= 0.001 else f"{value * 1000:.1g} ms"
     return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
 
 
-def ago(value: float) -> str:
+def age_text(value: float) -> str:
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if value >= size:
             return f"{value / size:.0f}{unit}"
@@ -50,7 +50,7 @@ def number(value: float) -> str:
 
 def size(count: float | None) -> str:
     if count is None:
-        return NONE
+        return DASH
     units = ["TiB", "GiB", "MiB", "KiB", "B"]
     unit = units.pop()
     while count >= 1024 and units:
@@ -63,8 +63,10 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     shown = list(values)[-width:] if width > 0 else []
     top = max((value for value in shown if value is not None), default=0.0)
     if top <= 0.0:
-        return "".join(" " if value is None else BARS[0] for value in shown).rjust(max(0, width))
-    return "".join(" " if v is None else BARS[round(v / top * (len(BARS) - 1))] for v in shown).rjust(width)
+        return "".join(" " if value is None else SPARKLINE_BARS[0] for value in shown).rjust(max(0, width))
+    return "".join(
+        " " if v is None else SPARKLINE_BARS[round(v / top * (len(SPARKLINE_BARS) - 1))] for v in shown
+    ).rjust(width)
 
 
 def bar(share: float, width: int) -> str:
@@ -72,7 +74,7 @@ def bar(share: float, width: int) -> str:
     return "█" * full + "░" * (width - full)
 
 
-def fit(columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
+def fit_columns(columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
     """Those for which there is room."""
     fitting = list(columns)
     while len(fitting) > 1 and sum(c.width + 1 for c in fitting) - 1 > width:
@@ -80,7 +82,7 @@ def fit(columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
     return fitting
 
 
-def both(before: str, name: str, width: int, shared: int = 0) -> str:
+def join_names(before: str, name: str, width: int, shared: int = 0) -> str:
     """`before/name`, the first cut rather than the second; first of all its beginning that others have too."""
     room = width - len(name) - 1
     if len(before) > room and shared > 1:
@@ -92,10 +94,10 @@ def both(before: str, name: str, width: int, shared: int = 0) -> str:
 
 def table(columns: Sequence[Column[T]], rows: Iterable[T], width: int) -> list[Text]:
     """A line of titles and one for each row."""
-    fitting = fit(columns, width)
+    fitting = fit_columns(columns, width)
     filled = [[Text(c) if isinstance(c, str) else c for c in (column.cell(row) for column in fitting)] for row in rows]
     spare = width - sum(c.width + 1 for c in fitting) + 1
-    longest = min(LONGEST, max((cells[0].cell_len for cells in filled), default=0))
+    longest = min(MAX_NAME_COLUMNS, max((cells[0].cell_len for cells in filled), default=0))
     first = fitting[0]._replace(width=min(max(longest, fitting[0].width), fitting[0].width + max(0, spare)))
     fitting[0] = first  # a long name gets the room that nothing else needs
     titles = [Text(c.title, style="dim") for c in fitting]
@@ -110,10 +112,10 @@ def _line(cells: list[Text], columns: Sequence[Column[T]], width: int) -> Text:
         line.append_text(cell if column.left else Text(gap))
         line.append_text(Text(gap) if column.left else cell)
         line.append(" ")
-    return cut(line, width)
+    return truncate(line, width)
 
 
-def cut(line: Text, width: int) -> Text:
+def truncate(line: Text, width: int) -> Text:
     line.rstrip()
     line.truncate(width, overflow="ellipsis")
     return line

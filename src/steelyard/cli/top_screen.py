@@ -10,17 +10,31 @@ from rich.text import Text
 
 from ..control.views import (
     DeviceView,
-    Happening,
+    FleetEvent,
     LiveModelView,
     LiveReplicaView,
     LiveView,
     ObjectiveView,
-    PulseView,
+    SampleView,
     SloView,
 )
-from .top_lines import NONE, Column, ago, bar, both, clean, cut, fit, number, seconds, size, sparkline, table
+from .top_lines import (
+    DASH,
+    Column,
+    age_text,
+    bar,
+    clean,
+    fit_columns,
+    join_names,
+    number,
+    seconds,
+    size,
+    sparkline,
+    table,
+    truncate,
+)
 
-COLOURS = {
+STATE_COLOURS = {
     "ready": "green",
     "loading": "yellow",
     "starting": "yellow",
@@ -30,47 +44,47 @@ COLOURS = {
     "unreachable": "red bold",
 }
 UNHEALTHY = ("loading", "starting", "ejected", "unreachable")
-SORTS = ("load", "p99", "rate", "state", "name")
-HELP = "q quit · j k ↓ ↑ scroll · s sort · m next model · p pause · ? help"
-SPARK = 30  # columns of a sparkline, at most
-EVENTS = 5  # lines of what happened, at most
-SLOS = 6
-ALARMS = 5
-LOW = 16  # lines of a terminal: below that what is not about models and replicas has to make room
-NAME = 24  # columns of a replica's name
+SORT_ORDERS = ("load", "p99", "rate", "state", "name")
+KEYS_HELP = "q quit · j k ↓ ↑ scroll · s sort · m next model · p pause · ? help"
+MAX_SPARKLINE_COLUMNS = 30  # columns of a sparkline, at most
+MAX_EVENTS = 5  # lines of what happened, at most
+MAX_SLOS = 6
+MAX_ALARMS = 5
+COMPACT_LINES = 16  # lines of a terminal: below that what is not about models and replicas has to make room
+REPLICA_NAME_COLUMNS = 24  # columns of a replica's name
 
 
-class Shown(NamedTuple):
+class ViewOptions(NamedTuple):
     """What the person at the terminal has chosen."""
 
     model: str = ""  # empty: all
-    sort: str = SORTS[0]
+    sort: str = SORT_ORDERS[0]
     scroll: int = 0
     paused: bool = False
     help: bool = False
 
 
-class Known(NamedTuple):
+class Snapshot(NamedTuple):
     view: LiveView
-    pulses: Mapping[str, Sequence[PulseView]] = {}
-    events: Sequence[Happening] = ()  # the latest last
+    pulses: Mapping[str, Sequence[SampleView]] = {}
+    events: Sequence[FleetEvent] = ()  # the latest last
     age: float = 0.0  # seconds since the last word
     problem: str = ""  # why there is none since
 
 
-def screen(known: Known, shown: Shown, width: int, height: int | None) -> list[Text]:
+def render(known: Snapshot, shown: ViewOptions, width: int, height: int | None) -> list[Text]:
     """`height` None: as many lines as it takes."""
     view = known.view
     models = [m for m in view.models if shown.model in ("", m.model)]
-    replicas = ordered([r for r in view.replicas if shown.model in ("", r.model)], shown.sort)
-    top = [cut(line, width) for line in (_header(known, shown), *_warnings(known, shown, height))]
+    replicas = sort_replicas([r for r in view.replicas if shown.model in ("", r.model)], shown.sort)
+    top = [truncate(line, width) for line in (_header(known, shown), *_warnings(known, shown, height))]
     top += _models(models, known.pulses, width, height)
-    if height is None or height >= LOW:
+    if height is None or height >= COMPACT_LINES:
         top += _slo(view.slo, shown.model, width, height)
     bottom = _devices(view.devices, width) + _events(known.events, shown.model, width)
-    keys = [cut(Text(HELP, style="dim"), width)] if height is not None else []
+    keys = [truncate(Text(KEYS_HELP, style="dim"), width)] if height is not None else []
     if shown.help:
-        keys = [cut(Text(line), width) for line in _help(shown)]
+        keys = [truncate(Text(line), width) for line in _help(shown)]
     room = None if height is None else max(0, height - len(top) - len(bottom) - len(keys))
     if room is not None and room < 4:  # replicas matter more than what happened
         bottom, room = [], max(0, height - len(top) - len(keys)) if height is not None else None
@@ -83,8 +97,8 @@ def unhealthy(replica: LiveReplicaView) -> bool:
     return replica.state in UNHEALTHY or replica.recent.failed > 0 or replica.recent.failing
 
 
-def ordered(replicas: list[LiveReplicaView], sort: str) -> list[LiveReplicaView]:
-    states = list(COLOURS)
+def sort_replicas(replicas: list[LiveReplicaView], sort: str) -> list[LiveReplicaView]:
+    states = list(STATE_COLOURS)
     by_name = sorted(replicas, key=lambda r: (r.model, r.id))
     match sort:
         case "load":
@@ -98,64 +112,66 @@ def ordered(replicas: list[LiveReplicaView], sort: str) -> list[LiveReplicaView]
     return by_name
 
 
-def _header(known: Known, shown: Shown) -> Text:
+def _header(known: Snapshot, shown: ViewOptions) -> Text:
     view = known.view
     line = Text(f"steelyard {clean(view.version)}", style="bold")
-    line.append(f"  up {ago(view.uptime)}  workers {view.workers}  replicas {len(view.replicas)}", style="not bold")
+    line.append(
+        f"  up {age_text(view.uptime)}  workers {view.workers}  replicas {len(view.replicas)}", style="not bold"
+    )
     if shown.paused:
         line.append("  PAUSED: p goes on", style="yellow")
     return line
 
 
-def _warnings(known: Known, shown: Shown, height: int | None) -> list[Text]:
+def _warnings(known: Snapshot, shown: ViewOptions, height: int | None) -> list[Text]:
     lines = []
     if known.problem:
-        what = f"{clean(known.problem)}; trying again every 2 s. What is below is {ago(known.age)} old"
+        what = f"{clean(known.problem)}; trying again every 2 s. What is below is {age_text(known.age)} old"
         lines.append(Text(what, style="red bold"))
     elif known.age > 5.0:
-        lines.append(Text(f"nothing new for {ago(known.age)}", style="yellow"))
+        lines.append(Text(f"nothing new for {age_text(known.age)}", style="yellow"))
     if shown.model and shown.model not in [m.model for m in known.view.models]:
         lines.append(Text(f"there is no model {clean(shown.model)!r} (now); m: all models", style="yellow"))
-    return lines + [Text(line, style="red") for line in _alarms([clean(a.what) for a in known.view.alarms], height)]
+    return lines + [Text(line, style="red") for line in _alarms([clean(a.message) for a in known.view.alarms], height)]
 
 
 def _alarms(alarms: list[str], height: int | None) -> list[str]:
-    if height is not None and height < LOW and len(alarms) > 1:
+    if height is not None and height < COMPACT_LINES and len(alarms) > 1:
         return [f"! {len(alarms)} alarms: {' · '.join(alarms)}"]
-    more = [f"! and {len(alarms) - ALARMS} more alarms"] if len(alarms) > ALARMS else []
-    return [*(f"! {alarm}" for alarm in alarms[:ALARMS]), *more]
+    more = [f"! and {len(alarms) - MAX_ALARMS} more alarms"] if len(alarms) > MAX_ALARMS else []
+    return [*(f"! {alarm}" for alarm in alarms[:MAX_ALARMS]), *more]
 
 
 def _models(
-    models: Sequence[LiveModelView], pulses: Mapping[str, Sequence[PulseView]], width: int, height: int | None
+    models: Sequence[LiveModelView], pulses: Mapping[str, Sequence[SampleView]], width: int, height: int | None
 ) -> list[Text]:
     """At most a third of the terminal."""
-    most = len(models) if height is None else max(1, height // 3 if height >= LOW else height // 6)
-    return table(_model_columns(pulses, width), models[:most], width) + _more(len(models) - most, "models", width)
+    most = len(models) if height is None else max(1, height // 3 if height >= COMPACT_LINES else height // 6)
+    return table(_model_columns(pulses, width), models[:most], width) + _more_line(len(models) - most, "models", width)
 
 
-def _model_columns(pulses: Mapping[str, Sequence[PulseView]], width: int) -> list[Column[LiveModelView]]:
-    spark = min(SPARK, max(8, (width - 96) // 2))
+def _model_columns(pulses: Mapping[str, Sequence[SampleView]], width: int) -> list[Column[LiveModelView]]:
+    spark = min(MAX_SPARKLINE_COLUMNS, max(8, (width - 96) // 2))
     return [
         Column("model", 18, 0, lambda m: clean(m.model), left=True),
         Column("policy", 14, 9, lambda m: clean(m.policy), left=True),
         Column("ready", 9, 1, _ready),
-        Column("req/s", 7, 2, lambda m: number(m.pulse.rate)),
-        Column("bad/s", 6, 4, lambda m: Text(number(m.pulse.bad), style="red" if m.pulse.bad else "")),
-        Column("p50", 8, 5, lambda m: seconds(m.pulse.p50)),
-        Column("p99", 8, 3, lambda m: seconds(m.pulse.p99)),
-        Column("waits", 6, 6, lambda m: number(m.pulse.waiting)),
-        Column("oldest", 7, 10, lambda m: seconds(m.oldest)),
-        Column("runs", 6, 7, lambda m: number(m.pulse.in_flight)),
-        Column("work", 8, 8, lambda m: seconds(m.pulse.work)),
+        Column("req/s", 7, 2, lambda m: number(m.sample.rate)),
+        Column("bad/s", 6, 4, lambda m: Text(number(m.sample.bad_rate), style="red" if m.sample.bad_rate else "")),
+        Column("p50", 8, 5, lambda m: seconds(m.sample.p50)),
+        Column("p99", 8, 3, lambda m: seconds(m.sample.p99)),
+        Column("waits", 6, 6, lambda m: number(m.sample.waiting)),
+        Column("oldest", 7, 10, lambda m: seconds(m.oldest_wait)),
+        Column("runs", 6, 7, lambda m: number(m.sample.in_flight)),
+        Column("work", 8, 8, lambda m: seconds(m.sample.work)),
         Column("p99 of late", spark, 11, lambda m: sparkline([p.p99 for p in pulses.get(m.model, ())], spark)),
         Column("req/s of late", spark, 12, lambda m: sparkline([p.rate for p in pulses.get(m.model, ())], spark)),
     ]
 
 
 def _ready(model: LiveModelView) -> Text:
-    wanted = "" if model.wanted is None or model.wanted == model.replicas else f"→{model.wanted}"
-    asleep = model.wanted == 0 and not model.replicas  # it is as it should be
+    wanted = "" if model.desired is None or model.desired == model.replicas else f"→{model.desired}"
+    asleep = model.desired == 0 and not model.replicas  # it is as it should be
     some = model.failing or model.ready < model.replicas
     style = "dim" if asleep else "red" if not model.ready else "yellow" if some else "green"
     failing = f" !{model.failing}" if model.failing else ""
@@ -167,18 +183,18 @@ def _slo(slos: Sequence[SloView], model: str, width: int, height: int | None) ->
     if not promised:
         return []
     promised.sort(key=lambda one: one[1].budget_left)
-    most = SLOS if height is None else max(1, min(SLOS, height // 8))
-    return [Text(), *table(_SLO, promised[:most], width), *_more(len(promised) - most, "promises", width)]
+    most = MAX_SLOS if height is None else max(1, min(MAX_SLOS, height // 8))
+    return [Text(), *table(_SLO_COLUMNS, promised[:most], width), *_more_line(len(promised) - most, "promises", width)]
 
 
 def _window(index: int, objective: ObjectiveView) -> str:
     """Of windows of which the same is known, only the first says it, and of how long."""
-    if index >= len(objective.windows) or (kept := objective.windows[index].kept) is None:
-        return NONE
-    covered = objective.windows[index].covered
-    if index and objective.windows[index - 1].covered is not None:
-        return NONE
-    return f"{kept:.4g}%" if covered is None else f"{kept:.4g}% {ago(covered)}"
+    if index >= len(objective.windows) or (kept := objective.windows[index].attainment) is None:
+        return DASH
+    covered = objective.windows[index].covered_seconds
+    if index and objective.windows[index - 1].covered_seconds is not None:
+        return DASH
+    return f"{kept:.4g}%" if covered is None else f"{kept:.4g}% {age_text(covered)}"
 
 
 def _budget(objective: ObjectiveView) -> Text:
@@ -188,13 +204,13 @@ def _budget(objective: ObjectiveView) -> Text:
 
 
 def _burn(objective: ObjectiveView) -> Text:
-    burn = objective.windows[0].burn if objective.windows else 0.0
+    burn = objective.windows[0].burn_rate if objective.windows else 0.0
     style = "red bold" if objective.alert == "page" else "yellow" if objective.alert else ""
     return Text(f"{number(burn)}×{' ' + objective.alert if objective.alert else ''}", style=style)
 
 
-_Promised = tuple[SloView, ObjectiveView]
-_SLO: list[Column[_Promised]] = [
+_SloRow = tuple[SloView, ObjectiveView]
+_SLO_COLUMNS: list[Column[_SloRow]] = [
     Column("promise", 20, 0, lambda p: clean(f"{p[0].model} {p[0].tenant}".strip()), left=True),
     Column("kind", 12, 2, lambda p: p[1].kind, left=True),
     Column("target", 8, 5, lambda p: f"{p[1].target:g}%"),
@@ -206,63 +222,67 @@ _SLO: list[Column[_Promised]] = [
 ]
 
 
-def _replicas(replicas: list[LiveReplicaView], shown: Shown, width: int, room: int | None) -> list[Text]:
+def _replicas(replicas: list[LiveReplicaView], shown: ViewOptions, width: int, room: int | None) -> list[Text]:
     if not replicas:
-        return [Text(), cut(Text("no replicas", style="dim"), width)][: room if room is not None else 2]
+        return [Text(), truncate(Text("no replicas", style="dim"), width)][: room if room is not None else 2]
     blank = [Text()] if room is None or room > 4 else []
     rows = len(replicas) if room is None else max(0, room - len(blank) - 1)
     if len(replicas) > rows > 1:
         rows -= 1  # for the line that says how many more there are
     first = min(shown.scroll, max(0, len(replicas) - rows))
     lines = [*blank, *table(_replica_columns(replicas, width), replicas[first : first + rows], width)]
-    lines += _more(len(replicas) - rows, f"replicas, by {shown.sort}" + (f", from {first + 1}" if first else ""), width)
+    lines += _more_line(
+        len(replicas) - rows, f"replicas, by {shown.sort}" + (f", from {first + 1}" if first else ""), width
+    )
     return lines if room is None else lines[:room]
 
 
 def _replica_columns(replicas: list[LiveReplicaView], width: int) -> list[Column[LiveReplicaView]]:
     """Replicas of several models may have the same id: where there is no room for the model, it is part of the name."""
     models = {clean(replica.model) for replica in replicas}
-    columns = _REPLICA
+    columns = _REPLICA_COLUMNS
     if any(replica.recent.failed or replica.recent.failing for replica in replicas):
-        columns = [*_REPLICA[:3], _FAILED, *_REPLICA[3:]]
-    if len(models) < 2 or _MODEL in fit(columns, width):
+        columns = [*_REPLICA_COLUMNS[:3], _FAILED_COLUMN, *_REPLICA_COLUMNS[3:]]
+    if len(models) < 2 or _MODEL_COLUMN in fit_columns(columns, width):
         return columns
     letters = zip(min(models), max(models), strict=False)  # all others are between these two
     shared = len(list(takewhile(lambda pair: pair[0] == pair[1], letters)))
 
     def name(replica: LiveReplicaView) -> str:
-        return both(clean(replica.model), clean(replica.id), NAME, shared)
+        return join_names(clean(replica.model), clean(replica.id), REPLICA_NAME_COLUMNS, shared)
 
-    return [Column("model/replica", NAME, 0, name, left=True), *columns[1:]]
+    return [Column("model/replica", REPLICA_NAME_COLUMNS, 0, name, left=True), *columns[1:]]
 
 
 def _state(replica: LiveReplicaView) -> Text:
-    style = "red" if replica.recent.failing else "yellow" if replica.recent.failed else COLOURS.get(replica.state, "")
-    return Text(clean(replica.state), style=style if replica.state == "ready" else COLOURS.get(replica.state, ""))
+    style = (
+        "red" if replica.recent.failing else "yellow" if replica.recent.failed else STATE_COLOURS.get(replica.state, "")
+    )
+    return Text(clean(replica.state), style=style if replica.state == "ready" else STATE_COLOURS.get(replica.state, ""))
 
 
 def _failed(replica: LiveReplicaView) -> Text:
     """Share of the attempts of the last minute, the last error, and how long ago it was."""
     recent = replica.recent
     if not recent.failed and not recent.failing:
-        return Text(NONE)
+        return Text(DASH)
     share = 100 * recent.failed / max(1, recent.attempts)
     error = clean(recent.last_error).removeprefix("replica_")
-    said = f"{share:.0f}% {error} {ago(recent.last_error_age or 0.0)}" if share >= 1 else f"<1% {error}"
+    said = f"{share:.0f}% {error} {age_text(recent.last_error_age or 0.0)}" if share >= 1 else f"<1% {error}"
     return Text(said, style="red" if recent.failing else "yellow")
 
 
 def _slow(slowness: float | None) -> str:
     if slowness is None:
-        return NONE
+        return DASH
     return f"×{slowness:.2g}" if slowness < 99 else f"×{slowness:.0f}"
 
 
-_MODEL: Column[LiveReplicaView] = Column("model", 14, 8, lambda r: clean(r.model), left=True)
-_FAILED: Column[LiveReplicaView] = Column("failed of late", 18, 1, lambda r: _failed(r), left=True)
-_REPLICA: list[Column[LiveReplicaView]] = [
-    Column("replica", NAME, 0, lambda r: clean(r.id), left=True),
-    _MODEL,
+_MODEL_COLUMN: Column[LiveReplicaView] = Column("model", 14, 8, lambda r: clean(r.model), left=True)
+_FAILED_COLUMN: Column[LiveReplicaView] = Column("failed of late", 18, 1, lambda r: _failed(r), left=True)
+_REPLICA_COLUMNS: list[Column[LiveReplicaView]] = [
+    Column("replica", REPLICA_NAME_COLUMNS, 0, lambda r: clean(r.id), left=True),
+    _MODEL_COLUMN,
     Column("state", 11, 1, lambda r: _state(r), left=True),
     Column("runs", 6, 3, lambda r: number(r.in_flight)),
     Column("work", 8, 2, lambda r: seconds(r.work)),
@@ -270,7 +290,7 @@ _REPLICA: list[Column[LiveReplicaView]] = [
     Column("p50", 8, 7, lambda r: seconds(r.p50)),
     Column("p99", 8, 5, lambda r: seconds(r.p99)),
     Column("slow", 6, 6, lambda r: _slow(r.slowness)),
-    Column("since", 6, 10, lambda r: ago(r.since)),
+    Column("since", 6, 10, lambda r: age_text(r.state_age)),
     Column("why", 40, 11, lambda r: clean(r.why), left=True),
 ]
 
@@ -278,44 +298,47 @@ _REPLICA: list[Column[LiveReplicaView]] = [
 def _devices(devices: Sequence[DeviceView], width: int) -> list[Text]:
     if not devices:
         return []
-    return [Text(), *table(_DEVICE, devices[:4], width), *_more(len(devices) - 4, "devices", width)]
+    return [Text(), *table(_DEVICE_COLUMNS, devices[:4], width), *_more_line(len(devices) - 4, "devices", width)]
 
 
 def _memory(device: DeviceView) -> Text:
-    share = device.taken / device.budget if device.budget else 0.0
+    share = device.committed / device.budget if device.budget else 0.0
     return Text(bar(share, 16), style="red" if share > 1.0 else "yellow" if share > 0.9 else "")
 
 
-_DEVICE: list[Column[DeviceView]] = [
+_DEVICE_COLUMNS: list[Column[DeviceView]] = [
     Column("device", 22, 0, lambda d: clean(d.device), left=True),
     Column("memory given out", 16, 1, lambda d: _memory(d), left=True),
-    Column("taken", 9, 2, lambda d: size(d.taken)),
-    Column("of", 9, 3, lambda d: size(d.budget) if d.capacity is not None else NONE),
+    Column("taken", 9, 2, lambda d: size(d.committed)),
+    Column("of", 9, 3, lambda d: size(d.budget) if d.capacity is not None else DASH),
     Column("measured", 9, 4, lambda d: size(d.measured)),
     Column("runs", 6, 5, lambda d: number(d.requests)),
 ]
 
 
-def _events(events: Sequence[Happening], model: str, width: int) -> list[Text]:
+def _events(events: Sequence[FleetEvent], model: str, width: int) -> list[Text]:
     """What is of no model at all is told with every model."""
-    wanted = [event for event in events if not model or event.model in ("", model)][-EVENTS:]
-    lines = [cut(Text.assemble((f"{ago(event.age):>5} ago  ", "dim"), clean(_told(event))), width) for event in wanted]
+    wanted = [event for event in events if not model or event.model in ("", model)][-MAX_EVENTS:]
+    lines = [
+        truncate(Text.assemble((f"{age_text(event.age):>5} ago  ", "dim"), clean(_event_text(event))), width)
+        for event in wanted
+    ]
     return [Text(), *lines] if lines else []
 
 
-def _told(event: Happening) -> str:
+def _event_text(event: FleetEvent) -> str:
     where = "/".join(part for part in (event.model, event.replica) if part)
-    return f"{where}: {event.what}" if where else event.what
+    return f"{where}: {event.message}" if where else event.message
 
 
-def _more(count: int, what: str, width: int) -> list[Text]:
-    return [cut(Text(f"… {count} more {what}", style="dim"), width)] if count > 0 else []
+def _more_line(count: int, what: str, width: int) -> list[Text]:
+    return [truncate(Text(f"… {count} more {what}", style="dim"), width)] if count > 0 else []
 
 
-def _help(shown: Shown) -> list[str]:
+def _help(shown: ViewOptions) -> list[str]:
     return [
-        HELP,
-        f"sorted by {shown.sort}; s: {', '.join(SORTS)} · model: {clean(shown.model) or 'all'}",
+        KEYS_HELP,
+        f"sorted by {shown.sort}; s: {', '.join(SORT_ORDERS)} · model: {clean(shown.model) or 'all'}",
         "ready 3/3 !1: one of them fails attempts · failed of late: share of the last minute, and the last error",
         "runs: requests there now · work: seconds they should still take · slow ×2: twice as long as a typical one",
         "burn 1×: promises are broken exactly as often as is allowed · budget: what may still go wrong in the period",

@@ -12,9 +12,9 @@ import tty
 from types import FrameType, TracebackType
 from typing import Any
 
-ENTER = "\x1b[?1049h\x1b[?25l"
-LEAVE = "\x1b[?25h\x1b[?1049l"
-NAMES = {
+ENTER_SCREEN = "\x1b[?1049h\x1b[?25l"
+LEAVE_SCREEN = "\x1b[?25h\x1b[?1049l"
+KEY_NAMES = {
     "\x1b[A": "up",
     "\x1b[B": "down",
     "\x1bOA": "up",
@@ -22,8 +22,10 @@ NAMES = {
     "\x1b[5~": "page up",
     "\x1b[6~": "page down",
 }
-SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|O.)")  # a key that is no letter; one that we do not know does nothing
-NAMES |= {"k": "up", "j": "down", "\x1b": "q", "\x04": "q"}
+KEY_SEQUENCE = re.compile(
+    r"\x1b(\[[0-?]*[ -/]*[@-~]|O.)"
+)  # a key that is no letter; one that we do not know does nothing
+KEY_NAMES |= {"k": "up", "j": "down", "\x1b": "q", "\x04": "q"}
 
 
 class Terminal:
@@ -37,8 +39,8 @@ class Terminal:
             number: signal.signal(number, handler)
             for number, handler in (
                 (signal.SIGINT, signal.default_int_handler),  # also where a script that began us ignores it
-                (signal.SIGTERM, _end),
-                (signal.SIGHUP, _end),
+                (signal.SIGTERM, _exit_on_signal),
+                (signal.SIGHUP, _exit_on_signal),
                 (signal.SIGTSTP, self._stop),
             )
         }
@@ -60,10 +62,10 @@ class Terminal:
             self._pressed = os.read(self._in, 64).decode("utf-8", "replace")
         if not self._pressed:
             return "q"  # the terminal is gone
-        sequence = SEQUENCE.match(self._pressed)
+        sequence = KEY_SEQUENCE.match(self._pressed)
         first = sequence[0] if sequence else self._pressed[0]
         self._pressed = self._pressed[len(first) :]
-        return NAMES.get(first, "" if sequence else first)
+        return KEY_NAMES.get(first, "" if sequence else first)
 
     def draw(self, text: str) -> None:
         sys.stdout.write("\x1b[H" + text.replace("\n", "\x1b[K\n") + "\x1b[K\x1b[J")
@@ -71,11 +73,11 @@ class Terminal:
 
     def _take(self) -> None:
         tty.setcbreak(self._in)
-        sys.stdout.write(ENTER)
+        sys.stdout.write(ENTER_SCREEN)
         sys.stdout.flush()
 
     def _give_back(self) -> None:
-        sys.stdout.write(LEAVE)
+        sys.stdout.write(LEAVE_SCREEN)
         sys.stdout.flush()
         termios.tcsetattr(self._in, termios.TCSADRAIN, self._before)
 
@@ -88,5 +90,5 @@ class Terminal:
         self._take()
 
 
-def _end(number: int, frame: FrameType | None) -> None:
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)

@@ -1,58 +1,75 @@
 """The configuration: what a file may say, with safe defaults. One place; everything else is handed its part."""
 
-from .flags import from_replicas, overridden
-from .load import Examined, examine, load_config, parse_config, tree_of
-from .memory import Device, Memory, Placement
+from .flags import from_replicas, with_overrides
+from .load import CheckedConfig, check_tree, load_config, parse_config, tree_of
+from .memory import DeviceConfig, MemoryConfig, PlacementConfig
 from .model_rules import replica_problems
-from .observing import DecisionLog, History, Slo, TenantSlo, Tracing
-from .parts import AccessLog, Ejection, Hedge, Limits, ReplicaTls, Retry, Timeouts, Tls
-from .rules import problems
-from .scaling import Autoscale, Period, Runtime
+from .observing import DecisionLogConfig, HistoryConfig, SloConfig, TenantSloConfig, TracingConfig
+from .parts import (
+    AccessLogConfig,
+    EjectionConfig,
+    HedgeConfig,
+    LimitsConfig,
+    ReplicaTlsConfig,
+    RetryConfig,
+    TimeoutsConfig,
+    TlsConfig,
+)
+from .rules import list_problems
+from .scaling import AutoscaleConfig, RuntimeConfig, SchedulePeriod
 from .schema import schema
-from .shape import ANY, Config, ModelConfig, ReplicaConfig
+from .shape import ANY_MODEL, Config, ModelConfig, ReplicaConfig
 from .tokens import read_tokens
-from .watching import Admin, Asking, Discovery, Health, Inference, Load, WarmUp
+from .watching import (
+    AdminConfig,
+    DiscoveryConfig,
+    HealthConfig,
+    InferenceProbe,
+    LoadMetricsConfig,
+    SyntheticRequest,
+    WarmUpRequest,
+)
 
 __all__ = [
-    "ANY",
-    "AccessLog",
-    "Admin",
-    "Asking",
-    "Autoscale",
+    "ANY_MODEL",
+    "AccessLogConfig",
+    "AdminConfig",
+    "AutoscaleConfig",
+    "CheckedConfig",
     "Config",
-    "DecisionLog",
-    "Device",
-    "Discovery",
-    "Ejection",
-    "Examined",
-    "Health",
-    "Hedge",
-    "History",
-    "Inference",
-    "Limits",
-    "Load",
-    "Memory",
+    "DecisionLogConfig",
+    "DeviceConfig",
+    "DiscoveryConfig",
+    "EjectionConfig",
+    "HealthConfig",
+    "HedgeConfig",
+    "HistoryConfig",
+    "InferenceProbe",
+    "LimitsConfig",
+    "LoadMetricsConfig",
+    "MemoryConfig",
     "ModelConfig",
-    "Period",
-    "Placement",
+    "PlacementConfig",
     "ReplicaConfig",
-    "ReplicaTls",
-    "Retry",
-    "Runtime",
-    "Slo",
-    "TenantSlo",
-    "Timeouts",
-    "Tls",
-    "Tracing",
-    "WarmUp",
-    "examine",
+    "ReplicaTlsConfig",
+    "RetryConfig",
+    "RuntimeConfig",
+    "SchedulePeriod",
+    "SloConfig",
+    "SyntheticRequest",
+    "TenantSloConfig",
+    "TimeoutsConfig",
+    "TlsConfig",
+    "TracingConfig",
+    "WarmUpRequest",
+    "check_tree",
     "from_replicas",
+    "list_problems",
     "load_config",
-    "overridden",
     "parse_config",
-    "problems",
     "read_tokens",
     "replica_problems",
     "schema",
     "tree_of",
+    "with_overrides",
 ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..addresses import EVERYWHERE, Address, is_host, listen_address, plain_host
+from ..addresses import WILDCARD_HOSTS, Address, is_host, listen_address, unmapped_host
 from ..documents import Key, Problem
-from .forms import network, network_meant
+from .forms import network_hint, parse_network
 from .shape import Config
 
-_PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+_PORT_RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
 
 def admin_problems(config: Config) -> Iterator[Problem]:
@@ -18,10 +18,10 @@ def admin_problems(config: Config) -> Iterator[Problem]:
     if admin.listen:
         yield from _listen(admin.listen, config)
     for place, text in enumerate(admin.allow):
-        if what := _wrong_replicas(text):
+        if what := _host_or_network_error(text):
             yield Problem(("admin", "allow", place), what)
     for place, text in enumerate(admin.ports):
-        if what := _wrong_ports(text):
+        if what := _port_range_error(text):
             yield Problem(("admin", "ports", place), what)
     if not admin.lease:
         yield Problem(("admin", "lease"), "must be more than 0")
@@ -34,43 +34,43 @@ def _listen(text: str, config: Config) -> Iterator[Problem]:
     except ValueError as problem:
         yield Problem(key, str(problem))
         return
-    if not address.loopback and not config.admin.token_file:
+    if not address.is_loopback and not config.admin.token_file:
         yield Problem(key, f"other machines can reach {text}: name a token_file, or listen on 127.0.0.1")
-    if any(_meet(address, other) for other in _others(config)):
+    if any(_overlap(address, other) for other in _listen_addresses(config)):
         yield Problem(key, f"{text!r} is where requests come in: give the admin API an address of its own")
 
 
-def _others(config: Config) -> Iterator[Address]:
-    for text in config.listens:
+def _listen_addresses(config: Config) -> Iterator[Address]:
+    for text in config.listen_texts:
         try:
             yield listen_address(text)
         except ValueError:
             continue  # told elsewhere
 
 
-def _meet(one: Address, other: Address) -> bool:
+def _overlap(one: Address, other: Address) -> bool:
     """Would the second find its place taken?"""
     if one.path or other.path:
         return one.path == other.path
-    hosts = {plain_host(one.host), plain_host(other.host)}
-    same = len(hosts) == 1 or not hosts.isdisjoint(EVERYWHERE)
+    hosts = {unmapped_host(one.host), unmapped_host(other.host)}
+    same = len(hosts) == 1 or not hosts.isdisjoint(WILDCARD_HOSTS)
     return same and one.port == other.port != 0
 
 
-def _wrong_replicas(text: str) -> str:
+def _host_or_network_error(text: str) -> str:
     """A network, a host name, or `*.` and the end of one."""
-    if (found := network(text)) is not None:
+    if (found := parse_network(text)) is not None:
         if found.is_link_local or found.is_multicast:
             return f"{text!r}: link-local and multicast addresses are never taken: leave it out"
         return ""
     if is_host(text.removeprefix("*.")):
         return ""
-    meant = network_meant(text) or ": write for example 10.0.0.0/8, gpu7.example or *.models.svc"
+    meant = network_hint(text) or ": write for example 10.0.0.0/8, gpu7.example or *.models.svc"
     return f"{text!r} is neither a network nor a host name{meant}"
 
 
-def _wrong_ports(text: str) -> str:
-    match = _PORTS.fullmatch(text)
+def _port_range_error(text: str) -> str:
+    match = _PORT_RANGE.fullmatch(text)
     if match is None:
         return f"{text!r} is neither a port nor a range of them: write for example 8000 or 8000-8999"
     first, last = int(match[1]), int(match[2] or match[1])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..documents import Key, Problem, one_of
-from .forms import is_plain
+from ..documents import Key, Problem, did_you_mean_or_list
+from .forms import is_serializable
 
 
 def option_problems(
@@ -15,9 +15,9 @@ def option_problems(
     """`known`: the options it takes; `make` makes one with those that are given."""
     unknown = [option for option in given if option not in known]
     for option in unknown:
-        hint = one_of(option, known, otherwise="it takes") or " (it takes none)"
+        hint = did_you_mean_or_list(option, known, otherwise="it takes") or " (it takes none)"
         yield Problem((*key, option), f"{name} has no option {option!r}{hint}")
-    if not is_plain(given):
+    if not is_serializable(given):
         yield Problem(key, "must be text, numbers, true or false, or lists and mappings of these")
     elif not unknown:
         try:

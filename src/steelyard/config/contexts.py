@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ssl
 
-from .parts import ReplicaTls
+from .parts import ReplicaTlsConfig
 
 
-def replica_context(tls: ReplicaTls) -> ssl.SSLContext:
+def replica_tls_context(tls: ReplicaTlsConfig) -> ssl.SSLContext:
     """Reads the files; OSError (OpenSSL's errors are such) if they cannot be used."""
     context = ssl.create_default_context(cafile=tls.ca or None)
     if tls.certificate:

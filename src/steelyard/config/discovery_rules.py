@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from ..addresses import is_host, listen_address
 from ..documents import Key, Problem
-from .forms import network
-from .probe_rules import SHORTEST
+from .forms import parse_network
+from .probe_rules import MIN_INTERVAL_SECONDS
 from .shape import ModelConfig
-from .watching import Discovery
+from .watching import DiscoveryConfig
 
 
 def discovery_problems(key: Key, model: ModelConfig) -> Iterator[Problem]:
@@ -19,21 +19,21 @@ def discovery_problems(key: Key, model: ModelConfig) -> Iterator[Problem]:
             yield Problem(here, "name one of file and dns" if not source.file else "file and dns: name one of the two")
         else:
             yield from _file(here, source) if source.file else _dns(here, source)
-        if source.interval < SHORTEST:
+        if source.interval < MIN_INTERVAL_SECONDS:
             yield Problem((*here, "interval"), "must be at least 10ms")
         first = model.discovery.index(source)
         if first != place:
             yield Problem(here, f"is the same as discovery[{first}]")
 
 
-def _file(key: Key, source: Discovery) -> Iterator[Problem]:
+def _file(key: Key, source: DiscoveryConfig) -> Iterator[Problem]:
     for name, given in (("type", source.type != "a"), ("port", source.port), ("server", source.server)):
         if given:
             yield Problem((*key, name), "is for dns: leave it out, a file says it itself")
 
 
-def _dns(key: Key, source: Discovery) -> Iterator[Problem]:
-    if network(source.dns.strip("[]")) is not None:
+def _dns(key: Key, source: DiscoveryConfig) -> Iterator[Problem]:
+    if parse_network(source.dns.strip("[]")) is not None:
         yield Problem((*key, "dns"), f"{source.dns!r} is an address, not a name: list it under replicas")
     elif not is_host(source.dns):
         yield Problem((*key, "dns"), f"{source.dns!r} is not a host name: write for example llama.models.svc")
@@ -41,11 +41,11 @@ def _dns(key: Key, source: Discovery) -> Iterator[Problem]:
         yield Problem((*key, "port"), "is needed: addresses come without one; write for example port: 8000")
     if source.type == "srv" and source.port:
         yield Problem((*key, "port"), "srv records name their own ports: leave it out, or write type: a")
-    if source.server and (what := _wrong_server(source.server)):
+    if source.server and (what := _name_server_error(source.server)):
         yield Problem((*key, "server"), what)
 
 
-def _wrong_server(text: str) -> str:
+def _name_server_error(text: str) -> str:
     """`host:port`"""
     if not text.startswith("unix:"):
         try:

@@ -12,50 +12,50 @@ import msgspec
 
 from ..documents import Key, Problem
 from .headers import read_headers
-from .parts import Part
-from .scaling import Runtime
+from .parts import Section
+from .scaling import RuntimeConfig
 from .shape import Config, ModelConfig
 from .tokens import read_tokens
 
 STDOUT = "-"
-P = TypeVar("P", bound=Part)
+SectionT = TypeVar("SectionT", bound=Section)
 
 
-def anchored(config: Config, folder: Path) -> Config:
+def with_absolute_paths(config: Config, folder: Path) -> Config:
     """With relative paths taken from the folder of the configuration, not from wherever the gateway is started."""
-    models = {name: _anchored(model, folder) for name, model in config.models.items()}
-    tls = config.tls and _from(folder, config.tls, "certificate", "key", "client_ca")
+    models = {name: _model_with_absolute_paths(model, folder) for name, model in config.models.items()}
+    tls = config.tls and _resolved(folder, config.tls, "certificate", "key", "client_ca")
     log = config.access_log
     if log is not None and log.path != STDOUT:
-        log = _from(folder, log, "path")
-    admin = _from(folder, config.admin, "token_file")
+        log = _resolved(folder, log, "path")
+    admin = _resolved(folder, config.admin, "token_file")
     return msgspec.structs.replace(
         config,
         models=models,
         tls=tls,
         access_log=log,
         admin=admin,
-        history=_from(folder, config.history, "path"),
-        tracing=config.tracing and _from(folder, config.tracing, "headers_file"),
-        decisions=config.decisions and _from(folder, config.decisions, "path"),
+        history=_resolved(folder, config.history, "path"),
+        tracing=config.tracing and _resolved(folder, config.tracing, "headers_file"),
+        decisions=config.decisions and _resolved(folder, config.decisions, "path"),
     )
 
 
-def _anchored(model: ModelConfig, folder: Path) -> ModelConfig:
+def _model_with_absolute_paths(model: ModelConfig, folder: Path) -> ModelConfig:
     return msgspec.structs.replace(
         model,
-        tls=_from(folder, model.tls, "ca", "certificate", "key"),
-        discovery=tuple(_from(folder, source, "file") for source in model.discovery),
-        runtime=model.runtime and _started_in(folder, model.runtime),
+        tls=_resolved(folder, model.tls, "ca", "certificate", "key"),
+        discovery=tuple(_resolved(folder, source, "file") for source in model.discovery),
+        runtime=model.runtime and _runtime_in(folder, model.runtime),
     )
 
 
-def _started_in(folder: Path, runtime: Runtime) -> Runtime:
+def _runtime_in(folder: Path, runtime: RuntimeConfig) -> RuntimeConfig:
     """Its programs find what they name from there, wherever the gateway itself was started."""
-    return msgspec.structs.replace(_from(folder, runtime, "log"), folder=str(folder / runtime.folder))
+    return msgspec.structs.replace(_resolved(folder, runtime, "log"), folder=str(folder / runtime.folder))
 
 
-def _from(folder: Path, part: P, *names: str) -> P:
+def _resolved(folder: Path, part: SectionT, *names: str) -> SectionT:
     given = {name: getattr(part, name) for name in names}
     return msgspec.structs.replace(part, **{name: str(folder / path) for name, path in given.items() if path})
 
@@ -63,12 +63,12 @@ def _from(folder: Path, part: P, *names: str) -> P:
 def file_problems(config: Config) -> Iterator[Problem]:
     """What is wrong with the files now. Serving needs them all; a pure check of the text does not ask."""
     if config.tls is not None:
-        yield from _identity(("tls",), config.tls.certificate, config.tls.key)
+        yield from _certificate_and_key(("tls",), config.tls.certificate, config.tls.key)
         yield from _authorities(("tls", "client_ca"), config.tls.client_ca)
     for name, model in config.models.items():
         key: Key = ("models", name, "tls")
         if model.tls.certificate:
-            yield from _identity(key, model.tls.certificate, model.tls.key)
+            yield from _certificate_and_key(key, model.tls.certificate, model.tls.key)
         yield from _authorities((*key, "ca"), model.tls.ca)
         for place, source in enumerate(model.discovery):
             if source.file:
@@ -85,14 +85,14 @@ def file_problems(config: Config) -> Iterator[Problem]:
         yield from _headers(("tracing", "headers_file"), config.tracing.headers_file)
 
 
-def _identity(key: Key, certificate: str, private: str) -> Iterator[Problem]:
+def _certificate_and_key(key: Key, certificate: str, private: str) -> Iterator[Problem]:
     unreadable = [*_unreadable((*key, "certificate"), certificate), *_unreadable((*key, "key"), private)]
     if unreadable:
         yield from unreadable
         return
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, private, password=_no_password)
-    except _Encrypted:
+    except _EncryptedKeyError:
         yield Problem((*key, "key"), f"{private}: needs a password: give a key without one")
     except (ssl.SSLError, ValueError) as problem:
         reason = getattr(problem, "reason", None)
@@ -157,10 +157,10 @@ def _folder(key: Key, path: str) -> Iterator[Problem]:
         yield Problem(key, f"{path}: {'is not a folder' if os.path.lexists(path) else 'there is no such folder'}")
 
 
-class _Encrypted(Exception):
+class _EncryptedKeyError(Exception):
     pass
 
 
 def _no_password() -> str:
     """Asked for by OpenSSL, which would otherwise wait for somebody to type it."""
-    raise _Encrypted
+    raise _EncryptedKeyError

@@ -8,26 +8,26 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from math import isfinite
 from typing import Any
 
-from ..addresses import plain_network
+from ..addresses import unmapped_network
 from ..documents import Key, Problem
 
 _PATH = re.compile(r"/[\x21-\x7e]*")
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
-_VALUE = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
-FRAMING = {"connection", "content-length", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"}
+_HTTP_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+_HEADER_VALUE = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
+FRAMING_HEADERS = {"connection", "content-length", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"}
 
 
 def is_token(text: str) -> bool:
     """May it be the name of a header, or a method?"""
-    return _TOKEN.fullmatch(text) is not None
+    return _HTTP_TOKEN.fullmatch(text) is not None
 
 
-def is_plain(value: Any) -> bool:
+def is_serializable(value: Any) -> bool:
     """Can it be sent to a worker, and is it the same there?"""
     if isinstance(value, dict):
-        return all(isinstance(name, str) and is_plain(inner) for name, inner in value.items())
+        return all(isinstance(name, str) and is_serializable(inner) for name, inner in value.items())
     if isinstance(value, list):
-        return all(map(is_plain, value))
+        return all(map(is_serializable, value))
     if isinstance(value, float):
         return isfinite(value)
     if isinstance(value, int):
@@ -35,7 +35,7 @@ def is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str)
 
 
-def wrong_path(path: str) -> str:
+def path_error(path: str) -> str:
     if not path.startswith("/"):
         return f"{path!r}: a path begins with a slash"
     if not _PATH.fullmatch(path):
@@ -47,7 +47,7 @@ def wrong_path(path: str) -> str:
     return ""
 
 
-def wrong_target(target: str) -> str:
+def target_error(target: str) -> str:
     """A path that Steelyard itself asks for; it may have a query."""
     path, _, query = target.partition("?")
     if not _PATH.fullmatch(f"/{query}"):
@@ -56,7 +56,7 @@ def wrong_target(target: str) -> str:
         return f"{target!r}: a query ends before #"
     if "{" in target or "}" in target:
         return f"{target!r}: nothing is filled in for braces here: write the name itself"
-    return wrong_path(path)
+    return path_error(path)
 
 
 def header_problems(key: Key, headers: Mapping[str, str]) -> Iterator[Problem]:
@@ -65,25 +65,27 @@ def header_problems(key: Key, headers: Mapping[str, str]) -> Iterator[Problem]:
     for name, value in headers.items():
         if not is_token(name):
             yield Problem((*key, name), f"{name!r} is not the name of a header: write for example x-api-key")
-        elif name.lower() in FRAMING and name.lower() != "host":  # which may choose among several behind one address
+        elif (
+            name.lower() in FRAMING_HEADERS and name.lower() != "host"
+        ):  # which may choose among several behind one address
             yield Problem((*key, name), f"{name!r} is for Steelyard to send: leave it out")
         elif name.lower() in seen:
             yield Problem((*key, name), f"{name!r} is there twice")
-        elif not _VALUE.fullmatch(value):
+        elif not _HEADER_VALUE.fullmatch(value):
             what = "the value of a header is visible ASCII on one line, with no space before or after"
             yield Problem((*key, name), what)  # without the value: it may be a secret
         seen.add(name.lower())
 
 
-def network(text: str) -> IPv4Network | IPv6Network | None:
+def parse_network(text: str) -> IPv4Network | IPv6Network | None:
     """None: it is none."""
     try:
-        return plain_network(text)
+        return unmapped_network(text)
     except ValueError:
         return None
 
 
-def network_meant(text: str) -> str:
+def network_hint(text: str) -> str:
     """To put behind a message, if `text` is an address with a wrong prefix; else nothing."""
     try:
         return f": did you mean {ip_network(text, strict=False)}?"

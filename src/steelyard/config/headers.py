@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_LINE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\x21-\x7e][\x20-\x7e]*)")
+_HEADER_LINE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\x21-\x7e][\x20-\x7e]*)")
 
 
 def read_headers(path: str) -> dict[str, str]:
@@ -13,7 +13,7 @@ def read_headers(path: str) -> dict[str, str]:
     found = {}
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
-            match = _LINE.fullmatch(line.rstrip())
+            match = _HEADER_LINE.fullmatch(line.rstrip())
             if match is None:
                 raise ValueError(f"line {number} is not `name: value`")  # without the line: it may hold a secret
             found[match[1].lower()] = match[2]

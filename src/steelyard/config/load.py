@@ -9,15 +9,25 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..documents import LOST, DocumentError, Fault, Key, Problem, Salvage, Tree, decode_value, read
-from .files import anchored, file_problems
+from ..documents import (
+    UNUSABLE,
+    Diagnostic,
+    DocumentError,
+    Key,
+    PartialDocument,
+    Problem,
+    YamlDocument,
+    decode_value,
+    read,
+)
+from .files import file_problems, with_absolute_paths
 from .rules import find_problems
 from .shape import Config
 
-_ROUNDS = 4  # each leaves more out, until what is left is valid
+_MAX_ROUNDS = 4  # each leaves more out, until what is left is valid
 
 
-class Examined(NamedTuple):
+class CheckedConfig(NamedTuple):
     """A document, and all that is wrong with it.
 
     If anything is, `config` is what is left without the mistakes (None: nothing that could be served), and only good
@@ -25,68 +35,68 @@ class Examined(NamedTuple):
     """
 
     config: Config | None
-    faults: list[Fault]
-    left: Salvage
+    diagnostics: list[Diagnostic]
+    partial: PartialDocument
 
 
 def load_config(path: str | Path) -> Config:
     """Read and check a configuration file, and the files it names."""
-    return _valid(examine(tree_of(path), Path(path).absolute().parent))
+    return _valid_or_raise(check_tree(tree_of(path), Path(path).absolute().parent))
 
 
 def parse_config(text: str, name: str = "<text>", environment: Mapping[str, str] | None = None) -> Config:
     """A configuration from a text. Files it names are not looked at."""
-    return _valid(examine(Tree(text, name, environment)))
+    return _valid_or_raise(check_tree(YamlDocument(text, name, environment)))
 
 
-def tree_of(path: str | Path) -> Tree:
+def tree_of(path: str | Path) -> YamlDocument:
     """A configuration file before it is checked; `${NAME}` in it is a variable of this process."""
-    return Tree(read(path), str(path), os.environ)
+    return YamlDocument(read(path), str(path), os.environ)
 
 
-def examine(tree: Tree, folder: Path | None = None) -> Examined:
+def check_tree(tree: YamlDocument, folder: Path | None = None) -> CheckedConfig:
     """`folder`: where the text was read from a file; then the files that it names are looked at too."""
-    left = Salvage(tree.data, Config)
+    left = PartialDocument(tree.data, Config)
     config = _converted(left)
     problems = [*_problems(config, left, folder)] if config is not None else []
-    faults = [*tree.faults, *map(tree.fault, left.problems), *map(tree.fault, problems)]
+    faults = [*tree.diagnostics, *map(tree.diagnostic, left.problems), *map(tree.diagnostic, problems)]
     if config is None or not faults:
-        return Examined(config and _placed(config, folder), faults, left)
-    return _without_mistakes(tree, problems, folder)._replace(faults=faults)
+        return CheckedConfig(config and _resolved(config, folder), faults, left)
+    return _without_problems(tree, problems, folder)._replace(diagnostics=faults)
 
 
-def _problems(config: Config, left: Salvage, folder: Path | None) -> Iterator[Problem]:
+def _problems(config: Config, left: PartialDocument, folder: Path | None) -> Iterator[Problem]:
     """What the rules say of what is left; not what is only so because something was left out."""
-    config = _placed(config, folder)
+    config = _resolved(config, folder)
     for key, what, at in (*find_problems(config), *(file_problems(config) if folder is not None else ())):
-        if not left.concerns(left.original(key)):
-            yield Problem(left.original(key), what, None if at is None else left.original(at))
+        if not left.is_affected(left.original_key(key)):
+            yield Problem(left.original_key(key), what, None if at is None else left.original_key(at))
 
 
-def _without_mistakes(tree: Tree, problems: list[Problem], folder: Path | None) -> Examined:
+def _without_problems(tree: YamlDocument, problems: list[Problem], folder: Path | None) -> CheckedConfig:
     """A key that breaks a rule is left out; if it still does, what the key is part of."""
     wrong: set[Key] = set()
-    for above in range(_ROUNDS):
+    for above in range(_MAX_ROUNDS):
         wrong |= {problem.key[: len(problem.key) - above] for problem in problems}
-        left = Salvage(tree.data, Config, frozenset(wrong))
+        left = PartialDocument(tree.data, Config, frozenset(wrong))
         config = _converted(left)
         if config is None:
             break
-        problems = [Problem(left.original(key), what) for key, what, _ in find_problems(config)]
+        problems = [Problem(left.original_key(key), what) for key, what, _ in find_problems(config)]
         if not problems:
-            return Examined(_placed(config, folder), [], left)
-    return Examined(None, [], left)
+            return CheckedConfig(_resolved(config, folder), [], left)
+    return CheckedConfig(None, [], left)
 
 
-def _converted(left: Salvage) -> Config | None:
-    return None if left.data is LOST else msgspec.convert(left.data, Config, dec_hook=decode_value)
+def _converted(left: PartialDocument) -> Config | None:
+    return None if left.data is UNUSABLE else msgspec.convert(left.data, Config, dec_hook=decode_value)
 
 
-def _placed(config: Config, folder: Path | None) -> Config:
-    return config if folder is None else anchored(config, folder)
+def _resolved(config: Config, folder: Path | None) -> Config:
+    return config if folder is None else with_absolute_paths(config, folder)
 
 
-def _valid(examined: Examined) -> Config:
-    if examined.config is None or examined.faults:
-        raise DocumentError.of(examined.faults)
+def _valid_or_raise(examined: CheckedConfig) -> Config:
+    if examined.config is None or examined.diagnostics:
+        raise DocumentError.of(examined.diagnostics)
     return examined.config

@@ -5,30 +5,32 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from ..documents import Seconds, Share, Size
-from .parts import Count, NotNegative, Part, about
+from .parts import Count, NotNegative, Section, described
 
 
-class Device(Part, frozen=True):
+class DeviceConfig(Section, frozen=True):
     """What replicas run on and share."""
 
-    memory: Annotated[Size | None, about("its memory; left out: measured, by `gpu`, `cgroup`, or its replicas")] = None
-    headroom: Annotated[Share, about("of the memory, left free")] = Share(0.1)
-    concurrency: Annotated[Count | None, about("requests it takes at once, of all models together")] = None
-    gpu: Annotated[str, about("number or UUID of a GPU of this machine: its memory is measured (extra `gpu`)")] = ""
-    cost: Annotated[NotNegative, about("price of a replica on it for an hour; of two alike the dearer goes first")] = (
-        0.0
+    memory: Annotated[Size | None, described("its memory; left out: measured, by `gpu`, `cgroup`, or its replicas")] = (
+        None
     )
-    cgroup: Annotated[str, about("path of a cgroup of this machine: its limit and its use are measured")] = ""
+    headroom: Annotated[Share, described("of the memory, left free")] = Share(0.1)
+    concurrency: Annotated[Count | None, described("requests it takes at once, of all models together")] = None
+    gpu: Annotated[str, described("number or UUID of a GPU of this machine: its memory is measured (extra `gpu`)")] = ""
+    cost: Annotated[
+        NotNegative, described("price of a replica on it for an hour; of two alike the dearer goes first")
+    ] = 0.0
+    cgroup: Annotated[str, described("path of a cgroup of this machine: its limit and its use are measured")] = ""
 
 
-class Memory(Part, frozen=True):
+class MemoryConfig(Section, frozen=True):
     """What a model needs of a device. Where it can be measured, these are only where to begin."""
 
-    weights: Annotated[Size, about("what it holds when nothing runs")] = Size(0)
-    workspace: Annotated[Size, about("what it holds besides, for whatever runs")] = Size(0)
-    request: Annotated[Size, about("what each running request holds")] = Size(0)
+    weights: Annotated[Size, described("what it holds when nothing runs")] = Size(0)
+    workspace: Annotated[Size, described("what it holds besides, for whatever runs")] = Size(0)
+    request: Annotated[Size, described("what each running request holds")] = Size(0)
     per_unit: Annotated[
-        Size, about("and for each unit of its size: a token, an element of a tensor, a byte of another body")
+        Size, described("and for each unit of its size: a token, an element of a tensor, a byte of another body")
     ] = Size(0)
 
     @property
@@ -41,13 +43,13 @@ class Memory(Part, frozen=True):
         return bool(self.request or self.per_unit)
 
 
-class Placement(Part, frozen=True):
+class PlacementConfig(Section, frozen=True):
     """The model is loaded and unloaded as it is needed: its replicas are servers that can hold it."""
 
-    pinned: Annotated[bool, about("loaded at once, and never unloaded to make room for another")] = False
-    load_time: Annotated[Seconds, about("how long it takes to load, until that was measured")] = Seconds(10)
-    timeout: Annotated[Seconds, about("longest that a load may take before it counts as failed")] = Seconds(300)
+    pinned: Annotated[bool, described("loaded at once, and never unloaded to make room for another")] = False
+    load_time: Annotated[Seconds, described("how long it takes to load, until that was measured")] = Seconds(10)
+    timeout: Annotated[Seconds, described("longest that a load may take before it counts as failed")] = Seconds(300)
     through: Annotated[
         Literal["", "repository", "kit"],
-        about("how: `repository` (Triton, MLServer) or `kit` (steelyard.replica); empty: as its dialect does"),
+        described("how: `repository` (Triton, MLServer) or `kit` (steelyard.replica); empty: as its dialect does"),
     ] = ""

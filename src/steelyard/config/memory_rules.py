@@ -7,30 +7,30 @@ from collections.abc import Iterator
 
 from ..addresses import replica_address
 from ..core.errors import OptionError
-from ..documents import Key, Problem, show_key
+from ..documents import Key, Problem, format_key
 from ..protocols import find_dialect
 from ..protocols.oip import OpenInference
-from .memory import Device
-from .shape import ANY, Config, ModelConfig
+from .memory import DeviceConfig
+from .shape import ANY_MODEL, Config, ModelConfig
 
-MOST_DEVICES = 512  # twice as many have a number each in the book of memory: old ones and new ones, at a reload
-_LONGEST_NAME = 256
+MAX_DEVICES = 512  # twice as many have a number each in the book of memory: old ones and new ones, at a reload
+_MAX_DEVICE_NAME_CHARS = 256
 _GPU = re.compile(r"[0-9]{1,4}|(GPU|MIG)-[0-9A-Za-z/-]{1,128}")
-_EXAMPLE = "node1/gpu0: {memory: 80GiB}"
+_DEVICE_EXAMPLE = "node1/gpu0: {memory: 80GiB}"
 
 
 def device_problems(config: Config) -> Iterator[Problem]:
-    if len(config.devices) > MOST_DEVICES:
-        yield Problem(("devices",), f"there are {len(config.devices)}, and no more than {MOST_DEVICES} can be counted")
+    if len(config.devices) > MAX_DEVICES:
+        yield Problem(("devices",), f"there are {len(config.devices)}, and no more than {MAX_DEVICES} can be counted")
     for name, device in config.devices.items():
         key: Key = ("devices", name)
-        if not name or len(name) > _LONGEST_NAME or not name.isprintable():
-            yield Problem(key, f"a device's name has 1 to {_LONGEST_NAME} characters, all of them printable")
+        if not name or len(name) > _MAX_DEVICE_NAME_CHARS or not name.isprintable():
+            yield Problem(key, f"a device's name has 1 to {_MAX_DEVICE_NAME_CHARS} characters, all of them printable")
         yield from _device(key, device)
-    yield from _twice(config)
+    yield from _duplicate_devices(config)
 
 
-def _device(key: Key, device: Device) -> Iterator[Problem]:
+def _device(key: Key, device: DeviceConfig) -> Iterator[Problem]:
     if device.memory == 0:
         yield Problem((*key, "memory"), "must be more than 0; leave it out where it can be measured")
     if device.headroom >= 1:
@@ -42,11 +42,11 @@ def _device(key: Key, device: Device) -> Iterator[Problem]:
             f'{device.gpu!r} is neither the number of a GPU nor its UUID: write for example "0", as nvidia-smi -L does'
         )
         yield Problem((*key, "gpu"), what)
-    if device.cgroup and (what := _wrong_folder(device.cgroup)):
+    if device.cgroup and (what := _cgroup_path_error(device.cgroup)):
         yield Problem((*key, "cgroup"), what)
 
 
-def _wrong_folder(path: str) -> str:
+def _cgroup_path_error(path: str) -> str:
     if not path.startswith("/"):
         return f"{path!r}: write the whole path, for example /sys/fs/cgroup/models.slice"
     if "\0" in path or ".." in path.split("/"):
@@ -54,14 +54,14 @@ def _wrong_folder(path: str) -> str:
     return ""
 
 
-def _twice(config: Config) -> Iterator[Problem]:
+def _duplicate_devices(config: Config) -> Iterator[Problem]:
     """What is one device has one budget: under two names it would be given out twice."""
     seen: dict[tuple[str, str], str] = {}
     for name, device in config.devices.items():
         for kind, what in (("gpu", device.gpu), ("cgroup", device.cgroup.rstrip("/"))):
             first = seen.setdefault((kind, what), name) if what else name
             if first != name:
-                twice = f"is that of {show_key(('devices', first))} too: one device has one name"
+                twice = f"is that of {format_key(('devices', first))} too: one device has one name"
                 yield Problem(("devices", name, kind), twice)
 
 
@@ -78,9 +78,7 @@ def server_problems(config: Config) -> Iterator[Problem]:
             there, device = first.setdefault(address, (here, replica.device))
             if device != replica.device:
                 says = f"on {device}" if device else "on no device"
-                what = (
-                    f"{show_key((*there, 'device'))} says that the server at {address} is {says}: say the same in both"
-                )
+                what = f"{format_key((*there, 'device'))} says that the server at {address} is {says}: say the same in both"
                 yield Problem((*here, "device"), what)
 
 
@@ -89,25 +87,25 @@ def placement_problems(key: Key, model: ModelConfig, config: Config) -> Iterator
     if placement is None:
         return
     here: Key = (*key, "placement")
-    if what := _cannot_load(model):
+    if what := _load_api_error(model):
         yield Problem((*here, "through"), what)
-    if key[-1:] == (ANY,):
-        yield Problem(here, f"{ANY} stands for every name, and no server can load that: give the model its name")
+    if key[-1:] == (ANY_MODEL,):
+        yield Problem(here, f"{ANY_MODEL} stands for every name, and no server can load that: give the model its name")
     if not placement.timeout:
         yield Problem((*here, "timeout"), "must be more than 0")
     if not model.health.enabled:
         what = "must not be false with placement: a probe sees that a load is done"
         yield Problem((*key, "health", "enabled"), what)
-    yield from _homes(key, model, config)
+    yield from _replicas_without_device(key, model, config)
 
 
-def _homes(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]:
+def _replicas_without_device(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]:
     """Without a device nobody knows what there is room for."""
     for place, replica in enumerate(model.replicas):
         if not replica.device or not config.devices:
             what = f"the model has placement, so name one of {', '.join(config.devices)}"
             if not config.devices:
-                what = f"the model has placement, so list its device under devices, for example {_EXAMPLE}"
+                what = f"the model has placement, so list its device under devices, for example {_DEVICE_EXAMPLE}"
             yield Problem((*key, "replicas", place, "device"), what)
     for place, source in enumerate(model.discovery):
         if source.dns:
@@ -115,7 +113,7 @@ def _homes(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]:
             yield Problem((*key, "discovery", place, "dns"), what)
 
 
-def _cannot_load(model: ModelConfig) -> str:
+def _load_api_error(model: ModelConfig) -> str:
     """Empty: there is a way to load it."""
     through, dialect = model.placement.through if model.placement else "", model.dialect
     if through == "kit" or _has_repository(dialect):

@@ -13,21 +13,21 @@ from ..addresses import is_host, replica_address
 from ..core.errors import OptionError
 from ..core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
 from ..core.policies import POLICIES, find_policy, make_policy, policy_options
-from ..documents import Key, Problem, closest, one_of
+from ..documents import Key, Problem, did_you_mean, did_you_mean_or_list
 from ..protocols import DIALECTS, find_dialect
 from .choice_rules import option_problems
 from .discovery_rules import discovery_problems
-from .forms import wrong_path, wrong_target
+from .forms import path_error, target_error
 from .memory_rules import placement_problems
-from .own_rules import own_place
-from .parts import Part
+from .own_rules import gateway_address_error
+from .parts import Section
 from .probe_rules import probe_problems
 from .scaling_rules import autoscale_problems
 from .shape import Config, ModelConfig, ReplicaConfig
 from .starting_rules import runtime_problems
 
-_VISIBLE = re.compile(r"[\x21-\x7e]{1,128}")  # replicas are named in response headers
-_SPEAKS = {
+_REPLICA_NAME = re.compile(r"[\x21-\x7e]{1,128}")  # replicas are named in response headers
+_DIALECT_BY_SERVER = {
     **dict.fromkeys(("mlserver", "kserve", "ovms"), "oip"),
     **dict.fromkeys(("ollama", "llama.cpp", "llamacpp", "llama-cpp-python", "lmstudio"), "openai"),
     **dict.fromkeys(("litserve", "fastapi", "flask"), "http"),
@@ -37,7 +37,7 @@ _SPEAKS = {
 
 
 def model_problems(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]:
-    for rule in (_dialect, _policy, _options, _paths, _goals, probe_problems, discovery_problems, _tls):
+    for rule in (_dialect, _policy, _options, _paths, _timeout_and_slo, probe_problems, discovery_problems, _tls):
         yield from rule(key, model)
     yield from _replicas(key, model, config)
     yield from placement_problems(key, model, config)
@@ -49,8 +49,8 @@ def _dialect(key: Key, model: ModelConfig) -> Iterator[Problem]:
     name = model.dialect
     if not name or name in DIALECTS:
         return
-    if name.lower() in _SPEAKS:
-        spoken = _SPEAKS[name.lower()]
+    if name.lower() in _DIALECT_BY_SERVER:
+        spoken = _DIALECT_BY_SERVER[name.lower()]
         yield Problem((*key, "dialect"), f"no dialect {name!r}: servers of that name speak {spoken}; write {spoken}")
         return
     if name.lower() in DIALECTS:
@@ -59,14 +59,14 @@ def _dialect(key: Key, model: ModelConfig) -> Iterator[Problem]:
     try:
         find_dialect(name)
     except OptionError as problem:
-        yield Problem((*key, "dialect"), _meant("dialect", name, DIALECTS) or str(problem))
+        yield Problem((*key, "dialect"), _did_you_mean("dialect", name, DIALECTS) or str(problem))
 
 
 def _policy(key: Key, model: ModelConfig) -> Iterator[Problem]:
     try:
         known = policy_options(find_policy(model.policy))
     except OptionError as problem:
-        yield Problem((*key, "policy"), _meant("policy", model.policy, POLICIES) or str(problem))
+        yield Problem((*key, "policy"), _did_you_mean("policy", model.policy, POLICIES) or str(problem))
         return
     name, given = model.policy, model.policy_options
     yield from option_problems(
@@ -74,28 +74,28 @@ def _policy(key: Key, model: ModelConfig) -> Iterator[Problem]:
     )
 
 
-def _meant(what: str, name: str, known: Iterable[str]) -> str:
-    close = closest(name, known)
+def _did_you_mean(what: str, name: str, known: Iterable[str]) -> str:
+    close = did_you_mean(name, known)
     return f"no {what} {name!r}{close}" if close else ""
 
 
 def _options(key: Key, model: ModelConfig) -> Iterator[Problem]:
     """What the core itself checks. Each part by itself, so that one mistake does not hide another."""
-    parts: tuple[tuple[Part, Callable[..., object]], ...] = (
+    parts: tuple[tuple[Section, Callable[..., object]], ...] = (
         (model.ejection, EjectionOptions),
         (model.retry, RetryOptions),
         (model.hedge, HedgeOptions),
     )
     for part, make in parts:
-        yield from _tried(key, make, **msgspec.structs.asdict(part))
+        yield from _option_errors(key, make, **msgspec.structs.asdict(part))
     names = ("concurrency", "queue", "max_wait", "restart_grace", "slow_start", "warm_keys", "interval")
     given = {name: getattr(model, name) for name in names}
-    yield from _tried(key, PoolOptions, **{name: value for name, value in given.items() if value is not None})
+    yield from _option_errors(key, PoolOptions, **{name: value for name, value in given.items() if value is not None})
     if not model.ejection.slow_for:
         yield Problem((*key, "ejection", "slow_for"), "must be more than 0")
 
 
-def _tried(key: Key, make: Callable[..., object], **options: Any) -> Iterator[Problem]:
+def _option_errors(key: Key, make: Callable[..., object], **options: Any) -> Iterator[Problem]:
     try:
         make(**options)
     except OptionError as problem:
@@ -105,13 +105,13 @@ def _tried(key: Key, make: Callable[..., object], **options: Any) -> Iterator[Pr
 
 def _paths(key: Key, model: ModelConfig) -> Iterator[Problem]:
     for place, path in enumerate(model.paths):
-        if what := wrong_path(path):
+        if what := path_error(path):
             yield Problem((*key, "paths", place), what)
         elif path in model.paths[:place]:
             yield Problem((*key, "paths", place), f"{path!r} is there twice")
 
 
-def _goals(key: Key, model: ModelConfig) -> Iterator[Problem]:
+def _timeout_and_slo(key: Key, model: ModelConfig) -> Iterator[Problem]:
     if model.timeout is not None and not model.timeout:
         yield Problem((*key, "timeout"), "must be more than 0")
     slo = model.slo
@@ -140,13 +140,13 @@ def _replicas(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]
     for place, replica in enumerate(model.replicas):
         here: Key = (*key, "replicas", place)
         if config.devices and replica.device and replica.device not in config.devices:
-            hint = one_of(replica.device, config.devices, otherwise="there are")
+            hint = did_you_mean_or_list(replica.device, config.devices, otherwise="there are")
             yield Problem((*here, "device"), f"no {replica.device!r} under devices{hint}")
         found = list(replica_problems(here, replica))
         yield from found
         if any(problem.key[-1] == "url" for problem in found):
             continue  # it may have no name
-        if what := own_place(replica_address(replica.url), config):
+        if what := gateway_address_error(replica_address(replica.url), config):
             yield Problem((*here, "url"), what)
         name = replica.name
         if seen.setdefault(name, place) != place:
@@ -155,7 +155,7 @@ def _replicas(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]
 
 def replica_problems(key: Key, replica: ReplicaConfig) -> Iterator[Problem]:
     """Of one replica, wherever it comes from."""
-    if replica.ready and (what := wrong_target(replica.ready)):
+    if replica.ready and (what := target_error(replica.ready)):
         yield Problem((*key, "ready"), what)
     try:
         replica_address(replica.url)
@@ -163,6 +163,6 @@ def replica_problems(key: Key, replica: ReplicaConfig) -> Iterator[Problem]:
         yield Problem((*key, "url"), str(problem))
         return
     name = replica.name
-    if not _VISIBLE.fullmatch(name):
+    if not _REPLICA_NAME.fullmatch(name):
         what = f"{name!r}: the name of a replica has 1 to 128 characters of ASCII, without spaces; give it an id"
         yield Problem((*key, "id" if replica.id else "url"), what)

@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from .headers import read_headers
-from .observing import Tracing
+from .observing import TracingConfig
 
-PREFIX: Final = "OTEL_EXPORTER_OTLP_"
-PROTOCOL: Final = "http/protobuf"
-TIMEOUT: Final = 5.0  # seconds for the collector to take a batch
+VARIABLE_PREFIX: Final = "OTEL_EXPORTER_OTLP_"
+SUPPORTED_PROTOCOL: Final = "http/protobuf"
+DEFAULT_TIMEOUT_SECONDS: Final = 5.0  # seconds for the collector to take a batch
 
 
 class Exporter(NamedTuple):
@@ -25,7 +25,7 @@ class Exporter(NamedTuple):
     timeout: float  # seconds
 
 
-def exporter(settings: Tracing, environment: Mapping[str, str]) -> Exporter:
+def exporter(settings: TracingConfig, environment: Mapping[str, str]) -> Exporter:
     """ValueError: a variable, or the file with headers, makes no sense. OSError: that file cannot be read."""
     headers = _headers(environment)
     if settings.headers_file:
@@ -33,19 +33,19 @@ def exporter(settings: Tracing, environment: Mapping[str, str]) -> Exporter:
     return Exporter(endpoint(settings, environment), headers, _timeout(environment))
 
 
-def endpoint(settings: Tracing, environment: Mapping[str, str]) -> str:
+def endpoint(settings: TracingConfig, environment: Mapping[str, str]) -> str:
     if settings.endpoint:
         return settings.endpoint
-    name, protocol = _given(environment, "PROTOCOL")
-    if protocol and protocol != PROTOCOL:
-        raise ValueError(f"{name} is {protocol!r}: spans are sent as {PROTOCOL} alone")
-    name, url = _given(environment, "ENDPOINT")
+    name, protocol = _variable(environment, "PROTOCOL")
+    if protocol and protocol != SUPPORTED_PROTOCOL:
+        raise ValueError(f"{name} is {protocol!r}: spans are sent as {SUPPORTED_PROTOCOL} alone")
+    name, url = _variable(environment, "ENDPOINT")
     return url if not url or "TRACES" in name else f"{url.rstrip('/')}/v1/traces"
 
 
-def _given(environment: Mapping[str, str], what: str) -> tuple[str, str]:
+def _variable(environment: Mapping[str, str], what: str) -> tuple[str, str]:
     """The variable that holds, and its value; or nothing."""
-    for name in (f"{PREFIX}TRACES_{what}", f"{PREFIX}{what}"):
+    for name in (f"{VARIABLE_PREFIX}TRACES_{what}", f"{VARIABLE_PREFIX}{what}"):
         if value := environment.get(name, "").strip():
             return name, value
     return "", ""
@@ -53,7 +53,7 @@ def _given(environment: Mapping[str, str], what: str) -> tuple[str, str]:
 
 def _headers(environment: Mapping[str, str]) -> dict[str, str]:
     """`key1=value1,key2=value2`, as W3C Baggage has it: values are percent-encoded."""
-    name, value = _given(environment, "HEADERS")
+    name, value = _variable(environment, "HEADERS")
     found = {}
     for pair in filter(None, (part.strip() for part in value.split(","))):
         key, equals, said = pair.partition("=")
@@ -65,9 +65,9 @@ def _headers(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _timeout(environment: Mapping[str, str]) -> float:
-    name, value = _given(environment, "TIMEOUT")
+    name, value = _variable(environment, "TIMEOUT")
     if not value:
-        return TIMEOUT
+        return DEFAULT_TIMEOUT_SECONDS
     if not value.isdecimal() or not int(value):
         raise ValueError(f"{name} is {value!r}: a whole number of milliseconds is expected")
     return int(value) / 1000.0

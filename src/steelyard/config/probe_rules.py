@@ -6,23 +6,25 @@ import re
 from collections.abc import Iterator
 
 from ..addresses import replica_address
-from ..documents import Key, Problem, one_of
-from .forms import header_problems, is_plain, is_token, wrong_target
+from ..documents import Key, Problem, did_you_mean_or_list
+from .forms import header_problems, is_serializable, is_token, target_error
 from .shape import ModelConfig
-from .watching import Asking, Health
+from .watching import HealthConfig, SyntheticRequest
 
 PLACEHOLDERS = ("url", "host", "port", "id", "model")
-SHORTEST = 0.01  # seconds between two probes: less is a slip of the keyboard
-SHORTEST_READ = 1.0  # seconds between two reads of metrics: some engines hang when they are read all the time
-_BRACED = re.compile(r"(?<!\$)\{([a-z_]+)\}")  # not ${name}, which is a shell's
-_INSTEAD = ("path", "live", "inference")  # what a command takes the place of
+MIN_INTERVAL_SECONDS = 0.01  # seconds between two probes: less is a slip of the keyboard
+MIN_METRICS_INTERVAL_SECONDS = (
+    1.0  # seconds between two reads of metrics: some engines hang when they are read all the time
+)
+_PLACEHOLDER = re.compile(r"(?<!\$)\{([a-z_]+)\}")  # not ${name}, which is a shell's
+_REPLACED_BY_COMMAND = ("path", "live", "inference")  # what a command takes the place of
 
 
 def probe_problems(key: Key, model: ModelConfig) -> Iterator[Problem]:
     for rule in (_paths, _command, _requests, _ports):
         yield from rule(key, model)
     yield from _times((*key, "health"), model.health)
-    if model.load.interval < SHORTEST_READ:
+    if model.load.interval < MIN_METRICS_INTERVAL_SECONDS:
         yield Problem((*key, "load", "interval"), "must be at least 1s")
 
 
@@ -33,7 +35,7 @@ def _paths(key: Key, model: ModelConfig) -> Iterator[Problem]:
         ("health", "live", health.live),
         ("load", "path", load.path),
     ):
-        if path and (what := wrong_target(path)):
+        if path and (what := target_error(path)):
             yield Problem((*key, part, name), what)
 
 
@@ -41,7 +43,7 @@ def _command(key: Key, model: ModelConfig) -> Iterator[Problem]:
     command = model.health.command
     if not command:
         return
-    for name in _INSTEAD:
+    for name in _REPLACED_BY_COMMAND:
         if getattr(model.health, name):
             yield Problem((*key, "health", name), "command is asked instead: leave one of the two out")
     for place, replica in enumerate(model.replicas):
@@ -54,10 +56,11 @@ def _command(key: Key, model: ModelConfig) -> Iterator[Problem]:
         here: Key = (*key, "health", "command", place)
         if "\0" in argument:
             yield Problem(here, "an argument of a program has no NUL in it")
-        for name in _BRACED.findall(argument):
+        for name in _PLACEHOLDER.findall(argument):
             if name not in PLACEHOLDERS:
                 yield Problem(
-                    here, f"nothing is known as {{{name}}}{one_of(name, PLACEHOLDERS, otherwise='there are')}"
+                    here,
+                    f"nothing is known as {{{name}}}{did_you_mean_or_list(name, PLACEHOLDERS, otherwise='there are')}",
                 )
 
 
@@ -65,24 +68,24 @@ def _requests(key: Key, model: ModelConfig) -> Iterator[Problem]:
     key = (*key, "health")
     yield from header_problems((*key, "headers"), model.health.headers)
     if model.health.inference is not None:
-        yield from _asking((*key, "inference"), model.health.inference)
+        yield from _request((*key, "inference"), model.health.inference)
     for place, asking in enumerate(model.health.warm_up):
-        yield from _asking((*key, "warm_up", place), asking)
+        yield from _request((*key, "warm_up", place), asking)
 
 
-def _asking(key: Key, asking: Asking) -> Iterator[Problem]:
-    if what := wrong_target(asking.path):
+def _request(key: Key, asking: SyntheticRequest) -> Iterator[Problem]:
+    if what := target_error(asking.path):
         yield Problem((*key, "path"), what)
-    if asking.method and (what := _wrong_method(asking.method)):
+    if asking.method and (what := _method_error(asking.method)):
         yield Problem((*key, "method"), what)
     yield from header_problems((*key, "headers"), asking.headers)
-    if not is_plain(asking.body):
+    if not is_serializable(asking.body):
         yield Problem((*key, "body"), "must be text, numbers, true or false, or lists and mappings of these")
     if not asking.timeout:
         yield Problem((*key, "timeout"), "must be more than 0")
 
 
-def _wrong_method(method: str) -> str:
+def _method_error(method: str) -> str:
     if not is_token(method) or method.upper() == "CONNECT":
         return f"{method!r} is not a method: write for example POST"
     return f"{method!r}: methods are written in capitals: {method.upper()}" if method != method.upper() else ""
@@ -100,9 +103,9 @@ def _ports(key: Key, model: ModelConfig) -> Iterator[Problem]:
             yield Problem((*key, name, "port"), f"replicas[{place}] is a Unix socket, which has no ports")
 
 
-def _times(key: Key, health: Health) -> Iterator[Problem]:
+def _times(key: Key, health: HealthConfig) -> Iterator[Problem]:
     for name in ("interval", "loading_interval"):
-        if getattr(health, name) < SHORTEST:
+        if getattr(health, name) < MIN_INTERVAL_SECONDS:
             yield Problem((*key, name), "must be at least 10ms")
     if not health.timeout:
         yield Problem((*key, "timeout"), "must be more than 0")

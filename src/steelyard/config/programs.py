@@ -6,23 +6,25 @@ import os
 import shutil
 from pathlib import Path
 
-from .scaling import Runtime
-from .templates import words
+from .scaling import RuntimeConfig
+from .templates import split_command
 
 
-def missing_program(runtime: Runtime) -> str:
+def missing_program_error(runtime: RuntimeConfig) -> str:
     """Why the first word of its command cannot be run; empty: it can be, or only a start can tell."""
     try:
-        program = words(runtime.command)[0]
-        return _missing(program, Path(runtime.folder), runtime.environment.get("PATH", os.environ.get("PATH", "")))
+        program = split_command(runtime.command)[0]
+        return _missing_program_error(
+            program, Path(runtime.folder), runtime.environment.get("PATH", os.environ.get("PATH", ""))
+        )
     except ValueError:  # a NUL, a quote that does not end: told elsewhere
         return ""
 
 
-def shown_command(runtime: Runtime) -> str:
+def redacted_command(runtime: RuntimeConfig) -> str:
     """For people: without its options, which may be long, and secret."""
     shown: list[str] = []
-    for word in words(runtime.command):
+    for word in split_command(runtime.command):
         if word.startswith("-") and word != "-m":  # python -m uvicorn
             break
         name, is_set, _ = word.partition("=")  # env KEY=secret python server.py
@@ -30,7 +32,7 @@ def shown_command(runtime: Runtime) -> str:
     return " ".join(shown)
 
 
-def _missing(program: str, folder: Path, path: str) -> str:
+def _missing_program_error(program: str, folder: Path, path: str) -> str:
     if "{" in program + path:  # not known before it is filled in
         return ""
     if "/" not in program:

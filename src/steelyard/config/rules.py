@@ -6,27 +6,27 @@ import re
 from collections.abc import Iterator
 
 from ..addresses import listen_address
-from ..documents import Key, Problem, show_key
-from ..units import show_size
+from ..documents import Key, Problem, format_key
+from ..units import format_size
 from .admin_rules import admin_problems
-from .forms import FRAMING, is_token, network, network_meant
+from .forms import FRAMING_HEADERS, is_token, network_hint, parse_network
 from .memory_rules import device_problems, server_problems
 from .model_rules import model_problems
 from .observing_rules import slo_problems
-from .parts import Limits
-from .scaling_rules import board_problems
+from .parts import LimitsConfig
+from .scaling_rules import load_board_problems
 from .shape import Config
 from .tenants import tenant_problems
 from .tracing_rules import tracing_problems
 
-_MAY_BE_ZERO = {"replay", "drain"}
-_LONGEST_NAME = 256
-_NAME = re.compile(r"[\x21-\x7e]{0,128}")
+_ZERO_ALLOWED = {"replay", "drain"}
+_MAX_MODEL_NAME_CHARS = 256
+_GATEWAY_NAME = re.compile(r"[\x21-\x7e]{0,128}")
 
 
-def problems(config: Config) -> list[tuple[str, str]]:
+def list_problems(config: Config) -> list[tuple[str, str]]:
     """Each as key path and what is wrong with it."""
-    return [(show_key(problem.key), problem.what) for problem in find_problems(config)]
+    return [(format_key(problem.key), problem.what) for problem in find_problems(config)]
 
 
 def find_problems(config: Config) -> Iterator[Problem]:
@@ -35,10 +35,10 @@ def find_problems(config: Config) -> Iterator[Problem]:
 
 
 def _listen(config: Config) -> Iterator[Problem]:
-    if not config.listens:
+    if not config.listen_texts:
         yield Problem(("listen",), "name at least one address, for example 127.0.0.1:8080")
     seen = set()
-    for place, text in enumerate(config.listens):
+    for place, text in enumerate(config.listen_texts):
         key: Key = ("listen",) if isinstance(config.listen, str) else ("listen", place)
         try:
             address = listen_address(text)
@@ -51,15 +51,15 @@ def _listen(config: Config) -> Iterator[Problem]:
 
 
 def _name(config: Config) -> Iterator[Problem]:
-    if not _NAME.fullmatch(config.name):
+    if not _GATEWAY_NAME.fullmatch(config.name):
         what = f"{config.name!r}: the name of a gateway has at most 128 characters of ASCII, without spaces"
         yield Problem(("name",), what)
 
 
 def _trusted(config: Config) -> Iterator[Problem]:
     for place, text in enumerate(config.trusted):
-        if network(text) is None:
-            meant = network_meant(text) or ": write for example 10.0.0.0/8, 192.168.1.7 or fd00::/8"
+        if parse_network(text) is None:
+            meant = network_hint(text) or ": write for example 10.0.0.0/8, 192.168.1.7 or fd00::/8"
             yield Problem(("trusted", place), f"{text!r} is not a network{meant}")
 
 
@@ -67,7 +67,7 @@ def _tenant_header(config: Config) -> Iterator[Problem]:
     name = config.tenant_header
     if name and not is_token(name):
         yield Problem(("tenant_header",), f"{name!r} is not the name of a header: write for example x-tenant")
-    elif name.lower() in FRAMING:
+    elif name.lower() in FRAMING_HEADERS:
         yield Problem(
             ("tenant_header",), f"{name!r} says how to read a request, not whose it is: write for example x-tenant"
         )
@@ -82,17 +82,17 @@ def _limits(config: Config) -> Iterator[Problem]:
     for name in ("header_bytes", "body", "buffer", "buffered"):
         if getattr(limits, name) == 0:
             yield Problem(("limits", name), "must be more than 0")
-    if limits.replay == Limits().replay:
+    if limits.replay == LimitsConfig().replay:
         return  # who makes bodies smaller need not think of it
     for name in ("body", "buffered"):
         if 0 < getattr(limits, name) < limits.replay:
-            most = f"limits.{name} ({show_size(getattr(limits, name))})"
-            yield Problem(("limits", "replay"), f"must be at most {most}, not {show_size(limits.replay)}")
+            most = f"limits.{name} ({format_size(getattr(limits, name))})"
+            yield Problem(("limits", "replay"), f"must be at most {most}, not {format_size(limits.replay)}")
 
 
 def _timeouts(config: Config) -> Iterator[Problem]:
     for name in config.timeouts.__struct_fields__:
-        if getattr(config.timeouts, name) == 0 and name not in _MAY_BE_ZERO:
+        if getattr(config.timeouts, name) == 0 and name not in _ZERO_ALLOWED:
             yield Problem(("timeouts", name), "must be more than 0")
 
 
@@ -111,8 +111,8 @@ def _models(config: Config) -> Iterator[Problem]:
     taken: dict[str, str] = {}
     for name, model in config.models.items():
         key: Key = ("models", name)
-        if not name or len(name) > _LONGEST_NAME or not name.isprintable():
-            yield Problem(key, f"a model's name has 1 to {_LONGEST_NAME} characters, all of them printable")
+        if not name or len(name) > _MAX_MODEL_NAME_CHARS or not name.isprintable():
+            yield Problem(key, f"a model's name has 1 to {_MAX_MODEL_NAME_CHARS} characters, all of them printable")
         yield from model_problems(key, model, config)
         for place, path in enumerate(model.paths):
             other = taken.setdefault(path.rstrip("/"), name)
@@ -135,5 +135,5 @@ _RULES = (
     _models,
     slo_problems,
     server_problems,
-    board_problems,
+    load_board_problems,
 )

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 
 from ..core.errors import OptionError
 from ..core.scalers import SCALERS, find_scaler, make_scaler, scaler_options
-from ..core.schedule import days, make_period, minutes
-from ..documents import Key, Problem, closest
+from ..core.schedule import make_period, parse_days, parse_time
+from ..documents import Key, Problem, did_you_mean
 from .choice_rules import option_problems
-from .scaling import Autoscale, Period
+from .scaling import AutoscaleConfig, SchedulePeriod
 from .shape import Config, ModelConfig
-from .starting_rules import most_started
-from .zones import zone
+from .starting_rules import max_started
+from .zones import time_zone
 
-MOST_REPLICAS = 4096  # that have a column each on the load board of the workers
+MAX_REPLICAS = 4096  # that have a column each on the load board of the workers
 
 
 def autoscale_problems(key: Key, model: ModelConfig) -> Iterator[Problem]:
@@ -22,7 +22,7 @@ def autoscale_problems(key: Key, model: ModelConfig) -> Iterator[Problem]:
     if scale is None:
         return
     here: Key = (*key, "autoscale")
-    yield from _starter(key, model, scale)
+    yield from _runtime_required(key, model, scale)
     if scale.max is not None and scale.max < scale.min:
         yield Problem((*here, "max"), f"must be at least min ({scale.min}), not {scale.max}")
     if not scale.idle:
@@ -31,12 +31,12 @@ def autoscale_problems(key: Key, model: ModelConfig) -> Iterator[Problem]:
     for place, period in enumerate(scale.schedule):
         yield from _period((*here, "schedule", place), period, scale)
     try:
-        zone(scale.timezone)
+        time_zone(scale.timezone)
     except ValueError as problem:
         yield Problem((*here, "timezone"), str(problem))
 
 
-def _starter(key: Key, model: ModelConfig, scale: Autoscale) -> Iterator[Problem]:
+def _runtime_required(key: Key, model: ModelConfig, scale: AutoscaleConfig) -> Iterator[Problem]:
     """Somebody must do what is decided."""
     here: Key = (*key, "autoscale")
     runtime = model.runtime
@@ -47,28 +47,32 @@ def _starter(key: Key, model: ModelConfig, scale: Autoscale) -> Iterator[Problem
         yield Problem((*key, "runtime", "replicas"), what)
 
 
-def _scaler(key: Key, scale: Autoscale) -> Iterator[Problem]:
+def _scaler(key: Key, scale: AutoscaleConfig) -> Iterator[Problem]:
     try:
         known = scaler_options(find_scaler(scale.scaler))
     except OptionError as problem:
-        close = closest(scale.scaler, SCALERS) if scale.scaler not in SCALERS else ""
+        close = did_you_mean(scale.scaler, SCALERS) if scale.scaler not in SCALERS else ""
         yield Problem((*key, "scaler"), f"no scaler {scale.scaler!r}{close}" if close else str(problem))
         return
     name, given = scale.scaler, scale.scaler_options
     yield from option_problems((*key, "scaler_options"), name, given, known, lambda: make_scaler(name, given))
 
 
-def _period(key: Key, period: Period, scale: Autoscale) -> Iterator[Problem]:
-    wrong = list(_texts(key, period))
+def _period(key: Key, period: SchedulePeriod, scale: AutoscaleConfig) -> Iterator[Problem]:
+    wrong = list(_period_texts(key, period))
     yield from wrong
     if not wrong:
-        yield from _span(key, period)
+        yield from _period_bounds(key, period)
     if scale.max is not None and period.min > scale.max:
         yield Problem((*key, "min"), f"must be at most autoscale.max ({scale.max}), not {period.min}")
 
 
-def _texts(key: Key, period: Period) -> Iterator[Problem]:
-    readers: tuple[tuple[str, Callable[[str], object]], ...] = (("start", minutes), ("end", minutes), ("days", days))
+def _period_texts(key: Key, period: SchedulePeriod) -> Iterator[Problem]:
+    readers: tuple[tuple[str, Callable[[str], object]], ...] = (
+        ("start", parse_time),
+        ("end", parse_time),
+        ("days", parse_days),
+    )
     for name, read in readers:
         try:
             read(getattr(period, name))
@@ -76,7 +80,7 @@ def _texts(key: Key, period: Period) -> Iterator[Problem]:
             yield Problem((*key, name), str(problem))
 
 
-def _span(key: Key, period: Period) -> Iterator[Problem]:
+def _period_bounds(key: Key, period: SchedulePeriod) -> Iterator[Problem]:
     try:
         make_period(period.start, period.end, period.min, period.days)
     except OptionError as problem:
@@ -84,12 +88,12 @@ def _span(key: Key, period: Period) -> Iterator[Problem]:
         yield Problem((*key, name), what)
 
 
-def board_problems(config: Config) -> Iterator[Problem]:
+def load_board_problems(config: Config) -> Iterator[Problem]:
     """Each replica needs a column of the load board, whose size is fixed at the start."""
     listed = sum(len(model.replicas) for model in config.models.values())
-    most = {name: most_started(model) for name, model in config.models.items()}
+    most = {name: max_started(model) for name, model in config.models.items()}
     started = sum(number for number in most.values() if number < float("inf"))
-    room = max(MOST_REPLICAS, 2 * listed) - listed
+    room = max(MAX_REPLICAS, 2 * listed) - listed
     if started > room:
         name = max((name for name in most if most[name] < float("inf")), key=lambda name: most[name])
         where = ("autoscale", "max") if _acts(config.models[name]) else ("runtime", "replicas")

@@ -10,15 +10,15 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 
 from ..documents import Seconds, Share, Size, shorthand
-from ..units import BYTES, SECONDS, duration, show_size, size
+from ..units import BYTES_PER_UNIT, SECONDS_PER_UNIT, format_size, parse_duration, parse_size
 from .shape import Config
 
-DAY = SECONDS["d"]
+DAY_SECONDS = SECONDS_PER_UNIT["d"]
 
 
 def schema() -> dict[str, Any]:
     """Accepts what the types accept. That values fit each other only `steelyard check` can tell."""
-    made = msgspec.json.schema(_likeness(Config), schema_hook=_quantity)
+    made = msgspec.json.schema(_schema_twin(Config), schema_hook=_quantity)
     whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Steelyard configuration", **made}
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(whole))  # lists, where a default is a tuple
     return plain
@@ -26,9 +26,9 @@ def schema() -> dict[str, Any]:
 
 def _quantity(kind: type) -> dict[str, Any]:
     if kind is Seconds:
-        return {**_number(SECONDS, "number"), "examples": ["200ms", "1.5s", "2m"]}
+        return {**_number(SECONDS_PER_UNIT, "number"), "examples": ["200ms", "1.5s", "2m"]}
     if kind is Size:
-        return {**_number(BYTES, "integer"), "examples": ["64KiB", "10MiB", "80GiB"]}
+        return {**_number(BYTES_PER_UNIT, "integer"), "examples": ["64KiB", "10MiB", "80GiB"]}
     if kind is Share:
         return {**_number(["%"], "number"), "maximum": 1, "examples": ["10%", 0.1]}
     raise NotImplementedError(kind.__name__)
@@ -44,23 +44,23 @@ def _number(units: Any, bare: str) -> dict[str, Any]:
 
 
 @cache
-def _likeness(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    fields = [(field.name, _with_likenesses(field.type), _default(field)) for field in msgspec.structs.fields(kind)]
+def _schema_twin(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    fields = [(field.name, _with_schema_twins(field.type), _default(field)) for field in msgspec.structs.fields(kind)]
     return msgspec.defstruct(
         kind.__name__, fields, namespace={"__doc__": kind.__doc__}, forbid_unknown_fields=True, kw_only=True
     )
 
 
-def _with_likenesses(kind: Any) -> Any:
+def _with_schema_twins(kind: Any) -> Any:
     origin, parts = get_origin(kind), get_args(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return _likeness(kind) | str if shorthand(kind) else _likeness(kind)
+        return _schema_twin(kind) | str if shorthand(kind) else _schema_twin(kind)
     if origin is Annotated:
-        return Annotated[(_with_likenesses(parts[0]), *parts[1:])]
+        return Annotated[(_with_schema_twins(parts[0]), *parts[1:])]
     if origin in (Union, UnionType):
-        return reduce(or_, map(_with_likenesses, parts))
+        return reduce(or_, map(_with_schema_twins, parts))
     if origin in (tuple, dict):
-        return origin[tuple(map(_with_likenesses, parts))]
+        return origin[tuple(map(_with_schema_twins, parts))]
     return kind
 
 
@@ -70,14 +70,14 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
         return msgspec.field() if field.required else msgspec.field(default_factory=object)  # of an object: not written
     if field.default_factory is not msgspec.NODEFAULT:
         return msgspec.field(default_factory=field.default_factory)
-    return _shown(value)
+    return _default_text(value)
 
 
-def _shown(value: Any) -> Any:
+def _default_text(value: Any) -> Any:
     if isinstance(value, Seconds):
-        text = f"{value / DAY:g}d" if value >= DAY else f"{value:g}s"
-        return text if duration(text) == value else float(value)
+        text = f"{value / DAY_SECONDS:g}d" if value >= DAY_SECONDS else f"{value:g}s"
+        return text if parse_duration(text) == value else float(value)
     if isinstance(value, Size):
-        text = show_size(value).replace(" ", "")
-        return text if size(text) == value else int(value)
+        text = format_size(value).replace(" ", "")
+        return text if parse_size(text) == value else int(value)
     return float(value) if isinstance(value, Share) else value

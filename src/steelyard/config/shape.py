@@ -11,117 +11,130 @@ from ..core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOpti
 from ..core.policies import POLICIES
 from ..documents import Seconds
 from ..protocols import DIALECTS
-from .memory import Device, Memory, Placement
-from .observing import DecisionLog, History, Slo, Tracing
+from .memory import DeviceConfig, MemoryConfig, PlacementConfig
+from .observing import DecisionLogConfig, HistoryConfig, SloConfig, TracingConfig
 from .parts import (
-    OWN,
-    AccessLog,
+    CLASS_PATH_SCHEMA,
+    AccessLogConfig,
     Count,
-    Ejection,
-    Hedge,
-    Limits,
+    EjectionConfig,
+    HedgeConfig,
+    LimitsConfig,
     Natural,
-    Part,
-    ReplicaTls,
-    Retry,
-    Timeouts,
-    Tls,
+    ReplicaTlsConfig,
+    RetryConfig,
+    Section,
+    TimeoutsConfig,
+    TlsConfig,
     Weight,
-    about,
+    described,
 )
-from .scaling import Autoscale, Runtime
-from .tenants import Tenant
-from .watching import Admin, Discovery, Health, Load
+from .scaling import AutoscaleConfig, RuntimeConfig
+from .tenants import TenantConfig
+from .watching import AdminConfig, DiscoveryConfig, HealthConfig, LoadMetricsConfig
 
-ANY = "*"  # the model that takes every name: what `serve --replica` without a model makes
+ANY_MODEL = "*"  # the model that takes every name: what `serve --replica` without a model makes
 
-DEFAULT_WAIT = 30.0  # seconds: `max_wait` of a model that does not say
+DEFAULT_MAX_WAIT_SECONDS = 30.0  # seconds: `max_wait` of a model that does not say
 
 Workers = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 Concurrency = Count | Literal["auto", "unlimited"]
-_SPOKEN = ", ".join(f"`{name}`" for name in DIALECTS)
+_DIALECT_NAMES = ", ".join(f"`{name}`" for name in DIALECTS)
 
 
-class ReplicaConfig(Part, frozen=True):
+class ReplicaConfig(Section, frozen=True):
     """A server that runs the model. Its URL alone may stand for it."""
 
     __shorthand__ = "url"
 
-    url: Annotated[str, about("`http://host:port`, `https://host` or `unix:/path`", examples=["http://10.0.0.1:8000"])]
-    id: Annotated[str, about("what it is called; empty: host and port")] = ""
-    weight: Annotated[Weight, about("its size against the other replicas of the model")] = 1.0
-    zone: Annotated[str, about("where it stands")] = ""
-    device: Annotated[str, about("what it runs on, a name under `devices`")] = ""
-    ready: Annotated[str, about("path of its readiness probe, if it is another than the model's `health` says")] = ""
+    url: Annotated[
+        str, described("`http://host:port`, `https://host` or `unix:/path`", examples=["http://10.0.0.1:8000"])
+    ]
+    id: Annotated[str, described("what it is called; empty: host and port")] = ""
+    weight: Annotated[Weight, described("its size against the other replicas of the model")] = 1.0
+    zone: Annotated[str, described("where it stands")] = ""
+    device: Annotated[str, described("what it runs on, a name under `devices`")] = ""
+    ready: Annotated[str, described("path of its readiness probe, if it is another than the model's `health` says")] = (
+        ""
+    )
 
     @property
     def name(self) -> str:
         return self.id or str(replica_address(self.url))
 
 
-class ModelConfig(Part, frozen=True):
+class ModelConfig(Section, frozen=True):
     """A model and the replicas that serve it."""
 
-    replicas: Annotated[tuple[ReplicaConfig, ...], about("the servers that run it")] = ()
+    replicas: Annotated[tuple[ReplicaConfig, ...], described("the servers that run it")] = ()
     dialect: Annotated[
         str,
-        about(
-            f"what it speaks: {_SPOKEN}, or `package.module:Class`; empty: told by each request's path",
-            anyOf=[{"enum": ["", *DIALECTS]}, OWN],
+        described(
+            f"what it speaks: {_DIALECT_NAMES}, or `package.module:Class`; empty: told by each request's path",
+            anyOf=[{"enum": ["", *DIALECTS]}, CLASS_PATH_SCHEMA],
         ),
     ] = ""
     paths: Annotated[
-        tuple[str, ...], about("requests to these paths, and below them, are for this model", examples=[["/resnet"]])
+        tuple[str, ...],
+        described("requests to these paths, and below them, are for this model", examples=[["/resnet"]]),
     ] = ()
     policy: Annotated[
         str,
-        about(
+        described(
             "who gets a request: a name of `steelyard policies`, or `package.module:Class`",
-            anyOf=[{"enum": list(POLICIES)}, OWN],
+            anyOf=[{"enum": list(POLICIES)}, CLASS_PATH_SCHEMA],
         ),
     ] = "least_work"
-    policy_options: Annotated[dict[str, Any], about("options of the policy; `steelyard policies NAME` lists them")] = (
-        msgspec.field(default_factory=dict)
-    )
+    policy_options: Annotated[
+        dict[str, Any], described("options of the policy; `steelyard policies NAME` lists them")
+    ] = msgspec.field(default_factory=dict)
     concurrency: Annotated[
-        Concurrency, about("requests a replica takes at once, the rest wait here: a number, `auto` or `unlimited`")
+        Concurrency, described("requests a replica takes at once, the rest wait here: a number, `auto` or `unlimited`")
     ] = "unlimited"
-    queue: Annotated[Natural, about("requests that may wait")] = 1024
+    queue: Annotated[Natural, described("requests that may wait")] = 1024
     max_wait: Annotated[
         Seconds | None,
-        about("time that a request without a deadline may wait; without it 30s, or as long as a start is under way"),
+        described(
+            "time that a request without a deadline may wait; without it 30s, or as long as a start is under way"
+        ),
     ] = None
-    hold: Annotated[bool, about("wait, not refuse, while no replica is ready")] = False
+    hold: Annotated[bool, described("wait, not refuse, while no replica is ready")] = False
     restart_grace: Annotated[
         Seconds,
-        about("time for which requests wait after the last ready replica was lost, as it may only restart; 0: refused"),
+        described(
+            "time for which requests wait after the last ready replica was lost, as it may only restart; 0: refused"
+        ),
     ] = Seconds(5)
-    slow_start: Annotated[Seconds, about("time over which a newly ready replica takes up its weight")] = Seconds(10)
+    slow_start: Annotated[Seconds, described("time over which a newly ready replica takes up its weight")] = Seconds(10)
     warm_keys: Annotated[
-        Natural, about("sessions or prefixes that a replica is believed to keep warm; 0: not tracked")
+        Natural, described("sessions or prefixes that a replica is believed to keep warm; 0: not tracked")
     ] = 0
-    interval: Annotated[Seconds, about("time between looks at the replicas as a whole")] = Seconds(1)
+    interval: Annotated[Seconds, described("time between looks at the replicas as a whole")] = Seconds(1)
     timeout: Annotated[
-        Seconds | None, about("time in which the answer must begin, of a request that names no deadline")
+        Seconds | None, described("time in which the answer must begin, of a request that names no deadline")
     ] = None
     idempotent: Annotated[
         bool | None,
-        about("whether a request that a replica may have begun may be sent again; without it, the dialect says"),
+        described("whether a request that a replica may have begun may be sent again; without it, the dialect says"),
     ] = None
-    ejection: Annotated[Ejection, about("when a replica is taken out for how it treats real requests")] = Ejection()
-    retry: Annotated[Retry, about("a failed request, sent again to another replica")] = Retry()
-    hedge: Annotated[Hedge, about("a second attempt elsewhere while the first still runs")] = Hedge()
-    slo: Annotated[Slo | None, about("what is promised")] = None
-    health: Annotated[Health, about("how to ask whether a replica is ready")] = Health()
-    load: Annotated[Load, about("what a replica itself says of its load")] = Load()
-    discovery: Annotated[tuple[Discovery, ...], about("where more replicas are found")] = ()
-    memory: Annotated[Memory, about("what it needs of the `device` its replicas run on")] = Memory()
+    ejection: Annotated[EjectionConfig, described("when a replica is taken out for how it treats real requests")] = (
+        EjectionConfig()
+    )
+    retry: Annotated[RetryConfig, described("a failed request, sent again to another replica")] = RetryConfig()
+    hedge: Annotated[HedgeConfig, described("a second attempt elsewhere while the first still runs")] = HedgeConfig()
+    slo: Annotated[SloConfig | None, described("what is promised")] = None
+    health: Annotated[HealthConfig, described("how to ask whether a replica is ready")] = HealthConfig()
+    load: Annotated[LoadMetricsConfig, described("what a replica itself says of its load")] = LoadMetricsConfig()
+    discovery: Annotated[tuple[DiscoveryConfig, ...], described("where more replicas are found")] = ()
+    memory: Annotated[MemoryConfig, described("what it needs of the `device` its replicas run on")] = MemoryConfig()
     placement: Annotated[
-        Placement | None, about("loaded and unloaded on demand: its replicas are servers that can hold it")
+        PlacementConfig | None, described("loaded and unloaded on demand: its replicas are servers that can hold it")
     ] = None
-    runtime: Annotated[Runtime | None, about("who starts its replicas, besides those under `replicas`")] = None
-    autoscale: Annotated[Autoscale | None, about("how many replicas, by what is asked of them")] = None
-    tls: Annotated[ReplicaTls, about("TLS to replicas with https URLs")] = ReplicaTls()
+    runtime: Annotated[RuntimeConfig | None, described("who starts its replicas, besides those under `replicas`")] = (
+        None
+    )
+    autoscale: Annotated[AutoscaleConfig | None, described("how many replicas, by what is asked of them")] = None
+    tls: Annotated[ReplicaTlsConfig, described("TLS to replicas with https URLs")] = ReplicaTlsConfig()
 
     @property
     def starts_on_demand(self) -> bool:
@@ -129,7 +142,7 @@ class ModelConfig(Part, frozen=True):
         return self.placement is not None or self.runtime is not None
 
     @property
-    def start_wait(self) -> float:
+    def max_start_wait(self) -> float:
         """Seconds that a request may wait for a replica that is being started or loaded; 0.0: `max_wait`."""
         if self.max_wait is not None:
             return 0.0
@@ -140,11 +153,11 @@ class ModelConfig(Part, frozen=True):
     def pool_options(self) -> PoolOptions:
         return PoolOptions(
             concurrency=self.concurrency,
-            queue=self.queue,
-            max_wait=DEFAULT_WAIT if self.max_wait is None else self.max_wait,
-            start_wait=self.start_wait,
+            max_queue=self.queue,
+            queue_timeout=DEFAULT_MAX_WAIT_SECONDS if self.max_wait is None else self.max_wait,
+            start_wait=self.max_start_wait,
             restart_grace=self.restart_grace,
-            hold=self.hold or self.starts_on_demand,
+            wait_for_ready=self.hold or self.starts_on_demand,
             slow_start=self.slow_start,
             warm_keys=self.warm_keys,
             interval=self.interval,
@@ -154,44 +167,47 @@ class ModelConfig(Part, frozen=True):
         )
 
 
-class Config(Part, frozen=True):
+class Config(Section, frozen=True):
     """The configuration of a gateway."""
 
     models: Annotated[
-        dict[str, ModelConfig], about("the models by the name that requests give; `*` takes every other name")
+        dict[str, ModelConfig], described("the models by the name that requests give; `*` takes every other name")
     ]
     name: Annotated[
-        str, about("by this a new gateway finds what a killed one of that name had started; empty: its first `listen`")
+        str,
+        described("by this a new gateway finds what a killed one of that name had started; empty: its first `listen`"),
     ] = ""
     listen: Annotated[
         str | tuple[str, ...],
-        about("`host:port`, `[v6]:port`, `:port` (all addresses) or `unix:/path`; one, or a list"),
+        described("`host:port`, `[v6]:port`, `:port` (all addresses) or `unix:/path`; one, or a list"),
     ] = "127.0.0.1:8080"
-    workers: Annotated[Workers, about("processes that forward requests")] = 1
-    tls: Annotated[Tls | None, about("TLS for clients")] = None
+    workers: Annotated[Workers, described("processes that forward requests")] = 1
+    tls: Annotated[TlsConfig | None, described("TLS for clients")] = None
     trusted: Annotated[
         tuple[str, ...],
-        about("networks of proxies that are believed: forwarded headers, tenants", examples=[["10.0.0.0/8"]]),
+        described("networks of proxies that are believed: forwarded headers, tenants", examples=[["10.0.0.0/8"]]),
     ] = ()
     tenant_header: Annotated[
-        str, about("request header that names the tenant, for fair shares of the waiting line")
+        str, described("request header that names the tenant, for fair shares of the waiting line")
     ] = ""
-    tenants: Annotated[dict[str, Tenant], about("who the clients are, and what they may ask for, by name")] = (
-        msgspec.field(default_factory=dict)
+    tenants: Annotated[
+        dict[str, TenantConfig], described("who the clients are, and what they may ask for, by name")
+    ] = msgspec.field(default_factory=dict)
+    limits: Annotated[LimitsConfig, described("what a client may ask of the gateway")] = LimitsConfig()
+    timeouts: Annotated[TimeoutsConfig, described("how long the gateway waits")] = TimeoutsConfig()
+    access_log: Annotated[AccessLogConfig | None, described("a line for each request")] = None
+    admin: Annotated[AdminConfig, described("the admin API")] = AdminConfig()
+    history: Annotated[HistoryConfig, described("how promises were kept, over restarts")] = HistoryConfig()
+    tracing: Annotated[TracingConfig | None, described("spans of requests for OpenTelemetry")] = None
+    decisions: Annotated[DecisionLogConfig | None, described("why requests went where they went")] = None
+    devices: Annotated[dict[str, DeviceConfig], described("what replicas run on, by name")] = msgspec.field(
+        default_factory=dict
     )
-    limits: Annotated[Limits, about("what a client may ask of the gateway")] = Limits()
-    timeouts: Annotated[Timeouts, about("how long the gateway waits")] = Timeouts()
-    access_log: Annotated[AccessLog | None, about("a line for each request")] = None
-    admin: Annotated[Admin, about("the admin API")] = Admin()
-    history: Annotated[History, about("how promises were kept, over restarts")] = History()
-    tracing: Annotated[Tracing | None, about("spans of requests for OpenTelemetry")] = None
-    decisions: Annotated[DecisionLog | None, about("why requests went where they went")] = None
-    devices: Annotated[dict[str, Device], about("what replicas run on, by name")] = msgspec.field(default_factory=dict)
 
     @property
-    def listens(self) -> tuple[str, ...]:
+    def listen_texts(self) -> tuple[str, ...]:
         return (self.listen,) if isinstance(self.listen, str) else self.listen
 
     @property
-    def addresses(self) -> tuple[Address, ...]:
-        return tuple(map(listen_address, self.listens))
+    def listen_addresses(self) -> tuple[Address, ...]:
+        return tuple(map(listen_address, self.listen_texts))

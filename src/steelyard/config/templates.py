@@ -7,14 +7,14 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
-WORDS = ("port", "model", "device", "gpu", "id", "url")
+PLACEHOLDERS = ("port", "model", "device", "gpu", "id", "url")
 
 # `{{name}}` is of other templates (a chat template's), `${name}` is a shell's; both are left as they are, and so is
 # every brace of JSON.
-_BRACED = re.compile(r"\{\{[a-z]+\}\}|(?<!\$)\{([a-z]+)\}")
+_PLACEHOLDER = re.compile(r"\{\{[a-z]+\}\}|(?<!\$)\{([a-z]+)\}")
 
 
-def words(command: str | Sequence[str]) -> list[str]:
+def split_command(command: str | Sequence[str]) -> list[str]:
     """The words of a command: a text is split like a shell's. ValueError says why it cannot be."""
     if isinstance(command, str):
         try:
@@ -30,29 +30,29 @@ def words(command: str | Sequence[str]) -> list[str]:
     return found
 
 
-def filled(text: str, values: Mapping[str, object]) -> str:
+def fill_in(text: str, values: Mapping[str, object]) -> str:
     """With the words of `values` in place of their braces. A word without a value stays as it is."""
 
     def value(found: re.Match[str]) -> str:
-        return str(values[found[1]]) if found[1] in WORDS and found[1] in values else found[0]
+        return str(values[found[1]]) if found[1] in PLACEHOLDERS and found[1] in values else found[0]
 
-    return _BRACED.sub(value, text)
-
-
-def uses(text: str, word: str) -> bool:
-    return word in _names(text)
+    return _PLACEHOLDER.sub(value, text)
 
 
-def wrong(text: str) -> str:
+def uses_placeholder(text: str, word: str) -> bool:
+    return word in _placeholders(text)
+
+
+def placeholder_error(text: str) -> str:
     """A word in braces that nothing is filled in for; an empty text: there is none."""
-    for name in _names(text):
-        if name not in WORDS:
-            close = get_close_matches(name, WORDS, 1)
-            known = ", ".join(f"`{{{word}}}`" for word in WORDS)
+    for name in _placeholders(text):
+        if name not in PLACEHOLDERS:
+            close = get_close_matches(name, PLACEHOLDERS, 1)
+            known = ", ".join(f"`{{{word}}}`" for word in PLACEHOLDERS)
             hint = f"did you mean `{{{close[0]}}}`?" if close else f"there are {known}"
             return f"`{{{name}}}` is not filled in: {hint}"
     return ""
 
 
-def _names(text: str) -> Iterator[str]:
-    return (found[1] for found in _BRACED.finditer(text) if found[1])
+def _placeholders(text: str) -> Iterator[str]:
+    return (found[1] for found in _PLACEHOLDER.finditer(text) if found[1])

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 _TOKEN = re.compile(r"[\x21-\x7e]{1,512}")
-_LEAST = 16  # characters of a token: fewer can be guessed
-_GOOD = "`openssl rand -hex 32` makes a good one"
-_MOST = 64 << 10  # bytes of the file
+_MIN_TOKEN_CHARS = 16  # characters of a token: fewer can be guessed
+_HOW_TO_MAKE_ONE = "`openssl rand -hex 32` makes a good one"
+_MAX_FILE_BYTES = 64 << 10  # bytes of the file
 
 
 def read_tokens(path: str | Path) -> tuple[str, ...]:
@@ -17,18 +17,20 @@ def read_tokens(path: str | Path) -> tuple[str, ...]:
         if Path(path).is_fifo():
             raise ValueError("it is a pipe, and must be read again when it changes")
         with open(path, "rb") as file:
-            octets = file.read(_MOST + 1)
+            octets = file.read(_MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as problem:
         raise ValueError(f"{path}: cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
-    if len(octets) > _MOST:
-        raise ValueError(f"{path}: longer than {_MOST >> 10} KiB, so it is hardly a list of tokens")
+    if len(octets) > _MAX_FILE_BYTES:
+        raise ValueError(f"{path}: longer than {_MAX_FILE_BYTES >> 10} KiB, so it is hardly a list of tokens")
     lines = [line.strip() for line in octets.decode("utf-8", "replace").splitlines()]
     found = {number: line for number, line in enumerate(lines, 1) if line and not line.startswith("#")}
     for number, token in found.items():
         if not _TOKEN.fullmatch(token):
             raise ValueError(f"{path}: line {number}: a token is visible ASCII without spaces, at most 512 characters")
-        if len(token) < _LEAST:
-            raise ValueError(f"{path}: line {number}: a token has at least {_LEAST} characters; {_GOOD}")
+        if len(token) < _MIN_TOKEN_CHARS:
+            raise ValueError(
+                f"{path}: line {number}: a token has at least {_MIN_TOKEN_CHARS} characters; {_HOW_TO_MAKE_ONE}"
+            )
     if not found:
-        raise ValueError(f"{path}: there is no token in it: write one a line; {_GOOD}")
+        raise ValueError(f"{path}: there is no token in it: write one a line; {_HOW_TO_MAKE_ONE}")
     return tuple(found.values())

@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from ..documents import Problem
-from .observing import Tracing
+from .observing import TracingConfig
 from .otel_environment import endpoint
 from .shape import Config
 
-_NEEDED = ("opentelemetry", "opentelemetry.proto", "google.protobuf")
+_REQUIRED_MODULES = ("opentelemetry", "opentelemetry.proto", "google.protobuf")
 
 
 def tracing_problems(config: Config) -> Iterator[Problem]:
@@ -28,7 +28,7 @@ def tracing_problems(config: Config) -> Iterator[Problem]:
         yield Problem(("decisions", "path"), "name a file")
 
 
-def _endpoint_problem(tracing: Tracing) -> str:
+def _endpoint_problem(tracing: TracingConfig) -> str:
     try:
         found = endpoint(tracing, os.environ)
     except ValueError as problem:
@@ -48,6 +48,6 @@ def _is_url(text: str) -> bool:
 
 def _is_installed() -> bool:
     try:
-        return all(find_spec(name) is not None for name in _NEEDED)
+        return all(find_spec(name) is not None for name in _REQUIRED_MODULES)
     except ModuleNotFoundError:
         return False

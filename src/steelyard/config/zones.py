@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, tzinfo
 from zoneinfo import ZoneInfo, available_timezones
 
-from ..documents import closest
+from ..documents import did_you_mean
 
 
-def zone(name: str) -> tzinfo | None:
+def time_zone(name: str) -> tzinfo | None:
     """None: the machine's own. ValueError says what is wrong."""
     if not name:
         return None
@@ -20,5 +20,5 @@ def zone(name: str) -> tzinfo | None:
         known = available_timezones()
     if not known:
         raise ValueError(f"{name!r}: this machine has no time zones but UTC: pip install tzdata")
-    hint = closest(name, known) or ": write for example Europe/Paris"
+    hint = did_you_mean(name, known) or ": write for example Europe/Paris"
     raise ValueError(f"no time zone {name!r}{hint}")

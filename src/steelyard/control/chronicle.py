@@ -10,20 +10,20 @@ from time import monotonic
 
 import msgspec
 
-from .views import Happening
+from .views import FleetEvent
 
-KEPT = 1000
+MAX_EVENTS = 1000
 
 log = logging.getLogger("steelyard.fleet")
 
 
-class Chronicle:
+class EventLog:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._kept: deque[tuple[float, Happening]] = deque(maxlen=KEPT)
+        self._kept: deque[tuple[float, FleetEvent]] = deque(maxlen=MAX_EVENTS)
         self.count = 0  # that ever happened
 
-    def note(
+    def record(
         self, kind: str, what: str, *, model: str = "", replica: str = "", level: int = logging.INFO, code: str = ""
     ) -> None:
         """`code`: which of its kind, where that is stable."""
@@ -31,23 +31,23 @@ class Chronicle:
         fields = {"event": kind, "code": code, "model": model, "replica": replica}
         log.log(level, "%s%s", where, what, extra={"fields": {name: of for name, of in fields.items() if of}})
         self.count += 1
-        happened = Happening(age=0.0, kind=kind, what=what, model=model, replica=replica, code=code)
+        happened = FleetEvent(age=0.0, kind=kind, message=what, model=model, replica=replica, code=code)
         self._kept.append((self._clock(), happened))
 
-    def latest(self) -> list[Happening]:
+    def latest(self) -> list[FleetEvent]:
         """The latest last."""
         return self._aged(self._kept)
 
-    def since(self, count: int) -> list[Happening]:
+    def since(self, count: int) -> list[FleetEvent]:
         """What happened since `count` had happened, as far as it is kept."""
         new = min(self.count - count, len(self._kept))
         return self._aged(islice(self._kept, len(self._kept) - new, None))
 
-    def recent(self, without: int, most: int = 50) -> list[Happening]:
+    def recent(self, without: int, most: int = 50) -> list[FleetEvent]:
         """The latest but for the last few."""
         end = max(0, len(self._kept) - without)
         return self._aged(islice(self._kept, max(0, end - most), end))
 
-    def _aged(self, kept: Iterable[tuple[float, Happening]]) -> list[Happening]:
+    def _aged(self, kept: Iterable[tuple[float, FleetEvent]]) -> list[FleetEvent]:
         now = self._clock()
         return [msgspec.structs.replace(happened, age=now - when) for when, happened in kept]

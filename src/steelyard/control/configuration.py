@@ -7,10 +7,10 @@ import msgspec
 from ..config import Config
 
 
-def changeable(wanted: Config, now: Config) -> tuple[Config, str]:
+def split_reloadable(wanted: Config, now: Config) -> tuple[Config, str]:
     """What can be put in force while running, and the keys that need a restart."""
     held_back = []
-    if wanted.addresses != now.addresses:
+    if wanted.listen_addresses != now.listen_addresses:
         held_back.append("listen")
         wanted = msgspec.structs.replace(wanted, listen=now.listen)
     if wanted.name != now.name:  # what runs was started under the name it had
@@ -28,7 +28,7 @@ def changeable(wanted: Config, now: Config) -> tuple[Config, str]:
     return wanted, ", ".join(held_back)
 
 
-def certificates(config: Config) -> list[str]:
+def certificate_files(config: Config) -> list[str]:
     """The files it names that are read once: who changes them wants them read again."""
     found = [config.tls.certificate, config.tls.key, config.tls.client_ca] if config.tls else []
     for model in config.models.values():

@@ -13,33 +13,33 @@ from typing import Any
 
 from .. import __version__
 from ..link.handover import (
-    PATIENCE,
-    PROTOCOL,
+    PACKET_TIMEOUT_SECONDS,
+    PROTOCOL_VERSION,
     FleetState,
-    Given,
     HandoverError,
-    Leaving,
-    Message,
-    Orphan,
-    Ready,
-    Refused,
-    Relieved,
-    Take,
+    HandoverMessage,
+    OrphanedWorker,
+    OrphanReleased,
+    PredecessorDraining,
+    SuccessorReady,
+    TakeOverGranted,
+    TakeOverRefused,
+    TakeOverRequest,
     check_folder,
     check_peer,
     receive,
     send,
 )
-from ..runtimes.logs import state_folder
-from .unix_socket import UnixSocket
+from ..runtimes.logs import state_directory
+from .unix_socket import UnixListener
 
-LONGEST = 107  # bytes of a path that the kernel takes
+MAX_SOCKET_PATH_BYTES = 107  # bytes of a path that the kernel takes
 
 log = logging.getLogger("steelyard.control")
 
 
-def control_path(gateway: str) -> Path:
-    return state_folder() / "control" / f"{sha256(gateway.encode()).hexdigest()[:12]}.sock"
+def control_socket_path(gateway: str) -> Path:
+    return state_directory() / "control" / f"{sha256(gateway.encode()).hexdigest()[:12]}.sock"
 
 
 class ControlSocket:
@@ -60,7 +60,7 @@ class ControlSocket:
         self._asked, self._failed, self._relieved = asked, failed, relieved
         self._given: list[socket.socket] = []  # sockets of orphans, not taken yet
         self._delivered = asyncio.Event()
-        self._socket: UnixSocket | None = None
+        self._socket: UnixListener | None = None
         self._successor: socket.socket | None = None
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -70,10 +70,10 @@ class ControlSocket:
         if self._socket is not None:
             return
         try:
-            if len(os.fsencode(self.path)) > LONGEST:
+            if len(os.fsencode(self.path)) > MAX_SOCKET_PATH_BYTES:
                 raise HandoverError(f"{self.path} is too long for a Unix socket")
             check_folder(self.path.parent)
-            self._socket = UnixSocket(str(self.path), kind=socket.SOCK_SEQPACKET)
+            self._socket = UnixListener(str(self.path), kind=socket.SOCK_SEQPACKET)
         except (OSError, RuntimeError, HandoverError) as problem:
             log.warning("this gateway cannot be taken over (serve --take-over): %s", problem)
             return
@@ -89,7 +89,7 @@ class ControlSocket:
             self._forget(link)
         self.orphans.clear()
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """The successor may know that nothing of us is left."""
         self.close()
         if self._successor is not None:
@@ -98,7 +98,7 @@ class ControlSocket:
 
     # ------------------------------------------------------------------ orphans
 
-    async def gather(self, pids: set[int], seconds: float) -> list[socket.socket]:
+    async def collect_orphan_sockets(self, pids: set[int], seconds: float) -> list[socket.socket]:
         """The sockets of these workers, as far as they bring them in time."""
         until = self._loop.time() + seconds
         while pids - self.orphans.keys() and (left := until - self._loop.time()) > 0.0:
@@ -110,12 +110,12 @@ class ControlSocket:
         given, self._given = self._given, []
         return given
 
-    def relieve_orphans(self) -> set[int]:
+    def drain_orphans(self) -> set[int]:
         """Our workers serve. Who was told?"""
         told = set()
         for pid, link in self.orphans.items():
             try:
-                send(link, Relieved())
+                send(link, OrphanReleased())
                 told.add(pid)
             except HandoverError:
                 continue
@@ -135,7 +135,7 @@ class ControlSocket:
             log.warning("somebody at %s is sent away: %s", self.path, problem)
             link.close()
             return
-        link.settimeout(PATIENCE)
+        link.settimeout(PACKET_TIMEOUT_SECONDS)
         self._loop.add_reader(link, self._hear, link)
 
     def _hear(self, link: socket.socket) -> None:
@@ -145,21 +145,26 @@ class ControlSocket:
         except HandoverError:
             self._lost(link)
 
-    def _take(self, link: socket.socket, message: Message, sockets: list[socket.socket]) -> None:
+    def _take(self, link: socket.socket, message: HandoverMessage, sockets: list[socket.socket]) -> None:
         match message:
-            case Take() if message.protocol != PROTOCOL or self._successor is not None:
-                other = message.protocol != PROTOCOL
-                send(link, Refused("the versions are too far apart" if other else "another one is taking over already"))
+            case TakeOverRequest() if message.protocol != PROTOCOL_VERSION or self._successor is not None:
+                other = message.protocol != PROTOCOL_VERSION
+                send(
+                    link,
+                    TakeOverRefused(
+                        "the versions are too far apart" if other else "another one is taking over already"
+                    ),
+                )
                 self._lost(link)
-            case Take():
+            case TakeOverRequest():
                 self._successor = link
                 log.info("pid %d (steelyard %s) wants to take over: it gets the sockets", message.pid, message.version)
                 self._run(self._give(link))
-            case Ready() if link is self._successor:
+            case SuccessorReady() if link is self._successor:
                 self._loop.remove_reader(link)
                 self.close()
-                send(link, Leaving(self._relieved(check_peer(link))))
-            case Orphan() if message.protocol == PROTOCOL:
+                send(link, PredecessorDraining(self._relieved(check_peer(link))))
+            case OrphanedWorker() if message.protocol == PROTOCOL_VERSION:
                 self.orphans[message.pid] = link
                 self._given += sockets
                 self._delivered.set()
@@ -169,7 +174,7 @@ class ControlSocket:
     async def _give(self, link: socket.socket) -> None:
         state, handed = await self._asked()
         try:
-            send(link, Given(os.getpid(), __version__, state), handed)
+            send(link, TakeOverGranted(os.getpid(), __version__, state), handed)
         except HandoverError:
             self._lost(link)
 

@@ -7,57 +7,68 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..link.board import Board
-from ..link.book import Book
-from ..link.messages import Applied, Apply, Members, RanOut, Report, ToWorker, Trouble, Wanted
-from .cut_off import NOTHING, cut_off
+from ..link.board import LoadBoard
+from ..link.book import SharedLedger
+from ..link.messages import (
+    Applied,
+    Apply,
+    MemberUpdate,
+    OutOfMemory,
+    ReplicaDemand,
+    ReplicaFailure,
+    ToWorker,
+    WorkerReport,
+)
+from .cut_off import NO_LOST_REQUESTS, lost_requests
 from .errors import StartError
-from .rows import Rows
-from .seat import START, Seat
-from .sockets import Listening
-from .status import Past, WorkerStatus
+from .rows import LedgerRows
+from .seat import START_TIMEOUT_SECONDS, WorkerSlot
+from .sockets import ListenerSockets
+from .status import RetiredTotals, WorkerStatus
 from .worker_process import WorkerProcess
 
-ANSWER = 5.0  # seconds for a report that is asked for: rather a late answer to an operator than one that is not true
-FROZEN = 10.0  # seconds without a report: a worker is killed
-STOOD_STILL = 3.0  # seconds between two checks: the supervisor itself was stopped, or the machine slept
+REPORT_TIMEOUT_SECONDS = (
+    5.0  # seconds for a report that is asked for: rather a late answer to an operator than one that is not true
+)
+MAX_SILENCE_SECONDS = 10.0  # seconds without a report: a worker is killed
+SUPERVISOR_STALL_SECONDS = 3.0  # seconds between two checks: the supervisor itself was stopped, or the machine slept
 
 log = logging.getLogger("steelyard.control")
 
 
-class Crew:
+class WorkerPool:
     def __init__(
         self,
         command: Sequence[str],
-        listening: Listening,
+        listening: ListenerSockets,
         *,
         greeting: Callable[[], list[ToWorker]],
         answered: Callable[[int, Applied], None],
         died: Callable[[int, str], None],
-        reported: Callable[[Report], None],
-        trouble: Callable[[Trouble | Wanted | RanOut], None],
-        book: Book,
+        reported: Callable[[WorkerReport], None],
+        trouble: Callable[[ReplicaFailure | ReplicaDemand | OutOfMemory], None],
+        book: SharedLedger,
         buried: Callable[[int], None],
         control: str = "",
-        frozen: float = FROZEN,
+        frozen: float = MAX_SILENCE_SECONDS,
     ) -> None:
         """`greeting` is what a new worker is told first; the others hear of what workers say, and unexpected ends."""
         self.command = command
         self.listening = listening
-        self.greeting = greeting
-        self.answered = answered
-        self.reported = reported
-        self.trouble = trouble
+        self.initial_state = greeting
+        self.on_applied = answered
+        self.on_report = reported
+        self.on_notice = trouble
         self.book = book
         self.control = control  # where workers find the next supervisor, should this one die
-        self.buried = buried  # whose row of the book it is that a dead worker had
-        self.rows = Rows(book.rows)
-        self.past = Past()
-        self.replaced = 0  # workers that ended unexpectedly
+        self.on_row_released = buried  # whose row of the book it is that a dead worker had
+        self.rows = LedgerRows(book.rows)
+        self.retired = RetiredTotals()
+        self.unexpected_exits = 0  # workers that ended unexpectedly
         self._died = died
         self._frozen = frozen
-        self._seats: dict[int, Seat] = {}
-        self._leaving: set[Seat] = set()
+        self._seats: dict[int, WorkerSlot] = {}
+        self._leaving: set[WorkerSlot] = set()
         self._changing: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._checked = self._loop.time()
@@ -76,7 +87,7 @@ class Crew:
     def broadcast(self, message: ToWorker) -> list[int]:
         """To those that stay. The seats whose workers are told; where one is yet to come, `greeting` tells it."""
         told = {seat.index: seat.worker for seat in self._seats.values() if seat.worker is not None}
-        if not isinstance(message, Apply | Members):  # who leaves goes by what it has, but must know who is ready
+        if not isinstance(message, Apply | MemberUpdate):  # who leaves goes by what it has, but must know who is ready
             for seat in self._leaving:
                 if seat.worker is not None:
                     seat.worker.send(message)
@@ -84,28 +95,28 @@ class Crew:
             worker.send(message)
         return list(told)
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[WorkerReport]:
         """The latest of each worker."""
         return [worker.report for worker in self.workers() if worker.report is not None]
 
-    def keep(self, configured: Mapping[str, Iterable[str]]) -> None:
+    def prune(self, configured: Mapping[str, Iterable[str]]) -> None:
         """Forget who is not configured any more, also what workers said of it last: should it come back, that is no
         news."""
-        self.past.keep(configured)
+        self.retired.prune(configured)
         for seat in self._seats.values():
             if seat.worker is not None:
-                seat.worker.forget(configured)
+                seat.worker.prune(configured)
 
-    async def tell(self, seconds: float = ANSWER) -> bool:
+    async def request_reports(self, seconds: float = REPORT_TIMEOUT_SECONDS) -> bool:
         """Returns when each worker has reported and done what it was told before, or does not answer in time: False."""
         self._told += 1
-        asked = [worker.tell(self._told) for worker in self.workers()]
+        asked = [worker.request_report(self._told) for worker in self.workers()]
         late = (await asyncio.wait(asked, timeout=seconds))[1] if asked else ()
         return not late
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         for seat in self._seats.values():
-            seat.hurry()
+            seat.retry_now()
 
     def status(self) -> tuple[WorkerStatus, ...]:
         return tuple(
@@ -113,7 +124,7 @@ class Crew:
             for worker in self.workers()
         )
 
-    def _all_seats(self) -> list[Seat]:
+    def _all_seats(self) -> list[WorkerSlot]:
         return [*self._seats.values(), *self._leaving]
 
     async def first_started(self) -> None:
@@ -122,49 +133,49 @@ class Crew:
 
     async def all_started(self, seconds: float) -> None:
         """Returns when every worker serves, or the time is up."""
-        waiting = [asyncio.create_task(seat.taken.wait()) for seat in self._seats.values()]
+        waiting = [asyncio.create_task(seat.has_served.wait()) for seat in self._seats.values()]
         for late in (await asyncio.wait(waiting, timeout=seconds))[1]:
             late.cancel()
 
-    def check(self) -> None:
+    def kill_silent(self) -> None:
         """Kill who is frozen. To be called a few times a second."""
         now = self._loop.time()
-        if now - self._checked > STOOD_STILL:  # it was us who did not listen
+        if now - self._checked > SUPERVISOR_STALL_SECONDS:  # it was us who did not listen
             for worker in self.workers():
-                worker.heard = now
+                worker.last_heard_at = now
         self._checked = now
         for seat in self._seats.values():
-            seat.check(now, self._frozen)
+            seat.kill_if_silent(now, self._frozen)
 
     # ------------------------------------------------------------------ others, none
 
-    def renew(self, size: int, columns: int, drain: float) -> None:
+    def replace_all(self, size: int, columns: int, drain: float) -> None:
         """So many new workers on a board that fits; those that were there leave when the new ones serve."""
         before = list(self._seats.values())
-        board = Board.create(size, columns)
-        self._seats = {index: Seat(index, self, board) for index in range(size)}
+        board = LoadBoard.create(size, columns)
+        self._seats = {index: WorkerSlot(index, self, board) for index in range(size)}
         if before:
             self._leaving.update(before)
             task = asyncio.create_task(self._relieve(before, drain))
             self._changing.add(task)
             task.add_done_callback(self._changing.discard)
 
-    async def _relieve(self, before: list[Seat], drain: float) -> None:
-        late: set[asyncio.Task[Any]] = {asyncio.create_task(seat.taken.wait()) for seat in self._seats.values()}
+    async def _relieve(self, before: list[WorkerSlot], drain: float) -> None:
+        late: set[asyncio.Task[Any]] = {asyncio.create_task(seat.has_served.wait()) for seat in self._seats.values()}
         came: set[asyncio.Task[Any]] = set()
         while not came:
-            came, late = await asyncio.wait(late, timeout=START)
+            came, late = await asyncio.wait(late, timeout=START_TIMEOUT_SECONDS)
             if not came:
                 log.error("none of the new workers serves yet; the old ones go on")
         for task in late:
             task.cancel()
-        await asyncio.gather(*(seat.dismiss(drain, relieved=True) for seat in before))
+        await asyncio.gather(*(seat.drain(drain, relieved=True) for seat in before))
 
-    async def dismiss(self, drain: float, *, relieved: bool = False) -> bool:
+    async def drain(self, drain: float, *, relieved: bool = False) -> bool:
         """All of them. Did they finish what they had? `relieved`: a successor's workers accept on the same sockets."""
         for task in self._changing:
             task.cancel()
-        return all(await asyncio.gather(*(seat.dismiss(drain, relieved=relieved) for seat in self._all_seats())))
+        return all(await asyncio.gather(*(seat.drain(drain, relieved=relieved) for seat in self._all_seats())))
 
     def kill(self) -> None:
         for worker in self.workers():
@@ -172,37 +183,37 @@ class Crew:
 
     # ------------------------------------------------------------------ what seats tell
 
-    def has_started(self) -> None:
+    def worker_started(self) -> None:
         if not self._first.done():
             self._first.set_result(None)
 
-    def failed_to_start(self, why: str) -> bool:
+    def worker_failed(self, why: str) -> bool:
         """True: before any worker has served, so there is no point in going on."""
         if self._first.done():
             return self._first.exception() is not None
         self._first.set_exception(StartError(why))
         return True
 
-    def bury(self, seat: Seat, worker: WorkerProcess) -> int:
+    def retire(self, seat: WorkerSlot, worker: WorkerProcess) -> int:
         """What it had counted is not forgotten. How many requests were cut off with it?"""
-        cut = NOTHING
-        if worker.code != 0:
-            slots = next((told.slots for told in self.greeting() if isinstance(told, Apply)), {})
-            cut = cut_off(worker.report, seat.board, seat.index, slots)
-        self.past.bury(worker.report or Report(0, (), ()), cut, self.reports())
+        cut = NO_LOST_REQUESTS
+        if worker.exit_code != 0:
+            slots = next((told.slots for told in self.initial_state() if isinstance(told, Apply)), {})
+            cut = lost_requests(worker.report, seat.board, seat.index, slots)
+        self.retired.retire(worker.report or WorkerReport(0, (), ()), cut, self.reports())
         return sum(cut.values())
 
-    def died(self, index: int, how: str) -> None:
-        self.replaced += 1
+    def worker_died(self, index: int, how: str) -> None:
+        self.unexpected_exits += 1
         self._died(index, how)
 
-    def close_sockets(self, seat: Seat) -> None:
+    def close_sockets(self, seat: WorkerSlot) -> None:
         """Unless others have taken over the sockets, and with them who waits there."""
         sits_there = self._seats.get(seat.index)
-        if sits_there is seat or (sits_there is None and not self.listening.inherited(seat.index)):
+        if sits_there is seat or (sits_there is None and not self.listening.is_shared(seat.index)):
             self.listening.close(seat.index)
 
-    def vacated(self, seat: Seat) -> None:
+    def slot_closed(self, seat: WorkerSlot) -> None:
         self._leaving.discard(seat)
         if self._seats.get(seat.index) is seat:
             del self._seats[seat.index]

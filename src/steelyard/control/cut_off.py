@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ..link.board import Board
-from ..link.messages import ModelReport, Report
-from .slo.ledger import OTHERS
-from .slots import Table
+from ..link.board import LoadBoard
+from ..link.messages import ModelReport, WorkerReport
+from .slo.ledger import OTHER_TENANTS
+from .slots import ColumnTable
 
-Cut = Mapping[str, int]  # model → requests
-NOTHING: Cut = MappingProxyType({})
+LostRequests = Mapping[str, int]  # model → requests
+NO_LOST_REQUESTS: LostRequests = MappingProxyType({})
 
 
-def cut_off(report: Report | None, board: Board, worker: int, slots: Table) -> Cut:
+def lost_requests(report: WorkerReport | None, board: LoadBoard, worker: int, slots: ColumnTable) -> LostRequests:
     """The board is written with each request and so has what there was in the last moment. Who is alone writes none:
     of that one there is only what it said last, about a second ago."""
     if board.workers > 1:
@@ -24,11 +24,11 @@ def cut_off(report: Report | None, board: Board, worker: int, slots: Table) -> C
     return {model: count for model, count in found.items() if count > 0}
 
 
-def whose(reports: list[ModelReport]) -> str:
+def only_tenant(reports: list[ModelReport]) -> str:
     """The tenant whose requests they were: known only where there is no other."""
-    tenants = {tenant for report in reports for tenant in report.judged}
-    return OTHERS if len(tenants) > 1 else next(iter(tenants), "")
+    tenants = {tenant for report in reports for tenant in report.slo_verdicts}
+    return OTHER_TENANTS if len(tenants) > 1 else next(iter(tenants), "")
 
 
-def in_words(requests: int) -> str:
+def show_requests(requests: int) -> str:
     return f"{requests} request{'' if requests == 1 else 's'}"

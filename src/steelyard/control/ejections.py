@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ..config import ModelConfig
-from ..core.ejection_reason import EjectionReason, Rule
+from ..core.ejection_reason import EjectionReason, EjectionRule
 from ..core.replica import Event, State
-from ..link.messages import Change, ReplicaReport, Report
-from .roster import Key
+from ..link.messages import ReplicaEvent, ReplicaReport, WorkerReport
+from .roster import ReplicaKey
 
-SAME = 2.0  # seconds: two sentences that end so close together are one; reports are up to a second old
-NO_REASON = EjectionReason(Rule.TOLD)
+SAME_EJECTION_SECONDS = 2.0  # seconds: two sentences that end so close together are one; reports are up to a second old
+UNKNOWN_REASON = EjectionReason(EjectionRule.REPORTED_BY_PEER)
 
 
-class Ejected(NamedTuple):
+class ActiveEjection(NamedTuple):
     """A replica that some worker has ejected, as of the last reports."""
 
     since: float
@@ -27,101 +27,116 @@ class Ejections:
     """Each worker sees a part of the requests, so each sees a part of the failures: here they are put together."""
 
     def __init__(self) -> None:
-        self.current: dict[Key, Ejected] = {}
-        self._until: dict[Key, float] = {}
-        self._workers: dict[Key, int] = {}  # the most that reported it as ejected, of those told to eject it
-        self._pardoned: dict[Key, float] = {}  # until when reports may still be of who was there before
+        self.current: dict[ReplicaKey, ActiveEjection] = {}
+        self._until: dict[ReplicaKey, float] = {}
+        self._workers: dict[ReplicaKey, int] = {}  # the most that reported it as ejected, of those told to eject it
+        self._ignored_until: dict[ReplicaKey, float] = {}  # until when reports may still be of who was there before
 
-    def hear(self, reports: Iterable[Report], models: Mapping[str, ModelConfig], now: float) -> list[Change]:
+    def propagate(
+        self, reports: Iterable[WorkerReport], models: Mapping[str, ModelConfig], now: float
+    ) -> list[ReplicaEvent]:
         """From the latest reports of all workers: whom all of them should eject now."""
-        self._until = {key: until for key, until in self._until.items() if until > now - SAME}
-        self._pardoned = {key: until for key, until in self._pardoned.items() if until > now}
-        seen: dict[Key, list[ReplicaReport]] = {}
+        self._until = {key: until for key, until in self._until.items() if until > now - SAME_EJECTION_SECONDS}
+        self._ignored_until = {key: until for key, until in self._ignored_until.items() if until > now}
+        seen: dict[ReplicaKey, list[ReplicaReport]] = {}
         for report in reports:
             for replica in report.replicas:
-                if (replica.consecutive or replica.ejected_for) and (replica.model, replica.id) not in self._pardoned:
+                if (replica.consecutive_failures or replica.ejection_left) and (
+                    replica.model,
+                    replica.id,
+                ) not in self._ignored_until:
                     seen.setdefault((replica.model, replica.id), []).append(replica)
-        found = self._ended_early(seen, now)
+        found = self._restored_early(seen, now)
         for key, views in seen.items():
             model = models.get(key[0])
-            if key in self._pardoned or model is None or not model.ejection.enabled:
+            if key in self._ignored_until or model is None or not model.ejection.enabled:
                 continue
-            if seconds := self._sentence(key, views, model, now):
+            if seconds := self._ejection_seconds(key, views, model, now):
                 self._until[key] = now + seconds
                 self._workers[key] = 0
-                found.append(Change(*key, Event.EJECT.value, seconds, _reason(views)))
+                found.append(ReplicaEvent(*key, Event.EJECT.value, seconds, _merged_reason(views)))
         return found
 
-    def _ended_early(self, seen: Mapping[Key, list[ReplicaReport]], now: float) -> list[Change]:
+    def _restored_early(self, seen: Mapping[ReplicaKey, list[ReplicaReport]], now: float) -> list[ReplicaEvent]:
         """In a panic a good answer ends an ejection: where one worker saw it, all should try."""
         found = []
         for key, until in list(self._until.items()):
-            out = sum(view.ejected_for > 0.0 for view in seen.get(key, ()))
-            if out < self._workers.get(key, 0) and until > now + SAME:
+            out = sum(view.ejection_left > 0.0 for view in seen.get(key, ()))
+            if out < self._workers.get(key, 0) and until > now + SAME_EJECTION_SECONDS:
                 self.forget(key, now)
-                found.append(Change(*key, Event.RESTORE.value))
+                found.append(ReplicaEvent(*key, Event.RESTORE.value))
             else:
                 self._workers[key] = max(out, self._workers.get(key, 0))
         self._workers = {key: count for key, count in self._workers.items() if key in self._until}
         return found
 
-    def take_in(self, reports: Iterable[Report], now: float) -> tuple[dict[Key, Ejected], dict[Key, Ejected]]:
+    def update(
+        self, reports: Iterable[WorkerReport], now: float
+    ) -> tuple[dict[ReplicaKey, ActiveEjection], dict[ReplicaKey, ActiveEjection]]:
         """From the latest reports: those that were ejected since the last ones, and those that are so no longer."""
-        before, self.current = self.current, ejected_in(reports, now)
+        before, self.current = self.current, active_ejections(reports, now)
         began = {
             key: ejected
             for key, ejected in self.current.items()
-            if key not in before or _is_another(before[key], ejected)
+            if key not in before or _is_new_ejection(before[key], ejected)
         }
         ended = {key: ejected for key, ejected in before.items() if key not in self.current or key in began}
         return began, ended
 
-    def _sentence(self, key: Key, views: list[ReplicaReport], model: ModelConfig, now: float) -> float:
+    def _ejection_seconds(self, key: ReplicaKey, views: list[ReplicaReport], model: ModelConfig, now: float) -> float:
         known = self._until.get(key, 0.0)
-        longest = max(view.ejected_for for view in views)
-        if longest and now + longest > known + SAME:
+        longest = max(view.ejection_left for view in views)
+        if longest and now + longest > known + SAME_EJECTION_SECONDS:
             return longest
-        failed = sum(view.consecutive for view in views if view.state == State.READY.value)
-        return model.ejection.seconds if now > known + SAME and failed >= model.ejection.consecutive else 0.0
+        failed = sum(view.consecutive_failures for view in views if view.state == State.READY.value)
+        return (
+            model.ejection.seconds
+            if now > known + SAME_EJECTION_SECONDS and failed >= model.ejection.consecutive
+            else 0.0
+        )
 
-    def in_force(self, now: float) -> list[Change]:
+    def active(self, now: float) -> list[ReplicaEvent]:
         """For a worker that is new."""
         return [
-            Change(*key, Event.EJECT.value, until - now, self.current[key].reason if key in self.current else None)
+            ReplicaEvent(
+                *key, Event.EJECT.value, until - now, self.current[key].reason if key in self.current else None
+            )
             for key, until in self._until.items()
             if until > now
         ]
 
-    def forget(self, key: Key, now: float) -> None:
+    def forget(self, key: ReplicaKey, now: float) -> None:
         """It is gone, or another process by now; what was reported a moment ago is not of that one."""
         if self._until.pop(key, None) is not None:
-            self._pardoned[key] = now + SAME
+            self._ignored_until[key] = now + SAME_EJECTION_SECONDS
 
 
-def _is_another(before: Ejected, current: Ejected) -> bool:
+def _is_new_ejection(before: ActiveEjection, current: ActiveEjection) -> bool:
     """It came back and failed its trial between two reports."""
-    return current.since > before.since + max(SAME, before.seconds - SAME)
+    return current.since > before.since + max(SAME_EJECTION_SECONDS, before.seconds - SAME_EJECTION_SECONDS)
 
 
-def ejected_in(reports: Iterable[Report], now: float) -> dict[Key, Ejected]:
+def active_ejections(reports: Iterable[WorkerReport], now: float) -> dict[ReplicaKey, ActiveEjection]:
     """Each replica that some worker has ejected, with the reason of one that found it itself, if any did."""
-    found: dict[Key, Ejected] = {}
+    found: dict[ReplicaKey, ActiveEjection] = {}
     for report in reports:
         for r in report.replicas:
-            if not r.ejected_for:
+            if not r.ejection_left:
                 continue
             known = found.get((r.model, r.id))
-            reason = r.ejection or NO_REASON
-            if known is None or (known.reason.rule is Rule.TOLD and reason.rule is not Rule.TOLD):
-                found[r.model, r.id] = Ejected(now - r.ejected_since, r.ejected_since + r.ejected_for, reason)
+            reason = r.ejection_reason or UNKNOWN_REASON
+            if known is None or (
+                known.reason.rule is EjectionRule.REPORTED_BY_PEER and reason.rule is not EjectionRule.REPORTED_BY_PEER
+            ):
+                found[r.model, r.id] = ActiveEjection(now - r.ejected_since, r.ejected_since + r.ejection_left, reason)
     return found
 
 
-def _reason(views: list[ReplicaReport]) -> EjectionReason | None:
+def _merged_reason(views: list[ReplicaReport]) -> EjectionReason | None:
     """Why one of them ejected it; or what all together saw."""
     for view in views:
-        if view.ejection is not None and view.ejection.rule is not Rule.TOLD:
-            return view.ejection
+        if view.ejection_reason is not None and view.ejection_reason.rule is not EjectionRule.REPORTED_BY_PEER:
+            return view.ejection_reason
     last = next((view.last_error for view in views if view.last_error), "")
-    failed = sum(view.consecutive for view in views)
-    return EjectionReason(Rule.IN_A_ROW, failed, last_failure=f"with {last}") if last else None
+    failed = sum(view.consecutive_failures for view in views)
+    return EjectionReason(EjectionRule.CONSECUTIVE_FAILURES, failed, last_failure=f"with {last}") if last else None

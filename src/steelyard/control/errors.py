@@ -9,7 +9,7 @@ from ..addresses import Address
 from ..core.errors import SteelyardError
 
 # This machine has no such address. Of the addresses of a host name, one that it has is enough.
-ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT)
+ADDRESS_ABSENT_ERRNOS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT)
 
 
 class ListenError(SteelyardError):
@@ -30,20 +30,20 @@ class TakeOverError(SteelyardError):
     reason = "cannot_take_over"
 
 
-class SlotsError(SteelyardError):
+class BoardFullError(SteelyardError):
     """More replicas than the load board has columns."""
 
     reason = "board_full"
 
 
-def cannot_listen(address: Address, problem: OSError) -> ListenError:
+def listen_error(address: Address, problem: OSError) -> ListenError:
     """What the kernel says, in words, and what to do."""
     return ListenError(
-        f"cannot listen on {address}: {_unix(address, problem) if address.path else _tcp(address, problem)}"
+        f"cannot listen on {address}: {_unix_problem(address, problem) if address.path else _tcp_problem(address, problem)}"
     )
 
 
-def _unix(address: Address, problem: OSError) -> str:
+def _unix_problem(address: Address, problem: OSError) -> str:
     directory = Path(address.path).parent
     match problem.errno:
         case errno.EADDRINUSE:
@@ -57,13 +57,13 @@ def _unix(address: Address, problem: OSError) -> str:
     return problem.strerror or str(problem)
 
 
-def _tcp(address: Address, problem: OSError) -> str:
+def _tcp_problem(address: Address, problem: OSError) -> str:
     match problem.errno:
         case errno.EADDRINUSE:
             who = f"`ss -ltnp 'sport = :{address.port}'` shows by whom"
             return f"the address is in use already; {who}; choose another, or --take-over from a running gateway"
         case errno.EACCES | errno.EPERM if address.port < 1024:
             return "ports below 1024 are for root, or need CAP_NET_BIND_SERVICE; choose one above"
-        case number if number in ABSENT:
+        case number if number in ADDRESS_ABSENT_ERRNOS:
             return "this machine has no such address; 0.0.0.0 and [::] stand for all it has"
     return problem.strerror or str(problem)

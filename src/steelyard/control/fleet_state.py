@@ -14,18 +14,18 @@ from .roster import ADDED, REGISTERED
 if TYPE_CHECKING:
     from .fleet import Fleet
 
-READY_WITHIN = 10.0  # seconds for probes to find ready what the predecessor has ready
-LOOK = 0.05  # seconds
+READY_TIMEOUT_SECONDS = 10.0  # seconds for probes to find ready what the predecessor has ready
+READY_POLL_SECONDS = 0.05  # seconds
 
 
-def state_of(fleet: Fleet) -> FleetState:
+def take_snapshot(fleet: Fleet) -> FleetState:
     models, now = fleet.config.models, fleet.now()
     return FleetState(
-        ready={name: tuple(sorted(ready_of(fleet, name))) for name in models},
+        ready={name: tuple(sorted(ready_replicas(fleet, name))) for name in models},
         drained=tuple(sorted(fleet.drained)),
-        weights=tuple((*key, weight) for key, weight in fleet.roster.weights.items()),
-        models=dict(fleet.roster.models),
-        added={name: told for name in models if (told := fleet.roster.told(ADDED, name))},
+        weights=tuple((*key, weight) for key, weight in fleet.registry.weight_overrides.items()),
+        models=dict(fleet.registry.model_overrides),
+        added={name: told for name in models if (told := fleet.registry.from_source(ADDED, name))},
         leases=tuple(
             LeaseState(lease.model, lease.replica, lease.instance, lease.until - now)
             for lease in fleet.registrations.leases
@@ -34,54 +34,54 @@ def state_of(fleet: Fleet) -> FleetState:
     )
 
 
-def restore(fleet: Fleet, state: FleetState, now: float) -> None:
+def restore_snapshot(fleet: Fleet, state: FleetState, now: float) -> None:
     """Before the fleet begins. What is said of models that are not configured any more is dropped."""
-    roster, models = fleet.roster, fleet.roster.config.models
+    roster, models = fleet.registry, fleet.registry.config.models
     fleet.drained = {key for key in state.drained if key[0] in models}
-    roster.weights = {(model, id): weight for model, id, weight in state.weights if model in models}
-    roster.models = {name: dict(changes) for name, changes in state.models.items() if name in models}
+    roster.weight_overrides = {(model, id): weight for model, id, weight in state.weights if model in models}
+    roster.model_overrides = {name: dict(changes) for name, changes in state.models.items() if name in models}
     for name, replicas in state.added.items():
         if name in models:
-            roster.tell(ADDED, name, replicas)
+            roster.set_source(ADDED, name, replicas)
     leases = fleet.registrations.leases
     for lease in state.leases:
         if lease.model in models:
             leases.announce(lease.model, lease.replica, lease.seconds, lease.instance, now)
     for name in models:
-        roster.tell(REGISTERED, name, (lease.replica for lease in leases.replicas(name)))
+        roster.set_source(REGISTERED, name, (lease.replica for lease in leases.replicas(name)))
 
 
-def ready_of(fleet: Fleet, model: str) -> set[str]:
+def ready_replicas(fleet: Fleet, model: str) -> set[str]:
     return {id for name, id in fleet.ready() if name == model}
 
 
-async def looked_at(fleet: Fleet, seconds: float) -> None:
+async def wait_until_probed(fleet: Fleet, seconds: float) -> None:
     """Until each replica has been seen, ready or not; at most so long."""
     until = fleet.now() + seconds
-    while fleet.now() < until and any(s.state is State.STARTING for s in fleet.standings.values()):
-        await asyncio.sleep(LOOK)
+    while fleet.now() < until and any(s.state is State.STARTING for s in fleet.statuses.values()):
+        await asyncio.sleep(READY_POLL_SECONDS)
 
 
-async def as_ready_as(fleet: Fleet, before: FleetState) -> None:
+async def wait_until_as_ready(fleet: Fleet, before: FleetState) -> None:
     """Until probes find ready what the predecessor has ready, as far as it is still configured.
 
     TakeOverError: of a model that has replicas ready there, none is here.
     """
-    until = fleet.now() + READY_WITHIN
+    until = fleet.now() + READY_TIMEOUT_SECONDS
     while fleet.now() < until and not all(_is_as_ready(fleet, name, before) for name in fleet.config.models):
-        await asyncio.sleep(LOOK)
+        await asyncio.sleep(READY_POLL_SECONDS)
     for name in fleet.config.models:
         there = before.ready.get(name, ())
-        if there and not ready_of(fleet, name):
+        if there and not ready_replicas(fleet, name):
             raise TakeOverError(
                 f"model {name} has {len(there)} replicas ready in the running gateway and none here after "
-                f"{READY_WITHIN:g} s: that one goes on"
+                f"{READY_TIMEOUT_SECONDS:g} s: that one goes on"
             )
 
 
 def _is_as_ready(fleet: Fleet, model: str, before: FleetState) -> bool:
-    there, here = set(before.ready.get(model, ())), ready_of(fleet, model)
-    settings = fleet.roster.config.models[model]
+    there, here = set(before.ready.get(model, ())), ready_replicas(fleet, model)
+    settings = fleet.registry.config.models[model]
     if not settings.discovery and settings.runtime is None:  # then all that will ever be known is known
-        there &= set(fleet.roster.members(model))
+        there &= set(fleet.registry.members(model))
     return there <= here and bool(here or not before.ready.get(model))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-_V4 = {
+_FORBIDDEN_V4 = {
     IPv4Network("169.254.0.0/16"): "a link-local address, where clouds keep their metadata",
     IPv4Network("100.100.100.200/32"): "the metadata service of Alibaba Cloud",
     IPv4Network("192.0.0.192/32"): "the metadata service of Oracle Cloud",
@@ -15,7 +15,7 @@ _V4 = {
     IPv4Network("0.0.0.0/8"): "an unspecified address",
 }
 # Networks of one address, not addresses: a scope (`%eth0`) makes an address another one, and leads to the same place.
-_V6 = {
+_FORBIDDEN_V6 = {
     IPv6Network("fe80::/10"): "a link-local address",
     IPv6Network("fd00:ec2::254/128"): "the metadata service of AWS",
     IPv6Network("fd20:ce::254/128"): "the metadata service of Google Cloud",
@@ -25,36 +25,36 @@ _V6 = {
 _LOOPBACK = IPv6Network("::1/128")
 
 # Where an IPv4 address is inside an IPv6 one: how many bits follow it.
-_INSIDE = (
+_EMBEDDED_V4 = (
     (IPv6Network("::ffff:0:0/96"), 0),  # IPv4-mapped, RFC 4291
     (IPv6Network("::/96"), 0),  # IPv4-compatible, RFC 4291
     (IPv6Network("::ffff:0:0:0/96"), 0),  # IPv4-translated, RFC 2765
     (IPv6Network("64:ff9b::/96"), 0),  # NAT64, RFC 6052
     (IPv6Network("2002::/16"), 80),  # 6to4, RFC 3056
 )
-_OWN_NAT64 = IPv6Network("64:ff9b:1::/48")  # RFC 8215
+_LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")  # RFC 8215
 _TEREDO = IPv6Network("2001::/32")
 
 
-def forbidden(address: IPv4Address | IPv6Address) -> str:
+def forbidden_reason(address: IPv4Address | IPv6Address) -> str:
     """Why this is never the address of a replica, in words; empty: it may be one."""
     if isinstance(address, IPv4Address):
-        return next((why for network, why in _V4.items() if address in network), "")
-    if why := next((why for network, why in _V6.items() if address in network), ""):
+        return next((why for network, why in _FORBIDDEN_V4.items() if address in network), "")
+    if why := next((why for network, why in _FORBIDDEN_V6.items() if address in network), ""):
         return why
     if address in _LOOPBACK:
         return ""
-    for inside in _hidden(address):
-        if why := forbidden(inside):
+    for inside in _embedded_addresses(address):
+        if why := forbidden_reason(inside):
             return f"{inside} in another form, which is {why}"
     return ""
 
 
-def _hidden(address: IPv6Address) -> list[IPv4Address]:
+def _embedded_addresses(address: IPv6Address) -> list[IPv4Address]:
     number = int(address)
-    found = [IPv4Address(number >> shift & 0xFFFFFFFF) for network, shift in _INSIDE if address in network]
+    found = [IPv4Address(number >> shift & 0xFFFFFFFF) for network, shift in _EMBEDDED_V4 if address in network]
     if (
-        address in _OWN_NAT64
+        address in _LOCAL_NAT64
     ):  # with a prefix of 96 or 48 bits, which leaves out bits 64 to 71; the other reads as zeros
         readings = (number & 0xFFFFFFFF, (number >> 64 & 0xFFFF) << 16 | number >> 40 & 0xFFFF)
         found += [IPv4Address(reading) for reading in readings if reading]

@@ -8,40 +8,42 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..core.replica import Event, State
-from ..link.book import Book
-from ..link.messages import RanOut, Report, ToWorker, Wanted
+from ..link.book import SharedLedger
+from ..link.messages import OutOfMemory, ReplicaDemand, ToWorker, WorkerReport
 from ..protocols.load import EngineLoad
-from .demand import Demands
-from .devices import Accounts
-from .placing.hands import Hands, Wish
-from .placing.placer import Placer
-from .probing.target import Key
-from .views import Alarm, DeviceView, SizesView
+from .demand import DemandTracker
+from .devices import MemoryAccounting
+from .placing.hands import PlacementDependencies, ReportedDemand
+from .placing.placer import PlacementController
+from .probing.target import ReplicaKey
+from .views import Alarm, DeviceView, ModelMemoryView
 
 if TYPE_CHECKING:
     from .fleet import Fleet, Workers
 
-DRAINED = 30.0  # seconds that what runs on a replica has to end, before it is not unloaded after all
-LOOK = 0.1  # seconds between two looks whether it has
-EAGER = 5.0  # seconds in which workers are asked for each look; then what they report by themselves has to do
+DRAIN_TIMEOUT_SECONDS = 30.0  # seconds that what runs on a replica has to end, before it is not unloaded after all
+DRAIN_POLL_SECONDS = 0.1  # seconds between two looks whether it has
+EAGER_POLL_SECONDS = (
+    5.0  # seconds in which workers are asked for each look; then what they report by themselves has to do
+)
 
 
-class Holdings:
-    def __init__(self, fleet: Fleet, workers: Workers, book: Book) -> None:
+class MemoryManager:
+    def __init__(self, fleet: Fleet, workers: Workers, book: SharedLedger) -> None:
         self._fleet = fleet
         self._workers = workers
-        self._demands = Demands()
-        self.accounts = Accounts(book, self._tell, fleet.chronicle.note)
-        self.placer = Placer(
-            Hands(
+        self._demands = DemandTracker()
+        self.accounts = MemoryAccounting(book, self._broadcast, fleet.events.record)
+        self.placer = PlacementController(
+            PlacementDependencies(
                 room=self.accounts,
-                move=fleet.move,
-                see_anew=fleet.see_anew,
-                drained=self.drained,
-                demands=self._wishes,
+                move=fleet.transition,
+                see_anew=fleet.reprobe,
+                drained=self.wait_drained,
+                demands=self._demand,
                 in_flight=self._in_flight,
-                note=self._note,
-                tell=self._tell,
+                note=self._record,
+                tell=self._broadcast,
             )
         )
 
@@ -49,36 +51,36 @@ class Holdings:
         await self.placer.close()
         await self.accounts.close()
 
-    def follow(self) -> None:
+    def config_changed(self) -> None:
         """Another configuration is in force, or other replicas."""
-        good = self._fleet.in_force.good
-        self.accounts.follow(good.config, good.slots, good.devices, self._fleet.now())
-        self.placer.follow(good.config)
-        self._demands.keep(set(good.config.models))
+        good = self._fleet.active_config.current
+        self.accounts.members_changed(good.config, good.slots, good.devices, self._fleet.now())
+        self.placer.members_changed(good.config)
+        self._demands.prune(set(good.config.models))
 
     # ------------------------------------------------------------------ what happens
 
-    def standing(self, key: Key, state: State) -> None:
-        self.accounts.standing(key, state, self._fleet.now())
-        self.placer.state(key, state)
+    def state_changed(self, key: ReplicaKey, state: State) -> None:
+        self.accounts.state_changed(key, state, self._fleet.now())
+        self.placer.state_changed(key, state)
 
-    def heard(self, key: Key, load: EngineLoad) -> None:
-        self.accounts.heard(key, load, self._fleet.now())
+    def load_reported(self, key: ReplicaKey, load: EngineLoad) -> None:
+        self.accounts.load_reported(key, load, self._fleet.now())
 
-    def reported(self, report: Report) -> None:
+    def worker_reported(self, report: WorkerReport) -> None:
         now = self._fleet.now()
-        self.accounts.reported(report, now)
-        self._demands.take_in(self._workers.reports(), now)
+        self.accounts.worker_reported(report, now)
+        self._demands.update(self._workers.reports(), now)
 
-    def wanted(self, message: Wanted) -> None:
-        self._demands.wanted(message.model, self._fleet.now())
-        self.placer.wanted(message)
+    def model_requested(self, message: ReplicaDemand) -> None:
+        self._demands.requested(message.model, self._fleet.now())
+        self.placer.model_requested(message)
 
-    def ran_out(self, message: RanOut) -> None:
-        self.accounts.ran_out(message, self._fleet.now())
+    def out_of_memory(self, message: OutOfMemory) -> None:
+        self.accounts.out_of_memory(message, self._fleet.now())
 
-    def buried(self, row: int) -> None:
-        self.accounts.buried(row, self._fleet.now())
+    def worker_exited(self, row: int) -> None:
+        self.accounts.worker_exited(row, self._fleet.now())
 
     def tick(self, now: float) -> None:
         self.accounts.tick(now)
@@ -86,10 +88,10 @@ class Holdings:
 
     # ------------------------------------------------------------------ what is told
 
-    def so_far(self) -> list[ToWorker]:
-        return [*self.accounts.so_far(), *self.placer.coming()] if self._fleet.config.devices else []
+    def initial_state(self) -> list[ToWorker]:
+        return [*self.accounts.initial_state(), *self.placer.initial_state()] if self._fleet.config.devices else []
 
-    def views(self) -> tuple[tuple[DeviceView, ...], tuple[SizesView, ...]]:
+    def views(self) -> tuple[tuple[DeviceView, ...], tuple[ModelMemoryView, ...]]:
         return self.accounts.views(self._workers.reports(), self._fleet.now())
 
     def alarms(self) -> list[Alarm]:
@@ -97,18 +99,18 @@ class Holdings:
 
     # ------------------------------------------------------------------ what the placer needs
 
-    def _tell(self, message: ToWorker) -> None:
+    def _broadcast(self, message: ToWorker) -> None:
         self._fleet.flush()  # in the order in which it happened
         self._workers.broadcast(message)
 
-    def _note(self, what: str, model: str, replica: str) -> None:
-        self._fleet.chronicle.note("placement", what, model=model, replica=replica, level=logging.INFO)
+    def _record(self, what: str, model: str, replica: str) -> None:
+        self._fleet.events.record("placement", what, model=model, replica=replica, level=logging.INFO)
 
-    def _wishes(self) -> Mapping[str, Wish]:
-        return self._demands.wishes(self._workers.reports(), self._fleet.now())
+    def _demand(self) -> Mapping[str, ReportedDemand]:
+        return self._demands.current(self._workers.reports(), self._fleet.now())
 
-    def _in_flight(self) -> Mapping[Key, int]:
-        found: dict[Key, int] = {}
+    def _in_flight(self) -> Mapping[ReplicaKey, int]:
+        found: dict[ReplicaKey, int] = {}
         for report in self._workers.reports():
             for replica in report.replicas:
                 if replica.in_flight:
@@ -116,20 +118,20 @@ class Holdings:
                     found[key] = found.get(key, 0) + replica.in_flight
         return found
 
-    async def drained(self, key: Key, seconds: float = DRAINED) -> bool:
+    async def wait_drained(self, key: ReplicaKey, seconds: float = DRAIN_TIMEOUT_SECONDS) -> bool:
         """Until no worker has a request there; each has heard by then that it gets none. False: some still run."""
         self._fleet.flush()
         began = self._fleet.now()
         while True:
-            eager = self._fleet.now() < began + EAGER
+            eager = self._fleet.now() < began + EAGER_POLL_SECONDS
             if eager or key not in self._in_flight():
-                told = await self._workers.tell(1.0)
+                told = await self._workers.request_reports(1.0)
                 if told and key not in self._in_flight():
                     return True
-            if self._fleet.now() >= began + seconds or key not in self._fleet.standings:
+            if self._fleet.now() >= began + seconds or key not in self._fleet.statuses:
                 return False
-            await asyncio.sleep(LOOK if eager else 5 * LOOK)
+            await asyncio.sleep(DRAIN_POLL_SECONDS if eager else 5 * DRAIN_POLL_SECONDS)
 
-    def asked_to(self, key: Key, event: Event) -> str:
+    def request(self, key: ReplicaKey, event: Event) -> str:
         """An operator wants a model loaded or unloaded there. Why not, if it cannot be."""
-        return self.placer.asked_to(key, load=event is Event.LOAD)
+        return self.placer.request(key, load=event is Event.LOAD)

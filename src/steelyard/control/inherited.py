@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from .tcp_socket import Place
+from .tcp_socket import BindAddress
 
-FIRST = 3  # file descriptor, says sd_listen_fds(3)
+SD_LISTEN_FDS_START = 3  # file descriptor, says sd_listen_fds(3)
 
 
-class Inherited:
+class InheritedSockets:
     """Each socket is taken once, by whoever wants to listen there; what nobody wants is closed at the end."""
 
     def __init__(self, sockets: Iterable[socket.socket] = ()) -> None:
@@ -26,18 +26,18 @@ class Inherited:
         known = {os.fstat(one.fileno()).st_ino for one in self._left}
         for one in sockets:
             inode = os.fstat(one.fileno()).st_ino
-            if inode in known or not _listens(one):
+            if inode in known or not _is_listening(one):
                 one.close()
                 continue
             known.add(inode)
             one.setblocking(False)
             self._left.append(one)
 
-    def take(self, place: Place) -> list[socket.socket]:
+    def claim(self, place: BindAddress) -> list[socket.socket]:
         """All that listen there; a port of 0 is nowhere."""
         return self._take(lambda name: place.port and name[:2] == (place.host, place.port), place.family)
 
-    def take_path(self, path: str) -> socket.socket | None:
+    def claim_path(self, path: str) -> socket.socket | None:
         found = self._take(lambda name: name == path, socket.AF_UNIX)
         return found[0] if found else None
 
@@ -46,7 +46,7 @@ class Inherited:
         self._left = [one for one in self._left if one not in found]
         return found
 
-    def close(self) -> list[str]:
+    def close_unclaimed(self) -> list[str]:
         """The rest. Where it listened."""
         names = [str(one.getsockname()) for one in self._left]
         for one in self._left:
@@ -55,12 +55,12 @@ class Inherited:
         return names
 
 
-def shares(one: socket.socket) -> bool:
+def has_reuse_port(one: socket.socket) -> bool:
     """May other sockets listen at the same address?"""
     return bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))
 
 
-def activated() -> list[socket.socket]:
+def systemd_sockets() -> list[socket.socket]:
     """What systemd passed. Our children are not meant by it any more."""
     meant = os.environ.pop("LISTEN_PID", "")
     count = os.environ.pop("LISTEN_FDS", "")
@@ -68,14 +68,14 @@ def activated() -> list[socket.socket]:
     if meant != str(os.getpid()) or not count.isdecimal():
         return []
     found = []
-    for fd in range(FIRST, FIRST + int(count)):
+    for fd in range(SD_LISTEN_FDS_START, SD_LISTEN_FDS_START + int(count)):
         with suppress(OSError):
             os.set_inheritable(fd, False)
             found.append(socket.socket(fileno=fd))
     return found
 
 
-def _listens(one: socket.socket) -> bool:
+def _is_listening(one: socket.socket) -> bool:
     with suppress(OSError):
         return one.type == socket.SOCK_STREAM and bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     return False

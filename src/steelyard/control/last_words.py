@@ -8,15 +8,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import IO
 
-KEPT = 20  # lines
-LONGEST = 4096  # bytes of a line; the rest is cut off
-CHUNK = 65536
-MOST = 64  # chunks read at the end
+MAX_TAIL_LINES = 20  # lines
+MAX_LINE_BYTES = 4096  # bytes of a line; the rest is cut off
+READ_BYTES = 65536
+MAX_FINAL_READS = 64  # chunks read at the end
 
 
-class LastWords:
+class StderrTail:
     def __init__(self, stream: IO[bytes], say: Callable[[str], None]) -> None:
-        self.lines: deque[str] = deque(maxlen=KEPT)
+        self.lines: deque[str] = deque(maxlen=MAX_TAIL_LINES)
         self._stream = stream
         self._fd = stream.fileno()
         self._say = say
@@ -27,7 +27,7 @@ class LastWords:
 
     def close(self) -> None:
         """The process has ended: what it wrote is there to be read, but not all that others may go on writing."""
-        for _ in range(MOST):
+        for _ in range(MAX_FINAL_READS):
             if not self._read():
                 break
         self._loop.remove_reader(self._fd)
@@ -37,14 +37,14 @@ class LastWords:
     def _read(self) -> bool:
         """Was there anything?"""
         try:
-            data = os.read(self._fd, CHUNK)
+            data = os.read(self._fd, READ_BYTES)
         except BlockingIOError:
             return False
         if not data:
             self._loop.remove_reader(self._fd)
             return False
         *lines, self._partial = (self._partial + data).split(b"\n")
-        if len(self._partial) > LONGEST:
+        if len(self._partial) > MAX_LINE_BYTES:
             lines.append(self._partial)
             self._partial = b""
         for line in lines:
@@ -52,7 +52,7 @@ class LastWords:
         return True
 
     def _take(self, line: bytes) -> None:
-        text = line[:LONGEST].decode(errors="replace").rstrip()
+        text = line[:MAX_LINE_BYTES].decode(errors="replace").rstrip()
         if text:
             self.lines.append(text)
             self._say(text)

@@ -6,7 +6,7 @@ import resource
 
 from ..config import Config
 
-BESIDES = 128  # open files of a worker that are no connections
+RESERVED_OPEN_FILES = 128  # open files of a worker that are no connections
 
 
 def raise_open_files() -> int:
@@ -21,12 +21,14 @@ def raise_open_files() -> int:
     return soft if soft != resource.RLIM_INFINITY else 1 << 30
 
 
-def too_few_open_files(config: Config, limit: int) -> str:
+def open_files_warning(config: Config, limit: int) -> str:
     """A warning, if a worker could run out of them before limits.connections stops it; else empty."""
-    needed = 2 * config.limits.connections + BESIDES  # each client's request may be a connection to a replica too
+    needed = (
+        2 * config.limits.connections + RESERVED_OPEN_FILES
+    )  # each client's request may be a connection to a replica too
     if limit >= needed:
         return ""
-    fits = max(1, (limit - BESIDES) // 2)
+    fits = max(1, (limit - RESERVED_OPEN_FILES) // 2)
     return (
         f"a worker may have {limit} open files, and limits.connections = {config.limits.connections} may need "
         f"{needed}: allow more (ulimit -n, LimitNOFILE=) or set limits.connections to {fits}"

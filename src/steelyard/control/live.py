@@ -6,52 +6,54 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from ..link.messages import Report
-from .chronicle import Chronicle
-from .pulse import Pulses
-from .roster import Key
-from .status import ModelStatus, ReplicaStatus
-from .stored_pulses import CHART_SECONDS, Stored
-from .views import FleetView, Happening, LiveHistoryView, LiveModelView, LiveReplicaView, LiveView, ReplicaView
+from ..link.messages import WorkerReport
+from .chronicle import EventLog
+from .pulse import SampleHistory
+from .roster import ReplicaKey
+from .status import ModelTotals, ReplicaTotals
+from .stored_pulses import CHART_SECONDS, StoredSamples
+from .views import FleetEvent, FleetView, LiveHistoryView, LiveModelView, LiveReplicaView, LiveView, ReplicaView
 
-EVERY = 1.0  # seconds
-SOON = 0.9 * EVERY  # a beat is not before: workers may report more often than once a second
-LATE = 1.5 * EVERY  # a beat is not after, also if a worker reports nothing
+INTERVAL_SECONDS = 1.0  # seconds
+MIN_INTERVAL_SECONDS = 0.9 * INTERVAL_SECONDS  # a beat is not before: workers may report more often than once a second
+MAX_INTERVAL_SECONDS = 1.5 * INTERVAL_SECONDS  # a beat is not after, also if a worker reports nothing
 
 log = logging.getLogger("steelyard.control")
 
-Totals = tuple[dict[str, ModelStatus], dict[Key, ReplicaStatus]]
+FleetTotals = tuple[dict[str, ModelTotals], dict[ReplicaKey, ReplicaTotals]]
 
 
-class Live:
+class LiveFeed:
     """Beats once a second: when every worker has said something new, so that a second of theirs is a second here."""
 
     def __init__(
         self,
-        totals: Callable[[], Totals],
-        chronicle: Chronicle,
+        totals: Callable[[], FleetTotals],
+        chronicle: EventLog,
         began: float,
-        take_in: Callable[[Totals], None] = lambda totals: None,
+        take_in: Callable[[FleetTotals], None] = lambda totals: None,
     ) -> None:
         """`take_in`: is told the totals of each beat."""
-        self.began = began
+        self.started_at = began
         self._take_in = take_in
-        self.chronicle = chronicle
-        self.pulses = Pulses()
-        self.stored: Stored = {}  # of the time before it began
+        self.events = chronicle
+        self.samples = SampleHistory()
+        self.stored: StoredSamples = {}  # of the time before it began
         self._totals = totals
-        self._old: list[Report] = []  # what workers had said at the last beat
+        self._old: list[WorkerReport] = []  # what workers had said at the last beat
         self._followers: list[Callable[[], None]] = []
 
-    def tick(self, reports: list[Report], now: float) -> None:
+    def tick(self, reports: list[WorkerReport], now: float) -> None:
         """`reports`: the latest of each worker. To be called when one is new, and a few times a second."""
-        since = now - self.began - self.pulses.at
-        if since >= LATE or (since >= SOON and not any(new is old for new in reports for old in self._old)):
-            self._beat(reports, now)
+        since = now - self.started_at - self.samples.at
+        if since >= MAX_INTERVAL_SECONDS or (
+            since >= MIN_INTERVAL_SECONDS and not any(new is old for new in reports for old in self._old)
+        ):
+            self._sample(reports, now)
 
-    def _beat(self, reports: list[Report], now: float) -> None:
+    def _sample(self, reports: list[WorkerReport], now: float) -> None:
         totals = self._totals()
-        self.pulses.beat(now - self.began, *totals)
+        self.samples.record(now - self.started_at, *totals)
         self._take_in(totals)
         self._old = reports
         for follower in list(self._followers):
@@ -60,25 +62,25 @@ class Live:
             except Exception:  # whoever follows must not disturb what is followed
                 log.exception("telling those who follow the fleet went wrong")
 
-    def follow(self, follower: Callable[[], None]) -> None:
+    def subscribe(self, follower: Callable[[], None]) -> None:
         """It is called after each beat."""
         self._followers.append(follower)
 
-    def leave(self, follower: Callable[[], None]) -> None:
+    def unsubscribe(self, follower: Callable[[], None]) -> None:
         with suppress(ValueError):
             self._followers.remove(follower)
 
     def history(self) -> LiveHistoryView:
-        oldest = self.pulses.at - CHART_SECONDS
-        stored = {model: tuple(one for one in points if one.at > oldest) for model, points in self.stored.items()}
-        return LiveHistoryView(pulses=self.pulses.history(), stored=stored)
+        oldest = self.samples.at - CHART_SECONDS
+        stored = {model: tuple(one for one in points if one.uptime > oldest) for model, points in self.stored.items()}
+        return LiveHistoryView(samples=self.samples.history(), stored=stored)
 
-    def view(self, fleet: FleetView, events: Iterable[Happening]) -> LiveView:
-        return live_view(fleet, self.pulses, events)
+    def view(self, fleet: FleetView, events: Iterable[FleetEvent]) -> LiveView:
+        return live_view(fleet, self.samples, events)
 
 
-def live_view(fleet: FleetView, pulses: Pulses, events: Iterable[Happening]) -> LiveView:
-    wanted = {scaled.model: scaled.wanted for scaled in fleet.scaling}
+def live_view(fleet: FleetView, pulses: SampleHistory, events: Iterable[FleetEvent]) -> LiveView:
+    wanted = {scaled.model: scaled.desired for scaled in fleet.scaling}
     return LiveView(
         version=fleet.version,
         uptime=fleet.uptime,
@@ -91,9 +93,9 @@ def live_view(fleet: FleetView, pulses: Pulses, events: Iterable[Happening]) -> 
                 replicas=model.replicas,
                 ready=model.ready,
                 failing=model.failing,
-                oldest=pulses.oldest(model.model),
-                wanted=wanted.get(model.model),
-                pulse=pulses.latest(model.model),
+                oldest_wait=pulses.oldest_wait(model.model),
+                desired=wanted.get(model.model),
+                sample=pulses.latest(model.model),
             )
             for model in fleet.models
         ),
@@ -105,14 +107,14 @@ def live_view(fleet: FleetView, pulses: Pulses, events: Iterable[Happening]) -> 
     )
 
 
-def _replica(replica: ReplicaView, rates: dict[Key, float]) -> LiveReplicaView:
+def _replica(replica: ReplicaView, rates: dict[ReplicaKey, float]) -> LiveReplicaView:
     """Its latency is what the worker says that saw the worst of it."""
     return LiveReplicaView(
         model=replica.model,
         id=replica.id,
         state=replica.state,
         why=replica.why,
-        since=replica.since,
+        state_age=replica.state_age,
         draining=replica.draining,
         in_flight=replica.in_flight,
         work=replica.work,

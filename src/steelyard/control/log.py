@@ -9,30 +9,30 @@ import sys
 import time
 from typing import TextIO
 
-NAME = "steelyard"
-_COLOURS = {"warning": "33", "error": "31", "critical": "31"}
+ROOT_LOGGER = "steelyard"
+_LEVEL_COLOURS = {"warning": "33", "error": "31", "critical": "31"}
 
 
 LEVELS = ("debug", "info", "warning", "error")
 
 
-def set_up(format: str = "text", stream: TextIO | None = None, level: str = "info") -> logging.Logger:
+def configure_logging(format: str = "text", stream: TextIO | None = None, level: str = "info") -> logging.Logger:
     """Let the loggers `steelyard` and `asyncio` write to `stream`, from this level on; returns the first."""
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     coloured = stream.isatty() and not os.environ.get("NO_COLOR")
-    handler.setFormatter(JsonLines() if format == "json" else TextLines(coloured=coloured))
+    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter(coloured=coloured))
     logging.raiseExceptions = False  # a terminal that is gone is no reason to write to it
-    for name in (NAME, "asyncio"):
+    for name in (ROOT_LOGGER, "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False
         least = getattr(logging, level.upper())
-        logger.setLevel(least if name == NAME else max(least, logging.WARNING))
-    return logging.getLogger(NAME)
+        logger.setLevel(least if name == ROOT_LOGGER else max(least, logging.WARNING))
+    return logging.getLogger(ROOT_LOGGER)
 
 
-class TextLines(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """`2026-11-15T12:40:01.123Z info    listening on http://127.0.0.1:8080`"""
 
     def __init__(self, *, coloured: bool = False) -> None:
@@ -42,12 +42,12 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         level = record.levelname.lower()
         shown = f"{level:<7}"
-        if self.coloured and level in _COLOURS:
-            shown = f"\x1b[{_COLOURS[level]}m{shown}\x1b[0m"
+        if self.coloured and level in _LEVEL_COLOURS:
+            shown = f"\x1b[{_LEVEL_COLOURS[level]}m{shown}\x1b[0m"
         return f"{_time(record)} {shown} {_message(self, record, ' | ')}"
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {"time": _time(record), "level": record.levelname.lower(), "message": _message(self, record, "\n")}
         if (worker := getattr(record, "worker", None)) is not None:

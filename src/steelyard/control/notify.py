@@ -22,6 +22,6 @@ def notify(*lines: str) -> bool:
     return True
 
 
-def reloading() -> bool:
+def notify_reloading() -> bool:
     """systemd wants to know since when, to tell this reload from the one before."""
     return notify("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")

@@ -6,37 +6,37 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from .status import Key, ModelStatus, ReplicaStatus, lost, unrouted
-from .usage import Usage, usage
+from .status import ModelTotals, ReplicaKey, ReplicaTotals, lost_telemetry, unrouted_requests
+from .usage import ProcessUsage, process_usage
 
 if TYPE_CHECKING:
-    from .crew import Crew
+    from .crew import WorkerPool
     from .fleet import Fleet
 
 
-class Numbers(NamedTuple):
+class MetricsSnapshot(NamedTuple):
     """Without anything: nothing is known."""
 
-    models: Mapping[str, ModelStatus] = {}
-    replicas: Mapping[Key, ReplicaStatus] = {}
-    workers: Mapping[int, Usage] = {}  # by pid
-    supervisor: Usage | None = None
-    replaced: int | None = None  # workers that ended unexpectedly
+    models: Mapping[str, ModelTotals] = {}
+    replicas: Mapping[ReplicaKey, ReplicaTotals] = {}
+    workers: Mapping[int, ProcessUsage] = {}  # by pid
+    supervisor: ProcessUsage | None = None
+    unexpected_exits: int | None = None  # workers that ended unexpectedly
     unrouted: Mapping[str, int] = {}  # requests, by verdict
     probes: Mapping[tuple[str, str], int] = {}  # looks at replicas, by model and what they saw
-    lost: Mapping[str, int] = {}  # lines of logs and spans, by what they are
+    lost_telemetry: Mapping[str, int] = {}  # lines of logs and spans, by what they are
 
 
-def numbers(
-    fleet: Fleet, crew: Crew, models: Mapping[str, ModelStatus], replicas: Mapping[Key, ReplicaStatus]
-) -> Numbers:
-    return Numbers(
+def take_metrics_snapshot(
+    fleet: Fleet, crew: WorkerPool, models: Mapping[str, ModelTotals], replicas: Mapping[ReplicaKey, ReplicaTotals]
+) -> MetricsSnapshot:
+    return MetricsSnapshot(
         models,
         replicas,
-        {pid: used for pid in (worker.pid for worker in crew.status()) if (used := usage(pid)) is not None},
-        usage(os.getpid()),
-        crew.replaced,
-        unrouted(crew.reports(), crew.past),
-        fleet.prober.counts,
-        lost(crew.reports(), crew.past),
+        {pid: used for pid in (worker.pid for worker in crew.status()) if (used := process_usage(pid)) is not None},
+        process_usage(os.getpid()),
+        crew.unexpected_exits,
+        unrouted_requests(crew.reports(), crew.retired),
+        fleet.prober.result_counts,
+        lost_telemetry(crew.reports(), crew.retired),
     )

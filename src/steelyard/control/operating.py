@@ -10,116 +10,116 @@ import msgspec
 from ..addresses import Address, replica_address
 from ..config import Config, ModelConfig, ReplicaConfig
 from ..config.model_rules import model_problems
-from ..config.own_rules import own_place
+from ..config.own_rules import gateway_address_error
 from ..core.replica import Event, State
-from ..documents import show_key
-from .crew import Crew
+from ..documents import format_key
+from .crew import WorkerPool
 from .fleet import Fleet
-from .live import Live, Totals
-from .numbers import Numbers, numbers
-from .operations import ConflictError, InvalidError, NotKnownError
-from .roster import ADDED, FILE, FOUND, REGISTERED, STARTED, Member
+from .live import FleetTotals, LiveFeed
+from .numbers import MetricsSnapshot, take_metrics_snapshot
+from .operations import ConflictError, InvalidError, NotFoundError
+from .roster import ADDED, DISCOVERED, FILE, REGISTERED, STARTED, Member
 from .showing import fleet_view
-from .status import merge
-from .views import FleetView, Happening, ScalingView
+from .status import merge_reports
+from .views import FleetEvent, FleetView, ScalingView
 
-_NOT_REMOVED = {
+_NOT_REMOVABLE = {
     FILE: "the configuration names it: take it out there",
-    FOUND: "discovery names it: take it out there",
+    DISCOVERED: "discovery names it: take it out there",
     STARTED: "Steelyard started it: change autoscale or runtime.replicas",
 }
 
 
-class Operating:
+class FleetAdmin:
     def __init__(
         self,
         fleet: Fleet,
-        crew: Crew,
+        crew: WorkerPool,
         reload: Callable[[], Awaitable[str]],
         began: float,
-        following: Live | None = None,
+        following: LiveFeed | None = None,
     ) -> None:
         self._fleet = fleet
-        self._crew = crew
+        self._workers = crew
         self._reload = reload
-        self._began = began
-        self.following = following or Live(self._totals, fleet.chronicle, began)
+        self._started_at = began
+        self.live_feed = following or LiveFeed(self._totals, fleet.events, began)
 
     # ------------------------------------------------------------------ to look at
 
     def fleet(self) -> FleetView:
-        return fleet_view(self._fleet, self._crew, self._began)
+        return fleet_view(self._fleet, self._workers, self._started_at)
 
-    def numbers(self) -> tuple[FleetView, Numbers]:
+    def metrics(self) -> tuple[FleetView, MetricsSnapshot]:
         totals = self._totals()
-        view = fleet_view(self._fleet, self._crew, self._began, totals)
-        return view, numbers(self._fleet, self._crew, *totals)
+        view = fleet_view(self._fleet, self._workers, self._started_at, totals)
+        return view, take_metrics_snapshot(self._fleet, self._workers, *totals)
 
-    def _totals(self) -> Totals:
-        return merge(self._crew.reports(), self._crew.past, self._fleet.in_force.slots.table)
+    def _totals(self) -> FleetTotals:
+        return merge_reports(self._workers.reports(), self._workers.retired, self._fleet.active_config.columns.table)
 
-    def happenings(self) -> list[Happening]:
-        return self._fleet.chronicle.latest()
+    def events(self) -> list[FleetEvent]:
+        return self._fleet.events.latest()
 
-    def live(self) -> bool:
-        return any(worker.serving for worker in self._crew.workers())
+    def is_live(self) -> bool:
+        return any(worker.serving for worker in self._workers.workers())
 
-    def unready(self) -> list[str]:
+    def readiness_problems(self) -> list[str]:
         view = self.fleet()
-        problems = [] if self.live() else ["no worker serves"]
+        problems = [] if self.is_live() else ["no worker serves"]
         without = [alarm.model for alarm in view.alarms if alarm.code == "no_ready_replica"]
         return [*problems, *(f"no replica of {model} is ready" for model in without)]
 
     def scaling(self, model: str) -> ScalingView:
         self._model(model)
-        for view in self._fleet.scaling.views():
+        for view in self._fleet.autoscaler.views():
             if view.model == model:
                 return view
-        raise NotKnownError(f"{model} has neither `autoscale` nor `runtime`: others decide how many replicas it has")
+        raise NotFoundError(f"{model} has neither `autoscale` nor `runtime`: others decide how many replicas it has")
 
-    def last_words(self, model: str, replica: str, lines: int) -> tuple[str, ...]:
+    def log_tail(self, model: str, replica: str, lines: int) -> tuple[str, ...]:
         self._model(model)
-        words = self._fleet.starting.last_words((model, replica), lines)
+        words = self._fleet.replica_controller.log_tail((model, replica), lines)
         if words is None:
             self._member(model, replica)
-            raise NotKnownError(f"Steelyard did not start {replica!r}: whoever did has its log")
+            raise NotFoundError(f"Steelyard did not start {replica!r}: whoever did has its log")
         return words
 
     # ------------------------------------------------------------------ replicas
 
     async def add(self, model: str, replica: ReplicaConfig) -> None:
         settings = self._model(model)
-        if self._fleet.roster.find(model, replica.name) is not None:
+        if self._fleet.registry.find(model, replica.name) is not None:
             raise ConflictError(f"{model} has a replica {replica.name!r} already; give the new one another id")
-        _check(settings, replica, self._fleet.config, self._fleet.admin_address)
-        roster = self._fleet.roster
-        roster.tell(ADDED, model, (*roster.told(ADDED, model), replica))
+        _check_replica(settings, replica, self._fleet.config, self._fleet.admin_address)
+        roster = self._fleet.registry
+        roster.set_source(ADDED, model, (*roster.from_source(ADDED, model), replica))
         self._fleet.refresh(model)
 
     async def remove(self, model: str, replica: str) -> None:
         member = self._member(model, replica)
-        roster, fleet = self._fleet.roster, self._fleet
-        if member.source in _NOT_REMOVED:
-            raise ConflictError(f"{_NOT_REMOVED[member.source]}; to keep requests away now, drain it")
+        roster, fleet = self._fleet.registry, self._fleet
+        if member.source in _NOT_REMOVABLE:
+            raise ConflictError(f"{_NOT_REMOVABLE[member.source]}; to keep requests away now, drain it")
         if member.source == ADDED:
-            roster.tell(ADDED, model, (r for r in roster.told(ADDED, model) if r.name != replica))
+            roster.set_source(ADDED, model, (r for r in roster.from_source(ADDED, model) if r.name != replica))
             fleet.refresh(model, at_once=True)
         else:
             fleet.registrations.remove((model, replica))
-        roster.weights.pop((model, replica), None)
+        roster.weight_overrides.pop((model, replica), None)
         fleet.drained.discard((model, replica))
-        await self._told()
+        await self._workers_updated()
 
     async def drain(self, model: str, replica: str) -> None:
         self._member(model, replica)
         self._fleet.drained.add((model, replica))
-        self._fleet.move((model, replica), Event.DRAIN, "an operator drains it")
-        await self._told()
+        self._fleet.transition((model, replica), Event.DRAIN, "an operator drains it")
+        await self._workers_updated()
 
-    async def _told(self) -> None:
+    async def _workers_updated(self) -> None:
         """Returns when workers have heard of it."""
         self._fleet.flush()
-        await self._crew.tell()
+        await self._workers.request_reports()
 
     async def undrain(self, model: str, replica: str) -> None:
         self._member(model, replica)
@@ -127,10 +127,10 @@ class Operating:
         if self._fleet.registrations.has_lapsed(key):
             raise ConflictError("its lease ran out, or it left: it comes back when it registers again")
         self._fleet.drained.discard(key)
-        standing = self._fleet.standings.get(key)
+        standing = self._fleet.statuses.get(key)
         if standing is not None and standing.state is not State.DRAINING:
             return
-        self._fleet.move(key, Event.UNDRAIN, "no longer drained; to be seen ready again")
+        self._fleet.transition(key, Event.UNDRAIN, "no longer drained; to be seen ready again")
 
     async def load(self, model: str, replica: str) -> None:
         await self._place(model, replica, Event.LOAD)
@@ -142,16 +142,16 @@ class Operating:
         self._member(model, replica)
         if self._model(model).placement is None:
             raise ConflictError(f"{model} has no `placement`: its servers load and unload it by themselves")
-        if why := self._fleet.holdings.asked_to((model, replica), event):
+        if why := self._fleet.memory.request((model, replica), event):
             raise ConflictError(why)
-        await self._told()
+        await self._workers_updated()
 
     async def set_weight(self, model: str, replica: str, weight: float | None) -> None:
         member = self._member(model, replica)
         if weight is not None:
             changed = msgspec.structs.replace(member.settings, weight=weight)
-            _check(self._model(model), changed, self._fleet.config, self._fleet.admin_address)
-        weights = self._fleet.roster.weights
+            _check_replica(self._model(model), changed, self._fleet.config, self._fleet.admin_address)
+        weights = self._fleet.registry.weight_overrides
         if weight is None:
             weights.pop((model, replica), None)
         else:
@@ -161,27 +161,27 @@ class Operating:
     # ------------------------------------------------------------------ models and the configuration
 
     async def set_model(self, model: str, changes: dict[str, Any]) -> None:
-        async with self._fleet.changing:
+        async with self._fleet.config_lock:
             self._model(model)
-            roster = self._fleet.roster
-            before = roster.models.get(model, {})
-            after = _changed(before, changes)
+            roster = self._fleet.registry
+            before = roster.model_overrides.get(model, {})
+            after = _merge_overrides(before, changes)
             if "policy_options" in after:  # they are of this policy, whatever the configuration may say later
                 after.setdefault("policy", roster.config.models[model].policy)
             _check_model(model, msgspec.structs.replace(roster.config.models[model], **after), self._fleet.config)
-            roster.models[model] = after
+            roster.model_overrides[model] = after
             problem = "not put in force"
             try:
                 problem = await self._fleet.configure(roster.config)
             finally:
                 if problem:
-                    roster.models[model] = before
+                    roster.model_overrides[model] = before
             if problem:
                 raise InvalidError("", problem)
             if not after:
-                del roster.models[model]
+                del roster.model_overrides[model]
             what = ", ".join(f"{key}: {value}" for key, value in after.items()) or "as the configuration says"
-            self._fleet.chronicle.note("model", f"set to {what}", model=model)
+            self._fleet.events.record("model", f"set to {what}", model=model)
 
     async def reload(self) -> None:
         if problem := await self._reload():
@@ -189,45 +189,45 @@ class Operating:
 
     # ------------------------------------------------------------------ leases
 
-    async def announce(self, model: str, replica: ReplicaConfig, seconds: float, instance: str) -> float:
+    async def register(self, model: str, replica: ReplicaConfig, seconds: float, instance: str) -> float:
         settings, fleet = self._model(model), self._fleet
-        member = fleet.roster.find(model, replica.name)
+        member = fleet.registry.find(model, replica.name)
         if member is not None and member.source != REGISTERED:
             raise ConflictError(f"{replica.name!r} is a replica of {model} already, and not a registered one")
         lease = fleet.registrations.leases.lease((model, replica.name))
         if lease is None or lease.replica != replica:
-            _check(settings, replica, fleet.config, fleet.admin_address)
+            _check_replica(settings, replica, fleet.config, fleet.admin_address)
         now = fleet.now()
-        held = min(seconds, fleet.roster.config.admin.lease)
+        held = min(seconds, fleet.registry.config.admin.lease)
         news = fleet.registrations.leases.announce(model, replica, held, instance, now)
-        fleet.registrations.announced((model, replica.name), news)
+        fleet.registrations.registered((model, replica.name), news)
         return held
 
-    async def withdraw(self, model: str, replica: str, instance: str) -> None:
+    async def deregister(self, model: str, replica: str, instance: str) -> None:
         member = self._member(model, replica)
         if not self._fleet.registrations.leases.withdraw(model, replica, instance):
             raise ConflictError(f"another instance has registered as {replica!r} since, or it never registered")
         if member.source == REGISTERED:
-            self._fleet.registrations.leaves((model, replica), "it leaves")
-            await self._told()
+            self._fleet.registrations.drain((model, replica), "it leaves")
+            await self._workers_updated()
 
     # ------------------------------------------------------------------ who
 
     def _model(self, model: str) -> ModelConfig:
         found = self._fleet.config.models.get(model)
         if found is None:
-            raise NotKnownError(f"there is no model {model!r}")
+            raise NotFoundError(f"there is no model {model!r}")
         return found
 
     def _member(self, model: str, replica: str) -> Member:
         self._model(model)
-        member = self._fleet.roster.find(model, replica)
+        member = self._fleet.registry.find(model, replica)
         if member is None:
-            raise NotKnownError(f"{model} has no replica {replica!r}")
+            raise NotFoundError(f"{model} has no replica {replica!r}")
         return member
 
 
-def _changed(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def _merge_overrides(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """What is set on top of the configuration; None takes it back."""
     after = {key: value for key, value in (before | changes).items() if value is not None}
     if "policy" in changes and changes.get("policy_options") is None:
@@ -237,12 +237,12 @@ def _changed(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return after
 
 
-def _check(model: ModelConfig, replica: ReplicaConfig, config: Config, admin: Address | None) -> None:
+def _check_replica(model: ModelConfig, replica: ReplicaConfig, config: Config, admin: Address | None) -> None:
     """By the rules of the configuration; and it must not be ourselves, or requests would go round in circles."""
     for problem in model_problems(("replica",), msgspec.structs.replace(model, replicas=(replica,)), config):
         if problem.key[:3] == ("replica", "replicas", 0):
-            raise InvalidError(show_key(problem.key[3:]), problem.what)
-    if what := own_place(replica_address(replica.url), config, admin):
+            raise InvalidError(format_key(problem.key[3:]), problem.what)
+    if what := gateway_address_error(replica_address(replica.url), config, admin):
         raise InvalidError("url", what)
     address = str(replica_address(replica.url))
     for other in (r for m in config.models.values() for r in m.replicas):
@@ -253,4 +253,4 @@ def _check(model: ModelConfig, replica: ReplicaConfig, config: Config, admin: Ad
 
 def _check_model(name: str, model: ModelConfig, config: Config) -> None:
     for problem in model_problems((), model, config):
-        raise InvalidError(show_key(problem.key), problem.what)
+        raise InvalidError(format_key(problem.key), problem.what)

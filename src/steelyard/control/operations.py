@@ -6,12 +6,12 @@ from typing import Any, Protocol
 
 from ..config import ReplicaConfig
 from ..core.errors import SteelyardError
-from .live import Live
-from .numbers import Numbers
-from .views import FleetView, Happening, ScalingView
+from .live import LiveFeed
+from .numbers import MetricsSnapshot
+from .views import FleetEvent, FleetView, ScalingView
 
 
-class NotKnownError(SteelyardError):
+class NotFoundError(SteelyardError):
     """No such model or replica."""
 
     reason = "not_found"
@@ -34,29 +34,29 @@ class InvalidError(SteelyardError):
         self.what = what
 
 
-class Operations(Protocol):
+class AdminService(Protocol):
     """Each raises NotKnownError, ConflictError or InvalidError before anything is changed, or does what it says."""
 
     def fleet(self) -> FleetView: ...
 
-    def numbers(self) -> tuple[FleetView, Numbers]:
+    def metrics(self) -> tuple[FleetView, MetricsSnapshot]:
         """All that the metrics show."""
         ...
 
     @property
-    def following(self) -> Live:
+    def live_feed(self) -> LiveFeed:
         """The fleet as it is followed live."""
         ...
 
-    def happenings(self) -> list[Happening]:
+    def events(self) -> list[FleetEvent]:
         """The latest last; a bounded number."""
         ...
 
-    def live(self) -> bool:
+    def is_live(self) -> bool:
         """Does a worker serve?"""
         ...
 
-    def unready(self) -> list[str]:
+    def readiness_problems(self) -> list[str]:
         """Why it should get no traffic now, in words; empty: it should."""
         ...
 
@@ -64,7 +64,7 @@ class Operations(Protocol):
         """With all its history. NotKnownError: how many replicas it has is none of our business."""
         ...
 
-    def last_words(self, model: str, replica: str, lines: int) -> tuple[str, ...]:
+    def log_tail(self, model: str, replica: str, lines: int) -> tuple[str, ...]:
         """The end of the log of a replica that Steelyard started."""
         ...
 
@@ -104,13 +104,13 @@ class Operations(Protocol):
         """InvalidError: the new configuration is refused, the last good one stays."""
         ...
 
-    async def announce(self, model: str, replica: ReplicaConfig, seconds: float, instance: str) -> float:
+    async def register(self, model: str, replica: ReplicaConfig, seconds: float, instance: str) -> float:
         """A replica registers or renews. Returns for how many seconds it holds (no more than `admin.lease`).
 
         Another `instance` than before under the same name is a restart: it is loading until a probe says otherwise.
         """
         ...
 
-    async def withdraw(self, model: str, replica: str, instance: str) -> None:
+    async def deregister(self, model: str, replica: str, instance: str) -> None:
         """It leaves: returns when no worker sends it anything new; it is forgotten when what runs there has ended."""
         ...

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from .. import __version__
 from ..link.handover import (
-    Given,
     HandoverError,
-    Leaving,
-    Message,
-    Ready,
-    Refused,
-    Take,
+    HandoverMessage,
+    PredecessorDraining,
+    SuccessorReady,
+    TakeOverGranted,
+    TakeOverRefused,
+    TakeOverRequest,
     connect,
     receive,
     send,
@@ -30,60 +30,62 @@ log = logging.getLogger("steelyard.control")
 class Predecessor:
     """`find`, then `relieve` when our workers serve; `gone` when its workers ended. `close` instead: it goes on."""
 
-    def __init__(self, link: socket.socket, given: Given, sockets: list[socket.socket]) -> None:
+    def __init__(self, link: socket.socket, given: TakeOverGranted, sockets: list[socket.socket]) -> None:
         self.pid = given.pid
         self.version = given.version
         self.state = given.state
         self.sockets = sockets
-        self.relieved = False
-        self.gone = asyncio.Event()
+        self.superseded = False
+        self.exited = asyncio.Event()
         self._link = link
 
     @classmethod
     async def find(cls, path: Path) -> Predecessor | None:
         """None: no gateway of this name runs. TakeOverError: one does, and does not give its sockets."""
         try:
-            return await asyncio.to_thread(_ask, cls, path)
+            return await asyncio.to_thread(_request_handover, cls, path)
         except HandoverError as problem:
             raise TakeOverError(f"the running gateway cannot be taken over: {problem}") from None
 
-    async def relieve(self) -> None:
+    async def start_drain(self) -> None:
         """Our workers serve: its workers may finish what they have."""
         try:
             answer = await asyncio.to_thread(self._say_ready)
         except HandoverError as problem:  # it died just now, and what it had is ours all the same
             log.warning("the gateway before this one (pid %d) ended without a word: %s", self.pid, problem)
-            self.relieved = True
+            self.superseded = True
             self.close()
             return
-        self.relieved = True
-        seconds = answer.seconds if isinstance(answer, Leaving) else 0.0
+        self.superseded = True
+        seconds = answer.seconds if isinstance(answer, PredecessorDraining) else 0.0
         log.info("the gateway before this one (pid %d) finishes what it has, in at most %g s", self.pid, seconds)
         self._link.setblocking(False)
         asyncio.get_running_loop().add_reader(self._link, self.close)
 
-    def _say_ready(self) -> Message:
-        send(self._link, Ready())
+    def _say_ready(self) -> HandoverMessage:
+        send(self._link, SuccessorReady())
         return receive(self._link)[0]
 
     def close(self) -> None:
         if self._link.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(self._link)
             self._link.close()
-        self.gone.set()
+        self.exited.set()
 
 
-def _ask(made: Callable[[socket.socket, Given, list[socket.socket]], Predecessor], path: Path) -> Predecessor | None:
+def _request_handover(
+    made: Callable[[socket.socket, TakeOverGranted, list[socket.socket]], Predecessor], path: Path
+) -> Predecessor | None:
     link = connect(path)
     if link is None:
         return None
     try:
-        send(link, Take(os.getpid(), __version__))
+        send(link, TakeOverRequest(os.getpid(), __version__))
         answer, sockets = receive(link)
     except BaseException:
         link.close()
         raise
-    if isinstance(answer, Given):
+    if isinstance(answer, TakeOverGranted):
         return made(link, answer, sockets)
     link.close()
-    raise HandoverError(answer.problem if isinstance(answer, Refused) else f"it said {answer}")
+    raise HandoverError(answer.problem if isinstance(answer, TakeOverRefused) else f"it said {answer}")

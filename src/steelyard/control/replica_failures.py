@@ -18,36 +18,36 @@ from typing import Final, NamedTuple
 
 from ..core.outcome import Outcome
 from ..core.replica import State
-from ..units import show_duration
-from .roster import Key
-from .status import ReplicaStatus
-from .views import Alarm, RecentView
+from ..units import format_duration
+from .roster import ReplicaKey
+from .status import ReplicaTotals
+from .views import Alarm, RecentAttemptsView
 
 WINDOW_SECONDS: Final = 60.0
-STEP_SECONDS: Final = 10.0
-LONG_SECONDS: Final = 600.0
-LONG_SHARE: Final = 0.2
+SNAPSHOT_INTERVAL_SECONDS: Final = 10.0
+LONG_WINDOW_SECONDS: Final = 600.0
+LONG_WINDOW_ALARM_SHARE: Final = 0.2
 MIN_FAILURES: Final = 3
 ALARM_SHARE: Final = 0.05
-CALM_SHARE: Final = 0.02
-NOTED_SHARE: Final = 0.01
-LASTING_SECONDS: Final = 10.0  # for which it must go on before it is an alarm
-CALM_SECONDS: Final = 30.0  # for which it must be over before the alarm is
-MAX_EJECTIONS: Final = 3  # in a row: more probation does not help it
+CLEAR_SHARE: Final = 0.02
+MIN_SHOWN_SHARE: Final = 0.01
+RAISE_AFTER_SECONDS: Final = 10.0  # for which it must go on before it is an alarm
+CLEAR_AFTER_SECONDS: Final = 30.0  # for which it must be over before the alarm is
+ALARM_EJECTIONS_IN_A_ROW: Final = 3  # in a row: more probation does not help it
 
 
-class Totals(NamedTuple):
+class AttemptCounts(NamedTuple):
     """Since the supervisor began."""
 
     ended: int
     failed: int
 
 
-class Mark(NamedTuple):
+class FailureMark(NamedTuple):
     """Just before an attempt failed."""
 
     at: float
-    totals: Totals
+    totals: AttemptCounts
 
 
 class Failing(NamedTuple):
@@ -55,23 +55,25 @@ class Failing(NamedTuple):
     seen: float  # when it last failed too much
 
 
-NO_ATTEMPTS: Final = Totals(0, 0)
+NO_ATTEMPTS: Final = AttemptCounts(0, 0)
 
 
 class ReplicaFailures:
     def __init__(self) -> None:
-        self._totals: dict[Key, Totals] = {}
-        self._copies: deque[tuple[float, dict[Key, Totals]]] = deque()  # the oldest first
-        self._errors: dict[Key, tuple[str, float]] = {}  # the last one, and when
-        self._marks: dict[Key, list[Mark]] = {}  # of those that failed in the last ten minutes, the oldest first
-        self._failing: dict[Key, Failing] = {}
-        self._ejections: dict[Key, tuple[int, float]] = {}  # many in a row, since when
-        self.ejected: set[Key] = set()
+        self._totals: dict[ReplicaKey, AttemptCounts] = {}
+        self._copies: deque[tuple[float, dict[ReplicaKey, AttemptCounts]]] = deque()  # the oldest first
+        self._errors: dict[ReplicaKey, tuple[str, float]] = {}  # the last one, and when
+        self._marks: dict[
+            ReplicaKey, list[FailureMark]
+        ] = {}  # of those that failed in the last ten minutes, the oldest first
+        self._failing: dict[ReplicaKey, Failing] = {}
+        self._ejections: dict[ReplicaKey, tuple[int, float]] = {}  # many in a row, since when
+        self.ejected: set[ReplicaKey] = set()
 
-    def take_in(self, replicas: Mapping[Key, ReplicaStatus], now: float) -> None:
+    def update(self, replicas: Mapping[ReplicaKey, ReplicaTotals], now: float) -> None:
         before = self._totals
-        self._totals = {key: _totals(status) for key, status in replicas.items()}
-        if not self._copies or now - self._copies[-1][0] >= STEP_SECONDS:
+        self._totals = {key: _attempt_counts(status) for key, status in replicas.items()}
+        if not self._copies or now - self._copies[-1][0] >= SNAPSHOT_INTERVAL_SECONDS:
             self._copies.append((now, self._totals if self._copies else {}))
             while len(self._copies) > 1 and now - self._copies[1][0] >= WINDOW_SECONDS:
                 self._copies.popleft()
@@ -79,22 +81,22 @@ class ReplicaFailures:
             if totals.ended < before.get(key, NO_ATTEMPTS).ended:
                 self._forget(key)  # it left and came back: another under its name
             elif totals.failed > (known := before.get(key, NO_ATTEMPTS)).failed:
-                self._mark(key, Mark(now, known))
+                self._mark(key, FailureMark(now, known))
         self.ejected = {key for key, status in replicas.items() if status.state == State.EJECTED.value}
         self._note_errors(replicas, now)
         self._judge(now)
         self._ejections = {
-            key: (status.ejections, self._ejections.get(key, (0, now))[1])
+            key: (status.consecutive_ejections, self._ejections.get(key, (0, now))[1])
             for key, status in replicas.items()
-            if status.ejections >= MAX_EJECTIONS
+            if status.consecutive_ejections >= ALARM_EJECTIONS_IN_A_ROW
         }
 
-    def _mark(self, key: Key, mark: Mark) -> None:
+    def _mark(self, key: ReplicaKey, mark: FailureMark) -> None:
         marks = self._marks.setdefault(key, [])
-        if not marks or mark.at - marks[-1].at >= STEP_SECONDS:
+        if not marks or mark.at - marks[-1].at >= SNAPSHOT_INTERVAL_SECONDS:
             marks.append(mark)
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: ReplicaKey) -> None:
         self._errors.pop(key, None)
         self._marks.pop(key, None)
         self._failing.pop(key, None)
@@ -102,7 +104,7 @@ class ReplicaFailures:
             if copy is not self._totals:
                 copy.pop(key, None)
 
-    def _note_errors(self, replicas: Mapping[Key, ReplicaStatus], now: float) -> None:
+    def _note_errors(self, replicas: Mapping[ReplicaKey, ReplicaTotals], now: float) -> None:
         for key in self._errors.keys() - replicas.keys():
             del self._errors[key]
         for key, status in replicas.items():
@@ -116,7 +118,7 @@ class ReplicaFailures:
         self._marks = {
             key: kept
             for key, marks in self._marks.items()
-            if key in self._totals and (kept := [mark for mark in marks if now - mark.at < LONG_SECONDS])
+            if key in self._totals and (kept := [mark for mark in marks if now - mark.at < LONG_WINDOW_SECONDS])
         }
         self._failing = {
             key: judged
@@ -124,40 +126,40 @@ class ReplicaFailures:
             if (judged := self._judged(key, self._failing.get(key), now)) is not None
         }
 
-    def _judged(self, key: Key, before: Failing | None, now: float) -> Failing | None:
+    def _judged(self, key: ReplicaKey, before: Failing | None, now: float) -> Failing | None:
         window = self._window(key)
         share = window.failed / window.ended if window.ended else 0.0
         lasting = self._lasts(key)
-        fails = lasting and (_is_too_much(window, ALARM_SHARE) or _is_too_much(self._long(key), LONG_SHARE))
+        fails = lasting and (_exceeds(window, ALARM_SHARE) or _exceeds(self._long(key), LONG_WINDOW_ALARM_SHARE))
         if before is None:
             return Failing(now, now) if fails else None
         # An ejected replica gets no requests: nothing shows that it is well again.
-        if fails or share >= CALM_SHARE or key in self.ejected:
+        if fails or share >= CLEAR_SHARE or key in self.ejected:
             return before._replace(seen=now)
-        return before if now - before.seen < CALM_SECONDS else None
+        return before if now - before.seen < CLEAR_AFTER_SECONDS else None
 
-    def _lasts(self, key: Key) -> bool:
+    def _lasts(self, key: ReplicaKey) -> bool:
         marks = self._marks.get(key, ())
-        return len(marks) > 1 and marks[-1].at - marks[0].at >= LASTING_SECONDS
+        return len(marks) > 1 and marks[-1].at - marks[0].at >= RAISE_AFTER_SECONDS
 
-    def _long(self, key: Key) -> Totals:
+    def _long(self, key: ReplicaKey) -> AttemptCounts:
         """Since the first attempt that failed in the last ten minutes."""
         marks, totals = self._marks.get(key), self._totals[key]
         if not marks:
             return NO_ATTEMPTS
-        return Totals(totals.ended - marks[0].totals.ended, totals.failed - marks[0].totals.failed)
+        return AttemptCounts(totals.ended - marks[0].totals.ended, totals.failed - marks[0].totals.failed)
 
-    def _window(self, key: Key) -> Totals:
+    def _window(self, key: ReplicaKey) -> AttemptCounts:
         totals = self._totals.get(key, NO_ATTEMPTS)
         oldest = self._copies[0][1].get(key, NO_ATTEMPTS) if self._copies else NO_ATTEMPTS
-        return Totals(totals.ended - oldest.ended, totals.failed - oldest.failed)
+        return AttemptCounts(totals.ended - oldest.ended, totals.failed - oldest.failed)
 
     # ------------------------------------------------------------------ what is shown
 
-    def recent(self, key: Key, now: float) -> RecentView:
+    def recent(self, key: ReplicaKey, now: float) -> RecentAttemptsView:
         window = self._window(key)
         error, at = self._errors.get(key, ("", now))
-        return RecentView(
+        return RecentAttemptsView(
             seconds=now - self._began(key, now),
             attempts=window.ended,
             failed=window.failed,
@@ -166,18 +168,18 @@ class ReplicaFailures:
             last_error_age=now - at if error else None,
         )
 
-    def _evidence(self, key: Key, now: float) -> str:
+    def _evidence(self, key: ReplicaKey, now: float) -> str:
         """In words. Over the last minute, or over longer where that shows more."""
         window, seconds = self._window(key), now - self._began(key, now)
-        if not _is_too_much(window, ALARM_SHARE) and key in self._marks:
+        if not _exceeds(window, ALARM_SHARE) and key in self._marks:
             window, seconds = self._long(key), now - self._marks[key][0].at
-        said = f"{window.failed} of {window.ended} attempts failed in the last {show_duration(seconds)}"
+        said = f"{window.failed} of {window.ended} attempts failed in the last {format_duration(seconds)}"
         if key not in self._errors:
             return said
         error, at = self._errors[key]
-        return f"{said}, the last with {error} {show_duration(now - at)} ago"
+        return f"{said}, the last with {error} {format_duration(now - at)} ago"
 
-    def _began(self, key: Key, now: float) -> float:
+    def _began(self, key: ReplicaKey, now: float) -> float:
         """Since when the window counts: no longer than the replica is known."""
         known = [at for at, copy in self._copies if key in copy]
         return known[0] if known else self._copies[-1][0] if self._copies else now
@@ -185,23 +187,25 @@ class ReplicaFailures:
     def alarms(self, now: float) -> Iterable[Alarm]:
         for (model, id), failing in self._failing.items():
             what = f"{model}/{id}: {self._evidence((model, id), now)}"
-            yield Alarm(code="replica_failing", what=what, age=now - failing.since, model=model, replica=id)
+            yield Alarm(code="replica_failing", message=what, age=now - failing.since, model=model, replica=id)
         for (model, id), (times, since) in self._ejections.items():
             last = self._errors.get((model, id))
             error = f"; the last error was {last[0]}" if last else ""
             what = f"{model}/{id}: ejected {times} times in a row: it does not recover{error}"
-            yield Alarm(code="ejected_again", what=what, age=now - since, model=model, replica=id)
+            yield Alarm(code="ejected_again", message=what, age=now - since, model=model, replica=id)
 
 
-def _is_too_much(window: Totals, share: float) -> bool:
+def _exceeds(window: AttemptCounts, share: float) -> bool:
     return window.failed >= MIN_FAILURES and window.failed >= share * window.ended
 
 
-def fails(recent: RecentView) -> bool:
+def is_failing(recent: RecentAttemptsView) -> bool:
     """Is it worth a look? One failure among hundreds is not."""
-    return recent.failing or (recent.failed > 0 and recent.failed >= NOTED_SHARE * recent.attempts)
+    return recent.failing or (recent.failed > 0 and recent.failed >= MIN_SHOWN_SHARE * recent.attempts)
 
 
-def _totals(status: ReplicaStatus) -> Totals:
+def _attempt_counts(status: ReplicaTotals) -> AttemptCounts:
     """An attempt that its client cancelled says nothing of the replica."""
-    return Totals(sum(status.outcomes.values()) - status.outcomes.get(Outcome.CANCELLED.label, 0), status.failures)
+    return AttemptCounts(
+        sum(status.outcomes.values()) - status.outcomes.get(Outcome.CANCELLED.label, 0), status.failures
+    )

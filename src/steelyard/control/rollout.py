@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ..link.messages import Applied, Apply
 
-DEATHS = 2  # of one worker while it applies: once may be chance, twice is the configuration
+MAX_WORKER_DEATHS = 2  # of one worker while it applies: once may be chance, twice is the configuration
 
 
 class Rollout:
@@ -19,11 +19,11 @@ class Rollout:
         self._done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._settle()
 
-    async def outcome(self) -> str:
+    async def wait(self) -> str:
         """What is wrong with it; empty: nothing."""
         return await self._done
 
-    def answered(self, worker: int, answer: Applied) -> bool:
+    def acknowledged(self, worker: int, answer: Applied) -> bool:
         """False: that was the answer to something else."""
         if answer.number != self.message.number:
             return False
@@ -31,10 +31,10 @@ class Rollout:
         self._settle(f"worker {worker}: {answer.problem}" if answer.problem else "")
         return True
 
-    def died(self, worker: int, how: str) -> None:
+    def worker_died(self, worker: int, how: str) -> None:
         """Its replacement will be asked."""
         self._deaths[worker] += 1
-        if worker in self._waiting and self._deaths[worker] >= DEATHS:
+        if worker in self._waiting and self._deaths[worker] >= MAX_WORKER_DEATHS:
             self._settle(f"worker {worker} ended with {how} when it got it, and so did its replacement")
 
     def _settle(self, problem: str = "") -> None:

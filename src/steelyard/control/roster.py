@@ -9,10 +9,10 @@ import msgspec
 
 from ..config import Config, ModelConfig, ReplicaConfig
 
-Key = tuple[str, str]  # model, replica id
+ReplicaKey = tuple[str, str]  # model, replica id
 
-FILE, FOUND, REGISTERED, ADDED, STARTED = "file", "discovery", "registered", "admin", "runtime"
-SOURCES = (FILE, FOUND, REGISTERED, ADDED, STARTED)  # of two that name the same replica, the first is believed
+FILE, DISCOVERED, REGISTERED, ADDED, STARTED = "file", "discovery", "registered", "admin", "runtime"
+SOURCES = (FILE, DISCOVERED, REGISTERED, ADDED, STARTED)  # of two that name the same replica, the first is believed
 
 
 class Member(NamedTuple):
@@ -20,28 +20,33 @@ class Member(NamedTuple):
     source: str
 
 
-class Roster:
+class ReplicaRegistry:
     """Sources in, one list a model out; and what operators changed at run time, on top of the configuration.
 
     What an operator set stays until it is taken back or Steelyard restarts, also over reloads of the configuration.
     """
 
     def __init__(self, config: Config) -> None:
-        self._told: dict[str, dict[str, dict[str, ReplicaConfig]]] = {FOUND: {}, REGISTERED: {}, ADDED: {}, STARTED: {}}
-        self.weights: dict[Key, float] = {}
-        self.models: dict[str, dict[str, Any]] = {}  # policy, policy_options, concurrency
-        self.use(config)
+        self._told: dict[str, dict[str, dict[str, ReplicaConfig]]] = {
+            DISCOVERED: {},
+            REGISTERED: {},
+            ADDED: {},
+            STARTED: {},
+        }
+        self.weight_overrides: dict[ReplicaKey, float] = {}
+        self.model_overrides: dict[str, dict[str, Any]] = {}  # policy, policy_options, concurrency
+        self.set_config(config)
 
-    def use(self, config: Config) -> None:
+    def set_config(self, config: Config) -> None:
         """What the configuration says from now on."""
         self.config = config
         self._told[FILE] = {name: _by_name(model.replicas) for name, model in config.models.items()}
 
-    def tell(self, source: str, model: str, replicas: Iterable[ReplicaConfig]) -> None:
+    def set_source(self, source: str, model: str, replicas: Iterable[ReplicaConfig]) -> None:
         """From now on this source names exactly these for this model."""
         self._told[source][model] = _by_name(replicas)
 
-    def told(self, source: str, model: str) -> tuple[ReplicaConfig, ...]:
+    def from_source(self, source: str, model: str) -> tuple[ReplicaConfig, ...]:
         return tuple(self._told[source].get(model, {}).values())
 
     def find(self, model: str, id: str) -> Member | None:
@@ -56,15 +61,15 @@ class Roster:
         settings = (config or self.config).models[model]
         found: dict[str, Member] = {}
         for source in SOURCES:
-            for replica in settings.replicas if source == FILE else self.told(source, model):
+            for replica in settings.replicas if source == FILE else self.from_source(source, model):
                 found.setdefault(replica.name, Member(self._weighed(model, replica), source))
         return found
 
     def _weighed(self, model: str, replica: ReplicaConfig) -> ReplicaConfig:
-        weight = self.weights.get((model, replica.name))
+        weight = self.weight_overrides.get((model, replica.name))
         return replica if weight is None else msgspec.structs.replace(replica, weight=weight)
 
-    def effective(self, config: Config) -> Config:
+    def effective_config(self, config: Config) -> Config:
         """The configuration as workers get it."""
         models = {name: self.model(name, config) for name in config.models}
         return msgspec.structs.replace(config, models=models)
@@ -73,15 +78,15 @@ class Roster:
         """One of its models."""
         config = config or self.config
         replicas = tuple(member.settings for member in self.members(name, config).values())
-        return msgspec.structs.replace(config.models[name], replicas=replicas, **self.models.get(name, {}))
+        return msgspec.structs.replace(config.models[name], replicas=replicas, **self.model_overrides.get(name, {}))
 
-    def forget(self, models: Mapping[str, object]) -> None:
+    def prune(self, models: Mapping[str, object]) -> None:
         """What was told and set of models that are no more."""
         for told in self._told.values():
             for model in [name for name in told if name not in models]:
                 del told[model]
-        self.models = {name: changes for name, changes in self.models.items() if name in models}
-        self.weights = {key: weight for key, weight in self.weights.items() if key[0] in models}
+        self.model_overrides = {name: changes for name, changes in self.model_overrides.items() if name in models}
+        self.weight_overrides = {key: weight for key, weight in self.weight_overrides.items() if key[0] in models}
 
 
 def difference(

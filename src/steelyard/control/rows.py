@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 
-from .errors import SlotsError
+from .errors import BoardFullError
 
 
-class Rows:
+class LedgerRows:
     def __init__(self, rows: int) -> None:
         self._free = deque(range(1, rows))  # the first is the supervisor's
 
-    def take(self) -> int:
+    def acquire(self) -> int:
         if not self._free:
-            raise SlotsError("there are more worker processes than rows in the book of memory")
+            raise BoardFullError("there are more worker processes than rows in the book of memory")
         return self._free.popleft()
 
-    def give(self, row: int) -> None:
+    def release(self, row: int) -> None:
         self._free.appendleft(row)  # low numbers first: each row in use is looked at for every request

@@ -13,9 +13,9 @@ from typing import Any
 from ..addresses import Address
 from .supervisor import Supervisor
 
-NOT_CLEAN = 1  # requests were cut off
-TAKE_OVER = "--take-over"
-LOOK = 0.2  # seconds between looks at a successor
+EXIT_REQUESTS_LOST = 1  # requests were cut off
+TAKE_OVER_FLAG = "--take-over"
+SUCCESSOR_POLL_SECONDS = 0.2  # seconds between looks at a successor
 log = logging.getLogger("steelyard.control")
 
 
@@ -25,7 +25,7 @@ async def run(supervisor: Supervisor, *next_steps: str) -> int:
 
     `next_steps` are said when it listens.
     """
-    orders = _Orders(supervisor)
+    orders = _Signals(supervisor)
     starting = asyncio.ensure_future(supervisor.start())
     await orders.stop_or(starting)
     if not starting.done():
@@ -39,20 +39,20 @@ async def run(supervisor: Supervisor, *next_steps: str) -> int:
     log.info("next: send requests to %s as to a replica", urls(supervisor)[0])
     for step in next_steps:
         log.info("%s", step)
-    await orders.stop_or(asyncio.ensure_future(supervisor.relieved.wait()))
+    await orders.stop_or(asyncio.ensure_future(supervisor.superseded.wait()))
     drain = supervisor.config.timeouts.drain
     if not orders.given:
         log.info("taken over: another gateway serves from now on; requests in flight here have %g s", drain)
-        clean = await supervisor.leave()
+        clean = await supervisor.finish_handover()
         log.info("stopped, as taken over") if clean else log.error("stopped, but not every request could finish")
-        return 0 if clean else NOT_CLEAN
+        return 0 if clean else EXIT_REQUESTS_LOST
     log.info("stopping: no new connections; requests in flight have %g s; the same signal again ends them now", drain)
     clean = await supervisor.stop()
     if len(orders.given) > 1:
         log.warning("stopped at once, as told twice")
         return 128 + orders.given[1]
     log.info("stopped") if clean else log.error("stopped, but not every request could finish")
-    return 0 if clean else NOT_CLEAN
+    return 0 if clean else EXIT_REQUESTS_LOST
 
 
 def urls(supervisor: Supervisor) -> list[str]:
@@ -66,7 +66,7 @@ def _url(address: Address, scheme: str = "http") -> str:
     return f"{scheme}://{address.authority if address.host else f'0.0.0.0:{address.port}'}"
 
 
-class _Orders:
+class _Signals:
     """The signals, as they come."""
 
     def __init__(self, supervisor: Supervisor) -> None:
@@ -99,7 +99,7 @@ class _Orders:
             self._told_to_stop(signal.SIGHUP)
         else:
             log.info("SIGHUP: reloading")
-            self._supervisor.reload_soon()
+            self._supervisor.request_reload()
 
     def _upgrade(self) -> None:
         if self._upgrading is not None and not self._upgrading.done():
@@ -109,15 +109,15 @@ class _Orders:
 
     async def _start_successor(self) -> None:
         """What is installed by now, with the same arguments. If it fails, it says why itself."""
-        more = () if TAKE_OVER in sys.argv else (TAKE_OVER,)
+        more = () if TAKE_OVER_FLAG in sys.argv else (TAKE_OVER_FLAG,)
         log.info("SIGUSR2: starting the version that is installed now; it takes over when it is ready")
         try:
             successor = subprocess.Popen([sys.executable, *sys.orig_argv[1:], *more], stdin=subprocess.DEVNULL)
         except OSError as problem:
             log.error("SIGUSR2: no successor can be started: %s; this one goes on", problem)
             return
-        while not self._supervisor.relieved.is_set():
-            await asyncio.sleep(LOOK)
+        while not self._supervisor.superseded.is_set():
+            await asyncio.sleep(SUCCESSOR_POLL_SECONDS)
             if (code := successor.poll()) is not None:
                 log.error("SIGUSR2: the successor ended with exit code %d; this one goes on", code)
                 return

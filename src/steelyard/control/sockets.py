@@ -11,13 +11,13 @@ import msgspec
 
 from ..addresses import Address
 from . import tcp_socket
-from .errors import ABSENT, ListenError, cannot_listen
-from .inherited import Inherited, shares
-from .tcp_socket import Place
-from .unix_socket import PRIVATE, UnixSocket
+from .errors import ADDRESS_ABSENT_ERRNOS, ListenError, listen_error
+from .inherited import InheritedSockets, has_reuse_port
+from .tcp_socket import BindAddress
+from .unix_socket import OWNER_ONLY_MODE, UnixListener
 
 
-class Listening:
+class ListenerSockets:
     """For each worker a TCP socket of its own on each address; a Unix socket is one for all workers, and so is one that
     cannot share its address (systemd's)."""
 
@@ -25,18 +25,18 @@ class Listening:
         self,
         addresses: Iterable[Address],
         *,
-        mode: int = PRIVATE,
+        mode: int = OWNER_ONLY_MODE,
         shared: frozenset[Address] = frozenset(),
-        inherited: Inherited | None = None,
+        inherited: InheritedSockets | None = None,
     ):
         """Opens the first worker's. `shared` addresses may be in use already, by workers that are about to leave.
         `inherited`: what is open already, and used where it fits."""
-        self._places: list[tuple[Address, Place]] = []
+        self._places: list[tuple[Address, BindAddress]] = []
         self._own: dict[int, dict[int, socket.socket]] = {0: {}}  # worker → which place → its socket
         self._inherited: set[int] = set()  # workers whose own sockets were given to others too
-        self._common: list[UnixSocket] = []
+        self._common: list[UnixListener] = []
         self._fixed: list[socket.socket] = []  # TCP sockets for all workers
-        self._given = inherited or Inherited()
+        self._inherited_sockets = inherited or InheritedSockets()
         try:
             self.addresses = tuple(self._add(address, mode, address in shared) for address in addresses)
         except BaseException:
@@ -53,16 +53,16 @@ class Listening:
         for number, (address, place) in enumerate(self._places):
             if number not in own:
                 try:
-                    own[number] = tcp_socket.listen(place)
+                    own[number] = tcp_socket.open_listener(place)
                 except OSError as problem:
                     self.close(worker)
-                    raise cannot_listen(address, problem) from None
+                    raise listen_error(address, problem) from None
         spare = {index for index in self._own if index >= workers and index != worker} if workers else set()
         self._inherited |= spare
         mine = [one for index in (worker, *sorted(spare)) for one in self._own[index].values()]
         return tuple(one.fileno() for one in (*mine, *self._fixed, *(common.socket for common in self._common)))
 
-    def inherited(self, worker: int) -> bool:
+    def is_shared(self, worker: int) -> bool:
         """Have others this worker's own sockets too?"""
         return worker in self._inherited
 
@@ -91,24 +91,24 @@ class Listening:
         try:
             if not address.path:
                 return self._add_tcp(address, shared)
-            open_already = self._given.take_path(address.path)
-            self._common.append(UnixSocket(address.path, mode, take_over=shared, made=open_already))
+            open_already = self._inherited_sockets.claim_path(address.path)
+            self._common.append(UnixListener(address.path, mode, take_over=shared, made=open_already))
         except socket.gaierror as problem:
             what = f"{address.host!r} is no host that is known here"
             raise ListenError(f"cannot listen on {address}: {what}: {problem.strerror}") from None
         except OSError as problem:
-            raise cannot_listen(address, problem) from None
+            raise listen_error(address, problem) from None
         return address
 
     def _add_tcp(self, address: Address, shared: bool) -> Address:
         port, absent = address.port, OSError(errno.EADDRNOTAVAIL, "")
         opened = 0
-        for place in tcp_socket.places(address):
+        for place in tcp_socket.resolve(address):
             place.port = port  # a port that the kernel chose for one is the port for all
             try:
                 made = self._listen(address, place, shared)
             except OSError as problem:
-                if problem.errno not in ABSENT:
+                if problem.errno not in ADDRESS_ABSENT_ERRNOS:
                     raise
                 absent = problem
                 continue
@@ -118,16 +118,16 @@ class Listening:
             raise absent
         return msgspec.structs.replace(address, port=port)
 
-    def _listen(self, address: Address, place: Place, shared: bool) -> socket.socket:
+    def _listen(self, address: Address, place: BindAddress, shared: bool) -> socket.socket:
         """On what is open there already, one for each worker as far as they go; else on a new one."""
-        found = self._given.take(place)
-        if found and not all(map(shares, found)):
+        found = self._inherited_sockets.claim(place)
+        if found and not all(map(has_reuse_port, found)):
             self._fixed += found
             return found[0]
         if not found:
-            if place.port and not shared and tcp_socket.in_use(place):
+            if place.port and not shared and tcp_socket.is_in_use(place):
                 raise OSError(errno.EADDRINUSE, "")
-            found = [tcp_socket.listen(place)]
+            found = [tcp_socket.open_listener(place)]
         place.port = found[0].getsockname()[1]
         self._places.append((address, place))
         for worker, one in enumerate(found):

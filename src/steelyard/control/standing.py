@@ -6,7 +6,7 @@ from ..core.errors import IllegalTransitionError
 from ..core.replica import Event, State, next_state
 
 # What brings a worker that knows nothing to the same state.
-_REPLAYED = {
+_REPLAY_EVENTS = {
     State.LOADING: Event.LIVE,
     State.UNLOADED: Event.UNLOAD,
     State.READY: Event.LOADED,
@@ -14,18 +14,18 @@ _REPLAYED = {
     State.DRAINING: Event.DRAIN,
 }
 
-AWAITED = (State.STARTING, State.LOADING, State.UNREACHABLE)  # it should become ready
+NOT_YET_READY = (State.STARTING, State.LOADING, State.UNREACHABLE)  # it should become ready
 
 
-class Standing:
+class ReplicaStatus:
     def __init__(self, now: float) -> None:
         self.state = State.STARTING
         self.since = now
         self.why = "not looked at yet"
-        self.was_ready = now  # when it was last, or when it came
-        self.awaited_since = now  # since when it should become ready and is not, up or down in between
+        self.last_ready_at = now  # when it was last, or when it came
+        self.not_ready_since = now  # since when it should become ready and is not, up or down in between
 
-    def take(self, event: Event, why: str, now: float) -> bool:
+    def apply(self, event: Event, why: str, now: float) -> bool:
         """Did its state change?"""
         try:
             state = next_state(self.state, event)
@@ -36,11 +36,11 @@ class Standing:
                 self.why = why
             return False
         if self.state is State.READY:
-            self.was_ready = now
-        if self.state not in AWAITED:
-            self.awaited_since = now
+            self.last_ready_at = now
+        if self.state not in NOT_YET_READY:
+            self.not_ready_since = now
         self.state, self.why, self.since = state, why, now
         return True
 
-    def replayed(self) -> Event | None:
-        return _REPLAYED.get(self.state)
+    def replay_event(self) -> Event | None:
+        return _REPLAY_EVENTS.get(self.state)

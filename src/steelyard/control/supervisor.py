@@ -15,33 +15,33 @@ from typing import TYPE_CHECKING
 from ..addresses import Address
 from ..config import Config
 from ..core.errors import SteelyardError
-from ..link.book import Book
+from ..link.book import SharedLedger
 from ..link.handover import FleetState
-from ..link.messages import Alive, Applied, Report, ToWorker
+from ..link.messages import Applied, Heartbeat, ToWorker, WorkerReport
 from .alarms import AlarmLog, current_alarms
-from .configuration import certificates, changeable, summary
-from .crew import FROZEN, Crew
+from .configuration import certificate_files, split_reloadable, summary
+from .crew import MAX_SILENCE_SECONDS, WorkerPool
 from .errors import ListenError
 from .fleet import Fleet
-from .fleet_state import state_of
+from .fleet_state import take_snapshot
 from .history.database import default_path
-from .history.store import History
-from .live import Live, Totals
-from .notify import notify, reloading
-from .operating import Operating
-from .seat import START
-from .sockets import Listening
-from .status import FleetStatus, merge
-from .stored_pulses import CHART_SECONDS, stored_pulses
-from .succession import Succession
-from .watch import Watch
+from .history.store import HistoryStore
+from .live import FleetTotals, LiveFeed
+from .notify import notify, notify_reloading
+from .operating import FleetAdmin
+from .seat import START_TIMEOUT_SECONDS
+from .sockets import ListenerSockets
+from .status import FleetStatus, merge_reports
+from .stored_pulses import CHART_SECONDS, stored_samples
+from .succession import Takeover
+from .watch import FileWatcher
 
 if TYPE_CHECKING:
     from .admin.server import AdminServer
 
-GATEWAY = (sys.executable, "-P", "-m", "steelyard.gateway")
-EVERY = 0.5  # seconds between looks at files and workers
-LOOK = 0.1  # seconds between looks whether they are gone
+WORKER_COMMAND = (sys.executable, "-P", "-m", "steelyard.gateway")
+TICK_SECONDS = 0.5  # seconds between looks at files and workers
+PREDECESSOR_POLL_SECONDS = 0.1  # seconds between looks whether they are gone
 
 log = logging.getLogger("steelyard.control")
 
@@ -55,8 +55,8 @@ class Supervisor:
         *,
         reread: Callable[[], Config] | None = None,
         files: Sequence[str | Path] = (),
-        command: Sequence[str] = GATEWAY,
-        frozen: float = FROZEN,
+        command: Sequence[str] = WORKER_COMMAND,
+        frozen: float = MAX_SILENCE_SECONDS,
         take_over: bool = False,
         sockets: Sequence[socket.socket] = (),
     ) -> None:
@@ -68,16 +68,16 @@ class Supervisor:
         self._reread = reread
         self._files = tuple(files)
         self._fleet = Fleet(config)
-        self._alarms = AlarmLog(self._fleet.chronicle)
+        self._alarms = AlarmLog(self._fleet.events)
         self._admin: AdminServer | None = None
-        self._watch = Watch(self._watched())
+        self._watch = FileWatcher(self._watched())
         self._command = command
         self._frozen = frozen
         self._reload_wanted = asyncio.Event()
         self._ending = False
-        self._hurried = False  # told to end at once
+        self._stopping_now = False  # told to end at once
         self._take_over = take_over
-        self._succession = Succession(command, sockets, self._hand_out, self._take_back)
+        self._takeover = Takeover(command, sockets, self._hand_over, self._take_back)
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -88,7 +88,7 @@ class Supervisor:
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Where it listens, with the real ports."""
-        return self._listening.addresses
+        return self._listeners.addresses
 
     @property
     def admin_address(self) -> Address | None:
@@ -96,23 +96,23 @@ class Supervisor:
         return self._admin.address if self._admin is not None else None
 
     @property
-    def relieved(self) -> asyncio.Event:
+    def superseded(self) -> asyncio.Event:
         """Set when a successor serves: `leave` is due."""
-        return self._succession.relieved
+        return self._takeover.superseded
 
     def status(self) -> FleetStatus:
         """The latest of all workers together."""
-        workers = self._crew.status()
+        workers = self._workers.status()
         models, replicas = self._totals()
         connections = sum(worker.connections for worker in workers)
-        return FleetStatus(workers, models, replicas, connections, self._crew.replaced)
+        return FleetStatus(workers, models, replicas, connections, self._workers.unexpected_exits)
 
-    def _totals(self) -> Totals:
-        return merge(self._crew.reports(), self._crew.past, self._fleet.in_force.slots.table)
+    def _totals(self) -> FleetTotals:
+        return merge_reports(self._workers.reports(), self._workers.retired, self._fleet.active_config.columns.table)
 
-    def note(self, kind: str, what: str, *, model: str = "") -> None:
+    def record_event(self, kind: str, what: str, *, model: str = "") -> None:
         """Puts it among the events that the admin API shows."""
-        self._fleet.chronicle.note(kind, what, model=model)
+        self._fleet.events.record(kind, what, model=model)
 
     # ------------------------------------------------------------------ start and stop
 
@@ -124,49 +124,53 @@ class Supervisor:
         try:
             await self._start()
         except BaseException:
-            self._succession.give_up()
+            self._takeover.abort()
             raise
 
     async def _start(self) -> None:
-        succession = self._succession
+        succession = self._takeover
         before = await succession.find(self.config, take_over=self._take_over)
         if before is not None:
             self._fleet.restore(before)
-        self._listening = Listening(
-            self.config.addresses, shared=frozenset(succession.orphaned), inherited=succession.inherited
+        self._listeners = ListenerSockets(
+            self.config.listen_addresses,
+            shared=frozenset(succession.orphaned_addresses),
+            inherited=succession.inherited,
         )
-        self._book = Book.create(self._fleet.in_force.slots.columns)
-        self._crew = Crew(
+        self._ledger = SharedLedger.create(self._fleet.active_config.columns.columns)
+        self._workers = WorkerPool(
             self._command,
-            self._listening,
-            greeting=self._greeting,
+            self._listeners,
+            greeting=self._initial_state,
             answered=self._answered,
-            died=self._fleet.in_force.died,
+            died=self._fleet.active_config.worker_died,
             reported=self._reported,
-            trouble=self._fleet.trouble,
-            book=self._book,
-            buried=self._buried,
-            control=succession.named(self._name()),
+            trouble=self._fleet.worker_notice,
+            book=self._ledger,
+            buried=self._row_released,
+            control=succession.advertise(self._name()),
             frozen=self._frozen,
         )
-        self._live = Live(self._totals, self._fleet.chronicle, asyncio.get_running_loop().time(), self._fleet.beat)
+        self._live_feed = LiveFeed(
+            self._totals, self._fleet.events, asyncio.get_running_loop().time(), self._fleet.update_failures
+        )
         spare = succession.has_predecessor
         try:
             heir_of = succession.predecessor.pid if succession.predecessor is not None else 0
-            await self._fleet.begin(self._crew, self._book, self._name(), spare=spare, heir_of=heir_of)
-            await succession.see(self._fleet)
-            self._crew.renew(self.config.workers, self._fleet.in_force.slots.columns, 0.0)
-            self._keep_history()
-            self._tasks.append(asyncio.create_task(self._look_after()))
-            await self._crew.first_started()
+            await self._fleet.start(self._workers, self._ledger, self._name(), spare=spare, heir_of=heir_of)
+            await succession.wait_until_ready(self._fleet)
+            self._workers.replace_all(self.config.workers, self._fleet.active_config.columns.columns, 0.0)
+            self._open_history()
+            self._tasks.append(asyncio.create_task(self._tick_forever()))
+            await self._workers.first_started()
             if spare:
-                await self._crew.all_started(START)
+                await self._workers.all_started(START_TIMEOUT_SECONDS)
             await self._open_admin()
         except BaseException:
             await self._end(0.0, spare=spare, handed_over=before is not None)
             raise
         self._tasks.append(asyncio.create_task(self._reload_when_wanted()))
-        await succession.relieve(self.config.timeouts.drain)
+        await succession.take_effect(self.config.timeouts.drain)
         notify("READY=1")
 
     async def stop(self, drain: float | None = None) -> bool:
@@ -176,9 +180,9 @@ class Supervisor:
 
     def stop_now(self) -> None:
         """Whatever is in flight; ends a `stop` that waits."""
-        self._hurried = True
-        self._crew.kill()
-        self._fleet.starting.hurry()
+        self._stopping_now = True
+        self._workers.kill()
+        self._fleet.replica_controller.kill_stopping()
 
     async def _end(self, drain: float, *, spare: bool = False, handed_over: bool = False) -> bool:
         """`spare`: replicas that others had started go on; their workers still use them. `handed_over`: another gateway
@@ -187,54 +191,56 @@ class Supervisor:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._succession.close()
+        self._takeover.close()
         if self._admin is not None:
             await self._admin.stop(handed_over=handed_over)
-        await self._fleet.rest()
+        await self._fleet.quiesce()
         # Ours; each worker has its own, and takes who waits there before it closes them, unless others listen on.
-        self._listening.close_all(handed_over=handed_over)
-        done = await self._crew.dismiss(drain, relieved=handed_over)
-        await self._fleet.slo.end(self._crew.reports(), self._crew.past, asyncio.get_running_loop().time())
-        await self._former_gone(drain)
-        await self._fleet.end()
-        await self._fleet.upkeep.end(spare=spare, handed_over=self.relieved.is_set())
-        self._succession.end()
+        self._listeners.close_all(handed_over=handed_over)
+        done = await self._workers.drain(drain, relieved=handed_over)
+        await self._fleet.slo.end(self._workers.reports(), self._workers.retired, asyncio.get_running_loop().time())
+        await self._wait_for_predecessor(drain)
+        await self._fleet.stop()
+        await self._fleet.replicas.stop(spare=spare, handed_over=self.superseded.is_set())
+        self._takeover.finish()
         return done
 
-    async def leave(self) -> bool:
+    async def finish_handover(self) -> bool:
         """After `relieved`: finish what is in flight; all else goes on elsewhere. Did all finish?"""
         return await self._end(self.config.timeouts.drain, handed_over=True)
 
-    async def _hand_out(self) -> tuple[FleetState, list[socket.socket]]:
+    async def _hand_over(self) -> tuple[FleetState, list[socket.socket]]:
         """A successor wants our sockets. From now on it looks after the replicas that we started."""
-        await self._fleet.starting.hand_over()
+        await self._fleet.replica_controller.hand_over()
         admin = self._admin.sockets if self._admin is not None else []
-        return state_of(self._fleet), [*self._listening.sockets(), *admin]
+        return take_snapshot(self._fleet), [*self._listeners.sockets(), *admin]
 
     async def _take_back(self) -> None:
         if not self._ending:
-            await self._fleet.starting.take_back()
+            await self._fleet.replica_controller.resume()
 
-    def _keep_history(self) -> None:
+    def _open_history(self) -> None:
         wanted = self.config.history
         if wanted.enabled:
-            history = History(wanted.path or default_path(self._name()), wanted.keep)
+            history = HistoryStore(wanted.path or default_path(self._name()), wanted.keep)
             self._fleet.slo.begin(history, asyncio.get_running_loop().time())
-            self._tasks.append(asyncio.create_task(self._recall(history, time())))
+            self._tasks.append(asyncio.create_task(self._load_stored_samples(history, time())))
 
-    async def _recall(self, history: History, began: float) -> None:
+    async def _load_stored_samples(self, history: HistoryStore, began: float) -> None:
         """The minutes before this start, for charts."""
         try:
             slices = await asyncio.to_thread(history.minutes, began - 2 * CHART_SECONDS)
-            self._live.stored = stored_pulses(slices, began)
+            self._live_feed.stored = stored_samples(slices, began)
         except Exception:  # the gateway serves without it
             log.exception("the last minutes could not be read from the history")
 
-    async def _former_gone(self, seconds: float) -> None:
+    async def _wait_for_predecessor(self, seconds: float) -> None:
         """Workers of a supervisor before us may still have requests on replicas that we took over."""
         until = asyncio.get_running_loop().time() + seconds
-        while not self._succession.over and not self._hurried and asyncio.get_running_loop().time() < until:
-            await asyncio.sleep(LOOK)
+        while (
+            not self._takeover.predecessor_gone and not self._stopping_now and asyncio.get_running_loop().time() < until
+        ):
+            await asyncio.sleep(PREDECESSOR_POLL_SECONDS)
 
     def _name(self) -> str:
         """What replicas that it starts know it by: an heir of that name takes them over."""
@@ -251,7 +257,7 @@ class Supervisor:
 
     # ------------------------------------------------------------------ reload
 
-    def reload_soon(self) -> None:
+    def request_reload(self) -> None:
         self._reload_wanted.set()
 
     async def reload(self) -> bool:
@@ -259,8 +265,8 @@ class Supervisor:
         return not await self._reload()
 
     async def _reload(self) -> str:
-        async with self._fleet.changing:
-            reloading()
+        async with self._fleet.config_lock:
+            notify_reloading()
             problem = await self._try_reload()
             notify("READY=1")
         if problem:
@@ -268,11 +274,11 @@ class Supervisor:
         return problem
 
     async def _try_reload(self) -> str:
-        self._watch.forget_changes()
+        self._watch.mark_current()
         try:
-            now = self._fleet.roster.config
+            now = self._fleet.registry.config
             wanted = self._reread() if self._reread is not None else now
-            config, held_back = changeable(wanted, now)
+            config, held_back = split_reloadable(wanted, now)
             if problem := await self._fleet.configure(config):
                 return problem
         except SteelyardError as wrong:
@@ -285,25 +291,25 @@ class Supervisor:
         return ""
 
     def _reloaded(self, config: Config) -> None:
-        slots = self._fleet.in_force.slots
-        self._watch.follow(self._watched())
+        slots = self._fleet.active_config.columns
+        self._watch.watch(self._watched())
         self._follow_admin(config)
-        self._crew.keep(slots.table)
-        self._crew.hurry()
-        if config.workers != self._crew.size:
-            self._crew.renew(config.workers, slots.columns, config.timeouts.drain)
+        self._workers.prune(slots.table)
+        self._workers.retry_now()
+        if config.workers != self._workers.size:
+            self._workers.replace_all(config.workers, slots.columns, config.timeouts.drain)
         log.info("reloaded: %s", summary(config))
 
-    def _reported(self, report: Report) -> None:
-        self._fleet.heard(report)
-        self._live.tick(self._crew.reports(), asyncio.get_running_loop().time())
+    def _reported(self, report: WorkerReport) -> None:
+        self._fleet.worker_reported(report)
+        self._live_feed.tick(self._workers.reports(), asyncio.get_running_loop().time())
 
-    def _buried(self, row: int) -> None:
+    def _row_released(self, row: int) -> None:
         if not self._ending:
-            self._fleet.holdings.buried(row)
+            self._fleet.memory.worker_exited(row)
 
     def _answered(self, worker: int, answer: Applied) -> None:
-        if not self._fleet.in_force.answered(worker, answer) and answer.problem:
+        if not self._fleet.active_config.acknowledged(worker, answer) and answer.problem:
             log.error("worker %d refuses the configuration that was good: %s", worker, answer.problem)
 
     def _follow_admin(self, config: Config) -> None:
@@ -313,9 +319,9 @@ class Supervisor:
             except SteelyardError as problem:  # a token file that was removed this very moment
                 log.error("the admin API stays as it was: %s", problem)
 
-    def _greeting(self) -> list[ToWorker]:
+    def _initial_state(self) -> list[ToWorker]:
         """What a new worker is told: the configuration, and how every replica stands."""
-        return [*self._fleet.in_force.greeting(), *self._fleet.so_far()]
+        return [*self._fleet.active_config.initial_state(), *self._fleet.initial_state()]
 
     # ------------------------------------------------------------------ the admin API
 
@@ -325,8 +331,8 @@ class Supervisor:
             return
         from .admin.server import AdminServer  # after the first worker has started: it takes a while to import
 
-        operations = Operating(self._fleet, self._crew, self._reload, self._live.began, self._live)
-        admin = AdminServer(operations, wanted, self._succession.inherited)
+        operations = FleetAdmin(self._fleet, self._workers, self._reload, self._live_feed.started_at, self._live_feed)
+        admin = AdminServer(operations, wanted, self._takeover.inherited)
         try:
             await admin.start()
         except ListenError as problem:
@@ -339,31 +345,31 @@ class Supervisor:
 
     # ------------------------------------------------------------------ looking after
 
-    async def _look_after(self) -> None:
+    async def _tick_forever(self) -> None:
         while True:
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(TICK_SECONDS)
             try:
-                self._crew.broadcast(Alive())
-                self._crew.check()
-                if self._succession.look():
-                    self._fleet.starting.spare_no_more()  # nobody before us uses them any more
+                self._workers.broadcast(Heartbeat())
+                self._workers.kill_silent()
+                if self._takeover.poll():
+                    self._fleet.replica_controller.release_adopted()  # nobody before us uses them any more
                 self._fleet.tick()
-                self._fleet.slo.tick(self._crew.reports(), self._crew.past, asyncio.get_running_loop().time())
-                self._live.tick(self._crew.reports(), asyncio.get_running_loop().time())
-                self._look_for_alarms()
-                self._crew.past.keep(self._fleet.in_force.slots.table)
-                if changed := self._watch.look():
+                self._fleet.slo.tick(self._workers.reports(), self._workers.retired, asyncio.get_running_loop().time())
+                self._live_feed.tick(self._workers.reports(), asyncio.get_running_loop().time())
+                self._update_alarms()
+                self._workers.retired.prune(self._fleet.active_config.columns.table)
+                if changed := self._watch.poll():
                     log.info("changed: %s", ", ".join(changed))
-                    self.reload_soon()
+                    self.request_reload()
             except Exception:  # whatever it is, looking away for ever would be worse
                 log.exception("looking after the workers went wrong")
 
-    def _look_for_alarms(self) -> None:
+    def _update_alarms(self) -> None:
         fleet = self._fleet
-        scaling, discovery, placing = fleet.scaling.views(), fleet.discoverer.views(), fleet.holdings.placer.views()
-        uptime = fleet.now() - self._live.began
-        alarms = current_alarms(fleet, scaling, discovery, placing, uptime, self._crew.workers())
-        self._alarms.see(alarms, fleet.now())
+        scaling, discovery, placing = fleet.autoscaler.views(), fleet.discoverer.views(), fleet.memory.placer.views()
+        uptime = fleet.now() - self._live_feed.started_at
+        alarms = current_alarms(fleet, scaling, discovery, placing, uptime, self._workers.workers())
+        self._alarms.update(alarms, fleet.now())
 
     async def _reload_when_wanted(self) -> None:
         while True:
@@ -375,4 +381,4 @@ class Supervisor:
                 log.exception("the reload went wrong")
 
     def _watched(self) -> list[str | Path]:
-        return [*self._files, *certificates(self.config)]
+        return [*self._files, *certificate_files(self.config)]

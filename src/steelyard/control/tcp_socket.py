@@ -9,46 +9,46 @@ import msgspec
 
 from ..addresses import Address
 
-BACKLOG = 4096  # the kernel's net.core.somaxconn may allow less
+LISTEN_BACKLOG = 4096  # the kernel's net.core.somaxconn may allow less
 
 
-class Place(msgspec.Struct):
+class BindAddress(msgspec.Struct):
     """One address as the kernel takes it; a host name may be several."""
 
     family: int
     host: str
     port: int
-    both: bool = False  # IPv6 that takes IPv4 too
+    dual_stack: bool = False  # IPv6 that takes IPv4 too
 
 
-def places(address: Address) -> list[Place]:
+def resolve(address: Address) -> list[BindAddress]:
     """socket.gaierror, which is an OSError, for a host that is not known."""
     if not address.host:
         if socket.has_dualstack_ipv6():
-            return [Place(socket.AF_INET6, "::", address.port, both=True)]
-        return [Place(socket.AF_INET, "0.0.0.0", address.port)]
+            return [BindAddress(socket.AF_INET6, "::", address.port, dual_stack=True)]
+        return [BindAddress(socket.AF_INET, "0.0.0.0", address.port)]
     found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    hosts = dict.fromkeys((family, _numeric(where)) for family, _, _, _, where in found)
-    return [Place(family, host, address.port) for family, host in hosts]
+    hosts = dict.fromkeys((family, _numeric_host(where)) for family, _, _, _, where in found)
+    return [BindAddress(family, host, address.port) for family, host in hosts]
 
 
-def _numeric(where: tuple[object, ...]) -> str:
+def _numeric_host(where: tuple[object, ...]) -> str:
     """With the zone of a link-local address, which getaddrinfo gives as a number."""
     host = str(where[0])
     return f"{host}%{where[3]}" if len(where) == 4 and where[3] and "%" not in host else host
 
 
-def listen(place: Place) -> socket.socket:
-    made = _bound(place, together=True)
-    made.listen(BACKLOG)
+def open_listener(place: BindAddress) -> socket.socket:
+    made = _bind(place, together=True)
+    made.listen(LISTEN_BACKLOG)
     made.setblocking(False)
     return made
 
 
-def in_use(place: Place) -> bool:
+def is_in_use(place: BindAddress) -> bool:
     """With SO_REUSEPORT the kernel lets a user listen twice, and two gateways would share the traffic unawares."""
     try:
-        _bound(place, together=False).close()
+        _bind(place, together=False).close()
     except OSError as problem:
         if problem.errno == errno.EADDRINUSE:
             return True
@@ -56,14 +56,14 @@ def in_use(place: Place) -> bool:
     return False
 
 
-def _bound(place: Place, *, together: bool) -> socket.socket:
+def _bind(place: BindAddress, *, together: bool) -> socket.socket:
     made = socket.socket(place.family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if together:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if place.family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if place.both else 1)
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if place.dual_stack else 1)
         made.bind(socket.getaddrinfo(place.host, place.port, place.family, socket.SOCK_STREAM)[0][4])
     except BaseException:
         made.close()

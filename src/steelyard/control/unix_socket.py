@@ -9,16 +9,16 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from .tcp_socket import BACKLOG
+from .tcp_socket import LISTEN_BACKLOG
 
-PRIVATE = 0o600  # for the user who runs the gateway
+OWNER_ONLY_MODE = 0o600  # for the user who runs the gateway
 
 
-class UnixSocket:
+class UnixListener:
     def __init__(
         self,
         path: str,
-        mode: int = PRIVATE,
+        mode: int = OWNER_ONLY_MODE,
         *,
         take_over: bool = False,
         made: socket.socket | None = None,
@@ -30,13 +30,13 @@ class UnixSocket:
             self.socket = made
             self._inode = os.stat(path).st_ino if os.path.exists(path) else 0
             return
-        _clear_away(Path(path), take_over, kind)
+        _remove_stale(Path(path), take_over, kind)
         self.socket = socket.socket(socket.AF_UNIX, kind)
         try:
             self.socket.bind(path)
             os.chmod(path, mode)  # before listen: until then nobody can connect
             self._inode = os.stat(path).st_ino
-            self.socket.listen(BACKLOG)
+            self.socket.listen(LISTEN_BACKLOG)
             self.socket.setblocking(False)
         except BaseException:
             self.socket.close()
@@ -50,7 +50,7 @@ class UnixSocket:
                 os.unlink(self.path)
 
 
-def _clear_away(path: Path, take_over: bool, kind: int) -> None:
+def _remove_stale(path: Path, take_over: bool, kind: int) -> None:
     """A socket that nobody listens on any more may go; nothing else."""
     try:
         mode = path.lstat().st_mode

@@ -16,19 +16,19 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 class ProbeView(View, frozen=True):
     """What the probes of a replica see."""
 
-    verdict: str  # of the last one: ready, loading, absent, broken, refused, silent; unknown before the first
+    result: str  # of the last one: ready, loading, absent, broken, refused, silent; unknown before the first
     detail: str  # in words
     age: float | None  # seconds since the last one ended; none yet: None
     seconds: float  # it took
-    good: int  # in a row
-    bad: int  # in a row
-    needed: int  # good ones in a row before it is ready: more, if it keeps changing
+    consecutive_successes: int  # in a row
+    consecutive_failures: int  # in a row
+    required_successes: int  # good ones in a row before it is ready: more, if it keeps changing
     instance: str  # who the server says it is; empty: it does not say
     restarts: int  # seen
     loading_for: float | None  # seconds since it was first seen loading; None: it is not
 
 
-class SignalView(View, frozen=True):
+class LoadSignalView(View, frozen=True):
     """What a replica itself says of its load, and what becomes of it."""
 
     running: float | None
@@ -40,7 +40,7 @@ class SignalView(View, frozen=True):
     age: float | None  # seconds; None: never heard
     stale: bool  # too old to be used
     problem: str  # why the last read failed; empty: it did not
-    foreign: int  # requests there that are not ours, as concluded from it
+    external_load: int  # requests there that are not ours, as concluded from it
 
 
 class WorkerReplicaView(View, frozen=True):
@@ -49,14 +49,14 @@ class WorkerReplicaView(View, frozen=True):
     worker: int
     state: str
     in_flight: int
-    outside: int  # requests of other workers and of others, in force
+    external_load: int  # requests of other workers and of others, in force
     limit: int | None  # requests at once; None: no limit
     work: float  # seconds of estimated work there
     slowness: float  # seconds here for one on a typical replica, as its decisions take it
     slowness_samples: int  # answers it was learned from
     weight: float
-    share: float  # the weight in force: less during slow start and after failures
-    picks: int
+    effective_weight: float  # the weight in force: less during slow start and after failures
+    dispatched: int
     failures: int
     consecutive_failures: int
     ejections: int
@@ -68,7 +68,7 @@ class WorkerReplicaView(View, frozen=True):
     utilization: float | None
 
 
-class RecentView(View, frozen=True):
+class RecentAttemptsView(View, frozen=True):
     """How attempts at a replica ended in the last minute, retried ones included."""
 
     seconds: float = 0.0  # that it covers
@@ -85,23 +85,23 @@ class ReplicaView(View, frozen=True):
     url: str
     source: str  # file, discovery, registered, admin, runtime
     state: str  # starting, loading, unloaded, ready, ejected, unreachable, draining
-    since: float  # seconds in that state
+    state_age: float  # seconds in that state
     why: str  # in words
     weight: float
     zone: str
     device: str
     draining: bool  # an operator's wish, or a lease that ran out
     in_flight: int
-    picks: int
+    dispatched: int
     failures: int
-    recent: RecentView
+    recent: RecentAttemptsView
     work: float
     slowness: float | None  # seconds here for one on a typical replica; None: too few answers to tell
     slowness_samples: int  # answers it was learned from
     slowness_age: float | None  # seconds since the last of them; None: there is none
     lease: float | None  # seconds left; None: it needs none
     probe: ProbeView | None  # None: it is not probed
-    signals: SignalView | None  # None: it is not asked
+    load_signals: LoadSignalView | None  # None: it is not asked
     workers: tuple[WorkerReplicaView, ...]
 
 
@@ -123,10 +123,10 @@ class ModelView(View, frozen=True):
     ready: int
     waiting: int
     in_flight: int
-    verdicts: dict[str, int]
+    outcomes: dict[str, int]
     p50: float | None  # of all answers since the start, seconds
     p99: float | None
-    typical: float  # estimated seconds of a typical request on a typical replica
+    typical_seconds: float  # estimated seconds of a typical request on a typical replica
     drain_rate: float  # seconds of typical work that its replicas do per second
     panicking: bool  # too few healthy replicas: ejected ones are used too
     overridden: tuple[str, ...]  # what was set through the admin API and differs from the configuration
@@ -144,11 +144,11 @@ class Alarm(View, frozen=True):
     """Something a person should know now."""
 
     code: str  # stable: control/alarm_codes.py
-    what: str  # in words
+    message: str  # in words
     age: float
     model: str = ""
     replica: str = ""
-    about: str = ""  # what else it is about: a device, a server, a tenant…
+    subject: str = ""  # what else it is about: a device, a server, a tenant…
     severity: str = ""  # page: look now; ticket: look soon
 
     def __post_init__(self) -> None:
@@ -156,18 +156,18 @@ class Alarm(View, frozen=True):
             msgspec.structs.force_setattr(self, "severity", severity(self.code))
 
 
-class Happening(View, frozen=True):
+class FleetEvent(View, frozen=True):
     """Something that happened."""
 
     age: float  # seconds ago
     kind: str  # stable: replica, discovery, lease, config, worker…
-    what: str  # in words
+    message: str  # in words
     model: str = ""
     replica: str = ""
     code: str = ""  # stable: of an alarm, which
 
 
-class HoldingView(View, frozen=True):
+class ResidentModelView(View, frozen=True):
     """A model on a server of a device."""
 
     model: str
@@ -184,8 +184,8 @@ class ServerView(View, frozen=True):
 
     server: str  # its address
     reserved: int
-    held: int | None  # bytes it was measured to hold; None: it was not
-    holdings: tuple[HoldingView, ...]
+    measured: int | None  # bytes it was measured to hold; None: it was not
+    models: tuple[ResidentModelView, ...]
 
 
 class QuarantineView(View, frozen=True):
@@ -203,18 +203,18 @@ class DeviceView(View, frozen=True):
     headroom: float
     budget: int  # what may be given out: capacity × (1 - headroom)
     reserved: int  # given out, to models and to requests
-    taken: int  # reserved, or held where that is more, and what others use
-    other: int  # used by those who are no servers of ours
+    committed: int  # reserved, or held where that is more, and what others use
+    external_usage: int  # used by those who are no servers of ours
     measured: int | None  # in use, by all; None: not measured
     age: float | None  # seconds since it was measured
     requests: int  # running there
     concurrency: int | None
-    ran_out: int  # requests that ran out of memory there
+    out_of_memory_errors: int  # requests that ran out of memory there
     servers: tuple[ServerView, ...]
     quarantines: tuple[QuarantineView, ...]
 
 
-class SizesView(View, frozen=True):
+class ModelMemoryView(View, frozen=True):
     """What a model needs of memory, declared and learned. Bytes."""
 
     model: str
@@ -226,7 +226,7 @@ class SizesView(View, frozen=True):
     largest: int
 
 
-class LoadingView(View, frozen=True):
+class LoadJobView(View, frozen=True):
     """A load that is under way; or, without a model that comes, an unload."""
 
     model: str
@@ -239,16 +239,16 @@ class LoadingView(View, frozen=True):
     why: str
 
 
-class SetbackView(View, frozen=True):
+class LoadFailureView(View, frozen=True):
     """A load, or an unload, that failed when it was last tried."""
 
     model: str
     replica: str
     reason: str  # no_room, still_runs, unload_failed, load_failed, load_timeout
     why: str  # in words
-    times: int  # in a row
+    consecutive_failures: int  # in a row
     age: float  # seconds since then
-    again_in: float  # seconds until it may be tried again there
+    retry_in: float  # seconds until it may be tried again there
 
 
 class HostView(View, frozen=True):
@@ -265,9 +265,9 @@ class LoadTimeView(View, frozen=True):
     measured: bool  # or what the configuration says
 
 
-class PlacingView(View, frozen=True):
-    loading: tuple[LoadingView, ...] = ()
-    setbacks: tuple[SetbackView, ...] = ()
+class PlacementView(View, frozen=True):
+    jobs: tuple[LoadJobView, ...] = ()
+    failures: tuple[LoadFailureView, ...] = ()
     hosts: tuple[HostView, ...] = ()
     load_times: tuple[LoadTimeView, ...] = ()
 
@@ -281,23 +281,23 @@ class InstanceView(View, frozen=True):
     device: str
     phase: str  # starting (not ready yet), ready, leaving (drains, or is being stopped)
     seconds: float  # since it was started
-    where: str  # pid 4711
+    location: str  # pid 4711
     log: str  # file
     adopted: bool  # from a supervisor before this one
     outdated: bool  # started by settings that are no longer in force: to be replaced
 
 
-class StartSetbackView(View, frozen=True):
+class StartFailureView(View, frozen=True):
     """A start that failed, or a replica that ended by itself, when that last happened."""
 
     replica: str
     reason: str  # no_such_command, not_allowed, port_taken, no_port, no_folder, failed, ended, never_ready, no_room
     why: str  # in words
-    last_words: tuple[str, ...]  # the end of its log
-    times: int  # in a row
+    log_tail: tuple[str, ...]  # the end of its log
+    consecutive_failures: int  # in a row
     age: float  # seconds since then
-    again_in: float  # seconds until the next try
-    looping: bool  # it fails again and again
+    retry_in: float  # seconds until the next try
+    crash_looping: bool  # it fails again and again
 
 
 class ScalingStepView(View, frozen=True):
@@ -307,9 +307,9 @@ class ScalingStepView(View, frozen=True):
     before: int
     after: int
     why: str  # in words
-    offered: float
-    lately: float
-    forecast: float
+    offered_load: float
+    recent_load: float
+    forecast_load: float
     p99: float
     carried_out: bool  # False: only recommended
 
@@ -320,17 +320,17 @@ class ScalingView(View, frozen=True):
     model: str
     mode: str  # act, recommend, fixed
     scaler: str  # empty: none
-    wanted: int
-    least: int
-    most: int | None
+    desired: int
+    min_replicas: int
+    max_replicas: int | None
     ready: int  # all that serve, whoever started them
     starting: int
     leaving: int
     why: str  # of the last decision, in words
-    offered: float  # seconds of work per second, over the long window
-    lately: float
-    forecast: float
-    burn: float  # times as fast as allowed that the promise is broken
+    offered_load: float  # seconds of work per second, over the long window
+    recent_load: float
+    forecast_load: float
+    burn_rate: float  # times as fast as allowed that the promise is broken
     panicking: bool
     cold_start: float  # seconds
     cold_start_measured: bool
@@ -340,8 +340,8 @@ class ScalingView(View, frozen=True):
     stops: int
     crashes: int
     instances: tuple[InstanceView, ...]
-    setback: StartSetbackView | None
-    history: tuple[ScalingStepView, ...]  # the latest last
+    start_failure: StartFailureView | None
+    steps: tuple[ScalingStepView, ...]  # the latest last
 
 
 class WindowView(View, frozen=True):
@@ -350,9 +350,9 @@ class WindowView(View, frozen=True):
     seconds: float
     good: int  # requests
     bad: int
-    kept: float | None  # percent of them; None: there were none
-    burn: float  # times as fast as allowed that requests break it; 1: exactly what is allowed
-    covered: float | None = None  # seconds of it that anything is known of; None: all of it
+    attainment: float | None  # percent of them; None: there were none
+    burn_rate: float  # times as fast as allowed that requests break it; 1: exactly what is allowed
+    covered_seconds: float | None = None  # seconds of it that anything is known of; None: all of it
 
 
 class ObjectiveView(View, frozen=True):
@@ -386,8 +386,8 @@ class FleetView(View, frozen=True):
     discovery: tuple[DiscoveryView, ...]
     alarms: tuple[Alarm, ...]
     devices: tuple[DeviceView, ...] = ()
-    sizes: tuple[SizesView, ...] = ()
-    placing: PlacingView = PlacingView()
+    model_memory: tuple[ModelMemoryView, ...] = ()
+    placement: PlacementView = PlacementView()
     scaling: tuple[ScalingView, ...] = ()
     slo: tuple[SloView, ...] = ()
 
@@ -395,12 +395,12 @@ class FleetView(View, frozen=True):
 # ---------------------------------------------------------------------- live: what the dashboard and `top` follow
 
 
-class PulseView(View, frozen=True):
+class SampleView(View, frozen=True):
     """One model in one moment, a second long."""
 
-    at: float  # seconds since the supervisor began
+    uptime: float  # seconds since the supervisor began
     rate: float  # requests that ended, a second
-    bad: float  # of these, failed, refused or late by no fault of their clients, a second
+    bad_rate: float  # of these, failed, refused or late by no fault of their clients, a second
     p50: float | None  # seconds, of those answered in it, and where these are few in up to 5 s; None: none
     p99: float | None
     waiting: int
@@ -415,7 +415,7 @@ class LiveReplicaView(View, frozen=True):
     id: str
     state: str
     why: str
-    since: float  # seconds in that state
+    state_age: float  # seconds in that state
     draining: bool
     in_flight: int
     work: float  # seconds
@@ -427,7 +427,7 @@ class LiveReplicaView(View, frozen=True):
     p50: float  # seconds; 0: none
     p99: float
     failures: int
-    recent: RecentView
+    recent: RecentAttemptsView
     zone: str
     device: str
 
@@ -438,9 +438,9 @@ class LiveModelView(View, frozen=True):
     concurrency: int | str
     replicas: int
     ready: int
-    oldest: float  # seconds that the one has waited who has waited longest
-    wanted: int | None  # replicas that there should be; None: nobody scales it
-    pulse: PulseView
+    oldest_wait: float  # seconds that the one has waited who has waited longest
+    desired: int | None  # replicas that there should be; None: nobody scales it
+    sample: SampleView
     failing: int = 0  # of those that are ready, how many fail some of their attempts
 
 
@@ -455,15 +455,15 @@ class LiveView(View, frozen=True):
     devices: tuple[DeviceView, ...]
     slo: tuple[SloView, ...]
     alarms: tuple[Alarm, ...]
-    events: tuple[Happening, ...]  # since the last time; the first time, the latest of all, the latest last
+    events: tuple[FleetEvent, ...]  # since the last time; the first time, the latest of all, the latest last
 
 
-class StoredPulseView(View, frozen=True):
+class StoredSampleView(View, frozen=True):
     """One model in a moment before the supervisor began, as the history has it: means of a minute."""
 
-    at: float  # seconds since the supervisor began: negative
+    uptime: float  # seconds since the supervisor began: negative
     rate: float
-    bad: float
+    bad_rate: float
     p50: float | None
     p99: float | None
 
@@ -471,5 +471,5 @@ class StoredPulseView(View, frozen=True):
 class LiveHistoryView(View, frozen=True):
     """What `/v1/live` says first: the last minutes."""
 
-    pulses: dict[str, tuple[PulseView, ...]]  # by model, the latest last
-    stored: dict[str, tuple[StoredPulseView, ...]] = {}  # before these: what is stored of the time before a restart
+    samples: dict[str, tuple[SampleView, ...]]  # by model, the latest last
+    stored: dict[str, tuple[StoredSampleView, ...]] = {}  # before these: what is stored of the time before a restart

@@ -16,36 +16,36 @@ import msgspec
 
 from ..link.messages import (
     Applied,
-    Frames,
+    FrameDecoder,
     FromWorker,
-    RanOut,
-    Report,
+    OutOfMemory,
+    ReplicaDemand,
+    ReplicaFailure,
+    ReportRequest,
     Started,
-    Tell,
     ToWorker,
-    Trouble,
-    Wanted,
-    frame,
+    WorkerReport,
+    encode_frame,
 )
-from .last_words import LastWords
+from .last_words import StderrTail
 
-EVERY = 0.1  # seconds between looks, where the kernel does not tell
+EXIT_POLL_SECONDS = 0.1  # seconds between looks, where the kernel does not tell
 # A worker has one busy thread. Those that numpy would start for each core cost start-up time and memory for nothing.
-ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-class Owner(Protocol):
+class WorkerObserver(Protocol):
     """Who is told what happens to a worker."""
 
     def started(self, worker: WorkerProcess) -> None: ...
 
     def applied(self, worker: WorkerProcess, answer: Applied) -> None: ...
 
-    def reported(self, worker: WorkerProcess, report: Report) -> None: ...
+    def reported(self, worker: WorkerProcess, report: WorkerReport) -> None: ...
 
-    def trouble(self, worker: WorkerProcess, trouble: Trouble | Wanted | RanOut) -> None: ...
+    def notice(self, worker: WorkerProcess, trouble: ReplicaFailure | ReplicaDemand | OutOfMemory) -> None: ...
 
-    def said(self, worker: WorkerProcess, line: str) -> None: ...
+    def stderr_line(self, worker: WorkerProcess, line: str) -> None: ...
 
     def ended(self, worker: WorkerProcess, code: int) -> None: ...
 
@@ -53,19 +53,19 @@ class Owner(Protocol):
 class WorkerProcess(asyncio.Protocol):
     """A child in a process group of its own: Ctrl-C in the terminal reaches the supervisor alone, which drains."""
 
-    def __init__(self, index: int, owner: Owner) -> None:
+    def __init__(self, index: int, owner: WorkerObserver) -> None:
         self.index = index
         self.pid = 0
-        self.code: int | None = None  # once it ended; negative: the signal
+        self.exit_code: int | None = None  # once it ended; negative: the signal
         self.serving = False  # it said that it started
-        self.report: Report | None = None  # the latest
+        self.report: WorkerReport | None = None  # the latest
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self.born = self.heard = self._loop.time()
-        self._frames = Frames(FromWorker)
+        self.started_at = self.last_heard_at = self._loop.time()
+        self._frames = FrameDecoder(FromWorker)
         self._channel: asyncio.WriteTransport | None = None
-        self._asked: list[tuple[int, asyncio.Future[None]]] = []
-        self.gone: asyncio.Future[int] = self._loop.create_future()  # when its owner has been told
+        self._report_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self.exited: asyncio.Future[int] = self._loop.create_future()  # when its owner has been told
 
     async def start(
         self,
@@ -96,13 +96,13 @@ class WorkerProcess(asyncio.Protocol):
                 pass_fds=(theirs.fileno(), board, book, *listen),
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                env=ENVIRONMENT | os.environ,
+                env=WORKER_ENVIRONMENT | os.environ,
                 process_group=0,
             )
             undo.pop_all()
         self.pid = self._process.pid
         assert self._process.stderr is not None
-        self._last_words = LastWords(self._process.stderr, partial(self._owner.said, self))
+        self._stderr_tail = StderrTail(self._process.stderr, partial(self._owner.stderr_line, self))
         self._await_end()
         try:
             await self._loop.create_unix_connection(lambda: self, sock=ours)
@@ -111,32 +111,32 @@ class WorkerProcess(asyncio.Protocol):
             self.kill()
 
     @property
-    def last_words(self) -> str:
+    def last_stderr_line(self) -> str:
         """The last line it wrote to its standard error."""
-        return self._last_words.lines[-1] if self._last_words.lines else ""
+        return self._stderr_tail.lines[-1] if self._stderr_tail.lines else ""
 
     def send(self, message: ToWorker) -> None:
         if self._channel is not None and not self._channel.is_closing():
-            self._channel.write(frame(message))
+            self._channel.write(encode_frame(message))
 
-    def tell(self, number: int) -> asyncio.Future[None]:
+    def request_report(self, number: int) -> asyncio.Future[None]:
         """Ask for a report now; done when it is there, or will never be."""
         asked: asyncio.Future[None] = self._loop.create_future()
-        if self.code is not None or not self.serving:
+        if self.exit_code is not None or not self.serving:
             asked.set_result(None)
             return asked
-        self._asked.append((number, asked))
-        self.send(Tell(number))
+        self._report_waiters.append((number, asked))
+        self.send(ReportRequest(number))
         return asked
 
-    def _answer(self, number: float) -> None:
+    def _resolve_waiters(self, number: float) -> None:
         """Those who asked for a report up to this number have it."""
-        for asked in [asked for wanted, asked in self._asked if wanted <= number and not asked.done()]:
+        for asked in [asked for wanted, asked in self._report_waiters if wanted <= number and not asked.done()]:
             asked.set_result(None)
-        self._asked = [(wanted, asked) for wanted, asked in self._asked if not asked.done()]
+        self._report_waiters = [(wanted, asked) for wanted, asked in self._report_waiters if not asked.done()]
 
     def kill(self) -> None:
-        if self.code is None:
+        if self.exit_code is None:
             self._process.kill()
 
     # ------------------------------------------------------------------ the channel
@@ -146,19 +146,19 @@ class WorkerProcess(asyncio.Protocol):
 
     def connection_lost(self, problem: Exception | None) -> None:
         self._channel = None
-        if self.code is not None:
-            self._farewell()
+        if self.exit_code is not None:
+            self._finish()
 
     def data_received(self, data: bytes) -> None:
-        self.heard = self._loop.time()
+        self.last_heard_at = self._loop.time()
         try:
             for message in self._frames.feed(data):
                 self._take(message)
         except ValueError as problem:  # msgspec's errors are such
-            self._owner.said(self, f"error it does not speak our language and is killed: {problem}")
+            self._owner.stderr_line(self, f"error it does not speak our language and is killed: {problem}")
             self.kill()
 
-    def forget(self, configured: Container[str]) -> None:
+    def prune(self, configured: Container[str]) -> None:
         """What it said of other models than these."""
         if self.report is not None and any(model.model not in configured for model in self.report.models):
             models = tuple(model for model in self.report.models if model.model in configured)
@@ -166,12 +166,12 @@ class WorkerProcess(asyncio.Protocol):
 
     def _take(self, message: FromWorker) -> None:
         match message:
-            case Report():
+            case WorkerReport():
                 self.report = message
-                self._answer(message.told)
+                self._resolve_waiters(message.request_number)
                 self._owner.reported(self, message)
-            case Trouble() | Wanted() | RanOut():
-                self._owner.trouble(self, message)
+            case ReplicaFailure() | ReplicaDemand() | OutOfMemory():
+                self._owner.notice(self, message)
             case Applied():
                 self._owner.applied(self, message)
             case Started():
@@ -184,13 +184,13 @@ class WorkerProcess(asyncio.Protocol):
         try:
             handle = os.pidfd_open(self.pid)
         except OSError:  # a kernel without them, or no file descriptor left: ask now and then
-            self._loop.call_later(EVERY, self._look)
+            self._loop.call_later(EXIT_POLL_SECONDS, self._look)
             return
         self._loop.add_reader(handle, self._ended, handle)
 
     def _look(self) -> None:
         if self._process.poll() is None:
-            self._loop.call_later(EVERY, self._look)
+            self._loop.call_later(EXIT_POLL_SECONDS, self._look)
         else:
             self._ended(None)
 
@@ -198,20 +198,20 @@ class WorkerProcess(asyncio.Protocol):
         if handle is not None:
             self._loop.remove_reader(handle)
             os.close(handle)
-        self.code = self._process.wait()
+        self.exit_code = self._process.wait()
         self.serving = False
-        self._last_words.close()
+        self._stderr_tail.close()
         if self._channel is None:
-            self._farewell()
+            self._finish()
         else:  # its last report may still be in the channel; unless somebody else holds it, the end comes at once
-            self._loop.call_later(EVERY, self._farewell)
+            self._loop.call_later(EXIT_POLL_SECONDS, self._finish)
 
-    def _farewell(self) -> None:
-        if self.gone.done():
+    def _finish(self) -> None:
+        if self.exited.done():
             return
         if self._channel is not None:
             self._channel.abort()
-        assert self.code is not None
-        self._answer(inf)
-        self.gone.set_result(self.code)
-        self._owner.ended(self, self.code)
+        assert self.exit_code is not None
+        self._resolve_waiters(inf)
+        self.exited.set_result(self.exit_code)
+        self._owner.ended(self, self.exit_code)

@@ -12,35 +12,40 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from .claims import Blocked, Claims
-from .deadlines import in_time, latest_start
+from .claims import BlockedSizes, MemoryAdmission
+from .deadlines import can_meet_deadlines, latest_start
 from .decision import Cancel, Decision, Reject, Send, Wait
-from .ejection_reason import EjectionReason, Rule
+from .ejection_reason import EjectionReason, EjectionRule
 from .errors import MisuseError, OptionError, UnknownModelError
-from .foreign import Foreign
-from .memory import Ledger, Place
+from .foreign import ExternalLoad
+from .memory import MemoryLedger, Residency
 from .options import PoolOptions
-from .outcome import Outcome, Resend
+from .outcome import Outcome, Retryable
 from .policies import make_policy
 from .pool import Pool
-from .queue import WaitingLine
+from .queue import RequestQueue
 from .reason import Reason
 from .replica import Event, Replica, State, check_weight
-from .request import INFINITY, Flight, Phase, Request
-from .request_bytes import RequestBytes
+from .request import INFINITY, Attempt, Request, RequestPhase
+from .request_bytes import RequestSizeModel
 
-LOOKAHEAD = 32  # waiting requests looked at for a replica that is not a good place for the first
-SOONEST_RECHECK = 0.001
-GOES_ON = (Outcome.CANCELLED, Outcome.LATE, Outcome.IMPATIENT, Outcome.TIMEOUT)  # its replica was not heard to end it
-NOTHING: tuple[Decision, ...] = ()
+MAX_QUEUE_LOOKAHEAD = 32  # waiting requests looked at for a replica that is not a good place for the first
+MIN_RECHECK_SECONDS = 0.001
+MAY_STILL_RUN = (
+    Outcome.CANCELLED,
+    Outcome.DEADLINE_EXCEEDED,
+    Outcome.CLIENT_DEADLINE_EXCEEDED,
+    Outcome.TIMEOUT,
+)  # its replica was not heard to end it
+NO_DECISIONS: tuple[Decision, ...] = ()
 
 
 # The pool, the request, who could take it, who was chosen (None: it waits for a better place), and now.
-Witness = Callable[[Pool, Request, Sequence[Replica], "Replica | None", float], None]
+ChoiceObserver = Callable[[Pool, Request, Sequence[Replica], "Replica | None", float], None]
 
 
 class Balancer:
-    def __init__(self, rng: Random | None = None, ledger: Ledger | None = None) -> None:
+    def __init__(self, rng: Random | None = None, ledger: MemoryLedger | None = None) -> None:
         """`ledger`: the devices whose memory is counted, for the models and replicas that are added with it."""
         self.rng = rng if rng is not None else Random(0)
         self.ledger = ledger
@@ -48,8 +53,10 @@ class Balancer:
         self.wake = INFINITY  # `next_wake` as a plain number: may be too early, never too late
         self._hedges: list[list[Any]] = []  # a heap of [when, number, flight or None once it landed]
         self._hedge_count = 0
-        self.witness: Witness | None = None  # told of each choice for a request that is `noted`
-        self.silent: Callable[[Replica], None] | None = None  # told of each that was ejected for giving no answer
+        self.on_choice: ChoiceObserver | None = None  # told of each choice for a request that is `noted`
+        self.on_silent_ejection: Callable[[Replica], None] | None = (
+            None  # told of each that was ejected for giving no answer
+        )
         self.ejections = 0  # so far, of all models: who wants to tell others of them looks whether it grew
 
     # ------------------------------------------------------------------ models and replicas
@@ -62,33 +69,33 @@ class Balancer:
         policy_options: Mapping[str, Any] | None = None,
         now: float = 0.0,
         *,
-        sizes: RequestBytes | None = None,
+        sizes: RequestSizeModel | None = None,
     ) -> Pool:
         """`sizes`: what its requests need of a device's memory; without it they claim none."""
         if model in self._pools:
             raise OptionError(f"model {model!r} is already there")
         pool = Pool(model, make_policy(policy, self.rng, policy_options or {}), options or PoolOptions(), now)
         if self.ledger is not None and sizes is not None:
-            pool.claims = Claims(pool, self.ledger, sizes)
+            pool.memory = MemoryAdmission(pool, self.ledger, sizes)
         self._pools[model] = pool
         self.wake = min(self.wake, pool.tick_at)
         return pool
 
-    def count_memory(self, model: str, sizes: RequestBytes, footprint: int = 0) -> None:
+    def track_memory(self, model: str, sizes: RequestSizeModel, footprint: int = 0) -> None:
         """From now on the model's requests claim memory, by what is declared here and learned later."""
         pool = self.pool(model)
-        if pool.claims is not None:
-            pool.claims.declare(sizes)
+        if pool.memory is not None:
+            pool.memory.redeclare(sizes)
         elif self.ledger is not None:
-            pool.claims = Claims(pool, self.ledger, sizes)
-            pool.claims.learn(footprint, sizes.state(), False)
+            pool.memory = MemoryAdmission(pool, self.ledger, sizes)
+            pool.memory.load_state(footprint, sizes.state(), False)
 
     def set_policy(
         self, model: str, policy: str, options: Mapping[str, Any] | None = None, *, now: float
     ) -> Sequence[Decision]:
         """Switch the policy of a model at run time; it may send what the one before let wait."""
         pool = self.pool(model)
-        pool.use(make_policy(policy, self.rng, options or {}), now)
+        pool.use_policy(make_policy(policy, self.rng, options or {}), now)
         return self._dispatch(pool, now)
 
     def set_options(self, model: str, options: PoolOptions, *, now: float) -> Sequence[Decision]:
@@ -102,19 +109,19 @@ class Balancer:
         """Serve this model no more: what waits is refused, what runs goes on and is finished as usual."""
         pool = self.pool(model)
         del self._pools[model]
-        pool.retired = True
+        pool.removed = True
         decisions: list[Decision] = []
-        for request in (*pool.displaced, *list(pool.line.ordered())):
-            request.phase = Phase.DONE
-            if pool.claims is not None:
-                pool.claims.stop_saving(request)
+        for request in (*pool.preempted, *list(pool.queue.ordered())):
+            request.phase = RequestPhase.DONE
+            if pool.memory is not None:
+                pool.memory.release_earmark(request)
             decisions.append(Reject(request, Reason.UNKNOWN_MODEL))
-        pool.displaced.clear()
-        pool.line = WaitingLine(0)
+        pool.preempted.clear()
+        pool.queue = RequestQueue(0)
         for id in list(pool.replicas):
-            place = pool.remove(id, now).place
+            place = pool.remove(id, now).residency
             if place is not None and self.ledger is not None:
-                self.ledger.leave(place)
+                self.ledger.remove_residency(place)
         return decisions
 
     def find(self, model: str) -> Pool | None:
@@ -140,25 +147,25 @@ class Balancer:
         zone: str = "",
         state: State = State.READY,
         context: Any = None,
-        place: Place | None = None,
+        place: Residency | None = None,
         now: float,
     ) -> Sequence[Decision]:
         """`place`: where on a device it is (Ledger.settle), if its memory is counted."""
         pool = self.pool(model)
         replica = Replica(id, weight, zone, state)
         replica.context = context
-        replica.place = place
-        if place is not None and pool.claims is not None:
-            place.footprint = pool.claims.footprint
+        replica.residency = place
+        if place is not None and pool.memory is not None:
+            place.footprint = pool.memory.footprint
         pool.add(replica, now)
         return self._dispatch(pool, now)
 
     def remove_replica(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
         """Forget a replica; its running requests go on and are finished as usual."""
         pool = self.pool(model)
-        place = pool.remove(id, now).place
+        place = pool.remove(id, now).residency
         if place is not None and self.ledger is not None:
-            self.ledger.leave(place)
+            self.ledger.remove_residency(place)
         return self._dispatch(pool, now)
 
     def report(self, id: str, event: Event, model: str = "", *, now: float) -> Sequence[Decision]:
@@ -168,14 +175,14 @@ class Balancer:
         if event is Event.REMOVE:
             return self.remove_replica(id, model, now=now)
         pool = self.pool(model)
-        pool.move(pool.find(id), event, now)
+        pool.apply_event(pool.find(id), event, now)
         return self._dispatch(pool, now)
 
-    def try_out(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
+    def admit_unverified(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
         """Its readiness is unknown, and real requests shall tell: it takes one at a time. The first success makes it
         a replica like any other; after a failure the driver reports it as lost, or lets it go on."""
         pool = self.pool(model)
-        pool.try_out(pool.find(id), now)
+        pool.admit_unverified(pool.find(id), now)
         return self._dispatch(pool, now)
 
     def set_weight(self, id: str, weight: float, model: str = "", *, now: float) -> None:
@@ -183,7 +190,7 @@ class Balancer:
         pool = self.pool(model)
         pool.set_weight(pool.find(id), weight, now)
 
-    def report_outside(
+    def report_peer_load(
         self, id: str, in_flight: int, model: str = "", *, now: float, age: float = 0.0
     ) -> Sequence[Decision]:
         """How many requests other balancers have on this replica, as of `age` seconds ago (the load board, a scrape).
@@ -195,11 +202,11 @@ class Balancer:
             raise OptionError(f"replica {id!r}: outside load cannot be negative ({in_flight})")
         pool = self.pool(model)
         replica = pool.find(id)
-        usual = pool.estimator.typical * pool.estimator.remaining.mean
-        pool.set_outside(replica, in_flight if age <= usual else 0, now, age)
+        usual = pool.estimator.typical_seconds * pool.estimator.remaining.mean
+        pool.set_peer_load(replica, in_flight if age <= usual else 0, now, age)
         return self._dispatch(pool, now)
 
-    def report_engine(
+    def report_engine_load(
         self, id: str, requests: float, model: str = "", *, now: float, lasting: float
     ) -> Sequence[Decision]:
         """How many requests the replica itself says it has, running and waiting; it holds for `lasting` seconds.
@@ -210,10 +217,10 @@ class Balancer:
         replica = pool.find(id)
         if not 0.0 <= requests < INFINITY:
             raise OptionError(f"replica {id!r}: cannot have {requests} requests")
-        if replica.readings is None:
-            replica.readings = Foreign()
-        replica.readings.read(requests, replica.load - replica.foreign, lasting, now)
-        pool.set_foreign(replica, now)
+        if replica.external_readings is None:
+            replica.external_readings = ExternalLoad()
+        replica.external_readings.observe(requests, replica.load - replica.external_load, lasting, now)
+        pool.update_external_load(replica, now)
         return self._dispatch(pool, now)
 
     def eject(
@@ -223,37 +230,37 @@ class Balancer:
         pool = self.pool(model)
         replica = pool.find(id)
         if replica.state is State.READY:
-            replica.ejections += 1
-            self._take_out(pool, replica, seconds, reason or EjectionReason(Rule.TOLD), now)
+            replica.ejection_backoff += 1
+            self._take_out(pool, replica, seconds, reason or EjectionReason(EjectionRule.REPORTED_BY_PEER), now)
 
     def restore(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
         """A fellow balancer found that it serves again: try it, one request at a time at first."""
         pool = self.pool(model)
         replica = pool.find(id)
         if replica.state is not State.EJECTED:
-            return NOTHING
-        pool.move(replica, Event.RESTORE, now, in_use=True)
+            return NO_DECISIONS
+        pool.apply_event(replica, Event.RESTORE, now, in_use=True)
         return self._dispatch(pool, now)
 
-    def expect(
+    def expect_replica(
         self, model: str, seconds: float, guessed: bool = False, failure: str = "", *, now: float
     ) -> Sequence[Decision]:
         """A replica is being loaded or started and should be ready in so many seconds. Requests that wait for it and
         have less time than that are refused now, unless it is a guess. `failure`: the last start failed for this
         reason, and the next has not begun: all that wait for it are refused now."""
         pool = self.pool(model)
-        pool.coming, pool.guessed = now + seconds, guessed
+        pool.next_ready_at, pool.next_ready_is_guess = now + seconds, guessed
         pool.start_failure = "" if pool.members else failure
         if pool.members or (guessed and not failure):
-            return NOTHING
+            return NO_DECISIONS
         decisions: list[Decision] = []
         reason = Reason.START_FAILED if failure else Reason.DEADLINE
-        for request in list(pool.line.ordered()):
-            if failure or min(request.deadline, request.first_byte_by) <= pool.coming:
-                pool.line.remove(request)
-                request.phase = Phase.DONE
-                if pool.claims is not None:
-                    pool.claims.stop_saving(request)
+        for request in list(pool.queue.ordered()):
+            if failure or min(request.deadline, request.first_byte_by) <= pool.next_ready_at:
+                pool.queue.remove(request)
+                request.phase = RequestPhase.DONE
+                if pool.memory is not None:
+                    pool.memory.release_earmark(request)
                 decisions.append(Reject(request, reason, pool.retry_after(now)))
         return decisions
 
@@ -261,37 +268,41 @@ class Balancer:
 
     def submit(self, request: Request, now: float, *, wait: bool = True) -> Decision:
         """Where this request should go. Without `wait` it is refused where it would have to wait."""
-        if request.phase is not Phase.NEW:
+        if request.phase is not RequestPhase.NEW:
             raise MisuseError(f"{request!r} was submitted before")
         request.arrived = now
         pool = self._pools.get(request.model)
         if pool is None:
-            request.phase = Phase.DONE
+            request.phase = RequestPhase.DONE
             return Reject(request, Reason.UNKNOWN_MODEL)
         request.pool = pool
         pool.estimator.prepare(request)
         pool.arrived += 1
-        pool.offered += request.base
-        if not pool.members and (pool.start_failure or not pool.holds(now)):
-            request.phase = Phase.DONE
+        pool.offered_work += request.base
+        if not pool.members and (pool.start_failure or not pool.may_wait_for_ready(now)):
+            request.phase = RequestPhase.DONE
             reason = Reason.START_FAILED if pool.start_failure else Reason.NO_REPLICA
             return Reject(request, reason, pool.retry_after(now))
-        if pool.claims is not None:
-            too_large = pool.claims.never(request, now)
+        if pool.memory is not None:
+            too_large = pool.memory.exceeds_capacity(request, now)
             if too_large is not None:
-                request.phase = Phase.DONE
+                request.phase = RequestPhase.DONE
                 return Reject(request, Reason.TOO_LARGE, too_large=too_large)
         dated = request.deadline < INFINITY or request.first_byte_by < INFINITY
-        if dated and not in_time(pool, request, now):
-            request.phase = Phase.DONE
+        if dated and not can_meet_deadlines(pool, request, now):
+            request.phase = RequestPhase.DONE
             return Reject(request, Reason.DEADLINE, pool.retry_after(now))
         if pool.open:
-            replica = self._place(pool, request, pool.line.work, now)
+            replica = self._place(pool, request, pool.queue.work, now)
             if replica is not None:
                 return self._send(pool, request, replica, now)
         if not wait:
-            request.phase = Phase.DONE
-            return Reject(request, Reason.MEMORY if _is_blocked(request) else Reason.WAITED, pool.retry_after(now))
+            request.phase = RequestPhase.DONE
+            return Reject(
+                request,
+                Reason.INSUFFICIENT_MEMORY if _is_blocked(request) else Reason.QUEUE_TIMEOUT,
+                pool.retry_after(now),
+            )
         return self._wait(pool, request, now)
 
     def finish(
@@ -303,11 +314,11 @@ class Balancer:
         The request is over when its phase is DONE.
         """
         flight = self._flight_of(request, replica)
-        pool = _pool_of(request)
-        pool.land(flight, now, over=outcome not in GOES_ON)
+        pool = _pool_of_request(request)
+        pool.release(flight, now, over=outcome not in MAY_STILL_RUN)
         replica = flight.replica
         try:
-            reason = pool.learn(flight, outcome, now, status)
+            reason = pool.record_outcome(flight, outcome, now, status)
             if replica.state is not State.READY:
                 if outcome is Outcome.OK and replica.state is State.EJECTED:
                     self._serves_again(pool, flight, now)
@@ -318,94 +329,98 @@ class Balancer:
             self._forget(request, pool, now)
             raise
         decisions: list[Decision] | None = None
-        other = request.hedge if flight is request.flight else request.flight
+        other = request.hedge if flight is request.attempt else request.attempt
         if other is not None:
             decisions = self._settle_race(pool, request, flight, other, outcome, now)
         elif (
             outcome.failed
             and self._has_elsewhere(pool, request, replica, outcome, now)
-            and (pool.retries.allows(request, outcome, now))
+            and (pool.retry_budget.try_spend(request, outcome, now))
         ):
             pool.retried += 1
             decisions = [self._retry(pool, request, replica, now)]
         else:
-            request.flight = None
-            request.phase = Phase.DONE
-        if len(pool.line) or self._is_freed():
+            request.attempt = None
+            request.phase = RequestPhase.DONE
+        if len(pool.queue) or self._is_freed():
             released = self._after_landing(pool, now)
-            if decisions and type(decisions[0]) is Wait and request.phase is Phase.RUNNING:
+            if decisions and type(decisions[0]) is Wait and request.phase is RequestPhase.RUNNING:
                 decisions = None  # it found a place after all
             if released:
                 return [*decisions, *released] if decisions else released
-        return decisions or NOTHING
+        return decisions or NO_DECISIONS
 
-    def settle(self, request: Request, replica: Replica, now: float) -> Sequence[Decision]:
+    def response_started(self, request: Request, replica: Replica, now: float) -> Sequence[Decision]:
         """This attempt's answer has begun: no other is started, and one that runs beside it has lost and is to stop."""
         flight = self._flight_of(request, replica)
-        if flight.entry is not None:
-            flight.entry[2] = None
-            flight.entry = None
-        other = request.hedge if flight is request.flight else request.flight
+        if flight.hedge_entry is not None:
+            flight.hedge_entry[2] = None
+            flight.hedge_entry = None
+        other = request.hedge if flight is request.attempt else request.attempt
         if other is None:
-            return NOTHING
-        pool = _pool_of(request)
+            return NO_DECISIONS
+        pool = _pool_of_request(request)
         if flight is request.hedge:
             pool.hedges_won += 1
-        pool.land(other, now, over=False)
-        request.flight, request.hedge = flight, None
+        pool.release(other, now, over=False)
+        request.attempt, request.hedge = flight, None
         return [Cancel(request, other.replica), *self._after_landing(pool, now)]
 
-    def ran_out(self, request: Request, replica: Replica, now: float) -> tuple[int, int] | None:
+    def report_out_of_memory(self, request: Request, replica: Replica, now: float) -> tuple[int, int] | None:
         """This attempt ran out of memory: such requests are believed to need more from now on. To be told before
         `finish`. What was reserved for it, and what it must have needed at least; None: its memory is not counted."""
-        pool = _pool_of(request)
-        return pool.claims.ran_out(self._flight_of(request, replica), now) if pool.claims is not None else None
+        pool = _pool_of_request(request)
+        return (
+            pool.memory.record_out_of_memory(self._flight_of(request, replica), now)
+            if pool.memory is not None
+            else None
+        )
 
-    def resend(self, request: Request, now: float) -> bool:
+    def allow_resend(self, request: Request, now: float) -> bool:
         """The replica closed an idle connection as this was sent: may it be sent there once more? Counts as an attempt,
         and is paid for like one, but it is no failure of the replica's."""
-        if not _pool_of(request).retries.allows(request, Outcome.BROKEN, now):
+        if not _pool_of_request(request).retry_budget.try_spend(request, Outcome.CONNECTION_LOST, now):
             return False
-        request.attempts += 1
+        request.attempt_count += 1
         return True
 
-    def may_move(self, request: Request, now: float) -> bool:
+    def can_fail_over(self, request: Request, now: float) -> bool:
         """Its replica was lost while it waits there. Could it be tried elsewhere? Nothing is paid yet.
 
         If so, this attempt does not count against the number it has: left there, it would wait for ever.
         """
-        pool = _pool_of(request)
-        retries = pool.retries
+        pool = _pool_of_request(request)
+        retries = pool.retry_budget
         if (
             not request.idempotent
-            or retries.options.attempts < 2
+            or retries.options.max_attempts < 2
             or not any(r not in request.avoid for r in pool.members)
         ):
             return False
-        counted = request.attempts
-        request.attempts = min(counted, retries.options.attempts - 1)
-        if retries.could(request, now):
+        counted = request.attempt_count
+        request.attempt_count = min(counted, retries.options.max_attempts - 1)
+        if retries.can_retry(request, now):
             return True
-        request.attempts = counted
+        request.attempt_count = counted
         return False
 
     def cancel(self, request: Request, now: float) -> Sequence[Decision]:
         """The client left. Returns `Cancel` for what runs, and what may go now instead."""
-        if request.phase is Phase.WAITING:
-            pool = _pool_of(request)
-            if request in pool.displaced:
-                pool.displaced.remove(request)
+        if request.phase is RequestPhase.WAITING:
+            pool = _pool_of_request(request)
+            if request in pool.preempted:
+                pool.preempted.remove(request)
             else:
-                pool.line.remove(request)
-            request.phase = Phase.DONE
-            if pool.claims is not None:
-                pool.claims.stop_saving(request)
+                pool.queue.remove(request)
+            request.phase = RequestPhase.DONE
+            if pool.memory is not None:
+                pool.memory.release_earmark(request)
                 if self._is_freed():
                     return self._after_landing(pool, now)
-            return NOTHING
-        if request.phase is not Phase.RUNNING:
+            return NO_DECISIONS
+        if request.phase is not RequestPhase.RUNNING:
             raise MisuseError(f"{request!r} is not waiting or running")
-        pool = _pool_of(request)
+        pool = _pool_of_request(request)
         cancelled = self._forget(request, pool, now)
         return [*cancelled, *self._after_landing(pool, now)]
 
@@ -418,7 +433,7 @@ class Balancer:
     def expire(self, now: float) -> Sequence[Decision]:
         """Do what time alone brings about: expiry, hedges, ejections and their end, slow start, learning."""
         if now < self.wake:
-            return NOTHING
+            return NO_DECISIONS
         decisions: list[Decision] = []
         wake = INFINITY
         if self.ledger is not None:
@@ -429,10 +444,10 @@ class Balancer:
             if now >= pool.tick_at:
                 self._tick(pool, now)
             decisions.extend(self._dispatch(pool, now))
-            wake = min(wake, pool.tick_at, pool.line.next_expiry(), pool.recheck)
+            wake = min(wake, pool.tick_at, pool.queue.next_expiry(), pool.recheck_at)
         if self._is_freed():
             decisions.extend(self._after_landing(None, now))
-            wake = min([wake, *(pool.recheck for pool in self._pools.values())])
+            wake = min([wake, *(pool.recheck_at for pool in self._pools.values())])
         while self._hedges and self._hedges[0][0] <= now:
             flight = heappop(self._hedges)[2]
             if flight is not None:
@@ -440,24 +455,24 @@ class Balancer:
         if self._hedges:
             wake = min(wake, self._hedges[0][0])
         self.wake = wake
-        return decisions or NOTHING
+        return decisions or NO_DECISIONS
 
     # ------------------------------------------------------------------ inside
 
     def _forget(self, request: Request, pool: Pool, now: float) -> list[Decision]:
         """End a request at once, wherever it runs."""
         cancelled: list[Decision] = []
-        for flight in (request.flight, request.hedge):
-            if flight is not None and flight in flight.replica.flights:
-                pool.land(flight, now, over=False)
+        for flight in (request.attempt, request.hedge):
+            if flight is not None and flight in flight.replica.running_attempts:
+                pool.release(flight, now, over=False)
                 cancelled.append(Cancel(request, flight.replica))
-        request.flight = request.hedge = None
-        request.phase = Phase.DONE
+        request.attempt = request.hedge = None
+        request.phase = RequestPhase.DONE
         return cancelled
 
-    def _flight_of(self, request: Request, replica: Replica | None) -> Flight:
-        flight = request.flight
-        if request.phase is not Phase.RUNNING or flight is None:
+    def _flight_of(self, request: Request, replica: Replica | None) -> Attempt:
+        flight = request.attempt
+        if request.phase is not RequestPhase.RUNNING or flight is None:
             raise MisuseError(f"{request!r} is not running: it cannot be finished")
         if replica is None:
             if request.hedge is not None:
@@ -475,24 +490,30 @@ class Balancer:
         if request.avoid:
             # Another replica than those that failed it, unless there is no other at all.
             others = [r for r in candidates if r not in request.avoid]
-            if not others and any(r not in request.avoid and not r.held for r in pool.members):
+            if not others and any(r not in request.avoid and not r.suspended for r in pool.members):
                 return None
             candidates = others or candidates
-        if pool.claims is not None:
-            return self._place_with_room(pool, pool.claims, request, candidates, ahead, now)
+        if pool.memory is not None:
+            return self._place_with_room(pool, pool.memory, request, candidates, ahead, now)
         return self._choose(pool, request, candidates, ahead, now)
 
     def _place_with_room(
-        self, pool: Pool, claims: Claims, request: Request, candidates: Sequence[Replica], ahead: float, now: float
+        self,
+        pool: Pool,
+        claims: MemoryAdmission,
+        request: Request,
+        candidates: Sequence[Replica],
+        ahead: float,
+        now: float,
     ) -> Replica | None:
         """As `_place`, of those that have room for it now, and with that room reserved."""
         ledger = claims.ledger
         if ledger.wake <= now:
             ledger.expire(now)
         fitting: list[Replica] = []
-        if some := claims.with_room(request, candidates, now):
+        if some := claims.filter(request, candidates, now):
             replica = self._choose(pool, request, some, ahead, now)
-            if replica is None or claims.take(request, replica, now):
+            if replica is None or claims.reserve(request, replica, now):
                 return replica
             # Another process was faster, or there were too many to look at each: now each is looked at.
             fitting = [r for r in candidates if r is not replica and claims.fits(request, r, now)]
@@ -502,91 +523,91 @@ class Balancer:
                 return None
             if replica not in fitting:  # a policy that samples may add an old favourite
                 replica = fitting[0]
-            if claims.take(request, replica, now):
+            if claims.reserve(request, replica, now):
                 return replica
             fitting.remove(replica)
-        claims.blocked(request, pool.open, now)
+        claims.note_blocked(request, pool.open, now)
         if ledger.wake < self.wake:
             self.wake = ledger.wake
-        if ledger.cells.shared or claims.waits_for_solo:
-            claims.waits_for_solo = False
-            self._recheck(pool, now + claims.look_in())
+        if ledger.cells.shared or claims.waits_for_exclusive:
+            claims.waits_for_exclusive = False
+            self._recheck(pool, now + claims.next_poll_delay())
         return None
 
     def _choose(
         self, pool: Pool, request: Request, candidates: Sequence[Replica], ahead: float, now: float
     ) -> Replica | None:
         policy = pool.policy
-        replica: Replica | None = pool.suspicion.take(request, candidates, now) if pool.suspicion.due else None
+        replica: Replica | None = pool.probation.choose(request, candidates, now) if pool.probation.due else None
         if replica is None:
             replica = policy.choose(request, candidates, now)
             if pool.patient and replica is not None:
                 seconds = policy.patience(request, replica, ahead, now)
                 if seconds > 0.0:
-                    self._recheck(pool, now + max(seconds, SOONEST_RECHECK))
+                    self._recheck(pool, now + max(seconds, MIN_RECHECK_SECONDS))
                     replica = None
-        if request.noted is not None and self.witness is not None:
-            self.witness(pool, request, candidates, replica, now)
+        if request.choice_trace is not None and self.on_choice is not None:
+            self.on_choice(pool, request, candidates, replica, now)
         return replica
 
     def _recheck(self, pool: Pool, when: float) -> None:
-        if when < pool.recheck:
-            pool.recheck = when
+        if when < pool.recheck_at:
+            pool.recheck_at = when
             if when < self.wake:
                 self.wake = when
 
     def _send(self, pool: Pool, request: Request, replica: Replica, now: float) -> Send:
-        if not request.attempts:
-            pool.retries.deposit()  # only what is tried at all may pay for retries
-        request.flight = flight = pool.launch(request, replica, now)
-        request.attempts += 1
-        request.phase = Phase.RUNNING
-        pool.tell_sent(flight, now)
+        if not request.attempt_count:
+            pool.retry_budget.deposit()  # only what is tried at all may pay for retries
+        request.attempt = flight = pool.dispatch(request, replica, now)
+        request.attempt_count += 1
+        request.phase = RequestPhase.RUNNING
+        pool.notify_dispatched(flight, now)
         if pool.options.hedge.enabled and request.idempotent:
             self._plan_hedge(pool, flight, now)
         return Send(request, replica)
 
     def _wait(self, pool: Pool, request: Request, now: float) -> Decision:
-        line = pool.line
+        line = pool.queue
         latest = latest_start(pool, request)
-        since = now if request.attempts else request.arrived  # a retry has its own time to wait
-        limit = pool.give_up_at(since)
-        request.queued = since
-        request.hurried = latest < limit
-        request.expires = expires = latest if request.hurried else limit
+        since = now if request.attempt_count else request.arrived  # a retry has its own time to wait
+        limit = pool.queue_deadline(since)
+        request.queued_at = since
+        request.deadline_bound = latest < limit
+        request.expires = expires = latest if request.deadline_bound else limit
         if line.full:
-            victim = line.victim_for(request)
+            victim = line.preemption_victim(request)
             if victim is None:
-                request.phase = Phase.DONE
-                reason = Reason.TENANT_SHARE if line.holds_its_share(request) else Reason.QUEUE_FULL
+                request.phase = RequestPhase.DONE
+                reason = Reason.TENANT_SHARE if line.tenant_at_fair_share(request) else Reason.QUEUE_FULL
                 return Reject(request, reason, pool.retry_after(now))
             # The victim's refusal must reach the driver, which only looks at this request now: it is left to `expire`,
             # due at once.
             line.remove(victim)
-            if pool.claims is not None:
-                pool.claims.stop_saving(victim)
-            pool.displaced.append(victim)
+            if pool.memory is not None:
+                pool.memory.release_earmark(victim)
+            pool.preempted.append(victim)
             self.wake = now
         line.add(request)
-        request.phase = Phase.WAITING
+        request.phase = RequestPhase.WAITING
         if expires < self.wake:
             self.wake = expires
         return Wait(request)
 
     def _dispatch(self, pool: Pool, now: float) -> Sequence[Decision]:
         """Send what waits to what is open, in order, each to a place that is good for it."""
-        line = pool.line
-        pool.recheck = INFINITY
+        line = pool.queue
+        pool.recheck_at = INFINITY
         if not len(line) or not pool.open:
-            return NOTHING
+            return NO_DECISIONS
         sent: list[Decision] = []
         while len(line) and pool.open:
             ahead = 0.0
-            too_large = Blocked()
+            too_large = BlockedSizes()
             for looked, request in enumerate(line.ordered()):
-                if looked >= LOOKAHEAD:
+                if looked >= MAX_QUEUE_LOOKAHEAD:
                     return sent
-                if pool.claims is not None and too_large.covers(request, pool.claims):
+                if pool.memory is not None and too_large.covers(request, pool.memory):
                     ahead += request.base
                     continue
                 try:
@@ -602,7 +623,7 @@ class Balancer:
                     sent.append(self._send(pool, request, replica, now))
                     break
                 ahead += request.base
-                if pool.claims is not None:
+                if pool.memory is not None:
                     too_large.note(request)
             else:
                 return sent
@@ -611,10 +632,12 @@ class Balancer:
     @staticmethod
     def _has_elsewhere(pool: Pool, request: Request, failed: Replica, outcome: Outcome, now: float) -> bool:
         """Could it run on another replica? Where it ran out of memory there is no point in trying again."""
-        if outcome is not Outcome.OUT_OF_MEMORY or pool.claims is None:
+        if outcome is not Outcome.OUT_OF_MEMORY or pool.memory is None:
             return True
-        claims = pool.claims
-        return any(claims.could_go(request, r, now) for r in pool.members if r is not failed and r not in request.avoid)
+        claims = pool.memory
+        return any(
+            claims.could_ever_fit(request, r, now) for r in pool.members if r is not failed and r not in request.avoid
+        )
 
     def _is_freed(self) -> bool:
         return self.ledger is not None and bool(self.ledger.freed)
@@ -626,56 +649,56 @@ class Balancer:
         if ledger is not None and ledger.wake < self.wake:
             self.wake = ledger.wake
         if ledger is None or not ledger.freed:
-            return self._dispatch(pool, now) if pool is not None else NOTHING
+            return self._dispatch(pool, now) if pool is not None else NO_DECISIONS
         pools = {} if pool is None else {pool: None}
         for device in ledger.freed:
             pools.update(device.waiting)
             device.waiting.clear()
         ledger.freed.clear()
         decisions: list[Decision] = []
-        for each in sorted(pools, key=_longest_wait):
-            if not each.retired:
+        for each in sorted(pools, key=_oldest_arrival):
+            if not each.removed:
                 decisions.extend(self._dispatch(each, now))
         return decisions
 
     def _refuse_expired(self, pool: Pool, now: float, decisions: list[Decision]) -> None:
-        for request in pool.displaced:
-            request.phase = Phase.DONE
-            decisions.append(Reject(request, Reason.DISPLACED, pool.retry_after(now)))
-        pool.displaced.clear()
-        for request in pool.line.expired(now):
-            pool.line.remove(request)
+        for request in pool.preempted:
+            request.phase = RequestPhase.DONE
+            decisions.append(Reject(request, Reason.PREEMPTED, pool.retry_after(now)))
+        pool.preempted.clear()
+        for request in pool.queue.expired(now):
+            pool.queue.remove(request)
             if self._waits_on(pool, request, now):
                 continue
-            request.phase = Phase.DONE
-            reason = Reason.DEADLINE if request.hurried else Reason.WAITED
-            if reason is Reason.WAITED and not pool.members and not pool.options.hold:
+            request.phase = RequestPhase.DONE
+            reason = Reason.DEADLINE if request.deadline_bound else Reason.QUEUE_TIMEOUT
+            if reason is Reason.QUEUE_TIMEOUT and not pool.members and not pool.options.wait_for_ready:
                 reason = Reason.NO_REPLICA
-            if pool.claims is not None:
-                pool.claims.stop_saving(request)
-                reason = Reason.MEMORY if pool.open and _is_blocked(request) else reason
+            if pool.memory is not None:
+                pool.memory.release_earmark(request)
+                reason = Reason.INSUFFICIENT_MEMORY if pool.open and _is_blocked(request) else reason
             decisions.append(Reject(request, reason, pool.retry_after(now)))
 
     @staticmethod
     def _waits_on(pool: Pool, request: Request, now: float) -> bool:
         """May it wait longer than was thought: a replica is being started, or is back?"""
-        latest, limit = latest_start(pool, request), pool.give_up_at(request.queued)
+        latest, limit = latest_start(pool, request), pool.queue_deadline(request.queued_at)
         if min(latest, limit) <= now:
             return False
-        request.hurried = latest < limit
-        request.expires = latest if request.hurried else limit
-        pool.line.add(request)
+        request.deadline_bound = latest < limit
+        request.expires = latest if request.deadline_bound else limit
+        pool.queue.add(request)
         return True
 
     def _retry(self, pool: Pool, request: Request, failed: Replica, now: float) -> Decision:
         request.avoid = (*request.avoid, failed)
-        request.flight = None
+        request.attempt = None
         if pool.open:
             replica = self._place(pool, request, 0.0, now)
             if replica is not None:
                 return self._send(pool, request, replica, now)
-        if not pool.members and (pool.retired or not pool.holds(now)):
-            request.phase = Phase.DONE
+        if not pool.members and (pool.removed or not pool.may_wait_for_ready(now)):
+            request.phase = RequestPhase.DONE
             return Reject(request, Reason.NO_REPLICA, pool.retry_after(now))
         return self._wait(pool, request, now)
 
@@ -686,125 +709,125 @@ class Balancer:
         ejected = [r for r in pool.replicas.values() if r.state is State.EJECTED]
         for replica in ejected:
             if now >= replica.ejected_until:
-                pool.move(replica, Event.RESTORE, now)
-        for replica, reason in pool.suspicion.look(now):
+                pool.apply_event(replica, Event.RESTORE, now)
+        for replica, reason in pool.probation.tick(now):
             self._eject(pool, replica, reason, now)
-            if self.silent is not None:
-                self.silent(replica)
+            if self.on_silent_ejection is not None:
+                self.on_silent_ejection(replica)
         out = sum(r.state is State.EJECTED for r in ejected)
-        for replica, reason in pool.ejection.outliers([r for r in pool.members if r.state is State.READY], out, now):
+        for replica, reason in pool.outliers.outliers([r for r in pool.members if r.state is State.READY], out, now):
             self._eject(pool, replica, reason, now)
 
     def _eject(self, pool: Pool, replica: Replica, reason: EjectionReason, now: float) -> None:
-        self._take_out(pool, replica, pool.ejection.sentence(replica), reason, now)
+        self._take_out(pool, replica, pool.outliers.ejection_seconds(replica), reason, now)
 
     def _take_out(self, pool: Pool, replica: Replica, seconds: float, reason: EjectionReason, now: float) -> None:
         self.ejections += 1
         pool.ejected += 1
-        replica.times_ejected += 1
+        replica.ejection_count += 1
         replica.ejection = reason
         replica.ejected_at = now
         replica.ejected_until = now + seconds
-        pool.move(replica, Event.EJECT, now)
+        pool.apply_event(replica, Event.EJECT, now)
 
     @staticmethod
-    def _serves_again(pool: Pool, flight: Flight, now: float) -> None:
+    def _serves_again(pool: Pool, flight: Attempt, now: float) -> None:
         """An ejected replica, used in a panic, answered well: it is back at once. With the panic over, so are those
         that shared it: an ejection does not outlast the trouble that all had, and each is tried by one request."""
         replica = flight.replica
         if flight.started < replica.ejected_at or (replica.ejection is not None and replica.ejection.rule.is_speed):
             return
-        replica.ejections = max(0, replica.ejections - 1)
-        pool.move(replica, Event.RESTORE, now, in_use=True)
-        pool.suspicion.forget(replica)
+        replica.ejection_backoff = max(0, replica.ejection_backoff - 1)
+        pool.apply_event(replica, Event.RESTORE, now, in_use=True)
+        pool.probation.end(replica)
         if pool.panicking:
             return
         for other in [r for r in pool.replicas.values() if r.state is State.EJECTED]:
             if other.ejection is not None and not other.ejection.rule.is_speed:
-                other.ejections = max(0, other.ejections - 1)
-                pool.move(other, Event.RESTORE, now, in_use=True)
+                other.ejection_backoff = max(0, other.ejection_backoff - 1)
+                pool.apply_event(other, Event.RESTORE, now, in_use=True)
 
     # ------------------------------------------------------------------ hedging
 
-    def _plan_hedge(self, pool: Pool, flight: Flight, now: float) -> None:
-        pool.hedges.deposit(flight.alone, pool.estimator.typical)
+    def _plan_hedge(self, pool: Pool, flight: Attempt, now: float) -> None:
+        pool.hedge_budget.deposit(flight.seconds_alone, pool.estimator.typical_seconds)
         late = pool.estimator.remaining.quantile(pool.options.hedge.quantile)
         self._look_again(flight, now + flight.predicted * late)
 
-    def _look_again(self, flight: Flight, when: float) -> None:
+    def _look_again(self, flight: Attempt, when: float) -> None:
         self._hedge_count += 1
         entry = [when, self._hedge_count, flight]
-        flight.entry = entry
+        flight.hedge_entry = entry
         heappush(self._hedges, entry)
         if when < self.wake:
             self.wake = when
 
-    def _maybe_hedge(self, flight: Flight, now: float, decisions: list[Decision]) -> None:
+    def _maybe_hedge(self, flight: Attempt, now: float, decisions: list[Decision]) -> None:
         request = flight.request
-        if request.phase is not Phase.RUNNING or request.flight is not flight:
+        if request.phase is not RequestPhase.RUNNING or request.attempt is not flight:
             return
-        pool = _pool_of(request)
+        pool = _pool_of_request(request)
         age = now - flight.started
         idle: Sequence[Replica] = [
             r for r in pool.open if not r.load and r is not flight.replica and r not in request.avoid
         ]
-        claims = pool.claims
+        claims = pool.memory
         if claims is not None:
-            idle = claims.with_room(request, idle, now)
+            idle = claims.filter(request, idle, now)
         if idle:
             replica = pool.policy.choose(request, idle, now)
             if replica not in idle:  # a policy that samples may add an old favourite
                 replica = idle[0]
             seconds = request.base * replica.slowness * pool.estimator.remaining.mean
             left = pool.estimator.remaining.after(age, flight.predicted)
-            room = claims is None or seconds >= left / 2 or claims.take(request, replica, now)
+            room = claims is None or seconds >= left / 2 or claims.reserve(request, replica, now)
             if seconds < left / 2 and room and self._pays_hedge(pool, flight, seconds, replica):
-                request.hedge = pool.launch(request, replica, now)
+                request.hedge = pool.dispatch(request, replica, now)
                 pool.hedged += 1
-                pool.tell_sent(request.hedge, now)
+                pool.notify_dispatched(request.hedge, now)
                 decisions.append(Send(request, replica, hedged=True))
                 return
         # Nobody idle, or not late enough yet, or no budget: look again when it is half as old again.
-        self._look_again(flight, now + max(age / 2, SOONEST_RECHECK))
+        self._look_again(flight, now + max(age / 2, MIN_RECHECK_SECONDS))
 
     @staticmethod
-    def _pays_hedge(pool: Pool, flight: Flight, seconds: float, replica: Replica) -> bool:
-        if pool.hedges.allows(flight, seconds):
+    def _pays_hedge(pool: Pool, flight: Attempt, seconds: float, replica: Replica) -> bool:
+        if pool.hedge_budget.try_spend(flight, seconds):
             return True
-        claim = flight.request.claim
-        if pool.claims is not None and claim is not None and replica.place is not None:
-            pool.claims.ledger.give(replica.place, claim.taken)  # it was taken in vain
+        claim = flight.request.memory
+        if pool.memory is not None and claim is not None and replica.residency is not None:
+            pool.memory.ledger.release(replica.residency, claim.reserved_bytes)  # it was taken in vain
         return False
 
     def _settle_race(
-        self, pool: Pool, request: Request, ended: Flight, other: Flight, outcome: Outcome, now: float
+        self, pool: Pool, request: Request, ended: Attempt, other: Attempt, outcome: Outcome, now: float
     ) -> list[Decision]:
         """One of two attempts ended: a failure leaves the other to decide, anything else ends both."""
-        if outcome.failed and outcome.resend is not Resend.NEVER:
-            request.flight, request.hedge = other, None
+        if outcome.failed and outcome.retryable is not Retryable.NEVER:
+            request.attempt, request.hedge = other, None
             request.avoid = (*request.avoid, ended.replica)
             return []
         if ended is request.hedge and outcome is Outcome.OK:
             pool.hedges_won += 1
-        pool.land(other, now, over=False)
-        request.flight = request.hedge = None
-        request.phase = Phase.DONE
+        pool.release(other, now, over=False)
+        request.attempt = request.hedge = None
+        request.phase = RequestPhase.DONE
         return [Cancel(request, other.replica)]
 
 
 def _is_blocked(request: Request) -> bool:
     """Is there no room for it in memory?"""
-    return request.claim is not None and request.claim.blocked
+    return request.memory is not None and request.memory.blocked
 
 
-def _longest_wait(pool: Pool) -> float:
+def _oldest_arrival(pool: Pool) -> float:
     """When the first in its line came; who has nobody in line goes last."""
-    for request in pool.line.ordered():
+    for request in pool.queue.ordered():
         return request.arrived
     return INFINITY
 
 
-def _pool_of(request: Request) -> Pool:
+def _pool_of_request(request: Request) -> Pool:
     pool = request.pool
     assert pool is not None, "a request that waits or runs has been submitted"
     return pool

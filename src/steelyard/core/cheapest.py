@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .estimate import Estimator
-from .remaining import OVERRUN, STEPS_PER_UNIT
+from .remaining import OVERRUN_FACTOR, STEPS_PER_UNIT
 from .replica import Replica
 from .request import INFINITY, Request
-from .shares import pick_by_share
+from .shares import weighted_choice
 
 
-def cheapest(
+def least_cost_replica(
     request: Request,
     candidates: Sequence[Replica],
     estimator: Estimator,
@@ -37,18 +37,20 @@ def cheapest(
     best = INFINITY
     for replica in candidates:
         slowness = replica.slowness
-        cost = base * slowness * replica.drag
+        cost = base * slowness * replica.slow_start_factor
         n = replica.load
         if n:
             # estimator.in_the_way, written out: this is the inner loop of every decision
-            left = replica.outside * estimator.typical * slowness if replica.outside else 0.0
+            left = replica.other_load * estimator.typical_seconds * slowness if replica.other_load else 0.0
             last_finish = replica.last_finish
-            for oldest in replica.flights:
-                alone = oldest.alone
+            for oldest in replica.running_attempts:
+                alone = oldest.seconds_alone
                 started = oldest.started
                 age = now - (started if started > last_finish else last_finish)
                 step = int(age / alone * STEPS_PER_UNIT) if age > 0.0 else 0
-                left += replica.work - alone + (alone * table[step] if step < steps else age * OVERRUN)
+                left += (
+                    replica.outstanding_work - alone + (alone * table[step] if step < steps else age * OVERRUN_FACTOR)
+                )
                 break
             cost += left * interference[n + 1 if n < most else most]
         if cold and replica.warm is not None and key not in replica.warm:
@@ -65,4 +67,4 @@ def cheapest(
         if replica.load < least:
             least = replica.load
     tied = [replica for replica in tied if replica.load == least]
-    return tied[0] if len(tied) == 1 else pick_by_share(tied, random())
+    return tied[0] if len(tied) == 1 else weighted_choice(tied, random())

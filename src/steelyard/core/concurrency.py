@@ -11,35 +11,35 @@ from __future__ import annotations
 
 from math import ceil
 
-from .curve import MOST, BatchingCurve
+from .curve import MAX_CONCURRENCY, BatchingCurve
 
-START = 64
-PAYS = 0.6  # elasticity below which more at once is worth it
-IDLE = 0.85  # and above which less is
-SURE = 40.0  # certainty of the curve before the limit moves
-TRIED_BY = 4
-STEP = 1.5
+INITIAL_LIMIT = 64
+RAISE_BELOW_ELASTICITY = 0.6  # elasticity below which more at once is worth it
+LOWER_ABOVE_ELASTICITY = 0.85  # and above which less is
+MIN_CERTAINTY = 40.0  # certainty of the curve before the limit moves
+PROBING_REPLICAS_ONE_IN = 4
+PROBE_STEP_FACTOR = 1.5
 
 
 def next_limit(curve: BatchingCurve, current: float, busiest: int) -> int:
     """The limit for the next second; `busiest` is the most any replica has now."""
-    if current > START:
-        return START
-    if curve.certainty < SURE:
+    if current > INITIAL_LIMIT:
+        return INITIAL_LIMIT
+    if curve.certainty < MIN_CERTAINTY:
         return int(current)
-    if curve.elasticity > IDLE:
+    if curve.elasticity > LOWER_ABOVE_ELASTICITY:
         # Down from what is in use, not from a limit nobody reaches.
         return max(1, int(min(current, max(busiest, 2)) * 0.6))
-    if curve.elasticity < PAYS and busiest >= current:
-        return min(MOST, ceil(current * 1.25))
+    if curve.elasticity < RAISE_BELOW_ELASTICITY and busiest >= current:
+        return min(MAX_CONCURRENCY, ceil(current * 1.25))
     return int(current)
 
 
-def step_up(limit: int) -> int:
+def probe_above(limit: int) -> int:
     """What a replica takes that tries more than the limit."""
-    return ceil(limit * STEP)
+    return ceil(limit * PROBE_STEP_FACTOR)
 
 
-def step_down(limit: int, busiest: int) -> int:
+def probe_below(limit: int, busiest: int) -> int:
     """What a replica takes that tries less, where nobody reaches the limit."""
     return limit if busiest < 4 else min(limit, busiest * 3 // 4)

@@ -19,30 +19,33 @@ from math import log
 
 import numpy as np
 
-from .slowness import Slowness
+from .slowness import SlownessFilter
 
-MOST = 512
-UNKNOWN = 0.3  # before anything is seen: rather a batch than a server
-BELIEF = 4.0  # Σ (ln n - mean)² that this assumption is worth
-LEAST = 0.1  # nothing is so parallel that it does not matter how many are there
-FORGET = 0.999  # per request
-USUAL = 1 / 50  # what one more request changes of what is usual on its replica
-WIDE, NARROW = 1.1, 0.1  # how far off ε may be before anything is seen (a queue of unequal ones costs small ones more
+MAX_CONCURRENCY = 512
+PRIOR_ELASTICITY = 0.3  # before anything is seen: rather a batch than a server
+PRIOR_WEIGHT = 4.0  # Σ (ln n - mean)² that this assumption is worth
+MIN_ELASTICITY = 0.1  # nothing is so parallel that it does not matter how many are there
+DECAY_PER_REQUEST = 0.999  # per request
+BASELINE_LEARNING_RATE = 1 / 50  # what one more request changes of what is usual on its replica
+INITIAL_ELASTICITY_MARGIN, MIN_ELASTICITY_MARGIN = (
+    1.1,
+    0.1,
+)  # how far off ε may be before anything is seen (a queue of unequal ones costs small ones more
 # than n times their own), and ever after: no ε holds for every n
 
 
 class BatchingCurve:
     def __init__(self) -> None:
         self.flat = True  # nothing but n = 1 seen
-        self.elasticity = UNKNOWN
+        self.elasticity = PRIOR_ELASTICITY
         self.certainty = 0.0  # decayed Σ (ln n - mean)², means by block
         self._covariance = 0.0
-        self.leeway = WIDE  # how far off ε may be
+        self.elasticity_margin = INITIAL_ELASTICITY_MARGIN  # how far off ε may be
         self.progress: list[float] = []  # by n, 0 to MOST: work attained per second by each of n
         self.interference: list[float] = []  # by n: the part of the work already there that delays the n-th
         self._tabulate()
 
-    def observe(self, block: Iterable[tuple[Slowness, float, float]]) -> None:
+    def observe(self, block: Iterable[tuple[SlownessFilter, float, float]]) -> None:
         """Take in a block: of each request its replica, the requests there at dispatch, and its seconds over what they
         should be alone on a typical replica."""
         self.flat = False
@@ -50,36 +53,38 @@ class BatchingCurve:
         stretch: list[float] = []
         for usual, n, ratio in block:
             x, y = log(n), log(ratio)
-            if usual.usual_stretch:
-                crowd.append(x - usual.usual_crowd)
-                stretch.append(y - usual.usual_stretch)
-                usual.usual_crowd += USUAL * (x - usual.usual_crowd)
-                usual.usual_stretch += USUAL * (y - usual.usual_stretch)
+            if usual.baseline_stretch:
+                crowd.append(x - usual.baseline_crowd)
+                stretch.append(y - usual.baseline_stretch)
+                usual.baseline_crowd += BASELINE_LEARNING_RATE * (x - usual.baseline_crowd)
+                usual.baseline_stretch += BASELINE_LEARNING_RATE * (y - usual.baseline_stretch)
             else:
-                usual.usual_crowd, usual.usual_stretch = x, y
+                usual.baseline_crowd, usual.baseline_stretch = x, y
         if not crowd:
             return
         dx, dy = np.array(crowd), np.array(stretch)
         dx = dx - dx.mean()
-        fade = FORGET ** len(dx)
+        fade = DECAY_PER_REQUEST ** len(dx)
         self.certainty = fade * self.certainty + float(dx @ dx)
         self._covariance = fade * self._covariance + float(dx @ (dy - dy.mean()))
-        slope = (self._covariance + BELIEF * UNKNOWN) / (self.certainty + BELIEF)
-        self.elasticity = min(1.0, max(LEAST, slope))
+        slope = (self._covariance + PRIOR_WEIGHT * PRIOR_ELASTICITY) / (self.certainty + PRIOR_WEIGHT)
+        self.elasticity = min(1.0, max(MIN_ELASTICITY, slope))
         self._tabulate()
 
-    def doubt(self) -> None:
+    def discount_evidence(self) -> None:
         """The range of n is about to change: what was learned is a guess there."""
         self._covariance *= 0.1
         self.certainty *= 0.1
         self._tabulate()
 
     def _tabulate(self) -> None:
-        self.leeway = max(NARROW, WIDE * (BELIEF / (BELIEF + self.certainty)) ** 0.5)
-        n = np.maximum(np.arange(MOST + 1), 1.0)
+        self.elasticity_margin = max(
+            MIN_ELASTICITY_MARGIN, INITIAL_ELASTICITY_MARGIN * (PRIOR_WEIGHT / (PRIOR_WEIGHT + self.certainty)) ** 0.5
+        )
+        n = np.maximum(np.arange(MAX_CONCURRENCY + 1), 1.0)
         slow = n**self.elasticity
         self.progress = (1.0 / slow).tolist()
         self.interference = np.append([0.0], (slow[1:] - 1.0) / np.maximum(n[1:] - 1.0, 1.0)).tolist()
 
-    def at(self, n: float) -> float:
+    def slowdown(self, n: float) -> float:
         return float(max(n, 1.0) ** self.elasticity)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-FEW = 12  # candidates of whom every set is looked at; of more, the cheapest by the byte
+MAX_EXHAUSTIVE_CANDIDATES = 12  # candidates of whom every set is looked at; of more, the cheapest by the byte
 
 
-def least_loss(losses: Sequence[float], sizes: Sequence[int], needed: int) -> tuple[int, ...] | None:
+def least_loss_set(losses: Sequence[float], sizes: Sequence[int], needed: int) -> tuple[int, ...] | None:
     """The positions of those that free `needed` bytes at the least loss; None: all together do not."""
     if sum(sizes) < needed:
         return None
     order = sorted(range(len(sizes)), key=lambda i: (losses[i] / max(1, min(sizes[i], needed)), i))
-    greedy = _without_needless(_first_enough(order, sizes, needed), losses, sizes, needed)
-    if len(sizes) > FEW:
+    greedy = _drop_redundant(_greedy_prefix(order, sizes, needed), losses, sizes, needed)
+    if len(sizes) > MAX_EXHAUSTIVE_CANDIDATES:
         return tuple(sorted(greedy))
-    return tuple(sorted(_best(order, losses, sizes, needed, greedy)))
+    return tuple(sorted(_exhaustive_search(order, losses, sizes, needed, greedy)))
 
 
-def _first_enough(order: Sequence[int], sizes: Sequence[int], needed: int) -> list[int]:
+def _greedy_prefix(order: Sequence[int], sizes: Sequence[int], needed: int) -> list[int]:
     chosen: list[int] = []
     freed = 0
     for i in order:
@@ -29,7 +29,7 @@ def _first_enough(order: Sequence[int], sizes: Sequence[int], needed: int) -> li
     return chosen
 
 
-def _without_needless(chosen: list[int], losses: Sequence[float], sizes: Sequence[int], needed: int) -> list[int]:
+def _drop_redundant(chosen: list[int], losses: Sequence[float], sizes: Sequence[int], needed: int) -> list[int]:
     freed = sum(sizes[i] for i in chosen)
     for i in sorted(chosen, key=lambda i: (-losses[i], i)):
         if freed - sizes[i] >= needed:
@@ -38,7 +38,7 @@ def _without_needless(chosen: list[int], losses: Sequence[float], sizes: Sequenc
     return chosen
 
 
-def _best(
+def _exhaustive_search(
     order: Sequence[int], losses: Sequence[float], sizes: Sequence[int], needed: int, known: list[int]
 ) -> list[int]:
     """Every set, but for those that lose more than the best so far; of equals, the smaller set."""

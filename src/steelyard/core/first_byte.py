@@ -15,30 +15,30 @@ from math import exp, log
 import numpy as np
 from numpy.typing import NDArray
 
-from .regression import Adding, Constant
+from .regression import AdditiveForm, ConstantForm
 
-BLOCK = 64
-FIRST_BLOCK = 8
-EARLY = 64  # answers learned from in small blocks, to be of use soon
-LEARNED = 1024  # answers after which one in EVERY is learned from
-EVERY = 4
-FORGET = 0.998  # per answer
-FORGET_ERROR = 0.99
-BETTER = 0.95  # features must beat the constant's squared error by this
+BLOCK_ANSWERS = 64
+EARLY_BLOCK_ANSWERS = 8
+EARLY_ANSWERS = 64  # answers learned from in small blocks, to be of use soon
+ANSWERS_BEFORE_SAMPLING = 1024  # answers after which one in EVERY is learned from
+SAMPLE_EVERY = 4
+DECAY_PER_ANSWER = 0.998  # per answer
+ERROR_DECAY_PER_ANSWER = 0.99
+REQUIRED_ERROR_RATIO = 0.95  # features must beat the constant's squared error by this
 MIN_SECONDS = 1e-6
 MAX_FEATURE = 1e12
 MIN_FEATURE = 1e-6
 
 
-class FirstByte:
+class FirstByteEstimator:
     def __init__(self) -> None:
         self.seen = 0
         self._rows: list[tuple[tuple[float, ...], float]] = []
-        self._block = FIRST_BLOCK
+        self._block = EARLY_BLOCK_ANSWERS
         self._skipped = 0
         self._width = 0
-        self._constant = Constant()
-        self._adding: Adding | None = None
+        self._constant = ConstantForm()
+        self._adding: AdditiveForm | None = None
         self._features_help = False
         self._lowest = self._highest = 0.0  # ln seconds seen: nothing is predicted far outside
 
@@ -57,9 +57,9 @@ class FirstByte:
 
     def observe(self, features: tuple[float, ...], seconds: float) -> None:
         """An answer began after `seconds`, in terms of a typical replica with nothing beside it."""
-        if self.seen > LEARNED:
+        if self.seen > ANSWERS_BEFORE_SAMPLING:
             self._skipped += 1
-            if self._skipped < EVERY:
+            if self._skipped < SAMPLE_EVERY:
                 return
             self._skipped = 0
         self._rows.append((features, log(seconds if seconds > MIN_SECONDS else MIN_SECONDS)))
@@ -88,22 +88,24 @@ class FirstByte:
         self._lowest = min(self._lowest, float(ln_seconds.min()) - 1.0)
         self._highest = max(self._highest, float(ln_seconds.max()) + 1.0)
         self.seen += len(rows)
-        self._block = BLOCK if self.seen >= EARLY else FIRST_BLOCK
+        self._block = BLOCK_ANSWERS if self.seen >= EARLY_ANSWERS else EARLY_BLOCK_ANSWERS
 
     def _learn(self, features: NDArray[np.float64], ln_seconds: NDArray[np.float64]) -> None:
         count = len(ln_seconds)
         for form in (self._constant, self._adding):
             if form is not None:
                 if self.seen:
-                    form.score(features, ln_seconds, FORGET_ERROR**count)
-                form.learn(features, ln_seconds, FORGET**count)
-        self._features_help = self._adding is not None and self._adding.error < BETTER * self._constant.error
+                    form.score(features, ln_seconds, ERROR_DECAY_PER_ANSWER**count)
+                form.learn(features, ln_seconds, DECAY_PER_ANSWER**count)
+        self._features_help = (
+            self._adding is not None and self._adding.error < REQUIRED_ERROR_RATIO * self._constant.error
+        )
 
     def _start_over(self, width: int, features: NDArray[np.float64]) -> None:
         self._width = width
-        self._constant = Constant()
+        self._constant = ConstantForm()
         self._lowest, self._highest = float("inf"), float("-inf")
         self._adding = None
         if width:
             usual = np.sort(features, axis=0)[len(features) // 2]
-            self._adding = Adding(np.maximum(np.where(usual > 0.0, usual, features.mean(axis=0)), MIN_FEATURE))
+            self._adding = AdditiveForm(np.maximum(np.where(usual > 0.0, usual, features.mean(axis=0)), MIN_FEATURE))

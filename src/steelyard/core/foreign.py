@@ -7,30 +7,30 @@ requests of somebody else are in all. And only up to a bound, so that no nonsens
 
 from __future__ import annotations
 
-READINGS = 3
-TRUSTED = 4  # times the largest load of our own on any replica …
-AT_LEAST = 8  # … and a few more
+EXTERNAL_LOAD_READINGS = 3
+MAX_EXTERNAL_LOAD_FACTOR = 4  # times the largest load of our own on any replica …
+MIN_EXTERNAL_LOAD_CAP = 8  # … and a few more
 
 
-class Foreign:
+class ExternalLoad:
     __slots__ = ("_beyond", "expires")
 
     def __init__(self) -> None:
         self._beyond: list[float] = []  # by how much each of the last readings exceeded our own count
         self.expires = 0.0
 
-    def read(self, requests: float, own: int, lasting: float, now: float) -> None:
+    def observe(self, requests: float, own: int, lasting: float, now: float) -> None:
         """It says it has so many, and `own` are ours and our fellows'. It holds for `lasting` seconds."""
         if now >= self.expires:
             self._beyond.clear()
-        self._beyond = [*self._beyond[1 - READINGS :], max(0.0, requests - own)]
+        self._beyond = [*self._beyond[1 - EXTERNAL_LOAD_READINGS :], max(0.0, requests - own)]
         self.expires = now + lasting
 
-    def believed(self, now: float) -> int:
+    def estimate(self, now: float) -> int:
         """How many requests there are not ours, as far as the last readings agree."""
-        return int(min(self._beyond)) if now < self.expires and len(self._beyond) >= READINGS else 0
+        return int(min(self._beyond)) if now < self.expires and len(self._beyond) >= EXTERNAL_LOAD_READINGS else 0
 
 
-def trusted(largest: int) -> int:
+def external_load_cap(largest: int) -> int:
     """The most that is believed, where the largest load of our own on any replica is this."""
-    return TRUSTED * largest + AT_LEAST
+    return MAX_EXTERNAL_LOAD_FACTOR * largest + MIN_EXTERNAL_LOAD_CAP

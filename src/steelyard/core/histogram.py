@@ -5,25 +5,25 @@ from __future__ import annotations
 from math import exp, log
 from typing import Final
 
-GROWTH: Final = 1.004  # a quantile read back is at most 0.2 % off
-SMALLEST: Final = 1e-6
-SIZE: Final = 7200  # reaches about 35 days
-PER_BUCKET: Final = 1.0 / log(GROWTH)
-OFFSET: Final = 1.0 - log(SMALLEST) * PER_BUCKET
+BUCKET_GROWTH: Final = 1.004  # a quantile read back is at most 0.2 % off
+MIN_BUCKET_SECONDS: Final = 1e-6
+BUCKET_COUNT: Final = 7200  # reaches about 35 days
+BUCKETS_PER_LN: Final = 1.0 / log(BUCKET_GROWTH)
+BUCKET_OFFSET: Final = 1.0 - log(MIN_BUCKET_SECONDS) * BUCKETS_PER_LN
 
 
 class Histogram:
     __slots__ = ("count", "counts", "maximum", "total")
 
     def __init__(self) -> None:
-        self.counts = [0] * SIZE
+        self.counts = [0] * BUCKET_COUNT
         self.count = 0
         self.total = 0.0
         self.maximum = 0.0
 
     def add(self, seconds: float) -> None:
-        index = int(log(seconds) * PER_BUCKET + OFFSET) if seconds > SMALLEST else 0
-        self.counts[index if index < SIZE else SIZE - 1] += 1
+        index = int(log(seconds) * BUCKETS_PER_LN + BUCKET_OFFSET) if seconds > MIN_BUCKET_SECONDS else 0
+        self.counts[index if index < BUCKET_COUNT else BUCKET_COUNT - 1] += 1
         self.count += 1
         self.total += seconds
         if seconds > self.maximum:
@@ -47,7 +47,7 @@ class Histogram:
         for index, count in enumerate(self.counts):
             seen += count
             if seen >= wanted and count:
-                return min(middle(index), self.maximum)
+                return min(bucket_midpoint(index), self.maximum)
         return self.maximum
 
     def cdf(self, points: int = 400) -> tuple[list[float], list[float]]:
@@ -60,11 +60,11 @@ class Histogram:
         for step, index in enumerate(i for i, c in enumerate(self.counts) if c):
             seen += self.counts[index]
             if step % keep == 0 or seen == self.count:
-                xs.append(middle(index))
+                xs.append(bucket_midpoint(index))
                 ys.append(seen / self.count)
         return xs, ys
 
 
-def middle(index: int) -> float:
+def bucket_midpoint(index: int) -> float:
     """Seconds of a bucket."""
-    return SMALLEST * exp((index - 0.5) / PER_BUCKET) if index else SMALLEST
+    return MIN_BUCKET_SECONDS * exp((index - 0.5) / BUCKETS_PER_LN) if index else MIN_BUCKET_SECONDS

@@ -12,10 +12,10 @@ from math import exp
 import numpy as np
 from numpy.typing import NDArray
 
-KEEP = 0.95  # per request of the kind
-LEVEL = 0.01
-SHRINK = 5.0  # requests' worth of belief that a kind is like the others
-MOST = 4096  # kinds remembered; the least recently seen is forgotten
+DECAY_PER_REQUEST = 0.95  # per request of the kind
+LEVEL_LEARNING_RATE = 0.01
+PRIOR_REQUESTS = 5.0  # requests' worth of belief that a kind is like the others
+MAX_KINDS = 4096  # kinds remembered; the least recently seen is forgotten
 
 
 class KindOffsets:
@@ -29,7 +29,7 @@ class KindOffsets:
 
     def _ln(self, kind: str) -> float:
         total, count, seen = self._sums.get(kind, (0.0, 0.0, 0))
-        return (total / count - self._level) * seen / (seen + SHRINK) if seen else 0.0
+        return (total / count - self._level) * seen / (seen + PRIOR_REQUESTS) if seen else 0.0
 
     def learn(self, kinds: Sequence[str], residuals: NDArray[np.float64]) -> NDArray[np.float64]:
         """Take in residuals (kind not yet counted in); returns the offsets as they were before."""
@@ -37,9 +37,9 @@ class KindOffsets:
         before = np.array([self._ln(kind) for kind in kinds])
         for kind, residual in zip(kinds, residuals.tolist(), strict=True):
             total, count, seen = self._sums.pop(kind, (0.0, 0.0, 0))
-            self._sums[kind] = (total * KEEP + residual, count * KEEP + 1.0, seen + 1)
+            self._sums[kind] = (total * DECAY_PER_REQUEST + residual, count * DECAY_PER_REQUEST + 1.0, seen + 1)
             total, count, _ = self._sums[kind]
-            self._level += LEVEL * (total / count - self._level)
-        while len(self._sums) > MOST:
+            self._level += LEVEL_LEARNING_RATE * (total / count - self._level)
+        while len(self._sums) > MAX_KINDS:
             del self._sums[next(iter(self._sums))]
         return before

@@ -5,24 +5,24 @@ from __future__ import annotations
 from math import exp, log
 
 # Buckets grow by 2 % (a quantile read back is at most 1 % off), from 1 µs to about 11 days.
-GROWTH = 1.02
-SMALLEST = 1e-6
-BUCKETS = 1400
-LARGEST = SMALLEST * GROWTH ** (BUCKETS - 2)
-_PER_BUCKET = 1.0 / log(GROWTH)
-_OFFSET = -log(SMALLEST) * _PER_BUCKET + 1.0
+BUCKET_GROWTH = 1.02
+MIN_BUCKET_SECONDS = 1e-6
+BUCKET_COUNT = 1400
+MAX_BUCKET_SECONDS = MIN_BUCKET_SECONDS * BUCKET_GROWTH ** (BUCKET_COUNT - 2)
+_BUCKETS_PER_LN = 1.0 / log(BUCKET_GROWTH)
+_BUCKET_OFFSET = -log(MIN_BUCKET_SECONDS) * _BUCKETS_PER_LN + 1.0
 
 
 def bucket_of(seconds: float) -> int:
     """The bucket a duration falls in; what is too small or too large lands in the first or the last."""
-    if seconds <= SMALLEST:
+    if seconds <= MIN_BUCKET_SECONDS:
         return 0
-    return int(log(seconds) * _PER_BUCKET + _OFFSET) if seconds < LARGEST else BUCKETS - 1
+    return int(log(seconds) * _BUCKETS_PER_LN + _BUCKET_OFFSET) if seconds < MAX_BUCKET_SECONDS else BUCKET_COUNT - 1
 
 
 def bucket_seconds(index: int) -> float:
     """The middle (in ratio) of a bucket."""
-    return SMALLEST * GROWTH ** (index - 0.5) if index else SMALLEST
+    return MIN_BUCKET_SECONDS * BUCKET_GROWTH ** (index - 0.5) if index else MIN_BUCKET_SECONDS
 
 
 def quantile_of(counts: dict[int, int], q: float) -> float:

@@ -18,20 +18,20 @@ from .request import INFINITY
 
 if TYPE_CHECKING:
     from .pool import Pool
-    from .request import Flight, Request
+    from .request import Attempt, Request
 
-SAVING = 1.0  # seconds for which room is saved up for a large request, unless its owner says so again
+EARMARK_SECONDS = 1.0  # seconds for which room is saved up for a large request, unless its owner says so again
 
 
-class Cells(Protocol):
+class LedgerCells(Protocol):
     """Where the numbers are. Bytes by slot (a model on a server) and by device."""
 
     shared: bool  # may somebody else change them?
 
-    def begin(self, device: int) -> bool:
+    def lock(self, device: int) -> bool:
         """Nobody else may take anything of this device until `end`. False: somebody else does just now."""
 
-    def end(self, device: int) -> None: ...
+    def unlock(self, device: int) -> None: ...
 
     def base(self, slot: int) -> int:
         """What the model holds there with nothing running, or has reserved to be loaded."""
@@ -51,7 +51,7 @@ class Cells(Protocol):
     def count(self, device: int) -> int:
         """Requests on the device, of all workers."""
 
-    def other(self, device: int) -> int:
+    def external(self, device: int) -> int:
         """What those use of it who are no servers of ours."""
 
     def add(self, slot: int, device: int, amount: int) -> None:
@@ -65,18 +65,18 @@ class Cells(Protocol):
 
     def set_idle(self, slot: int, amount: int) -> None: ...
 
-    def set_other(self, device: int, amount: int) -> None: ...
+    def set_external(self, device: int, amount: int) -> None: ...
 
-    def save(self, device: int, until: float) -> None:
+    def earmark(self, device: int, until: float) -> None:
         """Until then nobody but this worker may take anything there; 0.0: everybody may."""
 
-    def saved_by_another(self, device: int, now: float) -> bool: ...
+    def earmarked_by_another(self, device: int, now: float) -> bool: ...
 
-    def expect(self, slot: int, until: float) -> None:
+    def set_lease(self, slot: int, until: float) -> None:
         """What this worker has there now should be over by then: if it dies, it counts no longer than that."""
 
 
-class OwnCells:
+class LocalCells:
     """For one process that is alone with its devices: the library, the simulator, tests."""
 
     shared = False
@@ -90,10 +90,10 @@ class OwnCells:
         self._total: dict[int, int] = {}
         self._other: dict[int, int] = {}
 
-    def begin(self, device: int) -> bool:
+    def lock(self, device: int) -> bool:
         return True
 
-    def end(self, device: int) -> None:
+    def unlock(self, device: int) -> None:
         pass
 
     def base(self, slot: int) -> int:
@@ -114,7 +114,7 @@ class OwnCells:
     def count(self, device: int) -> int:
         return self._count.get(device, 0)
 
-    def other(self, device: int) -> int:
+    def external(self, device: int) -> int:
         return self._other.get(device, 0)
 
     def add(self, slot: int, device: int, amount: int) -> None:
@@ -136,23 +136,33 @@ class OwnCells:
     def set_idle(self, slot: int, amount: int) -> None:
         self._idle[slot] = amount
 
-    def set_other(self, device: int, amount: int) -> None:
+    def set_external(self, device: int, amount: int) -> None:
         self._other[device] = amount
 
-    def save(self, device: int, until: float) -> None:
+    def earmark(self, device: int, until: float) -> None:
         pass
 
-    def saved_by_another(self, device: int, now: float) -> bool:
+    def earmarked_by_another(self, device: int, now: float) -> bool:
         return False
 
-    def expect(self, slot: int, until: float) -> None:
+    def set_lease(self, slot: int, until: float) -> None:
         pass
 
 
 class Device:
     """What servers run on and share: a GPU, a group of processes with a limit."""
 
-    __slots__ = ("capacity", "concurrency", "headroom", "index", "name", "saved_until", "saver", "servers", "waiting")
+    __slots__ = (
+        "capacity",
+        "concurrency",
+        "earmarked_for",
+        "earmarked_until",
+        "headroom",
+        "index",
+        "name",
+        "servers",
+        "waiting",
+    )
 
     def __init__(self, name: str, index: int, capacity: int, headroom: float, concurrency: float) -> None:
         self.name = name
@@ -162,8 +172,8 @@ class Device:
         self.concurrency = concurrency  # requests at once, of all models together
         self.servers: dict[str, Server] = {}
         self.waiting: dict[Pool, None] = {}  # pools with requests that wait for room here
-        self.saver: Request | None = None  # for whom room is saved up, …
-        self.saved_until = 0.0  # … until when
+        self.earmarked_for: Request | None = None  # for whom room is saved up, …
+        self.earmarked_until = 0.0  # … until when
 
     @property
     def budget(self) -> int:
@@ -177,17 +187,17 @@ class Device:
 class Server:
     """A process on a device."""
 
-    __slots__ = ("device", "name", "places", "solo", "solo_until")
+    __slots__ = ("device", "exclusive_attempt", "exclusive_until", "name", "residencies")
 
     def __init__(self, name: str, device: Device) -> None:
         self.name = name
         self.device = device
-        self.solo: Flight | None = None  # it has the server to itself, to be measured, …
-        self.solo_until = 0.0  # … until then
-        self.places: list[Place] = []
+        self.exclusive_attempt: Attempt | None = None  # it has the server to itself, to be measured, …
+        self.exclusive_until = 0.0  # … until then
+        self.residencies: list[Residency] = []
 
 
-class Place:
+class Residency:
     """One model on one server: what a replica's `place` is."""
 
     __slots__ = ("footprint", "permanent", "server", "slot")
@@ -203,18 +213,20 @@ class Place:
         return self.server.device
 
 
-class Ledger:
-    def __init__(self, cells: Cells | None = None) -> None:
-        self.cells: Cells = OwnCells() if cells is None else cells
+class MemoryLedger:
+    def __init__(self, cells: LedgerCells | None = None) -> None:
+        self.cells: LedgerCells = LocalCells() if cells is None else cells
         self.devices: dict[str, Device] = {}
         self.freed: dict[Device, None] = {}  # where room has become free and others may wait for it
-        self._lingering: list[tuple[float, int, Place, int]] = []  # a heap: until when, number, where, bytes
+        self._lingering: list[tuple[float, int, Residency, int]] = []  # a heap: until when, number, where, bytes
         self._lingered = 0
-        self.given = 0  # how often something was given back
+        self.release_count = 0  # how often something was given back
 
     # ------------------------------------------------------------------ who is there
 
-    def know(self, name: str, index: int, capacity: int, headroom: float, concurrency: float = INFINITY) -> Device:
+    def set_device(
+        self, name: str, index: int, capacity: int, headroom: float, concurrency: float = INFINITY
+    ) -> Device:
         """A device; of one that is known, the numbers may change."""
         device = self.devices.get(name)
         if device is None or device.index != index:
@@ -222,33 +234,33 @@ class Ledger:
         device.capacity, device.headroom, device.concurrency = capacity, headroom, concurrency
         return device
 
-    def forget(self, name: str) -> None:
+    def remove_device(self, name: str) -> None:
         self.devices.pop(name, None)
 
-    def settle(self, device: Device, server: str, slot: int, *, permanent: bool = True) -> Place:
+    def add_residency(self, device: Device, server: str, slot: int, *, permanent: bool = True) -> Residency:
         """A model comes to a server of this device."""
         home = device.servers.get(server)
         if home is None:
             home = device.servers[server] = Server(server, device)
-        place = Place(home, slot, permanent)
-        home.places.append(place)
+        place = Residency(home, slot, permanent)
+        home.residencies.append(place)
         return place
 
-    def leave(self, place: Place) -> None:
+    def remove_residency(self, place: Residency) -> None:
         """The replica is no longer ours. What still runs there counts for the device until it is given back."""
         home = place.server
-        if place in home.places:
-            home.places.remove(place)
-        if not home.places and home.device.servers.get(home.name) is home:
+        if place in home.residencies:
+            home.residencies.remove(place)
+        if not home.residencies and home.device.servers.get(home.name) is home:
             del home.device.servers[home.name]
 
     # ------------------------------------------------------------------ how much there is
 
-    def look(self, device: Device) -> tuple[int, int]:
+    def usage(self, device: Device) -> tuple[int, int]:
         """What was given out of the device, and what nobody may have: that, what is held, and what others use."""
         cells = self.cells
         reserved = explained = 0
-        taken = cells.other(device.index)
+        taken = cells.external(device.index)
         for server in device.servers.values():
             mine, held, running = self._of(server)
             reserved += mine
@@ -265,7 +277,7 @@ class Ledger:
         """
         cells = self.cells
         bases = idle = running = held = 0
-        for place in server.places:
+        for place in server.residencies:
             slot = place.slot
             bases += cells.base(slot)
             running += cells.running(slot)
@@ -273,28 +285,28 @@ class Ledger:
             held = max(held, cells.held(slot))
         return (bases if bases > idle else idle) + running, held, running
 
-    def taken(self, device: Device) -> int:
-        return self.look(device)[1]
+    def used(self, device: Device) -> int:
+        return self.usage(device)[1]
 
     def reserved(self, device: Device) -> int:
         """What was given out: to models, and to requests."""
-        return self.look(device)[0]
+        return self.usage(device)[0]
 
     def is_busy(self, server: Server) -> bool:
         """Does anything run there that has memory reserved?"""
-        return any(self.cells.running(place.slot) for place in server.places)
+        return any(self.cells.running(place.slot) for place in server.residencies)
 
-    def room(self, device: Device) -> int:
-        return max(0, device.budget - self.taken(device))
+    def free_bytes(self, device: Device) -> int:
+        return max(0, device.budget - self.used(device))
 
-    def room_at(self, server: Server) -> int:
+    def free_bytes_on(self, server: Server) -> int:
         """What a request, or a model, may have on this server: what it keeps for later is room there."""
         device = server.device
-        reserved, taken = self.look(device)
+        reserved, taken = self.usage(device)
         mine, held, _ = self._of(server)
         return max(0, device.budget - max(reserved, taken - max(0, held - mine)))
 
-    def fits(self, place: Place, amount: int, seen: tuple[int, int] | None = None) -> bool:
+    def fits(self, place: Residency, amount: int, seen: tuple[int, int] | None = None) -> bool:
         """Is there room for a request of so many bytes now? Without a lock: `take` has the last word.
 
         `seen`: a look at the device, where one is enough for many.
@@ -305,7 +317,7 @@ class Ledger:
             return False
         if not device.capacity or not amount:
             return True
-        reserved, taken = self.look(device) if seen is None else seen
+        reserved, taken = self.usage(device) if seen is None else seen
         if reserved + amount > device.budget:
             return False
         mine, held, _ = self._of(server)
@@ -316,7 +328,7 @@ class Ledger:
         # half of the headroom may be used for that, or it would never run.
         return taken <= device.capacity * (1.0 - 0.5 * device.headroom) and not self.cells.count(device.index)
 
-    def most(self, place: Place, stays: dict[Device, int] | None = None) -> int:
+    def max_request_bytes(self, place: Residency, stays: dict[Device, int] | None = None) -> int:
         """The largest request that could ever run there: with nothing beside it that could be moved away.
 
         `stays` remembers what cannot be moved, for many questions at one moment.
@@ -331,11 +343,11 @@ class Ledger:
             fixed += self._stays(place.server, place) - self._stays(place.server)
         return device.budget - fixed
 
-    def _stays(self, server: Server, besides: Place | None = None) -> int:
+    def _stays(self, server: Server, besides: Residency | None = None) -> int:
         """What nobody can move away from a server: with this model, if it were there."""
         cells = self.cells
         bases = idle = movable = 0
-        for each in server.places:
+        for each in server.residencies:
             base = cells.base(each.slot)
             if each.permanent or each is besides:
                 bases += max(each.footprint, base)
@@ -346,10 +358,10 @@ class Ledger:
 
     # ------------------------------------------------------------------ to take and to give back
 
-    def take(self, place: Place, amount: int) -> bool:
+    def reserve(self, place: Residency, amount: int) -> bool:
         """Reserve so much for a request that goes there. False: there is no room, or somebody else is just looking."""
         cells, device = self.cells, place.server.device
-        if not cells.begin(device.index):
+        if not cells.lock(device.index):
             return False
         try:
             if not self.fits(place, amount):
@@ -357,31 +369,31 @@ class Ledger:
             cells.add(place.slot, device.index, amount)
             return True
         finally:
-            cells.end(device.index)
+            cells.unlock(device.index)
 
-    def take_all(self, place: Place) -> int:
+    def reserve_all(self, place: Residency) -> int:
         """Reserve all there is, for a request of which nothing is known: it runs alone. 0: it cannot, now."""
         cells, device = self.cells, place.server.device
-        if cells.count(device.index) or not cells.begin(device.index):
+        if cells.count(device.index) or not cells.lock(device.index):
             return 0
         try:
-            amount = self.room_at(place.server)
+            amount = self.free_bytes_on(place.server)
             if cells.count(device.index) or amount <= 0:
                 return 0
             cells.add(place.slot, device.index, amount)
             return amount
         finally:
-            cells.end(device.index)
+            cells.unlock(device.index)
 
-    def give(self, place: Place, amount: int) -> None:
+    def release(self, place: Residency, amount: int) -> None:
         """What `take` took."""
         device = place.server.device
         self.cells.subtract(place.slot, device.index, amount)
-        self.given += 1
+        self.release_count += 1
         if device.waiting:
             self.freed[device] = None
 
-    def give_later(self, place: Place, amount: int, until: float) -> None:
+    def release_at(self, place: Residency, amount: int, until: float) -> None:
         """Nobody waits for its answer any more, but its server does not know: it goes on, and holds what it holds."""
         self._lingered += 1
         heappush(self._lingering, (until, self._lingered, place, amount))
@@ -395,32 +407,32 @@ class Ledger:
         """What lingered is over."""
         while self._lingering and self._lingering[0][0] <= now:
             _, _, place, amount = heappop(self._lingering)
-            self.give(place, amount)
+            self.release(place, amount)
 
-    def reserve_base(self, place: Place, amount: int) -> bool:
+    def reserve_model(self, place: Residency, amount: int) -> bool:
         """Room for a model that is to be loaded there; it is the model's from now on. False: there is none."""
         cells, device = self.cells, place.server.device
-        if not cells.begin(device.index):
+        if not cells.lock(device.index):
             return False
         try:
             more = amount - cells.base(place.slot)
-            if more > 0 and device.capacity and more > self.room_at(place.server):
+            if more > 0 and device.capacity and more > self.free_bytes_on(place.server):
                 return False
             cells.set_base(place.slot, amount)
             return True
         finally:
-            cells.end(device.index)
+            cells.unlock(device.index)
 
-    def release_base(self, place: Place) -> None:
+    def release_model(self, place: Residency) -> None:
         """The model is no longer there."""
         self.cells.set_base(place.slot, 0)
 
-    def measure(self, place: Place, held: int) -> None:
+    def set_measured(self, place: Residency, held: int) -> None:
         """What its server holds of the device."""
-        for each in place.server.places:
+        for each in place.server.residencies:
             self.cells.set_held(each.slot, held)
 
-    def measure_idle(self, place: Place, amount: int) -> None:
+    def set_measured_idle(self, place: Residency, amount: int) -> None:
         """What its server holds of the device with nothing running, whichever models that is for."""
-        for each in place.server.places:
+        for each in place.server.residencies:
             self.cells.set_idle(each.slot, amount)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Resend(Enum):
+class Retryable(Enum):
     """May the request be tried on another replica after this?"""
 
     ALWAYS = "nothing reached the replica"
@@ -17,32 +17,47 @@ class Outcome(Enum):
     """One of these ends every attempt. `failed` counts against the replica; `taught`: its duration means something;
     `answered`: the replica did answer, if only with an error."""
 
-    OK = ("ok", False, True, Resend.NEVER)
+    OK = ("ok", False, True, Retryable.NEVER)
     CLIENT_ERROR = (
         "client_error",
         False,
         False,
-        Resend.NEVER,
+        Retryable.NEVER,
     )  # 4xx: the replica is fine, its speed is not the model's
-    CANCELLED = ("cancelled", False, False, Resend.NEVER)  # the client left
-    UNREACHABLE = ("unreachable", True, False, Resend.ALWAYS)  # no connection: nothing was sent
-    OVERLOADED = ("overloaded", True, False, Resend.ALWAYS)  # the replica itself declined (429, 503) before any work
-    ERROR = ("error", True, False, Resend.IF_IDEMPOTENT)  # 5xx, not yet passed on to the client
-    OUT_OF_MEMORY = ("out_of_memory", True, False, Resend.IF_IDEMPOTENT)  # the device had no room for it after all
-    BROKEN = ("broken", True, False, Resend.IF_IDEMPOTENT)  # connection lost before the first byte of the answer
-    TIMEOUT = ("timeout", True, False, Resend.IF_IDEMPOTENT)  # no first byte in time
-    LATE = ("late", False, False, Resend.NEVER)  # the deadline came first; far past its estimate it counts as a timeout
-    IMPATIENT = ("impatient", False, False, Resend.NEVER)  # the same, of a deadline the client chose: no failure
-    TRUNCATED = ("truncated", True, False, Resend.NEVER)  # connection lost after the first byte went to the client
+    CANCELLED = ("cancelled", False, False, Retryable.NEVER)  # the client left
+    UNREACHABLE = ("unreachable", True, False, Retryable.ALWAYS)  # no connection: nothing was sent
+    OVERLOADED = ("overloaded", True, False, Retryable.ALWAYS)  # the replica itself declined (429, 503) before any work
+    ERROR = ("error", True, False, Retryable.IF_IDEMPOTENT)  # 5xx, not yet passed on to the client
+    OUT_OF_MEMORY = ("out_of_memory", True, False, Retryable.IF_IDEMPOTENT)  # the device had no room for it after all
+    CONNECTION_LOST = (
+        "broken",
+        True,
+        False,
+        Retryable.IF_IDEMPOTENT,
+    )  # connection lost before the first byte of the answer
+    TIMEOUT = ("timeout", True, False, Retryable.IF_IDEMPOTENT)  # no first byte in time
+    DEADLINE_EXCEEDED = (
+        "late",
+        False,
+        False,
+        Retryable.NEVER,
+    )  # the deadline came first; far past its estimate it counts as a timeout
+    CLIENT_DEADLINE_EXCEEDED = (
+        "impatient",
+        False,
+        False,
+        Retryable.NEVER,
+    )  # the same, of a deadline the client chose: no failure
+    TRUNCATED = ("truncated", True, False, Retryable.NEVER)  # connection lost after the first byte went to the client
 
     failed: bool
-    taught: bool
+    informative: bool
     answered: bool
-    resend: Resend
+    retryable: Retryable
 
-    def __init__(self, label: str, failed: bool, taught: bool, resend: Resend) -> None:
+    def __init__(self, label: str, failed: bool, taught: bool, resend: Retryable) -> None:
         self.label = label
         self.failed = failed
-        self.taught = taught
+        self.informative = taught
         self.answered = taught or label in ("client_error", "overloaded", "error", "out_of_memory")
-        self.resend = resend
+        self.retryable = resend

@@ -15,39 +15,41 @@ from math import frexp
 import numpy as np
 from numpy.typing import NDArray
 
-from .relative_fit import fading, fit, lifted, quantile, usual
-from .upper import Upper, basis
+from .relative_fit import fit, lift_to_upper_bound, sample_weights, weighted_quantile, without_outliers
+from .upper import UpperBound, basis
 
 Array = NDArray[np.float64]
 Row = tuple[tuple[float, ...], float, int]  # features, bytes, and which sample it was
 
-ENOUGH = 30  # samples after which features are believed in any case,
-FEW = 10  # and sooner, after so many,
-FORETOLD = 6  # if the last so many were foretold
-CLOSE = 0.15  # as close as this
-FIRST_FIT = 4  # samples to try a fit on
-ROWS_PER_TERM = 3  # and more, as long as few are known
-EARLY = 256  # samples until which blocks are small
-FIRST_BLOCK, BLOCK = 8, 32
-URGENT = 4  # samples in a block that ends with one that was above what was said
-CAUTION = 1.25  # times the largest seen, while few are known
-ROWS = 384  # samples kept
-KEEP = 0.5  # of what was said before, per block: down in steps, up at once
-REACH = 4.0  # the fit is trusted beyond the largest feature as far as the range seen is wide, and at most so far
-COVERED = 0.99  # of the peaks, after that: what is new is above it at first
-NEGLIGIBLE = 0.005  # of the whole, at most: such a term is left out
-LOWER, HIGHER = 0.98, 1.01  # a change smaller than this is not worth telling
+FULL_TRUST_SAMPLES = 30  # samples after which features are believed in any case,
+EARLY_TRUST_SAMPLES = 10  # and sooner, after so many,
+REQUIRED_PREDICTED = 6  # if the last so many were foretold
+MAX_RELATIVE_ERROR = 0.15  # as close as this
+MIN_FIT_SAMPLES = 4  # samples to try a fit on
+SAMPLES_PER_TERM = 3  # and more, as long as few are known
+SMALL_BLOCK_SAMPLES = 256  # samples until which blocks are small
+SMALL_BLOCK, LARGE_BLOCK = 8, 32
+URGENT_BLOCK = 4  # samples in a block that ends with one that was above what was said
+EARLY_SAFETY_FACTOR = 1.25  # times the largest seen, while few are known
+MAX_SAMPLES = 384  # samples kept
+BLEND_OLD_SHARE = 0.5  # of what was said before, per block: down in steps, up at once
+MAX_EXTRAPOLATION_FACTOR = (
+    4.0  # the fit is trusted beyond the largest feature as far as the range seen is wide, and at most so far
+)
+COVERED_QUANTILE = 0.99  # of the peaks, after that: what is new is above it at first
+NEGLIGIBLE_TERM_SHARE = 0.005  # of the whole, at most: such a term is left out
+MIN_CHANGE_DOWN, MIN_CHANGE_UP = 0.98, 1.01  # a change smaller than this is not worth telling
 
 
-class Peaks:
-    def __init__(self, prior: Upper) -> None:
+class PeakModel:
+    def __init__(self, prior: UpperBound) -> None:
         self.upper = prior
-        self.width = len(prior.largest)
+        self.width = len(prior.largest_seen)
         self.seen = 0
-        self.last = 0  # kept here for the owner: which of all samples was the last of this kind,
-        self.strange = 0  # and how many of another shape came since
+        self.last_sample = 0  # kept here for the owner: which of all samples was the last of this kind,
+        self.other_shape_samples = 0  # and how many of another shape came since
         self._holds = any(prior.coefficients)  # was it said before what requests need, and never proved too low?
-        self._keep_of = KEEP if self._holds else 0.0  # of what is said now, when something else is fitted
+        self._keep_of = BLEND_OLD_SHARE if self._holds else 0.0  # of what is said now, when something else is fitted
         self.settled = self._holds  # is there more to say than the largest seen?
         self._trial: Array | None = None  # what fits the first ones, not lifted
         self._foretold = 0  # so many of the last ones, in a row
@@ -63,9 +65,11 @@ class Peaks:
         self._keep((features, measured, self.seen))
         self.seen += 1
         self._waiting += 1
-        block = 1 if self.seen <= ENOUGH else FIRST_BLOCK if self.seen <= EARLY else BLOCK
-        if self.seen > ENOUGH and measured > self.upper.of(features):
-            block = URGENT
+        block = (
+            1 if self.seen <= FULL_TRUST_SAMPLES else SMALL_BLOCK if self.seen <= SMALL_BLOCK_SAMPLES else LARGE_BLOCK
+        )
+        if self.seen > FULL_TRUST_SAMPLES and measured > self.upper.bytes_for(features):
+            block = URGENT_BLOCK
         if self._waiting < block:
             return False
         self._waiting = 0
@@ -82,7 +86,7 @@ class Peaks:
             self._most[n] = max(self._most[n], x)
         self._cells.setdefault(tuple([frexp(x)[1] for x in row[0]]), deque()).append(row)
         self._kept += 1
-        if self._kept > ROWS:
+        if self._kept > MAX_SAMPLES:
             fullest = max(self._cells, key=lambda cell: len(self._cells[cell]))
             self._cells[fullest].popleft()
             if not self._cells[fullest]:
@@ -95,38 +99,38 @@ class Peaks:
         """Was this one foretold by those before it?"""
         if self._trial is not None:
             told = float((columns_of([features]) @ self._trial)[0])
-            self._foretold = self._foretold + 1 if abs(measured - told) <= CLOSE * told else 0
+            self._foretold = self._foretold + 1 if abs(measured - told) <= MAX_RELATIVE_ERROR * told else 0
 
-    def _covering(self, features: tuple[float, ...], measured: float) -> Upper:
+    def _covering(self, features: tuple[float, ...], measured: float) -> UpperBound:
         """What was said before, and on top of it what this one lacked."""
         old = self.upper
         limits = [max(pair) for pair in zip(old.limits, self._most, strict=True)]
-        said = Upper(self._least, self._most, limits, old.coefficients).of(features)
+        said = UpperBound(self._least, self._most, limits, old.coefficients).bytes_for(features)
         if measured <= said:
-            return Upper(self._least, self._most, limits, old.coefficients)
+            return UpperBound(self._least, self._most, limits, old.coefficients)
         self._holds = False
         self._keep_of = 0.0
         if not any(old.coefficients[1:]):
             limits = self._most  # nobody foresaw this one, so nobody knows how it goes on
         if said > 0.5 * measured:  # the right shape, perhaps, but too low
-            factor = CAUTION * measured / said
+            factor = EARLY_SAFETY_FACTOR * measured / said
             coefficients = [factor * c for c in old.coefficients]
         else:
-            coefficients = [old.coefficients[0] + CAUTION * measured - said, *old.coefficients[1:]]
-        return Upper(self._least, self._most, limits, coefficients)
+            coefficients = [old.coefficients[0] + EARLY_SAFETY_FACTOR * measured - said, *old.coefficients[1:]]
+        return UpperBound(self._least, self._most, limits, coefficients)
 
     # ------------------------------------------------------------------ per block
 
-    def _next(self, features: tuple[float, ...], measured: float) -> Upper:
-        if self.seen < FIRST_FIT or (self._holds and self.seen < ENOUGH):
+    def _next(self, features: tuple[float, ...], measured: float) -> UpperBound:
+        if self.seen < MIN_FIT_SAMPLES or (self._holds and self.seen < FULL_TRUST_SAMPLES):
             return self._covering(features, measured)
         columns = columns_of([row[0] for row in self._rows()])
         peaks = np.array([row[1] for row in self._rows()])
         age = self.seen - 1.0 - np.array([row[2] for row in self._rows()])
-        few = self.seen < ENOUGH
-        fitted = fit(columns, peaks, fading(age), self._terms() if few else columns.shape[1])
+        few = self.seen < FULL_TRUST_SAMPLES
+        fitted = fit(columns, peaks, sample_weights(age), self._terms() if few else columns.shape[1])
         self._trial = fitted if few else None
-        if few and (self.seen < FEW or self._foretold < FORETOLD):
+        if few and (self.seen < EARLY_TRUST_SAMPLES or self._foretold < REQUIRED_PREDICTED):
             return self._covering(features, measured)
         self.settled = True
         return self._fitted(fitted, columns, peaks, age)
@@ -134,38 +138,40 @@ class Peaks:
     def _terms(self) -> int:
         """Sizes, not samples, tell terms apart."""
         sizes = len({row[0] for row in self._rows()})
-        return max(1, (sizes - 1) // ROWS_PER_TERM)
+        return max(1, (sizes - 1) // SAMPLES_PER_TERM)
 
-    def _fitted(self, fitted: Array, columns: Array, measured: Array, age: Array) -> Upper:
-        wanted = lifted(fitted, columns, measured, age)
+    def _fitted(self, fitted: Array, columns: Array, measured: Array, age: Array) -> UpperBound:
+        wanted = lift_to_upper_bound(fitted, columns, measured, age)
         blend = (1.0 - self._keep_of) * wanted + self._keep_of * np.array(self.upper.coefficients)
-        self._keep_of = KEEP
-        little = (columns * blend / (columns @ blend)[:, None]).max(axis=0) < NEGLIGIBLE
+        self._keep_of = BLEND_OLD_SHARE
+        little = (columns * blend / (columns @ blend)[:, None]).max(axis=0) < NEGLIGIBLE_TERM_SHARE
         blend[1:][little[1:]] = 0.0
         told = columns @ blend
-        normal = usual(measured, told, age)
-        blend *= max(1.0, quantile(measured[normal] / told[normal], fading(age[normal]), COVERED))
-        return Upper(self._least, self._most, self._limits(), blend.tolist())
+        normal = without_outliers(measured, told, age)
+        blend *= max(
+            1.0, weighted_quantile(measured[normal] / told[normal], sample_weights(age[normal]), COVERED_QUANTILE)
+        )
+        return UpperBound(self._least, self._most, self._limits(), blend.tolist())
 
     def _rows(self) -> Iterable[Row]:
         return chain.from_iterable(self._cells.values())
 
     def _limits(self) -> list[float]:
-        if self.seen < ENOUGH:
+        if self.seen < FULL_TRUST_SAMPLES:
             return self._most
         return [
-            most * min(REACH, most / least) if least > 0.0 else most * REACH
+            most * min(MAX_EXTRAPOLATION_FACTOR, most / least) if least > 0.0 else most * MAX_EXTRAPOLATION_FACTOR
             for least, most in zip(self._least, self._most, strict=True)
         ]
 
-    def _differs(self, upper: Upper) -> bool:
+    def _differs(self, upper: UpperBound) -> bool:
         columns = columns_of([row[0] for row in self._rows()])
         old = columns @ np.array(self.upper.coefficients)
         new = columns @ np.array(upper.coefficients)
         limits = zip(self.upper.limits, upper.limits, strict=True)
         return bool(
-            ((new < LOWER * old) | (new > HIGHER * old)).any()
-            or any(b < LOWER * a or b > HIGHER * a for a, b in limits)
+            ((new < MIN_CHANGE_DOWN * old) | (new > MIN_CHANGE_UP * old)).any()
+            or any(b < MIN_CHANGE_DOWN * a or b > MIN_CHANGE_UP * a for a, b in limits)
         )
 
 

@@ -14,44 +14,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .ejection import in_a_row
-from .ejection_reason import EjectionReason, Rule
+from .ejection import consecutive_reason
+from .ejection_reason import EjectionReason, EjectionRule
 from .outcome import Outcome
 from .replica import Replica, State
-from .request import Flight, Request
+from .request import Attempt, Request
 
 if TYPE_CHECKING:
     from .pool import Pool
 
-SUSPICIOUS = 2  # requests in a row without an answer
-LEAST_SILENCE = 0.1  # seconds: a shorter silence is nothing
-LEAST_TRIAL = 1.0  # seconds that a trial may be silent, at least
-PATIENCE = 3.0  # and so many times what is overdue
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before the next trial
-SPARE_SECONDS = 5.0  # a request with less time is not used for a trial …
-SPARE_REQUESTS = 20  # … unless all are like that
-RETURN = 10.0  # seconds without trouble after which one that came back is cleared though it got no request
+UNANSWERED_BEFORE_PROBATION = 2  # requests in a row without an answer
+MIN_OVERDUE_SECONDS = 0.1  # seconds: a shorter silence is nothing
+MIN_TRIAL_SECONDS = 1.0  # seconds that a trial may be silent, at least
+TRIAL_OVERDUE_FACTOR = 3.0  # and so many times what is overdue
+MIN_TRIAL_BACKOFF_SECONDS, MAX_TRIAL_BACKOFF_SECONDS = 1.0, 30.0  # seconds before the next trial
+MIN_SPARE_SECONDS = 5.0  # a request with less time is not used for a trial …
+MAX_REQUESTS_SKIPPED = 20  # … unless all are like that
+PROBATION_TIMEOUT_SECONDS = (
+    10.0  # seconds without trouble after which one that came back is cleared though it got no request
+)
 
 
 class Probation:
     """What is known of a replica that has to show that it answers."""
 
-    __slots__ = ("next_trial", "pause", "restored", "since", "trial")
+    __slots__ = ("backoff", "next_trial", "restored", "since", "trial")
 
     def __init__(self, now: float, *, restored: bool) -> None:
         self.since = now
         self.restored = restored  # it was ejected; else it is suspected
-        self.pause = FIRST_PAUSE
+        self.backoff = MIN_TRIAL_BACKOFF_SECONDS
         self.next_trial = now
-        self.trial: Flight | None = None
+        self.trial: Attempt | None = None
 
-    def put_off(self, now: float) -> None:
+    def back_off(self, now: float) -> None:
         """The next trial, if this one fails too, comes later still."""
-        self.next_trial = now + self.pause
-        self.pause = min(2.0 * self.pause, LONGEST_PAUSE)
+        self.next_trial = now + self.backoff
+        self.backoff = min(2.0 * self.backoff, MAX_TRIAL_BACKOFF_SECONDS)
 
 
-class Suspicion:
+class ProbationTracker:
     """The replicas of one pool that are on probation. `replica.held`: it gets nothing just now."""
 
     def __init__(self, pool: Pool) -> None:
@@ -61,29 +63,31 @@ class Suspicion:
 
     # ------------------------------------------------------------------ per attempt, and hardly ever
 
-    def take(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica | None:
+    def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica | None:
         """Whom to try with this request: rather one that can be sent again elsewhere and has the time for it."""
         replica = self.due[-1]
         if replica not in candidates:
             return None
-        if (not request.idempotent or request.deadline < now + SPARE_SECONDS) and self._kept_back < SPARE_REQUESTS:
+        if (
+            not request.idempotent or request.deadline < now + MIN_SPARE_SECONDS
+        ) and self._kept_back < MAX_REQUESTS_SKIPPED:
             self._kept_back += 1
             return None
         self._kept_back = 0
         return replica
 
-    def note_unanswered(self, flight: Flight, now: float) -> None:
+    def note_unanswered(self, flight: Attempt, now: float) -> None:
         """An attempt brought no answer though it should have."""
         replica = flight.replica
         if not replica.unanswered:
             replica.unanswered_since = flight.started
         replica.unanswered += 1
-        if replica.unanswered >= SUSPICIOUS:
-            self.suspect(replica, replica.unanswered_since, now)
+        if replica.unanswered >= UNANSWERED_BEFORE_PROBATION:
+            self.begin(replica, replica.unanswered_since, now)
             if replica.probation is not None and replica.probation.since == now:
-                replica.probation.put_off(now)
+                replica.probation.back_off(now)
 
-    def suspect(self, replica: Replica, since: float, now: float) -> None:
+    def begin(self, replica: Replica, since: float, now: float) -> None:
         """Nothing came of it since then. If others answer, it gets one request at a time until it answers."""
         if replica.probation is not None or replica.state is not State.READY or not self._pool.options.ejection.enabled:
             return
@@ -91,7 +95,7 @@ class Suspicion:
             replica.probation = Probation(now, restored=False)
             self._hold(replica)
 
-    def sent(self, replica: Replica, flight: Flight) -> None:
+    def on_dispatch(self, replica: Replica, flight: Attempt) -> None:
         """A request went to one on probation."""
         probation = replica.probation
         if not self._is_spared(replica):
@@ -100,13 +104,13 @@ class Suspicion:
             probation.trial = flight
             self._hold(replica)
 
-    def landed(self, replica: Replica, flight: Flight) -> None:
+    def on_release(self, replica: Replica, flight: Attempt) -> None:
         probation = replica.probation
         if probation is not None and probation.trial is flight:
             probation.trial = None
             self._release(replica)
 
-    def judge(self, flight: Flight, outcome: Outcome, now: float) -> EjectionReason | None:
+    def on_outcome(self, flight: Attempt, outcome: Outcome, now: float) -> EjectionReason | None:
         """An attempt on one that is on probation has ended. A reason: eject it."""
         replica = flight.replica
         probation = replica.probation
@@ -118,17 +122,17 @@ class Suspicion:
         if not self._is_spared(replica):
             self._clear(replica)
         elif outcome.failed and (probation.restored or not outcome.answered):
-            return in_a_row(replica, Rule.TRIAL)
+            return consecutive_reason(replica, EjectionRule.PROBATION_FAILED)
         elif outcome.answered:
             self._clear(replica)  # an error: it is not silent, and failures in a row are counted elsewhere
         elif replica.unanswered:
-            probation.put_off(now)
+            probation.back_off(now)
             self._hold(replica)
         return None
 
     # ------------------------------------------------------------------ about once a second
 
-    def look(self, now: float) -> list[tuple[Replica, EjectionReason]]:
+    def tick(self, now: float) -> list[tuple[Replica, EjectionReason]]:
         """Let those whose pause is over be tried; returns those whose trial has been silent for too long."""
         found = []
         for replica in self._pool.members:
@@ -139,9 +143,9 @@ class Suspicion:
             reason = self._silence(replica, probation, now)
             if reason is not None:
                 found.append((replica, reason))
-            elif probation.trial is None and replica.held and now >= probation.next_trial:
+            elif probation.trial is None and replica.suspended and now >= probation.next_trial:
                 self._release(replica)
-            elif probation.restored and not replica.unanswered and now - probation.since >= RETURN:
+            elif probation.restored and not replica.unanswered and now - probation.since >= PROBATION_TIMEOUT_SECONDS:
                 self._clear(replica)
         self.relax()
         return found
@@ -149,18 +153,18 @@ class Suspicion:
     def relax(self) -> None:
         """Others may have gone: where too few are left, those on probation are used like all."""
         for replica in self._pool.members:
-            if replica.held and not self._is_spared(replica):
+            if replica.suspended and not self._is_spared(replica):
                 self._clear(replica)
 
     def _look_for_silence(self, replica: Replica, now: float) -> None:
         """One request alone may be overdue where the policy sends no second one."""
-        for oldest in replica.flights:
+        for oldest in replica.running_attempts:
             if self._is_silent(now - max(oldest.started, replica.answered_at), oldest):
-                self.suspect(replica, oldest.started, now)
+                self.begin(replica, oldest.started, now)
             break
 
-    def _is_silent(self, seconds: float, flight: Flight) -> bool:
-        return seconds > LEAST_TRIAL and seconds > PATIENCE * self._pool.overdue * flight.predicted
+    def _is_silent(self, seconds: float, flight: Attempt) -> bool:
+        return seconds > MIN_TRIAL_SECONDS and seconds > TRIAL_OVERDUE_FACTOR * self._pool.overdue * flight.predicted
 
     def _silence(self, replica: Replica, probation: Probation, now: float) -> EjectionReason | None:
         trial = probation.trial
@@ -169,7 +173,7 @@ class Suspicion:
         silent = now - trial.started
         if not self._is_silent(silent, trial) or not self._others_answer(replica, trial.started):
             return None
-        return EjectionReason(Rule.SILENT, silent, trial.predicted)
+        return EjectionReason(EjectionRule.SILENT, silent, trial.predicted)
 
     # ------------------------------------------------------------------ inside
 
@@ -177,38 +181,38 @@ class Suspicion:
         """Are enough others in full use without it?"""
         members = self._pool.members
         well = sum(1 for r in members if r is not replica and r.state is State.READY and r.probation is None)
-        return well >= max(1.0, self._pool.options.ejection.panic * self._pool.expected)
+        return well >= max(1.0, self._pool.options.ejection.panic_threshold * self._pool.expected_count)
 
     def _others_answer(self, replica: Replica, since: float) -> bool:
-        others = [r for r in self._pool.members if r is not replica and not r.held]
+        others = [r for r in self._pool.members if r is not replica and not r.suspended]
         return any(r.answered_at > since and not r.consecutive_failures for r in others) and self._is_spared(replica)
 
     def _hold(self, replica: Replica) -> None:
-        replica.held = True
+        replica.suspended = True
         if replica in self.due:
             self.due.remove(replica)
-        self._pool.reopen(replica)
+        self._pool.update_open(replica)
 
     def _release(self, replica: Replica) -> None:
         """It may be tried."""
-        replica.held = False
+        replica.suspended = False
         if replica not in self.due:
             self.due.append(replica)
-        self._pool.reopen(replica)
+        self._pool.update_open(replica)
 
     def _clear(self, replica: Replica) -> None:
-        self.forget(replica)
-        self._pool.reopen(replica)
+        self.end(replica)
+        self._pool.update_open(replica)
 
-    def forget(self, replica: Replica) -> None:
+    def end(self, replica: Replica) -> None:
         """It is cleared, or in another state: nothing is held against it."""
         replica.probation = None
-        replica.held = False
+        replica.suspended = False
         replica.unanswered = 0
         if replica in self.due:
             self.due.remove(replica)
 
-    def came_back(self, replica: Replica, now: float) -> None:
+    def begin_restored(self, replica: Replica, now: float) -> None:
         """It was ejected, and is ready again."""
         replica.probation = Probation(now, restored=True)
         self.due.append(replica)

@@ -12,48 +12,48 @@ from collections.abc import Iterator
 
 from .request import INFINITY, Request
 
-REMEMBERED = 1024  # tenants whose past service is remembered while they have nothing in line
+MAX_REMEMBERED_TENANTS = 1024  # tenants whose past service is remembered while they have nothing in line
 
 Entry = tuple[float, int, Request]  # (latest start, arrival number, request): the number makes entries unique
 
 
-class _Tenant:
+class _TenantQueue:
     """One tenant's line inside one priority."""
 
-    __slots__ = ("entries", "name", "tag")
+    __slots__ = ("entries", "name", "start_tag")
 
     def __init__(self, name: str, tag: float) -> None:
         self.name = name
         self.entries: list[Entry] = []
-        self.tag = tag  # seconds of service had so far, on the class's clock
+        self.start_tag = tag  # seconds of service had so far, on the class's clock
 
 
-class _Class:
+class _PriorityClass:
     """The requests of one priority."""
 
-    __slots__ = ("away", "clock", "tenants")
+    __slots__ = ("absent_tags", "clock", "tenants")
 
     def __init__(self) -> None:
-        self.tenants: dict[str, _Tenant] = {}
+        self.tenants: dict[str, _TenantQueue] = {}
         self.clock = 0.0  # tag of the tenant served last
-        self.away: dict[str, float] = {}  # tags of tenants ahead of the clock with nothing in line just now
+        self.absent_tags: dict[str, float] = {}  # tags of tenants ahead of the clock with nothing in line just now
 
-    def tenant(self, name: str) -> _Tenant:
+    def tenant(self, name: str) -> _TenantQueue:
         tenant = self.tenants.get(name)
         if tenant is None:
             # Who was away starts level with the one served last: no credit for silence, no escape from what it had.
-            tag = max(self.clock, self.away.pop(name, 0.0))
-            tenant = self.tenants[name] = _Tenant(name, tag)
+            tag = max(self.clock, self.absent_tags.pop(name, 0.0))
+            tenant = self.tenants[name] = _TenantQueue(name, tag)
         return tenant
 
-    def leave(self, tenant: _Tenant) -> None:
+    def leave(self, tenant: _TenantQueue) -> None:
         del self.tenants[tenant.name]
-        if tenant.tag > self.clock:
-            self.away[tenant.name] = tenant.tag
-        if len(self.away) > REMEMBERED:
-            self.away = {name: tag for name, tag in self.away.items() if tag > self.clock}
-            while len(self.away) > REMEMBERED:
-                del self.away[next(iter(self.away))]
+        if tenant.start_tag > self.clock:
+            self.absent_tags[tenant.name] = tenant.start_tag
+        if len(self.absent_tags) > MAX_REMEMBERED_TENANTS:
+            self.absent_tags = {name: tag for name, tag in self.absent_tags.items() if tag > self.clock}
+            while len(self.absent_tags) > MAX_REMEMBERED_TENANTS:
+                del self.absent_tags[next(iter(self.absent_tags))]
 
     def ordered(self) -> Iterator[Request]:
         """Every request in the order they would be served if each were taken when reached."""
@@ -62,7 +62,7 @@ class _Class:
             for entry in tenant.entries:
                 yield entry[2]
             return
-        tags = {t.name: t.tag for t in self.tenants.values()}
+        tags = {t.name: t.start_tag for t in self.tenants.values()}
         places = dict.fromkeys(tags, 0)
         while tags:
             name = min(tags, key=lambda n: (tags[n], self.tenants[n].entries[places[n]][:2]))
@@ -75,11 +75,11 @@ class _Class:
                 del tags[name]
 
 
-class WaitingLine:
+class RequestQueue:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.work = 0.0  # seconds on a typical replica of all that waits
-        self._classes: dict[int, _Class] = {}
+        self._classes: dict[int, _PriorityClass] = {}
         self._priorities: list[int] = []  # highest first
         self._entries: dict[Request, Entry] = {}
         self._arrivals = 0
@@ -95,8 +95,8 @@ class WaitingLine:
         klass = self._classes.get(request.priority)
         if klass is None:
             self._priorities = sorted([*self._classes, request.priority], reverse=True)
-            klass = self._classes[request.priority] = _Class()
-        tenant = klass.tenant(request.share)
+            klass = self._classes[request.priority] = _PriorityClass()
+        tenant = klass.tenant(request.fair_share_key)
         self._arrivals += 1
         entry = (request.expires, self._arrivals, request)
         entries = tenant.entries
@@ -111,7 +111,7 @@ class WaitingLine:
         """Take a request out: `served` when it goes to a replica and its tenant has had its turn."""
         entry = self._entries.pop(request)
         klass = self._classes[request.priority]
-        tenant = klass.tenants[request.share]
+        tenant = klass.tenants[request.fair_share_key]
         entries = tenant.entries
         if entries[0] is entry:
             del entries[0]
@@ -119,8 +119,8 @@ class WaitingLine:
             del entries[bisect_left(entries, entry)]
         self.work = self.work - request.base if self._entries else 0.0
         if served:
-            klass.clock = tenant.tag
-            tenant.tag += request.base
+            klass.clock = tenant.start_tag
+            tenant.start_tag += request.base
         if not entries:
             klass.leave(tenant)
             if not klass.tenants:
@@ -133,7 +133,7 @@ class WaitingLine:
             yield from self._classes[priority].ordered()
 
     @property
-    def longest(self) -> float:
+    def oldest_arrival(self) -> float:
         """When the one came who has been in line longest; the line is not empty."""
         return next(iter(self._entries)).arrived
 
@@ -141,7 +141,7 @@ class WaitingLine:
     def full(self) -> bool:
         return len(self._entries) >= self.limit
 
-    def victim_for(self, request: Request) -> Request | None:
+    def preemption_victim(self, request: Request) -> Request | None:
         """In a full line: who gives up its place for `request`, if anyone should.
 
         The last of the lowest priority below the newcomer's; else, in its own priority, the last of the tenant that
@@ -153,18 +153,18 @@ class WaitingLine:
         tenants = self._classes[lowest].tenants
         longest = max(tenants.values(), key=lambda t: len(t.entries))
         if lowest == request.priority:
-            own = tenants.get(request.share)
+            own = tenants.get(request.fair_share_key)
             if len(longest.entries) < (len(own.entries) if own else 0) + 2:
                 return None
         return longest.entries[-1][2]
 
-    def holds_its_share(self, request: Request) -> bool:
+    def tenant_at_fair_share(self, request: Request) -> bool:
         """Does the request's tenant have its fair part of this priority's places, among several tenants?"""
         klass = self._classes.get(request.priority)
-        if klass is None or len(klass.tenants) < 2 or request.share not in klass.tenants:
+        if klass is None or len(klass.tenants) < 2 or request.fair_share_key not in klass.tenants:
             return False
         places = sum(len(tenant.entries) for tenant in klass.tenants.values())
-        return len(klass.tenants[request.share].entries) * len(klass.tenants) >= places
+        return len(klass.tenants[request.fair_share_key].entries) * len(klass.tenants) >= places
 
     def next_expiry(self) -> float:
         """When the first waiting request gives up."""

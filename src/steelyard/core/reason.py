@@ -20,7 +20,7 @@ class Reason(Enum):
         "The waiting line is full and this tenant holds its fair share of it; slow down.",
         OVERLOAD,
     )
-    DISPLACED = (
+    PREEMPTED = (
         "displaced",
         503,
         "More urgent requests took this one's place in the full waiting line; try again later.",
@@ -33,8 +33,13 @@ class Reason(Enum):
         OVERLOAD,
     )
     TOO_LARGE = ("too_large", 413, "The request needs more memory than any device of this model has for one.", CLIENT)
-    MEMORY = ("memory", 503, "No device had room for this request in the time it may wait; try again later.", OVERLOAD)
-    WAITED = ("waited", 503, "No replica became free in the time a request may wait; try again later.", OVERLOAD)
+    INSUFFICIENT_MEMORY = (
+        "memory",
+        503,
+        "No device had room for this request in the time it may wait; try again later.",
+        OVERLOAD,
+    )
+    QUEUE_TIMEOUT = ("waited", 503, "No replica became free in the time a request may wait; try again later.", OVERLOAD)
 
     def __init__(self, code: str, status: int, sentence: str, fault: str) -> None:
         self.code = code

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-FLOOR = 0.01  # of a feature's usual size: what zero counts as in a logarithm
-RIDGE = 1.0  # observations' worth of belief that a feature does not matter
-WORST = 9.0  # a squared error counts at most this much: one absurd request must not topple a good form
+MIN_RELATIVE_FEATURE = 0.01  # of a feature's usual size: what zero counts as in a logarithm
+RIDGE_OBSERVATIONS = 1.0  # observations' worth of belief that a feature does not matter
+MAX_SQUARED_ERROR = 9.0  # a squared error counts at most this much: one absurd request must not topple a good form
 
 
-class Form:
+class RegressionForm:
     """Common part: how wrong it has been on requests it had not learned from yet."""
 
     def __init__(self) -> None:
@@ -42,14 +42,14 @@ class Form:
         raise NotImplementedError
 
     def score(self, features: Array, ln_seconds: Array, forget: float) -> None:
-        miss = np.minimum((ln_seconds - self.predict(features)) ** 2, WORST)
+        miss = np.minimum((ln_seconds - self.predict(features)) ** 2, MAX_SQUARED_ERROR)
         # A ratio of decayed sums: the first block counts fully.
         weight = self._scored * forget + len(miss)
         self.error = (self.error * self._scored * forget + float(miss.sum())) / weight
         self._scored = weight
 
 
-class Constant(Form):
+class ConstantForm(RegressionForm):
     """All requests alike: the decayed mean of ln seconds."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Constant(Form):
         self.ln += ln
 
 
-class _Moments(Form):
+class _LeastSquaresForm(RegressionForm):
     """Least squares by its moments: products of the columns with themselves and with what is to be told."""
 
     def __init__(self, usual: Array) -> None:
@@ -87,7 +87,7 @@ class _Moments(Form):
         self._moment = forget * self._moment + columns.T @ told
 
 
-class Multiplying(_Moments):
+class MultiplicativeForm(_LeastSquaresForm):
     """ln seconds = intercept + Σ weight · ln(feature / usual + FLOOR): features multiply."""
 
     def __init__(self, usual: Array) -> None:
@@ -98,11 +98,11 @@ class Multiplying(_Moments):
     def ln_seconds(self, features: Sequence[float]) -> float:
         total = self._intercept
         for weight, per_usual, x in zip(self._weights, self._per_usual, features, strict=True):
-            total += weight * log(x * per_usual + FLOOR)
+            total += weight * log(x * per_usual + MIN_RELATIVE_FEATURE)
         return total
 
     def _columns(self, features: Array) -> Array:
-        return np.column_stack([np.log(features * self._per_usual + FLOOR), np.ones(len(features))])
+        return np.column_stack([np.log(features * self._per_usual + MIN_RELATIVE_FEATURE), np.ones(len(features))])
 
     def predict(self, features: Array) -> Array:
         return np.asarray(self._columns(features) @ np.array([*self._weights, self._intercept]))
@@ -114,7 +114,7 @@ class Multiplying(_Moments):
         mean = self._gram[-1, :-1] / count
         spread = self._gram[:-1, :-1] - count * np.outer(mean, mean)
         cross = self._moment[:-1] - mean * self._moment[-1]
-        weights = np.linalg.solve(spread + RIDGE * np.eye(len(mean)), cross)
+        weights = np.linalg.solve(spread + RIDGE_OBSERVATIONS * np.eye(len(mean)), cross)
         self._weights = weights.tolist()
         self._intercept = float(self._moment[-1] / count - weights @ mean)
 
@@ -123,14 +123,14 @@ class Multiplying(_Moments):
         self._moment = self._moment + ln * self._gram[-1]
 
 
-class Adding(_Moments):
+class AdditiveForm(_LeastSquaresForm):
     """seconds = c + Σ coefficient · feature, none negative, weighted by 1/predicted² so that relative error counts."""
 
     def __init__(self, usual: Array) -> None:
         super().__init__(usual)
         self._coefficients: list[float] = []  # per feature, in its own unit
         self._constant = 1.0
-        self._bias = Constant()  # least squares of seconds and of ln seconds differ by about σ²/2
+        self._bias = ConstantForm()  # least squares of seconds and of ln seconds differ by about σ²/2
 
     def ln_seconds(self, features: Sequence[float]) -> float:
         total = self._constant
@@ -152,7 +152,7 @@ class Adding(_Moments):
         guess = guess.clip(1e-9, 1e9)
         x = np.column_stack([features * self._per_usual, np.ones(len(features))]) / guess[:, None]
         self._add(x, seconds / guess, forget)
-        solved = _not_negative(self._gram, self._moment)
+        solved = _nonnegative_least_squares(self._gram, self._moment)
         self._coefficients = (solved[:-1] * self._per_usual).tolist()
         self._constant = max(float(solved[-1]), 1e-9)
         self._bias.learn(features, ln_seconds - self._plain(features), forget)
@@ -164,7 +164,7 @@ class Adding(_Moments):
         self._constant *= factor
 
 
-def _not_negative(gram: Array, moment: Array) -> Array:
+def _nonnegative_least_squares(gram: Array, moment: Array) -> Array:
     """Least squares without negative coefficients: solve, drop the most negative, again."""
     width = len(moment)
     solved = np.zeros(width)

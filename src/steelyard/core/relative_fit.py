@@ -7,19 +7,19 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-FORGET = 0.995  # per sample
-FAINT = 0.02  # what the oldest still count: nothing else may be known of their size
-QUANTILE = 0.9875  # of measured / fitted is lifted to what is said
-MARGIN, MARGIN_OF_FEW = 1.025, 1.05
-FEW = 30  # so few tell nothing of accidents: each counts
-ODD = 3.0  # so many times what was fitted is an accident, another's peak say,
-RARE = 0.04  # if it is as rare as this,
-LATE, OFTEN = 16, 4  # and not so many of so many just now: then it is the new way of things
-RIDGE = 1e-9
-COLLINEAR = 1e-6  # what is left of a term besides the others, of 1: with less it tells nothing of its own
-ALIKE = 1e-6  # terms that explain alike: the first of them is taken
-TELLING = 4.0  # times as much as chance explains
-EXACT = 0.003  # nobody needs to know it better
+DECAY_PER_SAMPLE = 0.995  # per sample
+MIN_SAMPLE_WEIGHT = 0.02  # what the oldest still count: nothing else may be known of their size
+LIFT_QUANTILE = 0.9875  # of measured / fitted is lifted to what is said
+LIFT_MARGIN, LIFT_MARGIN_FEW_SAMPLES = 1.025, 1.05
+MIN_SAMPLES_FOR_OUTLIERS = 30  # so few tell nothing of accidents: each counts
+OUTLIER_FACTOR = 3.0  # so many times what was fitted is an accident, another's peak say,
+MAX_OUTLIER_SHARE = 0.04  # if it is as rare as this,
+RECENT_SAMPLES, MAX_RECENT_OUTLIERS = 16, 4  # and not so many of so many just now: then it is the new way of things
+RIDGE_FACTOR = 1e-9
+MIN_INDEPENDENT_SHARE = 1e-6  # what is left of a term besides the others, of 1: with less it tells nothing of its own
+TIE_TOLERANCE = 1e-6  # terms that explain alike: the first of them is taken
+MIN_GAIN_OVER_NOISE = 4.0  # times as much as chance explains
+MIN_RELATIVE_NOISE = 0.003  # nobody needs to know it better
 
 
 def fit(columns: Array, measured: Array, weights: Array, most: int) -> Array:
@@ -34,24 +34,28 @@ def fit(columns: Array, measured: Array, weights: Array, most: int) -> Array:
         gram = (x * weights[:, None]).T @ x
         length = np.maximum(np.sqrt(np.diag(gram)), 1e-150)
         moment = (x * weights[:, None]).T @ y / length
-        gram = gram / np.outer(length, length) + RIDGE * np.eye(len(size))
-        coefficients = not_negative(gram, moment, float(weights @ (y * y)), float(weights.sum()), most) / length / size
+        gram = gram / np.outer(length, length) + RIDGE_FACTOR * np.eye(len(size))
+        coefficients = (
+            nonnegative_least_squares(gram, moment, float(weights @ (y * y)), float(weights.sum()), most)
+            / length
+            / size
+        )
         scale = np.maximum(measured, columns @ coefficients)
     return coefficients
 
 
-def not_negative(gram: Array, moment: Array, whole: float, count: float, most: int) -> Array:
+def nonnegative_least_squares(gram: Array, moment: Array, whole: float, count: float, most: int) -> Array:
     """Least squares without negative coefficients, after Lawson and Hanson (1974), chapter 23; a term more only if it
     explains more than noise would. `whole` is what there is to explain: the sum of squares."""
     solved = np.zeros(len(moment))
     free = np.zeros(len(moment), dtype=bool)
     for _ in range(3 * len(moment)):
-        gain = gains(gram, moment, solved, free)
-        noise = max((whole - float(moment @ solved)) / count, EXACT**2)
+        gain = explained_gain(gram, moment, solved, free)
+        noise = max((whole - float(moment @ solved)) / count, MIN_RELATIVE_NOISE**2)
         best = float(gain.max())
-        if free.any() and (best <= TELLING * noise or free.sum() >= most):
+        if free.any() and (best <= MIN_GAIN_OVER_NOISE * noise or free.sum() >= most):
             break
-        free[np.flatnonzero(gain >= (1.0 - ALIKE) * best)[0]] = True
+        free[np.flatnonzero(gain >= (1.0 - TIE_TOLERANCE) * best)[0]] = True
         while free.any():
             now = np.flatnonzero(free)
             wish = np.linalg.solve(gram[np.ix_(now, now)], moment[now])
@@ -69,46 +73,50 @@ def not_negative(gram: Array, moment: Array, whole: float, count: float, most: i
     return solved
 
 
-def gains(gram: Array, moment: Array, solved: Array, free: NDArray[np.bool_]) -> Array:
+def explained_gain(gram: Array, moment: Array, solved: Array, free: NDArray[np.bool_]) -> Array:
     """How much each term would explain besides those in use, of the sum of squares."""
     slope = np.where(free, 0.0, np.maximum(moment - gram @ solved, 0.0))
     now = np.flatnonzero(free)
     across = gram[now]
     own = np.diag(gram) - (across * np.linalg.solve(gram[np.ix_(now, now)], across)).sum(axis=0)
-    gain: Array = slope**2 / np.maximum(own, COLLINEAR)
+    gain: Array = slope**2 / np.maximum(own, MIN_INDEPENDENT_SHARE)
     return gain
 
 
-def lifted(coefficients: Array, columns: Array, measured: Array, age: Array) -> Array:
+def lift_to_upper_bound(coefficients: Array, columns: Array, measured: Array, age: Array) -> Array:
     """Coefficients of an upper bound: the fit times a factor, for noise grows with size, plus a constant for what a
     factor does not cover, for allocators round up, which matters to small requests alone."""
-    weights = fading(age)
+    weights = sample_weights(age)
     told = np.maximum(columns @ coefficients, 1e-6 * measured)
-    normal = usual(measured, told, age)
+    normal = without_outliers(measured, told, age)
     measured, told, weights = measured[normal], told[normal], weights[normal]
-    large = told >= quantile(told, weights, 0.5)
-    margin = MARGIN if len(measured) >= FEW else MARGIN_OF_FEW
-    factor = margin * max(1.0, quantile(measured[large] / told[large], weights[large]))
+    large = told >= weighted_quantile(told, weights, 0.5)
+    margin = LIFT_MARGIN if len(measured) >= MIN_SAMPLES_FOR_OUTLIERS else LIFT_MARGIN_FEW_SAMPLES
+    factor = margin * max(1.0, weighted_quantile(measured[large] / told[large], weights[large]))
     rest = 1.0  # nothing needs nothing
     if not large.all():
-        rest = max(rest, quantile((measured - factor * told)[~large], weights[~large]))
+        rest = max(rest, weighted_quantile((measured - factor * told)[~large], weights[~large]))
     coefficients = factor * coefficients
     coefficients[0] += rest
     return coefficients
 
 
-def fading(age: Array) -> Array:
-    return np.maximum(FORGET**age, FAINT)
+def sample_weights(age: Array) -> Array:
+    return np.maximum(DECAY_PER_SAMPLE**age, MIN_SAMPLE_WEIGHT)
 
 
-def usual(measured: Array, told: Array, age: Array) -> NDArray[np.bool_]:
+def without_outliers(measured: Array, told: Array, age: Array) -> NDArray[np.bool_]:
     """All but accidents."""
-    odd = measured > ODD * told
-    accidents = len(odd) >= FEW and odd.mean() < RARE and odd[age < LATE].sum() < OFTEN
+    odd = measured > OUTLIER_FACTOR * told
+    accidents = (
+        len(odd) >= MIN_SAMPLES_FOR_OUTLIERS
+        and odd.mean() < MAX_OUTLIER_SHARE
+        and odd[age < RECENT_SAMPLES].sum() < MAX_RECENT_OUTLIERS
+    )
     return ~odd if accidents else np.ones(len(odd), dtype=bool)
 
 
-def quantile(values: Array, weights: Array, at: float = QUANTILE) -> float:
+def weighted_quantile(values: Array, weights: Array, at: float = LIFT_QUANTILE) -> float:
     order = values.argsort()
     sums = weights[order].cumsum()
     return float(values[order[min(int(sums.searchsorted(at * sums[-1])), len(values) - 1)]])

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 STEPS_PER_UNIT = 8
-TOP = 8  # the table covers ages up to 8 estimates
-WINDOW = 512
-FEW = 30
-OVERRUN = 0.5  # past everything seen, expect half the age again
+MAX_AGE_ESTIMATES = 8  # the table covers ages up to 8 estimates
+WINDOW_REQUESTS = 512
+MIN_SAMPLES = 30
+OVERRUN_FACTOR = 0.5  # past everything seen, expect half the age again
 
 
-class Remaining:
+class RemainingTime:
     """Ratios observed/predicted of the last requests, and the mean remaining life they imply as a table."""
 
     def __init__(self) -> None:
@@ -26,15 +26,15 @@ class Remaining:
         self._ordered: list[float] = []
         self.mean = 1.0  # E[R]
         self.median = 1.0
-        grid = np.arange(TOP * STEPS_PER_UNIT + 1) / STEPS_PER_UNIT
+        grid = np.arange(MAX_AGE_ESTIMATES * STEPS_PER_UNIT + 1) / STEPS_PER_UNIT
         # Before anything is known: on time, and OVERRUN of its age once late.
-        self._prior = np.maximum(1.0 - grid, OVERRUN * grid)
+        self._prior = np.maximum(1.0 - grid, OVERRUN_FACTOR * grid)
         self._grid = grid
         self.table: list[float] = self._prior.tolist()
 
     def observe(self, ratios: Sequence[float]) -> None:
-        self._ratios = np.concatenate([self._ratios, np.asarray(ratios, dtype=np.float64)])[-WINDOW:]
-        if len(self._ratios) < FEW:
+        self._ratios = np.concatenate([self._ratios, np.asarray(ratios, dtype=np.float64)])[-WINDOW_REQUESTS:]
+        if len(self._ratios) < MIN_SAMPLES:
             return
         ordered = np.sort(np.minimum(self._ratios, 100.0))
         self.mean = float(ordered.mean())
@@ -60,4 +60,4 @@ class Remaining:
         table = self.table
         if step < len(table):
             return predicted * table[step]
-        return age * OVERRUN
+        return age * OVERRUN_FACTOR

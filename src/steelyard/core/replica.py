@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from .ejection_reason import EjectionReason
 from .errors import IllegalTransitionError, OptionError
-from .foreign import Foreign
+from .foreign import ExternalLoad
 from .latency import WindowedQuantiles
-from .memory import Place
-from .request import INFINITY, Flight
+from .memory import Residency
+from .request import INFINITY, Attempt
 
 if TYPE_CHECKING:
     from .probation import Probation
 
-LIGHTEST, HEAVIEST = 1e-6, 1e6
+MIN_WEIGHT, MAX_WEIGHT = 1e-6, 1e6
 
 
 class State(Enum):
@@ -129,24 +129,25 @@ class Replica:
     """
 
     __slots__ = (
-        "alike_failures",
         "answered_at",
-        "attained",
-        "clock",
+        "attained_at",
+        "attained_service",
         "consecutive_failures",
         "context",
         "cost",
-        "drag",
+        "dispatched",
+        "effective_weight",
         "ejected_at",
         "ejected_until",
         "ejection",
-        "ejections",
+        "ejection_backoff",
+        "ejection_count",
+        "external_load",
+        "external_readings",
         "failed",
+        "failure_penalty",
         "failures",
-        "flights",
-        "foreign",
         "has_been_ready",
-        "held",
         "id",
         "in_flight",
         "last_failure",
@@ -155,28 +156,27 @@ class Replica:
         "limit",
         "load",
         "notes",
-        "on_trial",
         "order",
-        "outside",
-        "outside_at",
-        "picks",
-        "place",
+        "other_load",
+        "outstanding_work",
+        "peer_load_at",
         "probation",
-        "readings",
         "ready_since",
-        "share",
+        "residency",
+        "running_attempts",
+        "same_failures",
         "slow_since",
+        "slow_start_factor",
         "slowness",
-        "speed",
+        "slowness_filter",
         "state",
-        "strikes",
         "successes",
-        "times_ejected",
+        "suspended",
         "unanswered",
         "unanswered_since",
+        "unverified",
         "warm",
         "weight",
-        "work",
         "zone",
     )
 
@@ -186,41 +186,41 @@ class Replica:
         self.weight = weight
         self.zone = zone
         self.state = state
-        self.share = weight  # the weight in force: lower during slow start
-        self.drag = 1.0  # how much longer it should look while it starts slowly: weight / share
+        self.effective_weight = weight  # the weight in force: lower during slow start
+        self.slow_start_factor = 1.0  # how much longer it should look while it starts slowly: weight / share
         self.order = 0  # position in the pool, for a stable scan
         self.limit = INFINITY  # requests it takes at once
-        self.on_trial = False  # its readiness is unknown: it takes one request at a time until one succeeds
+        self.unverified = False  # its readiness is unknown: it takes one request at a time until one succeeds
         self.in_flight = 0  # ours
-        self.outside = 0  # other balancers', as last heard, and those of others still
-        self.outside_at = 0.0  # when other balancers were heard of
-        self.foreign = 0  # of `outside`: those that no balancer we know of sent
-        self.readings: Foreign | None = None  # what it says itself, behind `foreign`
+        self.other_load = 0  # other balancers', as last heard, and those of others still
+        self.peer_load_at = 0.0  # when other balancers were heard of
+        self.external_load = 0  # of `outside`: those that no balancer we know of sent
+        self.external_readings: ExternalLoad | None = None  # what it says itself, behind `foreign`
         self.load = 0  # the sum of the two
-        self.attained = 0.0  # work done by each request that ran here all along; see core/curve.py
-        self.clock = 0.0  # when that was brought up to date
-        self.work = 0.0  # seconds of work we have there, each request as if alone
-        self.flights: dict[Flight, None] = {}  # oldest first
+        self.attained_service = 0.0  # work done by each request that ran here all along; see core/curve.py
+        self.attained_at = 0.0  # when that was brought up to date
+        self.outstanding_work = 0.0  # seconds of work we have there, each request as if alone
+        self.running_attempts: dict[Attempt, None] = {}  # oldest first
         self.last_finish = 0.0
         self.slowness = 1.0  # seconds here for one second on a typical replica
-        self.speed: Any = None  # the estimator's notes behind `slowness`
+        self.slowness_filter: Any = None  # the estimator's notes behind `slowness`
         self.latency = WindowedQuantiles()
         self.warm: dict[str, None] | None = None  # keys it holds warm, oldest first; None: not tracked
-        self.picks = 0  # attempts sent there, ever
+        self.dispatched = 0  # attempts sent there, ever
         self.failed = 0  # of those, failed
         self.successes = 0  # since the last look at success rates
         self.failures = 0
         self.consecutive_failures = 0
         self.last_failure = ""  # how the last failed attempt ended, in words
-        self.alike_failures = 0  # failures that ended so, one after the other
+        self.same_failures = 0  # failures that ended so, one after the other
         self.answered_at = 0.0  # when an answer last came, whole, even an error
         self.unanswered = 0  # attempts in a row without one, though it should have come
         self.unanswered_since = 0.0  # when the first of them was sent
         self.probation: Probation | None = None  # it has to show that it answers; see core/probation.py
-        self.held = False  # it gets no requests just now, for that reason
-        self.strikes = 0  # failures in a row, forgiven one a second; each halves the share
-        self.ejections = 0  # that count for how long the next one lasts
-        self.times_ejected = 0
+        self.suspended = False  # it gets no requests just now, for that reason
+        self.failure_penalty = 0  # failures in a row, forgiven one a second; each halves the share
+        self.ejection_backoff = 0  # that count for how long the next one lasts
+        self.ejection_count = 0
         self.ejected_at = 0.0
         self.ejected_until = 0.0
         self.ejection: EjectionReason | None = None  # why, of the last one
@@ -229,7 +229,7 @@ class Replica:
         self.has_been_ready = state is State.READY
         self.notes: Any = None  # the policy's
         self.context: Any = None  # the driver's
-        self.place: Place | None = None  # on a device whose memory is counted
+        self.residency: Residency | None = None  # on a device whose memory is counted
         self.cost = 0.0  # of the request being decided on, if it went there: a policy's scratch
 
     def __repr__(self) -> str:
@@ -237,6 +237,6 @@ class Replica:
 
 
 def check_weight(id: str, weight: object) -> None:
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not LIGHTEST <= weight <= HEAVIEST:
-        wanted = f"a positive number, from {LIGHTEST:g} to {HEAVIEST:g}"
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not MIN_WEIGHT <= weight <= MAX_WEIGHT:
+        wanted = f"a positive number, from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}"
         raise OptionError(f"replica {id!r}: weight must be {wanted}, not {weight!r}")

@@ -6,15 +6,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .claims import Claim
-    from .memory import Place
+    from .claims import MemoryRequirement
+    from .memory import Residency
     from .pool import Pool
     from .replica import Replica
 
 INFINITY = float("inf")
 
 
-class Phase(Enum):
+class RequestPhase(Enum):
     """Where a request is in its life; the balancer alone moves it."""
 
     NEW = "new"
@@ -37,33 +37,33 @@ class Request:
 
     __slots__ = (
         "arrived",
-        "attempts",
+        "attempt",
+        "attempt_count",
         "avoid",
         "base",
-        "claim",
+        "binding_deadline",
+        "choice_trace",
         "cold_seconds",
         "context",
         "deadline",
-        "expected",
+        "deadline_bound",
         "expires",
+        "fair_share_key",
         "features",
         "first_byte",
         "first_byte_by",
-        "flight",
         "hedge",
-        "hurried",
         "id",
         "idempotent",
-        "judged_by",
         "key",
         "kind",
+        "memory",
         "model",
-        "noted",
         "phase",
         "pool",
+        "predicted_seconds",
         "priority",
-        "queued",
-        "share",
+        "queued_at",
         "streams",
         "tenant",
         "version",
@@ -95,47 +95,49 @@ class Request:
         self.first_byte = 0.0  # when its answer began; 0.0: not known
         self.priority = priority
         self.tenant = tenant
-        self.share = tenant  # as whose the queue counts it; a driver that does not believe its tenant says otherwise
+        self.fair_share_key = (
+            tenant  # as whose the queue counts it; a driver that does not believe its tenant says otherwise
+        )
         self.kind = kind
         self.key = key
         self.cold_seconds = cold_seconds
         self.idempotent = idempotent
         self.context = context
         # Below: the balancer's own bookkeeping.
-        self.phase = Phase.NEW
+        self.phase = RequestPhase.NEW
         self.pool: Pool | None = None  # since `submit`
         self.arrived = 0.0
         self.base = 1.0  # estimated seconds on a typical replica
         self.version = -1  # of the estimator, when `base` was set
-        self.queued = 0.0  # while waiting: since then
+        self.queued_at = 0.0  # while waiting: since then
         self.expires = INFINITY  # and when to give up
-        self.hurried = False  # is that because of its deadline?
-        self.judged_by = ""  # which of its deadlines: `total`, `first_byte`; empty: it has none
-        self.expected = 0.0  # seconds that were predicted to the end, or the first byte, of its answer
-        self.attempts = 0
-        self.flight: Flight | None = None
-        self.hedge: Flight | None = None
+        self.deadline_bound = False  # is that because of its deadline?
+        self.binding_deadline = ""  # which of its deadlines: `total`, `first_byte`; empty: it has none
+        self.predicted_seconds = 0.0  # seconds that were predicted to the end, or the first byte, of its answer
+        self.attempt_count = 0
+        self.attempt: Attempt | None = None
+        self.hedge: Attempt | None = None
         self.avoid: tuple[Replica, ...] = ()  # replicas that failed it already
-        self.claim: Claim | None = None  # on memory, where that is counted
-        self.noted: Any = None  # whatever a witness of decisions keeps of it; None: it is not looked at
+        self.memory: MemoryRequirement | None = None  # on memory, where that is counted
+        self.choice_trace: Any = None  # whatever a witness of decisions keeps of it; None: it is not looked at
 
     def __repr__(self) -> str:
         return f"<Request {self.id or hex(id(self))} {self.model!r} {self.phase.value}>"
 
 
-class Flight:
+class Attempt:
     """One attempt of one request on one replica: made at dispatch, given back exactly once."""
 
     __slots__ = (
-        "alone",
-        "attained",
-        "cold",
+        "attained_at_dispatch",
+        "cold_seconds",
         "concurrency",
-        "entry",
-        "hold",
+        "hedge_entry",
         "predicted",
         "replica",
         "request",
+        "reservation",
+        "seconds_alone",
         "started",
     )
 
@@ -153,10 +155,10 @@ class Flight:
         self.request = request
         self.replica = replica
         self.started = started
-        self.alone = alone  # seconds this would take on this replica with nothing beside it
+        self.seconds_alone = alone  # seconds this would take on this replica with nothing beside it
         self.predicted = predicted  # seconds expected with what ran there at dispatch
         self.concurrency = concurrency  # requests on the replica at dispatch, this one included
-        self.attained = attained  # the replica's clock of attained work at dispatch
-        self.cold = cold  # the part of `alone` that is warming up, told and not to be learned
-        self.hold: tuple[Place, int] | None = None  # bytes reserved for it
-        self.entry: list[Any] | None = None  # its place in the balancer's plan of hedges
+        self.attained_at_dispatch = attained  # the replica's clock of attained work at dispatch
+        self.cold_seconds = cold  # the part of `alone` that is warming up, told and not to be learned
+        self.reservation: tuple[Residency, int] | None = None  # bytes reserved for it
+        self.hedge_entry: list[Any] | None = None  # its place in the balancer's plan of hedges

@@ -9,17 +9,17 @@ from __future__ import annotations
 from math import isfinite
 from typing import NamedTuple
 
-from .floors import Floors
-from .peaks import Peaks
-from .upper import FIRST_FEATURE, HUGE, WIDEST, Upper, basis
+from .floors import OomFloors
+from .peaks import PeakModel
+from .upper import FIRST_FEATURE, MAX_FEATURE, MAX_FEATURES, UpperBound, basis
 
-MOST = 1 << 60  # bytes: nobody has so much, and it still fits the book's cells
-KINDS = 16
-STALE = 1024  # samples after which a kind that was not among them makes room for another
-PATIENT = 16  # samples in a row of another shape before a kind starts over
+MAX_BYTES = 1 << 60  # bytes: nobody has so much, and it still fits the book's cells
+MAX_KINDS = 16
+KIND_TTL_SAMPLES = 1024  # samples after which a kind that was not among them makes room for another
+SAMPLES_BEFORE_RESHAPE = 16  # samples in a row of another shape before a kind starts over
 
 
-class RequestBytesState(NamedTuple):
+class RequestSizeState(NamedTuple):
     """All that is needed to say `needs` elsewhere: it travels from the supervisor to the workers."""
 
     known: bool = False
@@ -29,20 +29,20 @@ class RequestBytesState(NamedTuple):
     learning: tuple[str, ...] = ()  # kinds of which too little was measured to tell sizes apart
 
 
-class RequestBytes:
+class RequestSizeModel:
     """One for each model."""
 
-    def __init__(self, request: float = 0.0, per_unit: float = 0.0, state: RequestBytesState | None = None) -> None:
+    def __init__(self, request: float = 0.0, per_unit: float = 0.0, state: RequestSizeState | None = None) -> None:
         """What is declared is where to begin; `state` is what was learned elsewhere."""
-        self.declared = (_sensible(request), _sensible(per_unit))
+        self.declared = (_positive_or_zero(request), _positive_or_zero(per_unit))
         self.samples = 0
         self.version = 0  # grows with every change of what `needs` says
-        self._uppers: dict[str, Upper] = {}  # by kind
-        self._peaks: dict[str, Peaks] = {}
-        self._floors = Floors()
+        self._uppers: dict[str, UpperBound] = {}  # by kind
+        self._peaks: dict[str, PeakModel] = {}
+        self._floors = OomFloors()
         self._learning: frozenset[str] = frozenset()
         if state is not None:
-            self.take_over(state)
+            self.load_state(state)
 
     @property
     def known(self) -> bool:
@@ -51,24 +51,24 @@ class RequestBytes:
 
     # ------------------------------------------------------------------ per request
 
-    def needs(self, features: tuple[float, ...], kind: str = "") -> int:
+    def upper_bound(self, features: tuple[float, ...], kind: str = "") -> int:
         """Bytes: an upper quantile, never the mean. Called for every request: no numpy here, a few multiplications."""
         upper = self._uppers.get(kind)
         if upper is not None:
-            amount = max(upper.of(features), self._floors.under(features, kind))
+            amount = max(upper.bytes_for(features), self._floors.bytes_for(features, kind))
         else:  # nothing was measured of its kind: the most that is said of any
-            amount = max(self._by_declaration(features), self._floors.under(features, None))
+            amount = max(self._by_declaration(features), self._floors.bytes_for(features, None))
             for other in self._uppers.values():
-                amount = max(amount, other.of(features))
-        return int(amount) if amount < MOST else MOST
+                amount = max(amount, other.bytes_for(features))
+        return int(amount) if amount < MAX_BYTES else MAX_BYTES
 
-    def guesses(self, features: tuple[float, ...], kind: str = "") -> bool:
+    def is_extrapolated(self, features: tuple[float, ...], kind: str = "") -> bool:
         """Is `needs` no more than a guess upwards: is the request far larger than any measured, or of a new kind?
 
         Such a request is better run alone and measured than refused.
         """
         upper = self._uppers.get(kind)
-        return upper.guesses(features) if upper is not None else not any(self.declared)
+        return upper.is_extrapolated(features) if upper is not None else not any(self.declared)
 
     def is_learning(self, kind: str = "") -> bool:
         """Was too little measured of this kind to tell sizes apart? Then the largest seen counts for all."""
@@ -76,18 +76,18 @@ class RequestBytes:
 
     def _by_declaration(self, features: tuple[float, ...]) -> float:
         size = features[0] if features and features[0] > 0.0 else 0.0
-        return self.declared[0] + self.declared[1] * min(size, HUGE)
+        return self.declared[0] + self.declared[1] * min(size, MAX_FEATURE)
 
     # ------------------------------------------------------------------ learning
 
     def observe(self, features: tuple[float, ...], kind: str, measured: int) -> None:
         """A request was measured to need so much."""
-        if not 0 <= measured <= MOST or not all(0.0 <= x <= HUGE for x in features):
+        if not 0 <= measured <= MAX_BYTES or not all(0.0 <= x <= MAX_FEATURE for x in features):
             return
         measured = max(measured, 1)  # errors are relative: nothing at all would be infinitely less than a byte
         self.samples += 1
-        changed = self._floors.wear(features, kind)
-        shape = tuple([float(x) for x in features[:WIDEST]])
+        changed = self._floors.decay(features, kind)
+        shape = tuple([float(x) for x in features[:MAX_FEATURES]])
         peaks = self._peaks_for(kind, len(shape))
         if peaks is not None and (peaks.observe(shape, float(measured)) or kind not in self._uppers):
             self._uppers[kind] = peaks.upper
@@ -97,42 +97,42 @@ class RequestBytes:
             changed = True
         self.version += changed
 
-    def ran_out(self, features: tuple[float, ...], kind: str, at_least: int) -> None:
+    def record_out_of_memory(self, features: tuple[float, ...], kind: str, at_least: int) -> None:
         """A request like this ran out of memory: from now on `needs` says at least so much for it."""
         if at_least > 0:
-            self.version += self._floors.add(features, kind, min(int(at_least), MOST))
+            self.version += self._floors.add(features, kind, min(int(at_least), MAX_BYTES))
 
-    def _peaks_for(self, kind: str, width: int) -> Peaks | None:
+    def _peaks_for(self, kind: str, width: int) -> PeakModel | None:
         """Where to learn this; None: nowhere, for there are too many kinds, or it has not the shape of its kind."""
         peaks = self._peaks.get(kind)
         if peaks is None:
-            if kind not in self._uppers and len(self._uppers) >= KINDS and not self._forget_a_kind():
+            if kind not in self._uppers and len(self._uppers) >= MAX_KINDS and not self._forget_a_kind():
                 return None
         elif peaks.width != width:
-            peaks.strange += 1
-            if peaks.strange < PATIENT:
+            peaks.other_shape_samples += 1
+            if peaks.other_shape_samples < SAMPLES_BEFORE_RESHAPE:
                 return None
             del self._uppers[kind]
             peaks = None
         if peaks is None:
-            peaks = self._peaks[kind] = Peaks(self._prior(kind, width))
-        peaks.strange = 0
-        peaks.last = self.samples
+            peaks = self._peaks[kind] = PeakModel(self._prior(kind, width))
+        peaks.other_shape_samples = 0
+        peaks.last_sample = self.samples
         return peaks
 
     def _forget_a_kind(self) -> bool:
-        last = {kind: self._peaks[kind].last if kind in self._peaks else 0 for kind in self._uppers}
+        last = {kind: self._peaks[kind].last_sample if kind in self._peaks else 0 for kind in self._uppers}
         oldest = min(last, key=last.__getitem__)
-        if self.samples - last[oldest] <= STALE:
+        if self.samples - last[oldest] <= KIND_TTL_SAMPLES:
             return False
         del self._uppers[oldest]
         self._peaks.pop(oldest, None)
         return True
 
-    def _prior(self, kind: str, width: int) -> Upper:
+    def _prior(self, kind: str, width: int) -> UpperBound:
         """What is believed before anything was measured: what was learned elsewhere, or what is declared."""
         known = self._uppers.get(kind)
-        if known is not None and len(known.largest) == width:
+        if known is not None and len(known.largest_seen) == width:
             return known
         coefficients = [0.0] * len(basis(width))
         coefficients[0] = self.declared[0]
@@ -140,29 +140,29 @@ class RequestBytes:
             coefficients[basis(width).index(FIRST_FEATURE)] = self.declared[1]
         # Whoever declares something has said how to go on beyond what was seen.
         nothing = [0.0] * width
-        return Upper(nothing, nothing, [HUGE if any(self.declared) else 0.0] * width, coefficients)
+        return UpperBound(nothing, nothing, [MAX_FEATURE if any(self.declared) else 0.0] * width, coefficients)
 
-    def forgive(self) -> None:
+    def clear_floors(self) -> None:
         """It was long ago that requests ran out of memory, and nobody measures them: what was feared is forgotten."""
-        if self._floors.plain():
-            self._floors = Floors()
+        if self._floors.state():
+            self._floors = OomFloors()
             self.version += 1
 
     # ------------------------------------------------------------------ elsewhere
 
-    def state(self) -> RequestBytesState:
-        fits = {kind: upper.numbers() for kind, upper in self._uppers.items()}
-        return RequestBytesState(self.known, self.declared, fits, self._floors.plain(), tuple(sorted(self._learning)))
+    def state(self) -> RequestSizeState:
+        fits = {kind: upper.to_numbers() for kind, upper in self._uppers.items()}
+        return RequestSizeState(self.known, self.declared, fits, self._floors.state(), tuple(sorted(self._learning)))
 
-    def take_over(self, state: RequestBytesState) -> None:
+    def load_state(self, state: RequestSizeState) -> None:
         """Believe what was learned elsewhere."""
         self.declared = state.declared
-        self._uppers = {kind: Upper.from_numbers(numbers) for kind, numbers in state.fits.items()}
+        self._uppers = {kind: UpperBound.from_numbers(numbers) for kind, numbers in state.fits.items()}
         self._peaks = {}
-        self._floors = Floors(state.floors)
+        self._floors = OomFloors(state.floors)
         self._learning = frozenset(state.learning)
         self.version += 1
 
 
-def _sensible(amount: float) -> float:
+def _positive_or_zero(amount: float) -> float:
     return float(amount) if isfinite(amount) and amount > 0.0 else 0.0

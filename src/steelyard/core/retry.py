@@ -8,54 +8,56 @@ keeps attempts ≤ (1 + budget) × requests + reserve whatever the replicas do.
 from __future__ import annotations
 
 from .options import HedgeOptions, RetryOptions
-from .outcome import Outcome, Resend
-from .request import Flight, Request
+from .outcome import Outcome, Retryable
+from .request import Attempt, Request
 
 
 class RetryBudget:
     def __init__(self, options: RetryOptions) -> None:
         self.options = options
-        self.purse = options.reserve
+        self.tokens = options.initial_tokens
 
     def deposit(self) -> None:
         """A new request came in."""
-        purse = self.purse + self.options.budget
-        self.purse = purse if purse < self.options.saved else self.options.saved
+        purse = self.tokens + self.options.budget
+        self.tokens = purse if purse < self.options.max_tokens else self.options.max_tokens
 
-    def allows(self, request: Request, outcome: Outcome, now: float) -> bool:
+    def try_spend(self, request: Request, outcome: Outcome, now: float) -> bool:
         """May this request go to another replica? Takes from the purse if so."""
-        if outcome.resend is Resend.NEVER or (outcome.resend is Resend.IF_IDEMPOTENT and not request.idempotent):
+        if outcome.retryable is Retryable.NEVER or (
+            outcome.retryable is Retryable.IF_IDEMPOTENT and not request.idempotent
+        ):
             return False
-        if not self.could(request, now):
+        if not self.can_retry(request, now):
             return False
-        self.purse -= 1.0
+        self.tokens -= 1.0
         return True
 
-    def could(self, request: Request, now: float) -> bool:
+    def can_retry(self, request: Request, now: float) -> bool:
         """Are there attempts, time and budget left?"""
-        if request.attempts >= self.options.attempts:
+        if request.attempt_count >= self.options.max_attempts:
             return False
-        return self.purse >= 1.0 and now < request.deadline and now < request.first_byte_by
+        return self.tokens >= 1.0 and now < request.deadline and now < request.first_byte_by
 
 
 class HedgeBudget:
     """Seconds of work that may be spent on second attempts: a share of the work sent so far."""
 
-    SAVED = 100.0  # most that may be saved up, in typical requests
+    MAX_TYPICAL_REQUESTS = 100.0  # most that may be saved up, in typical requests
 
     def __init__(self, options: HedgeOptions) -> None:
         self.options = options
-        self.purse = 0.0
+        self.seconds_left = 0.0
 
     def deposit(self, seconds: float, typical: float) -> None:
-        self.purse = min(self.purse + self.options.budget * seconds, self.SAVED * typical)
+        self.seconds_left = min(self.seconds_left + self.options.budget * seconds, self.MAX_TYPICAL_REQUESTS * typical)
 
-    def allows(self, flight: Flight, seconds: float) -> bool:
+    def try_spend(self, flight: Attempt, seconds: float) -> bool:
         """May this running attempt be doubled at a cost of `seconds`? Takes from the purse if so."""
         request = flight.request
-        if not request.idempotent or request.hedge is not None or request.flight is not flight:
+        if not request.idempotent or request.hedge is not None or request.attempt is not flight:
             return False
-        if seconds > self.purse:
+        if seconds > self.seconds_left:
             return False
-        self.purse -= seconds
+        self.seconds_left -= seconds
         return True

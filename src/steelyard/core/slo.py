@@ -16,7 +16,7 @@ MET: Final = "met"
 LATE: Final = "late"  # answered, or given up by its client, after the time promised
 FAILED: Final = "failed"
 REFUSED: Final = "refused"
-LEFT: Final = "left"  # the client went away before the time promised was over
+ABANDONED: Final = "left"  # the client went away before the time promised was over
 # Faults
 CLIENT: Final = "client"  # never counts against a promise
 GATEWAY: Final = "gateway"
@@ -24,9 +24,9 @@ REPLICA: Final = "replica"
 OVERLOAD: Final = "overload"
 # Kinds of promises
 LATENCY: Final = "latency"  # good: answered in time; bad: late, failed, refused
-AVAILABLE: Final = "availability"  # good: answered at all; bad: failed, refused
+AVAILABILITY: Final = "availability"  # good: answered at all; bad: failed, refused
 
-JUDGEMENTS: Final[tuple[tuple[str, str], ...]] = (
+SLO_VERDICTS: Final[tuple[tuple[str, str], ...]] = (
     (MET, ""),
     (LATE, CLIENT),
     (LATE, REPLICA),
@@ -39,27 +39,27 @@ JUDGEMENTS: Final[tuple[tuple[str, str], ...]] = (
     (REFUSED, GATEWAY),
     (REFUSED, REPLICA),
     (REFUSED, OVERLOAD),
-    (LEFT, CLIENT),
+    (ABANDONED, CLIENT),
     (REFUSED, REPLICA),  # these four for a deadline: DEADLINES says which
     (REFUSED, REPLICA),
     (REFUSED, OVERLOAD),
     (REFUSED, OVERLOAD),
 )
 MET_INDEX: Final = 0
-KINDS: Final = len(JUDGEMENTS)
-DEADLINES: Final[dict[int, str]] = {13: "total", 14: "first_byte", 15: "total", 16: "first_byte"}
-INDEX: Final[dict[tuple[str, str], int]] = {
-    judgement: index for index, judgement in enumerate(JUDGEMENTS) if index not in DEADLINES
+VERDICT_COUNT: Final = len(SLO_VERDICTS)
+VERDICT_DEADLINES: Final[dict[int, str]] = {13: "total", 14: "first_byte", 15: "total", 16: "first_byte"}
+VERDICT_INDEX: Final[dict[tuple[str, str], int]] = {
+    judgement: index for index, judgement in enumerate(SLO_VERDICTS) if index not in VERDICT_DEADLINES
 }
 # By fault and deadline, as core.deadlines calls it.
 REFUSED_BY_DEADLINE: Final[dict[tuple[str, str], int]] = {
-    (JUDGEMENTS[index][1], deadline): index for index, deadline in DEADLINES.items()
+    (SLO_VERDICTS[index][1], deadline): index for index, deadline in VERDICT_DEADLINES.items()
 }
 
-Counts = Sequence[int]  # of requests, by judgement
+VerdictCounts = Sequence[int]  # of requests, by judgement
 
 
-class Promise:
+class SloTarget:
     """`latency` and `first_byte` in seconds, INFINITY: not promised; `percentile` and `availability` in percent,
     `availability` 0.0: not promised."""
 
@@ -88,43 +88,55 @@ class Promise:
         return INFINITY if streamed and self.first_byte < INFINITY else self.latency
 
 
-NOTHING_PROMISED: Final = Promise()
+NO_SLO: Final = SloTarget()
 
 
-def judge_answer(
-    promise: Promise, upload: float, queue: float, first_byte: float, total: float, streamed: bool, unread: float = 0.0
+def verdict_of_response(
+    promise: SloTarget,
+    upload: float,
+    queue: float,
+    first_byte: float,
+    total: float,
+    streamed: bool,
+    unread: float = 0.0,
 ) -> int:
     """Of a request that was answered. All in seconds: how long its body took to come, how long it waited for a replica,
     and, since its head had come, until the first and the last byte of the answer; how long that waited for its client
     to take it."""
     if streamed and first_byte > promise.first_byte:
-        return INDEX[LATE, blame(promise.first_byte, upload, queue, first_byte)]
+        return VERDICT_INDEX[LATE, attribute_excess(promise.first_byte, upload, queue, first_byte)]
     limit = promise.limit(streamed)
     if total > limit:
-        return INDEX[LATE, blame(limit, upload + unread, queue, total)]
+        return VERDICT_INDEX[LATE, attribute_excess(limit, upload + unread, queue, total)]
     return MET_INDEX
 
 
-def judge_left(
-    promise: Promise, upload: float, queue: float, first_byte: float, total: float, streamed: bool, unread: float = 0.0
+def verdict_of_abandoned(
+    promise: SloTarget,
+    upload: float,
+    queue: float,
+    first_byte: float,
+    total: float,
+    streamed: bool,
+    unread: float = 0.0,
 ) -> int:
     """Of a request whose client went away. `first_byte`: negative, if nothing of the answer had come."""
     if streamed and first_byte > promise.first_byte:
-        return INDEX[LATE, blame(promise.first_byte, upload, queue, first_byte)]
+        return VERDICT_INDEX[LATE, attribute_excess(promise.first_byte, upload, queue, first_byte)]
     limit = promise.limit(streamed) if first_byte >= 0.0 else min(promise.latency, promise.first_byte)
     if total > limit:
-        return INDEX[LATE, blame(limit, upload + unread, queue, total)]
-    return INDEX[LEFT, CLIENT]
+        return VERDICT_INDEX[LATE, attribute_excess(limit, upload + unread, queue, total)]
+    return VERDICT_INDEX[ABANDONED, CLIENT]
 
 
-def blame(limit: float, upload: float, queue: float, total: float) -> str:
+def attribute_excess(limit: float, upload: float, queue: float, total: float) -> str:
     """Whose fault it is that something took longer than `limit`: who, had they taken no time, would have kept it."""
     if total - upload <= limit:
         return CLIENT
     return OVERLOAD if total - upload - queue <= limit else REPLICA
 
 
-def blame_most(upload: float, queue: float, total: float) -> str:
+def attribute_longest_stage(upload: float, queue: float, total: float) -> str:
     """Whose fault it is that something was not over when its time was up, where nobody knows how much longer it would
     have taken: who took most of the time."""
     replica = total - upload - queue

@@ -9,60 +9,63 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from .slo import AVAILABLE, CLIENT, JUDGEMENTS, LATE, LATENCY, LEFT, MET, Counts, Promise
+from .slo import ABANDONED, AVAILABILITY, CLIENT, LATE, LATENCY, MET, SLO_VERDICTS, SloTarget, VerdictCounts
 
-MINUTE: Final = 60.0
-HOUR: Final = 3600.0
-SLOT: Final = 10.0  # seconds
-SPARE: Final = 64  # slots beyond those of the longest window, before they are cleared out
-FINEST: Final = 720  # slots of a period: an hour each, if it has 30 days
-WINDOWS: Final = (5 * MINUTE, 30 * MINUTE, HOUR, 6 * HOUR)
-LONGEST: Final = 6 * HOUR
+MINUTE_SECONDS: Final = 60.0
+HOUR_SECONDS: Final = 3600.0
+SLOT_SECONDS: Final = 10.0  # seconds
+SPARE_SLOTS: Final = 64  # slots beyond those of the longest window, before they are cleared out
+MAX_PERIOD_SLOTS: Final = 720  # slots of a period: an hour each, if it has 30 days
+ALERT_WINDOWS_SECONDS: Final = (5 * MINUTE_SECONDS, 30 * MINUTE_SECONDS, HOUR_SECONDS, 6 * HOUR_SECONDS)
+LONGEST_WINDOW_SECONDS: Final = 6 * HOUR_SECONDS
 PAGE: Final = "page"
 TICKET: Final = "ticket"
 # Google's SRE workbook, "Alerting on SLOs": one window long enough to matter, one short enough to tell that it goes on
-PAIRS: Final = ((PAGE, 5 * MINUTE, HOUR, 14.4), (TICKET, 30 * MINUTE, 6 * HOUR, 6.0))
-LEAST: Final = 20  # requests in the longer window: of three that came at night, one that failed wakes nobody
-LEAST_BAD: Final = 5  # of these
-STRICTEST: Final = 1e-6  # share that may go wrong at least, however much is promised: nobody divides by zero
+BURN_RATE_ALERTS: Final = (
+    (PAGE, 5 * MINUTE_SECONDS, HOUR_SECONDS, 14.4),
+    (TICKET, 30 * MINUTE_SECONDS, 6 * HOUR_SECONDS, 6.0),
+)
+MIN_REQUESTS: Final = 20  # requests in the longer window: of three that came at night, one that failed wakes nobody
+MIN_BAD_REQUESTS: Final = 5  # of these
+MIN_ERROR_BUDGET: Final = 1e-6  # share that may go wrong at least, however much is promised: nobody divides by zero
 
 
-class Weighed(NamedTuple):
+class SloCounts(NamedTuple):
     """Requests that count for promises: none whose client is at fault."""
 
     met: int = 0
     late: int = 0
     lost: int = 0  # failed or refused
 
-    def plus(self, other: Weighed) -> Weighed:
-        return Weighed(self.met + other.met, self.late + other.late, self.lost + other.lost)
+    def plus(self, other: SloCounts) -> SloCounts:
+        return SloCounts(self.met + other.met, self.late + other.late, self.lost + other.lost)
 
-    def less(self, other: Weighed) -> Weighed:
-        return Weighed(self.met - other.met, self.late - other.late, self.lost - other.lost)
+    def less(self, other: SloCounts) -> SloCounts:
+        return SloCounts(self.met - other.met, self.late - other.late, self.lost - other.lost)
 
 
-NOTHING: Final = Weighed()
-_IS_LATE: Final = [i for i, (verdict, fault) in enumerate(JUDGEMENTS) if verdict == LATE and fault != CLIENT]
-_IS_LOST: Final = [
-    i for i, (verdict, fault) in enumerate(JUDGEMENTS) if verdict not in (MET, LATE, LEFT) and fault != CLIENT
+NO_REQUESTS: Final = SloCounts()
+_LATE_VERDICTS: Final = [i for i, (verdict, fault) in enumerate(SLO_VERDICTS) if verdict == LATE and fault != CLIENT]
+_LOST_VERDICTS: Final = [
+    i for i, (verdict, fault) in enumerate(SLO_VERDICTS) if verdict not in (MET, LATE, ABANDONED) and fault != CLIENT
 ]
 
 
-def weigh(counts: Counts) -> Weighed:
-    return Weighed(counts[0], sum([counts[i] for i in _IS_LATE]), sum([counts[i] for i in _IS_LOST]))
+def slo_counts(counts: VerdictCounts) -> SloCounts:
+    return SloCounts(counts[0], sum([counts[i] for i in _LATE_VERDICTS]), sum([counts[i] for i in _LOST_VERDICTS]))
 
 
-class Windows:
+class SloWindows:
     """Sums over the last seconds, up to `longest`. Only slots in which something came take up room."""
 
-    def __init__(self, longest: float = LONGEST, slot: float = SLOT) -> None:
+    def __init__(self, longest: float = LONGEST_WINDOW_SECONDS, slot: float = SLOT_SECONDS) -> None:
         self.longest = longest
         self._slot = slot
         self._slots: list[int] = []
-        self._before: list[Weighed] = []  # all that came before each slot
-        self._total = NOTHING
+        self._before: list[SloCounts] = []  # all that came before each slot
+        self._total = NO_REQUESTS
 
-    def add(self, came: Weighed, when: float) -> None:
+    def add(self, came: SloCounts, when: float) -> None:
         """Cheap for the latest; what is older may come later, too."""
         slots, before = self._slots, self._before
         slot = int(when // self._slot)
@@ -73,17 +76,17 @@ class Windows:
         for later in range(at + 1, len(before)):
             before[later] = before[later].plus(came)
         self._total = self._total.plus(came)
-        if len(slots) > self._most + SPARE:
+        if len(slots) > self._most + SPARE_SLOTS:
             old = bisect_left(slots, slots[-1] - self._most)
             del slots[:old], before[:old]
 
-    def sums(self, seconds: float, now: float) -> Weighed:
+    def sums(self, seconds: float, now: float) -> SloCounts:
         """Of the last so many seconds, the slot that has just begun being one of them."""
         first = int(now // self._slot) - max(1, round(seconds / self._slot)) + 1
         at = bisect_left(self._slots, first)
-        return self._total.less(self._before[at]) if at < len(self._before) else NOTHING
+        return self._total.less(self._before[at]) if at < len(self._before) else NO_REQUESTS
 
-    def entries(self) -> Iterator[tuple[Weighed, float]]:
+    def entries(self) -> Iterator[tuple[SloCounts, float]]:
         """All that is known, and when it came."""
         after = [*self._before[1:], self._total]
         for slot, before, next_one in zip(self._slots, self._before, after, strict=True):
@@ -94,9 +97,11 @@ class Windows:
         return round(self.longest / self._slot) + 1
 
 
-def over_period(period: float) -> Windows:
+def period_windows(period: float) -> SloWindows:
     """Windows for an error budget; a slot is an hour, or more if the period has more than 30 days."""
-    return Windows(period, SLOT if period <= LONGEST else max(HOUR, period / FINEST))
+    return SloWindows(
+        period, SLOT_SECONDS if period <= LONGEST_WINDOW_SECONDS else max(HOUR_SECONDS, period / MAX_PERIOD_SLOTS)
+    )
 
 
 class Objective(NamedTuple):
@@ -105,43 +110,43 @@ class Objective(NamedTuple):
     kind: str  # LATENCY or AVAILABLE
     target: float
 
-    def parts(self, weighed: Weighed) -> tuple[int, int]:
+    def good_and_bad(self, weighed: SloCounts) -> tuple[int, int]:
         """Good and bad."""
         if self.kind == LATENCY:
             return weighed.met, weighed.late + weighed.lost
         return weighed.met + weighed.late, weighed.lost
 
-    def burn(self, weighed: Weighed) -> float:
+    def burn_rate(self, weighed: SloCounts) -> float:
         """How many times as much goes wrong as may; 0.0 where nothing came."""
-        good, bad = self.parts(weighed)
-        allowed = max(1.0 - self.target / 100.0, STRICTEST)
+        good, bad = self.good_and_bad(weighed)
+        allowed = max(1.0 - self.target / 100.0, MIN_ERROR_BUDGET)
         return bad / (good + bad) / allowed if bad else 0.0
 
-    def budget_left(self, weighed: Weighed) -> float:
+    def budget_left(self, weighed: SloCounts) -> float:
         """Share of what may go wrong that has not; negative: more did."""
-        return 1.0 - self.burn(weighed)
+        return 1.0 - self.burn_rate(weighed)
 
-    def alert(self, windows: Windows, now: float) -> str:
+    def alert(self, windows: SloWindows, now: float) -> str:
         """PAGE, TICKET or nothing."""
-        for what, short, long, burn in PAIRS:
+        for what, short, long, burn in BURN_RATE_ALERTS:
             lately = windows.sums(long, now)
-            good, bad = self.parts(lately)
-            if good + bad < LEAST or bad < LEAST_BAD or self.burn(lately) <= burn:
+            good, bad = self.good_and_bad(lately)
+            if good + bad < MIN_REQUESTS or bad < MIN_BAD_REQUESTS or self.burn_rate(lately) <= burn:
                 continue
-            if self.burn(windows.sums(short, now)) > burn:
+            if self.burn_rate(windows.sums(short, now)) > burn:
                 return what
         return ""
 
 
-def percent_kept(good: int, bad: int) -> float | None:
+def percent_met(good: int, bad: int) -> float | None:
     """Percent."""
     return 100.0 * good / (good + bad) if good + bad else None
 
 
-def objectives(promise: Promise) -> list[Objective]:
+def objectives(promise: SloTarget) -> list[Objective]:
     found = []
     if promise.timed:
         found.append(Objective(LATENCY, promise.percentile))
     if promise.availability:
-        found.append(Objective(AVAILABLE, promise.availability))
+        found.append(Objective(AVAILABILITY, promise.availability))
     return found

@@ -9,36 +9,40 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from math import sqrt
 
-SWEEPS = 4  # over all models: each makes way for the others a little more
-FULL = 0.95  # of a server: beyond, what waits has no mean, and grows by the second
+BALANCING_PASSES = 4  # over all models: each makes way for the others a little more
+SATURATION_LEVEL = 0.95  # of a server: beyond, what waits has no mean, and grows by the second
 
 
-def waiting(rate: float, places: float, level: float) -> float:
+def mean_waiting(rate: float, places: float, level: float) -> float:
     """Requests that wait, on average, of a model whose work comes at this rate to so many servers, loaded like that.
 
     As for M/M/c, by Sakasegawa (1977); `level` is of all the work there, other models' too.
     """
     if rate <= 0.0 or places <= 0.0:
         return 0.0
-    crowd = 1.0 / (1.0 - level) if level < FULL else (1.0 + (level - FULL) / (1.0 - FULL)) / (1.0 - FULL)
+    crowd = (
+        1.0 / (1.0 - level)
+        if level < SATURATION_LEVEL
+        else (1.0 + (level - SATURATION_LEVEL) / (1.0 - SATURATION_LEVEL)) / (1.0 - SATURATION_LEVEL)
+    )
     used: float = min(level, 1.0) ** (sqrt(2.0 * (places + 1.0)) - 1.0)
     return rate * used * crowd / places
 
 
-class Spread:
+class LoadSpread:
     def __init__(self, capacity: Mapping[str, float]) -> None:
         self.capacity = capacity  # of each server
         self.load = dict.fromkeys(capacity, 0.0)
         self._parts: dict[str, dict[str, float]] = {}  # of each model's work, by server
 
-    def settle(self, rates: Mapping[str, float], holders: Mapping[str, Collection[str]]) -> None:
+    def divide_all(self, rates: Mapping[str, float], holders: Mapping[str, Collection[str]]) -> None:
         """Divide the work of all models over those who hold them."""
         busy = sorted((m for m in holders if rates.get(m, 0.0) > 0.0), key=lambda m: (-rates[m], m))
-        for _ in range(SWEEPS):
+        for _ in range(BALANCING_PASSES):
             for model in busy:
-                self.put(model, rates[model], holders[model])
+                self.divide(model, rates[model], holders[model])
 
-    def put(self, model: str, rate: float, servers: Collection[str]) -> None:
+    def divide(self, model: str, rate: float, servers: Collection[str]) -> None:
         """Divide the work of this model anew."""
         for server, part in self._parts.pop(model, {}).items():
             self.load[server] -= part
@@ -64,4 +68,4 @@ class Spread:
 
     def waiting(self, model: str, rate: float, servers: Collection[str]) -> float:
         """Requests of the model that would wait, on average, if these were all that hold it."""
-        return waiting(rate, sum(self.capacity[s] for s in servers), self.level(model, rate, servers))
+        return mean_waiting(rate, sum(self.capacity[s] for s in servers), self.level(model, rate, servers))

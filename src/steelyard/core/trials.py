@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 from .replica import Replica, State
 from .request import INFINITY, Request
-from .slowness import Slowness
+from .slowness import SlownessFilter
 
-EVERY = 300  # requests of the pool for one trial: its p99 does not show it
-QUIET = 5.0  # seconds since a replica's last answer
-SLOWER = 1.1  # times the fastest: nearer ones get their requests when others are busy
+REQUESTS_PER_EXPLORATION = 300  # requests of the pool for one trial: its p99 does not show it
+MIN_IDLE_SECONDS = 5.0  # seconds since a replica's last answer
+MIN_SLOWNESS_RATIO = 1.1  # times the fastest: nearer ones get their requests when others are busy
 
 
-class Trials:
+class Exploration:
     def __init__(self) -> None:
         self.due: list[Replica] = []  # the next one last
         self._looked = 0  # attempts that had ended at the last look
@@ -32,31 +32,34 @@ class Trials:
         Those that start slowly or failed of late have their own way back, and an ejected one is only used in need.
         """
         due: list[Replica] = []
-        line = SLOWER * min((r.slowness for r in members), default=INFINITY)
+        line = MIN_SLOWNESS_RATIO * min((r.slowness for r in members), default=INFINITY)
         for replica in members:
-            speed: Slowness = replica.speed
-            if replica.picks != speed.picks:
-                if replica.picks > speed.picks + 1:
-                    speed.wait = 1  # it is in use
-                speed.picks = replica.picks
-                speed.due = finished + EVERY * speed.wait
+            speed: SlownessFilter = replica.slowness_filter
+            if replica.dispatched != speed.dispatched_seen:
+                if replica.dispatched > speed.dispatched_seen + 1:
+                    speed.exploration_backoff = 1  # it is in use
+                speed.dispatched_seen = replica.dispatched
+                speed.explore_after = finished + REQUESTS_PER_EXPLORATION * speed.exploration_backoff
             elif (
-                finished >= speed.due
+                finished >= speed.explore_after
                 and replica.slowness > line
                 and speed.seen
                 and not replica.in_flight
-                and now - speed.stamp >= QUIET
-                and replica.drag == 1.0
+                and now - speed.updated_at >= MIN_IDLE_SECONDS
+                and replica.slow_start_factor == 1.0
                 and replica.state is State.READY
             ):
                 due.append(replica)
-        room = min((finished - self._paid) // EVERY, 1 + (finished - self._looked) // EVERY)
+        room = min(
+            (finished - self._paid) // REQUESTS_PER_EXPLORATION,
+            1 + (finished - self._looked) // REQUESTS_PER_EXPLORATION,
+        )
         self._looked = finished
         self.due.clear()
         if due and room > 0:
             due.sort(key=_longest_due)
             for replica in due[-room:]:
-                replica.speed.on_trial = True
+                replica.slowness_filter.on_trial = True
                 self.due.append(replica)
 
     def take(self, request: Request, candidates: Sequence[Replica], typical: float, now: float) -> Replica | None:
@@ -68,7 +71,7 @@ class Trials:
         due = min(request.deadline, request.first_byte_by)
         precious = request.base > typical or now + request.base * replica.slowness > due
         cold = request.cold_seconds and replica.warm is not None and request.key not in replica.warm
-        if (precious or cold) and self._kept_back < EVERY:
+        if (precious or cold) and self._kept_back < REQUESTS_PER_EXPLORATION:
             self._kept_back += 1
             return None
         self._kept_back = 0
@@ -78,4 +81,4 @@ class Trials:
 
 
 def _longest_due(replica: Replica) -> int:
-    return -int(replica.speed.due)
+    return -int(replica.slowness_filter.due)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-HUGE = 1e12  # a larger feature is a mistake
-WIDEST = 4  # features that are looked at: the first ones
-UNSEEN = 4.0  # times as much for a request with a feature that was always zero before
-POWERS: tuple[float, ...] = (0.5, 0.75, 1.25, 1.5, 2.0)
+MAX_FEATURE = 1e12  # a larger feature is a mistake
+MAX_FEATURES = 4  # features that are looked at: the first ones
+UNSEEN_FEATURE_FACTOR = 4.0  # times as much for a request with a feature that was always zero before
+TERM_POWERS: tuple[float, ...] = (0.5, 0.75, 1.25, 1.5, 2.0)
 
 Term = tuple[int, float, int]  # v[i]**p · v[j], where v is 1 and then the features; j negative: / v[-j]
 FIRST_FEATURE: Term = (0, 1.0, 1)
@@ -26,31 +26,31 @@ def basis(width: int) -> tuple[Term, ...]:
     features = range(1, width + 1)
     ratios = [(i, 2.0, -j) for i in features for j in features if i != j]
     linear = [(0, 1.0, i) for i in features]
-    powers = [(i, power, 0) for i in features for power in POWERS]
+    powers = [(i, power, 0) for i in features for power in TERM_POWERS]
     products = [(i, 1.0, j) for i in features for j in features if i < j]
     return ((0, 1.0, 0), *ratios, *linear, *powers, *products)
 
 
-class Upper:
+class UpperBound:
     """`least` and `largest` are what was seen of each feature; beyond `limits` the terms are not trusted but grow in
     proportion."""
 
-    __slots__ = ("coefficients", "largest", "least", "limits", "terms")
+    __slots__ = ("coefficients", "largest_seen", "limits", "smallest_seen", "terms")
 
     def __init__(
         self, least: Sequence[float], largest: Sequence[float], limits: Sequence[float], coefficients: Sequence[float]
     ) -> None:
-        self.least = tuple(least)
-        self.largest = tuple(largest)
+        self.smallest_seen = tuple(least)
+        self.largest_seen = tuple(largest)
         self.limits = tuple(limits)
         self.coefficients = tuple(coefficients)  # one for each term of the basis
         self.terms = [
             (c, i, power, j)
-            for c, (i, power, j) in zip(self.coefficients, basis(len(self.largest)), strict=True)
+            for c, (i, power, j) in zip(self.coefficients, basis(len(self.largest_seen)), strict=True)
             if c > 0.0
         ]
 
-    def of(self, features: Sequence[float]) -> float:
+    def bytes_for(self, features: Sequence[float]) -> float:
         if len(features) == len(self.limits):
             for a, limit in zip(features, self.limits, strict=True):
                 if not 0.0 <= a <= limit:
@@ -58,15 +58,17 @@ class Upper:
             else:
                 return self._sum(features)
         # A feature that is missing or nonsense might be anything: whichever is worse.
-        return max(self._at(self._tidy(features, self.largest)), self._at(self._tidy(features, self.least)))
+        return max(
+            self._at(self._tidy(features, self.largest_seen)), self._at(self._tidy(features, self.smallest_seen))
+        )
 
-    def guesses(self, features: Sequence[float]) -> bool:
+    def is_extrapolated(self, features: Sequence[float]) -> bool:
         """Is this so far from what was seen that `of` is no more than a guess, upwards?"""
-        x = self._tidy(features, self.largest)
+        x = self._tidy(features, self.largest_seen)
         if self._beyond(x) > 1.0:
             return True
         divisors = [-j - 1 for _, _, _, j in self.terms if j < 0]
-        return any(x[n] < self.least[n] for n in divisors)
+        return any(x[n] < self.smallest_seen[n] for n in divisors)
 
     def _at(self, x: Sequence[float]) -> float:
         inside = self._sum([min(a, limit) for a, limit in zip(x, self.limits, strict=True)])
@@ -91,22 +93,22 @@ class Upper:
             if a > limit > 0.0:
                 most = max(most, a / limit)
             elif a > limit:
-                unseen = UNSEEN
+                unseen = UNSEEN_FEATURE_FACTOR
         return most * unseen
 
     def _tidy(self, features: Sequence[float], unknown: Sequence[float]) -> Sequence[float]:
-        known = [HUGE if a > HUGE else a for a in features]
+        known = [MAX_FEATURE if a > MAX_FEATURE else a for a in features]
         return [known[n] if n < len(known) and known[n] >= 0.0 else instead for n, instead in enumerate(unknown)]
 
     # ------------------------------------------------------------------ as plain numbers, to be sent elsewhere
 
-    def numbers(self) -> tuple[float, ...]:
+    def to_numbers(self) -> tuple[float, ...]:
         used = [(float(n), c) for n, c in enumerate(self.coefficients) if c > 0.0]
-        seen = (*self.least, *self.largest, *self.limits)
-        return (float(len(self.largest)), *seen, *(x for pair in used for x in pair))
+        seen = (*self.smallest_seen, *self.largest_seen, *self.limits)
+        return (float(len(self.largest_seen)), *seen, *(x for pair in used for x in pair))
 
     @classmethod
-    def from_numbers(cls, numbers: Sequence[float]) -> Upper:
+    def from_numbers(cls, numbers: Sequence[float]) -> UpperBound:
         width = int(numbers[0])
         coefficients = [0.0] * len(basis(width))
         seen, rest = numbers[1 : 1 + 3 * width], numbers[1 + 3 * width :]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-MOST = 200  # connections: when all are busy, requests wait here, and their wait counts
+MAX_CONNECTIONS = 200  # connections: when all are busy, requests wait here, and their wait counts
 
 
 class Reply(NamedTuple):
@@ -23,7 +23,7 @@ class Client:
         self._host = host
         self._port = port
         self._idle: list[Streams] = []
-        self._places = asyncio.Semaphore(MOST)
+        self._places = asyncio.Semaphore(MAX_CONNECTIONS)
 
     async def post(self, path: str, body: bytes) -> Reply:
         return await self.ask("POST", path, body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MODEL = "minilm"  # what requests call it
+MODEL_NAME = "minilm"  # what requests call it
 
 TOPICS: dict[str, tuple[str, ...]] = {
     "weather": (

@@ -13,21 +13,21 @@ import msgspec
 
 from ..control.errors import StartError
 from .client import Client, Reply
-from .tied import command
+from .tied import tied_command
 
 # Name → how often as long as its computing an answer takes. Well over one: three replicas on two cores that did nothing
 # but compute would measure the cores, and not how requests are shared out; and so there is slack where others compute.
-PACES: Mapping[str, float] = MappingProxyType({"fast": 2.5, "half": 5.0, "quarter": 10.0})
+SLOWDOWNS: Mapping[str, float] = MappingProxyType({"fast": 2.5, "half": 5.0, "quarter": 10.0})
 HOST = "127.0.0.1"
-START = 60.0  # seconds: a cold disk may be slow, but nobody waits longer than this
+START_TIMEOUT_SECONDS = 60.0  # seconds: a cold disk may be slow, but nobody waits longer than this
 
 # One thread each: three replicas share a machine that may have two cores, and a thread more would be nobody's speed-up.
-ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+SINGLE_THREAD_ENV = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class ReplicaProcess(msgspec.Struct, frozen=True):
     name: str
-    pace: float
+    slowdown: float
     pid: int
     port: int
 
@@ -43,11 +43,11 @@ class ReplicaProcess(msgspec.Struct, frozen=True):
         finally:
             await client.close()
 
-    async def set_pace(self, pace: float) -> None:
+    async def set_slowdown(self, pace: float) -> None:
         await self.ask("POST", "/pace", msgspec.json.encode({"pace": pace}))
 
 
-class Fleet:
+class ReplicaProcesses:
     """By name; `kill` and `revive` one of them."""
 
     def __init__(self) -> None:
@@ -73,49 +73,49 @@ class Fleet:
     def kill(self, name: str) -> None:
         process = self._processes[name]
         process.kill()
-        _bury(process)
+        _reap(process)
 
-    async def revive(self, name: str, loading: float) -> None:
+    async def restart(self, name: str, loading: float) -> None:
         """On the port it had. Returns as it listens; for so many seconds, and those that it needs, it is loading."""
         was = self._known[name]
-        self._processes[name] = _start(was.pace, was.port, loading)
-        self._known[name] = await _listening(name, was.pace, self._processes[name])
+        self._processes[name] = _start(was.slowdown, was.port, loading)
+        self._known[name] = await _listening(name, was.slowdown, self._processes[name])
 
-    def end(self) -> None:
+    def kill_all(self) -> None:
         for process in self._processes.values():
             process.kill()  # even if somebody stopped it with SIGSTOP to see what happens
         for process in self._processes.values():
-            _bury(process)
+            _reap(process)
 
 
 @asynccontextmanager
-async def replicas(paces: Mapping[str, float] = PACES) -> AsyncIterator[Fleet]:
+async def running_replicas(paces: Mapping[str, float] = SLOWDOWNS) -> AsyncIterator[ReplicaProcesses]:
     """Ready to serve. StartError: one is not, and none is left."""
-    fleet = Fleet()
+    fleet = ReplicaProcesses()
     try:
         await fleet.start(paces)
         yield fleet
     finally:
-        fleet.end()
+        fleet.kill_all()
 
 
-def arguments(port: int | str, pace: float, loading: float) -> tuple[str, ...]:
+def replica_arguments(port: int | str, pace: float, loading: float) -> tuple[str, ...]:
     return "--port", str(port), "--pace", f"{pace:g}", "--loading", f"{loading:g}"
 
 
 def _start(pace: float, port: int = 0, loading: float = 0.0) -> subprocess.Popen[str]:
     """Not with asyncio's own, which forgets a process if it is interrupted while it starts one."""
     return subprocess.Popen(
-        [*command("steelyard.demo.replica"), *arguments(port, pace, loading)],
+        [*tied_command("steelyard.demo.replica"), *replica_arguments(port, pace, loading)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, **ONE_THREAD},
+        env={**os.environ, **SINGLE_THREAD_ENV},
         process_group=0,  # Ctrl-C in the terminal is for the demo alone
     )
 
 
-def _bury(process: subprocess.Popen[str]) -> None:
+def _reap(process: subprocess.Popen[str]) -> None:
     process.wait()
     assert process.stdout is not None
     process.stdout.close()
@@ -124,9 +124,11 @@ def _bury(process: subprocess.Popen[str]) -> None:
 async def _listening(name: str, pace: float, process: subprocess.Popen[str]) -> ReplicaProcess:
     assert process.stdout is not None
     try:
-        said = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), START)
+        said = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), START_TIMEOUT_SECONDS)
     except TimeoutError:
-        raise StartError(f"replica {name} was not ready after {START:.0f} s; is the machine very busy?") from None
+        raise StartError(
+            f"replica {name} was not ready after {START_TIMEOUT_SECONDS:.0f} s; is the machine very busy?"
+        ) from None
     if not said:
         raise StartError(f"replica {name} ended with exit code {process.wait()} before it was ready")
     if not said.strip().isdecimal():

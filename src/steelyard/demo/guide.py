@@ -15,35 +15,35 @@ from ..control.errors import StartError
 from ..control.supervisor import Supervisor
 from . import steps
 from .client import Client
-from .corpus import MODEL
+from .corpus import MODEL_NAME
 from .endpoints import Health
-from .fleet import HOST, Fleet, ReplicaProcess
-from .settings import scaled
-from .steps import FIRST, Outcome, merged
-from .tally import Tally
+from .fleet import HOST, ReplicaProcess, ReplicaProcesses
+from .settings import with_autoscaling
+from .steps import BASELINE_POLICY, StepResult, merge_rounds
+from .tally import TrafficStats
 from .traffic import Traffic
 
-SLOWER = 4.0
-PATIENCE = 10.0  # seconds for the last answers of a policy, so that they do not burden the next
-LOOK = 0.1  # seconds
-SILENT = 2.0  # seconds after which a replica is left as it is: somebody may have stopped it
+SLOW_FACTOR = 4.0
+DRAIN_TIMEOUT_SECONDS = 10.0  # seconds for the last answers of a policy, so that they do not burden the next
+POLL_SECONDS = 0.1  # seconds
+REPLICA_TIMEOUT_SECONDS = 2.0  # seconds after which a replica is left as it is: somebody may have stopped it
 
 
-class Guide:
+class GuidedTour:
     """`outcomes`: of each step that was begun."""
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: ReplicaProcesses,
         supervisor: Supervisor,
         traffic: Traffic,
         reconfigure: Callable[[Config], None],
         folder: Path,
-        say: Callable[[Outcome], None],
+        say: Callable[[StepResult], None],
     ) -> None:
         """`reconfigure`: what the next reload reads. `say` is called as a step begins, and as it has ended."""
-        self.outcomes: list[Outcome] = []
-        self._compared: list[Outcome] = []  # the two policies in turn, each to its end
+        self.results: list[StepResult] = []
+        self._compared: list[StepResult] = []  # the two policies in turn, each to its end
         self._fleet = fleet
         self._supervisor = supervisor
         self._traffic = traffic
@@ -53,68 +53,68 @@ class Guide:
         self._rate = traffic.rate
         assert supervisor.admin_address is not None
         self._admin = Client(HOST, supervisor.admin_address.port)
-        self._usual = supervisor.config.models[MODEL].policy
-        self._second = self._usual if self._usual != FIRST else "least_work"
+        self._configured_policy = supervisor.config.models[MODEL_NAME].policy
+        self._policy = self._configured_policy if self._configured_policy != BASELINE_POLICY else "least_work"
 
     async def run(self, seconds: int | None) -> None:
         doing = {
-            "before": self._before,
-            "after": self._after,
-            "slow": self._slow,
-            "dead": self._dead,
-            "double": self._double,
+            "before": self._run_baseline,
+            "after": self._run_policy,
+            "slow": self._run_slow,
+            "dead": self._run_killed,
+            "double": self._run_doubled,
         }
-        for step in steps.plan(seconds, self._second):
-            self.outcomes.append(outcome := Outcome(step, Tally(time.monotonic())))
+        for step in steps.plan(seconds, self._policy):
+            self.results.append(outcome := StepResult(step, TrafficStats(time.monotonic())))
             self._say(outcome)
-            self._supervisor.note("demo", step.title, model=MODEL)
+            self._supervisor.record_event("demo", step.title, model=MODEL_NAME)
             outcome.note = await doing[step.key](outcome)
             self._say(outcome)
-            self._supervisor.note("demo", outcome.note, model=MODEL)
-        self._traffic.turn(self._rate, Random())
+            self._supervisor.record_event("demo", outcome.note, model=MODEL_NAME)
+        self._traffic.start_part(self._rate, Random())
 
     async def close(self) -> None:
         await self._admin.close()
 
     def comparison(self) -> str:
         """Of whole rounds, so that both policies had the same requests."""
-        if not self.outcomes:
+        if not self.results:
             return ""
-        whole = merged(self._compared[: len(self._compared) // 2 * 2])
-        return steps.compared(whole["before"], self._second, whole["after"]) if whole else steps.TOO_SHORT
+        whole = merge_rounds(self._compared[: len(self._compared) // 2 * 2])
+        return steps.comparison_note(whole["before"], self._policy, whole["after"]) if whole else steps.TOO_SHORT_NOTE
 
     # ------------------------------------------------------------------ the steps
 
-    def _turn(self, outcome: Outcome, times: float = 1.0) -> Tally:
-        outcome.tally = self._traffic.turn(times * self._rate, Random(outcome.step.seed))
-        return outcome.tally
+    def _start_part(self, outcome: StepResult, times: float = 1.0) -> TrafficStats:
+        outcome.stats = self._traffic.start_part(times * self._rate, Random(outcome.step.seed))
+        return outcome.stats
 
-    async def _before(self, outcome: Outcome) -> str:
-        await self._with_policy(FIRST, outcome)
-        return steps.shared(outcome.tally)
+    async def _run_baseline(self, outcome: StepResult) -> str:
+        await self._with_policy(BASELINE_POLICY, outcome)
+        return steps.share_note(outcome.stats)
 
-    async def _after(self, outcome: Outcome) -> str:
-        await self._with_policy(self._second, outcome)
-        if self._second != self._usual:
-            await self._set_policy(self._usual)
+    async def _run_policy(self, outcome: StepResult) -> str:
+        await self._with_policy(self._policy, outcome)
+        if self._policy != self._configured_policy:
+            await self._set_policy(self._configured_policy)
         return self.comparison()
 
-    async def _with_policy(self, policy: str, outcome: Outcome) -> None:
-        await self._traffic.pause(PATIENCE)
+    async def _with_policy(self, policy: str, outcome: StepResult) -> None:
+        await self._traffic.pause(DRAIN_TIMEOUT_SECONDS)
         await self._set_policy(policy)
-        before = await self._strain()
-        self._turn(outcome)
+        before = await self._overrun()
+        self._start_part(outcome)
         await asyncio.sleep(outcome.step.seconds)
-        await self._traffic.pause(PATIENCE)
-        meant, late = (now - was for now, was in zip(await self._strain(), before, strict=True))
-        outcome.late = late / meant if meant > 0.0 else 0.0
+        await self._traffic.pause(DRAIN_TIMEOUT_SECONDS)
+        meant, late = (now - was for now, was in zip(await self._overrun(), before, strict=True))
+        outcome.overrun_ratio = late / meant if meant > 0.0 else 0.0
         self._compared.append(outcome)
 
-    async def _slow(self, outcome: Outcome) -> str:
-        usual = merged(self.outcomes)["after"].tally.share("fast")
+    async def _run_slow(self, outcome: StepResult) -> str:
+        usual = merge_rounds(self.results)["after"].stats.share("fast")
         replica = self._fleet["fast"]
-        tally = self._turn(outcome)
-        slowed = await self._set_pace(replica, SLOWER)
+        tally = self._start_part(outcome)
+        slowed = await self._set_pace(replica, SLOW_FACTOR)
         try:
             await asyncio.sleep(0.3 * outcome.step.seconds)  # to learn it
             before, fast = tally.latency.count, tally.answered["fast"]
@@ -122,39 +122,39 @@ class Guide:
         finally:
             await self._set_pace(replica, 1.0)
         answered = max(1, tally.latency.count - before)
-        return steps.moved("fast", usual, (tally.answered["fast"] - fast) / answered if slowed else None)
+        return steps.slowdown_note("fast", usual, (tally.answered["fast"] - fast) / answered if slowed else None)
 
-    async def _dead(self, outcome: Outcome) -> str:
-        tally, retried = self._turn(outcome), self._retried()
+    async def _run_killed(self, outcome: StepResult) -> str:
+        tally, retried = self._start_part(outcome), self._retried()
         end = time.monotonic() + outcome.step.seconds
         self._fleet.kill("half")
         await asyncio.sleep(0.3 * outcome.step.seconds)
         back = time.monotonic()
-        await self._fleet.revive("half", 0.2 * outcome.step.seconds)
+        await self._fleet.restart("half", 0.2 * outcome.step.seconds)
         ready = None
         while ready is None and time.monotonic() < end:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_SECONDS)
             ready = time.monotonic() - back if self._state("half") == "ready" else None
-        early = await self._early("half")
+        early = await self._early_requests("half")
         await asyncio.sleep(end - time.monotonic())
-        return steps.returned("half", tally, self._retried() - retried, early, ready)
+        return steps.restart_note("half", tally, self._retried() - retried, early, ready)
 
-    async def _double(self, outcome: Outcome) -> str:
-        self._reconfigure(scaled(self._supervisor.config, self._folder))
+    async def _run_doubled(self, outcome: StepResult) -> str:
+        self._reconfigure(with_autoscaling(self._supervisor.config, self._folder))
         await self._call("POST", "/v1/reload")
-        tally, began, first = self._turn(outcome, 2.0), time.monotonic(), None
+        tally, began, first = self._start_part(outcome, 2.0), time.monotonic(), None
         while (now := time.monotonic()) < began + outcome.step.seconds:
-            await asyncio.sleep(LOOK)
-            if first is None and self._of_new(tally):
+            await asyncio.sleep(POLL_SECONDS)
+            if first is None and self._answered_by_started(tally):
                 first = now - began
         ready = self._ready()
         ours = sum(name in self._fleet for name in ready)
-        return steps.grown(ours, len(ready) - ours, self._of_new(tally), first)
+        return steps.scaling_note(ours, len(ready) - ours, self._answered_by_started(tally), first)
 
     # ------------------------------------------------------------------ what is asked and told
 
     async def _set_policy(self, policy: str) -> None:
-        await self._call("PATCH", f"/v1/models/{MODEL}", {"policy": policy})
+        await self._call("PATCH", f"/v1/models/{MODEL_NAME}", {"policy": policy})
 
     async def _call(self, method: str, path: str, body: object = None) -> None:
         reply = await self._admin.ask(method, path, b"" if body is None else msgspec.json.encode(body))
@@ -164,33 +164,33 @@ class Guide:
     async def _set_pace(self, replica: ReplicaProcess, times: float) -> bool:
         """Of its usual one. False: it does not answer."""
         try:
-            async with asyncio.timeout(SILENT):
-                await replica.set_pace(times * replica.pace)
+            async with asyncio.timeout(REPLICA_TIMEOUT_SECONDS):
+                await replica.set_slowdown(times * replica.slowdown)
         except (OSError, EOFError):
             return False
         return True
 
-    async def _early(self, name: str) -> int | None:
+    async def _early_requests(self, name: str) -> int | None:
         """Requests that reached it while it was loading, by its own count."""
         told = await self._health(name)
-        return None if told is None else told.early
+        return None if told is None else told.early_requests
 
-    async def _strain(self) -> tuple[float, float]:
+    async def _overrun(self) -> tuple[float, float]:
         """Seconds that their answers should have taken so far, and by which they took longer; of all that answer."""
         told = [found for replica in self._fleet if (found := await self._health(replica.name)) is not None]
-        return sum(each.meant for each in told), sum(each.late for each in told)
+        return sum(each.expected_seconds for each in told), sum(each.overrun_seconds for each in told)
 
     async def _health(self, name: str) -> Health | None:
         """What it counts. None: it does not answer."""
         try:
-            async with asyncio.timeout(SILENT):
+            async with asyncio.timeout(REPLICA_TIMEOUT_SECONDS):
                 reply = await self._fleet[name].ask("GET", "/health")
             return msgspec.json.decode(reply.body, type=Health)
         except (OSError, EOFError, msgspec.DecodeError):
             return None
 
     def _state(self, name: str) -> str:
-        seen = self._supervisor.status().replicas.get((MODEL, name))
+        seen = self._supervisor.status().replicas.get((MODEL_NAME, name))
         return seen.state if seen is not None else ""
 
     def _ready(self) -> list[str]:
@@ -198,7 +198,7 @@ class Guide:
         return [seen.id for seen in self._supervisor.status().replicas.values() if seen.state == "ready"]
 
     def _retried(self) -> int:
-        return self._supervisor.status().models[MODEL].retried
+        return self._supervisor.status().models[MODEL_NAME].retried
 
-    def _of_new(self, tally: Tally) -> dict[str, int]:
+    def _answered_by_started(self, tally: TrafficStats) -> dict[str, int]:
         return {name: count for name, count in tally.answered.items() if name not in self._fleet}

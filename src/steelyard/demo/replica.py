@@ -30,7 +30,7 @@ async def _serve(port: int, pace: float, loading: float) -> None:
 
 def _loaded() -> Embedder:
     model = Embedder()
-    model.embed([model.numbers("the first computation is slower than those that follow")])
+    model.embed([model.tokenize("the first computation is slower than those that follow")])
     return model
 
 

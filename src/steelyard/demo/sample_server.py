@@ -18,17 +18,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-TOKEN_SECONDS = 0.02
+SECONDS_PER_TOKEN = 0.02
 DEFAULT_TOKENS = 16
 MAX_TOKENS = 4096
 
 
-class SampleServer:
+class EchoServer:
     """`speed`: 0.5 takes twice as long. `slots`: requests at once. `loading`: seconds until it is ready."""
 
     def __init__(self, model: str = "demo", *, speed: float = 1.0, slots: int = 4, loading: float = 0.0) -> None:
         self._model = model
-        self._token_seconds = TOKEN_SECONDS / speed
+        self._token_seconds = SECONDS_PER_TOKEN / speed
         self._slots = asyncio.Semaphore(slots)
         self._ready_at = time.monotonic() + loading
         self.app = Starlette(

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 # Reads until the demo, who holds the other end, is gone.
-_SWEEPER = 'read -r _; rm -rf -- "$1"'
+_CLEANUP_SCRIPT = 'read -r _; rm -rf -- "$1"'
 
 
 @contextmanager
-def scratch() -> Iterator[Path]:
+def temporary_folder() -> Iterator[Path]:
     folder = tempfile.mkdtemp(prefix="steelyard-demo-")
     sweeper = subprocess.Popen(
-        ["/bin/sh", "-c", _SWEEPER, "sh", folder],
+        ["/bin/sh", "-c", _CLEANUP_SCRIPT, "sh", folder],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

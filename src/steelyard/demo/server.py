@@ -10,11 +10,11 @@ from typing import cast
 
 import httptools
 
-from .endpoints import Answer, Endpoints, problem
+from .endpoints import Endpoints, StatusAndBody, error_body
 
-MOST_BODY = 1 << 20
-WORK = "/v1/embeddings"
-READ_AHEAD = 16  # requests on one connection that wait for those before them
+MAX_BODY_BYTES = 1 << 20
+EMBEDDINGS_PATH = "/v1/embeddings"
+MAX_PIPELINED_REQUESTS = 16  # requests on one connection that wait for those before them
 
 
 class Server:
@@ -35,8 +35,8 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[tuple[str, str, bytes, bool]] = deque()
-        self._work: asyncio.Future[Answer] | None = None
-        self._refusal: Answer | None = None  # the last answer on this connection
+        self._work: asyncio.Future[StatusAndBody] | None = None
+        self._refusal: StatusAndBody | None = None  # the last answer on this connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are such, but do not say so
@@ -63,8 +63,8 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._body += body
-        if len(self._body) > MOST_BODY:
-            self._refuse(413, f"A body has at most {MOST_BODY} bytes.")
+        if len(self._body) > MAX_BODY_BYTES:
+            self._refuse(413, f"A body has at most {MAX_BODY_BYTES} bytes.")
 
     def on_message_complete(self) -> None:
         if self._refusal is not None:
@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
         method = self._parser.get_method().decode("latin-1")
         stay = self._parser.should_keep_alive() and method != "HEAD"  # to which no body would be expected
         self._waiting.append((method, path, bytes(self._body), stay))
-        if len(self._waiting) >= READ_AHEAD:
+        if len(self._waiting) >= MAX_PIPELINED_REQUESTS:
             self._transport.pause_reading()
         self._go_on()
 
@@ -83,7 +83,7 @@ class Connection(asyncio.Protocol):
         while self._waiting and self._work is None and not self._transport.is_closing():
             method, path, body, stay = self._waiting.popleft()
             endpoints = self._server.endpoints
-            if method == "POST" and path == WORK:
+            if method == "POST" and path == EMBEDDINGS_PATH:
                 loop = asyncio.get_running_loop()
                 self._work = loop.run_in_executor(self._server.thread, endpoints.answer, method, path, body)
                 self._work.add_done_callback(lambda work, stay=stay: self._done(work, stay))  # type: ignore[misc]
@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
         elif self._work is None:
             self._write(self._refusal, stay=False)
 
-    def _done(self, work: asyncio.Future[Answer], stay: bool) -> None:
+    def _done(self, work: asyncio.Future[StatusAndBody], stay: bool) -> None:
         self._work = None
         if not work.cancelled():
             self._write(work.result(), stay)
@@ -105,11 +105,11 @@ class Connection(asyncio.Protocol):
     def _refuse(self, status: int, sentence: str) -> None:
         """After the answers that are due, close: what follows on this connection cannot be understood."""
         if self._refusal is None:
-            self._refusal = problem(status, sentence)
+            self._refusal = error_body(status, sentence)
             self._transport.pause_reading()
             self._go_on()
 
-    def _write(self, answer: Answer, stay: bool) -> None:
+    def _write(self, answer: StatusAndBody, stay: bool) -> None:
         status, body = answer
         lines = [
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",

@@ -9,24 +9,26 @@ from pathlib import Path
 
 import msgspec
 
-from ..config import Admin, Config, ModelConfig, ReplicaConfig, overridden
-from ..config.observing import History, Slo
-from ..config.parts import Ejection
-from ..config.scaling import Autoscale, Runtime
-from ..control.tcp_socket import Place, in_use
+from ..config import AdminConfig, Config, ModelConfig, ReplicaConfig, with_overrides
+from ..config.observing import HistoryConfig, SloConfig
+from ..config.parts import EjectionConfig
+from ..config.scaling import AutoscaleConfig, RuntimeConfig
+from ..control.tcp_socket import BindAddress, is_in_use
 from ..core.errors import OptionError
 from ..documents import Seconds
-from .corpus import MODEL
-from .fleet import HOST, ONE_THREAD, PACES, arguments
-from .tied import command
+from .corpus import MODEL_NAME
+from .fleet import HOST, SINGLE_THREAD_ENV, SLOWDOWNS, replica_arguments
+from .tied import tied_command
 
-PORT, ADMIN = 8080, 9080  # if nobody has them
-MOST = 5  # replicas
-NEVER = 1000.0  # times as slow as others: a slow one that was taken out would make the comparison one of two fleets
-LOADING = 2.0  # seconds that one which is started pretends to load longer than it does
+DEFAULT_PORT, DEFAULT_ADMIN_PORT = 8080, 9080  # if nobody has them
+MAX_REPLICAS = 5  # replicas
+EJECT_SLOW_NEVER = (
+    1000.0  # times as slow as others: a slow one that was taken out would make the comparison one of two fleets
+)
+EXTRA_LOAD_SECONDS = 2.0  # seconds that one which is started pretends to load longer than it does
 
 
-class Options(msgspec.Struct, frozen=True):
+class DemoOptions(msgspec.Struct, frozen=True):
     seconds: int | None = None  # None: until Ctrl-C
     policy: str | None = None
     workers: int | None = None
@@ -42,65 +44,73 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def usual_ports() -> Iterator[bool]:
+def claim_default_ports() -> Iterator[bool]:
     """Has this demo the right to the usual ports? One demo has, so that two that start at once do not both try.
 
     The name of a socket that is no file: nobody else can have it, and with us it is gone.
     """
     with socket.socket(socket.AF_UNIX) as name:
         try:
-            name.bind(f"\0steelyard-demo-{PORT}")
+            name.bind(f"\0steelyard-demo-{DEFAULT_PORT}")
         except OSError:
             yield False
         else:
             yield True
 
 
-def ports(wanted: int | None, *, usual: bool) -> Ports:
+def choose_ports(wanted: int | None, *, usual: bool) -> Ports:
     """OptionError: the port that was asked for is in use."""
     if wanted is not None and not _free(wanted):
         raise OptionError(f"--port: {wanted} is in use; name another, or none, and a free one is found")
-    gateway = wanted or (PORT if usual and _free(PORT) else 0)
-    return Ports(gateway, ADMIN if usual and _free(ADMIN) else 0)
+    gateway = wanted or (DEFAULT_PORT if usual and _free(DEFAULT_PORT) else 0)
+    return Ports(gateway, DEFAULT_ADMIN_PORT if usual and _free(DEFAULT_ADMIN_PORT) else 0)
 
 
 def _free(port: int) -> bool:
-    return not in_use(Place(socket.AF_INET, HOST, port))
+    return not is_in_use(BindAddress(socket.AF_INET, HOST, port))
 
 
 def configuration(
-    urls: Mapping[str, str], options: Options, at: Ports, folder: Path, promised: float | None = None
+    urls: Mapping[str, str], options: DemoOptions, at: Ports, folder: Path, promised: float | None = None
 ) -> Config:
     """The gateway in front of these replicas, by name. OptionError names what cannot be."""
     fleet = tuple(ReplicaConfig(id=name, url=url) for name, url in urls.items())
-    slo = Slo(latency=None if promised is None else Seconds(promised), availability=99.9, period=Seconds(3600))
+    slo = SloConfig(latency=None if promised is None else Seconds(promised), availability=99.9, period=Seconds(3600))
     model = ModelConfig(
         replicas=fleet,
         dialect="openai",
         idempotent=True,
         slow_start=Seconds(3),
         slo=slo if promised else None,
-        ejection=Ejection(slow=NEVER),
+        ejection=EjectionConfig(slow=EJECT_SLOW_NEVER),
     )
     config = Config(
-        models={MODEL: model},
+        models={MODEL_NAME: model},
         listen=f"{HOST}:{at.gateway}",
-        admin=Admin(listen=f"{HOST}:{at.admin}"),
-        history=History(path=str(folder / "history.sqlite")),
+        admin=AdminConfig(listen=f"{HOST}:{at.admin}"),
+        history=HistoryConfig(path=str(folder / "history.sqlite")),
     )
-    return overridden(config, policy=options.policy, workers=options.workers)
+    return with_overrides(config, policy=options.policy, workers=options.workers)
 
 
-def scaled(config: Config, folder: Path) -> Config:
+def with_autoscaling(config: Config, folder: Path) -> Config:
     """The same, but more replicas are started when these have too much to do. Of the speed of `half`."""
-    runtime = Runtime(
-        command=(*command("steelyard.demo.replica"), *arguments("{port}", PACES["half"], LOADING)),
-        environment=ONE_THREAD,
+    runtime = RuntimeConfig(
+        command=(
+            *tied_command("steelyard.demo.replica"),
+            *replica_arguments("{port}", SLOWDOWNS["half"], EXTRA_LOAD_SECONDS),
+        ),
+        environment=SINGLE_THREAD_ENV,
         folder=str(folder),
         log=str(folder),
         drain=Seconds(5),
         stop_timeout=Seconds(1),
     )
-    autoscale = Autoscale(min=len(PACES), max=MOST, cold_start=Seconds(LOADING + 1), scaler_options={"down_after": 20})
-    model = msgspec.structs.replace(config.models[MODEL], runtime=runtime, autoscale=autoscale, concurrency=1)
-    return msgspec.structs.replace(config, models={MODEL: model})
+    autoscale = AutoscaleConfig(
+        min=len(SLOWDOWNS),
+        max=MAX_REPLICAS,
+        cold_start=Seconds(EXTRA_LOAD_SECONDS + 1),
+        scaler_options={"down_after": 20},
+    )
+    model = msgspec.structs.replace(config.models[MODEL_NAME], runtime=runtime, autoscale=autoscale, concurrency=1)
+    return msgspec.structs.replace(config, models={MODEL_NAME: model})

@@ -7,52 +7,56 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..units import show_seconds
-from .tally import Tally
+from ..units import format_seconds
+from .tally import TrafficStats
 
-FIRST = "round_robin"  # what the other policy is compared with
-GUIDED = 60  # seconds
-PAUSES = 4  # seconds, of them together
-SHORT = 30  # seconds; with fewer only the two policies are compared
-ALIKE = 0.15  # p99s that differ by less than this share are said to be alike
-TOO_SHORT = "too short to compare the two policies"
-FEW = 100  # requests, below which a p99 is that of one or two of them
-BUSY = 1 / 3  # seconds that answers come late for each that was meant: more, and a p99 tells of other programs
+BASELINE_POLICY = "round_robin"  # what the other policy is compared with
+TOUR_SECONDS = 60  # seconds
+PAUSE_SECONDS = 4  # seconds, of them together
+MIN_FULL_TOUR_SECONDS = 30  # seconds; with fewer only the two policies are compared
+EQUAL_P99_SHARE = 0.15  # p99s that differ by less than this share are said to be alike
+TOO_SHORT_NOTE = "too short to compare the two policies"
+MIN_REQUESTS = 100  # requests, below which a p99 is that of one or two of them
+MAX_OVERRUN_RATIO = (
+    1 / 3
+)  # seconds that answers come late for each that was meant: more, and a p99 tells of other programs
 
 
 class Step(NamedTuple):
     key: str
     seconds: float
     title: str
-    look: str
+    watch: str
     seed: int = 7  # of the requests
 
 
-class Outcome(msgspec.Struct):
+class StepResult(msgspec.Struct):
     """Of a step; `note` is empty if it did not come to its end."""
 
     step: Step
-    tally: Tally
+    stats: TrafficStats
     note: str = ""
-    late: float = 0.0  # seconds by which the replicas' answers took longer than meant, for each that was meant
+    overrun_ratio: float = 0.0  # seconds by which the replicas' answers took longer than meant, for each that was meant
 
 
-def merged(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
+def merge_rounds(outcomes: Iterable[StepResult]) -> dict[str, StepResult]:
     """By key: steps that came twice are one, as late as the later of them: a p99 comes from the worst."""
-    found: dict[str, Outcome] = {}
+    found: dict[str, StepResult] = {}
     for outcome in outcomes:
         key, was = outcome.step.key, found.get(outcome.step.key)
-        both = was and Outcome(was.step, was.tally.with_also(outcome.tally), outcome.note, max(was.late, outcome.late))
+        both = was and StepResult(
+            was.step, was.stats.merged_with(outcome.stats), outcome.note, max(was.overrun_ratio, outcome.overrun_ratio)
+        )
         found[key] = both or outcome
     return found
 
 
-def guide(policy: str) -> tuple[Step, ...]:
+def tour_steps(policy: str) -> tuple[Step, ...]:
     """The policies take turns: what else the machine does, it does to both."""
     return (
-        Step("before", 6.5, f"{FIRST}: the replicas take turns", "the p99: large requests queue at quarter"),
+        Step("before", 6.5, f"{BASELINE_POLICY}: the replicas take turns", "the p99: large requests queue at quarter"),
         Step("after", 6.5, f"{policy}: the same requests once more", "the p99, and who gets how much"),
-        Step("before", 6.5, f"{FIRST} again, with other requests", "whether that was luck", seed=8),
+        Step("before", 6.5, f"{BASELINE_POLICY} again, with other requests", "whether that was luck", seed=8),
         Step("after", 6.5, f"{policy} again, with those too", "the p99 of both rounds together", seed=8),
         Step("slow", 9, "fast becomes four times slower", "its share: the traffic moves away"),
         Step("dead", 10, "half is killed (kill -9), and comes back cold", "whether any request fails"),
@@ -62,39 +66,39 @@ def guide(policy: str) -> tuple[Step, ...]:
 
 def plan(seconds: int | None, policy: str) -> tuple[Step, ...]:
     """What fits into so many seconds; None: there is time."""
-    steps = guide(policy)
-    if seconds is None or seconds >= GUIDED + PAUSES:
+    steps = tour_steps(policy)
+    if seconds is None or seconds >= TOUR_SECONDS + PAUSE_SECONDS:
         return steps
-    if seconds >= SHORT:
-        return tuple(step._replace(seconds=step.seconds * (seconds - PAUSES) / GUIDED) for step in steps)
+    if seconds >= MIN_FULL_TOUR_SECONDS:
+        return tuple(step._replace(seconds=step.seconds * (seconds - PAUSE_SECONDS) / TOUR_SECONDS) for step in steps)
     return tuple(step._replace(seconds=seconds * 0.2) for step in steps if step.key in ("before", "after"))
 
 
-def shared(tally: Tally) -> str:
+def share_note(tally: TrafficStats) -> str:
     """Who gave the answers."""
     if not tally.answered:
         return "no answers"
     return ", ".join(f"{name} {100 * tally.share(name):.0f} %" for name in sorted(tally.answered)) + " of the answers"
 
 
-def compared(before: Outcome, policy: str, after: Outcome) -> str:
+def comparison_note(before: StepResult, policy: str, after: StepResult) -> str:
     """The p99 of both, and what is to be thought of it."""
-    if not before.tally.latency.count or not after.tally.latency.count:
-        return TOO_SHORT
-    a, b = before.tally.latency.quantile(0.99), after.tally.latency.quantile(0.99)
-    told = f"p99 {show_seconds(a)} with {FIRST}, {show_seconds(b)} with {policy}"
-    if (late := max(before.late, after.late)) > BUSY:
+    if not before.stats.latency.count or not after.stats.latency.count:
+        return TOO_SHORT_NOTE
+    a, b = before.stats.latency.quantile(0.99), after.stats.latency.quantile(0.99)
+    told = f"p99 {format_seconds(a)} with {BASELINE_POLICY}, {format_seconds(b)} with {policy}"
+    if (late := max(before.overrun_ratio, after.overrun_ratio)) > MAX_OVERRUN_RATIO:
         return f"{told}, but this machine is too busy to compare them: 1 s of a replica's time took {1 + late:.1f} s"
-    if min(before.tally.requests, after.tally.requests) < FEW:
+    if min(before.stats.requests, after.stats.requests) < MIN_REQUESTS:
         return f"{told}; so few requests say little"
-    if b < a * (1 - ALIKE):
+    if b < a * (1 - EQUAL_P99_SHARE):
         return f"{told}: {a / b:.1f} times shorter, on the same requests"
-    if b <= a * (1 + ALIKE):
+    if b <= a * (1 + EQUAL_P99_SHARE):
         return f"{told}: about alike this time, so nothing is shown by it"
     return f"{told}: longer this time"
 
 
-def moved(name: str, before: float, after: float | None) -> str:
+def slowdown_note(name: str, before: float, after: float | None) -> str:
     """Shares of the answers; None: it could not be slowed."""
     if after is None:
         return f"{name} does not answer, so it cannot be made slower"
@@ -102,7 +106,7 @@ def moved(name: str, before: float, after: float | None) -> str:
     return told if after < 0.8 * before else f"{told}: this time it did not move away"
 
 
-def returned(name: str, tally: Tally, retried: int, early: int | None, ready: float | None) -> str:
+def restart_note(name: str, tally: TrafficStats, retried: int, early: int | None, ready: float | None) -> str:
     lost = f"{tally.failures} of {tally.requests:,} failed, {retried} sent again to another"
     if ready is None:
         return f"{lost}; {name} was not ready again in time"
@@ -110,7 +114,7 @@ def returned(name: str, tally: Tally, retried: int, early: int | None, ready: fl
     return told if early is None else f"{told}, and {early} requests reached it before that"
 
 
-def grown(ours: int, started: int, answered: Mapping[str, int], first: float | None) -> str:
+def scaling_note(ours: int, started: int, answered: Mapping[str, int], first: float | None) -> str:
     """`answered`: by those that were started."""
     if not started:
         return f"still {ours} replicas: that was enough, or there was no time"

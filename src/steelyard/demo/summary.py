@@ -8,23 +8,25 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from ..units import show_seconds
+from ..units import format_seconds
 from .screen import table
-from .steps import Outcome, merged
-from .tally import Tally
+from .steps import StepResult, merge_rounds
+from .tally import TrafficStats
 
-NOTES = 62  # columns; the whole table fits into 100
-NEXT = {
+NOTE_COLUMNS = 62  # columns; the whole table fits into 100
+NEXT_STEPS = {
     "steelyard demo --no-guide": "only replicas, gateway and traffic, until Ctrl-C",
     "steelyard serve --help": "the gateway in front of replicas of your own",
 }
 
 
-def summary(outcomes: Sequence[Outcome], comparison: str, tally: Tally, seconds: float, policy: str) -> RenderableType:
+def summary(
+    outcomes: Sequence[StepResult], comparison: str, tally: TrafficStats, seconds: float, policy: str
+) -> RenderableType:
     last = "" if outcomes else f", at the end with {policy}"
     said = Text(
         f"{tally.requests:,} requests in {seconds:.1f} s{last}: {tally.failures} failed, "
-        f"p50 {show_seconds(tally.latency.quantile(0.5))}, p99 {show_seconds(tally.latency.quantile(0.99))}",
+        f"p50 {format_seconds(tally.latency.quantile(0.5))}, p99 {format_seconds(tally.latency.quantile(0.99))}",
         style="bold",
     )
     problems = [Text(f"{count} failed: {what}", style="red") for what, count in tally.failed.most_common(5)]
@@ -32,31 +34,31 @@ def summary(outcomes: Sequence[Outcome], comparison: str, tally: Tally, seconds:
     return Group(Text(), said, *problems, Text(), _steps(outcomes, comparison) if outcomes else _shares(tally), *told)
 
 
-def _steps(outcomes: Sequence[Outcome], comparison: str) -> RenderableType:
+def _steps(outcomes: Sequence[StepResult], comparison: str) -> RenderableType:
     rows = table()
-    rows.add_column("step", max_width=NOTES)
+    rows.add_column("step", max_width=NOTE_COLUMNS)
     for name in ("requests", "failed", "p50", "p99"):
         rows.add_column(name, justify="right", no_wrap=True)
-    for outcome in merged(outcomes).values():
-        tally = outcome.tally
+    for outcome in merge_rounds(outcomes).values():
+        tally = outcome.stats
         rows.add_row(
             Group(Text(outcome.step.title), *_note(outcome, comparison)),
             f"{tally.requests:,}",
             f"{tally.failures:,}",
-            show_seconds(tally.latency.quantile(0.5)),
-            show_seconds(tally.latency.quantile(0.99)),
+            format_seconds(tally.latency.quantile(0.5)),
+            format_seconds(tally.latency.quantile(0.99)),
         )
     return rows
 
 
-def _note(outcome: Outcome, comparison: str) -> Iterator[RenderableType]:
+def _note(outcome: StepResult, comparison: str) -> Iterator[RenderableType]:
     """Not the comparison: it is said below."""
     note = outcome.note or "cut short"
     if note != comparison:
         yield Padding(Text(note, style="dim"), (0, 0, 0, 2))
 
 
-def _shares(tally: Tally) -> RenderableType:
+def _shares(tally: TrafficStats) -> RenderableType:
     rows = table()
     rows.add_column("replica")
     for name in ("requests", "share"):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..core.histogram import Histogram
 
-WINDOW = 10.0  # seconds that count as now
+RECENT_SECONDS = 10.0  # seconds that count as now
 
 
 class Recent(NamedTuple):
@@ -19,7 +19,7 @@ class Recent(NamedTuple):
     p99: float
 
 
-class Tally:
+class TrafficStats:
     def __init__(self, began: float) -> None:
         self.began = began
         self.latency = Histogram()  # seconds from when a request was due to its last byte
@@ -36,17 +36,17 @@ class Tally:
     def failures(self) -> int:
         return self.failed.total()
 
-    def answer(self, replica: str, seconds: float, now: float) -> None:
+    def record_answer(self, replica: str, seconds: float, now: float) -> None:
         self.answered[replica] += 1
         self.latency.add(seconds)
         self._recent.append((now, seconds))
 
-    def failure(self, what: str) -> None:
+    def record_failure(self, what: str) -> None:
         self.failed[what] += 1
 
-    def with_also(self, other: Tally) -> Tally:
+    def merged_with(self, other: TrafficStats) -> TrafficStats:
         """Of both together, from when the first began; nothing is recent in it."""
-        both = Tally(min(self.began, other.began))
+        both = TrafficStats(min(self.began, other.began))
         for tally in (self, other):
             both.latency.merge(tally.latency)
             both.answered.update(tally.answered)
@@ -58,10 +58,10 @@ class Tally:
         return self.answered[replica] / self.latency.count if self.latency.count else 0.0
 
     def recent(self, now: float) -> Recent:
-        while self._recent and self._recent[0][0] < now - WINDOW:
+        while self._recent and self._recent[0][0] < now - RECENT_SECONDS:
             self._recent.popleft()
         ordered = sorted(seconds for _, seconds in self._recent)
-        span = min(WINDOW, max(now - self.began, 1e-9))
+        span = min(RECENT_SECONDS, max(now - self.began, 1e-9))
         return Recent(len(ordered) / span, _quantile(ordered, 0.5), _quantile(ordered, 0.99))
 
 

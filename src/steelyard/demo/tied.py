@@ -15,12 +15,12 @@ import sys
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def command(module: str) -> tuple[str, ...]:
+def tied_command(module: str) -> tuple[str, ...]:
     """Of a program that ends with this process."""
     return (sys.executable, "-m", "steelyard.demo.tied", str(os.getpid()), module)
 
 
-def tie(parent: int) -> None:
+def die_with(parent: int) -> None:
     """End with the parent, which must be `parent`."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before we asked
@@ -29,7 +29,7 @@ def tie(parent: int) -> None:
 
 def main() -> None:
     _, parent, module, *arguments = sys.argv
-    tie(int(parent))
+    die_with(int(parent))
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -12,29 +12,33 @@ import msgspec
 
 from ..control.errors import StartError
 from .client import Client
-from .corpus import MODEL, SENTENCES
+from .corpus import MODEL_NAME, SENTENCES
 from .fleet import HOST, ReplicaProcess
-from .tally import Tally
+from .tally import TrafficStats
 
-PATH = "/v1/embeddings"
-SMALL, LARGE = (1, 1), (4, 8)  # sentences, from and to
+EMBEDDINGS_PATH = "/v1/embeddings"
+SMALL_SENTENCES, LARGE_SENTENCES = (1, 1), (4, 8)  # sentences, from and to
 LARGE_SHARE = 0.15
-MEAN = (1 - LARGE_SHARE) * sum(SMALL) / 2 + LARGE_SHARE * sum(LARGE) / 2  # sentences of a request
-LOAD = 0.3  # of what the replicas can do; from 3/7 on, round_robin gives the slowest more than it can do
-MEASURE = 1.0  # seconds
-LATE = 30.0  # seconds for the last answers; they take far less, unless somebody stopped a replica
+MEAN_SENTENCES = (1 - LARGE_SHARE) * sum(SMALL_SENTENCES) / 2 + LARGE_SHARE * sum(
+    LARGE_SENTENCES
+) / 2  # sentences of a request
+LOAD_SHARE = 0.3  # of what the replicas can do; from 3/7 on, round_robin gives the slowest more than it can do
+MEASURE_SECONDS = 1.0  # seconds
+LAST_ANSWERS_TIMEOUT_SECONDS = (
+    30.0  # seconds for the last answers; they take far less, unless somebody stopped a replica
+)
 
 
-def request(rng: Random) -> tuple[bytes, int]:
+def make_request(rng: Random) -> tuple[bytes, int]:
     """A body, and of how many sentences it is."""
-    count = rng.randint(*(LARGE if rng.random() < LARGE_SHARE else SMALL))
-    return msgspec.json.encode({"model": MODEL, "input": rng.choices(SENTENCES, k=count)}), count
+    count = rng.randint(*(LARGE_SENTENCES if rng.random() < LARGE_SHARE else SMALL_SENTENCES))
+    return msgspec.json.encode({"model": MODEL_NAME, "input": rng.choices(SENTENCES, k=count)}), count
 
 
-async def capacity(fleet: Iterable[ReplicaProcess], seconds: float = MEASURE) -> float:
+async def measure_capacity(fleet: Iterable[ReplicaProcess], seconds: float = MEASURE_SECONDS) -> float:
     """Requests a second that the replicas can do, all at work at once as they will be: cores are shared."""
     speeds = await asyncio.gather(*(_speed(replica, seconds) for replica in fleet))
-    return sum(speeds) / MEAN
+    return sum(speeds) / MEAN_SENTENCES
 
 
 async def _speed(replica: ReplicaProcess, seconds: float) -> float:
@@ -43,8 +47,8 @@ async def _speed(replica: ReplicaProcess, seconds: float) -> float:
     done, began = 0, time.monotonic()
     try:
         while time.monotonic() - began < seconds:
-            body, count = request(rng)
-            await client.post(PATH, body)
+            body, count = make_request(rng)
+            await client.post(EMBEDDINGS_PATH, body)
             done += count
     except (OSError, EOFError) as problem:
         raise StartError(f"replica {replica.name} does not answer: {problem}") from None
@@ -60,56 +64,56 @@ class Traffic:
         self.rate = rate
         self._client = Client(host, port)
         self._rng = rng
-        self._asking: set[asyncio.Task[None]] = set()
-        self._issuing: asyncio.Task[None] | None = None
+        self._in_flight: set[asyncio.Task[None]] = set()
+        self._issuer: asyncio.Task[None] | None = None
 
-    def start(self) -> Tally:
-        self.tally = Tally(time.monotonic())
-        self.turn(self.rate, self._rng)
-        return self.tally
+    def start(self) -> TrafficStats:
+        self.stats = TrafficStats(time.monotonic())
+        self.start_part(self.rate, self._rng)
+        return self.stats
 
-    def turn(self, rate: float, rng: Random) -> Tally:
+    def start_part(self, rate: float, rng: Random) -> TrafficStats:
         """From now on at this rate. With an rng of the same seed, the same requests come at the same distances."""
-        self._cease()
+        self._stop_issuing()
         self.rate, self._rng = rate, rng
-        self.part = Tally(time.monotonic())
-        self._issuing = asyncio.create_task(self._issue(self.part))
-        return self.part
+        self.part_stats = TrafficStats(time.monotonic())
+        self._issuer = asyncio.create_task(self._issue(self.part_stats))
+        return self.part_stats
 
     async def pause(self, patience: float) -> None:
         """No new ones until the next `turn`; returns when all are answered, or after so many seconds."""
-        self._cease()
-        if self._asking:
-            await asyncio.wait(self._asking, timeout=patience)
+        self._stop_issuing()
+        if self._in_flight:
+            await asyncio.wait(self._in_flight, timeout=patience)
 
-    async def stop(self, patience: float = LATE) -> None:
+    async def stop(self, patience: float = LAST_ANSWERS_TIMEOUT_SECONDS) -> None:
         """No new requests; those under way have so many seconds."""
-        self._cease()
-        if self._asking:
-            _, late = await asyncio.wait(self._asking, timeout=patience)
+        self._stop_issuing()
+        if self._in_flight:
+            _, late = await asyncio.wait(self._in_flight, timeout=patience)
             for task in late:
                 task.cancel()
-                self.tally.failure(f"no answer {patience:g} s after the end")
+                self.stats.record_failure(f"no answer {patience:g} s after the end")
             await asyncio.gather(*late, return_exceptions=True)
         await self._client.close()
 
-    def _cease(self) -> None:
-        if self._issuing is not None:
-            self._issuing.cancel()
+    def _stop_issuing(self) -> None:
+        if self._issuer is not None:
+            self._issuer.cancel()
 
-    async def _issue(self, part: Tally) -> None:
+    async def _issue(self, part: TrafficStats) -> None:
         due, rng = part.began, self._rng
         with suppress(asyncio.CancelledError):
             while True:
                 due += rng.expovariate(self.rate)
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
-                task = asyncio.create_task(self._ask(request(rng)[0], due, part))
-                self._asking.add(task)
-                task.add_done_callback(self._asking.discard)
+                task = asyncio.create_task(self._ask(make_request(rng)[0], due, part))
+                self._in_flight.add(task)
+                task.add_done_callback(self._in_flight.discard)
 
-    async def _ask(self, body: bytes, due: float, part: Tally) -> None:
+    async def _ask(self, body: bytes, due: float, part: TrafficStats) -> None:
         try:
-            reply = await self._client.post(PATH, body)
+            reply = await self._client.post(EMBEDDINGS_PATH, body)
         except Exception as problem:  # whatever it was: the client has no answer
             self._failed(f"no answer: {type(problem).__name__}", part)
             return
@@ -117,9 +121,9 @@ class Traffic:
         if reply.status != 200:
             self._failed(f"{reply.status} {reply.headers.get('steelyard-reason', '')}".rstrip(), part)
             return
-        for tally in (self.tally, part):
-            tally.answer(reply.headers.get("steelyard-replica", "?"), now - due, now)
+        for tally in (self.stats, part):
+            tally.record_answer(reply.headers.get("steelyard-replica", "?"), now - due, now)
 
-    def _failed(self, what: str, part: Tally) -> None:
-        self.tally.failure(what)
-        part.failure(what)
+    def _failed(self, what: str, part: TrafficStats) -> None:
+        self.stats.record_failure(what)
+        part.record_failure(what)

@@ -9,9 +9,9 @@ import unicodedata
 from collections.abc import Iterator
 from importlib.resources import files
 
-LONGEST = 100  # characters of a word; a longer one is unknown
-MOST = 256  # numbers of a text; the model was trained on no more, and what is beyond is not read
-BEGIN, END, UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
+MAX_WORD_CHARS = 100  # characters of a word; a longer one is unknown
+MAX_TOKENS = 256  # numbers of a text; the model was trained on no more, and what is beyond is not read
+BEGIN_TOKEN, END_TOKEN, UNKNOWN_TOKEN = "[CLS]", "[SEP]", "[UNK]"
 
 
 class WordPiece:
@@ -20,27 +20,27 @@ class WordPiece:
         self._numbers = {piece: number for number, piece in enumerate(lines) if piece}
 
     def numbers(self, text: str) -> list[int]:
-        found = [self._numbers[BEGIN]]
+        found = [self._numbers[BEGIN_TOKEN]]
         for word in words(text):
             found += self._pieces(word)
-            if len(found) >= MOST:
+            if len(found) >= MAX_TOKENS:
                 break
-        return [*found[: MOST - 1], self._numbers[END]]
+        return [*found[: MAX_TOKENS - 1], self._numbers[END_TOKEN]]
 
     def _pieces(self, word: str) -> list[int]:
         """The longest piece that the vocabulary has, then the longest of the rest: `un`, `##aff`, `##able`."""
         found: list[int] = []
         start = 0
-        while start < len(word) <= LONGEST:
+        while start < len(word) <= MAX_WORD_CHARS:
             for end in range(len(word), start, -1):
                 number = self._numbers.get(("##" if start else "") + word[start:end])
                 if number is not None:
                     break
             else:
-                return [self._numbers[UNKNOWN]]
+                return [self._numbers[UNKNOWN_TOKEN]]
             found.append(number)
             start = end
-        return found or [self._numbers[UNKNOWN]]
+        return found or [self._numbers[UNKNOWN_TOKEN]]
 
 
 def words(text: str) -> Iterator[str]:

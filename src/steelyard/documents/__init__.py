@@ -1,34 +1,34 @@
 """YAML files into typed values. An error names the file, the line and the key path, and says what would be right."""
 
-from .faults import DocumentError, Fault, Key, Problem, printable, show_key
-from .mistakes import LOST, Salvage, mistakes, shorthand
+from .faults import Diagnostic, DocumentError, Key, Problem, format_key, printable
+from .mistakes import UNUSABLE, PartialDocument, shorthand, type_problems
 from .reading import convert, line_of, load, parse, read
-from .suggestions import closest, one_of
-from .tree import Tree
+from .suggestions import did_you_mean, did_you_mean_or_list
+from .tree import YamlDocument
 from .values import Seconds, Share, Size, decode_value, encode_value
 
 __all__ = [
-    "LOST",
+    "UNUSABLE",
+    "Diagnostic",
     "DocumentError",
-    "Fault",
     "Key",
+    "PartialDocument",
     "Problem",
-    "Salvage",
     "Seconds",
     "Share",
     "Size",
-    "Tree",
-    "closest",
+    "YamlDocument",
     "convert",
     "decode_value",
+    "did_you_mean",
+    "did_you_mean_or_list",
     "encode_value",
+    "format_key",
     "line_of",
     "load",
-    "mistakes",
-    "one_of",
     "parse",
     "printable",
     "read",
     "shorthand",
-    "show_key",
+    "type_problems",
 ]

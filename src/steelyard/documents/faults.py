@@ -12,27 +12,27 @@ Key = tuple[
     str | int, ...
 ]  # ("models", "gpt-4.1", "replicas", 0): names hold any character, so text would be ambiguous
 
-_BARE = re.compile(r"[^\s.\[\]\"']+")
+_PLAIN_STEP = re.compile(r"[^\s.\[\]\"']+")
 
 
-def show_key(key: Key) -> str:
+def format_key(key: Key) -> str:
     """`models."gpt-4.1".replicas[0]`"""
-    return "".join(map(_step, key)).removeprefix(".") or "top level"
+    return "".join(map(_format_step, key)).removeprefix(".") or "top level"
 
 
 def printable(text: str) -> str:
     """Without characters that a terminal obeys: a file may be a stranger's."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else _code(c) for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
-def _code(character: str) -> str:
+def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def _step(step: str | int) -> str:
+def _format_step(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
-    return f".{step}" if _BARE.fullmatch(step) and step.isprintable() else f'."{step}"'
+    return f".{step}" if _PLAIN_STEP.fullmatch(step) and step.isprintable() else f'."{step}"'
 
 
 class Problem(NamedTuple):
@@ -43,7 +43,7 @@ class Problem(NamedTuple):
     at: Key | None = None
 
 
-class Fault(NamedTuple):
+class Diagnostic(NamedTuple):
     """A problem with its place in a file. Line 0: of the file as a whole."""
 
     file: str
@@ -61,15 +61,15 @@ class DocumentError(SteelyardError, ValueError):
 
     reason = "bad_document"
 
-    def __init__(self, message: str, faults: tuple[Fault, ...] = ()) -> None:
+    def __init__(self, message: str, faults: tuple[Diagnostic, ...] = ()) -> None:
         super().__init__(message)
-        self.faults = faults
+        self.diagnostics = faults
 
     @classmethod
-    def of(cls, faults: Iterable[Fault]) -> DocumentError:
+    def of(cls, faults: Iterable[Diagnostic]) -> DocumentError:
         found = tuple(sorted(dict.fromkeys(faults), key=lambda fault: fault.line))
         return cls("\n".join(map(str, found)), found)
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return tuple(map(str, self.faults)) or (str(self),)
+        return tuple(map(str, self.diagnostics)) or (str(self),)

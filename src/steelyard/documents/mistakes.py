@@ -16,21 +16,21 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from .faults import Key, Problem
-from .sentences import in_words, is_unquoted
-from .suggestions import one_of, surely
+from .sentences import is_unquoted, readable_type_error
+from .suggestions import did_you_mean_or_list, likely_match
 from .values import UNSET, decode_value
 
-LOST: Any = object()  # what is left of a value that cannot be used
-_WHERE = re.compile(r"^(?P<what>.*?)(?: - at `[^`]*`(?: in `[^`]*`)?)?$", re.DOTALL)
+UNUSABLE: Any = object()  # what is left of a value that cannot be used
+_MSGSPEC_MESSAGE = re.compile(r"^(?P<what>.*?)(?: - at `[^`]*`(?: in `[^`]*`)?)?$", re.DOTALL)
 _FIELD = re.compile(r"^`([^`]+)` must be")  # our own checks of an object name one of its fields so
 
 
-def mistakes(data: Any, kind: Any) -> list[Problem]:
+def type_problems(data: Any, kind: Any) -> list[Problem]:
     """Why `data` cannot be a `kind`. Nothing: it can."""
-    return Salvage(data, kind).problems
+    return PartialDocument(data, kind).problems
 
 
-class Salvage:
+class PartialDocument:
     """`problems` of a document, and the `data` that is left without them: LOST, or a `kind` for certain.
 
     `without`: keys that are to be left out too, because something else is wrong with them. `changed`: all keys, as the
@@ -39,28 +39,28 @@ class Salvage:
 
     def __init__(self, data: Any, kind: Any, without: frozenset[Key] = frozenset()) -> None:
         self.problems: list[Problem] = []
-        self.changed: set[Key] = set()
+        self.changed_keys: set[Key] = set()
         self._unknown: set[Key] = set()
         self._without = without
         self._steps: dict[Key, str | int] = {}  # of what is left: how the document writes the last step of that key
         self.data = self._value(data, kind, (), ())
 
-    def original(self, key: Key) -> Key:
+    def original_key(self, key: Key) -> Key:
         """A key of what is left, as the document has it."""
         return tuple(self._steps.get(key[: end + 1], step) for end, step in enumerate(key))
 
-    def concerns(self, key: Key) -> bool:
+    def is_affected(self, key: Key) -> bool:
         """May what is said of that key (of the document) only be so because something was left out?"""
-        above = any(key[:end] in self.changed for end in range(len(key) + 1))
-        return above or any(wrong[:-1] == key for wrong in self.changed | self._unknown if wrong)
+        above = any(key[:end] in self.changed_keys for end in range(len(key) + 1))
+        return above or any(wrong[:-1] == key for wrong in self.changed_keys | self._unknown if wrong)
 
     # ------------------------------------------------------------------ values; `left` is the key in what is left
 
     def _value(self, data: Any, kind: Any, key: Key, left: Key) -> Any:
         if key in self._without or data is UNSET:
             return self._lost(key)
-        for choice in choices(kind):
-            if isinstance(data, str) and (short := shorthand(choice)) and str not in choices(kind):
+        for choice in alternatives(kind):
+            if isinstance(data, str) and (short := shorthand(choice)) and str not in alternatives(kind):
                 return self._object({short: data}, choice, key, left)
             if isinstance(data, dict) and is_struct(choice):
                 return self._object(data, choice, key, left)
@@ -78,7 +78,7 @@ class Salvage:
             if meant:
                 self._steps[(*left, meant)] = name
                 missing.pop(meant, None)
-                if (found := self._value(value, fields[meant], (*key, name), (*left, meant))) is not LOST:
+                if (found := self._value(value, fields[meant], (*key, name), (*left, meant))) is not UNUSABLE:
                     made[meant] = found
         for name in missing:
             self.problems.append(Problem(key, f"`{name}` is missing", at=(*key, name)))
@@ -93,10 +93,10 @@ class Salvage:
             self._is_no_name(name, key)
             return ""
         fields = _fields(kind)
-        what = f"unknown key `{name}`{one_of(name, fields, otherwise='it takes')}"
+        what = f"unknown key `{name}`{did_you_mean_or_list(name, fields, otherwise='it takes')}"
         self.problems.append(Problem(key, what, at=(*key, name)))
         self._unknown.add((*key, name))
-        meant = surely(name, fields)
+        meant = likely_match(name, fields)
         return meant if meant not in data else ""
 
     def _mapping(self, data: dict[Any, Any], kind: Any, key: Key, left: Key) -> Any:
@@ -104,7 +104,7 @@ class Salvage:
         for name, value in data.items():
             if not isinstance(name, str):
                 self._is_no_name(name, key)
-            elif (found := self._value(value, kind, (*key, name), (*left, name))) is not LOST:
+            elif (found := self._value(value, kind, (*key, name), (*left, name))) is not UNUSABLE:
                 made[name] = found
         return made
 
@@ -113,23 +113,23 @@ class Salvage:
         for place, item in enumerate(data):
             here = (*left, len(made))
             self._steps[here] = place
-            if (found := self._value(item, kind, (*key, place), here)) is not LOST:
+            if (found := self._value(item, kind, (*key, place), here)) is not UNUSABLE:
                 made.append(found)
         if data and not made:
-            self.changed.add(key)
+            self.changed_keys.add(key)
         return made
 
     def _fits(self, data: Any, kind: Any, key: Key) -> bool:
         try:
             msgspec.convert(data, kind, dec_hook=decode_value)
         except msgspec.ValidationError as problem:
-            self.problems.append(_told(problem, data, kind, key))
+            self.problems.append(_problem_of(problem, data, kind, key))
             return False
         return True
 
     def _instead(self, data: Any, kind: Any, key: Key) -> Any:
         """Something that keeps the meaning, or at least the place: others may refer to it by its name."""
-        self.changed.add(key)
+        self.changed_keys.add(key)
         quoted = () if data is None or isinstance(data, str | list | dict) else (str(data),)
         for other in (*quoted, {}):
             try:
@@ -137,31 +137,33 @@ class Salvage:
             except msgspec.ValidationError:
                 continue
             return other
-        return LOST
+        return UNUSABLE
 
     def _lost(self, key: Key) -> Any:
-        self.changed.add(key)
-        return LOST
+        self.changed_keys.add(key)
+        return UNUSABLE
 
     def _is_no_name(self, name: Any, key: Key) -> None:
-        self.changed.add((*key, str(name)))
+        self.changed_keys.add((*key, str(name)))
         self.problems.append(Problem(key, f"the key {name!r} is not text: put it in quotes", at=(*key, str(name))))
 
 
-def _told(problem: msgspec.ValidationError, data: Any, kind: Any, key: Key) -> Problem:
-    match = _WHERE.match(str(problem))
+def _problem_of(problem: msgspec.ValidationError, data: Any, kind: Any, key: Key) -> Problem:
+    match = _MSGSPEC_MESSAGE.match(str(problem))
     assert match is not None
     what = match["what"][0].lower() + match["what"][1:]
     field = _FIELD.search(match["what"])
-    return Problem(key, in_words(what) + _hint(what, data, kind), at=(*key, field[1]) if field else None)
+    return Problem(key, readable_type_error(what) + _hint(what, data, kind), at=(*key, field[1]) if field else None)
 
 
 def _hint(what: str, data: Any, kind: Any) -> str:
     """What would be right, where the message does not say it."""
     if what.startswith("invalid enum value"):
-        names = [name for choice in choices(kind) if get_origin(choice) is Literal for name in get_args(choice)]
-        number = "a whole number, " if int in choices(kind) else ""
-        return one_of(str(data), names, otherwise=f"it takes {number}".rstrip() if number else "there are")
+        names = [name for choice in alternatives(kind) if get_origin(choice) is Literal for name in get_args(choice)]
+        number = "a whole number, " if int in alternatives(kind) else ""
+        return did_you_mean_or_list(
+            str(data), names, otherwise=f"it takes {number}".rstrip() if number else "there are"
+        )
     if data is None:
         return " (there is nothing behind the key: give it a value or leave it out)"
     return " (put it in quotes)" if is_unquoted(what) else ""
@@ -170,12 +172,12 @@ def _hint(what: str, data: Any, kind: Any) -> str:
 # ---------------------------------------------------------------------- types
 
 
-def choices(kind: Any) -> tuple[Any, ...]:
+def alternatives(kind: Any) -> tuple[Any, ...]:
     """The alternatives of a type, without what is only said about it."""
     if get_origin(kind) is Annotated:
-        return choices(get_args(kind)[0])
+        return alternatives(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
-        return tuple(choice for part in get_args(kind) for choice in choices(part))
+        return tuple(choice for part in get_args(kind) for choice in alternatives(part))
     return (kind,)
 
 

@@ -9,13 +9,13 @@ from typing import TypeVar
 import msgspec
 
 from .faults import DocumentError, Key
-from .mistakes import Salvage
-from .tree import Tree
+from .mistakes import PartialDocument
+from .tree import YamlDocument
 from .values import decode_value
 
 T = TypeVar("T")
 
-MAX_BYTES = 16 * 1024 * 1024  # no configuration is that large; a device or a wrong file may have no end
+MAX_FILE_CHARS = 16 * 1024 * 1024  # no configuration is that large; a device or a wrong file may have no end
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
@@ -27,8 +27,8 @@ def load(path: str | Path, kind: type[T]) -> T:
 def read(path: str | Path) -> str:
     try:
         with Path(path).open(encoding="utf-8") as file:
-            text = file.read(MAX_BYTES)
-            if len(text) == MAX_BYTES:
+            text = file.read(MAX_FILE_CHARS)
+            if len(text) == MAX_FILE_CHARS:
                 raise DocumentError(f"{path}: larger than 16 MiB")
             return text
     except UnicodeDecodeError:
@@ -39,17 +39,17 @@ def read(path: str | Path) -> str:
 
 def parse(text: str, kind: type[T], name: str = "<text>") -> T:
     """A YAML text as `kind`. DocumentError tells all that is wrong, each with its line."""
-    return convert(Tree(text, name), kind)
+    return convert(YamlDocument(text, name), kind)
 
 
-def convert(tree: Tree, kind: type[T]) -> T:
-    if not tree.faults:
+def convert(tree: YamlDocument, kind: type[T]) -> T:
+    if not tree.diagnostics:
         try:
             return msgspec.convert(tree.data, kind, dec_hook=decode_value)
         except msgspec.ValidationError:  # or a short form
             pass
-    left = Salvage(tree.data, kind)
-    if found := [*tree.faults, *map(tree.fault, left.problems)]:
+    left = PartialDocument(tree.data, kind)
+    if found := [*tree.diagnostics, *map(tree.diagnostic, left.problems)]:
         raise DocumentError.of(found)
     return msgspec.convert(left.data, kind, dec_hook=decode_value)
 
@@ -57,4 +57,4 @@ def convert(tree: Tree, kind: type[T]) -> T:
 def line_of(text: str, path: str) -> int:
     """The line in a YAML text of a key path such as `policies[2]`, or of its nearest parent that is there."""
     key: Key = tuple(name or int(place) for name, place in _STEP.findall(path))
-    return Tree(text).line(key)
+    return YamlDocument(text).line(key)

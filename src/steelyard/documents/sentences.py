@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_NAMES = {
+_TYPE_NAMES = {
     "object": "a mapping",
     "array": "a list",
     "str": "text",
@@ -16,31 +16,33 @@ _NAMES = {
     "datetime": "a date and time",
     "time": "a time of day",
 }
-_TYPE = re.compile(r"expected `(?P<wanted>[^`]*)`(?: (?P<bound>[<>]=?) (?P<limit>\S+))?(?:, got `(?P<got>[^`]*)`)?")
-_BOUNDS = {">=": "from", "<=": "up to", ">": "above", "<": "below"}
-SCALARS = ("int", "float", "bool", "date", "datetime", "time")
+_TYPE_ERROR = re.compile(
+    r"expected `(?P<wanted>[^`]*)`(?: (?P<bound>[<>]=?) (?P<limit>\S+))?(?:, got `(?P<got>[^`]*)`)?"
+)
+_BOUND_WORDS = {">=": "from", "<=": "up to", ">": "above", "<": "below"}
+UNQUOTED_SCALARS = ("int", "float", "bool", "date", "datetime", "time")
 
 
-def in_words(what: str) -> str:
+def readable_type_error(what: str) -> str:
     """A message of msgspec, whose first letter is small already. What is not about types stays as it is."""
-    found = _TYPE.fullmatch(what)
+    found = _TYPE_ERROR.fullmatch(what)
     if found is None:
         return what.replace("invalid enum value", "no such value:", 1)
-    parts = [f"expected {_one_of(found['wanted'])}"]
+    parts = [f"expected {_alternatives_in_words(found['wanted'])}"]
     if found["bound"]:
-        parts.append(f"{_BOUNDS[found['bound']]} {_number(found['limit'])}")
-    got = f", got {_NAMES.get(found['got'], found['got'])}" if found["got"] else ""
+        parts.append(f"{_BOUND_WORDS[found['bound']]} {_number(found['limit'])}")
+    got = f", got {_TYPE_NAMES.get(found['got'], found['got'])}" if found["got"] else ""
     return " ".join(parts) + got
 
 
 def is_unquoted(what: str) -> bool:
     """Was text wanted, and did YAML take what is there for something else?"""
-    found = _TYPE.fullmatch(what)
-    return found is not None and "str" in found["wanted"].split(" | ") and found["got"] in SCALARS
+    found = _TYPE_ERROR.fullmatch(what)
+    return found is not None and "str" in found["wanted"].split(" | ") and found["got"] in UNQUOTED_SCALARS
 
 
-def _one_of(kinds: str) -> str:
-    names = [_NAMES.get(kind, kind) for kind in kinds.split(" | ") if kind != "null"]
+def _alternatives_in_words(kinds: str) -> str:
+    names = [_TYPE_NAMES.get(kind, kind) for kind in kinds.split(" | ") if kind != "null"]
     if "a whole number" in names and "a number" in names:
         names.remove("a whole number")
     return " or ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names) or "nothing"

@@ -7,14 +7,14 @@ from typing import Any
 
 import yaml
 
-from .faults import DocumentError, Fault, Key, Problem, show_key
+from .faults import Diagnostic, DocumentError, Key, Problem, format_key
 from .values import UNSET
 from .variables import Variables
 
-MOST_VALUES = 1_000_000  # with aliases written out: a few lines can stand for billions
+MAX_VALUES = 1_000_000  # with aliases written out: a few lines can stand for billions
 
 
-class _Loader(yaml.SafeLoader):  # not the one in C: deep nesting overflows its stack
+class _SafeLoader(yaml.SafeLoader):  # not the one in C: deep nesting overflows its stack
     """Of the own language of YAML, and values that are not set."""
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
@@ -26,10 +26,10 @@ class _Loader(yaml.SafeLoader):  # not the one in C: deep nesting overflows its 
 
 
 _UNSET_TAG = "tag:steelyard,2026:unset"
-_Loader.add_constructor(_UNSET_TAG, lambda loader, node: UNSET)
+_SafeLoader.add_constructor(_UNSET_TAG, lambda loader, node: UNSET)
 
 
-class Tree:
+class YamlDocument:
     """One YAML document. With an `environment`, `${NAME}` stands for a variable.
 
     `faults`: keys that are there twice, of which YAML would silently take the last, and variables that are not set.
@@ -38,7 +38,7 @@ class Tree:
     def __init__(self, text: str, name: str = "<text>", environment: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.data: Any = None
-        self.faults: list[Fault] = []
+        self.diagnostics: list[Diagnostic] = []
         self._variables = None if environment is None else Variables(environment)
         self._root: Any = None
         self._sizes: dict[int, int] = {}
@@ -47,7 +47,7 @@ class Tree:
         except yaml.YAMLError as problem:
             what = getattr(problem, "problem", None) or getattr(problem, "reason", None) or str(problem)
             line = _line_of_error(problem, text)
-            raise self._error(line, self.masked(f"not valid YAML: {what}{self._quotes_needed(text, line)}")) from None
+            raise self._error(line, self.redacted(f"not valid YAML: {what}{self._quotes_needed(text, line)}")) from None
         except DocumentError:
             raise
         except RecursionError:
@@ -61,22 +61,22 @@ class Tree:
         """The line of a key, or of its nearest parent that is there."""
         node, line = self._root, _line(self._root)
         for step in key:
-            found = _below(node, step)
+            found = _child(node, step)
             if found is None:
                 break
             line, node = _line(found[0]), found[1]
         return line
 
-    def fault(self, problem: Problem) -> Fault:
+    def diagnostic(self, problem: Problem) -> Diagnostic:
         line = self.line(problem.key if problem.at is None else problem.at)
-        return Fault(self.name, line, self.masked(show_key(problem.key)), self.masked(problem.what))
+        return Diagnostic(self.name, line, self.redacted(format_key(problem.key)), self.redacted(problem.what))
 
-    def masked(self, message: str) -> str:
+    def redacted(self, message: str) -> str:
         """Without what came from variables: it may be secret."""
-        return message if self._variables is None else self._variables.masked(message)
+        return message if self._variables is None else self._variables.redacted(message)
 
     def _read(self, text: str) -> None:
-        loader = _Loader(text)
+        loader = _SafeLoader(text)
         try:
             self._root = loader.get_single_node()
             if self._root is not None:
@@ -85,7 +85,7 @@ class Tree:
         finally:
             loader.dispose()
 
-    def _survey(self, node: Any, key: Key, above: set[int], loader: _Loader) -> int:
+    def _survey(self, node: Any, key: Key, above: set[int], loader: _SafeLoader) -> int:
         """How many values a node stands for. On the way it fills in variables and finds repeated keys."""
         if id(node) in above:
             raise self._error(_line(node), "an alias stands for something that contains it")
@@ -94,12 +94,12 @@ class Tree:
             children = self._children(node, key, loader)
             size = 1 + sum(self._survey(child, (*key, step), above, loader) for step, child in children)
             above.discard(id(node))
-            if size > MOST_VALUES:
-                raise self._error(_line(node), f"more than {MOST_VALUES:,} values, aliases written out")
+            if size > MAX_VALUES:
+                raise self._error(_line(node), f"more than {MAX_VALUES:,} values, aliases written out")
             self._sizes[id(node)] = size
         return self._sizes[id(node)]
 
-    def _children(self, node: Any, key: Key, loader: _Loader) -> Iterator[tuple[str | int, Any]]:
+    def _children(self, node: Any, key: Key, loader: _SafeLoader) -> Iterator[tuple[str | int, Any]]:
         if isinstance(node, yaml.SequenceNode):
             yield from enumerate(node.value)
         elif isinstance(node, yaml.MappingNode):
@@ -112,13 +112,13 @@ class Tree:
             self._fill_in(node, key, loader)
             node.value.encode()  # "\ud800" is an escape of YAML, but no character
 
-    def _fill_in(self, node: yaml.ScalarNode, key: Key, loader: _Loader) -> None:
+    def _fill_in(self, node: yaml.ScalarNode, key: Key, loader: _SafeLoader) -> None:
         if self._variables is None or "${" not in node.value:
             return
         try:
             node.value = self._variables.expand(node.value)
         except ValueError as problem:
-            self.faults.append(Fault(self.name, _line(node), show_key(key), str(problem)))
+            self.diagnostics.append(Diagnostic(self.name, _line(node), format_key(key), str(problem)))
             node.tag = _UNSET_TAG
             return
         if node.style is None:  # without quotes, so it may be a number now
@@ -132,7 +132,9 @@ class Tree:
             name.value.encode()
             if (same := (name.tag, name.value)) in first:
                 what = f"`{name.value}` is there twice, first in line {first[same]}: remove one or rename it"
-                self.faults.append(Fault(self.name, _line(name), self.masked(show_key(key)), self.masked(what)))
+                self.diagnostics.append(
+                    Diagnostic(self.name, _line(name), self.redacted(format_key(key)), self.redacted(what))
+                )
             first.setdefault(same, _line(name))
 
     def _quotes_needed(self, text: str, line: int) -> str:
@@ -140,14 +142,14 @@ class Tree:
         return " (inside [ ] and { }, put ${…} in quotes)" if "${" in there else ""
 
     def _error(self, line: int, what: str) -> DocumentError:
-        return DocumentError.of([Fault(self.name, line, "", what)])
+        return DocumentError.of([Diagnostic(self.name, line, "", what)])
 
 
 def _line(node: Any) -> int:
     return int(node.start_mark.line) + 1
 
 
-def _below(node: Any, step: str | int) -> tuple[Any, Any] | None:
+def _child(node: Any, step: str | int) -> tuple[Any, Any] | None:
     """Where a step leads: the node to point at, and the value."""
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
         return node.value[step], node.value[step]
@@ -160,7 +162,7 @@ def _below(node: Any, step: str | int) -> tuple[Any, Any] | None:
     sources = [
         source for value in merged for source in (value.value if isinstance(value, yaml.SequenceNode) else [value])
     ]
-    return next((found for source in sources if (found := _below(source, step)) is not None), None)
+    return next((found for source in sources if (found := _child(source, step)) is not None), None)
 
 
 def _line_of_error(problem: yaml.YAMLError, text: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..units import duration, share, size
+from ..units import parse_duration, parse_share, parse_size
 
 UNSET: Any = object()  # a value that needs a variable which is not set
 
@@ -28,14 +28,14 @@ def decode_value(kind: type[Any], value: Any) -> Any:
     if kind is Seconds:
         if not isinstance(value, str | int | float):
             raise ValueError("write a duration, for example 200ms, 1.5s or 2m")
-        seconds = Seconds(duration(value))
+        seconds = Seconds(parse_duration(value))
         if not isinstance(value, str) or value.strip()[-1:].isdecimal():
             seconds.bare = True
         return seconds
     if kind is Size:
-        return Size(size(value))
+        return Size(parse_size(value))
     if kind is Share:
-        return Share(share(value))
+        return Share(parse_share(value))
     raise NotImplementedError(f"no way to read a {kind.__name__}")
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_USE = re.compile(r"\$\$\{|\$\{(?P<inside>[^{}]*)(?P<end>\}?)")
-_INSIDE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
-_ESCAPE = "; write $${ where a plain ${ is meant"
-_SHORT = 4  # characters: a value that is shorter is no secret, and part of many a word
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?P<inside>[^{}]*)(?P<end>\}?)")
+_NAME_AND_DEFAULT = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+_ESCAPE_HINT = "; write $${ where a plain ${ is meant"
+_MIN_SECRET_CHARS = 4  # characters: a value that is shorter is no secret, and part of many a word
 _QUOTED = re.compile(r"(?<=['\"`])[^'\"`…]{8,}(?=['\"`…]|$)")  # may be a part of a value, or one that was cut off
 
 
@@ -26,12 +26,12 @@ class Variables:
 
     def expand(self, text: str) -> str:
         """ValueError says which variable is not set, or what was not understood."""
-        whole = _USE.sub(self._value, text)
+        whole = _REFERENCE.sub(self._value, text)
         if whole != text and self._values:
-            _hide(self._texts, whole, text)
+            _register_secret(self._texts, whole, text)
         return whole
 
-    def masked(self, message: str) -> str:
+    def redacted(self, message: str) -> str:
         """With `${NAME}` wherever the value of a variable stands."""
         hidden = {**self._texts, **self._values}
         for value in sorted(hidden, key=len, reverse=True):
@@ -48,21 +48,23 @@ class Variables:
     def _value(self, found: re.Match[str]) -> str:
         if found["inside"] is None:
             return "${"
-        inside = _INSIDE.fullmatch(found["inside"])
+        inside = _NAME_AND_DEFAULT.fullmatch(found["inside"])
         if not found["end"] or inside is None:
-            raise ValueError(f"{found[0][:40]!r} is not a variable: write ${{NAME}} or ${{NAME:-default}}{_ESCAPE}")
+            raise ValueError(
+                f"{found[0][:40]!r} is not a variable: write ${{NAME}} or ${{NAME:-default}}{_ESCAPE_HINT}"
+            )
         name, default = inside["name"], inside["default"]
         value = self._environment.get(name, "")
         if name not in self._environment and default is None:
-            raise ValueError(f"the variable {name} is not set: set it, or write ${{{name}:-default}}{_ESCAPE}")
+            raise ValueError(f"the variable {name} is not set: set it, or write ${{{name}:-default}}{_ESCAPE_HINT}")
         if value or default is None:
-            _hide(self._values, value, f"${{{name}}}")
+            _register_secret(self._values, value, f"${{{name}}}")
             return value
         return default
 
 
-def _hide(hidden: dict[str, str], value: str, shown: str) -> None:
-    if len(value) >= _SHORT:
+def _register_secret(hidden: dict[str, str], value: str, shown: str) -> None:
+    if len(value) >= _MIN_SECRET_CHARS:
         hidden[value] = shown
 
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import uvloop
 
-from ..link.board import Board
-from ..link.book import Book
+from ..link.board import LoadBoard
+from ..link.book import SharedLedger
 from .worker import Worker
 
 
 async def _run(arguments: argparse.Namespace) -> None:
     channel = socket.socket(fileno=arguments.channel)
     listeners = [socket.socket(fileno=int(fd)) for fd in arguments.listen.split(",")]
-    book = Book(arguments.book, arguments.row) if arguments.book is not None else None
+    book = SharedLedger(arguments.book, arguments.row) if arguments.book is not None else None
     control = Path(arguments.control) if arguments.control else None
-    await Worker(channel, Board.attach(arguments.board), listeners, arguments.index, book, control).run()
+    await Worker(channel, LoadBoard.attach(arguments.board), listeners, arguments.index, book, control).run()
 
 
 def main() -> None:

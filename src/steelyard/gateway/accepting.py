@@ -21,27 +21,27 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
-from .carrier import Carrier
+from .carrier import Proxy
 from .client import ClientConnection
-from .shortages import Shortage
+from .shortages import ResourceAlarm
 
-AT_ONCE: Final = 16  # connections of one listener, in one turn of the loop
+MAX_ACCEPTS_PER_TURN: Final = 16  # connections of one listener, in one turn of the loop
 RETRY_SECONDS: Final = 0.25  # between two looks for descriptors
-KEPT_BACK: Final = 64  # descriptors for connections to replicas, and files; …
-KEPT_BACK_SHARE: Final = 0.125  # … where that is not more than this share of all
-NONE_LEFT: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+RESERVED_DESCRIPTORS: Final = 64  # descriptors for connections to replicas, and files; …
+MAX_RESERVED_SHARE: Final = 0.125  # … where that is not more than this share of all
+DESCRIPTOR_ERRNOS: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Acceptor:
-    def __init__(self, carrier: Carrier, listeners: Sequence[socket.socket], tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, carrier: Proxy, listeners: Sequence[socket.socket], tls: ssl.SSLContext | None = None) -> None:
         self.tls = tls  # for whoever comes from now on
         self._carrier = carrier
         self._listeners = listeners
         self._listening = False
-        self._opening: set[asyncio.Task[None]] = set()  # connections that are not yet clients: in their handshake
-        self._again: asyncio.TimerHandle | None = None
-        self._shortage = Shortage("no_descriptors")
-        carrier.shortages.append(self._shortage)
+        self._handshakes: set[asyncio.Task[None]] = set()  # connections that are not yet clients: in their handshake
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._shortage = ResourceAlarm("no_descriptors")
+        carrier.resource_alarms.append(self._shortage)
 
     def open(self) -> None:
         """Accept, from now on."""
@@ -52,15 +52,15 @@ class Acceptor:
 
     def close(self) -> None:
         """Accept nobody; clients wait in the kernel's queue. Handshakes go on."""
-        if self._again is not None:
-            self._again.cancel()
-            self._again = None
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
         if self._listening:
             self._listening = False
             for listener in self._listeners:
                 self._carrier.loop.remove_reader(listener)
 
-    def accept_rest(self) -> None:
+    def accept_backlog(self) -> None:
         """Who waits there, and then it is closed at once: whoever comes in between is reset, if no other has it
         open."""
         for listener in self._listeners:
@@ -69,18 +69,18 @@ class Acceptor:
                     self._take(listener.accept()[0])
             listener.close()
 
-    def cancel(self) -> None:
+    def cancel_handshakes(self) -> None:
         """Whoever is still in its handshake has no more time."""
-        for task in list(self._opening):
+        for task in list(self._handshakes):
             task.cancel()
 
     def _accept(self, listener: socket.socket) -> None:
-        most = _most()
-        for _ in range(AT_ONCE):
+        most = _descriptor_limit()
+        for _ in range(MAX_ACCEPTS_PER_TURN):
             try:
                 accepted, _ = listener.accept()
             except OSError as problem:  # BlockingIOError: nobody; others: one that left again
-                if problem.errno in NONE_LEFT:
+                if problem.errno in DESCRIPTOR_ERRNOS:
                     self._pause(os.strerror(problem.errno or 0))
                 return
             self._take(accepted)
@@ -90,12 +90,12 @@ class Acceptor:
 
     def _take(self, accepted: socket.socket) -> None:
         carrier = self._carrier
-        if self.tls is not None and len(carrier.clients) + len(self._opening) >= carrier.limits.connections:
+        if self.tls is not None and len(carrier.clients) + len(self._handshakes) >= carrier.limits.connections:
             accepted.close()  # without a handshake, which would cost more than all that it guards
             return
         task = carrier.loop.create_task(self._open(accepted, self.tls))
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
 
     async def _open(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         carrier = self._carrier
@@ -111,13 +111,15 @@ class Acceptor:
         self.close()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         what = f"no file descriptors are left for clients ({why}, the limit is {limit}), so they wait"
-        self._shortage.felt(f"{what}: allow more (ulimit -n, LimitNOFILE=), or lower limits.connections", monotonic())
-        self._again = self._carrier.loop.call_later(RETRY_SECONDS, self._look_again)
+        self._shortage.trigger(
+            f"{what}: allow more (ulimit -n, LimitNOFILE=), or lower limits.connections", monotonic()
+        )
+        self._retry_timer = self._carrier.loop.call_later(RETRY_SECONDS, self._look_again)
 
     def _look_again(self) -> None:
-        self._again = None
+        self._retry_timer = None
         in_use = self._in_use()
-        if in_use >= _most():
+        if in_use >= _descriptor_limit():
             self._pause(f"{in_use} are in use")
         else:
             self.open()
@@ -132,9 +134,9 @@ class Acceptor:
         return copy
 
 
-def _most() -> int:
+def _descriptor_limit() -> int:
     """The first descriptor of those that are kept back."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return 1 << 30
-    return int(limit - min(KEPT_BACK, KEPT_BACK_SHARE * limit))
+    return int(limit - min(RESERVED_DESCRIPTORS, MAX_RESERVED_SHARE * limit))

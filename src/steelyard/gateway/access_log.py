@@ -8,18 +8,18 @@ from typing import Any
 
 import msgspec
 
-from ..config import AccessLog as Settings
-from ..core.slo import JUDGEMENTS
+from ..config import AccessLogConfig as Settings
+from ..core.slo import SLO_VERDICTS
 from .exchange import Exchange
-from .line_file import LineFile
-from .log_line import JsonLines
+from .line_file import LogFile
+from .log_line import JsonLineEncoder
 
-TOLD = (
+TEXT_FIELDS = (
     "model", "tenant", "replica", "attempts", "queue_ms", "bytes_in", "bytes_out", "reason", "sla", "fault", "dropped"
 )  # fmt: skip
 
 
-class Line(msgspec.Struct):
+class AccessLogLine(msgspec.Struct):
     """What a line says. Never headers, bodies or query strings: they carry secrets."""
 
     time: str
@@ -28,7 +28,7 @@ class Line(msgspec.Struct):
     method: str
     path: str
     status: int
-    verdict: str
+    outcome: str
     ms: float
     model: str = ""
     tenant: str = ""
@@ -39,25 +39,25 @@ class Line(msgspec.Struct):
     bytes_in: int = 0
     bytes_out: int = 0
     reason: str = ""
-    sla: str = ""  # met, late, failed, refused or left (core/slo.py); empty: of no model, or only a look
+    slo: str = ""  # met, late, failed, refused or left (core/slo.py); empty: of no model, or only a look
     fault: str = ""  # whose it is that it is not met
     dropped: int = 0  # lines before this one that were lost because the disk did not keep up
 
 
-class AccessLog(LineFile):
+class AccessLog(LogFile):
     """Lines of JSON are made as requests end, by `json`; for those of text there is `note`."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings.path, "access-log")
         self.settings = settings
-        self.json = JsonLines(self._enough) if settings.format == "json" else None
+        self.json = JsonLineEncoder(self._flush_bytes) if settings.format == "json" else None
 
-    def note(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
+    def finished(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
         self._note(
             (
                 now,
-                exchange.began,
-                exchange.dispatched,
+                exchange.started_at,
+                exchange.dispatched_at,
                 exchange.first_byte,
                 exchange.request_id,
                 exchange.client.forwarding.client,
@@ -67,11 +67,11 @@ class AccessLog(LineFile):
                 exchange.model,
                 exchange.tenant,
                 exchange.replica_id,
-                exchange.attempts,
+                exchange.attempt_count,
                 exchange.body_size,
                 exchange.bytes_out,
                 reason,
-                exchange.judgement if exchange.account is not None and not exchange.route.look else -1,
+                exchange.slo_verdict if exchange.stats is not None and not exchange.route.health_request else -1,
             )
         )
 
@@ -80,22 +80,22 @@ class AccessLog(LineFile):
             super()._hand_over(room)
             return
         if self.json:
-            self._put(self.json.take(self._tell_dropped()), room)
+            self._put(self.json.take(self._take_dropped()), room)
         self.json.set_clock()
 
     def _lines(self, notes: list[tuple[Any, ...]]) -> None:
         offset = time() - monotonic()  # the only wall clock in the gateway: a log is for people
         for now, began, sent, first, id, client, route, status, verdict, *rest in notes:
             model, tenant, replica, attempts, size_in, size_out, reason, judgement = rest
-            sla, fault = JUDGEMENTS[judgement] if judgement >= 0 else ("", "")
-            line = Line(
+            sla, fault = SLO_VERDICTS[judgement] if judgement >= 0 else ("", "")
+            line = AccessLogLine(
                 time=datetime.fromtimestamp(now + offset, UTC).isoformat(timespec="milliseconds"),
                 id=id.decode("latin-1"),
                 client=client.decode("latin-1"),
                 method=route.method.decode("latin-1"),
                 path=route.path,
                 status=status,
-                verdict=verdict,
+                outcome=verdict,
                 ms=round((now - began) * 1e3, 3),
                 model=model,
                 tenant=tenant,
@@ -106,21 +106,29 @@ class AccessLog(LineFile):
                 bytes_in=size_in,
                 bytes_out=size_out,
                 reason=reason,
-                sla=sla,
+                slo=sla,
                 fault=fault,
-                dropped=self._tell_dropped(),
+                dropped=self._take_dropped(),
             )
             self._append(_text(line))
 
 
-def _text(line: Line) -> bytes:
-    words = [line.time, line.client, line.method, _word(line.path), str(line.status), line.verdict, f"{line.ms:.1f}ms"]
+def _text(line: AccessLogLine) -> bytes:
+    words = [
+        line.time,
+        line.client,
+        line.method,
+        _printable_word(line.path),
+        str(line.status),
+        line.outcome,
+        f"{line.ms:.1f}ms",
+    ]
     rest = msgspec.structs.asdict(line)
-    words += [f"{name}={_word(rest[name])}" for name in TOLD if rest[name]]
-    words.append(f"id={_word(line.id)}")
+    words += [f"{name}={_printable_word(rest[name])}" for name in TEXT_FIELDS if rest[name]]
+    words.append(f"id={_printable_word(line.id)}")
     return " ".join(words).encode()
 
 
-def _word(value: object) -> str:
+def _printable_word(value: object) -> str:
     """One word, whatever a client wrote: a line stays a line."""
     return "".join(c if c.isprintable() and not c.isspace() else "?" for c in str(value))

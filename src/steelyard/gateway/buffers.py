@@ -16,59 +16,59 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ..config import Limits, Timeouts
+from ..config import LimitsConfig, TimeoutsConfig
 from . import answers
-from .answers import Failure
+from .answers import ErrorReply
 
 if TYPE_CHECKING:
     from .client import ClientConnection
     from .exchange import Exchange
 
-SMOOTHING: Final = 0.5  # weight of the last look in an upload's rate
-YOUNG_SECONDS: Final = 1.0  # too short to tell how fast an upload is
-SLOW_SECONDS: Final = 10.0  # for as much as it holds
-ROOM: Final = 0.125  # share of the budget that is freed at once, so that not every piece looks for room
+RATE_SMOOTHING: Final = 0.5  # weight of the last look in an upload's rate
+MIN_RATE_SECONDS: Final = 1.0  # too short to tell how fast an upload is
+SLOW_UPLOAD_SECONDS: Final = 10.0  # for as much as it holds
+EVICTION_SHARE: Final = 0.125  # share of the budget that is freed at once, so that not every piece looks for room
 
 
 class Upload:
     """A body that is still arriving, as the sweep sees it."""
 
-    __slots__ = ("credit", "exchange", "rate", "seen", "spent")
+    __slots__ = ("credit", "exchange", "rate", "read_seconds", "sampled_bytes")
 
     def __init__(self, exchange: Exchange, credit: float) -> None:
         self.exchange = exchange
         self.credit = credit  # seconds
         self.rate = -1.0  # bytes a second, lately; -1: not known yet
-        self.seen = 0  # bytes at the last look
-        self.spent = 0.0  # seconds in which we read
+        self.sampled_bytes = 0  # bytes at the last look
+        self.read_seconds = 0.0  # seconds in which we read
 
-    def look(self, seconds: float) -> int:
+    def sample(self, seconds: float) -> int:
         """How many bytes came since the last look, so many seconds ago."""
-        came = self.exchange.body_size - self.seen
-        self.seen += came
-        self.spent += seconds
+        came = self.exchange.body_size - self.sampled_bytes
+        self.sampled_bytes += came
+        self.read_seconds += seconds
         rate = came / seconds
-        self.rate = rate if self.rate < 0.0 else self.rate + SMOOTHING * (rate - self.rate)
+        self.rate = rate if self.rate < 0.0 else self.rate + RATE_SMOOTHING * (rate - self.rate)
         return came
 
     @property
-    def slowness(self) -> float:
+    def seconds_to_resend(self) -> float:
         """Seconds that it would need, at the rate it has lately, for what it holds."""
-        return self.exchange.held / max(self.rate, 0.01)
+        return self.exchange.held_bytes / max(self.rate, 0.01)
 
 
-class Buffers:
-    def __init__(self, limits: Limits, timeouts: Timeouts, now: float) -> None:
-        self.held = 0  # bytes, all together
+class BodyBuffers:
+    def __init__(self, limits: LimitsConfig, timeouts: TimeoutsConfig, now: float) -> None:
+        self.held_bytes = 0  # bytes, all together
         self.by_address: dict[str, int] = {}
-        self.full: Failure = answers.BUFFERS_FULL  # what to say when there is no room
+        self.full_reply: ErrorReply = answers.BUFFERS_FULL  # what to say when there is no room
         self.refused = False  # has anybody been told so, since that was last looked at?
         self._uploads: dict[ClientConnection, Upload] = {}
-        self._searched = False  # in vain, since the last sweep
+        self._eviction_failed = False  # in vain, since the last sweep
         self._swept_at = now
         self.configure(limits, timeouts)
 
-    def configure(self, limits: Limits, timeouts: Timeouts) -> None:
+    def configure(self, limits: LimitsConfig, timeouts: TimeoutsConfig) -> None:
         self.budget = int(limits.buffered)  # bytes
         self._limits = limits
         self._timeouts = timeouts
@@ -79,18 +79,18 @@ class Buffers:
 
     def hold(self, exchange: Exchange, size: int) -> bool:
         """Count bytes of a body as held. False: there is no room for them."""
-        self.held += size
-        exchange.held += size
+        self.held_bytes += size
+        exchange.held_bytes += size
         address = exchange.client.address
         self.by_address[address] = self.by_address.get(address, 0) + size
-        if self.held <= self.budget or self._make_room(exchange):
+        if self.held_bytes <= self.budget or self._make_room(exchange):
             return True
         self.refused = True
         return False
 
     def release(self, exchange: Exchange) -> None:
-        size, exchange.held = exchange.held, 0
-        self.held -= size
+        size, exchange.held_bytes = exchange.held_bytes, 0
+        self.held_bytes -= size
         address = exchange.client.address
         left = self.by_address.get(address, 0) - size
         if left > 0:
@@ -101,19 +101,19 @@ class Buffers:
     def sweep(self, now: float) -> None:
         """Refuse what is too slow or takes too long."""
         seconds, self._swept_at = now - self._swept_at, now
-        self._searched = False
+        self._eviction_failed = False
         if not self._uploads or seconds <= 0.0:
             return
         rate, patience, longest = self._limits.body_rate, self._timeouts.body, self._timeouts.body_total
         for client, upload in list(self._uploads.items()):
             exchange = upload.exchange
-            if client.exchange is not exchange or exchange.body_done or exchange.answered:
+            if client.exchange is not exchange or exchange.body_complete or exchange.response_started:
                 del self._uploads[client]
                 continue
-            if client.halts:
+            if client.read_pauses:
                 continue  # it is not read: nobody can tell how fast it is
-            came = upload.look(seconds)
-            if upload.spent > longest:
+            came = upload.sample(seconds)
+            if upload.read_seconds > longest:
                 client.fail(exchange, answers.BODY_TIMEOUT)
             elif rate:
                 upload.credit = min(patience, upload.credit + came / rate - seconds)
@@ -121,16 +121,16 @@ class Buffers:
                     client.fail(exchange, answers.BODY_TOO_SLOW)
 
     def _make_room(self, exchange: Exchange) -> bool:
-        if self._searched:
+        if self._eviction_failed:
             return False
-        enough = self.budget * (1.0 - ROOM)
+        enough = self.budget * (1.0 - EVICTION_SHARE)
         for client, upload in self._victims(exchange):
             if client.exchange is upload.exchange:  # one that failed may have taken others with it
                 client.fail(upload.exchange, answers.BODY_EVICTED)
-            if self.held <= enough:
+            if self.held_bytes <= enough:
                 break
-        self._searched = self.held > self.budget
-        return not self._searched
+        self._eviction_failed = self.held_bytes > self.budget
+        return not self._eviction_failed
 
     def _victims(self, exchange: Exchange) -> list[tuple[ClientConnection, Upload]]:
         """Who would go for it, the first to go first."""
@@ -140,13 +140,19 @@ class Buffers:
         found: list[tuple[bool, float, ClientConnection, Upload]] = []
         for client, upload in self._uploads.items():
             other = upload.exchange
-            if other is exchange or other.body_done or not other.held or client.halts or client.exchange is not other:
+            if (
+                other is exchange
+                or other.body_complete
+                or not other.held_bytes
+                or client.read_pauses
+                or client.exchange is not other
+            ):
                 continue
             greedy = client.address in above and address not in above
             if not greedy and address in above and client.address != address:
                 continue
-            slowness = upload.slowness
-            if greedy or (upload.spent >= YOUNG_SECONDS and slowness > SLOW_SECONDS):
+            slowness = upload.seconds_to_resend
+            if greedy or (upload.read_seconds >= MIN_RATE_SECONDS and slowness > SLOW_UPLOAD_SECONDS):
                 found.append((greedy, slowness, client, upload))
         found.sort(key=lambda one: one[:2], reverse=True)
         return [(client, upload) for _, _, client, upload in found]

@@ -12,31 +12,31 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from .fields import BadHead, parse_line
+from .fields import MalformedMessageError, parse_line
 
-LONGEST_LINE: Final = 4096  # of a chunk's size with its extensions, or of a trailer
-MOST_TRAILERS: Final = 64
-FREE_FRAMING: Final = 16  # bytes of a chunk
-MAX_EXCESS: Final = 16 << 10
+MAX_LINE_BYTES: Final = 4096  # of a chunk's size with its extensions, or of a trailer
+MAX_TRAILER_LINES: Final = 64
+FREE_FRAMING_BYTES: Final = 16  # bytes of a chunk
+MAX_EXCESS_FRAMING_BYTES: Final = 16 << 10
 NO_LIMIT: Final = 1 << 60
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
-LINE, DATA, AFTER, TRAILERS, DONE = range(5)
+SIZE_LINE, DATA, DATA_END, TRAILERS, DONE = range(5)
 _DIGITS = [b"%c" % digit for digit in b"0123456789abcdefABCDEF"]
 # Sizes of one or two digits, as they are written. Not 0, which ends the body.
 _SMALL = {a + b: int(a + b, 16) for a in (b"", *_DIGITS) for b in _DIGITS if int(a + b, 16)}
 
 
-class TooMuchFraming(BadHead):
+class ChunkOverheadError(MalformedMessageError):
     """The framing of a body's chunks is far larger than its data."""
 
 
-class Chunks:
+class ChunkedReader:
     """Takes the bytes of one chunked body as they come; `pieces` is its content, `trailers` what follows it."""
 
     __slots__ = ("_excess", "_held", "_left", "_state", "done", "pieces", "trailers")
 
     def __init__(self) -> None:
-        self._state = LINE
+        self._state = SIZE_LINE
         self._left = 0  # bytes of the current chunk still to come
         self._held = b""  # part of a line
         self._excess = 0  # bytes of framing above what is free
@@ -56,12 +56,12 @@ class Chunks:
                     self._left = end - size
                     end = size
                 else:
-                    self._state = AFTER
+                    self._state = DATA_END
                 if self.pieces is not None:
                     self.pieces.append(data[at:end])
                 at = end
                 continue
-            if state == LINE and not self._held:
+            if state == SIZE_LINE and not self._held:
                 if most <= 0:
                     return at
                 most -= 1
@@ -73,17 +73,17 @@ class Chunks:
             end = data.find(b"\n", at)
             if end < 0:
                 self._held += data[at:]
-                if len(self._held) > LONGEST_LINE:
-                    raise BadHead("A line between chunks is too long.")
+                if len(self._held) > MAX_LINE_BYTES:
+                    raise MalformedMessageError("A line between chunks is too long.")
                 return size
             line = data[at:end]
             if self._held:
                 line = self._held + line
                 self._held = b""
-            if len(line) > LONGEST_LINE:
-                raise BadHead("A line between chunks is too long.")
+            if len(line) > MAX_LINE_BYTES:
+                raise MalformedMessageError("A line between chunks is too long.")
             if line[-1:] != b"\r":
-                raise BadHead("Lines end with CR and LF, not with LF alone.")
+                raise MalformedMessageError("Lines end with CR and LF, not with LF alone.")
             at = end + 1
             self._line(line[:-1])
             if self._state == DONE:
@@ -108,23 +108,23 @@ class Chunks:
         return end + 2
 
     def _line(self, line: bytes) -> None:
-        if self._state == LINE:
+        if self._state == SIZE_LINE:
             match = _SIZE.fullmatch(line)
             if match is None:
-                raise BadHead("A chunk's size is not a hexadecimal number.")
+                raise MalformedMessageError("A chunk's size is not a hexadecimal number.")
             self._left = int(match[1], 16)
-            self._excess = max(0, self._excess + len(line) + 4 - FREE_FRAMING - 2 * self._left)
-            if self._excess > MAX_EXCESS:
-                raise TooMuchFraming("The framing of the body's chunks is far larger than its data.")
+            self._excess = max(0, self._excess + len(line) + 4 - FREE_FRAMING_BYTES - 2 * self._left)
+            if self._excess > MAX_EXCESS_FRAMING_BYTES:
+                raise ChunkOverheadError("The framing of the body's chunks is far larger than its data.")
             self._state = DATA if self._left else TRAILERS
-        elif self._state == AFTER:
+        elif self._state == DATA_END:
             if line:
-                raise BadHead("A chunk is longer than it says.")
-            self._state = LINE
+                raise MalformedMessageError("A chunk is longer than it says.")
+            self._state = SIZE_LINE
         elif line:
             parse_line(line)
             self.trailers.append(line)  # which of them are passed on, `Fields.trailers` says
-            if len(self.trailers) > MOST_TRAILERS:
-                raise BadHead("There are too many trailers.")
+            if len(self.trailers) > MAX_TRAILER_LINES:
+                raise MalformedMessageError("There are too many trailers.")
         else:
             self._state = DONE

@@ -7,11 +7,11 @@ from os import urandom
 from .exchange import CHUNKED, Exchange
 from .response_head import ResponseHead
 
-NAME = 24  # random bytes: 16 of a trace, 8 of a span
+RANDOM_ID_BYTES = 24  # random bytes: 16 of a trace, 8 of a span
 _TENTHS = [b"%d.%d" % divmod(tenths, 10) for tenths in range(10_000)]  # of a millisecond, up to a second
 
 
-class Names:
+class RandomIds:
     """Random names, drawn from the system many at a time."""
 
     def __init__(self) -> None:
@@ -21,13 +21,13 @@ class Names:
     def next(self) -> bytes:
         at = self._at
         if at >= len(self._random):
-            self._random = urandom(NAME * 256)
+            self._random = urandom(RANDOM_ID_BYTES * 256)
             at = 0
-        self._at = at + NAME
-        return self._random[at : at + NAME].hex().encode()
+        self._at = at + RANDOM_ID_BYTES
+        return self._random[at : at + RANDOM_ID_BYTES].hex().encode()
 
 
-_names = Names()
+_random_ids = RandomIds()
 
 
 def milliseconds(seconds: float) -> bytes:
@@ -35,35 +35,35 @@ def milliseconds(seconds: float) -> bytes:
     return _TENTHS[tenths] if 0 <= tenths < 10_000 else b"%.1f" % (seconds * 1e3)
 
 
-def identify(exchange: Exchange) -> None:
+def add_trace_ids(exchange: Exchange) -> None:
     """Name a request that came without a name: an x-request-id, a traceparent."""
-    if exchange.request_id and exchange.traced:
+    if exchange.request_id and exchange.has_traceparent:
         return
-    bits = _names.next()
+    bits = _random_ids.next()
     trace = bits[:32]
-    if exchange.traced:
+    if exchange.has_traceparent:
         exchange.request_id = trace
-        exchange.names = b"x-request-id: " + trace
+        exchange.trace_lines = b"x-request-id: " + trace
         return
     parent = b"traceparent: 00-" + trace + b"-" + bits[32:] + b"-00"
     if exchange.request_id:
-        exchange.names = parent
+        exchange.trace_lines = parent
     else:
         exchange.request_id = trace
-        exchange.names = b"x-request-id: " + trace + b"\r\n" + parent
+        exchange.trace_lines = b"x-request-id: " + trace + b"\r\n" + parent
 
 
-def request_head(exchange: Exchange, authority: bytes, asks: bytes) -> bytes:
+def write_request_head(exchange: Exchange, authority: bytes, asks: bytes) -> bytes:
     """To the replica. `authority` names it, for a client of HTTP/1.0 that names no host; `asks`: a line of ours."""
-    parts = [exchange.route.line, *exchange.lines, exchange.added]
-    if exchange.old and not exchange.host:
+    parts = [exchange.route.request_line, *exchange.header_lines, exchange.forwarded_lines]
+    if exchange.http10 and not exchange.host:
         parts.append(b"host: " + authority)
-    if exchange.names:
-        parts.append(exchange.names)
+    if exchange.trace_lines:
+        parts.append(exchange.trace_lines)
     if asks:
         parts.append(asks)
     if exchange.length == CHUNKED:
-        if exchange.body_done and not exchange.trailers:
+        if exchange.body_complete and not exchange.trailers:
             parts.append(b"content-length: %d" % exchange.body_size)
         else:
             parts.append(b"transfer-encoding: chunked")
@@ -73,29 +73,29 @@ def request_head(exchange: Exchange, authority: bytes, asks: bytes) -> bytes:
     return b"\r\n".join(parts)
 
 
-def response_head(exchange: Exchange, head: ResponseHead, length: int, label: bytes, now: float) -> bytes:
+def write_response_head(exchange: Exchange, head: ResponseHead, length: int, label: bytes, now: float) -> bytes:
     """To the client. `label` says who answered; it is made once for each replica."""
     parts = head.lines
-    sent = exchange.dispatched
+    sent = exchange.dispatched_at
     parts.append(
         label
         + b"\r\nserver-timing: queue;dur="
-        + milliseconds(sent - exchange.began)
+        + milliseconds(sent - exchange.started_at)
         + b", replica;dur="
         + milliseconds(now - sent)
     )
-    if not head.identified:
+    if not head.has_request_id:
         parts.append(b"x-request-id: " + exchange.request_id)
     if head.status == 204 and head.length >= 0:  # RFC 9110, 8.6
         parts[:] = [line for line in parts if line[:15].lower() != b"content-length:"]
     if length < 0:
-        if exchange.old:
+        if exchange.http10:
             exchange.close = True
         else:
             parts.append(b"transfer-encoding: chunked")
     if exchange.close:
         parts.append(b"connection: close")
-    elif exchange.old:
+    elif exchange.http10:
         parts.append(b"connection: keep-alive")
     parts.append(b"\r\n")
     return b"\r\n".join(parts)

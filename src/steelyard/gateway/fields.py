@@ -11,8 +11,8 @@ from typing import Final
 
 # What a line means to a proxy. PLAIN lines are passed on as they are, and are most.
 PLAIN: Final = 0
-LENGTH: Final = 1  # content-length
-CODING: Final = 2  # transfer-encoding
+CONTENT_LENGTH: Final = 1  # content-length
+TRANSFER_ENCODING: Final = 2  # transfer-encoding
 CONNECTION: Final = 3  # connection
 HOP: Final = 4  # for one hop only: never passed on
 HOST: Final = 5
@@ -20,17 +20,19 @@ EXPECT: Final = 6
 UPGRADE: Final = 7
 FORWARDED: Final = 8  # who the client is, as told by a proxy before us
 TRACE: Final = 9  # x-request-id, traceparent
-OURS: Final = 10  # steelyard-… and the other names for a deadline; passed on
-TOLD: Final = 11  # passed on, and looked at: what a dialect or the configuration wants to know
+OPTION: Final = 10  # steelyard-… and the other names for a deadline; passed on
+WANTED: Final = 11  # passed on, and looked at: what a dialect or the configuration wants to know
 TRAILER: Final = 12
-SPOOF: Final = 13  # in an answer: what only Steelyard may say
+RESERVED: Final = 13  # in an answer: what only Steelyard may say
 VIA: Final = 15  # in a request: the gateways it has passed
-LOAD: Final = 14  # in an answer: what the replica says of its load (ORCA), for whoever balances it and nobody else
+LOAD_REPORT: Final = (
+    14  # in an answer: what the replica says of its load (ORCA), for whoever balances it and nobody else
+)
 
-MOST = 4096  # lines remembered of each direction; when full, all are forgotten
-LONGEST = 256  # bytes of a line worth remembering
+MAX_CACHED_LINES = 4096  # lines remembered of each direction; when full, all are forgotten
+MAX_CACHED_LINE_BYTES = 256  # bytes of a line worth remembering
 
-SECRET = {b"authorization", b"proxy-authorization", b"cookie", b"set-cookie", b"x-api-key", b"api-key"}
+SECRET_HEADERS = {b"authorization", b"proxy-authorization", b"cookie", b"set-cookie", b"x-api-key", b"api-key"}
 _SECRETS = (b"Authorization: ", b"authorization: ")  # never remembered, so the usual ones are checked the quick way
 _VISIBLE = bytes(range(0x20, 0x7F))
 
@@ -41,14 +43,14 @@ _HOST = re.compile(rb"(?:[A-Za-z0-9\-._~!$&'()*+,;=%]*|\[[0-9A-Fa-f:.]+\])(?::[0
 _PARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 _ID = re.compile(rb"[\x21-\x7e]{1,200}")
 
-HOP_BY_HOP = {b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te"}
+HOP_BY_HOP_HEADERS = {b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te"}
 _COMMON = {
-    b"content-length": LENGTH,
-    b"transfer-encoding": CODING,
+    b"content-length": CONTENT_LENGTH,
+    b"transfer-encoding": TRANSFER_ENCODING,
     b"connection": CONNECTION,
     b"upgrade": UPGRADE,
     b"trailer": TRAILER,
-} | dict.fromkeys(HOP_BY_HOP, HOP)
+} | dict.fromkeys(HOP_BY_HOP_HEADERS, HOP)
 REQUEST_ROLES = _COMMON | {
     b"host": HOST,
     b"expect": EXPECT,
@@ -61,76 +63,76 @@ REQUEST_ROLES = _COMMON | {
     b"x-request-id": TRACE,
     b"traceparent": TRACE,
     b"endpoint-load-metrics-format": HOP,  # whoever balances the replicas asks for it
-    b"steelyard-timeout-ms": OURS,
-    b"steelyard-priority": OURS,
-    b"steelyard-session": OURS,
-    b"steelyard-model": OURS,
-    b"grpc-timeout": OURS,
-    b"x-envoy-expected-rq-timeout-ms": OURS,
-    b"x-slo-ttft-ms": OURS,
+    b"steelyard-timeout-ms": OPTION,
+    b"steelyard-priority": OPTION,
+    b"steelyard-session": OPTION,
+    b"steelyard-model": OPTION,
+    b"grpc-timeout": OPTION,
+    b"x-envoy-expected-rq-timeout-ms": OPTION,
+    b"x-slo-ttft-ms": OPTION,
 }
 FORWARDED_PREFIX = b"x-forwarded-"  # the others: -port, -prefix, -ssl, -client-cert…
 
 # What RFC 9110, 6.5.1, keeps out of trailers beside framing and routing: they come after it was decided on.
-_NO_TRAILERS = SECRET | {
+_NO_TRAILERS = SECRET_HEADERS | {
     *(b"age", b"cache-control", b"date", b"expires", b"location", b"max-forwards", b"origin", b"pragma", b"range"),
     *(b"referer", b"retry-after", b"vary", b"www-authenticate", b"x-http-method-override"),
 }
 _NO_TRAILER_PREFIXES = (FORWARDED_PREFIX, b"steelyard-", b"content-", b"proxy-", b"if-", b"sec-")
 
 RESPONSE_ROLES = _COMMON | {
-    b"endpoint-load-metrics": LOAD,
-    b"steelyard-replica": SPOOF,
-    b"steelyard-reason": SPOOF,
+    b"endpoint-load-metrics": LOAD_REPORT,
+    b"steelyard-replica": RESERVED,
+    b"steelyard-reason": RESERVED,
     b"x-request-id": TRACE,
 }
 
 
-class BadHead(ValueError):
+class MalformedMessageError(ValueError):
     """A head that is refused. The message is one sentence for whoever sent it."""
 
 
-class Looped(BadHead):
+class RequestLoopError(MalformedMessageError):
     """A request that has passed too many gateways of ours: it goes round."""
 
 
-def length_of(value: bytes) -> int:
+def parse_content_length(value: bytes) -> int:
     """A content-length: digits and nothing else."""
     if not value.isdigit() or len(value) > 18:
-        raise BadHead("The content-length is not a number.")
+        raise MalformedMessageError("The content-length is not a number.")
     return int(value)
 
 
-def hops_of(value: bytes) -> int:
+def via_hops(value: bytes) -> int:
     """How many gateways of ours a Via header names."""
     return sum(hop.split()[1:2] == [b"steelyard"] for hop in value.lower().split(b","))
 
 
-class Field:
+class Header:
     """One header line that needs more than passing on."""
 
     __slots__ = ("line", "name", "number", "role", "value")
 
     def __init__(self, role: int, name: bytes, value: bytes, line: bytes) -> None:
-        self.number = length_of(value) if role == LENGTH else hops_of(value) if role == VIA else 0
+        self.number = parse_content_length(value) if role == CONTENT_LENGTH else via_hops(value) if role == VIA else 0
         self.role = role
         self.name = name  # in lower case
         self.value = value
         self.line = line
 
 
-UNKNOWN: Final = Field(-1, b"", b"", b"")
+NOT_CACHED: Final = Header(-1, b"", b"", b"")
 
 
 def parse_line(line: bytes) -> tuple[bytes, bytes]:
     """The lower-case name and the value of a header line."""
     match = _LINE.fullmatch(line)
     if match is None:
-        raise BadHead(_what_is_wrong(line))
+        raise MalformedMessageError(_line_problem(line))
     return match[1].lower(), match[2].rstrip(b" \t")
 
 
-def _what_is_wrong(line: bytes) -> str:
+def _line_problem(line: bytes) -> str:
     if line[:1] in (b" ", b"\t"):
         return "A header is continued on the next line; this is obsolete and refused."
     name, colon, _ = line.partition(b":")
@@ -141,23 +143,23 @@ def _what_is_wrong(line: bytes) -> str:
     return "A header has characters that are not allowed."
 
 
-class Fields:
+class HeaderTable:
     """The lines of one direction, and what was found out about them."""
 
     def __init__(self, roles: dict[bytes, int], told: tuple[bytes, ...] = ()) -> None:
-        self._roles = {**roles, **{name: TOLD for name in told if name not in roles}}
+        self._roles = {**roles, **{name: WANTED for name in told if name not in roles}}
         self._quick = b"authorization" not in self._roles
         self._forwarded = FORWARDED if b"forwarded" in self._roles else PLAIN  # in requests only
-        self.known: dict[bytes, Field | None] = {}  # None: plain
+        self.cache: dict[bytes, Header | None] = {}  # None: plain
 
-    def sort(self, lines: list[bytes], plain: list[bytes]) -> list[Field] | None:
+    def classify(self, lines: list[bytes], plain: list[bytes]) -> list[Header] | None:
         """Plain lines are added to `plain`; returns the others, None if there are none. Raises BadHead."""
-        known = self.known
-        special: list[Field] | None = None
+        known = self.cache
+        special: list[Header] | None = None
         for line in lines:
-            field = known.get(line, UNKNOWN)
-            if field is UNKNOWN:
-                field = self.learn(line)
+            field = known.get(line, NOT_CACHED)
+            if field is NOT_CACHED:
+                field = self.classify_new(line)
             if field is None:
                 plain.append(line)
             elif special is None:
@@ -166,7 +168,7 @@ class Fields:
                 special.append(field)
         return special
 
-    def learn(self, line: bytes) -> Field | None:
+    def classify_new(self, line: bytes) -> Header | None:
         """Check a line that is not known yet; None if it is plain."""
         if self._quick and line.startswith(_SECRETS) and not line[15:].translate(None, _VISIBLE):
             return None
@@ -175,12 +177,14 @@ class Fields:
         if not role and b"_" in name and self._role(name.replace(b"_", b"-")):
             role = HOP  # CGI and WSGI servers take x_forwarded_for for x-forwarded-for: it is dropped, not believed
         if role == HOST and not is_host(value):
-            raise BadHead("The host header is not a host and a port.")
-        field = Field(role, name, value, line) if role else None
-        if len(line) <= LONGEST and name not in SECRET and role not in (TRACE, LOAD):  # those are different each time
-            if len(self.known) >= MOST:
-                self.known.clear()
-            self.known[line] = field
+            raise MalformedMessageError("The host header is not a host and a port.")
+        field = Header(role, name, value, line) if role else None
+        if (
+            len(line) <= MAX_CACHED_LINE_BYTES and name not in SECRET_HEADERS and role not in (TRACE, LOAD_REPORT)
+        ):  # those are different each time
+            if len(self.cache) >= MAX_CACHED_LINES:
+                self.cache.clear()
+            self.cache[line] = field
         return field
 
     def _role(self, name: bytes) -> int:
@@ -188,9 +192,9 @@ class Fields:
 
     def trailers(self, lines: list[bytes]) -> list[bytes]:
         """Those that may follow a body. What decides framing, routing, trust or whose a request is, is in its head."""
-        return [line for line in lines if self._may_trail(parse_line(line)[0].replace(b"_", b"-"))]
+        return [line for line in lines if self._is_allowed_trailer(parse_line(line)[0].replace(b"_", b"-"))]
 
-    def _may_trail(self, name: bytes) -> bool:
+    def _is_allowed_trailer(self, name: bytes) -> bool:
         return not self._role(name) and name not in _NO_TRAILERS and not name.startswith(_NO_TRAILER_PREFIXES)
 
 

@@ -11,30 +11,30 @@ import threading
 from contextlib import suppress
 from typing import Any, Final
 
-BATCH: Final = 32  # lines made at once: some tens of microseconds
-WAITING: Final = 64  # batches of bytes that may wait for the disk; more are dropped and counted
+MAX_BATCH_LINES: Final = 32  # lines made at once: some tens of microseconds
+MAX_QUEUED_BATCHES: Final = 64  # batches of bytes that may wait for the disk; more are dropped and counted
 FLUSH_BYTES: Final = 256 << 10  # rarely: each time the thread takes the interpreter from the requests for a moment
-LAST_ROOM: Final = 0.5  # seconds, at the end, for the last lines to find a place in the queue
-LAST_LINES: Final = 5.0  # seconds for the disk at the end
+CLOSE_ENQUEUE_SECONDS: Final = 0.5  # seconds, at the end, for the last lines to find a place in the queue
+CLOSE_WRITE_SECONDS: Final = 5.0  # seconds for the disk at the end
 
 
-class LineFile:
+class LogFile:
     """Whoever derives from it puts notes into `_notes` with `_note`, and makes lines of them in `_lines`."""
 
     def __init__(self, path: str, name: str, most: int = 0) -> None:
         """`path` may be `-`, stdout. Where `most` is given, a file that would grow larger is renamed to `path.1`."""
         self._path = path
-        self._most = most
-        self._notes: list[tuple[Any, ...]] = []
+        self._max_bytes = most
+        self._pending: list[tuple[Any, ...]] = []
         self._buffer = bytearray()
-        self._enough = FLUSH_BYTES
+        self._flush_bytes = FLUSH_BYTES
         self._preface = b""  # lines at the beginning of every file that is begun anew
-        self.missing = 0  # lines, since the worker began
-        self._dropped = 0  # not told of yet
-        self._told = 0  # lost lines that the lines in the buffer tell of
-        self._over = False
+        self.dropped = 0  # lines, since the worker began
+        self._unreported_drops = 0  # not told of yet
+        self._reported_drops = 0  # lost lines that the lines in the buffer tell of
+        self._closed = False
         self._fd = os.dup(sys.stdout.fileno()) if path == "-" else _open(path)
-        self._queue: queue.Queue[tuple[bytes, int] | None] = queue.Queue(WAITING)
+        self._queue: queue.Queue[tuple[bytes, int] | None] = queue.Queue(MAX_QUEUED_BATCHES)
         self._thread = threading.Thread(target=self._write, name=name, daemon=True)
         self._thread.start()
 
@@ -43,13 +43,13 @@ class LineFile:
         raise NotImplementedError
 
     def _note(self, note: tuple[Any, ...]) -> None:
-        self._notes.append(note)
-        if len(self._notes) >= BATCH:
+        self._pending.append(note)
+        if len(self._pending) >= MAX_BATCH_LINES:
             self._make_lines()
             self._hand_over_much()
 
     def _make_lines(self) -> None:
-        notes, self._notes = self._notes, []
+        notes, self._pending = self._pending, []
         if notes:
             self._lines(notes)
 
@@ -57,10 +57,10 @@ class LineFile:
         self._buffer += line
         self._buffer += b"\n"
 
-    def _tell_dropped(self) -> int:
+    def _take_dropped(self) -> int:
         """How many lines were lost since this was last asked: for the next line to tell."""
-        dropped, self._dropped = self._dropped, 0
-        self._told += dropped
+        dropped, self._unreported_drops = self._unreported_drops, 0
+        self._reported_drops += dropped
         return dropped
 
     def flush(self) -> None:
@@ -69,7 +69,7 @@ class LineFile:
         self._hand_over()
 
     def _hand_over_much(self) -> None:
-        if len(self._buffer) >= self._enough:
+        if len(self._buffer) >= self._flush_bytes:
             self._hand_over()
 
     def _hand_over(self, room: float = 0.0) -> None:
@@ -79,24 +79,24 @@ class LineFile:
             self._put(data, room)
 
     def _put(self, data: bytes, room: float) -> None:
-        batch, self._told = (data, self._told), 0
+        batch, self._reported_drops = (data, self._reported_drops), 0
         try:
             self._queue.put(batch, block=room > 0.0, timeout=room)
         except queue.Full:
-            self._lost(*batch)
+            self._count_dropped(*batch)
 
-    def _lost(self, data: bytes, told: int) -> None:
+    def _count_dropped(self, data: bytes, told: int) -> None:
         """Lines did not reach the file, and with them what they told of lines lost before."""
         lines = data.count(b"\n")
-        self.missing += lines
-        self._dropped += lines + told
+        self.dropped += lines
+        self._unreported_drops += lines + told
 
-    def close(self, patience: float = LAST_LINES) -> None:
+    def close(self, patience: float = CLOSE_WRITE_SECONDS) -> None:
         """Write what is noted; waits at most `patience` seconds for the disk. The thread ends when it is done."""
-        room = min(LAST_ROOM, patience)
+        room = min(CLOSE_ENQUEUE_SECONDS, patience)
         self._make_lines()
         self._hand_over(room)
-        self._over = True
+        self._closed = True
         with suppress(queue.Full):
             self._queue.put(None, block=room > 0.0, timeout=room)
         if patience:
@@ -110,7 +110,7 @@ class LineFile:
             try:
                 batch = self._queue.get(timeout=1.0)
             except queue.Empty:
-                if self._over:
+                if self._closed:
                     break
                 continue
             if batch is None:
@@ -118,22 +118,22 @@ class LineFile:
             data, told = batch
             size = len(data)
             try:
-                if self._most:
-                    self._make_room(size)
+                if self._max_bytes:
+                    self._rotate(size)
                 if torn:
                     os.write(self._fd, b"\n")  # of a line only a part is there: the next begins anew
                     torn = False
                 while data:
                     data = data[os.write(self._fd, data) :]
             except OSError:
-                self._lost(data, told)  # a full disk must not stop the gateway
+                self._count_dropped(data, told)  # a full disk must not stop the gateway
                 torn = torn or 0 < len(data) < size
         os.close(self._fd)  # here, because a disk that hangs may keep us longer than `close` waits
 
-    def _make_room(self, size: int) -> None:
+    def _rotate(self, size: int) -> None:
         """Several processes append to one file: who finds it full first renames it, and the others go on in the new."""
         there = os.fstat(self._fd)
-        if there.st_size + size <= self._most or not there.st_size:
+        if there.st_size + size <= self._max_bytes or not there.st_size:
             return
         old = self._fd
         fcntl.flock(old, fcntl.LOCK_EX)

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from time import monotonic, time
 from typing import Final
 
-from ..core.slo import JUDGEMENTS
+from ..core.slo import SLO_VERDICTS
 from .exchange import Exchange
 from .routing import Route
 
 Key = tuple[str, str, str, int, str, str, int]
 
-MOST: Final = 4096  # ends of lines remembered; when full, all are forgotten
+MAX_CACHED_ENDS: Final = 4096  # ends of lines remembered; when full, all are forgotten
 _THOUSANDTHS: Final = [b'%03d+00:00","id":"' % n for n in range(1000)]
 _STATUSES: Final = [b'%d,"ms":' % n for n in range(1000)]
 _SHORT: Final = [b"%d.%02d" % divmod(n, 100) for n in range(10_000)]  # hundredths of a millisecond, up to 100 ms
@@ -24,15 +24,15 @@ _BACKSLASH: Final = 92
 _NUMBERS: Final = [b"%d" % n for n in range(4096)]
 
 
-class JsonLines:
+class JsonLineEncoder:
     """`add` for each request; keeps what most lines share."""
 
     def __init__(self, enough: int) -> None:
-        self._enough = enough  # bytes, for the disk
-        self._made: list[bytes] = []
+        self._flush_bytes = enough  # bytes, for the disk
+        self._lines: list[bytes] = []
         self._size = 0
         self._ends: dict[Key, bytes] = {}
-        self._latest: dict[str, End] = {}  # by replica: most requests end as the one before
+        self._last_ends: dict[str, CachedLineEnd] = {}  # by replica: most requests end as the one before
         self._second = -1
         self._date = b""
         self._body_size = -1
@@ -47,23 +47,23 @@ class JsonLines:
     def add(self, exchange: Exchange, verdict: str, reason: str, now: float) -> bool:
         """True: there is enough for the disk."""
         line = self._line(exchange, verdict, reason, now)
-        self._made.append(line)
+        self._lines.append(line)
         self._size += len(line)
-        return self._size >= self._enough
+        return self._size >= self._flush_bytes
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._lines)
 
     def take(self, dropped: int) -> bytes:
         """All that were made; the last tells of those that were lost before."""
-        made, self._made, self._size = self._made, [], 0
+        made, self._lines, self._size = self._lines, [], 0
         made[-1] += b',"dropped":%d}\n' % dropped if dropped else b"}\n"
         return b"}\n".join(made)
 
     def _line(self, exchange: Exchange, verdict: str, reason: str, now: float) -> bytes:
         """Without its last brace and the end of the line: something may be to be added."""
-        began = exchange.began
-        sent = exchange.dispatched
+        began = exchange.started_at
+        sent = exchange.dispatched_at
         first = exchange.first_byte
         route = exchange.route
         id = exchange.request_id
@@ -80,7 +80,7 @@ class JsonLines:
                 _text(id.decode("latin-1")) if _QUOTE in id or _BACKSLASH in id else id,
                 b'","client":"',
                 exchange.client.forwarding.client,
-                route.logged or _remembered(route),
+                route.access_log_part or _route_part(route),
                 _STATUSES[exchange.status],
                 milliseconds(now - began),
                 b',"queue_ms":',
@@ -102,22 +102,22 @@ class JsonLines:
         self._sizes = b',"bytes_in":' + number(size) + b',"bytes_out":'
 
     def _end(self, exchange: Exchange, verdict: str, reason: str) -> bytes:
-        judgement = exchange.judgement if exchange.account is not None and not exchange.route.look else -1
-        last = self._latest.get(exchange.replica_id)
-        if last is not None and last.is_of(exchange, verdict, reason, judgement):
+        judgement = exchange.slo_verdict if exchange.stats is not None and not exchange.route.health_request else -1
+        last = self._last_ends.get(exchange.replica_id)
+        if last is not None and last.matches(exchange, verdict, reason, judgement):
             return last.text
-        key = (verdict, exchange.model, exchange.tenant, exchange.attempts, exchange.replica_id, reason, judgement)
+        key = (verdict, exchange.model, exchange.tenant, exchange.attempt_count, exchange.replica_id, reason, judgement)
         text = self._ends.get(key)
         if text is None:
-            if len(self._ends) >= MOST:
+            if len(self._ends) >= MAX_CACHED_ENDS:
                 self._ends.clear()
-                self._latest.clear()
-            text = self._ends[key] = _made_of(key)
-        self._latest[exchange.replica_id] = End(exchange, verdict, reason, judgement, text)
+                self._last_ends.clear()
+            text = self._ends[key] = _encode_end(key)
+        self._last_ends[exchange.replica_id] = CachedLineEnd(exchange, verdict, reason, judgement, text)
         return text
 
 
-class End:
+class CachedLineEnd:
     """How a line ended, to see whether the next ends so too: quicker than to look it up by all of that."""
 
     __slots__ = ("attempts", "judgement", "model", "reason", "tenant", "text", "verdict")
@@ -126,15 +126,15 @@ class End:
         self.verdict = verdict
         self.model = exchange.model
         self.tenant = exchange.tenant
-        self.attempts = exchange.attempts
+        self.attempts = exchange.attempt_count
         self.reason = reason
         self.judgement = judgement
         self.text = text
 
-    def is_of(self, exchange: Exchange, verdict: str, reason: str, judgement: int) -> bool:
+    def matches(self, exchange: Exchange, verdict: str, reason: str, judgement: int) -> bool:
         return (
             judgement == self.judgement
-            and exchange.attempts == self.attempts
+            and exchange.attempt_count == self.attempts
             and verdict == self.verdict
             and exchange.model == self.model
             and exchange.tenant == self.tenant
@@ -142,9 +142,9 @@ class End:
         )
 
 
-def _made_of(key: Key) -> bytes:
+def _encode_end(key: Key) -> bytes:
     verdict, model, tenant, attempts, replica, reason, judgement = key
-    sla, fault = JUDGEMENTS[judgement] if judgement >= 0 else ("", "")
+    sla, fault = SLO_VERDICTS[judgement] if judgement >= 0 else ("", "")
     said: dict[str, str | int] = {
         "verdict": verdict,
         "model": model,
@@ -158,10 +158,10 @@ def _made_of(key: Key) -> bytes:
     return "".join(f",{json.dumps(name)}:{json.dumps(value)}" for name, value in said.items() if value).encode()
 
 
-def _remembered(route: Route) -> bytes:
+def _route_part(route: Route) -> bytes:
     method, path = _text(route.method.decode("latin-1")), _text(route.path)
-    route.logged = b'","method":"' + method + b'","path":"' + path + b'","status":'
-    return route.logged
+    route.access_log_part = b'","method":"' + method + b'","path":"' + path + b'","status":'
+    return route.access_log_part
 
 
 def _text(text: str) -> bytes:

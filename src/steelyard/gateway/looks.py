@@ -10,27 +10,27 @@ from __future__ import annotations
 from typing import Final
 
 from ..config import Config
-from ..protocols.base import Answer
+from ..protocols.base import LocalReply
 
-NO_LOOK: Final = 0
+NOT_HEALTH_REQUEST: Final = 0
 PROBE: Final = 1
 SCRAPE: Final = 2
 
-PROBES: Final = frozenset(("/health", "/healthz", "/ready", "/readyz", "/live", "/livez", "/ping"))
-SCRAPES: Final = frozenset(("/metrics", "/version", "/favicon.ico"))
-METHODS: Final = (b"GET", b"HEAD")
+PROBE_PATHS: Final = frozenset(("/health", "/healthz", "/ready", "/readyz", "/live", "/livez", "/ping"))
+SCRAPE_PATHS: Final = frozenset(("/metrics", "/version", "/favicon.ico"))
+READ_METHODS: Final = (b"GET", b"HEAD")
 
-AT_REST: Final = Answer(200, b"No replica runs now; a request starts one.\n", "text/plain")
+SCALED_TO_ZERO_REPLY: Final = LocalReply(200, b"No replica runs now; a request starts one.\n", "text/plain")
 
 
-class Looks:
+class HealthRequests:
     def __init__(self, config: Config) -> None:
         started = [model for model in config.models.values() if model.runtime is not None]
         own = {path.partition("?")[0] for model in started for path in (model.health.path, model.health.live)}
-        self._probes: frozenset[str] = PROBES | own - {"", "/"} if started else frozenset()
-        self._scrapes: frozenset[str] = SCRAPES if started else frozenset()
+        self._probes: frozenset[str] = PROBE_PATHS | own - {"", "/"} if started else frozenset()
+        self._scrapes: frozenset[str] = SCRAPE_PATHS if started else frozenset()
 
     def kind(self, method: bytes, path: str) -> int:
-        if method not in METHODS:
-            return NO_LOOK
-        return PROBE if path in self._probes else SCRAPE if path in self._scrapes else NO_LOOK
+        if method not in READ_METHODS:
+            return NOT_HEALTH_REQUEST
+        return PROBE if path in self._probes else SCRAPE if path in self._scrapes else NOT_HEALTH_REQUEST

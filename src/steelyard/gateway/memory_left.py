@@ -20,54 +20,54 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ..link import cgroup
-from ..units import show_size
+from ..units import format_size
 from . import answers
-from .shortages import Shortage
+from .shortages import ResourceAlarm
 
 if TYPE_CHECKING:
-    from .carrier import Carrier
+    from .carrier import Proxy
 
-RESERVE: Final = 16 << 20  # bytes
-LOOK_SECONDS: Final = 0.5
-LOOK_SECONDS_TIGHT: Final = 0.05  # while bodies may take less than configured
-PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+RESERVE_BYTES: Final = 16 << 20  # bytes
+CHECK_SECONDS: Final = 0.5
+TIGHT_CHECK_SECONDS: Final = 0.05  # while bodies may take less than configured
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 PROCESS_LIMITS: Final = ((resource.RLIMIT_AS, 0), (resource.RLIMIT_DATA, 5))  # and their field in /proc/self/statm
 
 
-def take_buffers_of_numpy() -> None:
+def allocate_blas_buffers() -> None:
     """OpenBLAS takes its buffers (tens of MiB of address space) with the first product, and ends the process if it
     cannot have them: better now than in the middle of the traffic."""
     small = np.eye(2)
     np.linalg.solve(small @ small, small)
 
 
-class MemoryLeft:
-    def __init__(self, carrier: Carrier) -> None:
+class MemoryMonitor:
+    def __init__(self, carrier: Proxy) -> None:
         self._carrier = carrier
-        self._group = cgroup.own()
-        self._shortage = Shortage("memory_low")
-        carrier.shortages.append(self._shortage)
-        take_buffers_of_numpy()
-        self.look()
+        self._group = cgroup.process_cgroup()
+        self._alarm = ResourceAlarm("memory_low")
+        carrier.resource_alarms.append(self._alarm)
+        allocate_blas_buffers()
+        self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Now, and again in a while."""
         carrier = self._carrier
         left = self.measure()
         buffers, wanted = carrier.buffers, int(carrier.limits.buffered)
-        room = wanted if left is None else max(0, buffers.held + (left - RESERVE) // 2)
-        carrier.tight = room < wanted
-        carrier.low = left is not None and left < RESERVE // 2
+        room = wanted if left is None else max(0, buffers.held_bytes + (left - RESERVE_BYTES) // 2)
+        carrier.memory_tight = room < wanted
+        carrier.memory_low = left is not None and left < RESERVE_BYTES // 2
         buffers.budget = min(wanted, room)
-        buffers.full = answers.MEMORY_LOW if carrier.tight else answers.BUFFERS_FULL
-        if left is not None and (carrier.low or (carrier.tight and buffers.refused)):
-            self.felt(left)
+        buffers.full_reply = answers.MEMORY_LOW if carrier.memory_tight else answers.BUFFERS_FULL
+        if left is not None and (carrier.memory_low or (carrier.memory_tight and buffers.refused)):
+            self.trigger_alarm(left)
         buffers.refused = False
-        carrier.loop.call_later(LOOK_SECONDS_TIGHT if carrier.tight else LOOK_SECONDS, self.look)
+        carrier.loop.call_later(TIGHT_CHECK_SECONDS if carrier.memory_tight else CHECK_SECONDS, self.check)
 
-    def felt(self, left: int) -> None:
-        what = f"{show_size(left)} of memory are left under its limit, so requests are refused"
-        self._shortage.felt(f"{what}: raise the limit, or lower limits.buffered and limits.connections", monotonic())
+    def trigger_alarm(self, left: int) -> None:
+        what = f"{format_size(left)} of memory are left under its limit, so requests are refused"
+        self._alarm.trigger(f"{what}: raise the limit, or lower limits.buffered and limits.connections", monotonic())
 
     def measure(self) -> int | None:
         """Bytes; None: there is no limit."""
@@ -77,18 +77,21 @@ class MemoryLeft:
             limit = resource.getrlimit(kind)[0]
             if limit != resource.RLIM_INFINITY:
                 sizes = sizes or Path("/proc/self/statm").read_text().split()
-                found.append(limit - int(sizes[place]) * PAGE)
+                found.append(limit - int(sizes[place]) * PAGE_BYTES)
         if self._group is not None:
             folder, version = self._group
             try:
-                found += [limit - cgroup.needed(level, version) for level, limit in cgroup.limits(folder, version)]
+                found += [
+                    limit - cgroup.memory_needed(level, version)
+                    for level, limit in cgroup.memory_limits(folder, version)
+                ]
             except (OSError, ValueError):  # it is being moved to another group
-                self._group = cgroup.own()
+                self._group = cgroup.process_cgroup()
         return min(found, default=None)
 
-    def problem(self, loop: Any, context: dict[str, Any]) -> None:
+    def handle_loop_exception(self, loop: Any, context: dict[str, Any]) -> None:
         """For the loop: what nobody caught. Without memory that may be anything, and is one alarm, no traceback."""
         if isinstance(context.get("exception"), MemoryError):
-            self.felt(max(0, self.measure() or 0))
+            self.trigger_alarm(max(0, self.measure() or 0))
         else:
             loop.default_exception_handler(context)

@@ -11,11 +11,11 @@ import re
 from typing import Final
 
 NO_CONTROL: Final = 0
-CONTROL: Final = 1  # refused on servers whose models the gateway places
-NEVER: Final = 2  # refused anywhere: the gateway's own interface to replicas
+MODEL_CONTROL: Final = 1  # refused on servers whose models the gateway places
+FORBIDDEN_CONTROL: Final = 2  # refused anywhere: the gateway's own interface to replicas
 
-LOOKS: Final = (b"GET", b"HEAD", b"OPTIONS")
-KIT_MODELS: Final = "/steelyard/models/"  # where a server with our kit is asked to load and unload
+READ_METHODS: Final = (b"GET", b"HEAD", b"OPTIONS")
+AGENT_MODELS_PATH: Final = "/steelyard/models/"  # where a server with our kit is asked to load and unload
 
 _PARAMETERS = re.compile(r"/?;[^/]*")  # of a segment; servers in Java match without them
 # Not at the beginning only: a proxy before the server may take a prefix off.
@@ -27,11 +27,11 @@ _SETTINGS = re.compile(
 )
 
 
-def control_of(method: bytes, path: str) -> int:
+def model_control_of(method: bytes, path: str) -> int:
     """What a request to this path would change. `path` is decoded: as the server reads it."""
     path = _PARAMETERS.sub("", path.lower())
-    if path.startswith(KIT_MODELS):
-        return NO_CONTROL if method in LOOKS else NEVER
+    if path.startswith(AGENT_MODELS_PATH):
+        return NO_CONTROL if method in READ_METHODS else FORBIDDEN_CONTROL
     if _REPOSITORY.search(path) is not None:
-        return CONTROL  # whatever the method: some servers let a header change it
-    return CONTROL if method not in LOOKS and _SETTINGS.search(path) is not None else NO_CONTROL
+        return MODEL_CONTROL  # whatever the method: some servers let a header change it
+    return MODEL_CONTROL if method not in READ_METHODS and _SETTINGS.search(path) is not None else NO_CONTROL

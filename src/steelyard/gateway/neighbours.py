@@ -9,98 +9,100 @@ from typing import TYPE_CHECKING, Final
 from ..core.decision import Decision
 from ..core.replica import Replica
 from ..core.request import INFINITY
-from ..link.board import Board
+from ..link.board import LoadBoard
 
 if TYPE_CHECKING:
-    from .carrier import Carrier
+    from .carrier import Proxy
 
-REFRESH: Final = 1.0  # seconds: the balancer forgets news that nobody confirms
-POLL: Final = 0.001  # seconds between looks while requests wait for a slot that another worker may free
-LEFT: Final = 0.003  # seconds for which a freed slot is left to another worker
+REFRESH_SECONDS: Final = 1.0  # seconds: the balancer forgets news that nobody confirms
+POLL_SECONDS: Final = 0.001  # seconds between looks while requests wait for a slot that another worker may free
+YIELD_SECONDS: Final = 0.003  # seconds for which a freed slot is left to another worker
 
 
-class Neighbours:
-    def __init__(self, carrier: Carrier, board: Board, index: int) -> None:
+class PeerWorkers:
+    def __init__(self, carrier: Proxy, board: LoadBoard, index: int) -> None:
         self._carrier = carrier
         self._board = board
         self._index = index
         self._others = [worker for worker in range(board.workers) if worker != index]
-        self._seen = [board.changes(worker) for worker in range(board.workers)]
+        self._seen = [board.change_count(worker) for worker in range(board.workers)]
         self._replicas: dict[int, tuple[Replica, str]] = {}  # slot → replica and its model
-        self._lines: dict[str, int] = {}  # model → the slot where its waiting requests are told
-        self._left: deque[tuple[float, int]] = deque()  # until when, which slot: left to another worker
-        self._refresh = REFRESH
+        self._queue_slots: dict[str, int] = {}  # model → the slot where its waiting requests are told
+        self._yielded: deque[tuple[float, int]] = deque()  # until when, which slot: left to another worker
+        self._refresh = REFRESH_SECONDS
         self._refresh_at = 0.0
 
     # ------------------------------------------------------------------ what this worker has
 
-    def know(self, replica: Replica, model: str, slot: int) -> None:
+    def add_replica(self, replica: Replica, model: str, slot: int) -> None:
         self._replicas[slot] = (replica, model)
-        self._board.put(self._index, slot, replica.in_flight)
+        self._board.put_count(self._index, slot, replica.in_flight)
 
-    def forget(self, slot: int) -> None:
+    def remove_replica(self, slot: int) -> None:
         if self._replicas.pop(slot, None) is not None:
-            self._board.put(self._index, slot, 0)
+            self._board.put_count(self._index, slot, 0)
 
-    def know_lines(self, slots: Mapping[str, Mapping[str, int]]) -> None:
+    def set_queue_slots(self, slots: Mapping[str, Mapping[str, int]]) -> None:
         """After a change of the fleet: where each model's line is told. All workers find the same place."""
-        for slot in self._lines.values():
-            self._board.put_line(self._index, slot, 0)
-        self._lines = {}
+        for slot in self._queue_slots.values():
+            self._board.put_queue(self._index, slot, 0)
+        self._queue_slots = {}
         for model, columns in slots.items():
-            self.know_line(model, columns)
+            self.set_queue_slot(model, columns)
         balancer = self._carrier.balancer
-        self._refresh = min([REFRESH, *(2.0 * balancer.pool(model).options.interval for model in balancer.models)])
+        self._refresh = min(
+            [REFRESH_SECONDS, *(2.0 * balancer.pool(model).options.interval for model in balancer.models)]
+        )
 
-    def know_line(self, model: str, columns: Mapping[str, int]) -> None:
+    def set_queue_slot(self, model: str, columns: Mapping[str, int]) -> None:
         """Of one model, whose replicas have these columns."""
-        before = self._lines.pop(model, None)
+        before = self._queue_slots.pop(model, None)
         if before is not None:
-            self._board.put_line(self._index, before, 0)
+            self._board.put_queue(self._index, before, 0)
         if columns:
-            self._lines[model] = min(columns.values())
+            self._queue_slots[model] = min(columns.values())
 
-    def tell(self, replica: Replica) -> None:
+    def publish(self, replica: Replica) -> None:
         """Write down what this worker has there, unless it was removed and only finishes what it has."""
         slot = replica.context.slot
         known = self._replicas.get(slot)
         if known is not None and known[0] is replica:
-            self._board.put(self._index, slot, replica.in_flight)
+            self._board.put_count(self._index, slot, replica.in_flight)
 
-    def _tell_lines(self) -> bool:
+    def _publish_queues(self) -> bool:
         """Write down how many wait here. Do any?"""
         balancer = self._carrier.balancer
         some = False
         for model in balancer.models:
-            waiting = len(balancer.pool(model).line)
+            waiting = len(balancer.pool(model).queue)
             some = some or waiting > 0
-            slot = self._lines.get(model)
+            slot = self._queue_slots.get(model)
             if slot is not None:
-                self._board.put_line(self._index, slot, waiting)
+                self._board.put_queue(self._index, slot, waiting)
         return some
 
     # ------------------------------------------------------------------ what the others have
 
-    def look(self, now: float) -> None:
+    def refresh(self, now: float) -> None:
         """Take in what the others wrote since the last look."""
         board, seen = self._board, self._seen
         changed: set[int] | None = None
         for worker in self._others:
-            number = board.changes(worker)
+            number = board.change_count(worker)
             if number != seen[worker]:
-                news = board.changed(worker, seen[worker], number)
+                news = board.changed_slots(worker, seen[worker], number)
                 changed = set(news) if changed is None else changed.union(news)
                 seen[worker] = number
-        while self._left and self._left[0][0] <= now:  # nobody took it: it is ours again
-            slot = self._left.popleft()[1]
+        while self._yielded and self._yielded[0][0] <= now:  # nobody took it: it is ours again
+            slot = self._yielded.popleft()[1]
             changed = {slot} if changed is None else {slot, *changed}
         if now >= self._refresh_at:
             self._refresh_at = now + self._refresh
             changed = set(self._replicas)
         if changed is not None:
-            self._take_in(changed, now)
+            self._apply_counts(changed, now)
 
-    def _take_in(self, slots: set[int], now: float) -> None:
+    def _apply_counts(self, slots: set[int], now: float) -> None:
         carrier, board = self._carrier, self._board
         decisions: list[Decision] = []
         for slot in slots:
@@ -108,31 +110,31 @@ class Neighbours:
             if known is None:
                 continue
             replica, model = known
-            count = board.others(self._index, slot)
-            if count or replica.outside > replica.foreign:
-                decisions += carrier.balancer.report_outside(replica.id, count, model, now=now)
+            count = board.others_count(self._index, slot)
+            if count or replica.other_load > replica.external_load:
+                decisions += carrier.balancer.report_peer_load(replica.id, count, model, now=now)
         if decisions:
-            carrier.carry_out(decisions, now)
+            carrier.execute(decisions, now)
 
-    def look_again(self, now: float) -> float:
+    def next_poll(self, now: float) -> float:
         """When to look even though nothing happens here."""
-        return now + POLL if self._tell_lines() else INFINITY
+        return now + POLL_SECONDS if self._publish_queues() else INFINITY
 
     # ------------------------------------------------------------------ one line, though each worker has its own
 
-    def leave_to_longer(self, replica: Replica, model: str, now: float) -> None:
+    def yield_to_longest_queue(self, replica: Replica, model: str, now: float) -> None:
         """A request there is about to end. If far more wait in another worker than here, the slot is left to it.
 
         Without this each worker would go on using the slots it has, however long the others' lines are.
         """
         known = self._replicas.get(replica.context.slot)
-        slot = self._lines.get(model)
+        slot = self._queue_slots.get(model)
         if known is None or known[0] is not replica or slot is None:
             return  # it was removed meanwhile
-        mine = len(self._carrier.balancer.pool(model).line)
-        if not mine or self._board.longest_line(self._index, slot) <= 2 * mine + 1:
+        mine = len(self._carrier.balancer.pool(model).queue)
+        if not mine or self._board.longest_queue(self._index, slot) <= 2 * mine + 1:
             return
-        others = replica.outside - replica.foreign + 1
-        decisions = self._carrier.balancer.report_outside(replica.id, others, model, now=now)
-        self._left.append((now + LEFT, replica.context.slot))
-        self._carrier.carry_out(decisions, now)
+        others = replica.other_load - replica.external_load + 1
+        decisions = self._carrier.balancer.report_peer_load(replica.id, others, model, now=now)
+        self._yielded.append((now + YIELD_SECONDS, replica.context.slot))
+        self._carrier.execute(decisions, now)

@@ -14,23 +14,23 @@ from typing import NamedTuple
 
 from .. import __version__
 from ..addresses import Address
-from ..config import Tracing as Settings
+from ..config import TracingConfig as Settings
 from ..config.otel_environment import exporter
-from ..core.slo import CLIENT, JUDGEMENTS, MET
-from ..protocols.plain import KINDS as PLAIN
+from ..core.slo import CLIENT, MET, SLO_VERDICTS
+from ..protocols.plain import CALL_KINDS as PLAIN
 from .accounts import OK
 from .exchange import Exchange
-from .otlp import Sender
-from .span_bytes import CLIENT as CLIENT_KIND
-from .span_bytes import INTERNAL, SERVER, Attributes, encoded
-from .spans import LAST, RequestSpan, Tracing
+from .otlp import OtlpExporter
+from .span_bytes import CLIENT_SPAN as CLIENT_KIND
+from .span_bytes import INTERNAL_SPAN, SERVER_SPAN, Attributes, encode_span
+from .spans import CLOSE_SECONDS, RequestSpan, Tracer
 
-PARENT = b"traceparent: "
-NAME = PARENT[:12]
-SAMPLED = 0x01
+TRACEPARENT_PREFIX = b"traceparent: "
+TRACEPARENT = TRACEPARENT_PREFIX[:12]
+SAMPLED_FLAG = 0x01
 
 
-class Otel(Tracing):
+class OtelTracer(Tracer):
     def __init__(self, settings: Settings, worker: int) -> None:
         """OSError, ValueError: the file with headers cannot be read, or the environment says what makes no sense."""
         self.settings = settings
@@ -42,24 +42,24 @@ class Otel(Tracing):
             "steelyard.worker": worker,
         }
         to = exporter(settings, os.environ)
-        self.sender = Sender(to.endpoint, to.headers, resource, to.timeout)
+        self.sender = OtlpExporter(to.endpoint, to.headers, resource, to.timeout)
 
     def begin(self, exchange: Exchange) -> None:
         told = b""
-        if exchange.traced:
-            told = next((line[12:].strip() for line in exchange.lines if line[:12].lower() == NAME), b"")
+        if exchange.has_traceparent:
+            told = next((line[12:].strip() for line in exchange.header_lines if line[:12].lower() == TRACEPARENT), b"")
         if told and self.settings.parent:
-            if not int(told[53:55], 16) & SAMPLED:
+            if not int(told[53:55], 16) & SAMPLED_FLAG:
                 return
         elif told and random() >= self.share:  # of those without one the carrier has drawn lots
             return
-        exchange.span = Traced(self.sender, exchange, told)
+        exchange.span = OtelSpan(self.sender, exchange, told)
 
     @property
-    def missing(self) -> int:  # type: ignore[override]
-        return self.sender.missing
+    def dropped(self) -> int:  # type: ignore[override]
+        return self.sender.dropped
 
-    def close(self, patience: float = LAST) -> None:
+    def close(self, patience: float = CLOSE_SECONDS) -> None:
         self.sender.close(patience)
 
 
@@ -71,56 +71,58 @@ class _Attempt(NamedTuple):
     address: Address | None
 
 
-class Traced(RequestSpan):
+class OtelSpan(RequestSpan):
     __slots__ = ("_attempts", "_id", "_method", "_names", "_offset", "_parent", "_sender", "_trace", "_waited")
 
-    def __init__(self, sender: Sender, exchange: Exchange, told: bytes) -> None:
+    def __init__(self, sender: OtlpExporter, exchange: Exchange, told: bytes) -> None:
         self._sender = sender
         self._offset = time_ns() - int(monotonic() * 1e9)  # a trace is for people: it has the wall's time
         self._attempts: dict[str, _Attempt] = {}  # that run, by replica
         self._method = exchange.route.method.decode("latin-1")
         self._waited = False
         self._id = _new_id()
-        names = exchange.names
+        names = exchange.trace_lines
         if told:
             self._trace, self._parent = bytes.fromhex(told[3:35].decode()), bytes.fromhex(told[36:52].decode())
-            exchange.lines = [line for line in exchange.lines if line[:12].lower() != NAME]
+            exchange.header_lines = [line for line in exchange.header_lines if line[:12].lower() != TRACEPARENT]
         else:
-            at = names.index(PARENT) + len(PARENT) + 3
+            at = names.index(TRACEPARENT_PREFIX) + len(TRACEPARENT_PREFIX) + 3
             self._trace, self._parent = bytes.fromhex(names[at : at + 32].decode()), b""
-        self._names = b"\r\n".join(line for line in names.split(b"\r\n") if line and line[:12] != NAME)
+        self._names = b"\r\n".join(line for line in names.split(b"\r\n") if line and line[:12] != TRACEPARENT)
 
-    def sent(self, exchange: Exchange, replica: str, now: float, hedged: bool) -> None:
-        self._wait_is_over(exchange, now)
+    def dispatched(self, exchange: Exchange, replica: str, now: float, hedged: bool) -> None:
+        self._end_queue_span(exchange, now)
         id = _new_id()
-        flight = exchange.hedge if hedged else exchange.flight
+        flight = exchange.hedge if hedged else exchange.attempt
         predicted, address = 0.0, None
         if flight is not None:
             predicted, address = flight.predicted, flight.replica.context.endpoint.address
         self._attempts[replica] = _Attempt(id, now, hedged, predicted, address)
-        parent = PARENT + b"00-%b-%b-01" % (self._trace.hex().encode(), id.hex().encode())
-        exchange.names = self._names + b"\r\n" + parent if self._names else parent
+        parent = TRACEPARENT_PREFIX + b"00-%b-%b-01" % (self._trace.hex().encode(), id.hex().encode())
+        exchange.trace_lines = self._names + b"\r\n" + parent if self._names else parent
 
-    def lost(self, replica: str, why: str, now: float, status: int = 0) -> None:
+    def attempt_lost(self, replica: str, why: str, now: float, status: int = 0) -> None:
         if replica in self._attempts:
-            self._attempt_over(replica, now, {"http.response.status_code": status} if status else {}, why)
+            self._end_attempt(replica, now, {"http.response.status_code": status} if status else {}, why)
 
-    def end(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
-        self._wait_is_over(exchange, now)
+    def finished(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
+        self._end_queue_span(exchange, now)
         for replica in list(self._attempts):
             if exchange.first_byte and replica == exchange.replica_id:
                 status = {"http.response.status_code": exchange.status}
-                self._attempt_over(replica, now, status, "", self._wall(exchange.first_byte))
+                self._end_attempt(replica, now, status, "", self._wall(exchange.first_byte))
             else:
-                self._attempt_over(replica, now, {}, "")
+                self._end_attempt(replica, now, {}, "")
         route = exchange.route
         method, call = route.method.decode("latin-1"), route.call.kind
-        judged, fault = JUDGEMENTS[exchange.judgement] if exchange.account is not None and not route.look else ("", "")
+        judged, fault = (
+            SLO_VERDICTS[exchange.slo_verdict] if exchange.stats is not None and not route.health_request else ("", "")
+        )
         said: dict[str, str | int] = {
             "http.request.method": method,
             "url.scheme": exchange.client.forwarding.proto.decode(),
             "url.path": route.path,
-            **asked_server(exchange.host.decode("latin-1")),
+            **server_attributes(exchange.host.decode("latin-1")),
             "http.response.status_code": exchange.status,
             "steelyard.request_id": exchange.request_id.decode("latin-1"),
             "steelyard.model": exchange.model,
@@ -130,19 +132,19 @@ class Traced(RequestSpan):
             "steelyard.sla": judged,
             "steelyard.fault": fault,
             "steelyard.reason": reason,
-            "steelyard.attempts": exchange.attempts,
+            "steelyard.attempts": exchange.attempt_count,
             "error.type": str(exchange.status) if exchange.status >= 500 else reason if verdict != OK else "",
         }
         name = method if call == PLAIN.get(method, "other") else f"{method} {call}"
         broken = judged not in ("", MET) and fault != CLIENT
         self._sender.add(
-            encoded(
+            encode_span(
                 self._trace,
                 self._id,
                 self._parent,
                 name,
-                SERVER,
-                self._wall(exchange.began),
+                SERVER_SPAN,
+                self._wall(exchange.started_at),
                 self._wall(now),
                 {name: value for name, value in said.items() if value not in ("", 0)},
                 (reason or judged) if broken else "",
@@ -150,18 +152,18 @@ class Traced(RequestSpan):
             )
         )
 
-    def _wait_is_over(self, exchange: Exchange, now: float) -> None:
+    def _end_queue_span(self, exchange: Exchange, now: float) -> None:
         if not self._waited and exchange.arrived:
             self._waited = True
-            self._child(_new_id(), "queue", INTERNAL, exchange.arrived, now, {})
+            self._child(_new_id(), "queue", INTERNAL_SPAN, exchange.arrived, now, {})
 
-    def _attempt_over(self, replica: str, now: float, said: Attributes, problem: str, first_byte: int = 0) -> None:
+    def _end_attempt(self, replica: str, now: float, said: Attributes, problem: str, first_byte: int = 0) -> None:
         attempt = self._attempts.pop(replica)
         status = said.get("http.response.status_code", 0)
         error = str(status) if isinstance(status, int) and status >= 500 else problem
         about: Attributes = {
             "http.request.method": self._method,
-            **_reached(attempt.address),
+            **_upstream_attributes(attempt.address),
             "steelyard.replica": replica,
             "steelyard.hedged": attempt.hedged,
             "steelyard.predicted_seconds": attempt.predicted,
@@ -183,14 +185,14 @@ class Traced(RequestSpan):
     ) -> None:
         wall = self._wall
         self._sender.add(
-            encoded(self._trace, id, self._id, name, kind, wall(began), wall(ended), said, problem, first_byte)
+            encode_span(self._trace, id, self._id, name, kind, wall(began), wall(ended), said, problem, first_byte)
         )
 
     def _wall(self, when: float) -> int:
         return int(when * 1e9) + self._offset
 
 
-def asked_server(authority: str) -> dict[str, str | int]:
+def server_attributes(authority: str) -> dict[str, str | int]:
     """`server.address` and `server.port`, as the client named them."""
     host, colon, port = authority.rpartition(":")
     if not colon or not port.isdecimal() or len(port) > 5 or host.endswith(":"):  # of an IPv6 address without a port
@@ -198,7 +200,7 @@ def asked_server(authority: str) -> dict[str, str | int]:
     return {"server.address": host.strip("[]"), "server.port": int(port)}
 
 
-def _reached(address: Address | None) -> dict[str, str | int]:
+def _upstream_attributes(address: Address | None) -> dict[str, str | int]:
     if address is None:
         return {}
     if address.path:

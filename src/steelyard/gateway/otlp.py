@@ -19,22 +19,22 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from .. import __version__
 from .span_bytes import field
 
-WAITING = 2048  # spans that may wait for the collector; more are dropped
-AT_ONCE = 512
-EVERY = 1.0  # seconds between two batches
-PATIENCE = 5.0  # seconds for the collector to take a batch
-PAUSES = (1.0, 2.0, 4.0)  # seconds before a batch is tried again; then it is dropped
-AGAIN = (429, 502, 503, 504)  # the collector may take it later
-TELL_EVERY = 60.0  # seconds between two complaints
+MAX_QUEUED_SPANS = 2048  # spans that may wait for the collector; more are dropped
+MAX_BATCH_SPANS = 512
+BATCH_SECONDS = 1.0  # seconds between two batches
+EXPORT_TIMEOUT_SECONDS = 5.0  # seconds for the collector to take a batch
+RETRY_DELAYS_SECONDS = (1.0, 2.0, 4.0)  # seconds before a batch is tried again; then it is dropped
+RETRYABLE_STATUSES = (429, 502, 503, 504)  # the collector may take it later
+WARNING_INTERVAL_SECONDS = 60.0  # seconds between two complaints
 
 
-class Sender:
+class OtlpExporter:
     def __init__(
         self,
         endpoint: str,
         headers: Mapping[str, str],
         resource: Mapping[str, str | int],
-        timeout: float = PATIENCE,
+        timeout: float = EXPORT_TIMEOUT_SECONDS,
     ) -> None:
         """`timeout`: seconds for the collector to take a batch."""
         self._endpoint = endpoint
@@ -44,9 +44,9 @@ class Sender:
         self._resource = Resource(attributes=[_pair(*said) for said in resource.items()]).SerializeToString()
         self._scope = InstrumentationScope(name="steelyard", version=__version__).SerializeToString()
         self._waiting: deque[bytes] = deque()
-        self.missing = 0  # spans, since the worker began
-        self._dropped = 0  # not complained of yet
-        self._told_at = -TELL_EVERY
+        self.dropped = 0  # spans, since the worker began
+        self._unreported_drops = 0  # not complained of yet
+        self._told_at = -WARNING_INTERVAL_SECONDS
         self._connection: http.client.HTTPConnection | None = None
         self._more = threading.Event()  # there is a whole batch, or the end has come
         self._over = False
@@ -55,12 +55,12 @@ class Sender:
 
     def add(self, span: bytes) -> None:
         """One that is over, encoded."""
-        if len(self._waiting) >= WAITING:
-            self._dropped += 1
-            self.missing += 1
+        if len(self._waiting) >= MAX_QUEUED_SPANS:
+            self._unreported_drops += 1
+            self.dropped += 1
             return
         self._waiting.append(span)
-        if len(self._waiting) == AT_ONCE:
+        if len(self._waiting) == MAX_BATCH_SPANS:
             self._more.set()
 
     def close(self, patience: float) -> None:
@@ -73,25 +73,25 @@ class Sender:
 
     def _run(self) -> None:
         while not self._over or self._waiting:
-            self._more.wait(EVERY)
+            self._more.wait(BATCH_SECONDS)
             self._more.clear()
             left = len(self._waiting)  # not those that come meanwhile: they would go one by one
             while left:
-                batch = [self._waiting.popleft() for _ in range(min(AT_ONCE, left))]
+                batch = [self._waiting.popleft() for _ in range(min(MAX_BATCH_SPANS, left))]
                 left -= len(batch)
-                self._send(message(batch, self._resource, self._scope), len(batch))
+                self._send(encode_export_request(batch, self._resource, self._scope), len(batch))
 
     def _send(self, body: bytes, spans: int) -> None:
         problem = ""
-        for pause in (*PAUSES, 0.0):
+        for pause in (*RETRY_DELAYS_SECONDS, 0.0):
             try:
                 status = self._post(body)
                 if status < 300:
-                    if self._dropped:
-                        self._complain("there were too many at once")
+                    if self._unreported_drops:
+                        self._warn("there were too many at once")
                     return
                 problem = f"it answers {status}"
-                if status not in AGAIN:
+                if status not in RETRYABLE_STATUSES:
                     break
             except (OSError, http.client.HTTPException) as wrong:
                 problem = str(wrong) or type(wrong).__name__
@@ -100,9 +100,9 @@ class Sender:
             if self._over:
                 break
             self._more.wait(pause)
-        self._dropped += spans
-        self.missing += spans
-        self._complain(problem)
+        self._unreported_drops += spans
+        self.dropped += spans
+        self._warn(problem)
 
     def _post(self, body: bytes) -> int:
         if self._connection is None:
@@ -117,17 +117,17 @@ class Sender:
                 self._connection.close()
             return answer.status
 
-    def _complain(self, problem: str) -> None:
+    def _warn(self, problem: str) -> None:
         """Once a minute, not for each batch."""
         now = monotonic()
-        if now - self._told_at >= TELL_EVERY:
+        if now - self._told_at >= WARNING_INTERVAL_SECONDS:
             self._told_at = now
-            dropped, self._dropped = self._dropped, 0
+            dropped, self._unreported_drops = self._unreported_drops, 0
             what = f"{dropped} spans were lost: {problem}"
             print(f"warning tracing to {self._endpoint}: {what}", file=sys.stderr, flush=True)
 
 
-def message(spans: list[bytes], resource: bytes, scope: bytes) -> bytes:
+def encode_export_request(spans: list[bytes], resource: bytes, scope: bytes) -> bytes:
     """An ExportTraceServiceRequest."""
     parts = [field(b"\x0a", scope)]
     parts += [field(b"\x12", span) for span in spans]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from .fields import BadHead
+from .fields import MalformedMessageError
 
 MAX_DECODES: Final = 3  # proxies before a server may each decode once; more is an attack
 
@@ -19,16 +19,16 @@ _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})?")
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
-def normalised(path: bytes) -> bytes:
+def normalize_path(path: bytes) -> bytes:
     """The path as it is decided on and sent on. Raises BadHead for what no two servers read alike."""
     if b"\\" in path:
-        raise BadHead("The path has a backslash, which some servers take for a slash.")
+        raise MalformedMessageError("The path has a backslash, which some servers take for a slash.")
     if b"%" in path:
         path = _ESCAPE.sub(_decoded_if_unreserved, path)
     return _resolved(path)
 
 
-def readings(path: str) -> list[str]:
+def alternative_readings(path: str) -> list[str]:
     """What servers that decode escaped slashes, dots and percent signs take it for; empty: there is one reading."""
     found: list[str] = []
     raw = path.encode("latin-1")
@@ -37,7 +37,7 @@ def readings(path: str) -> list[str]:
         if decoded == raw:
             break
         if len(found) == MAX_DECODES:
-            raise BadHead("The path is escaped too many times.")
+            raise MalformedMessageError("The path is escaped too many times.")
         raw = decoded
         found.append(raw.decode("latin-1"))
     return found
@@ -46,7 +46,7 @@ def readings(path: str) -> list[str]:
 def _decoded_if_unreserved(match: re.Match[bytes]) -> bytes:
     digits = match[1]
     if digits is None or digits == b"00":
-        raise BadHead("The path has a percent sign that escapes nothing, or a zero byte.")
+        raise MalformedMessageError("The path has a percent sign that escapes nothing, or a zero byte.")
     character = bytes.fromhex(digits.decode())
     return character if character[0] in _UNRESERVED else match[0]
 

@@ -7,30 +7,30 @@ from typing import Final
 
 from .exchange import CHUNKED
 from .fields import (
-    CODING,
     CONNECTION,
+    CONTENT_LENGTH,
     HOP,
-    LENGTH,
-    LOAD,
-    LONGEST,
-    SPOOF,
+    LOAD_REPORT,
+    MAX_CACHED_LINE_BYTES,
+    RESERVED,
     TRACE,
     TRAILER,
+    TRANSFER_ENCODING,
     UPGRADE,
-    BadHead,
-    Field,
-    Fields,
+    Header,
+    HeaderTable,
+    MalformedMessageError,
     tokens,
 )
 
 _KEPT = {b"content-length", b"close", b"keep-alive", b"upgrade"}
 _OF_BODIES = {b"content-length", b"trailer"}
 UNTIL_CLOSE: Final = -2  # the body ends with the connection
-MOST_STATUSES = 1024
+MAX_CACHED_STATUS_LINES = 1024
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
 
 
-class StatusLines:
+class StatusLineCache:
     """Status lines, checked once and remembered."""
 
     def __init__(self) -> None:
@@ -40,11 +40,11 @@ class StatusLines:
         """Status, is it HTTP/1.0, and the line to pass on."""
         match = _STATUS.fullmatch(line)
         if match is None:
-            raise BadHead("The first line is not a status line.")
+            raise MalformedMessageError("The first line is not a status line.")
         passed = b"HTTP/1.1" + line[8:]
         told = (int(match[2]), match[1] == b"0", passed if len(line) > 12 else passed + b" ")
-        if len(line) <= LONGEST:
-            if len(self.known) >= MOST_STATUSES:
+        if len(line) <= MAX_CACHED_LINE_BYTES:
+            if len(self.known) >= MAX_CACHED_STATUS_LINES:
                 self.known.clear()
             self.known[line] = told
         return told
@@ -53,61 +53,61 @@ class StatusLines:
 class ResponseHead:
     """What an answer's head says beyond the lines to pass on."""
 
-    __slots__ = ("close", "identified", "length", "lines", "load", "old", "status", "trailers", "upgrade")
+    __slots__ = ("close", "has_request_id", "http10", "length", "lines", "load_report", "status", "trailers", "upgrade")
 
-    def __init__(self, lines: list[bytes], fields: Fields, statuses: StatusLines) -> None:
+    def __init__(self, lines: list[bytes], fields: HeaderTable, statuses: StatusLineCache) -> None:
         """From the head's lines, its status line first. Raises BadHead."""
         told = statuses.known.get(lines[0])
         if told is None:
             told = statuses.learn(lines[0])
         self.status = told[0]
-        self.old = told[1]
+        self.http10 = told[1]
         self.close = told[1]  # does the replica close the connection after this?
         self.length = UNTIL_CLOSE
         self.upgrade = b""
-        self.identified = False  # it has an x-request-id
+        self.has_request_id = False  # it has an x-request-id
         self.trailers = False  # it announces some
-        self.load = b""  # what the replica says of its load
+        self.load_report = b""  # what the replica says of its load
         self.lines = [told[2]]
-        special = fields.sort(lines[1:], self.lines)
+        special = fields.classify(lines[1:], self.lines)
         if special is not None:
             self._act_on(special)
 
-    def _act_on(self, special: list[Field]) -> None:
+    def _act_on(self, special: list[Header]) -> None:
         coded = False
         connection: bytes | None = None
         for field in special:
             role = field.role
-            if role == LENGTH:
+            if role == CONTENT_LENGTH:
                 if self.length >= 0:
-                    raise BadHead("There are two content-length headers.")
+                    raise MalformedMessageError("There are two content-length headers.")
                 self.length = field.number
                 self.lines.append(field.line)
             elif role == CONNECTION:
                 connection = field.value if connection is None else connection + b"," + field.value
-            elif role == CODING:
+            elif role == TRANSFER_ENCODING:
                 if coded or field.value.lower() != b"chunked":
-                    raise BadHead("The only transfer-encoding understood is chunked.")
+                    raise MalformedMessageError("The only transfer-encoding understood is chunked.")
                 coded = True
             elif role == TRACE:
-                self.identified = True
+                self.has_request_id = True
                 self.lines.append(field.line)
             elif role == UPGRADE:
                 self.upgrade = field.value
-            elif role == LOAD:
-                self.load = field.value
+            elif role == LOAD_REPORT:
+                self.load_report = field.value
             elif role == TRAILER:
                 self.trailers = True
                 self.lines.append(field.line)
             else:
-                assert role in (HOP, SPOOF)
+                assert role in (HOP, RESERVED)
         if coded:
             if self.length >= 0:
-                raise BadHead("There are a content-length and a transfer-encoding.")
+                raise MalformedMessageError("There are a content-length and a transfer-encoding.")
             self.length = CHUNKED
         if connection is not None:
             self._connection(connection)
-        if coded and self.old:
+        if coded and self.http10:
             self.close = True  # RFC 9112, 6.1: its framing cannot be trusted any further
 
     def _connection(self, value: bytes) -> None:

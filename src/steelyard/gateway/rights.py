@@ -16,63 +16,65 @@ from __future__ import annotations
 
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 
-from ..addresses import plain_network
-from ..config import ANY, Config
-from .forwarding import Trust, network_of
+from ..addresses import unmapped_network
+from ..config import ANY_MODEL, Config
+from .forwarding import TrustedNetworks, client_network
 
-UNVERIFIED = "\0"  # begins the share of a peer that nobody vouches for; no header can carry it
+UNVERIFIED_PREFIX = "\0"  # begins the share of a peer that nobody vouches for; no header can carry it
 
 
-class Rights:
+class ClientIdentity:
     """Of one connection."""
 
-    __slots__ = ("believed", "share", "tenant")
+    __slots__ = ("share", "tenant", "trusted")
 
     def __init__(self, tenant: str = "", share: str = "", believed: bool = False) -> None:
         self.tenant = tenant  # whose the connection is; empty: a request may say
         self.share = share  # as whose the queue counts its requests, unless a tenant is believed
-        self.believed = believed
+        self.trusted = believed
 
 
-NOBODY = Rights()
+ANONYMOUS = ClientIdentity()
 
 
-def session_of(share: str, session: str) -> str:
+def session_key(share: str, session: str) -> str:
     """The key of a session. Peers that nobody vouches for have theirs together: one may change its address."""
-    return f"{UNVERIFIED if share.startswith(UNVERIFIED) else share}{UNVERIFIED}{session}"
+    return f"{UNVERIFIED_PREFIX if share.startswith(UNVERIFIED_PREFIX) else share}{UNVERIFIED_PREFIX}{session}"
 
 
-class TrustRule:
+class TrustPolicy:
     def __init__(self, config: Config) -> None:
-        self._trust = Trust(config.trusted)
+        self._trust = TrustedNetworks(config.trusted)
         self._ceilings = {name: tenant.priority for name, tenant in config.tenants.items()}
-        self._others = self._ceilings.pop(ANY, 0)
+        self._default_ceiling = self._ceilings.pop(ANY_MODEL, 0)
         self.lowest_ceiling = min(
-            0, self._others, *self._ceilings.values()
+            0, self._default_ceiling, *self._ceilings.values()
         )  # whatever asks for no more is not looked at
-        self._apart = bool(config.tenant_header or config.tenants)  # else there is one queue for all
-        networks = [(plain_network(text), name) for name, tenant in config.tenants.items() for text in tenant.networks]
+        self._per_client_queues = bool(config.tenant_header or config.tenants)  # else there is one queue for all
+        networks = [
+            (unmapped_network(text), name) for name, tenant in config.tenants.items() for text in tenant.networks
+        ]
         self._networks: list[tuple[IPv4Network | IPv6Network, str]] = sorted(networks, key=lambda n: -n[0].prefixlen)
 
-    def rights(self, host: str) -> Rights:
+    def identify(self, host: str) -> ClientIdentity:
         """Of a connection from this address."""
-        if self._trust.believes(host):
-            return Rights(believed=True)
-        if not self._apart:
-            return NOBODY
+        if self._trust.contains(host):
+            return ClientIdentity(believed=True)
+        if not self._per_client_queues:
+            return ANONYMOUS
         try:
             address = ip_address(host.partition("%")[0])
         except ValueError:
-            return Rights(share=UNVERIFIED + host)  # a Unix socket
+            return ClientIdentity(share=UNVERIFIED_PREFIX + host)  # a Unix socket
         if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
             address = address.ipv4_mapped
         for network, tenant in self._networks:
             if address in network:
-                return Rights(tenant, tenant)
-        return Rights(share=UNVERIFIED + network_of(host))
+                return ClientIdentity(tenant, tenant)
+        return ClientIdentity(share=UNVERIFIED_PREFIX + client_network(host))
 
-    def ceiling(self, rights: Rights, tenant: str) -> int:
+    def ceiling(self, rights: ClientIdentity, tenant: str) -> int:
         """The highest priority that a request of this tenant may have."""
-        if rights.believed or rights.tenant:
-            return self._ceilings.get(tenant, self._others)
+        if rights.trusted or rights.tenant:
+            return self._ceilings.get(tenant, self._default_ceiling)
         return 0

@@ -10,19 +10,19 @@ from typing import Final
 Attributes = Mapping[str, str | int | float | bool]
 
 # Of an enumeration: opentelemetry/proto/trace/v1/trace.proto
-INTERNAL: Final = 1
-SERVER: Final = 2
-CLIENT: Final = 3
+INTERNAL_SPAN: Final = 1
+SERVER_SPAN: Final = 2
+CLIENT_SPAN: Final = 3
 _ERROR: Final = 2
 
 _TIME: Final = Struct("<Q")
 _DOUBLE: Final = Struct("<d")
 _SMALL: Final = [bytes([n]) for n in range(128)]
-_MOST: Final = 256  # names of attributes remembered
+_MAX_CACHED_KEYS: Final = 256  # names of attributes remembered
 _names: Final[dict[str, bytes]] = {}
 
 
-def encoded(
+def encode_span(
     trace: bytes,
     id: bytes,
     parent: bytes,
@@ -71,7 +71,7 @@ def _pair(key: str, value: str | int | float | bool) -> bytes:
     name = _names.get(key)
     if name is None:
         name = field(b"\x0a", key.encode())
-        if len(_names) < _MOST:
+        if len(_names) < _MAX_CACHED_KEYS:
             _names[key] = name
     said = _value(value)
     size = len(said)

@@ -6,33 +6,33 @@ from typing import Final
 
 from .exchange import Exchange
 
-LAST: Final = 2.0  # seconds, at the end, for the last spans
+CLOSE_SECONDS: Final = 2.0  # seconds, at the end, for the last spans
 
 
 class RequestSpan:
     """One request that is traced: a span for it, one for its wait, one for each attempt."""
 
-    def sent(self, exchange: Exchange, replica: str, now: float, hedged: bool) -> None:
+    def dispatched(self, exchange: Exchange, replica: str, now: float, hedged: bool) -> None:
         """An attempt begins; its head is not written yet."""
         raise NotImplementedError
 
-    def lost(self, replica: str, why: str, now: float, status: int = 0) -> None:
+    def attempt_lost(self, replica: str, why: str, now: float, status: int = 0) -> None:
         """An attempt ended without an answer for the client; `status`: what it was, if it was one."""
         raise NotImplementedError
 
-    def end(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
+    def finished(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
         """The request is over."""
         raise NotImplementedError
 
 
-class Tracing:
-    missing = 0  # spans that could not be sent, since the worker began
-    share = 0.0  # of the requests that come without a trace, to be traced
+class Tracer:
+    dropped = 0  # spans that could not be sent, since the worker began
+    sample = 0.0  # of the requests that come without a trace, to be traced
 
     def begin(self, exchange: Exchange) -> None:
         """The head of a request has come: give it a span. If it comes with a trace of its caller's: perhaps."""
         raise NotImplementedError
 
-    def close(self, patience: float = LAST) -> None:
+    def close(self, patience: float = CLOSE_SECONDS) -> None:
         """Send what is left; waits at most `patience` seconds for it."""
         raise NotImplementedError

@@ -7,21 +7,21 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from ..config import Tls
+from ..config import TlsConfig
 
-ABOVE_A_READ: Final = 1 << 20  # bytes; uvloop takes 256 KiB for each record that it reads
+MALLOC_BLOCK_BYTES: Final = 1 << 20  # bytes; uvloop takes 256 KiB for each record that it reads
 
 
-def keep_memory_of_reads() -> None:
+def raise_malloc_threshold() -> None:
     """From now on malloc (of glibc) takes blocks of this size from memory that it keeps, as after one was freed.
 
     Else it asks the kernel for each, and a record of one byte costs ten times as much: a client may send millions.
     """
-    bytes(ABOVE_A_READ)
+    bytes(MALLOC_BLOCK_BYTES)
 
 
-def client_context(tls: Tls) -> ssl.SSLContext:
-    keep_memory_of_reads()
+def listener_context(tls: TlsConfig) -> ssl.SSLContext:
+    raise_malloc_threshold()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["http/1.1"])
     context.load_cert_chain(tls.certificate, tls.key)
@@ -31,7 +31,7 @@ def client_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-def fingerprint(tls: Tls | None) -> tuple[object, ...]:
+def tls_fingerprint(tls: TlsConfig | None) -> tuple[object, ...]:
     """What it is made from; equal as long as nothing changed."""
     if tls is None:
         return ()

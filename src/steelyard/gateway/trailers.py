@@ -10,33 +10,33 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from .fields import BadHead, Fields
+from .fields import HeaderTable, MalformedMessageError
 
-PLAIN_END: Final = b"\n0\r\n\r\n"  # the last bytes of an answer without trailers
-EMPTY_BODY: Final = b"0\r\n\r\n"  # that has no other chunk
-MAX_TRAILERS: Final = 4096  # bytes; an answer with more is cut off
+END_WITHOUT_TRAILERS: Final = b"\n0\r\n\r\n"  # the last bytes of an answer without trailers
+EMPTY_CHUNKED_BODY: Final = b"0\r\n\r\n"  # that has no other chunk
+MAX_TRAILER_BYTES: Final = 4096  # bytes; an answer with more is cut off
 
 _SIZE = rb"\n0+[ \t]*(?:;[^\r\n]*)?\r\n"
 _WHOLE = re.compile(_SIZE + rb"((?:[^\r\n:]+:[^\r\n]*\r\n)*)\r\n\Z")
 _BEGUN = re.compile(_SIZE + rb"((?:[^\r\n:]+:[^\r\n]*\r\n)*[^\r\n]*\r?)\Z")
 
 
-def trailers_begin(before: bytes, data: bytes) -> int:
+def find_trailers(before: bytes, data: bytes) -> int:
     """Where trailers begin that are not all there, in the piece that came last; its length: nowhere."""
     text, skipped = _joined(before, data)
-    found = _BEGUN.search(text, max(0, len(text) - MAX_TRAILERS))
+    found = _BEGUN.search(text, max(0, len(text) - MAX_TRAILER_BYTES))
     return max(found.start(1) - skipped, 0) if found is not None else len(data)
 
 
-def clean_end(before: bytes, data: bytes, fields: Fields) -> bytes | None:
+def filter_trailers(before: bytes, data: bytes, fields: HeaderTable) -> bytes | None:
     """The end of an answer with those of its trailers that may be passed on; None: some were passed on unseen."""
     text, skipped = _joined(before, data)
-    found = _WHOLE.search(text, max(0, len(text) - MAX_TRAILERS))
+    found = _WHOLE.search(text, max(0, len(text) - MAX_TRAILER_BYTES))
     if found is None or found.start(1) < skipped:
         return None
     try:
         kept = fields.trailers(found[1].split(b"\r\n")[:-1])
-    except BadHead:
+    except MalformedMessageError:
         return None
     return text[skipped : found.start(1)] + b"".join(line + b"\r\n" for line in kept) + b"\r\n"
 

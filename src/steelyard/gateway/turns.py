@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from .client import ClientConnection
 
-TURN_REQUESTS: Final = 8  # of one connection, begun in one turn
-TURN_BYTES: Final = 64 << 10  # of pipelined requests, and of one read after which a body yields
-TURN_CHUNKS: Final = 256  # of a body: some 0.2 ms in plain Python
+MAX_REQUESTS_PER_TURN: Final = 8  # of one connection, begun in one turn
+MAX_BYTES_PER_TURN: Final = 64 << 10  # of pipelined requests, and of one read after which a body yields
+MAX_CHUNKS_PER_TURN: Final = 256  # of a body: some 0.2 ms in plain Python
 
 
-class Turns:
+class FairTurns:
     """The connections that wait for their next turn, first come, first served."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

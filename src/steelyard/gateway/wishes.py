@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 
 from .exchange import Exchange
-from .fields import BadHead
+from .fields import MalformedMessageError
 
 _GRPC = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _NUMBER = re.compile(rb"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _PRIORITY = re.compile(rb"-?[0-9]{1,3}")
-LONGEST_KEY = 256
+MAX_SESSION_CHARS = 256
 
 
-def take_in(exchange: Exchange, told: dict[bytes, bytes], now: float) -> None:
+def apply_request_options(exchange: Exchange, told: dict[bytes, bytes], now: float) -> None:
     """Set what these headers say on the exchange. Raises BadHead for our own; others' are ignored when malformed."""
-    seconds = _seconds(told)
+    seconds = _timeout_seconds(told)
     if seconds is not None:
         exchange.deadline = now + seconds
     first_byte = told.get(b"x-slo-ttft-ms")
@@ -25,18 +25,18 @@ def take_in(exchange: Exchange, told: dict[bytes, bytes], now: float) -> None:
     priority = told.get(b"steelyard-priority")
     if priority is not None:
         if not _PRIORITY.fullmatch(priority):
-            raise BadHead("steelyard-priority is a whole number from -999 to 999; higher goes first.")
+            raise MalformedMessageError("steelyard-priority is a whole number from -999 to 999; higher goes first.")
         exchange.priority = int(priority)
     session = told.get(b"steelyard-session")
     if session is not None:
-        exchange.key = session[:LONGEST_KEY].decode("latin-1")
+        exchange.key = session[:MAX_SESSION_CHARS].decode("latin-1")
 
 
-def _seconds(told: dict[bytes, bytes]) -> float | None:
+def _timeout_seconds(told: dict[bytes, bytes]) -> float | None:
     ours = told.get(b"steelyard-timeout-ms")
     if ours is not None:
         if not _NUMBER.fullmatch(ours):
-            raise BadHead("steelyard-timeout-ms is a number of milliseconds, for example 250.")
+            raise MalformedMessageError("steelyard-timeout-ms is a number of milliseconds, for example 250.")
         return float(ours) / 1e3
     grpc = told.get(b"grpc-timeout")
     match = _GRPC.fullmatch(grpc) if grpc is not None else None

@@ -13,19 +13,19 @@ from ..core.errors import OptionError
 from ..core.outcome import Outcome
 from ..library.balancer import LoadBalancer
 from ..library.errors import Refused
-from ..library.failures import LEFT, outcome_of_status
+from ..library.failures import CALLER_LEFT, outcome_of_status
 from ..library.routed import RoutedRequest
 from ..library.target import Target
 
-IDEMPOTENT = {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}  # RFC 9110, 9.2.2
-DESCRIBED = ("features", "kind", "key", "tenant", "priority", "timeout")
-REPLICA = "steelyard_replica"  # among the extensions of a response: the replica that gave it
-LAST_EVENT = b"data: [DONE]"
+IDEMPOTENT_METHODS = {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}  # RFC 9110, 9.2.2
+DESCRIBE_KEYS = ("features", "kind", "key", "tenant", "priority", "timeout")
+REPLICA_EXTENSION = "steelyard_replica"  # among the extensions of a response: the replica that gave it
+SSE_DONE = b"data: [DONE]"
 
 Describe = Callable[[Any], Mapping[str, Any]]
 
 
-class Routing:
+class RoutingTransport:
     """What both kinds share: where a request goes, and what may be tried again."""
 
     http: Any  # the module httpx or httpx2
@@ -41,12 +41,12 @@ class Routing:
 
     def _routed(self, request: Any) -> RoutedRequest:
         described = dict(self._describe(request)) if self._describe is not None else {}
-        unknown = [name for name in described if name not in DESCRIBED]
+        unknown = [name for name in described if name not in DESCRIBE_KEYS]
         if unknown:
-            raise OptionError(f"describe: {', '.join(DESCRIBED)} are known, not {', '.join(map(repr, unknown))}")
-        by_method = request.method in IDEMPOTENT
+            raise OptionError(f"describe: {', '.join(DESCRIBE_KEYS)} are known, not {', '.join(map(repr, unknown))}")
+        by_method = request.method in IDEMPOTENT_METHODS
         idempotent = by_method if self._idempotent is None else self._idempotent
-        return self._balancer.routed(
+        return self._balancer.new_request(
             **described,
             wait=(request.extensions.get("timeout") or {}).get("pool"),
             idempotent=idempotent and self._replayable(request),
@@ -86,7 +86,7 @@ class Routing:
         return error  # type: ignore[no-any-return]
 
 
-class SyncRouting(Routing):
+class SyncRoutingTransport(RoutingTransport):
     stream: Callable[[Any, RoutedRequest, Outcome], Any]
 
     def handle_request(self, request: Any) -> Any:
@@ -101,11 +101,11 @@ class SyncRouting(Routing):
             try:
                 response = self._inner.handle_request(self._aimed(request, target))
             except BaseException as error:
-                target = routed.retry(self._balancer.judge(error))
+                target = routed.retry(self._balancer.classify_failure(error))
                 if target is None:
                     raise
                 continue
-            response.extensions[REPLICA] = str(target)
+            response.extensions[REPLICA_EXTENSION] = str(target)
             outcome = self._judged(response, request)
             if not outcome.failed:
                 response.stream = type(self).stream(response.stream, routed, outcome)
@@ -119,7 +119,7 @@ class SyncRouting(Routing):
         self._inner.close()
 
 
-class AsyncRouting(Routing):
+class AsyncRoutingTransport(RoutingTransport):
     stream: Callable[[Any, RoutedRequest, Outcome], Any]
 
     async def handle_async_request(self, request: Any) -> Any:
@@ -134,11 +134,11 @@ class AsyncRouting(Routing):
             try:
                 response = await self._inner.handle_async_request(self._aimed(request, target))
             except BaseException as error:
-                target = await routed.aretry(self._balancer.judge(error))
+                target = await routed.aretry(self._balancer.classify_failure(error))
                 if target is None:
                     raise
                 continue
-            response.extensions[REPLICA] = str(target)
+            response.extensions[REPLICA_EXTENSION] = str(target)
             outcome = self._judged(response, request)
             if not outcome.failed:
                 response.stream = type(self).stream(response.stream, routed, outcome)
@@ -152,7 +152,7 @@ class AsyncRouting(Routing):
         await self._inner.aclose()
 
 
-class Body:
+class RoutedBody:
     """The body of a response. Its end is that of the request: read to the end, broken, or closed before."""
 
     def __init__(self, stream: Any, routed: RoutedRequest, outcome: Outcome) -> None:
@@ -165,14 +165,14 @@ class Body:
         self._routed.end(self._outcome)
 
     def _broken(self, error: BaseException) -> None:
-        self._routed.end(Outcome.CANCELLED if isinstance(error, LEFT) else Outcome.TRUNCATED)
+        self._routed.end(Outcome.CANCELLED if isinstance(error, CALLER_LEFT) else Outcome.TRUNCATED)
 
     def _closed(self) -> None:
         """After the last event of a stream (`openai` reads no further) it has been read to its end."""
-        self._routed.end(self._outcome if self._last.rstrip().endswith(LAST_EVENT) else Outcome.CANCELLED)
+        self._routed.end(self._outcome if self._last.rstrip().endswith(SSE_DONE) else Outcome.CANCELLED)
 
 
-class SyncStream(Body):
+class SyncStream(RoutedBody):
     def __iter__(self) -> Iterator[bytes]:
         try:
             for part in self._stream:
@@ -191,7 +191,7 @@ class SyncStream(Body):
             self._closed()
 
 
-class AsyncStream(Body):
+class AsyncStream(RoutedBody):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             async for part in self._stream:

@@ -9,9 +9,11 @@ import httpx
 
 from ..library.balancer import LoadBalancer
 from ..library.errors import Refused
-from ._transport import AsyncRouting, AsyncStream, SyncRouting, SyncStream
+from ._transport import AsyncRoutingTransport, AsyncStream, SyncRoutingTransport, SyncStream
 
-LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # how many at once is the balancer's to say
+CONNECTION_LIMITS = httpx.Limits(
+    max_connections=None, max_keepalive_connections=100
+)  # how many at once is the balancer's to say
 
 
 class RefusedError(Refused, httpx.TransportError):
@@ -26,7 +28,7 @@ class _AsyncStream(AsyncStream, httpx.AsyncByteStream):
     pass
 
 
-class Transport(SyncRouting, httpx.BaseTransport):
+class Transport(SyncRoutingTransport, httpx.BaseTransport):
     """Replicas are URLs; the scheme, host and port of a request are replaced by those of the replica.
 
     `transport` does the sending. `describe(request)` returns what `lb.route` takes: features, kind, key, tenant,
@@ -45,10 +47,10 @@ class Transport(SyncRouting, httpx.BaseTransport):
         describe: Callable[[httpx.Request], Mapping[str, Any]] | None = None,
         idempotent: bool | None = None,
     ) -> None:
-        super().__init__(balancer, transport or httpx.HTTPTransport(limits=LIMITS), describe, idempotent)
+        super().__init__(balancer, transport or httpx.HTTPTransport(limits=CONNECTION_LIMITS), describe, idempotent)
 
 
-class AsyncTransport(AsyncRouting, httpx.AsyncBaseTransport):
+class AsyncTransport(AsyncRoutingTransport, httpx.AsyncBaseTransport):
     """The same for `httpx.AsyncClient`."""
 
     http = httpx
@@ -63,4 +65,6 @@ class AsyncTransport(AsyncRouting, httpx.AsyncBaseTransport):
         describe: Callable[[httpx.Request], Mapping[str, Any]] | None = None,
         idempotent: bool | None = None,
     ) -> None:
-        super().__init__(balancer, transport or httpx.AsyncHTTPTransport(limits=LIMITS), describe, idempotent)
+        super().__init__(
+            balancer, transport or httpx.AsyncHTTPTransport(limits=CONNECTION_LIMITS), describe, idempotent
+        )

@@ -9,9 +9,11 @@ import httpx2
 
 from ..library.balancer import LoadBalancer
 from ..library.errors import Refused
-from ._transport import AsyncRouting, AsyncStream, SyncRouting, SyncStream
+from ._transport import AsyncRoutingTransport, AsyncStream, SyncRoutingTransport, SyncStream
 
-LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100)  # how many at once is the balancer's to say
+CONNECTION_LIMITS = httpx2.Limits(
+    max_connections=None, max_keepalive_connections=100
+)  # how many at once is the balancer's to say
 
 
 class RefusedError(Refused, httpx2.TransportError):
@@ -26,7 +28,7 @@ class _AsyncStream(AsyncStream, httpx2.AsyncByteStream):
     pass
 
 
-class Transport(SyncRouting, httpx2.BaseTransport):
+class Transport(SyncRoutingTransport, httpx2.BaseTransport):
     """Replicas are URLs; the scheme, host and port of a request are replaced by those of the replica.
 
     `transport` does the sending. `describe(request)` returns what `lb.route` takes: features, kind, key, tenant,
@@ -45,10 +47,10 @@ class Transport(SyncRouting, httpx2.BaseTransport):
         describe: Callable[[httpx2.Request], Mapping[str, Any]] | None = None,
         idempotent: bool | None = None,
     ) -> None:
-        super().__init__(balancer, transport or httpx2.HTTPTransport(limits=LIMITS), describe, idempotent)
+        super().__init__(balancer, transport or httpx2.HTTPTransport(limits=CONNECTION_LIMITS), describe, idempotent)
 
 
-class AsyncTransport(AsyncRouting, httpx2.AsyncBaseTransport):
+class AsyncTransport(AsyncRoutingTransport, httpx2.AsyncBaseTransport):
     """The same for `httpx2.AsyncClient`."""
 
     http = httpx2
@@ -63,4 +65,6 @@ class AsyncTransport(AsyncRouting, httpx2.AsyncBaseTransport):
         describe: Callable[[httpx2.Request], Mapping[str, Any]] | None = None,
         idempotent: bool | None = None,
     ) -> None:
-        super().__init__(balancer, transport or httpx2.AsyncHTTPTransport(limits=LIMITS), describe, idempotent)
+        super().__init__(
+            balancer, transport or httpx2.AsyncHTTPTransport(limits=CONNECTION_LIMITS), describe, idempotent
+        )

@@ -12,14 +12,14 @@ from ..core.errors import MisuseError, OptionError, UnknownReplicaError
 from ..core.options import Concurrency, EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
 from ..core.outcome import Outcome
 from ..core.replica import Event, State
-from ..core.request import Phase, Request
+from ..core.request import Request, RequestPhase
 from . import checks
 from .calls import acall, call
 from .engine import Engine
-from .events import EventKind, Events, OnEvent
-from .failures import Failures, Judge
-from .races import arace, race
-from .requests import Requests
+from .events import EventKind, EventQueue, OnEvent
+from .failures import FailureClassifier, Failures
+from .races import hedged_acall, hedged_call
+from .requests import RequestFactory
 from .route import Route
 from .routed import RoutedRequest
 from .stats import Stats, stats_of
@@ -58,12 +58,12 @@ class LoadBalancer:
     ) -> None:
         ids = checks.replica_ids(replicas)
         by_id = checks.weights_by_id(ids, weights)
-        checks.whole("queue", queue)
+        checks.integer("queue", queue)
         checks.seconds("max_wait", max_wait)
         options = PoolOptions(
             concurrency=concurrency,
-            queue=queue,
-            max_wait=max_wait,
+            max_queue=queue,
+            queue_timeout=max_wait,
             ejection=checks.ejection(eject),
             retry=checks.retrying(retry),
             hedge=checks.hedging(hedge),
@@ -72,15 +72,15 @@ class LoadBalancer:
         if on_event is not None:
             checks.function("on_event", on_event, "one event")
         checks.function("clock", clock, "nothing")
-        checks.texts(policy=policy)
-        self.judge = Judge(failures)
-        self._requests = Requests(clock)
+        checks.strings(policy=policy)
+        self.classify_failure = FailureClassifier(failures)
+        self._requests = RequestFactory(clock)
         now = clock()
         balancer = Balancer(Random(seed) if seed is not None else Random(time.monotonic_ns()))
         pool = balancer.add_model("", policy, options, policy_options, now)
         for id in ids:
             balancer.add_replica(id, weight=by_id[id], now=now)
-        self._engine = Engine(balancer, pool, clock, lease, Events(on_event), seeded=seed is not None)
+        self._engine = Engine(balancer, pool, clock, lease, EventQueue(on_event), seeded=seed is not None)
 
     # ------------------------------------------------------------------ one call a request
 
@@ -119,9 +119,9 @@ class LoadBalancer:
             request = self._running(target, now)
             if request is None:
                 return  # its lease had expired
-            if latency is not None and request.flight is not None:
-                self._engine.pool.redate(request.flight, latency, now)
-            request.attempts = self._engine.pool.options.retry.attempts  # a retry is the caller's to make
+            if latency is not None and request.attempt is not None:
+                self._engine.pool.backdate(request.attempt, latency, now)
+            request.attempt_count = self._engine.pool.options.retry.max_attempts  # a retry is the caller's to make
             self._engine.end_attempt(request, how, now)
 
     # ------------------------------------------------------------------ a block, a function
@@ -144,7 +144,7 @@ class LoadBalancer:
         """
         wait = None if wait is None else checks.seconds("wait", wait)
         request = self._requests.new(features, kind, key, tenant, priority, timeout)
-        return Route(RoutedRequest(self._engine, request, wait), self.judge)
+        return Route(RoutedRequest(self._engine, request, wait), self.classify_failure)
 
     def call(
         self,
@@ -163,8 +163,8 @@ class LoadBalancer:
         budget of retries; with `hedge`, a slow one is run on a second replica as well. Not `idempotent`: only where
         the first replica cannot have done anything."""
         checks.function("fn", fn, "the replica")
-        routed = self.routed(features, kind, key, tenant, priority, timeout, wait, idempotent)
-        return (race if self._may_hedge(idempotent) else call)(routed, fn, self.judge)
+        routed = self.new_request(features, kind, key, tenant, priority, timeout, wait, idempotent)
+        return (hedged_call if self._may_hedge(idempotent) else call)(routed, fn, self.classify_failure)
 
     async def acall(
         self,
@@ -181,8 +181,8 @@ class LoadBalancer:
     ) -> T:
         """`call` for a function whose result is awaited."""
         checks.function("fn", fn, "the replica")
-        routed = self.routed(features, kind, key, tenant, priority, timeout, wait, idempotent)
-        return await (arace if self._may_hedge(idempotent) else acall)(routed, fn, self.judge)
+        routed = self.new_request(features, kind, key, tenant, priority, timeout, wait, idempotent)
+        return await (hedged_acall if self._may_hedge(idempotent) else acall)(routed, fn, self.classify_failure)
 
     # ------------------------------------------------------------------ replicas
 
@@ -219,7 +219,7 @@ class LoadBalancer:
             self._engine.balancer.set_weight(id, weight, now=now)
 
     def set_policy(self, policy: str, **options: Any) -> None:
-        checks.texts(policy=policy)
+        checks.strings(policy=policy)
         with self._engine.turn() as now:
             self._engine.carry_out(self._engine.balancer.set_policy("", policy, options, now=now))
 
@@ -239,7 +239,7 @@ class LoadBalancer:
     @property
     def waiting(self) -> int:
         """Requests that wait for a free replica."""
-        return len(self._engine.pool.line)
+        return len(self._engine.pool.queue)
 
     def stats(self) -> Stats:
         """All numbers at this moment, by replica and of all."""
@@ -251,7 +251,7 @@ class LoadBalancer:
     def _running(self, target: str, now: float) -> Request | None:
         """The request to complete; None: its lease has expired."""
         if isinstance(target, Target):
-            if target.request.phase is Phase.RUNNING:
+            if target.request.phase is RequestPhase.RUNNING:
                 return target.request
             if self._engine.leases.is_late(target.request, now):
                 return None
@@ -260,7 +260,7 @@ class LoadBalancer:
         if replica is None:
             known = ", ".join(self._engine.pool.replicas)
             raise UnknownReplicaError(f"no replica {target!r} (known: {known})")
-        for flight in replica.flights:
+        for flight in replica.running_attempts:
             return flight.request
         if self._engine.leases.is_late_id(target):
             return None
@@ -269,7 +269,7 @@ class LoadBalancer:
     def _may_hedge(self, idempotent: bool) -> bool:
         return idempotent and self._engine.pool.options.hedge.enabled
 
-    def routed(
+    def new_request(
         self,
         features: Sequence[float] = (),
         kind: str = "",
@@ -283,5 +283,5 @@ class LoadBalancer:
         """A request that the core may send again. For integrations: `start`, then `retry` or `end`."""
         wait = None if wait is None else checks.seconds("wait", wait)
         request = self._requests.new(features, kind, key, tenant, priority, timeout)
-        request.idempotent = checks.true_or_false("idempotent", idempotent)
+        request.idempotent = checks.boolean("idempotent", idempotent)
         return RoutedRequest(self._engine, request, wait)

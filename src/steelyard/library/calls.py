@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 from ..core.errors import MisuseError
 from ..core.outcome import Outcome
-from .failures import Judge
+from .failures import FailureClassifier
 from .routed import RoutedRequest
 from .target import Target
 
 T = TypeVar("T")
 
 
-def call(routed: RoutedRequest, fn: Callable[[Target], T], judge: Judge) -> T:
+def call(routed: RoutedRequest, fn: Callable[[Target], T], judge: FailureClassifier) -> T:
     target = routed.start()
     while True:
         try:
@@ -30,7 +30,7 @@ def call(routed: RoutedRequest, fn: Callable[[Target], T], judge: Judge) -> T:
             return result
 
 
-async def acall(routed: RoutedRequest, fn: Callable[[Target], Awaitable[T]], judge: Judge) -> T:
+async def acall(routed: RoutedRequest, fn: Callable[[Target], Awaitable[T]], judge: FailureClassifier) -> T:
     target = await routed.astart()
     while True:
         try:

@@ -46,18 +46,18 @@ def feature_numbers(features: Sequence[float]) -> tuple[float, ...]:
     return numbers
 
 
-def texts(**given: object) -> None:
+def strings(**given: object) -> None:
     for name, text in given.items():
         if not isinstance(text, str):
             raise OptionError(f"{name}: a string is wanted, not {text!r}")
 
 
-def whole(name: str, value: object) -> None:
+def integer(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise OptionError(f"{name}: a whole number is wanted, not {value!r}")
 
 
-def true_or_false(name: str, value: object) -> bool:
+def boolean(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise OptionError(f"{name}: True or False is wanted, not {value!r}")
     return value
@@ -69,20 +69,20 @@ def function(name: str, value: object, of: str) -> None:
 
 
 def ejection(value: bool | EjectionOptions) -> EjectionOptions:
-    return EjectionOptions(enabled=value) if isinstance(value, bool) else _of("eject", value, EjectionOptions)
+    return EjectionOptions(enabled=value) if isinstance(value, bool) else _instance("eject", value, EjectionOptions)
 
 
 def hedging(value: bool | HedgeOptions) -> HedgeOptions:
-    return HedgeOptions(enabled=value) if isinstance(value, bool) else _of("hedge", value, HedgeOptions)
+    return HedgeOptions(enabled=value) if isinstance(value, bool) else _instance("hedge", value, HedgeOptions)
 
 
 def retrying(value: bool | RetryOptions) -> RetryOptions:
     if isinstance(value, bool):
-        return RetryOptions() if value else RetryOptions(attempts=1)
-    return _of("retry", value, RetryOptions)
+        return RetryOptions() if value else RetryOptions(max_attempts=1)
+    return _instance("retry", value, RetryOptions)
 
 
-def _of(name: str, value: object, kind: type[T]) -> T:
+def _instance(name: str, value: object, kind: type[T]) -> T:
     if not isinstance(value, kind):
         raise OptionError(f"{name}: True, False or {kind.__name__} is wanted, not {value!r}")
     return value

@@ -6,11 +6,11 @@ from ..core.balancer import Balancer
 from ..core.pool import Pool
 from ..core.replica import Replica, State
 from ..core.request import INFINITY
-from .events import EventKind, Events
+from .events import EventKind, EventQueue
 
 
-class Ejections:
-    def __init__(self, balancer: Balancer, pool: Pool, events: Events) -> None:
+class EjectionNotifier:
+    def __init__(self, balancer: Balancer, pool: Pool, events: EventQueue) -> None:
         self._balancer = balancer
         self._pool = pool
         self._events = events
@@ -37,7 +37,7 @@ class Ejections:
                 self._events.add(EventKind.EJECTED, id, message, seconds)
 
     def _why(self, replica: Replica) -> str:
-        if replica.consecutive_failures >= self._pool.options.ejection.consecutive:
+        if replica.consecutive_failures >= self._pool.options.ejection.consecutive_failures:
             return f"{replica.consecutive_failures} failures in a row"
         if replica.slow_since < INFINITY:
             return f"{replica.slowness:.1f} times as slow as a typical replica"

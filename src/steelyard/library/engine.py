@@ -18,10 +18,10 @@ from ..core.errors import MisuseError
 from ..core.outcome import Outcome
 from ..core.pool import Pool
 from ..core.replica import Replica
-from ..core.request import Phase, Request
+from ..core.request import Request, RequestPhase
 from . import forks
-from .ejections import Ejections
-from .events import Events
+from .ejections import EjectionNotifier
+from .events import EventQueue
 from .leases import ENDED_BY_FORK, Leases
 from .waiting import Waiter, Waiters
 
@@ -33,7 +33,7 @@ class Engine:
         pool: Pool,
         clock: Callable[[], float],
         lease: float | None,
-        events: Events,
+        events: EventQueue,
         *,
         seeded: bool,
     ) -> None:
@@ -42,13 +42,13 @@ class Engine:
         self.clock = clock
         self.events = events
         self.leases = Leases(pool, lease, events)
-        self._ejections = Ejections(balancer, pool, events)
+        self._ejections = EjectionNotifier(balancer, pool, events)
         self._seeded = seeded
         self._lock = threading.RLock()
         self._busy = False  # in a turn
         self._put_off: deque[Callable[[float], None]] = deque()
-        self._waiters = Waiters(self.leave)
-        forks.watch(self)
+        self._waiters = Waiters(self.abandon)
+        forks.register(self)
 
     # ------------------------------------------------------------------ turns
 
@@ -107,17 +107,17 @@ class Engine:
         """An attempt is over. Harmless if the request is over already: its lease expired, or its block completed it."""
 
         def end(now: float) -> None:
-            if request.phase is Phase.RUNNING:
+            if request.phase is RequestPhase.RUNNING:
                 # After its own timeout it is the replica's fault only if it should have been done long ago.
                 late = outcome is Outcome.TIMEOUT and now >= request.deadline
-                self.end_attempt(request, Outcome.LATE if late else outcome, now, replica=replica)
+                self.end_attempt(request, Outcome.DEADLINE_EXCEEDED if late else outcome, now, replica=replica)
             else:
                 self.leases.is_late(request, now)
 
         try:
             self._now_or_at_the_end(end)
         except BaseException:  # Ctrl-C, or an error of the user's own policy
-            self.leave(request)
+            self.abandon(request)
             raise
 
     def end_attempt(self, request: Request, outcome: Outcome, now: float, *, replica: Replica | None = None) -> None:
@@ -125,11 +125,11 @@ class Engine:
         if self._ejections.changed:
             self._ejections.tell(now)
 
-    def leave(self, request: Request) -> None:
+    def abandon(self, request: Request) -> None:
         """Nobody wants the answer any more."""
 
         def cancel(now: float) -> None:
-            if request.phase in (Phase.WAITING, Phase.RUNNING):
+            if request.phase in (RequestPhase.WAITING, RequestPhase.RUNNING):
                 self.carry_out(self.balancer.cancel(request, now))
 
         self._now_or_at_the_end(cancel)
@@ -144,11 +144,11 @@ class Engine:
 
     # ------------------------------------------------------------------ waiting
 
-    def watch(self, waiter: Waiter) -> None:
+    def start_waiting(self, waiter: Waiter) -> None:
         with self._lock:
             self._waiters.add(waiter)
 
-    def resign(self, waiter: Waiter) -> None:
+    def stop_waiting(self, waiter: Waiter) -> None:
         self._now_or_at_the_end(lambda _: self._waiters.remove(waiter))
 
     def sleep(self, waiter: Waiter, now: float) -> float:
@@ -183,10 +183,10 @@ class Engine:
         if not self._seeded:
             self.balancer.rng.seed()  # or all children would choose alike
         now = self.clock()
-        for request in list(self.pool.line.ordered()):
+        for request in list(self.pool.queue.ordered()):
             self.balancer.cancel(request, now)
         for replica in self.pool.replicas.values():
-            for flight in list(replica.flights):
-                if flight.request.phase is Phase.RUNNING:
+            for flight in list(replica.running_attempts):
+                if flight.request.phase is RequestPhase.RUNNING:
                     flight.request.context = ENDED_BY_FORK
                     self.balancer.cancel(flight.request, now)

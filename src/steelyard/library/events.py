@@ -25,7 +25,7 @@ class EventKind(Enum):
     UNDRAINED = "undrained"
 
 
-LOUD = (EventKind.EJECTED, EventKind.LEASE_EXPIRED)
+WARNING_KINDS = (EventKind.EJECTED, EventKind.LEASE_EXPIRED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class BalancerEvent:
 OnEvent = Callable[[BalancerEvent], object]
 
 
-class Events:
+class EventQueue:
     def __init__(self, callback: OnEvent | None) -> None:
         self._callback = callback
         self._pending: deque[BalancerEvent] = deque()
@@ -56,7 +56,7 @@ class Events:
                 event = self._pending.popleft()
             except IndexError:  # another thread was faster
                 return
-            logger.log(logging.WARNING if event.kind in LOUD else logging.INFO, "%s", event.message)
+            logger.log(logging.WARNING if event.kind in WARNING_KINDS else logging.INFO, "%s", event.message)
             if self._callback is None:
                 continue
             try:

@@ -20,16 +20,20 @@ from .events import logger
 Predicate = Callable[[BaseException], "Outcome | bool | None"]
 Failures = type[BaseException] | Predicate | Iterable[type[BaseException] | Predicate]
 
-LEFT = (CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)  # the caller wants no answer any more
-DECLINED = (429, 503)  # the replica did nothing
-NOT_ITS_FAULT = (501, 505)
-DEEPEST = 8  # exceptions looked at along a chain
+CALLER_LEFT = (CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)  # the caller wants no answer any more
+DECLINED_STATUSES = (429, 503)  # the replica did nothing
+NON_FAILURE_STATUSES = (501, 505)
+MAX_CHAIN_DEPTH = 8  # exceptions looked at along a chain
 
-UNREACHABLE, BROKEN, TIMEOUT = Outcome.UNREACHABLE, Outcome.BROKEN, Outcome.TIMEOUT
-NO_ROUTE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.EADDRNOTAVAIL}
+UNREACHABLE, BROKEN, TIMEOUT = Outcome.UNREACHABLE, Outcome.CONNECTION_LOST, Outcome.TIMEOUT
+UNREACHABLE_ERRNOS = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.EADDRNOTAVAIL}
 
-SAME_AS = {"httpx2": "httpx", "anthropic": "openai", "groq": "openai"}  # clients whose exceptions have the same names
-NAMED: dict[tuple[str, str], Outcome] = {
+CLIENT_ALIASES = {
+    "httpx2": "httpx",
+    "anthropic": "openai",
+    "groq": "openai",
+}  # clients whose exceptions have the same names
+OUTCOME_BY_EXCEPTION: dict[tuple[str, str], Outcome] = {
     ("builtins", "ConnectionRefusedError"): UNREACHABLE,
     ("builtins", "ConnectionError"): BROKEN,
     ("builtins", "TimeoutError"): TIMEOUT,
@@ -65,15 +69,15 @@ NAMED: dict[tuple[str, str], Outcome] = {
     ("openai", "APIConnectionError"): BROKEN,
     ("websockets", "ConnectionClosedError"): BROKEN,
 }
-VAGUE = {  # of these, the exception inside knows better whether anything was sent
+WRAPPER_EXCEPTIONS = {  # of these, the exception inside knows better whether anything was sent
     ("openai", "APIConnectionError"),
     ("openai", "APITimeoutError"),
     ("requests", "ConnectionError"),
     ("urllib", "URLError"),
     ("urllib3", "MaxRetryError"),
 }
-CLIENTS = {"httpx", "requests", "urllib", "urllib3", "aiohttp", "openai", "websockets", "tritonclient", "grpc"}
-GRPC = {
+KNOWN_CLIENTS = {"httpx", "requests", "urllib", "urllib3", "aiohttp", "openai", "websockets", "tritonclient", "grpc"}
+OUTCOME_BY_GRPC_STATUS = {
     "UNAVAILABLE": BROKEN,
     "DEADLINE_EXCEEDED": TIMEOUT,
     "RESOURCE_EXHAUSTED": Outcome.OVERLOADED,
@@ -85,52 +89,54 @@ GRPC = {
 
 def default_failures(error: BaseException) -> Outcome | None:
     """How the replica failed by this exception; None: it did not."""
-    outcome = _look(error, DEEPEST)
+    outcome = _classify(error, MAX_CHAIN_DEPTH)
     return outcome if outcome is not None and outcome.failed else None
 
 
 def outcome_of_status(status: int) -> Outcome:
     """What an HTTP status of 400 or more says of the replica; CLIENT_ERROR: nothing bad."""
-    if status in DECLINED:
+    if status in DECLINED_STATUSES:
         return Outcome.OVERLOADED
-    return Outcome.ERROR if status >= 500 and status not in NOT_ITS_FAULT else Outcome.CLIENT_ERROR
+    return Outcome.ERROR if status >= 500 and status not in NON_FAILURE_STATUSES else Outcome.CLIENT_ERROR
 
 
-def _look(error: object, depth: int) -> Outcome | None:
+def _classify(error: object, depth: int) -> Outcome | None:
     """None: this is no exception we know."""
     if not depth or not isinstance(error, BaseException):
         return None
-    if isinstance(error, (*LEFT, Refused)):
+    if isinstance(error, (*CALLER_LEFT, Refused)):
         return Outcome.CLIENT_ERROR
     if isinstance(error, BaseExceptionGroup):
         return next((found for one in error.exceptions if (found := default_failures(one)) is not None), None)
-    client, entry = _place(error)
-    if client and (said := _status(error)) is not None:
+    client, entry = _table_entry(error)
+    if client and (said := _outcome_of_carried_status(error)) is not None:
         return said
-    if entry is None or entry in VAGUE:
-        inner = _look(error.__cause__, depth - 1)
+    if entry is None or entry in WRAPPER_EXCEPTIONS:
+        inner = _classify(error.__cause__, depth - 1)
         if inner is None and client:
-            inner = _look(getattr(error, "reason", None), depth - 1) or _look(next(iter(error.args), None), depth - 1)
+            inner = _classify(getattr(error, "reason", None), depth - 1) or _classify(
+                next(iter(error.args), None), depth - 1
+            )
         if inner is not None:
             return inner
     if entry is not None:
-        return NAMED[entry]
-    return UNREACHABLE if isinstance(error, OSError) and error.errno in NO_ROUTE else None
+        return OUTCOME_BY_EXCEPTION[entry]
+    return UNREACHABLE if isinstance(error, OSError) and error.errno in UNREACHABLE_ERRNOS else None
 
 
-def _place(error: BaseException) -> tuple[bool, tuple[str, str] | None]:
+def _table_entry(error: BaseException) -> tuple[bool, tuple[str, str] | None]:
     """Is it of a client we know? And where is it in the table?"""
     client = False
     for kind in type(error).__mro__:
         root = kind.__module__.partition(".")[0]
-        root = SAME_AS.get(root, root)
-        client = client or root in CLIENTS
-        if (root, kind.__name__) in NAMED:
+        root = CLIENT_ALIASES.get(root, root)
+        client = client or root in KNOWN_CLIENTS
+        if (root, kind.__name__) in OUTCOME_BY_EXCEPTION:
             return client, (root, kind.__name__)
     return client, None
 
 
-def _status(error: BaseException) -> Outcome | None:
+def _outcome_of_carried_status(error: BaseException) -> Outcome | None:
     """What the status of HTTP or gRPC says that an exception carries; None: it carries none."""
     for holder in (error, getattr(error, "response", None)):
         for name in ("status_code", "status", "code"):
@@ -140,12 +146,12 @@ def _status(error: BaseException) -> Outcome | None:
             text = str(int(value)) if isinstance(value, int) else str(getattr(value, "name", value))
             if text.isdecimal() and 100 <= int(text) <= 599:
                 return outcome_of_status(int(text))
-            if text.removeprefix("StatusCode.") in GRPC:
-                return GRPC[text.removeprefix("StatusCode.")]
+            if text.removeprefix("StatusCode.") in OUTCOME_BY_GRPC_STATUS:
+                return OUTCOME_BY_GRPC_STATUS[text.removeprefix("StatusCode.")]
     return None
 
 
-class Judge:
+class FailureClassifier:
     """Turns the exception that ended a block into an outcome, by the rule the user gave."""
 
     def __init__(self, failures: Failures | None) -> None:
@@ -162,11 +168,11 @@ class Judge:
 
     def __call__(self, error: BaseException) -> Outcome:
         """CLIENT_ERROR: the slot is given back, and nothing is held against the replica."""
-        if isinstance(error, LEFT):
+        if isinstance(error, CALLER_LEFT):
             return Outcome.CANCELLED
         try:
             for rule in self._rules:
-                outcome = _apply(rule, error)
+                outcome = _apply_rule(rule, error)
                 if outcome is not None:
                     return outcome
         except Exception:
@@ -174,7 +180,7 @@ class Judge:
         return Outcome.CLIENT_ERROR
 
 
-def _apply(rule: Any, error: BaseException) -> Outcome | None:
+def _apply_rule(rule: Any, error: BaseException) -> Outcome | None:
     said = isinstance(error, rule) if isinstance(rule, type) else rule(error)
     if isinstance(said, Outcome):
         return said

@@ -23,7 +23,7 @@ _held: list[Forkable] = []
 _forking = threading.Lock()  # one fork at a time: `_held` is of one
 
 
-def watch(balancer: Forkable) -> None:
+def register(balancer: Forkable) -> None:
     _known.add(balancer)
 
 

@@ -10,21 +10,21 @@ from collections import Counter
 from typing import NamedTuple
 
 from ..core.pool import Pool
-from ..core.request import INFINITY, Phase, Request
-from .events import EventKind, Events
+from ..core.request import INFINITY, Request, RequestPhase
+from .events import EventKind, EventQueue
 
 
-class Ended(NamedTuple):
+class EndedByBalancer(NamedTuple):
     """In `request.context`: we ended it ourselves, so that completing it later is no mistake."""
 
     replica: str  # "": not by its lease
 
 
-ENDED_BY_FORK = Ended("")
+ENDED_BY_FORK = EndedByBalancer("")
 
 
 class Leases:
-    def __init__(self, pool: Pool, seconds: float | None, events: Events) -> None:
+    def __init__(self, pool: Pool, seconds: float | None, events: EventQueue) -> None:
         self.count = 0  # leases that expired so far
         self._pool = pool
         self._seconds = INFINITY if seconds is None else seconds
@@ -37,10 +37,10 @@ class Leases:
             return []
         found: dict[Request, str] = {}
         for replica in self._pool.replicas.values():
-            for flight in replica.flights:
+            for flight in replica.running_attempts:
                 if now - flight.started < self._seconds:
                     break
-                if flight.request.phase is Phase.RUNNING:
+                if flight.request.phase is RequestPhase.RUNNING:
                     found[flight.request] = replica.id
         for request, id in found.items():
             self._expire(request, id)
@@ -65,7 +65,7 @@ class Leases:
         self._unclaimed.pop(id, None)
 
     def _expire(self, request: Request, id: str) -> None:
-        request.context = Ended(id)
+        request.context = EndedByBalancer(id)
         self.count += 1
         self._unclaimed[id] += 1
         message = f"A request to replica {id!r} was not completed in {self._seconds:g} s: its slot is given back."

@@ -17,10 +17,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from ..core.decision import Cancel, Reject, Send
 from ..core.outcome import Outcome
 from ..core.replica import Replica
-from ..core.request import INFINITY, Phase
+from ..core.request import INFINITY, RequestPhase
 from .calls import arun, run
 from .errors import Refused
-from .failures import Judge
+from .failures import FailureClassifier
 from .routed import RoutedRequest
 from .target import Target
 from .waiting import Waiter
@@ -28,21 +28,21 @@ from .waiting import Waiter
 T = TypeVar("T")
 
 
-class Ended(NamedTuple):
+class AttemptResult(NamedTuple):
     attempt: object
     replica: Replica
     result: Any
     error: BaseException | None
 
 
-class Race(Generic[T]):
+class HedgedCall(Generic[T]):
     """The attempts of one call; `launch` and `stop` are the driver's."""
 
-    def __init__(self, routed: RoutedRequest, judge: Judge, wake: Callable[[], object]) -> None:
+    def __init__(self, routed: RoutedRequest, judge: FailureClassifier, wake: Callable[[], object]) -> None:
         self.engine = routed.engine
         self.request = routed.request
         self.waiter = Waiter(self.request, wake)
-        self.ended: deque[Ended] = deque()  # filled by the attempts
+        self.ended: deque[AttemptResult] = deque()  # filled by the attempts
         self.attempts: dict[object, Replica] = {}  # that run
         self._judge = judge
         self._error: BaseException | None = None  # of the attempt that failed last
@@ -50,10 +50,10 @@ class Race(Generic[T]):
     def begin(self) -> list[Replica]:
         """Where it runs: a hedge may have been decided before anybody listened."""
         with self.engine.turn():
-            self.engine.watch(self.waiter)
-            return [flight.replica for flight in (self.request.flight, self.request.hedge) if flight is not None]
+            self.engine.start_waiting(self.waiter)
+            return [flight.replica for flight in (self.request.attempt, self.request.hedge) if flight is not None]
 
-    def seconds(self) -> float | None:
+    def sleep_seconds(self) -> float | None:
         """How long to sleep; None: until woken."""
         with self.engine.turn() as now:
             if self.ended or self.waiter.inbox:
@@ -63,28 +63,28 @@ class Race(Generic[T]):
 
     def _next_look(self) -> float:
         """When the core looks again whether to hedge: not left to the lookout, whose event loop may be busy."""
-        if self.request.phase is Phase.WAITING:
+        if self.request.phase is RequestPhase.WAITING:
             return self.request.expires
-        entry = self.request.flight.entry if self.request.flight is not None else None
+        entry = self.request.attempt.hedge_entry if self.request.attempt is not None else None
         return INFINITY if entry is None else float(entry[0])
 
-    def settled(self) -> tuple[T] | None:
+    def take_results(self) -> tuple[T] | None:
         """Take in what ended. The result once there is one; raises the last error once nothing is left to try."""
         while self.ended:
             ended = self.ended.popleft()
             if self.attempts.pop(ended.attempt, None) is None:
                 continue  # it has lost
-            over = self.request.phase is Phase.DONE  # its lease expired; the answer is as good as any
+            over = self.request.phase is RequestPhase.DONE  # its lease expired; the answer is as good as any
             outcome = Outcome.OK if ended.error is None else self._judge(ended.error)
             self.engine.finish(self.request, outcome, replica=ended.replica)
             if ended.error is None:
                 return (ended.result,)
             self._error = ended.error
-            if (over and not self.attempts) or (not over and self.request.phase is Phase.DONE):
+            if (over and not self.attempts) or (not over and self.request.phase is RequestPhase.DONE):
                 raise ended.error
         return None
 
-    def orders(self) -> tuple[list[Replica], list[object]]:
+    def next_steps(self) -> tuple[list[Replica], list[object]]:
         """Where to start an attempt, and which to stop."""
         start: list[Replica] = []
         stop: list[object] = []
@@ -104,30 +104,30 @@ class Race(Generic[T]):
         return Target(replica.id, self.request, self.engine.clock)
 
     def close(self) -> None:
-        self.engine.leave(self.request)
-        self.engine.resign(self.waiter)
+        self.engine.abandon(self.request)
+        self.engine.stop_waiting(self.waiter)
 
 
-def race(routed: RoutedRequest, fn: Callable[[Target], T], judge: Judge) -> T:
+def hedged_call(routed: RoutedRequest, fn: Callable[[Target], T], judge: FailureClassifier) -> T:
     routed.start()
     woken = threading.Event()
-    state: Race[T] = Race(routed, judge, woken.set)
+    state: HedgedCall[T] = HedgedCall(routed, judge, woken.set)
     try:
         start = state.begin()
         while True:
             for replica in start:
-                _launch(state, fn, replica, woken)
-            woken.wait(state.seconds())
+                _start_thread(state, fn, replica, woken)
+            woken.wait(state.sleep_seconds())
             woken.clear()
-            result = state.settled()
+            result = state.take_results()
             if result is not None:
                 return result[0]
-            start, _ = state.orders()
+            start, _ = state.next_steps()
     finally:
         state.close()
 
 
-def _launch(state: Race[T], fn: Callable[[Target], T], replica: Replica, woken: threading.Event) -> None:
+def _start_thread(state: HedgedCall[T], fn: Callable[[Target], T], replica: Replica, woken: threading.Event) -> None:
     attempt = object()
 
     def work() -> None:
@@ -137,7 +137,7 @@ def _launch(state: Race[T], fn: Callable[[Target], T], replica: Replica, woken: 
             result = context.run(run, fn, state.target(replica))
         except BaseException as raised:
             error = raised
-        state.ended.append(Ended(attempt, replica, result, error))
+        state.ended.append(AttemptResult(attempt, replica, result, error))
         woken.set()
 
     context = copy_context()
@@ -145,33 +145,35 @@ def _launch(state: Race[T], fn: Callable[[Target], T], replica: Replica, woken: 
     threading.Thread(target=work, name=f"steelyard-call-{replica.id}", daemon=True).start()
 
 
-async def arace(routed: RoutedRequest, fn: Callable[[Target], Awaitable[T]], judge: Judge) -> T:
+async def hedged_acall(routed: RoutedRequest, fn: Callable[[Target], Awaitable[T]], judge: FailureClassifier) -> T:
     await routed.astart()
     loop = asyncio.get_running_loop()
     woken = asyncio.Event()
-    state: Race[T] = Race(routed, judge, lambda: loop.call_soon_threadsafe(woken.set))
+    state: HedgedCall[T] = HedgedCall(routed, judge, lambda: loop.call_soon_threadsafe(woken.set))
     try:
         start = state.begin()
         while True:
             for replica in start:
-                _begin(state, fn, replica, woken)
+                _start_task(state, fn, replica, woken)
             with suppress(TimeoutError):
-                await asyncio.wait_for(woken.wait(), state.seconds())
+                await asyncio.wait_for(woken.wait(), state.sleep_seconds())
             woken.clear()
-            result = state.settled()
+            result = state.take_results()
             if result is not None:
                 return result[0]
-            start, stop = state.orders()
+            start, stop = state.next_steps()
             _cancel(stop)
     finally:
         state.close()
         _cancel([*state.attempts])
 
 
-def _begin(state: Race[T], fn: Callable[[Target], Awaitable[T]], replica: Replica, woken: asyncio.Event) -> None:
+def _start_task(
+    state: HedgedCall[T], fn: Callable[[Target], Awaitable[T]], replica: Replica, woken: asyncio.Event
+) -> None:
     def done(task: asyncio.Task[T]) -> None:
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        state.ended.append(Ended(task, replica, task.result() if error is None else None, error))
+        state.ended.append(AttemptResult(task, replica, task.result() if error is None else None, error))
         woken.set()
 
     task = asyncio.ensure_future(arun(fn, state.target(replica)))

@@ -9,7 +9,7 @@ from ..core.request import INFINITY, Request
 from . import checks
 
 
-class Requests:
+class RequestFactory:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._width = 0  # how many features a request has; 0: not known yet
@@ -25,8 +25,8 @@ class Requests:
     ) -> Request:
         """Not idempotent: where the caller runs the request, the core must not start a second attempt by itself."""
         numbers = checks.feature_numbers(features)
-        checks.whole("priority", priority)
-        checks.texts(kind=kind, tenant=tenant, key=key or "")
+        checks.integer("priority", priority)
+        checks.strings(kind=kind, tenant=tenant, key=key or "")
         deadline = INFINITY if timeout is None else self._clock() + checks.seconds("timeout", timeout)
         self._check_width(len(numbers))
         return Request(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from ..core.outcome import Outcome
-from .failures import Judge
+from .failures import FailureClassifier
 from .routed import RoutedRequest
 from .target import Target
 
@@ -13,7 +13,7 @@ from .target import Target
 class Route:
     """Waits for a replica, counts it while the block runs, and learns from how the block ends. Entered once."""
 
-    def __init__(self, routed: RoutedRequest, judge: Judge) -> None:
+    def __init__(self, routed: RoutedRequest, judge: FailureClassifier) -> None:
         self._routed = routed
         self._judge = judge
 

@@ -10,7 +10,7 @@ from ..core.decision import Reject
 from ..core.errors import MisuseError
 from ..core.outcome import Outcome
 from ..core.reason import Reason
-from ..core.request import INFINITY, Phase, Request
+from ..core.request import INFINITY, Request, RequestPhase
 from .engine import Engine
 from .errors import Refused
 from .target import Target
@@ -31,40 +31,40 @@ class RoutedRequest:
         self._check_new()
         try:
             until = self._submit()
-            if self.request.phase is Phase.WAITING:
+            if self.request.phase is RequestPhase.WAITING:
                 self._block(until)
             return self._target()
         except BaseException:  # Ctrl-C
-            self.engine.leave(self.request)
+            self.engine.abandon(self.request)
             raise
 
     async def astart(self) -> Target:
         self._check_new()
         until = self._submit()
-        if self.request.phase is Phase.WAITING:
+        if self.request.phase is RequestPhase.WAITING:
             await self._sleep(until)
         return self._target()
 
     def end(self, outcome: Outcome) -> None:
         """It is over, and nobody tries again."""
-        self.request.attempts = self.engine.pool.options.retry.attempts
+        self.request.attempt_count = self.engine.pool.options.retry.max_attempts
         self.engine.finish(self.request, outcome)
 
     def retry(self, outcome: Outcome) -> Target | None:
         """This attempt is over. Where to try again; None: nowhere, it is over as well."""
         self.engine.finish(self.request, outcome)
         with suppress(Refused):
-            if self.request.phase is Phase.WAITING:
+            if self.request.phase is RequestPhase.WAITING:
                 self._block(INFINITY)
-            return self._target() if self.request.phase is Phase.RUNNING else None
+            return self._target() if self.request.phase is RequestPhase.RUNNING else None
         return None
 
     async def aretry(self, outcome: Outcome) -> Target | None:
         self.engine.finish(self.request, outcome)
         with suppress(Refused):
-            if self.request.phase is Phase.WAITING:
+            if self.request.phase is RequestPhase.WAITING:
                 await self._sleep(INFINITY)
-            return self._target() if self.request.phase is Phase.RUNNING else None
+            return self._target() if self.request.phase is RequestPhase.RUNNING else None
         return None
 
     def settle(self) -> None:
@@ -72,13 +72,15 @@ class RoutedRequest:
         if not self.engine.pool.options.hedge.enabled:
             return
         with self.engine.turn() as now:
-            if self.request.flight is not None and self.request.phase is Phase.RUNNING:
-                self.engine.carry_out(self.engine.balancer.settle(self.request, self.request.flight.replica, now))
+            if self.request.attempt is not None and self.request.phase is RequestPhase.RUNNING:
+                self.engine.carry_out(
+                    self.engine.balancer.response_started(self.request, self.request.attempt.replica, now)
+                )
 
     # ------------------------------------------------------------------ inside
 
     def _check_new(self) -> None:
-        if self.request.phase is not Phase.NEW:
+        if self.request.phase is not RequestPhase.NEW:
             raise MisuseError("this route was entered before: call lb.route(…) for each request")
 
     def _submit(self) -> float:
@@ -89,9 +91,9 @@ class RoutedRequest:
             return INFINITY if self._wait is None else now + self._wait
 
     def _target(self) -> Target:
-        flight = self.request.flight
+        flight = self.request.attempt
         if flight is None:  # a fork, or another thread, ended it in this very moment
-            raise Refused(Reason.WAITED)
+            raise Refused(Reason.QUEUE_TIMEOUT)
         return Target(flight.replica.id, self.request, self.engine.clock)
 
     def _block(self, until: float) -> None:
@@ -100,15 +102,15 @@ class RoutedRequest:
         waiter = Waiter(self.request, woken.set)
         try:
             _refuse_in_a_loop()
-            self.engine.watch(waiter)
+            self.engine.start_waiting(waiter)
             while (seconds := self._pause(waiter, until)) is not None:
                 woken.wait(None if seconds == INFINITY else seconds)
                 woken.clear()
         except BaseException:
-            self.engine.leave(self.request)
+            self.engine.abandon(self.request)
             raise
         finally:
-            self.engine.resign(waiter)
+            self.engine.stop_waiting(waiter)
 
     async def _sleep(self, until: float) -> None:
         """Wait as a task."""
@@ -116,27 +118,27 @@ class RoutedRequest:
         waiter = Waiter(self.request, lambda: loop.call_soon_threadsafe(woken.set))
         try:
             loop = _running_loop()
-            self.engine.watch(waiter)
+            self.engine.start_waiting(waiter)
             while (seconds := self._pause(waiter, until)) is not None:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(woken.wait(), None if seconds == INFINITY else seconds)
                 woken.clear()
         except BaseException:
-            self.engine.leave(self.request)
+            self.engine.abandon(self.request)
             raise
         finally:
-            self.engine.resign(waiter)
+            self.engine.stop_waiting(waiter)
 
     def _pause(self, waiter: Waiter, until: float) -> float | None:
         """Seconds to sleep; None: it is decided. Raises Refused."""
         with self.engine.turn() as now:
-            if self.request.phase is Phase.WAITING:
+            if self.request.phase is RequestPhase.WAITING:
                 if now >= until:
-                    raise Refused(Reason.WAITED, self.engine.pool.retry_after(now))
+                    raise Refused(Reason.QUEUE_TIMEOUT, self.engine.pool.retry_after(now))
                 # Its own end it does not leave to the lookout, whose event loop may be busy.
                 return max(0.0, min(until - now, self.request.expires - now, self.engine.sleep(waiter, now)))
-            if self.request.phase is Phase.DONE:
-                refusal = waiter.refusal or Reject(self.request, Reason.WAITED)
+            if self.request.phase is RequestPhase.DONE:
+                refusal = waiter.refusal or Reject(self.request, Reason.QUEUE_TIMEOUT)
                 raise Refused(refusal.reason, refusal.retry_after)
             return None
 

@@ -41,7 +41,7 @@ class Stats:
 def stats_of(pool: Pool, leases_expired: int, now: float) -> Stats:
     return Stats(
         replicas={id: _replica(replica, now) for id, replica in pool.replicas.items()},
-        waiting=len(pool.line),
+        waiting=len(pool.queue),
         requests=pool.arrived,
         retries=pool.retried,
         hedges=pool.hedged,
@@ -57,10 +57,10 @@ def _replica(replica: Replica, now: float) -> ReplicaStats:
         state=replica.state,
         weight=replica.weight,
         in_flight=replica.in_flight,
-        sent=replica.picks,
+        sent=replica.dispatched,
         failed=replica.failed,
         consecutive_failures=replica.consecutive_failures,
-        ejections=replica.times_ejected,
+        ejections=replica.ejection_count,
         ejected_for=max(0.0, replica.ejected_until - now) if replica.state is State.EJECTED else None,
         slowness=replica.slowness,
         samples=samples,

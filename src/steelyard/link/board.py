@@ -13,13 +13,13 @@ import os
 import struct
 from collections.abc import Iterable, Iterator
 
-RING = 4096  # changes remembered; who falls further behind looks at every slot
+RING_CHANGES = 4096  # changes remembered; who falls further behind looks at every slot
 _HEADER = struct.Struct("=8sII")
 _MAGIC = b"steelyd1"
-_PAGE = 4096
+_PAGE_BYTES = 4096
 
 
-class Board:
+class LoadBoard:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self._map = mmap.mmap(fd, 0)
@@ -30,85 +30,85 @@ class Board:
         self._heads: list[memoryview] = []  # [0]: how many changes there have been
         self._rings: list[memoryview] = []
         self._rows: list[memoryview] = []
-        self._lines: list[memoryview] = []
-        size = _part(self.slots)
+        self._queues: list[memoryview] = []
+        size = _worker_bytes(self.slots)
         for worker in range(self.workers):
-            at = _PAGE + worker * size
+            at = _PAGE_BYTES + worker * size
             self._heads.append(view[at : at + 8].cast("Q"))
-            self._rings.append(view[at + 64 : at + 64 + 4 * RING].cast("I"))
-            at += 64 + 4 * RING
+            self._rings.append(view[at + 64 : at + 64 + 4 * RING_CHANGES].cast("I"))
+            at += 64 + 4 * RING_CHANGES
             self._rows.append(view[at : at + 4 * self.slots].cast("i"))
-            self._lines.append(view[at + 4 * self.slots : at + 8 * self.slots].cast("i"))
+            self._queues.append(view[at + 4 * self.slots : at + 8 * self.slots].cast("i"))
 
     @classmethod
-    def create(cls, workers: int, slots: int) -> Board:
+    def create(cls, workers: int, slots: int) -> LoadBoard:
         fd = os.memfd_create("steelyard-board", os.MFD_CLOEXEC)
-        os.ftruncate(fd, _PAGE + workers * _part(slots))
+        os.ftruncate(fd, _PAGE_BYTES + workers * _worker_bytes(slots))
         os.pwrite(fd, _HEADER.pack(_MAGIC, workers, slots), 0)
         return cls(fd)
 
     @classmethod
-    def attach(cls, fd: int) -> Board:
+    def attach(cls, fd: int) -> LoadBoard:
         return cls(fd)
 
-    def put(self, worker: int, slot: int, count: int) -> None:
+    def put_count(self, worker: int, slot: int, count: int) -> None:
         """This worker has so many requests there now."""
         head = self._heads[worker]
         number = head[0]
-        self._rings[worker][number % RING] = slot  # first: it refuses a slot that is none
+        self._rings[worker][number % RING_CHANGES] = slot  # first: it refuses a slot that is none
         self._rows[worker][slot] = count
         head[0] = number + 1  # last: who sees the number finds the slot in the ring
 
-    def changes(self, worker: int) -> int:
+    def change_count(self, worker: int) -> int:
         """How many changes this worker has made."""
         return self._heads[worker][0]
 
-    def changed(self, worker: int, since: int, now: int) -> Iterator[int]:
+    def changed_slots(self, worker: int, since: int, now: int) -> Iterator[int]:
         """The slots this worker changed between these two counts; every slot, if that is too long ago."""
-        if now - since >= RING:
+        if now - since >= RING_CHANGES:
             yield from range(self.slots)
             return
         ring = self._rings[worker]
         for number in range(since, now):
-            yield ring[number % RING]
+            yield ring[number % RING_CHANGES]
 
     def count(self, worker: int, slot: int) -> int:
         return self._rows[worker][slot]
 
     def load(self, worker: int, slots: Iterable[int]) -> int:
         """How many requests this worker has there, those that wait included."""
-        row, line = self._rows[worker], self._lines[worker]
+        row, line = self._rows[worker], self._queues[worker]
         return sum(row[slot] + line[slot] for slot in slots)
 
-    def others(self, worker: int, slot: int) -> int:
+    def others_count(self, worker: int, slot: int) -> int:
         """How many requests all workers but this one have there."""
         rows = self._rows
         return sum(rows[other][slot] for other in range(self.workers) if other != worker)
 
-    def put_line(self, worker: int, slot: int, waiting: int) -> None:
-        self._lines[worker][slot] = waiting
+    def put_queue(self, worker: int, slot: int, waiting: int) -> None:
+        self._queues[worker][slot] = waiting
 
-    def longest_line(self, worker: int, slot: int) -> int:
+    def longest_queue(self, worker: int, slot: int) -> int:
         """How many wait in that one of the other workers where most do."""
-        return max((line[slot] for other, line in enumerate(self._lines) if other != worker), default=0)
+        return max((line[slot] for other, line in enumerate(self._queues) if other != worker), default=0)
 
     def clear(self, worker: int) -> None:
         """The worker is dead: it has nothing anywhere."""
-        row, line = self._rows[worker], self._lines[worker]
+        row, line = self._rows[worker], self._queues[worker]
         for slot in range(self.slots):
             line[slot] = 0
             if row[slot]:
-                self.put(worker, slot, 0)
+                self.put_count(worker, slot, 0)
 
     def close(self) -> None:
-        for view in (*self._heads, *self._rings, *self._rows, *self._lines):
+        for view in (*self._heads, *self._rings, *self._rows, *self._queues):
             view.release()
         self._view.release()
         self._map.close()
         os.close(self.fd)
 
 
-def _part(slots: int) -> int:
+def _worker_bytes(slots: int) -> int:
     """Bytes of one worker's part, in whole pages: two workers never write to the same one."""
-    size = 64 + 4 * (RING + 2 * slots)
-    return -(-size // _PAGE) * _PAGE
+    size = 64 + 4 * (RING_CHANGES + 2 * slots)
+    return -(-size // _PAGE_BYTES) * _PAGE_BYTES

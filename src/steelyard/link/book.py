@@ -17,16 +17,16 @@ import struct
 from time import monotonic
 from typing import Any, Literal
 
-ROWS = 1024  # processes that may have something taken at once; a dead one's row is used again
-DEVICES = 1024
+MAX_ROWS = 1024  # processes that may have something taken at once; a dead one's row is used again
+MAX_DEVICES = 1024
 _HEADER = struct.Struct("=8sIII")
 _MAGIC = b"steelym1"
-_PAGE = 4096
-_FIXED = 3  # columns of the devices' part: other, saver, until when
-SUPERVISOR = 0  # its row; what dead workers had is counted there until it is surely over
+_PAGE_BYTES = 4096
+_DEVICE_COLUMNS = 3  # columns of the devices' part: other, saver, until when
+SUPERVISOR_ROW = 0  # its row; what dead workers had is counted there until it is surely over
 
 
-class Book:
+class SharedLedger:
     """`Cells` of core/memory.py, as the process with this row sees them."""
 
     shared = True
@@ -39,7 +39,7 @@ class Book:
         if magic != _MAGIC:
             raise ValueError("this is not a book of memory of this version")
         self._view = view = memoryview(self._map)
-        at = _PAGE
+        at = _PAGE_BYTES
 
         def part(cells: int, form: Literal["q", "d"]) -> Any:
             nonlocal at
@@ -48,25 +48,25 @@ class Book:
 
         self._used = view[64:72].cast("q")  # rows that were ever in use
         self._other = part(self.devices, "q")
-        self._saver = part(self.devices, "q")  # row + 1; 0: nobody
-        self._until = part(self.devices, "d")
+        self._saving_row = part(self.devices, "q")  # row + 1; 0: nobody
+        self._saving_until = part(self.devices, "d")
         self._base = part(self.columns, "q")
         self._held = part(self.columns, "q")
         self._idle = part(self.columns, "q")
         self._running = [part(self.columns, "q") for _ in range(self.rows)]
         self._total = [part(self.devices, "q") for _ in range(self.rows)]
         self._count = [part(self.devices, "q") for _ in range(self.rows)]
-        self._until_rows = [part(self.columns, "d") for _ in range(self.rows)]
+        self._expected_until = [part(self.columns, "d") for _ in range(self.rows)]
         self.use(row)
 
     @classmethod
-    def create(cls, columns: int, rows: int = ROWS, devices: int = DEVICES) -> Book:
+    def create(cls, columns: int, rows: int = MAX_ROWS, devices: int = MAX_DEVICES) -> SharedLedger:
         """The supervisor's. Pages that nobody writes to take no memory."""
         fd = os.memfd_create("steelyard-memory", os.MFD_CLOEXEC)
-        cells = _FIXED * devices + 3 * columns + rows * (2 * columns + 2 * devices)
-        os.ftruncate(fd, _PAGE + 8 * cells)
+        cells = _DEVICE_COLUMNS * devices + 3 * columns + rows * (2 * columns + 2 * devices)
+        os.ftruncate(fd, _PAGE_BYTES + 8 * cells)
         os.pwrite(fd, _HEADER.pack(_MAGIC, rows, columns, devices), 0)
-        return cls(fd, SUPERVISOR)
+        return cls(fd, SUPERVISOR_ROW)
 
     def use(self, row: int) -> None:
         """This row counts from now on. The supervisor says so before it starts a worker: two that did it themselves at
@@ -76,14 +76,14 @@ class Book:
 
     # ------------------------------------------------------------------ the lock
 
-    def begin(self, device: int) -> bool:
+    def lock(self, device: int) -> bool:
         try:
             fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, device)
         except OSError:
             return False
         return True
 
-    def end(self, device: int) -> None:
+    def unlock(self, device: int) -> None:
         fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, device)
 
     # ------------------------------------------------------------------ reading
@@ -112,12 +112,12 @@ class Book:
         count = self._count
         return sum([count[row][device] for row in range(self._used[0])])
 
-    def other(self, device: int) -> int:
+    def external(self, device: int) -> int:
         return int(self._other[device])
 
-    def saved_by_another(self, device: int, now: float) -> bool:
-        saver = self._saver[device]
-        return bool(saver) and saver != self.row + 1 and now < self._until[device]
+    def earmarked_by_another(self, device: int, now: float) -> bool:
+        saver = self._saving_row[device]
+        return bool(saver) and saver != self.row + 1 and now < self._saving_until[device]
 
     # ------------------------------------------------------------------ writing
 
@@ -140,40 +140,40 @@ class Book:
     def set_idle(self, slot: int, amount: int) -> None:
         self._idle[slot] = amount
 
-    def set_other(self, device: int, amount: int) -> None:
+    def set_external(self, device: int, amount: int) -> None:
         self._other[device] = amount
 
-    def save(self, device: int, until: float) -> None:
+    def earmark(self, device: int, until: float) -> None:
         """One at a time: who comes second waits until the first has what it saved for."""
         if until:
-            if not self.saved_by_another(device, monotonic()):
-                self._saver[device] = self.row + 1
-                self._until[device] = until
-        elif self._saver[device] == self.row + 1:
-            self._saver[device] = 0
-            self._until[device] = 0.0
+            if not self.earmarked_by_another(device, monotonic()):
+                self._saving_row[device] = self.row + 1
+                self._saving_until[device] = until
+        elif self._saving_row[device] == self.row + 1:
+            self._saving_row[device] = 0
+            self._saving_until[device] = 0.0
 
-    def expect(self, slot: int, until: float) -> None:
+    def set_lease(self, slot: int, until: float) -> None:
         """What this worker has there now should be over by then. If it dies, that is how long it still counts."""
-        if until > self._until_rows[self.row][slot]:
-            self._until_rows[self.row][slot] = until
+        if until > self._expected_until[self.row][slot]:
+            self._expected_until[self.row][slot] = until
 
     # ------------------------------------------------------------------ the dead
 
-    def bury(self, row: int, device_of: dict[int, int]) -> list[tuple[int, int, int, int, float]]:
+    def retire(self, row: int, device_of: dict[int, int]) -> list[tuple[int, int, int, int, float]]:
         """The process of this row is dead. What it had is the supervisor's from now on, until it is released: slot (-1:
         none that is known), device, bytes, requests, and when that should be over. Its servers may still be working on
         it. `device_of`: where each slot is."""
         left: list[tuple[int, int, int, int, float]] = []
         rests = [int(total) for total in self._total[row]]
         for slot, device in device_of.items():
-            amount, until = int(self._running[row][slot]), float(self._until_rows[row][slot])
+            amount, until = int(self._running[row][slot]), float(self._expected_until[row][slot])
             if amount:
                 self._running[self.row][slot] += amount  # first here, then not there: it is never counted nowhere
                 self._running[row][slot] = 0
                 left.append((slot, device, amount, 0, until))
                 rests[device] -= amount
-            self._until_rows[row][slot] = 0.0
+            self._expected_until[row][slot] = 0.0
         for device in range(self.devices):
             requests = int(self._count[row][device])
             self._total[self.row][device] += self._total[row][device]
@@ -191,9 +191,9 @@ class Book:
         self._count[self.row][device] -= requests
 
     def close(self) -> None:
-        for view in (self._used, self._other, self._saver, self._until, self._base, self._held, self._idle):
+        for view in (self._used, self._other, self._saving_row, self._saving_until, self._base, self._held, self._idle):
             view.release()
-        for rows in (self._running, self._total, self._count, self._until_rows):
+        for rows in (self._running, self._total, self._count, self._expected_until):
             for view in rows:
                 view.release()
         self._view.release()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
+class LoggedCandidate(msgspec.Struct, frozen=True, omit_defaults=True):
     """A replica that could have taken the request, as it stood then."""
 
     id: str
@@ -22,7 +22,7 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
     failures: int = 0  # in a row, of late
 
 
-class Excluded(msgspec.Struct, frozen=True, omit_defaults=True):
+class ExcludedReplica(msgspec.Struct, frozen=True, omit_defaults=True):
     """A replica that could not take the request, and why."""
 
     id: str
@@ -30,23 +30,23 @@ class Excluded(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""  # `4 of 4`, `12 s more`, the device
 
 
-class Look(msgspec.Struct, frozen=True, omit_defaults=True):
+class LoggedChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     """One time that a place was looked for."""
 
     after: float  # seconds since it arrived
     chosen: str  # replica; empty: to wait is better
-    of: int  # how many could have taken it
-    candidates: tuple[Candidate, ...]  # these, or some of them: always the chosen, and those with the least score
-    waiting: int = 0  # requests in line
-    excluded: tuple[Excluded, ...] = ()  # those that could not, or some of them
-    excluded_of: int = 0  # how many could not
+    candidate_count: int  # how many could have taken it
+    candidates: tuple[LoggedCandidate, ...]  # these, or some of them: always the chosen, and those with the least score
+    queued: int = 0  # requests in line
+    excluded: tuple[ExcludedReplica, ...] = ()  # those that could not, or some of them
+    excluded_count: int = 0  # how many could not
 
 
-class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
+class LoggedAttempt(msgspec.Struct, frozen=True, omit_defaults=True):
     replica: str
     after: float  # seconds since it arrived
     predicted: float  # seconds
-    beside: int = 0  # requests that were there when it came, ours and others'
+    concurrent: int = 0  # requests that were there when it came, ours and others'
     seconds: float | None = None  # it took; None: not known, another was faster or the client left
     hedged: bool = False
     outcome: str = ""  # empty: it answered; else a label of core/outcome.py, or `lost`: another was faster
@@ -74,19 +74,19 @@ class DecisionLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k
     priority: int = 0
     deadline: float | None = None  # of the whole answer, seconds after its arrival
     first_byte_deadline: float | None = None  # of its first byte, seconds after its arrival
-    judged_by: str = ""  # which of the two it was judged by when it came: `total`, `first_byte`
+    binding_deadline: str = ""  # which of the two it was judged by when it came: `total`, `first_byte`
     expected: float = 0.0  # seconds that were predicted then, to the end or to the first byte of the answer
     idempotent: bool = True
     waited: float = 0.0  # seconds in line, until the first attempt
     first_byte: float = 0.0  # seconds since it arrived
     upload: float = 0.0  # seconds that its body took to come, before it could be decided on
-    looks: tuple[Look, ...] = ()  # the first and the last ones, if there were many
-    looked: int = 0  # how many there were
-    attempts: tuple[Attempt, ...] = ()
+    choices: tuple[LoggedChoice, ...] = ()  # the first and the last ones, if there were many
+    choice_count: int = 0  # how many there were
+    attempts: tuple[LoggedAttempt, ...] = ()
     dropped: int = 0  # lines before this one that were lost because the disk did not keep up
 
 
-class Member(msgspec.Struct, frozen=True, omit_defaults=True):
+class FleetMember(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     state: str
     weight: float = 1.0
@@ -102,7 +102,7 @@ class FleetLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     model: str
     policy: str
     sample: float  # share of the requests that is written down
-    replicas: tuple[Member, ...]
+    replicas: tuple[FleetMember, ...]
     policy_options: dict[str, object] = {}
     concurrency: int | str = "unlimited"
     queue: int = 1024
@@ -111,4 +111,4 @@ class FleetLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     dropped: int = 0  # as in a request's line
 
 
-Line = DecisionLine | FleetLine
+LogLine = DecisionLine | FleetLine

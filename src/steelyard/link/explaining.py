@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..core.policies import POLICIES, find_policy
-from .decision_lines import Attempt, DecisionLine, Look
+from .decision_lines import DecisionLine, LoggedAttempt, LoggedChoice
 
-AT_ONCE = 0.0005  # seconds: less is no waiting
-CLOSE = 1.1  # times the least score: `least_work` takes it for equal
-TRIED = 1.5  # times the least score, above which it was sent there to learn something (core/trials.py)
-FAULTS = {
+MIN_WAIT_SECONDS = 0.0005  # seconds: less is no waiting
+TIE_FACTOR = 1.1  # times the least score: `least_work` takes it for equal
+EXPLORATION_FACTOR = 1.5  # times the least score, above which it was sent there to learn something (core/trials.py)
+FAULT_SENTENCES = {
     "client": "the client's own",
     "gateway": "the gateway's",
     "replica": "the replica's",
     "overload": "that there was more to do than the replicas could",
 }
-SCORES = {
+SCORE_MEANINGS = {
     "least_work": "seconds until it would be done there",
     "least_connections": "requests there, divided by its weight",
     "power_of_two": "requests there, divided by its weight",
@@ -24,7 +24,7 @@ SCORES = {
     "peak_ewma": "requests there and this one × its peak seconds of late, divided by its weight",
     "consistent_hash": "its place in the order that the key has of all replicas",
 }
-TIES = {
+TIE_RULES = {
     "least_work": "scores within a tenth of the least count as equal; of these the one with the fewest requests in "
     "flight is taken, and of several such one at random, by weight",
     "least_connections": "of several with the least score one is taken at random, by weight",
@@ -32,7 +32,7 @@ TIES = {
     "power_of_two": "two are drawn at random, by weight, and the one with the lower score is taken",
     "peak_ewma": "two are drawn at random, by weight, and the one with the lower score is taken",
 }
-EXCLUDED = {
+EXCLUSION_SENTENCES = {
     "starting": "not ready: it has not been seen yet",
     "loading": "not ready: its model is loading",
     "unloaded": "its model is not loaded",
@@ -44,7 +44,7 @@ EXCLUDED = {
     "memory": "no memory for it",
     "failed_before": "it had failed this request before",
 }
-OUTCOMES = {
+OUTCOME_SENTENCES = {
     "": "it answered",
     "client_error": "it answered that the request was wrong",
     "cancelled": "it was stopped: the request was over",
@@ -66,15 +66,15 @@ def summary(line: DecisionLine) -> str:
     return f"{line.id} {where}{_because(line)}, and {_verdict(line)}."
 
 
-def explained(line: DecisionLine) -> Iterator[tuple[str, str]]:
+def explain_line(line: DecisionLine) -> Iterator[tuple[str, str]]:
     """The same at length: what each sentence is about, and the sentence."""
-    yield "came", _came(line)
-    yield "belief", _belief(line)
-    look = deciding(line)
+    yield "came", _arrival(line)
+    yield "belief", _estimate(line)
+    look = deciding_choice(line)
     if look is not None:
         yield "choice", _choice(line, look)
         if look.excluded:
-            yield "excluded", _left_out(look)
+            yield "excluded", _exclusions(look)
     yield "wait", _wait(line)
     for number, attempt in enumerate(line.attempts, 1):
         yield f"attempt {number}", _attempt(attempt)
@@ -83,16 +83,16 @@ def explained(line: DecisionLine) -> Iterator[tuple[str, str]]:
         yield "gap", f"{line.dropped} lines before this one were lost: the disk did not keep up."
 
 
-def deciding(line: DecisionLine) -> Look | None:
+def deciding_choice(line: DecisionLine) -> LoggedChoice | None:
     """The look by which it was sent for the first time; else the last one."""
-    return next((look for look in line.looks if look.chosen), line.looks[-1] if line.looks else None)
+    return next((look for look in line.choices if look.chosen), line.choices[-1] if line.choices else None)
 
 
-def score_means(policy: str) -> str:
-    return SCORES.get(policy, "what the policy compares, the least is chosen")
+def score_meaning(policy: str) -> str:
+    return SCORE_MEANINGS.get(policy, "what the policy compares, the least is chosen")
 
 
-def seconds(value: float) -> str:
+def format_seconds(value: float) -> str:
     if value < 1e-6:
         return "0 s"
     if value < 0.9995:
@@ -101,10 +101,10 @@ def seconds(value: float) -> str:
 
 
 def _because(line: DecisionLine) -> str:
-    look = deciding(line)
+    look = deciding_choice(line)
     if look is None or not look.chosen:
         return ""
-    if look.of == 1:
+    if look.candidate_count == 1:
         return ", the only one that could take it"
     scored = [c for c in look.candidates if c.score is not None]
     chosen = next((c for c in scored if c.id == look.chosen), None)
@@ -113,14 +113,14 @@ def _because(line: DecisionLine) -> str:
         return f", as {line.policy} would have it{again}"
     if line.policy == "least_work":
         least = min(c.score for c in scored if c.score is not None)
-        if chosen.score > TRIED * least:
-            return f", of {look.of}, to see whether it is as slow as it was{again}"
-        return f", believed to finish it soonest of {look.of}{again}"
-    return f", chosen of {look.of} by {line.policy}{again}"
+        if chosen.score > EXPLORATION_FACTOR * least:
+            return f", of {look.candidate_count}, to see whether it is as slow as it was{again}"
+        return f", believed to finish it soonest of {look.candidate_count}{again}"
+    return f", chosen of {look.candidate_count} by {line.policy}{again}"
 
 
 def _verdict(line: DecisionLine) -> str:
-    took = seconds(line.upload + line.seconds)
+    took = format_seconds(line.upload + line.seconds)
     match line.verdict:
         case "met":
             return f"took {took}, as promised"
@@ -133,60 +133,60 @@ def _verdict(line: DecisionLine) -> str:
 
 
 def _fault(line: DecisionLine) -> str:
-    return FAULTS.get(line.fault, line.fault or "nobody's")
+    return FAULT_SENTENCES.get(line.fault, line.fault or "nobody's")
 
 
-def _came(line: DecisionLine) -> str:
+def _arrival(line: DecisionLine) -> str:
     said = f"It came at {line.time} for model {line.model}, to worker {line.worker}"
     said += f", of tenant {line.tenant}" if line.tenant else ""
     said += f", as a call of {line.call}" if line.call else ""
     said += f", with priority {line.priority}" if line.priority else ""
-    said += f", to be done in {seconds(line.deadline)}" if line.deadline is not None else ""
+    said += f", to be done in {format_seconds(line.deadline)}" if line.deadline is not None else ""
     begins = line.first_byte_deadline
-    said += f", its answer to begin in {seconds(begins)}" if begins is not None else ""
-    upload = f" Its body took {seconds(line.upload)} to come." if line.upload > AT_ONCE else ""
+    said += f", its answer to begin in {format_seconds(begins)}" if begins is not None else ""
+    upload = f" Its body took {format_seconds(line.upload)} to come." if line.upload > MIN_WAIT_SECONDS else ""
     return f"{said}.{upload}"
 
 
-def _belief(line: DecisionLine) -> str:
+def _estimate(line: DecisionLine) -> str:
     known = f" by its features {', '.join(f'{x:g}' for x in line.features)}" if line.features else ""
-    return f"It was believed to take {seconds(line.estimate)} on a typical replica{known}.{_judged(line)}"
+    return f"It was believed to take {format_seconds(line.estimate)} on a typical replica{known}.{_judged(line)}"
 
 
 def _judged(line: DecisionLine) -> str:
     """By which deadline it was judged, and what was predicted for that."""
-    first = line.judged_by == "first_byte"
+    first = line.binding_deadline == "first_byte"
     deadline = line.first_byte_deadline if first else line.deadline
-    if not line.judged_by or deadline is None:
+    if not line.binding_deadline or deadline is None:
         return ""
     name, what = ("first-byte", "first byte") if first else ("total", "end of the answer")
-    predicted = f": {what} predicted after {seconds(line.expected)}, due after {seconds(deadline)}"
+    predicted = f": {what} predicted after {format_seconds(line.expected)}, due after {format_seconds(deadline)}"
     return f" It was judged by its {name} deadline{predicted if line.expected else ''}."
 
 
-def _left_out(look: Look) -> str:
+def _exclusions(look: LoggedChoice) -> str:
     said = [
-        f"{one.id} ({EXCLUDED.get(one.reason, one.reason)}{f': {one.detail}' if one.detail else ''})"
+        f"{one.id} ({EXCLUSION_SENTENCES.get(one.reason, one.reason)}{f': {one.detail}' if one.detail else ''})"
         for one in look.excluded
     ]
-    more = look.excluded_of - len(said)
-    could = "1 replica could" if look.excluded_of == 1 else f"{look.excluded_of} replicas could"
+    more = look.excluded_count - len(said)
+    could = "1 replica could" if look.excluded_count == 1 else f"{look.excluded_count} replicas could"
     return f"{could} not take it: {', '.join(said)}{f' and {more} more' if more > 0 else ''}."
 
 
-def _choice(line: DecisionLine, look: Look) -> str:
-    if not look.of:
+def _choice(line: DecisionLine, look: LoggedChoice) -> str:
+    if not look.candidate_count:
         return "No replica could take it."
-    could = "1 replica could" if look.of == 1 else f"{look.of} replicas could"
-    shown = f" (these are {len(look.candidates)} of them)" if len(look.candidates) < look.of else ""
+    could = "1 replica could" if look.candidate_count == 1 else f"{look.candidate_count} replicas could"
+    shown = f" (these are {len(look.candidates)} of them)" if len(look.candidates) < look.candidate_count else ""
     could = f"{could} take it{shown}."
     if not look.chosen:
         return f"{could} {line.policy} found it better to wait for another than to take one of them."
     return f"{could} {look.chosen} was chosen: {_rule(line, look)}"
 
 
-def _rule(line: DecisionLine, look: Look) -> str:
-    if look.of == 1:
+def _rule(line: DecisionLine, look: LoggedChoice) -> str:
+    if look.candidate_count == 1:
         return "there was no choice."
     # A policy of the user's own is not imported for this: a log is no place to take code from.
     rule = find_policy(line.policy).rule if line.policy in POLICIES else "it is a policy of your own"
@@ -195,44 +195,46 @@ def _rule(line: DecisionLine, look: Look) -> str:
     if score is None:
         return f"{line.policy} compares nothing that could be shown; its rule is: {rule}."
     least = min(by.values())
-    said = f"its score is {score:.4g} ({score_means(line.policy)})"
+    said = f"its score is {score:.4g} ({score_meaning(line.policy)})"
     if score <= least:
         others = sorted(value for id, value in by.items() if id != look.chosen)
         if others and others[0] <= score:
-            return f"{said}; another had the same: {TIES.get(line.policy, f'{line.policy} took one of them')}."
+            return f"{said}; another had the same: {TIE_RULES.get(line.policy, f'{line.policy} took one of them')}."
         next_one = f"against {others[0]:.4g} of the next" if others else "the least"
-        close = line.policy == "least_work" and others and others[0] <= CLOSE * score
-        return f"{said}, {next_one}{f'; {TIES[line.policy]}' if close else ''}."
-    tie = TIES.get(line.policy, f"the rule of {line.policy} is: {rule}")
+        close = line.policy == "least_work" and others and others[0] <= TIE_FACTOR * score
+        return f"{said}, {next_one}{f'; {TIE_RULES[line.policy]}' if close else ''}."
+    tie = TIE_RULES.get(line.policy, f"the rule of {line.policy} is: {rule}")
     return f"{said}, where the least is {least:.4g}; {tie}."
 
 
 def _wait(line: DecisionLine) -> str:
-    if line.waited <= AT_ONCE:
+    if line.waited <= MIN_WAIT_SECONDS:
         return "It did not wait in line." if line.attempts else "It was not put in line."
-    first = line.looks[0] if line.looks else None
-    if first is not None and first.of and not first.chosen and first.after <= AT_ONCE:
+    first = line.choices[0] if line.choices else None
+    if first is not None and first.candidate_count and not first.chosen and first.after <= MIN_WAIT_SECONDS:
         why = f"there was a free place, but {line.policy} believed that a better one would be free soon"
     else:
         why = "no replica had a free place for it"
     if not line.attempts:
-        return f"It waited {seconds(line.waited)} in line, in vain: {why}."
-    look = deciding(line)
-    beside = f", with {look.waiting} in line" if look is not None and look.waiting else ""
-    return f"It waited {seconds(line.waited)} in line until {line.attempts[0].replica} took it{beside}: {why}."
+        return f"It waited {format_seconds(line.waited)} in line, in vain: {why}."
+    look = deciding_choice(line)
+    beside = f", with {look.queued} in line" if look is not None and look.queued else ""
+    return f"It waited {format_seconds(line.waited)} in line until {line.attempts[0].replica} took it{beside}: {why}."
 
 
-def _attempt(attempt: Attempt) -> str:
-    said = f"{seconds(attempt.after)} after it came: {attempt.replica}"
+def _attempt(attempt: LoggedAttempt) -> str:
+    said = f"{format_seconds(attempt.after)} after it came: {attempt.replica}"
     said += " beside the one that ran, which was late" if attempt.hedged else ""
-    if attempt.beside:
-        said += f", with {attempt.beside} other request{'s' if attempt.beside > 1 else ''} there"
-    took = f" after {seconds(attempt.seconds)}" if attempt.seconds is not None else ""
-    outcome = OUTCOMES.get(attempt.outcome, attempt.outcome)
-    return f"{said}, predicted to take {seconds(attempt.predicted)}; {outcome}{took}{_off(attempt)}."
+    if attempt.concurrent:
+        said += f", with {attempt.concurrent} other request{'s' if attempt.concurrent > 1 else ''} there"
+    took = f" after {format_seconds(attempt.seconds)}" if attempt.seconds is not None else ""
+    outcome = OUTCOME_SENTENCES.get(attempt.outcome, attempt.outcome)
+    return (
+        f"{said}, predicted to take {format_seconds(attempt.predicted)}; {outcome}{took}{_prediction_error(attempt)}."
+    )
 
 
-def _off(attempt: Attempt) -> str:
+def _prediction_error(attempt: LoggedAttempt) -> str:
     """What it took against what was predicted."""
     if attempt.outcome or attempt.seconds is None or not attempt.predicted or not attempt.seconds:
         return ""
@@ -244,7 +246,7 @@ def _off(attempt: Attempt) -> str:
 
 def _end(line: DecisionLine) -> str:
     status = f"status {line.status}" if line.status else "no status"
-    first = f", the first byte after {seconds(line.first_byte)}" if line.first_byte else ""
-    said = f"It was over after {seconds(line.seconds)} with {status}{first}. Verdict: {line.verdict}"
+    first = f", the first byte after {format_seconds(line.first_byte)}" if line.first_byte else ""
+    said = f"It was over after {format_seconds(line.seconds)} with {status}{first}. Verdict: {line.verdict}"
     said += f", and the fault is {_fault(line)}" if line.fault else ""
     return f"{said}, because of {line.reason}." if line.reason else f"{said}."

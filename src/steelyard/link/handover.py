@@ -27,12 +27,12 @@ import msgspec
 from ..config import ReplicaConfig
 from ..documents import decode_value, encode_value
 
-PROTOCOL = 1  # of these messages; both sides must have the same
-PIECE = 32 << 10  # bytes of a packet
-AT_ONCE = 64  # file descriptors in a packet; the kernel takes at most 253
-LONGEST = 64 << 20  # bytes of a message
-PATIENCE = 5.0  # seconds for the other side to take or send a packet
-MORE, LAST = b"+", b"."
+PROTOCOL_VERSION = 1  # of these messages; both sides must have the same
+PACKET_BYTES = 32 << 10  # bytes of a packet
+MAX_DESCRIPTORS_PER_PACKET = 64  # file descriptors in a packet; the kernel takes at most 253
+MAX_MESSAGE_BYTES = 64 << 20  # bytes of a message
+PACKET_TIMEOUT_SECONDS = 5.0  # seconds for the other side to take or send a packet
+MORE_PACKETS, LAST_PACKET = b"+", b"."
 
 
 class LeaseState(msgspec.Struct, frozen=True, array_like=True):
@@ -55,41 +55,49 @@ class FleetState(msgspec.Struct, frozen=True):
     leases: tuple[LeaseState, ...] = ()
 
 
-class Take(msgspec.Struct, frozen=True, tag="take"):
+class TakeOverRequest(msgspec.Struct, frozen=True, tag="take"):
     pid: int
     version: str
-    protocol: int = PROTOCOL
+    protocol: int = PROTOCOL_VERSION
 
 
-class Given(msgspec.Struct, frozen=True, tag="given"):
+class TakeOverGranted(msgspec.Struct, frozen=True, tag="given"):
     pid: int
     version: str
     state: FleetState
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class TakeOverRefused(msgspec.Struct, frozen=True, tag="refused"):
     problem: str
 
 
-class Ready(msgspec.Struct, frozen=True, tag="ready"):
+class SuccessorReady(msgspec.Struct, frozen=True, tag="ready"):
     pass
 
 
-class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
+class PredecessorDraining(msgspec.Struct, frozen=True, tag="leaving"):
     seconds: float  # that its workers have
 
 
-class Orphan(msgspec.Struct, frozen=True, tag="orphan"):
+class OrphanedWorker(msgspec.Struct, frozen=True, tag="orphan"):
     pid: int
-    protocol: int = PROTOCOL
+    protocol: int = PROTOCOL_VERSION
 
 
-class Relieved(msgspec.Struct, frozen=True, tag="relieved"):
+class OrphanReleased(msgspec.Struct, frozen=True, tag="relieved"):
     pass
 
 
-Message = Take | Given | Refused | Ready | Leaving | Orphan | Relieved
-_decoder = msgspec.json.Decoder(Message, dec_hook=decode_value)
+HandoverMessage = (
+    TakeOverRequest
+    | TakeOverGranted
+    | TakeOverRefused
+    | SuccessorReady
+    | PredecessorDraining
+    | OrphanedWorker
+    | OrphanReleased
+)
+_decoder = msgspec.json.Decoder(HandoverMessage, dec_hook=decode_value)
 
 
 class HandoverError(Exception):
@@ -99,7 +107,7 @@ class HandoverError(Exception):
 def connect(path: Path) -> socket.socket | None:
     """To whoever serves there, if that is this user or root. None: nobody does."""
     link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    link.settimeout(PATIENCE)
+    link.settimeout(PACKET_TIMEOUT_SECONDS)
     try:
         link.connect(str(path))
         check_peer(link)
@@ -128,38 +136,42 @@ def check_folder(folder: Path) -> None:
         raise HandoverError(f"{folder} must belong to this user and be closed to others (chmod 700)")
 
 
-def send(link: socket.socket, message: Message, sockets: Sequence[socket.socket] = ()) -> None:
+def send(link: socket.socket, message: HandoverMessage, sockets: Sequence[socket.socket] = ()) -> None:
     """Waits at most PATIENCE for each packet. HandoverError: it did not arrive."""
     body = msgspec.json.encode(message, enc_hook=encode_value)
-    pieces = [body[at : at + PIECE] for at in range(0, len(body), PIECE)]
+    pieces = [body[at : at + PACKET_BYTES] for at in range(0, len(body), PACKET_BYTES)]
     fds = [one.fileno() for one in sockets]
-    while len(pieces) * AT_ONCE < len(fds):
+    while len(pieces) * MAX_DESCRIPTORS_PER_PACKET < len(fds):
         pieces.append(b"")
     try:
         for number, piece in enumerate(pieces):
-            mark = LAST if number == len(pieces) - 1 else MORE
-            some = array.array("i", fds[number * AT_ONCE : (number + 1) * AT_ONCE])
+            mark = LAST_PACKET if number == len(pieces) - 1 else MORE_PACKETS
+            some = array.array(
+                "i", fds[number * MAX_DESCRIPTORS_PER_PACKET : (number + 1) * MAX_DESCRIPTORS_PER_PACKET]
+            )
             link.sendmsg([mark + piece], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, some)] if some else [])
     except OSError as problem:
         raise HandoverError(f"the other side does not listen: {problem}") from None
 
 
-def receive(link: socket.socket) -> tuple[Message, list[socket.socket]]:
+def receive(link: socket.socket) -> tuple[HandoverMessage, list[socket.socket]]:
     """Waits at most PATIENCE for each packet. HandoverError: it is gone, or silent, or says something else."""
     body, sockets = bytearray(), list[socket.socket]()
     try:
         while True:
-            data, fds, _, _ = socket.recv_fds(link, PIECE + 1, AT_ONCE, socket.MSG_CMSG_CLOEXEC)
+            data, fds, _, _ = socket.recv_fds(
+                link, PACKET_BYTES + 1, MAX_DESCRIPTORS_PER_PACKET, socket.MSG_CMSG_CLOEXEC
+            )
             sockets += [socket.socket(fileno=fd) for fd in fds]
             body += data[1:]
             if not data:
                 raise HandoverError("the other side ended")
-            if len(body) > LONGEST or data[:1] not in (MORE, LAST):
+            if len(body) > MAX_MESSAGE_BYTES or data[:1] not in (MORE_PACKETS, LAST_PACKET):
                 raise HandoverError("the other side speaks another language")
-            if data[:1] == LAST:
+            if data[:1] == LAST_PACKET:
                 return _decoder.decode(bytes(body)), sockets
     except Exception as problem:  # OSError, and whatever is wrong with what it says
         for one in sockets:
             one.close()
-        late = f"it did not answer in {PATIENCE:g} s"
+        late = f"it did not answer in {PACKET_TIMEOUT_SECONDS:g} s"
         raise HandoverError(late if isinstance(problem, TimeoutError) else str(problem)) from None

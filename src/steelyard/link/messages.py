@@ -10,11 +10,11 @@ import msgspec
 
 from ..config import Config, ReplicaConfig
 from ..core.ejection_reason import EjectionReason
-from ..core.request_bytes import RequestBytesState
+from ..core.request_bytes import RequestSizeState
 from ..documents import decode_value, encode_value
 
-SAMPLES = 256  # of what requests were measured to need, in one report
-LONGEST = 256 << 20  # of one message: a fleet of a million replicas is less
+MAX_SAMPLES_PER_REPORT = 256  # of what requests were measured to need, in one report
+MAX_MESSAGE_BYTES = 256 << 20  # of one message: a fleet of a million replicas is less
 
 
 class Apply(msgspec.Struct, frozen=True, tag="apply"):
@@ -29,7 +29,7 @@ class Apply(msgspec.Struct, frozen=True, tag="apply"):
     devices: dict[str, int] = {}  # device → its number in the book of memory
 
 
-class Members(msgspec.Struct, frozen=True, tag="members"):
+class MemberUpdate(msgspec.Struct, frozen=True, tag="members"):
     """To a worker: replicas of one model that come and go. The rest of the configuration stays."""
 
     model: str
@@ -38,7 +38,7 @@ class Members(msgspec.Struct, frozen=True, tag="members"):
     slots: dict[str, int]  # of all its replicas
 
 
-class Change(msgspec.Struct, frozen=True, array_like=True):
+class ReplicaEvent(msgspec.Struct, frozen=True, array_like=True):
     """What happened to a replica: an event of its lifecycle (core.replica.Event)."""
 
     model: str
@@ -48,39 +48,39 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
     reason: EjectionReason | None = None  # of an ejection
 
 
-class Changes(msgspec.Struct, frozen=True, tag="changes"):
+class ReplicaEvents(msgspec.Struct, frozen=True, tag="changes"):
     """To a worker: what probes saw, what operators want, whom other workers ejected."""
 
-    changes: tuple[Change, ...]
+    events: tuple[ReplicaEvent, ...]
 
 
-class Reading(msgspec.Struct, frozen=True, array_like=True):
+class LoadReading(msgspec.Struct, frozen=True, array_like=True):
     """What a replica says it has, running and waiting."""
 
     model: str
     id: str
     requests: float
-    lasting: float  # seconds for which it holds
+    ttl: float  # seconds for which it holds
 
 
-class Readings(msgspec.Struct, frozen=True, tag="readings"):
+class LoadReadings(msgspec.Struct, frozen=True, tag="readings"):
     """To a worker: what replicas say of their load."""
 
-    readings: tuple[Reading, ...]
+    loads: tuple[LoadReading, ...]
 
 
-class Capacity(msgspec.Struct, frozen=True, tag="capacity"):
+class DeviceCapacities(msgspec.Struct, frozen=True, tag="capacity"):
     """To a worker: how large devices are, where that is measured and not configured."""
 
     bytes: dict[str, int]  # by device
 
 
-class Sizes(msgspec.Struct, frozen=True, tag="sizes"):
+class MemorySizes(msgspec.Struct, frozen=True, tag="sizes"):
     """To a worker: what a model needs of a device, as learned so far."""
 
     model: str
     footprint: int  # what it holds with nothing running, where it is resident
-    requests: RequestBytesState  # core/request_bytes.py
+    requests: RequestSizeState  # core/request_bytes.py
     unmeasured: bool = False  # its servers do not say what requests need, and nobody declared it: they count as nothing
 
 
@@ -93,26 +93,26 @@ class Quarantine(msgspec.Struct, frozen=True, tag="quarantine"):
     seconds: float
 
 
-class Coming(msgspec.Struct, frozen=True, tag="coming"):
+class StartProgress(msgspec.Struct, frozen=True, tag="coming"):
     """To a worker: a replica of the model is being loaded or started and should be ready in so many seconds."""
 
     model: str
     seconds: float
-    guessed: bool = False  # as configured, not measured: nobody is refused for it
+    is_default: bool = False  # as configured, not measured: nobody is refused for it
     failure: str = ""  # why the last start failed, while the next has not begun: whoever waits is told
 
 
-class Tell(msgspec.Struct, frozen=True, tag="tell"):
+class ReportRequest(msgspec.Struct, frozen=True, tag="tell"):
     """To a worker: report now. What was sent before this has been done by then."""
 
     number: int
 
 
-class Serve(msgspec.Struct, frozen=True, tag="serve"):
+class StartServing(msgspec.Struct, frozen=True, tag="serve"):
     """To a new worker: the initial state is complete, accept connections from now on. Answered with `Started`."""
 
 
-class Alive(msgspec.Struct, frozen=True, tag="alive"):
+class Heartbeat(msgspec.Struct, frozen=True, tag="alive"):
     """To a worker, about twice a second: the supervisor is at work. Any other message says so too."""
 
 
@@ -120,7 +120,9 @@ class Drain(msgspec.Struct, frozen=True, tag="drain"):
     """To a worker: take no new connections, finish what is in flight within `seconds`, then end. May come twice."""
 
     seconds: float
-    relieved: bool = False  # other workers accept on the same sockets: connections that are idle may stay until then
+    sockets_shared: bool = (
+        False  # other workers accept on the same sockets: connections that are idle may stay until then
+    )
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -136,7 +138,7 @@ class Applied(msgspec.Struct, frozen=True, tag="applied"):
     problem: str = ""
 
 
-class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
+class ReplicaFailure(msgspec.Struct, frozen=True, tag="trouble"):
     """From a worker: a replica failed it in a way that a probe should look at."""
 
     model: str
@@ -144,16 +146,16 @@ class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
     refused: bool  # nobody listens there: this worker has taken it out, until it is told that it is ready
 
 
-class Wanted(msgspec.Struct, frozen=True, tag="wanted"):
+class ReplicaDemand(msgspec.Struct, frozen=True, tag="wanted"):
     """From a worker: requests wait for a model that is loaded or started on demand, or are refused because it is not
     there. At most every 50 ms for a model."""
 
     model: str
     waiting: int
-    work: float  # seconds on a typical replica
+    queued_work: float  # seconds on a typical replica
 
 
-class RanOut(msgspec.Struct, frozen=True, tag="ran_out"):
+class OutOfMemory(msgspec.Struct, frozen=True, tag="ran_out"):
     """From a worker: a request ran out of memory on a replica's device, as far as one can tell."""
 
     model: str
@@ -165,7 +167,7 @@ class RanOut(msgspec.Struct, frozen=True, tag="ran_out"):
     how: str  # `body`: the answer said so; `507`; `crash`: its server died with it, the largest of those there
 
 
-class Sample(msgspec.Struct, frozen=True, array_like=True):
+class MemorySample(msgspec.Struct, frozen=True, array_like=True):
     """What a request was measured to need."""
 
     model: str
@@ -182,18 +184,18 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     id: str
     state: str
     in_flight: int
-    picks: int  # requests sent there since the worker began
+    dispatched: int  # requests sent there since the worker began
     failures: int  # of those, failed
-    seconds: float  # estimated work there now
+    work: float  # estimated work there now
     slowness: float
-    outside: int = 0  # requests of other workers and of others
-    foreign: int = 0  # of these, such that no worker sent
+    other_load: int = 0  # requests of other workers and of others
+    external_load: int = 0  # of these, such that no worker sent
     limit: int | None = None  # requests at once; None: no limit
     weight: float = 1.0
-    share: float = 1.0  # the weight in force
-    consecutive: int = 0  # failures in a row
+    effective_weight: float = 1.0  # the weight in force
+    consecutive_failures: int = 0  # failures in a row
     ejections: int = 0
-    ejected_for: float = 0.0  # seconds left
+    ejection_left: float = 0.0  # seconds left
     p50: float = 0.0  # latency of late, seconds; 0: none
     p99: float = 0.0
     overdue: bool = False  # what runs there should have sent a byte by now
@@ -202,14 +204,14 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     utilization: float | None = None
     held: int | None = None  # bytes of its device that its server said it holds
     base: int | None = None  # and with nothing running
-    times_ejected: int = 0
+    ejections_total: int = 0
     outcomes: dict[str, int] = {}  # attempts that ended since the worker began, by core.outcome; one may be missing
     last_error: str = ""  # of the last attempt that failed: `HTTP 500`, or a reason; empty: none failed
     last_error_age: float = inf  # seconds since
     samples: int = 0  # answers behind `slowness`
     sampled_age: float = inf  # seconds since the last of them
     ejected_since: float = 0.0  # seconds ago
-    ejection: EjectionReason | None = None  # why it is ejected
+    ejection_reason: EjectionReason | None = None  # why it is ejected
 
 
 class Durations(msgspec.Struct, frozen=True, array_like=True):
@@ -225,7 +227,7 @@ class ModelReport(msgspec.Struct, frozen=True):
     model: str
     waiting: int
     in_flight: int
-    verdicts: dict[str, int]  # ok, client_error, failed, refused, cancelled
+    outcomes: dict[str, int]  # ok, client_error, failed, refused, cancelled
     latency: dict[int, int]  # bucket of core.histogram → answers
     typical: float = 0.0  # estimated seconds of a typical request on a typical replica
     drain_rate: float = 0.0  # seconds of typical work done per second
@@ -234,15 +236,19 @@ class ModelReport(msgspec.Struct, frozen=True):
     arrived: int = 0  # requests that came since then
     backlog: float = 0.0  # seconds of work that wait
     learned: bool = False  # is anything known of how long requests take?
-    rate: float = 0.0  # seconds of typical work that one replica does per second, on average; 0.0: none is ready
+    replica_rate: float = (
+        0.0  # seconds of typical work that one replica does per second, on average; 0.0: none is ready
+    )
     done: float = 0.0  # seconds of work that were answered since the worker began
     busy: float = 0.0  # and seconds that this took
     limit: float | None = None  # requests that a replica takes at once; None: no limit
-    judged: dict[str, list[int]] = {}  # tenant → requests by judgement of core.slo; `*`: tenants beyond those counted
+    slo_verdicts: dict[
+        str, list[int]
+    ] = {}  # tenant → requests by judgement of core.slo; `*`: tenants beyond those counted
     times: dict[str, Durations] = {}  # total, replica, first_byte (of answered requests) and queue
-    oldest: float = 0.0  # seconds that the one has waited who has waited longest
-    believed: float = 0.0  # seconds that answered attempts were believed to take when they were sent …
-    missed: float = 0.0  # … and by how much that was off, either way
+    oldest_wait: float = 0.0  # seconds that the one has waited who has waited longest
+    predicted_seconds: float = 0.0  # seconds that answered attempts were believed to take when they were sent …
+    prediction_error_seconds: float = 0.0  # … and by how much that was off, either way
     retried: int = 0
     hedged: int = 0
     hedges_won: int = 0
@@ -258,30 +264,43 @@ class WorkerAlarm(msgspec.Struct, frozen=True, array_like=True):
     age: float  # seconds
 
 
-class Report(msgspec.Struct, frozen=True, tag="report"):
+class WorkerReport(msgspec.Struct, frozen=True, tag="report"):
     """From a worker, about once a second, and when told to."""
 
     connections: int
     models: tuple[ModelReport, ...]
     replicas: tuple[ReplicaReport, ...]
-    told: int = 0  # the number of the last `Tell`
-    samples: tuple[Sample, ...] = ()  # since the last report; no more than SAMPLES of them
+    request_number: int = 0  # the number of the last `Tell`
+    samples: tuple[MemorySample, ...] = ()  # since the last report; no more than SAMPLES of them
     unrouted: dict[str, int] = {}  # what named no model of ours or could not be read, by how it ended
-    lost: dict[str, int] = {}  # lines of logs and spans that could not be written or sent, by what they are
+    dropped: dict[str, int] = {}  # lines of logs and spans that could not be written or sent, by what they are
     unmeasured: tuple[str, ...] = ()  # models whose answers do not say what a request needed
     alarms: tuple[WorkerAlarm, ...] = ()
 
 
-ToWorker = Apply | Members | Changes | Readings | Capacity | Sizes | Quarantine | Coming | Tell | Serve | Alive | Drain
-FromWorker = Started | Applied | Trouble | Wanted | RanOut | Report
+ToWorker = (
+    Apply
+    | MemberUpdate
+    | ReplicaEvents
+    | LoadReadings
+    | DeviceCapacities
+    | MemorySizes
+    | Quarantine
+    | StartProgress
+    | ReportRequest
+    | StartServing
+    | Heartbeat
+    | Drain
+)
+FromWorker = Started | Applied | ReplicaFailure | ReplicaDemand | OutOfMemory | WorkerReport
 
 
-def frame(message: ToWorker | FromWorker) -> bytes:
+def encode_frame(message: ToWorker | FromWorker) -> bytes:
     body = msgspec.msgpack.encode(message, enc_hook=encode_value)
     return len(body).to_bytes(4, "big") + body
 
 
-class Frames:
+class FrameDecoder:
     """Bytes in, messages out."""
 
     def __init__(self, kind: Any) -> None:
@@ -293,7 +312,7 @@ class Frames:
         buffer += data
         while len(buffer) >= 4:
             length = int.from_bytes(buffer[:4], "big")
-            if length > LONGEST:
+            if length > MAX_MESSAGE_BYTES:
                 raise ValueError(f"a message of {length} bytes is not one of ours")
             if len(buffer) < 4 + length:
                 return

@@ -6,9 +6,9 @@ from functools import cache
 
 from ..core.errors import OptionError
 from ..core.naming import find_class
-from .base import Answer, Call, Dialect, ModelView, Peek
-from .health import Question, Questions, Verdict, by_status
-from .load import EngineLoad, MetricsAt, read_metrics, read_orca
+from .base import ApiCall, BodyInfo, Dialect, LocalReply, ModelView
+from .health import ProbePlan, ServerReadiness, ServerRequest, readiness_by_status
+from .load import EngineLoad, MetricsLocation, read_metrics, read_orca
 
 # In this order they are asked whether a path is theirs; the last takes everything.
 DIALECTS: dict[str, str] = {
@@ -24,27 +24,27 @@ DIALECTS: dict[str, str] = {
     "http": "steelyard.protocols.plain:PlainHttp",
 }
 # Those of one server, not of a family: no path tells them, so they are spoken only where the configuration says so.
-BY_NAME = frozenset(("vllm", "sglang", "tgi", "triton", "torchserve", "rayserve", "bentoml"))
+SERVER_DIALECTS = frozenset(("vllm", "sglang", "tgi", "triton", "torchserve", "rayserve", "bentoml"))
 
 __all__ = [
-    "BY_NAME",
     "DIALECTS",
-    "Answer",
-    "Call",
+    "SERVER_DIALECTS",
+    "ApiCall",
+    "BodyInfo",
     "Dialect",
     "EngineLoad",
-    "MetricsAt",
+    "LocalReply",
+    "MetricsLocation",
     "ModelView",
-    "Peek",
-    "Question",
-    "Questions",
-    "Verdict",
-    "by_status",
-    "dialect_of",
+    "ProbePlan",
+    "ServerReadiness",
+    "ServerRequest",
+    "classify_call",
     "find_dialect",
     "make_dialect",
     "read_metrics",
     "read_orca",
+    "readiness_by_status",
 ]
 
 
@@ -59,10 +59,10 @@ def make_dialect(name: str) -> Dialect:
     return find_dialect(name)()
 
 
-def dialect_of(method: str, path: str) -> tuple[Dialect, Call]:
+def classify_call(method: str, path: str) -> tuple[Dialect, ApiCall]:
     """Who claims this request, and what it is. `path` has no query. Pure: the answer can be kept."""
     for name in DIALECTS:
-        if name in BY_NAME:
+        if name in SERVER_DIALECTS:
             continue
         dialect = make_dialect(name)
         call = dialect.call(method, path)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from .base import Call
-from .health import Question, Questions
+from .base import ApiCall
+from .health import ProbePlan, ServerRequest
 from .plain import PlainHttp
 
-OWN = ("/readyz", "/livez", "/healthz", "/metrics")
+BENTOML_PATHS = ("/readyz", "/livez", "/healthz", "/metrics")
 
 
 class BentoML(PlainHttp):
     name = "bentoml"
 
-    def call(self, method: str, path: str) -> Call | None:
-        return super().call(method, path) if path in OWN else None  # the service's are those of `http`
+    def call(self, method: str, path: str) -> ApiCall | None:
+        return super().call(method, path) if path in BENTOML_PATHS else None  # the service's are those of `http`
 
-    def questions(self, model: str) -> Questions:
-        return Questions((Question("/readyz"),), live=Question("/livez"))
+    def probe_plan(self, model: str) -> ProbePlan:
+        return ProbePlan((ServerRequest("/readyz"),), live=ServerRequest("/livez"))

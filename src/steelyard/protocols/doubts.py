@@ -13,12 +13,14 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Raw
 
-from .text import BROKEN
+from .text import DECODE_ERRORS
 
-NOT_JSON = "The body is not valid JSON in UTF-8, so which model a server finds in it cannot be told."
-TWICE = "The body names the model more than once, or in a way that servers read differently."
-NO_FORM = "The content-type says that the body is a form, which this endpoint does not take: send application/json."
-CHARSET = "The content-type names a charset that is not UTF-8."
+NOT_JSON_SENTENCE = "The body is not valid JSON in UTF-8, so which model a server finds in it cannot be told."
+TWO_MODELS_SENTENCE = "The body names the model more than once, or in a way that servers read differently."
+NO_FORM_SENTENCE = (
+    "The content-type says that the body is a form, which this endpoint does not take: send application/json."
+)
+CHARSET_SENTENCE = "The content-type names a charset that is not UTF-8."
 
 _NAMES = re.compile(rb'"[mM][oO][dD][eE][lL]"')
 _ESCAPED = re.compile(rb"\\u00[46]")  # a letter of it, written as no honest encoder does
@@ -27,42 +29,42 @@ _UTF_8 = frozenset((b"utf-8", b"utf8", b"us-ascii"))
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def json_doubt(body: bytes, content_type: bytes) -> str:
+def json_ambiguity(body: bytes, content_type: bytes) -> str:
     """Of a JSON body that was read without trouble; empty: every reader finds the same model."""
-    if content_type and (doubt := _type_doubt(body, content_type)):
+    if content_type and (doubt := _content_type_ambiguity(body, content_type)):
         return doubt
     named = _NAMES.findall(body)
     if named in ([], [b'"model"']) and not (b"\\" in body and _ESCAPED.search(body)):
         return ""
     try:
-        return _exact_doubt(body)
-    except BROKEN:
-        return NOT_JSON
+        return _key_ambiguity(body)
+    except DECODE_ERRORS:
+        return NOT_JSON_SENTENCE
 
 
-def _exact_doubt(body: bytes) -> str:
+def _key_ambiguity(body: bytes) -> str:
     """By its outermost keys. A key that is there twice is missing in `fields`, so that its bytes do not add up."""
     compact = msgspec.json.format(body, indent=-1)
     fields = _fields(compact)
     size = 1 + sum(len(name.encode()) + len(value) + 4 for name, value in fields.items())
     if [name for name in fields if name.lower() == "model"] not in ([], ["model"]):
-        return TWICE
-    return TWICE if fields and size != len(compact) else ""
+        return TWO_MODELS_SENTENCE
+    return TWO_MODELS_SENTENCE if fields and size != len(compact) else ""
 
 
-def _type_doubt(body: bytes, content_type: bytes) -> str:
+def _content_type_ambiguity(body: bytes, content_type: bytes) -> str:
     kind = content_type[:33].lower()
     if kind.startswith(b"multipart/"):
-        return NO_FORM
+        return NO_FORM_SENTENCE
     # What `curl -d` says of everything. It is JSON, unless a reader of forms would find a model in it too.
     if kind.startswith(b"application/x-www-form-urlencoded"):
         names = [name for name, _ in parse_qsl(body.decode("latin-1"), keep_blank_values=True)]
-        return NO_FORM if any(name.strip().lower().startswith("model") for name in names) else ""
+        return NO_FORM_SENTENCE if any(name.strip().lower().startswith("model") for name in names) else ""
     charset = _CHARSET.search(content_type)
-    return CHARSET if charset is not None and charset[1].lower() not in _UTF_8 else ""
+    return CHARSET_SENTENCE if charset is not None and charset[1].lower() not in _UTF_8 else ""
 
 
-def models_in(body: bytes) -> set[str]:
+def find_models(body: bytes) -> set[str]:
     """Every value of a key `model` in a body of an endpoint that no dialect knows, however deep."""
     found = set()
     if b"\\" in body:
@@ -70,7 +72,7 @@ def models_in(body: bytes) -> set[str]:
     for match in _VALUE.finditer(body):
         try:
             found.add(msgspec.json.decode(match[1], type=str))
-        except BROKEN:
+        except DECODE_ERRORS:
             continue
     return found
 

@@ -8,7 +8,7 @@ from itertools import islice
 from math import nan
 from typing import Any, NamedTuple
 
-from .health import fields
+from .health import json_object
 
 
 class EngineLoad(NamedTuple):
@@ -33,7 +33,7 @@ class EngineLoad(NamedTuple):
         return (self.running or 0.0) + (self.waiting or 0.0)
 
 
-class MetricsAt(NamedTuple):
+class MetricsLocation(NamedTuple):
     """Where a server has its metrics."""
 
     path: str = "/metrics"
@@ -41,7 +41,7 @@ class MetricsAt(NamedTuple):
 
 
 _SGLANG = {"num_running_reqs": "running", "num_queue_reqs": "waiting", "token_usage": "cache"}
-ENGINES = {  # how names begin → the rest of the name → what of EngineLoad
+ENGINE_METRICS = {  # how names begin → the rest of the name → what of EngineLoad
     "vllm:": {
         "num_requests_running": "running",
         "num_requests_waiting": "waiting",
@@ -75,13 +75,13 @@ ENGINES = {  # how names begin → the rest of the name → what of EngineLoad
     },
     "process_": {"start_time_seconds": "started"},
 }
-METRICS = {f"{engine}{name}": what for engine, names in ENGINES.items() for name, what in names.items()}
-UNITS = {"GPUMemoryUsed": 2.0**20}  # bytes, where a name does not mean bytes
+METRIC_FIELDS = {f"{engine}{name}": what for engine, names in ENGINE_METRICS.items() for name, what in names.items()}
+METRIC_UNITS_BYTES = {"GPUMemoryUsed": 2.0**20}  # bytes, where a name does not mean bytes
 
-LARGEST = 8 << 20  # bytes of metrics that are looked at
-LINES = 4096  # of them that count; who writes more writes nonsense
-LONGEST = 16 << 10  # bytes of an ORCA report
-DIGITS = 40  # characters of a number
+MAX_METRICS_BYTES = 8 << 20  # bytes of metrics that are looked at
+MAX_METRIC_LINES = 4096  # of them that count; who writes more writes nonsense
+MAX_ORCA_BYTES = 16 << 10  # bytes of an ORCA report
+MAX_NUMBER_CHARS = 40  # characters of a number
 
 
 def _highest(shares: Iterable[float]) -> float:
@@ -102,12 +102,12 @@ _RULES: dict[str, tuple[float, Callable[[Iterable[float]], float]]] = {
     "started": (1e11, max),
 }
 # ORCA reports name them with or without the engine.
-_NAMED = {name: what for names in (*ENGINES.values(), METRICS) for name, what in names.items()}
+_NAMED = {name: what for names in (*ENGINE_METRICS.values(), METRIC_FIELDS) for name, what in names.items()}
 _NAMED["application_utilization"] = "utilization"
 
 # Tied to the beginning of a line by a literal, which is found at the speed of memchr; the rest is never looked at.
 _LINE = re.compile(
-    r"\n({})".format("|".join(f"{engine}(?:{'|'.join(names)})" for engine, names in ENGINES.items())).encode()
+    r"\n({})".format("|".join(f"{engine}(?:{'|'.join(names)})" for engine, names in ENGINE_METRICS.items())).encode()
     + rb'(?:[ \t]*+\{((?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+)\}[ \t]*+|[ \t]++)([^ \t\r\n]++)'
 )
 _PART = re.compile(rb'(?:^|,)\s*priority="[^"]')  # SGLang: counted in the line with priority=""
@@ -116,20 +116,20 @@ _RANK = re.compile(rb'\b(?:tp|pp|moe_ep)_rank="[^"]*"')  # SGLang: such ranks of
 
 def read_metrics(text: bytes) -> EngineLoad | None:
     """The load in a page of metrics; None: it tells nothing of it. What makes no sense is left out. Never raises."""
-    if len(text) > LARGEST:
-        text = text[: text.rfind(b"\n", 0, LARGEST) + 1]
+    if len(text) > MAX_METRICS_BYTES:
+        text = text[: text.rfind(b"\n", 0, MAX_METRICS_BYTES) + 1]
     told: dict[str, dict[bytes, list[float]]] = {}
-    for line in islice(_LINE.finditer(b"\n" + text), LINES):
+    for line in islice(_LINE.finditer(b"\n" + text), MAX_METRIC_LINES):
         name, labels = line[1].decode(), line[2] or b""
         if not _PART.search(labels):
-            value = _number(line[3]) * UNITS.get(name, 1.0)
+            value = _number(line[3]) * METRIC_UNITS_BYTES.get(name, 1.0)
             told.setdefault(name, {}).setdefault(_RANK.sub(b"", labels), []).append(value)
-    return _load({name: list(engines.values()) for name, engines in told.items()})
+    return _combine({name: list(engines.values()) for name, engines in told.items()})
 
 
 def read_orca(report: bytes) -> EngineLoad | None:
     """The load in the header `endpoint-load-metrics` of an answer; None: it tells nothing of it. Never raises."""
-    if len(report) > LONGEST:
+    if len(report) > MAX_ORCA_BYTES:
         return None
     form, _, said = report.strip().partition(b" ")
     form = form.upper()
@@ -137,11 +137,11 @@ def read_orca(report: bytes) -> EngineLoad | None:
     for name, value in _in_json(said) if form == b"JSON" else _in_text(said) if form == b"TEXT" else ():
         if name in _NAMED:
             told.setdefault(name, []).append([_number(value)])  # an engine each, where a name is there twice
-    return _load(told)
+    return _combine(told)
 
 
 def _in_json(said: bytes) -> Iterator[tuple[str, Any]]:
-    report = fields(said)
+    report = json_object(said)
     for field in ("named_metrics", "namedMetrics"):  # the second is how protobuf writes it
         named = report.get(field)
         if isinstance(named, dict):
@@ -159,7 +159,7 @@ def _in_text(said: bytes) -> Iterator[tuple[str, bytes]]:
 
 def _number(value: Any) -> float:
     """NaN: it is none."""
-    if isinstance(value, bool | str) or (isinstance(value, bytes) and (len(value) > DIGITS or b"_" in value)):
+    if isinstance(value, bool | str) or (isinstance(value, bytes) and (len(value) > MAX_NUMBER_CHARS or b"_" in value)):
         return nan
     try:
         return float(value)
@@ -167,7 +167,7 @@ def _number(value: Any) -> float:
         return nan
 
 
-def _load(told: Mapping[str, Iterable[list[float]]]) -> EngineLoad | None:
+def _combine(told: Mapping[str, Iterable[list[float]]]) -> EngineLoad | None:
     """Of each name the values, an engine each; of one engine, those that say the same."""
     found: dict[str, float] = {}
     for name, engines in told.items():

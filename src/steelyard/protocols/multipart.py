@@ -14,10 +14,10 @@ _DISPOSITION = re.compile(
     re.IGNORECASE,
 )
 _PARAMETER = re.compile(rb';[ \t]*([\w*-]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
-DOUBT = "The form can be read in two ways, or names the model more than once."
-PARTS = 64  # looked at; a body of nothing but boundaries must not hold up the others
-HEAD = 4096  # bytes of a part's headers
-VALUE = 1024  # bytes of a value worth reading
+AMBIGUOUS_FORM_SENTENCE = "The form can be read in two ways, or names the model more than once."
+MAX_PARTS = 64  # looked at; a body of nothing but boundaries must not hold up the others
+MAX_PART_HEAD_BYTES = 4096  # bytes of a part's headers
+MAX_VALUE_BYTES = 1024  # bytes of a value worth reading
 
 
 def form_field(body: bytes, content_type: bytes, name: bytes) -> str | None:
@@ -28,8 +28,8 @@ def form_field(body: bytes, content_type: bytes, name: bytes) -> str | None:
     delimiter = b"\r\n--" + (match[1] or match[2])
     # The first delimiter has no line before it, unless there is a preamble.
     at = 0 if body.startswith(delimiter[2:]) else _after(body.find(delimiter), 2)
-    for _ in range(PARTS):
-        begin = body.find(b"\r\n\r\n", at, at + HEAD) if at >= 0 else -1
+    for _ in range(MAX_PARTS):
+        begin = body.find(b"\r\n\r\n", at, at + MAX_PART_HEAD_BYTES) if at >= 0 else -1
         if begin < 0:
             return None
         end = body.find(delimiter, begin + 2)
@@ -38,7 +38,9 @@ def form_field(body: bytes, content_type: bytes, name: bytes) -> str | None:
             field = found[1] or found[2]
         if field == name:
             # Without an end, this may be a head of the body that was cut in the middle of the value.
-            return body[begin + 4 : end].decode("utf-8", "replace") if begin < end <= begin + 4 + VALUE else None
+            return (
+                body[begin + 4 : end].decode("utf-8", "replace") if begin < end <= begin + 4 + MAX_VALUE_BYTES else None
+            )
         at = _after(end, 2)
     return None
 
@@ -47,26 +49,26 @@ def _after(place: int, length: int) -> int:
     return place + length if place >= 0 else -1
 
 
-def form_doubt(body: bytes, content_type: bytes, name: bytes) -> str:
+def form_ambiguity(body: bytes, content_type: bytes, name: bytes) -> str:
     """Why readers of forms may find different values of that field, as a sentence; empty: they cannot."""
     match = _BOUNDARY.match(content_type)
     if match is None or content_type.lower().count(b"boundary") != 1:
-        return DOUBT
+        return AMBIGUOUS_FORM_SENTENCE
     dashes = b"--" + (match[1] or match[2])
     if not body.startswith(dashes):  # a preamble may be JSON to a server that does not mind the content type
-        return DOUBT
+        return AMBIGUOUS_FORM_SENTENCE
     at, parts, found = len(dashes), 0, []
     while body[at : at + 2] != b"--":
-        begin = body.find(b"\r\n\r\n", at, at + HEAD)
+        begin = body.find(b"\r\n\r\n", at, at + MAX_PART_HEAD_BYTES)
         field = _field_name(body[at:begin]) if begin >= 0 else None
         end = body.find(b"\r\n" + dashes, begin + 2)
         parts += 1
-        if field is None or end < 0 or parts > PARTS:
-            return DOUBT
+        if field is None or end < 0 or parts > MAX_PARTS:
+            return AMBIGUOUS_FORM_SENTENCE
         if field.strip().lower() == name:
             found.append(field)
         at = end + 2 + len(dashes)
-    return DOUBT if found not in ([], [name]) or body.count(dashes) != parts + 1 else ""
+    return AMBIGUOUS_FORM_SENTENCE if found not in ([], [name]) or body.count(dashes) != parts + 1 else ""
 
 
 def _field_name(head: bytes) -> bytes | None:

@@ -11,13 +11,13 @@ import re
 import msgspec
 from msgspec import Raw
 
-from .base import Peek, bounded
-from .shapes import NOTHING, Words, decode_talk, decode_words
-from .text import BROKEN, OUTPUT, amount, decode_string, given, measure
+from .base import BodyInfo, bound_feature
+from .shapes import NO_VALUE, TextRequest, decode_conversation, decode_text_request
+from .text import DECODE_ERRORS, DEFAULT_OUTPUT_TOKENS, decode_string, measure_field, number_or, text_chars
 
-COMPLETION = 16.0  # tokens: the default of /v1/completions
-PATCHES = 4096.0  # of 16×16 pixels: a picture of 1024×1024, the usual size
-STEPS = 30.0  # of a picture that does not say how many
+DEFAULT_COMPLETION_TOKENS = 16.0  # tokens: the default of /v1/completions
+DEFAULT_IMAGE_PATCHES = 4096.0  # of 16×16 pixels: a picture of 1024×1024, the usual size
+DEFAULT_IMAGE_STEPS = 30.0  # of a picture that does not say how many
 
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -29,74 +29,89 @@ _TEXTS = (
     *("system", "instructions"),
 )
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-_OUTPUTS = {"completions": COMPLETION, "chat_batch": OUTPUT, "images": PATCHES * STEPS}
+_OUTPUTS = {
+    "completions": DEFAULT_COMPLETION_TOKENS,
+    "chat_batch": DEFAULT_OUTPUT_TOKENS,
+    "images": DEFAULT_IMAGE_PATCHES * DEFAULT_IMAGE_STEPS,
+}
 
 
-def talk(body: bytes) -> Peek:
+def conversation_info(body: bytes) -> BodyInfo:
     """/v1/chat/completions, /v1/responses, /v1/messages."""
     try:
-        said = decode_talk(body)
+        said = decode_conversation(body)
         size = float(len(said.tools))
         for content in (said.messages, said.input, said.system, said.instructions):
             if content is not None:
-                size += amount(content)
-    except BROKEN:
-        return lenient(body, OUTPUT)
+                size += text_chars(content)
+    except DECODE_ERRORS:
+        return lenient_info(body, DEFAULT_OUTPUT_TOKENS)
     limit = said.max_completion_tokens
     if limit is None:
         limit = said.max_tokens if said.max_tokens is not None else said.max_output_tokens
-    return _told(said.model, size, given(limit, OUTPUT), given(said.n, 1.0), said.prompt_cache_key, said.stream is True)
+    return _body_info(
+        said.model,
+        size,
+        number_or(limit, DEFAULT_OUTPUT_TOKENS),
+        number_or(said.n, 1.0),
+        said.prompt_cache_key,
+        said.stream is True,
+    )
 
 
-def words(body: bytes, kind: str) -> Peek:
+def text_info(body: bytes, kind: str) -> BodyInfo:
     """Every other endpoint with a JSON body: prompts, texts, pairs of texts."""
     try:
-        said = decode_words(body)
+        said = decode_text_request(body)
         size, count = _sizes(said, kind)
-    except BROKEN:
-        return lenient(body, _OUTPUTS.get(kind, 0.0))
+    except DECODE_ERRORS:
+        return lenient_info(body, _OUTPUTS.get(kind, 0.0))
     output = _OUTPUTS.get(kind, 0.0)
     if kind == "images":
-        output = _patches(said.size) * given(said.num_inference_steps, STEPS)
+        output = _patches(said.size) * number_or(said.num_inference_steps, DEFAULT_IMAGE_STEPS)
     elif output:
         limit = said.max_completion_tokens if said.max_completion_tokens is not None else said.max_tokens
-        output = given(limit, output)
-    many = max(given(said.n, 1.0), given(said.best_of, 0.0))
-    return _told(said.model, size, output, many * count, said.prompt_cache_key, said.stream is True)
+        output = number_or(limit, output)
+    many = max(number_or(said.n, 1.0), number_or(said.best_of, 0.0))
+    return _body_info(said.model, size, output, many * count, said.prompt_cache_key, said.stream is True)
 
 
-def lenient(body: bytes, output: float) -> Peek:
+def lenient_info(body: bytes, output: float) -> BodyInfo:
     """A second look at a body that surprised the first: each field for itself."""
     try:
         fields = _fields(body)
-    except BROKEN:
-        return Peek(model_in(body), (bounded(float(len(body))), output, 1.0), streams=True, certain=False)
-    model, key = _alone(fields, "model"), _alone(fields, "prompt_cache_key")
+    except DECODE_ERRORS:
+        return BodyInfo(
+            find_model(body), (bound_feature(float(len(body))), output, 1.0), streams=True, is_certain=False
+        )
+    model, key = _scalar_field(fields, "model"), _scalar_field(fields, "prompt_cache_key")
     limit = next((limit for name in _LIMITS if (limit := _number(fields, name)) is not None), None)
-    return _told(
+    return _body_info(
         model if isinstance(model, str) else None,
         sum(_size(fields, name) for name in _TEXTS),
-        given(limit, output),
-        given(_number(fields, "n"), 1.0),
+        number_or(limit, output),
+        number_or(_number(fields, "n"), 1.0),
         key if isinstance(key, str) else None,
         "stream" in fields and bytes(fields["stream"]) == b"true",
     )
 
 
-def model_in(text: bytes) -> str:
+def find_model(text: bytes) -> str:
     """The first thing that looks like a model's name in what is no JSON, or only the beginning of one."""
     match = _MODEL.search(text)
     try:
         return decode_string(b'"' + match[1] + b'"') if match else ""
-    except BROKEN:
+    except DECODE_ERRORS:
         return ""
 
 
-def _told(model: str | None, size: float, output: float, many: float, key: str | None, streams: bool) -> Peek:
-    return Peek(model or "", (bounded(size), bounded(output), bounded(many)), key or None, streams)
+def _body_info(model: str | None, size: float, output: float, many: float, key: str | None, streams: bool) -> BodyInfo:
+    return BodyInfo(
+        model or "", (bound_feature(size), bound_feature(output), bound_feature(many)), key or None, streams
+    )
 
 
-def _sizes(said: Words, kind: str) -> tuple[float, int]:
+def _sizes(said: TextRequest, kind: str) -> tuple[float, int]:
     """How much text, and how many answers it asks for."""
     size, count = 0.0, 1
     for field in (
@@ -109,41 +124,41 @@ def _sizes(said: Words, kind: str) -> tuple[float, int]:
         said.texts,
         said.inputs,
     ):
-        if field is not NOTHING:
-            more, pieces = measure(field)
+        if field is not NO_VALUE:
+            more, pieces = measure_field(field)
             size, count = size + more, max(count, pieces)
-    if said.query is not NOTHING:
-        size += count * measure(said.query)[0]  # it is read with each document
-    if said.tokens is not NOTHING:
-        size += measure(said.tokens)[0]
-    if said.messages is not NOTHING:
-        more, pieces = measure(said.messages)
+    if said.query is not NO_VALUE:
+        size += count * measure_field(said.query)[0]  # it is read with each document
+    if said.tokens is not NO_VALUE:
+        size += measure_field(said.tokens)[0]
+    if said.messages is not NO_VALUE:
+        more, pieces = measure_field(said.messages)
         size, count = size + more, pieces if kind == "chat_batch" else count  # else they are one conversation
     return size, count
 
 
 def _patches(size: str | None) -> float:
     match = _SIZE.fullmatch(size or "")
-    return int(match[1]) * int(match[2]) / 256.0 if match else PATCHES
+    return int(match[1]) * int(match[2]) / 256.0 if match else DEFAULT_IMAGE_PATCHES
 
 
-def _alone(fields: dict[str, Raw], name: str) -> str | float | None:
+def _scalar_field(fields: dict[str, Raw], name: str) -> str | float | None:
     try:
         return _scalar(fields[name]) if name in fields else None
-    except BROKEN:
+    except DECODE_ERRORS:
         return None
 
 
 def _size(fields: dict[str, Raw], name: str) -> float:
     try:
-        return measure(fields[name])[0] if name in fields else 0.0
-    except BROKEN:
+        return measure_field(fields[name])[0] if name in fields else 0.0
+    except DECODE_ERRORS:
         return float(len(fields[name]))
 
 
 def _number(fields: dict[str, Raw], name: str) -> float | None:
-    value = _alone(fields, name)
+    value = _scalar_field(fields, name)
     try:
         return None if value is None else float(value)
-    except BROKEN:
+    except DECODE_ERRORS:
         return None

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .base import REPEATABLE, Answer, Call, Dialect, Peek, bounded, to_json
+from .base import IDEMPOTENT_METHODS, ApiCall, BodyInfo, Dialect, LocalReply, bound_feature, encode_json
 
 # Paths would tell more apart, but there is no end to them: a path may hold an id.
-KINDS = {method: method.lower() for method in (*REPEATABLE, "POST", "PATCH", "CONNECT")}
+CALL_KINDS = {method: method.lower() for method in (*IDEMPOTENT_METHODS, "POST", "PATCH", "CONNECT")}
 
 
 class PlainHttp(Dialect):
     name = "http"
 
-    def call(self, method: str, path: str) -> Call | None:
-        return Call(KINDS.get(method, "other"), idempotent=method in REPEATABLE)
+    def call(self, method: str, path: str) -> ApiCall | None:
+        return ApiCall(CALL_KINDS.get(method, "other"), idempotent=method in IDEMPOTENT_METHODS)
 
-    def peek(self, call: Call, body: bytes, headers: Mapping[bytes, bytes]) -> Peek:
-        return Peek("", (bounded(float(len(body))), 0.0, 0.0))
+    def read_body(self, call: ApiCall, body: bytes, headers: Mapping[bytes, bytes]) -> BodyInfo:
+        return BodyInfo("", (bound_feature(float(len(body))), 0.0, 0.0))
 
-    def error(self, status: int, code: str, sentence: str) -> Answer:
-        return Answer(status, to_json({"error": {"code": code, "message": sentence}}))
+    def error(self, status: int, code: str, sentence: str) -> LocalReply:
+        return LocalReply(status, encode_json({"error": {"code": code, "message": sentence}}))

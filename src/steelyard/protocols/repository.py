@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from . import find_dialect
-from .health import Question, escaped, fields
+from .health import ServerRequest, escape_name, json_object
 from .oip import OpenInference
-from .text import BROKEN
+from .text import DECODE_ERRORS
 
-WAIT = 10  # seconds that a server with our kit may keep a question, until the model is there or gone
-SENTENCES = ("error", "reason", "message", "detail")  # where servers say what is wrong
+AGENT_WAIT_SECONDS = 10  # seconds that a server with our kit may keep a question, until the model is there or gone
+ERROR_FIELDS = ("error", "reason", "message", "detail")  # where servers say what is wrong
 
 
-class Presence(Enum):
+class ModelPresence(Enum):
     """Of a model on a server."""
 
     ABSENT = "absent"  # not there: never loaded, unloaded, or its load failed
@@ -25,125 +25,125 @@ class Presence(Enum):
     UNLOADING = "unloading"  # it still holds its memory
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """A line of an index."""
 
-    presence: Presence
+    presence: ModelPresence
     reason: str = ""  # what the server says of it, if it does
     bytes: int | None = None  # what it holds, if the server says so
 
 
-class Progress(Enum):
+class OperationProgress(Enum):
     DONE = "done"
     UNDER_WAY = "under_way"  # the index will tell when it is done
     REFUSED = "refused"
 
 
-class Said(NamedTuple):
+class OperationReply(NamedTuple):
     """What a server makes of being asked to load or to unload."""
 
-    progress: Progress
+    progress: OperationProgress
     reason: str = ""
 
 
-class Repository:
+class RepositoryDialect:
     """One way of servers. It keeps no state."""
 
     name = ""
 
-    def load(self, model: str) -> Question:
+    def load(self, model: str) -> ServerRequest:
         raise NotImplementedError
 
-    def unload(self, model: str) -> Question:
+    def unload(self, model: str) -> ServerRequest:
         raise NotImplementedError
 
-    def index(self) -> Question:
+    def index(self) -> ServerRequest:
         raise NotImplementedError
 
-    def read_index(self, status: int, body: bytes) -> dict[str, Entry] | None:
+    def read_index(self, status: int, body: bytes) -> dict[str, IndexEntry] | None:
         """By model; who is not in it is not there. None: this is no index."""
         raise NotImplementedError
 
-    def loaded(self, status: int, body: bytes) -> Said:
+    def loaded(self, status: int, body: bytes) -> OperationReply:
         """The answer to `load`."""
         if 200 <= status < 300:
-            return Said(Progress.UNDER_WAY if status == 202 else Progress.DONE)
-        return Said(Progress.REFUSED, _sentence(status, body))
+            return OperationReply(OperationProgress.UNDER_WAY if status == 202 else OperationProgress.DONE)
+        return OperationReply(OperationProgress.REFUSED, _error_sentence(status, body))
 
-    def unloaded(self, status: int, body: bytes) -> Said:
+    def unloaded(self, status: int, body: bytes) -> OperationReply:
         """The answer to `unload`. Whatever it says, the index has the last word."""
         if 200 <= status < 300 or status == 404:  # MLServer's, where the model is not loaded
-            return Said(Progress.UNDER_WAY)
-        return Said(Progress.REFUSED, _sentence(status, body))
+            return OperationReply(OperationProgress.UNDER_WAY)
+        return OperationReply(OperationProgress.REFUSED, _error_sentence(status, body))
 
 
-class ModelRepository(Repository):
+class OipRepository(RepositoryDialect):
     """The model repository extension of the Open Inference Protocol: Triton, with `--model-control-mode=explicit`, and
     MLServer. A load is answered when it is done; Triton answers an unload at once and does it when no request runs."""
 
     name = "repository"
 
-    def load(self, model: str) -> Question:
-        return Question(f"/v2/repository/models/{escaped(model)}/load", "POST", b"{}")
+    def load(self, model: str) -> ServerRequest:
+        return ServerRequest(f"/v2/repository/models/{escape_name(model)}/load", "POST", b"{}")
 
-    def unload(self, model: str) -> Question:
-        return Question(f"/v2/repository/models/{escaped(model)}/unload", "POST", b"{}")
+    def unload(self, model: str) -> ServerRequest:
+        return ServerRequest(f"/v2/repository/models/{escape_name(model)}/unload", "POST", b"{}")
 
-    def index(self) -> Question:
-        return Question("/v2/repository/index", "POST", b"{}")  # MLServer wants a body
+    def index(self) -> ServerRequest:
+        return ServerRequest("/v2/repository/index", "POST", b"{}")  # MLServer wants a body
 
-    def read_index(self, status: int, body: bytes) -> dict[str, Entry] | None:
+    def read_index(self, status: int, body: bytes) -> dict[str, IndexEntry] | None:
         lines = _decoded(body)
         if status != 200 or not isinstance(lines, list):
             return None
-        found: dict[str, Entry] = {}
+        found: dict[str, IndexEntry] = {}
         for line in lines:
             if not isinstance(line, dict) or not isinstance(name := line.get("name"), str):
                 return None
-            entry = Entry(_presence(line.get("state")), _text(line.get("reason")))
-            found[name] = _together(found[name], entry) if name in found else entry  # one line for each version
+            entry = IndexEntry(_presence(line.get("state")), _text(line.get("reason")))
+            found[name] = _merge_versions(found[name], entry) if name in found else entry  # one line for each version
         return found
 
 
-class KitRepository(Repository):
+class AgentRepository(RepositoryDialect):
     """The kit, steelyard.replica. It waits a while for what it was asked, and says 202 if it is not done by then."""
 
     name = "kit"
 
-    def load(self, model: str) -> Question:
-        return Question(f"/steelyard/models/{escaped(model)}/load?wait={WAIT}", "POST", b"{}")
+    def load(self, model: str) -> ServerRequest:
+        return ServerRequest(f"/steelyard/models/{escape_name(model)}/load?wait={AGENT_WAIT_SECONDS}", "POST", b"{}")
 
-    def unload(self, model: str) -> Question:
-        return Question(f"/steelyard/models/{escaped(model)}/unload?wait={WAIT}", "POST", b"{}")
+    def unload(self, model: str) -> ServerRequest:
+        return ServerRequest(f"/steelyard/models/{escape_name(model)}/unload?wait={AGENT_WAIT_SECONDS}", "POST", b"{}")
 
-    def index(self) -> Question:
-        return Question("/steelyard/models")
+    def index(self) -> ServerRequest:
+        return ServerRequest("/steelyard/models")
 
-    def read_index(self, status: int, body: bytes) -> dict[str, Entry] | None:
-        lines = fields(body).get("models")
+    def read_index(self, status: int, body: bytes) -> dict[str, IndexEntry] | None:
+        lines = json_object(body).get("models")
         if status != 200 or not isinstance(lines, list):
             return None
-        found: dict[str, Entry] = {}
+        found: dict[str, IndexEntry] = {}
         for line in lines:
             if not isinstance(line, dict) or not isinstance(name := line.get("model"), str):
                 return None
             presence, size = _presence(line.get("state")), line.get("bytes")
-            if presence is Presence.ABSENT and line.get("loaded") is True:  # its unload failed
-                presence = Presence.UNLOADING
-            found[name] = Entry(presence, _text(line.get("reason")), size if isinstance(size, int) else None)
+            if presence is ModelPresence.ABSENT and line.get("loaded") is True:  # its unload failed
+                presence = ModelPresence.UNLOADING
+            found[name] = IndexEntry(presence, _text(line.get("reason")), size if isinstance(size, int) else None)
         return found
 
 
-REPOSITORIES: dict[str, Repository] = {kind.name: kind for kind in (ModelRepository(), KitRepository())}
+REPOSITORIES: dict[str, RepositoryDialect] = {kind.name: kind for kind in (OipRepository(), AgentRepository())}
 
 _PRESENCES = {
-    "ready": Presence.READY,
-    "loading": Presence.LOADING,
-    "unloading": Presence.UNLOADING,
+    "ready": ModelPresence.READY,
+    "loading": ModelPresence.LOADING,
+    "unloading": ModelPresence.UNLOADING,
 }  # whatever else is said, or nothing: `unloaded`, `failed`, `UNAVAILABLE`
 
 
-def repository_of(through: str, dialect: str) -> Repository:
+def repository_of(through: str, dialect: str) -> RepositoryDialect:
     """What `through` names (config.Placement); empty: what servers of the dialect have."""
     if not through:
         is_open = bool(dialect) and issubclass(find_dialect(dialect), OpenInference)
@@ -151,30 +151,30 @@ def repository_of(through: str, dialect: str) -> Repository:
     return REPOSITORIES[through]
 
 
-def _presence(state: Any) -> Presence:
-    return _PRESENCES.get(state.lower(), Presence.ABSENT) if isinstance(state, str) else Presence.ABSENT
+def _presence(state: Any) -> ModelPresence:
+    return _PRESENCES.get(state.lower(), ModelPresence.ABSENT) if isinstance(state, str) else ModelPresence.ABSENT
 
 
 # Of several versions the one that serves counts most; memory is held as long as any is not gone.
-_RANK = (Presence.READY, Presence.LOADING, Presence.UNLOADING, Presence.ABSENT)
+_RANK = (ModelPresence.READY, ModelPresence.LOADING, ModelPresence.UNLOADING, ModelPresence.ABSENT)
 
 
-def _together(one: Entry, other: Entry) -> Entry:
+def _merge_versions(one: IndexEntry, other: IndexEntry) -> IndexEntry:
     return min(one, other, key=lambda entry: _RANK.index(entry.presence))
 
 
 def _decoded(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
-    except BROKEN:
+    except DECODE_ERRORS:
         return None
 
 
-def _sentence(status: int, body: bytes) -> str:
-    said = fields(body)
+def _error_sentence(status: int, body: bytes) -> str:
+    said = json_object(body)
     if isinstance(inner := said.get("error"), dict):
         said = inner
-    words = next((said[name] for name in SENTENCES if isinstance(said.get(name), str)), "")
+    words = next((said[name] for name in ERROR_FIELDS if isinstance(said.get(name), str)), "")
     return f"answers {status}: {words}" if words else f"answers {status}"
 
 

@@ -8,45 +8,47 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from .shapes import Item
+from .shapes import ContentItem
 
-OUTPUT = 1024.0  # tokens that a request for text without a limit is taken to ask for
-MEDIA = 2048.0  # characters that a picture, a sound or a film counts as, however many bytes it has: some 500 tokens
-MOST_ITEMS = 1024  # of messages or parts; of more, every second, third… is looked at: nobody may keep the loop busy
-BROKEN = (ValueError, RecursionError, OverflowError)  # what bodies can make a decoder raise
+DEFAULT_OUTPUT_TOKENS = 1024.0  # tokens that a request for text without a limit is taken to ask for
+MEDIA_CHARS = (
+    2048.0  # characters that a picture, a sound or a film counts as, however many bytes it has: some 500 tokens
+)
+MAX_ITEMS = 1024  # of messages or parts; of more, every second, third… is looked at: nobody may keep the loop busy
+DECODE_ERRORS = (ValueError, RecursionError, OverflowError)  # what bodies can make a decoder raise
 
 
 decode_string = msgspec.json.Decoder(str).decode
 _strings = msgspec.json.Decoder(list[str]).decode
-_items = msgspec.json.Decoder(list[Item | str]).decode
+_items = msgspec.json.Decoder(list[ContentItem | str]).decode
 _raws = msgspec.json.Decoder(list[Raw]).decode
 _FIRST = re.compile(rb"[\[\s]*([^\[\s])")
 
 
-def given(number: float | None, otherwise: float) -> float:
+def number_or(number: float | None, otherwise: float) -> float:
     """A number that was given, unless it is below zero: some clients say -1 for "no limit"."""
     return number if number is not None and number >= 0.0 else otherwise
 
 
-def amount(content: str | list[Any], nothing: float = 0.0) -> float:
+def text_chars(content: str | list[Any], nothing: float = 0.0) -> float:
     """Characters of messages or parts; `nothing` for each that has no text."""
     if isinstance(content, str):
         return float(len(content))
     total = 0.0
-    step = 1 + len(content) // MOST_ITEMS
+    step = 1 + len(content) // MAX_ITEMS
     for item in content[::step] if step > 1 else content:
-        total += len(item) if isinstance(item, str) else _of_item(item) or nothing
+        total += len(item) if isinstance(item, str) else _item_chars(item) or nothing
     return total * step
 
 
-def _of_item(item: Item) -> float:
+def _item_chars(item: ContentItem) -> float:
     size = float(len(item.tool_calls) + len(item.input))
     if item.content is not None:
-        size += amount(item.content, MEDIA)
+        size += text_chars(item.content, MEDIA_CHARS)
     if item.text is not None:
         size += len(item.text)
     if item.output is not None:
-        size += amount(item.output, MEDIA)
+        size += text_chars(item.output, MEDIA_CHARS)
     if item.arguments is not None:
         size += len(item.arguments)
     if item.thinking is not None:
@@ -54,7 +56,7 @@ def _of_item(item: Item) -> float:
     return size
 
 
-def measure(field: Raw) -> tuple[float, int]:
+def measure_field(field: Raw) -> tuple[float, int]:
     """How much text (characters; token ids if it is numbers), and in how many pieces, whatever the field's shape."""
     text = bytes(field)
     if text.startswith(b'"'):
@@ -69,7 +71,7 @@ def measure(field: Raw) -> tuple[float, int]:
         return text.count(b",") + 1.0, max(1, text.count(b"[") - 1)
     try:
         return _of_strings(text) if first == b'"' else _of_items(text)
-    except BROKEN:
+    except DECODE_ERRORS:
         pieces = _raws(text)
         return float(sum(map(len, pieces))), len(pieces)
 
@@ -81,4 +83,4 @@ def _of_strings(text: bytes) -> tuple[float, int]:
 
 def _of_items(text: bytes) -> tuple[float, int]:
     items = _items(text)
-    return amount(items, MEDIA), len(items)
+    return text_chars(items, MEDIA_CHARS), len(items)

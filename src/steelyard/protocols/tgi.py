@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from msgspec import Raw, Struct, json
 
-from .base import Call, Peek, bounded
-from .load import MetricsAt
-from .openai import LONG, OpenAI
-from .shapes import NOTHING
-from .text import BROKEN, given, measure
+from .base import ApiCall, BodyInfo, bound_feature
+from .load import MetricsLocation
+from .openai import MAX_UNREAD_CHARS, OpenAI
+from .shapes import NO_VALUE
+from .text import DECODE_ERRORS, measure_field, number_or
 
-OWN = frozenset(("/generate", "/generate_stream", ""))  # POST / is either of the two
-TOKENS = 100.0  # its default of max_new_tokens
+TGI_PATHS = frozenset(("/generate", "/generate_stream", ""))  # POST / is either of the two
+DEFAULT_NEW_TOKENS = 100.0  # its default of max_new_tokens
 
 
 class _Parameters(Struct, gc=False):
@@ -22,7 +22,7 @@ class _Parameters(Struct, gc=False):
 
 
 class _Generate(Struct, gc=False):
-    inputs: Raw = NOTHING
+    inputs: Raw = NO_VALUE
     parameters: _Parameters | None = None
 
 
@@ -31,26 +31,34 @@ _generate = json.Decoder(_Generate).decode
 
 class Tgi(OpenAI):
     name = "tgi"
-    metrics = MetricsAt()
+    metrics = MetricsLocation()
 
-    def call(self, method: str, path: str) -> Call | None:
-        if method == "POST" and path.rstrip("/") in OWN:
-            return Call("generate", reads_body=True, idempotent=True)
+    def call(self, method: str, path: str) -> ApiCall | None:
+        if method == "POST" and path.rstrip("/") in TGI_PATHS:
+            return ApiCall("generate", reads_body=True, idempotent=True)
         return super().call(method, path)
 
-    def peek(self, call: Call, body: bytes, headers: Mapping[bytes, bytes]) -> Peek:
+    def read_body(self, call: ApiCall, body: bytes, headers: Mapping[bytes, bytes]) -> BodyInfo:
         if call.kind != "generate":
-            return super().peek(call, body, headers)
+            return super().read_body(call, body, headers)
         try:
             said = _generate(body)
-            size, _ = measure(said.inputs)
-        except BROKEN:
-            return self.guess(call, len(body))
+            size, _ = measure_field(said.inputs)
+        except DECODE_ERRORS:
+            return self.estimate_body(call, len(body))
         limits = said.parameters or _Parameters()
-        features = (bounded(size), bounded(given(limits.max_new_tokens, TOKENS)), bounded(given(limits.best_of, 1.0)))
-        return Peek("", features, streams=True)
+        features = (
+            bound_feature(size),
+            bound_feature(number_or(limits.max_new_tokens, DEFAULT_NEW_TOKENS)),
+            bound_feature(number_or(limits.best_of, 1.0)),
+        )
+        return BodyInfo("", features, streams=True)
 
-    def guess(self, call: Call, length: int, head: bytes = b"", headers: Mapping[bytes, bytes] = {}) -> Peek:
+    def estimate_body(
+        self, call: ApiCall, length: int, head: bytes = b"", headers: Mapping[bytes, bytes] = {}
+    ) -> BodyInfo:
         if call.kind != "generate":
-            return super().guess(call, length, head, headers)
-        return Peek("", (min(bounded(float(length)), LONG), TOKENS, 1.0), streams=True)
+            return super().estimate_body(call, length, head, headers)
+        return BodyInfo(
+            "", (min(bound_feature(float(length)), MAX_UNREAD_CHARS), DEFAULT_NEW_TOKENS, 1.0), streams=True
+        )

@@ -6,15 +6,23 @@ import re
 
 from msgspec import Struct, json
 
-from .base import ANY, REPEATABLE, Call, unescaped
-from .health import Question, Questions, Verdict, by_status, escaped, fields, lacks_model
-from .load import MetricsAt
+from .base import ANY_MODEL, IDEMPOTENT_METHODS, ApiCall, unescape_name
+from .health import (
+    ProbePlan,
+    ServerReadiness,
+    ServerRequest,
+    escape_name,
+    is_unknown_model,
+    json_object,
+    readiness_by_status,
+)
+from .load import MetricsLocation
 from .plain import PlainHttp
-from .text import BROKEN
+from .text import DECODE_ERRORS
 
-KINDS = {"predictions": "predict", "explanations": "explain"}
-PING = Question("/ping")
-MANAGEMENT = 8081  # port
+CALL_KINDS = {"predictions": "predict", "explanations": "explain"}
+PING_REQUEST = ServerRequest("/ping")
+MANAGEMENT_PORT = 8081  # port
 
 _MODEL = re.compile(r"/(?P<verb>predictions|explanations)/(?P<model>[^/]+)(?:/[^/]+)?/?")
 
@@ -32,42 +40,46 @@ _versions = json.Decoder(list[_Version]).decode
 
 class TorchServe(PlainHttp):
     name = "torchserve"
-    metrics = MetricsAt(port=8082)
+    metrics = MetricsLocation(port=8082)
 
-    def call(self, method: str, path: str) -> Call | None:
+    def call(self, method: str, path: str) -> ApiCall | None:
         match = _MODEL.fullmatch(path)
         if match is None:
             return None
-        return Call(
-            KINDS[match["verb"]], unescaped(match["model"]), idempotent=method in REPEATABLE or method == "POST"
+        return ApiCall(
+            CALL_KINDS[match["verb"]],
+            unescape_name(match["model"]),
+            idempotent=method in IDEMPOTENT_METHODS or method == "POST",
         )
 
-    def questions(self, model: str) -> Questions:
-        if model == ANY:
-            return Questions((PING,))
+    def probe_plan(self, model: str) -> ProbePlan:
+        if model == ANY_MODEL:
+            return ProbePlan((PING_REQUEST,))
         # Without `live`: `/ping` says 500 as long as a model has no worker, and who answers lives.
-        return Questions((Question(f"/models/{escaped(model)}", port=MANAGEMENT),))
+        return ProbePlan((ServerRequest(f"/models/{escape_name(model)}", port=MANAGEMENT_PORT),))
 
-    def judge(self, question: Question, status: int, body: bytes, model: str) -> Verdict:
-        verdict = by_status(status)
-        if question.path == PING.path:
+    def readiness(self, question: ServerRequest, status: int, body: bytes, model: str) -> ServerReadiness:
+        verdict = readiness_by_status(status)
+        if question.path == PING_REQUEST.path:
             return verdict
-        if verdict is Verdict.READY:
-            return Verdict.READY if _works(body) else Verdict.LOADING
-        return Verdict.LOADING if lacks_model(question, status, fields(body).get("message")) else verdict
+        if verdict is ServerReadiness.READY:
+            return ServerReadiness.READY if _has_ready_worker(body) else ServerReadiness.LOADING
+        return (
+            ServerReadiness.LOADING if is_unknown_model(question, status, json_object(body).get("message")) else verdict
+        )
 
-    def explain(self, question: Question, status: int, body: bytes, model: str) -> str:
-        if question.path == PING.path or 200 <= status < 300:
+    def explain(self, question: ServerRequest, status: int, body: bytes, model: str) -> str:
+        if question.path == PING_REQUEST.path or 200 <= status < 300:
             return ""
-        if lacks_model(question, status, fields(body).get("message")):
+        if is_unknown_model(question, status, json_object(body).get("message")):
             return ""
-        where = f"the management API is asked, by default on port {MANAGEMENT}"
+        where = f"the management API is asked, by default on port {MANAGEMENT_PORT}"
         told = "give health.headers a token" if status in (401, 403) else "set health.port where it listens elsewhere"
         return f"{where}: {told}, or health.path: /ping"
 
 
-def _works(body: bytes) -> bool:
+def _has_ready_worker(body: bytes) -> bool:
     try:
         return any(worker.status == "READY" for version in _versions(body) for worker in version.workers)
-    except BROKEN:
+    except DECODE_ERRORS:
         return False

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .load import MetricsAt
+from .load import MetricsLocation
 from .oip import OpenInference
 
 
 class Triton(OpenInference):
     name = "triton"
-    metrics = MetricsAt(port=8002)
+    metrics = MetricsLocation(port=8002)

@@ -3,6 +3,6 @@
 Only the standard library is imported here, so a model server pays nothing for what it does not use.
 """
 
-from .kit import Kit
+from .kit import ReplicaAgent
 
-__all__ = ["Kit"]
+__all__ = ["ReplicaAgent"]

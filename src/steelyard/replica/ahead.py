@@ -7,7 +7,7 @@ from collections import deque
 
 from .asgi import Message, Receive
 
-MOST_BYTES = 64 << 10  # of a body kept; of a larger one the rest stays with the server until its turn
+MAX_BUFFERED_BYTES = 64 << 10  # of a body kept; of a larger one the rest stays with the server until its turn
 
 
 class ReadAhead:
@@ -19,10 +19,10 @@ class ReadAhead:
         self._bytes = 0
         self._asked: asyncio.Future[Message] | None = None  # of the server, and not answered yet
 
-    async def until(self, turn: asyncio.Future[None]) -> bool:
+    async def wait_for_turn(self, turn: asyncio.Future[None]) -> bool:
         """True: it is its turn. False: nobody waits for the answer any more."""
         while not turn.done():
-            if self._asked is None and self._bytes < MOST_BYTES:
+            if self._asked is None and self._bytes < MAX_BUFFERED_BYTES:
                 self._asked = asyncio.ensure_future(self._receive())
             waits: set[asyncio.Future[None] | asyncio.Future[Message]] = {turn}
             if self._asked is not None:

@@ -8,14 +8,14 @@ from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .peaks import Measuring
+    from .peaks import MeasuredSection
 
 Function = Callable[..., Any]
-Begin = Callable[[], "Measuring"]
-LATER = (Iterator, AsyncIterator, Awaitable)  # what is returned before the work is done
+SectionFactory = Callable[[], "MeasuredSection"]
+DEFERRED_RESULTS = (Iterator, AsyncIterator, Awaitable)  # what is returned before the work is done
 
 
-def around(begin: Begin, function: Function) -> Function:
+def measure_calls(begin: SectionFactory, function: Function) -> Function:
     """Of the same kind as the function: frameworks look at that."""
     if iscoroutinefunction(function):
         return wraps(function)(_coroutine(begin, function))
@@ -26,29 +26,29 @@ def around(begin: Begin, function: Function) -> Function:
     return wraps(function)(_plain(begin, function))
 
 
-def _plain(begin: Begin, function: Function) -> Function:
+def _plain(begin: SectionFactory, function: Function) -> Function:
     def measured(*args: Any, **kwargs: Any) -> Any:
         with begin() as section:
             result = function(*args, **kwargs)
-            if isinstance(result, LATER):
-                section.spoil()
+            if isinstance(result, DEFERRED_RESULTS):
+                section.discard()
             return result
 
     return measured
 
 
-def _coroutine(begin: Begin, function: Function) -> Function:
+def _coroutine(begin: SectionFactory, function: Function) -> Function:
     async def measured(*args: Any, **kwargs: Any) -> Any:
         with begin() as section:
             result = await function(*args, **kwargs)
-            if isinstance(result, LATER):
-                section.spoil()
+            if isinstance(result, DEFERRED_RESULTS):
+                section.discard()
             return result
 
     return measured
 
 
-def _generator(begin: Begin, function: Function) -> Function:
+def _generator(begin: SectionFactory, function: Function) -> Function:
     def measured(*args: Any, **kwargs: Any) -> Any:
         with begin():
             return (yield from function(*args, **kwargs))
@@ -56,7 +56,7 @@ def _generator(begin: Begin, function: Function) -> Function:
     return measured
 
 
-def _async_generator(begin: Begin, function: Function) -> Function:
+def _async_generator(begin: SectionFactory, function: Function) -> Function:
     """What `yield from` does, which there is none of here: what is sent or thrown in goes to the function."""
 
     async def measured(*args: Any, **kwargs: Any) -> Any:

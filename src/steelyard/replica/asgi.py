@@ -13,13 +13,13 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
-JSON = "application/json"
+JSON_TYPE = "application/json"
 
 
-class Answer(NamedTuple):
+class AgentResponse(NamedTuple):
     status: int
     body: bytes
-    kind: str = JSON
+    kind: str = JSON_TYPE
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
@@ -42,7 +42,7 @@ def header(scope: Scope, name: bytes) -> bytes:
     return b""
 
 
-async def respond(scope: Scope, send: Send, answer: Answer) -> None:
+async def respond(scope: Scope, send: Send, answer: AgentResponse) -> None:
     """To a request, or to a web socket that is not accepted."""
     kind = "websocket.http" if scope["type"] == "websocket" else "http"
     headers = [

@@ -7,7 +7,7 @@ import os
 import resource
 import threading
 
-from ..units import size
+from ..units import parse_size
 
 PAGE = mmap.PAGESIZE
 STEP = 8 << 20  # bytes touched before other threads have a turn
@@ -59,5 +59,5 @@ def sizes(given: str) -> dict[str, int]:
         name, sign, much = part.strip().partition("=")
         if not name or not sign:
             raise ValueError(f"{part!r} is no model with its size: write for example a=256MiB")
-        found[name] = size(much)
+        found[name] = parse_size(much)
     return found

@@ -11,33 +11,33 @@ from ..core.errors import SteelyardError
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
-TIMEOUT = 5.0  # seconds for a gateway to answer
-MOST_BYTES = 64 << 10  # of an answer
+TIMEOUT_SECONDS = 5.0  # seconds for a gateway to answer
+MAX_RESPONSE_BYTES = 64 << 10  # of an answer
 
 
-class AwayError(SteelyardError):
+class GatewayUnreachableError(SteelyardError):
     """The gateway gives no answer that can be understood."""
 
     reason = "gateway_away"
 
 
-class Reply(NamedTuple):
+class GatewayResponse(NamedTuple):
     status: int
     body: bytes
 
     @property
-    def good(self) -> bool:
+    def ok(self) -> bool:
         return 200 <= self.status < 300
 
     @property
-    def seconds(self) -> float | None:
+    def lease_seconds(self) -> float | None:
         """For how long the lease holds."""
         told = _parsed(self.body)
         value = told.get("seconds") if isinstance(told, dict) else None
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
     @property
-    def why(self) -> str:
+    def error_message(self) -> str:
         """The sentence of an error, whatever it is wrapped in."""
         told = _parsed(self.body)
         for key in ("error", "detail", "message"):
@@ -47,22 +47,22 @@ class Reply(NamedTuple):
         return "".join(c if c.isprintable() else " " for c in text)[:300]
 
 
-class Gateway:
+class GatewayClient:
     """One connection a call: calls are seconds apart, and a kept one would be stale as often as not."""
 
-    def __init__(self, address: str, token: str = "", timeout: float = TIMEOUT) -> None:
+    def __init__(self, address: str, token: str = "", timeout: float = TIMEOUT_SECONDS) -> None:
         self.address = address
         self._token = token
         self._timeout = timeout
 
-    def announce(self, model: str, replica: str, about: dict[str, Any]) -> Reply:
+    def announce(self, model: str, replica: str, about: dict[str, Any]) -> GatewayResponse:
         return self._call("PUT", _path(model, replica), json.dumps(about).encode())
 
-    def withdraw(self, model: str, replica: str, instance: str) -> Reply:
+    def withdraw(self, model: str, replica: str, instance: str) -> GatewayResponse:
         """Answered when the gateway sends nothing new."""
         return self._call("DELETE", f"{_path(model, replica)}?instance={_quoted(instance)}")
 
-    def _call(self, method: str, path: str, body: bytes | None = None) -> Reply:
+    def _call(self, method: str, path: str, body: bytes | None = None) -> GatewayResponse:
         from http.client import HTTPException  # not at import: it brings ssl and the parsers of email with it
 
         headers = {"content-type": "application/json"} if body is not None else {}
@@ -72,13 +72,13 @@ class Gateway:
         try:
             connection.request(method, prefix + path, body, headers)
             answer = connection.getresponse()
-            return Reply(answer.status, answer.read(MOST_BYTES))
+            return GatewayResponse(answer.status, answer.read(MAX_RESPONSE_BYTES))
         except TimeoutError:
-            raise AwayError(f"no answer in {self._timeout:g} s") from None
+            raise GatewayUnreachableError(f"no answer in {self._timeout:g} s") from None
         except OSError as problem:
-            raise AwayError(problem.strerror or str(problem)) from None
+            raise GatewayUnreachableError(problem.strerror or str(problem)) from None
         except (HTTPException, ValueError) as problem:
-            raise AwayError(f"no HTTP: {type(problem).__name__}") from None
+            raise GatewayUnreachableError(f"no HTTP: {type(problem).__name__}") from None
         finally:
             connection.close()
 

@@ -15,18 +15,18 @@ from typing import Any, TextIO
 
 import uvicorn
 
-from ..units import size
+from ..units import parse_size
 from .asgi import App, Message, Receive, Scope, Send, header
 from .ballast import Ballast, limit, sizes
-from .kit import Kit
-from .options import MANY
+from .kit import ReplicaAgent
+from .options import ANY_MODEL
 from .pretending import Shelf, application
 
 
 class Witness:
     """Around the kit, to see what the kit refuses too: a line when a request comes, and one when it has ended."""
 
-    def __init__(self, app: App, kit: Kit, log: TextIO) -> None:
+    def __init__(self, app: App, kit: ReplicaAgent, log: TextIO) -> None:
         self._app = app
         self._kit = kit
         self._log = log
@@ -84,7 +84,7 @@ def _arguments() -> argparse.Namespace:
 
 def _size(given: str) -> int:
     try:
-        return size(given)
+        return parse_size(given)
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
 
@@ -100,8 +100,8 @@ def main() -> None:
     given = _arguments()
     if given.limit is not None:
         limit(given.limit)
-    kit = Kit(
-        MANY if given.models else given.model,
+    kit = ReplicaAgent(
+        ANY_MODEL if given.models else given.model,
         gateway=given.gateway,
         url=f"http://{given.host}:{given.port}",
         id=given.id,

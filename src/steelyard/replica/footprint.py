@@ -7,51 +7,51 @@ import gc
 import time
 from collections.abc import Callable
 
-from .gauge import Gauge
-from .holding import Held, Holding, Spare
-from .offers import Step, run
-from .peaks import Peaks
-from .ran_out import let_go
+from .gauge import MemoryGauge
+from .holding import CacheAllowance, HeldMemory, MemoryBaseline
+from .offers import LoadStep, run_step
+from .peaks import PeakTracker
+from .ran_out import clear_frames
 
-REST = 0.1  # seconds between two looks at what is held with nothing running
+IDLE_READ_INTERVAL_SECONDS = 0.1  # seconds between two looks at what is held with nothing running
 
 
 class Footprint:
-    def __init__(self, spare: Spare | None, idle: Callable[[], bool]) -> None:
-        self.gauge = Gauge()
-        self.peaks = Peaks(self.gauge, lambda reading: self._holding.floor(reading, time.monotonic()))
-        self.ran_out = 0  # requests that did, of memory
-        self.elsewhere = False  # the work is done in other processes, so that ours says nothing of it
-        self._holding = Holding(self.gauge)
+    def __init__(self, spare: CacheAllowance | None, idle: Callable[[], bool]) -> None:
+        self.gauge = MemoryGauge()
+        self.peaks = PeakTracker(self.gauge, lambda reading: self._holding.floor(reading, time.monotonic()))
+        self.out_of_memory_count = 0  # requests that did, of memory
+        self.in_other_process = False  # the work is done in other processes, so that ours says nothing of it
+        self._holding = MemoryBaseline(self.gauge)
         self._spare = spare
         self._idle = idle
         self._rested = 0.0
 
-    def holds(self) -> Held:
+    def read(self) -> HeldMemory:
         """As of now. With nothing running, this is also what is learned of the base."""
-        if self.elsewhere:
-            return Held()
-        return self._holding.read(self._idle() and self.peaks.quiet, time.monotonic())
+        if self.in_other_process:
+            return HeldMemory()
+        return self._holding.read(self._idle() and self.peaks.is_idle, time.monotonic())
 
     def forget(self) -> None:
         """Another model, or another process: what was learned of the base holds no more."""
         self._holding.forget()
 
-    def rest(self) -> None:
+    def learn_when_idle(self) -> None:
         """A request has ended: if it was the last, there is something to learn."""
         now = time.monotonic()
-        if now - self._rested >= REST and self._idle():
+        if now - self._rested >= IDLE_READ_INTERVAL_SECONDS and self._idle():
             self._rested = now
-            self.holds()
+            self.read()
 
     @property
-    def keeps(self) -> bool:
+    def may_trim(self) -> bool:
         """May there be something to trim?"""
-        return self._spare is not None and self.gauge.keeps
+        return self._spare is not None and self.gauge.has_caching_allocator
 
     async def trim(self) -> None:
         """Give back what torch keeps beyond what it may, so that other processes on the GPU have the room."""
-        if self._spare is not None and self._holding.keeps(self._spare):
+        if self._spare is not None and self._holding.exceeds_allowance(self._spare):
             await asyncio.to_thread(self.gauge.empty_cache)  # which may wait for the GPU
 
     async def make_room(self) -> None:
@@ -59,15 +59,15 @@ class Footprint:
         await asyncio.to_thread(gc.collect)  # an exception may be a part of a ring, and hold what the request had
         await asyncio.to_thread(self.gauge.empty_cache)
 
-    async def change(self, step: Step) -> int | None:
+    async def measure_step(self, step: LoadStep) -> int | None:
         """A model is loaded or unloaded; how many bytes more are in use after. None: other things ran meanwhile."""
         stretch = self.peaks.open(asked=False)
         section = self.peaks.open_section(stretch)
         before = self.gauge.read()
         try:
-            await run(step)
+            await run_step(step)
         except Exception as problem:
-            let_go(problem)
+            clear_frames(problem)
             raise
         finally:
             await self.make_room()
@@ -75,7 +75,7 @@ class Footprint:
             self.peaks.close_section(section)
             self.peaks.close(stretch)
             self.forget()
-            self.holds()
+            self.read()
         if not stretch.alone or before is None or after is None:
             return None
         return after.used - (before.used if before.source == after.source else 0)

@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 
 from . import gpu
 
-FRESH = 1.0  # seconds for which it is remembered which GPU is used most, and what the driver told
-CONTEXT_FRESH = 10.0  # seconds for which the size of the CUDA context is remembered
-CONTEXT = (
+DEVICE_CACHE_SECONDS = 1.0  # seconds for which it is remembered which GPU is used most, and what the driver told
+CONTEXT_CACHE_SECONDS = 10.0  # seconds for which the size of the CUDA context is remembered
+DEFAULT_CONTEXT_BYTES = (
     768 << 20
 )  # bytes that CUDA itself takes for a process, where the driver does not tell; an H200: 610 to 720 MiB
-MOST_CONTEXT = 4 << 30  # more than that is a mistake: another process of our number, in another container
-PROCESS = "process"
-_LINES = re.compile(rb"\nVmHWM:\s+(\d+) kB\nVmRSS:\s+(\d+) kB")
+MAX_CONTEXT_BYTES = 4 << 30  # more than that is a mistake: another process of our number, in another container
+PROCESS_SOURCE = "process"
+_STATUS_LINES = re.compile(rb"\nVmHWM:\s+(\d+) kB\nVmRSS:\s+(\d+) kB")
 
 
-class Reading(NamedTuple):
+class GaugeReading(NamedTuple):
     """Bytes."""
 
     source: str  # `cuda:0`, `nvml:0` or PROCESS
@@ -42,7 +42,7 @@ class Reading(NamedTuple):
         return self.used + self.overhead + self.cached
 
 
-class Gauge:
+class MemoryGauge:
     """May be read from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, proc: Path = Path("/proc")) -> None:
@@ -51,32 +51,32 @@ class Gauge:
         self._can_reset = True
         self._number: tuple[float, int] | None = None  # when it was looked up, and the GPU that is used most
         self._context: tuple[float, int, int] | None = None  # when, of which GPU, bytes
-        self._driver: tuple[float, Reading | None] | None = None
+        self._driver: tuple[float, GaugeReading | None] | None = None
 
-    def read(self) -> Reading | None:
+    def read(self) -> GaugeReading | None:
         try:
-            cuda = opened()
+            cuda = initialized_cuda()
             return self._of_driver() or self._of_process() if cuda is None else self._of_torch(cuda)
         except Exception:  # a driver that is gone, a version that is different: then it is not known
             return None
 
-    def reset(self) -> Reading | None:
+    def reset(self) -> GaugeReading | None:
         """The peak begins anew with what is in use now, which is returned. None: there is no way to tell peaks."""
         try:
-            cuda = opened()
+            cuda = initialized_cuda()
             return self._reset_process() if cuda is None else self._reset_torch(cuda)
         except Exception:
             return None
 
     @property
-    def keeps(self) -> bool:
+    def has_caching_allocator(self) -> bool:
         """Is there an allocator that keeps what is freed?"""
         return "torch" in sys.modules
 
     def empty_cache(self) -> None:
         """Give back what torch keeps. It may wait for the GPU: not in the loop's thread."""
         try:
-            cuda = opened()
+            cuda = initialized_cuda()
             if cuda is not None:
                 cuda.empty_cache()
         except Exception:
@@ -84,13 +84,15 @@ class Gauge:
 
     # ------------------------------------------------------------------ torch
 
-    def _of_torch(self, cuda: Any) -> Reading:
+    def _of_torch(self, cuda: Any) -> GaugeReading:
         number = self._most_used(cuda)
         allocated, peak, reserved = _figures(cuda, number)
         overhead = self._context_of(cuda, number)
-        return Reading(f"cuda:{number}", allocated, peak, overhead, max(0, reserved - allocated), _total(cuda, number))
+        return GaugeReading(
+            f"cuda:{number}", allocated, peak, overhead, max(0, reserved - allocated), _total(cuda, number)
+        )
 
-    def _reset_torch(self, cuda: Any) -> Reading:
+    def _reset_torch(self, cuda: Any) -> GaugeReading:
         reading, number = self._of_torch(cuda), self._most_used(cuda)
         gpu.remember_peak(number, reading.peak or 0)
         cuda.reset_peak_memory_stats(number)
@@ -98,7 +100,7 @@ class Gauge:
 
     def _most_used(self, cuda: Any) -> int:
         now = self._clock()
-        if self._number is None or now - self._number[0] >= FRESH:
+        if self._number is None or now - self._number[0] >= DEVICE_CACHE_SECONDS:
             count = cuda.device_count()
             most = max(range(count), key=cuda.memory_reserved) if count > 1 else 0
             if count > 1 and cuda.memory_reserved(most) == 0:
@@ -108,26 +110,26 @@ class Gauge:
 
     def _context_of(self, cuda: Any, number: int) -> int:
         now, known = self._clock(), self._context
-        if known is None or known[1] != number or now - known[0] >= CONTEXT_FRESH:
+        if known is None or known[1] != number or now - known[0] >= CONTEXT_CACHE_SECONDS:
             self._context = known = now, number, _context(cuda, number)
         return known[2]
 
     # ------------------------------------------------------------------ the driver, and the kernel
 
-    def _of_driver(self) -> Reading | None:
+    def _of_driver(self) -> GaugeReading | None:
         now = self._clock()
-        if self._driver is None or now - self._driver[0] >= FRESH:
-            found = gpu.of_this_process()
-            self._driver = now, None if found is None else Reading(found[0], found[1], None)
+        if self._driver is None or now - self._driver[0] >= DEVICE_CACHE_SECONDS:
+            found = gpu.process_gpu_bytes()
+            self._driver = now, None if found is None else GaugeReading(found[0], found[1], None)
         return self._driver[1]
 
-    def _of_process(self) -> Reading:
+    def _of_process(self) -> GaugeReading:
         with open(self._status, "rb", buffering=0) as file:
-            found = _LINES.search(file.read())
+            found = _STATUS_LINES.search(file.read())
         assert found is not None
-        return Reading(PROCESS, int(found[2]) << 10, int(found[1]) << 10 if self._can_reset else None)
+        return GaugeReading(PROCESS_SOURCE, int(found[2]) << 10, int(found[1]) << 10 if self._can_reset else None)
 
-    def _reset_process(self) -> Reading | None:
+    def _reset_process(self) -> GaugeReading | None:
         if self._of_driver() is not None or not self._can_reset:
             return None
         try:
@@ -139,7 +141,7 @@ class Gauge:
         return self._of_process()
 
 
-def opened() -> Any:
+def initialized_cuda() -> Any:
     """torch.cuda, if the app has imported torch and has used a GPU with it."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     return cuda if cuda is not None and cuda.is_initialized() else None
@@ -164,7 +166,7 @@ def _total(cuda: Any, number: int) -> int | None:
 
 def _context(cuda: Any, number: int) -> int:
     before = cuda.memory_reserved(number)
-    used = gpu.of_this_process(cuda, number)
+    used = gpu.process_gpu_bytes(cuda, number)
     if used is None or cuda.memory_reserved(number) != before:  # somebody allocated meanwhile
-        return CONTEXT
-    return used[1] - before if 0 <= used[1] - before <= MOST_CONTEXT else CONTEXT
+        return DEFAULT_CONTEXT_BYTES
+    return used[1] - before if 0 <= used[1] - before <= MAX_CONTEXT_BYTES else DEFAULT_CONTEXT_BYTES

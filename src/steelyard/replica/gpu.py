@@ -11,7 +11,7 @@ import warnings
 from typing import Any, NamedTuple
 
 
-class Device(NamedTuple):
+class GpuMemory(NamedTuple):
     """Bytes; used by all who use this GPU, not only by us."""
 
     name: str
@@ -20,7 +20,7 @@ class Device(NamedTuple):
     peak: int | None = None  # the most that torch has had allocated in this process
 
 
-def devices() -> tuple[Device, ...]:
+def read_gpus() -> tuple[GpuMemory, ...]:
     for look in (_torch, _nvml):
         try:
             found = look()
@@ -31,7 +31,7 @@ def devices() -> tuple[Device, ...]:
     return ()
 
 
-def _torch() -> tuple[Device, ...]:
+def _torch() -> tuple[GpuMemory, ...]:
     """Only what is opened already: to ask of another device would open it, which takes some hundred megabytes."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not cuda.is_initialized():
@@ -40,10 +40,10 @@ def _torch() -> tuple[Device, ...]:
     return tuple(_of_torch(cuda, number) for number in used or [cuda.current_device()])
 
 
-def _of_torch(cuda: Any, number: int) -> Device:
+def _of_torch(cuda: Any, number: int) -> GpuMemory:
     free, total = cuda.mem_get_info(number)
     peak = max(cuda.max_memory_allocated(number), _peaks.get(number, 0))
-    return Device(f"cuda:{number}", total - free, total, peak)
+    return GpuMemory(f"cuda:{number}", total - free, total, peak)
 
 
 _peaks: dict[int, int] = {}  # by GPU: the most before torch was told to count anew
@@ -54,15 +54,15 @@ def remember_peak(number: int, peak: int) -> None:
 
 
 _opened: tuple[int, Any] | None = None  # by which process, and NVML: a fork must open its own
-_absent = False
+_unavailable = False
 
 
-def _nvml() -> tuple[Device, ...]:
+def _nvml() -> tuple[GpuMemory, ...]:
     nvml = _library()
     return () if nvml is None else tuple(_of_nvml(nvml, handle) for handle in _visible(nvml))
 
 
-def of_this_process(cuda: Any = None, number: int = 0) -> tuple[str, int] | None:
+def process_gpu_bytes(cuda: Any = None, number: int = 0) -> tuple[str, int] | None:
     """The GPU and the bytes of it that the driver counts to this process, of the one it uses most.
 
     With torch, of that device of torch's. None: not told, as in a container with process numbers of its own.
@@ -99,13 +99,13 @@ def _handle(nvml: Any, cuda: Any, number: int) -> Any:
 
 def _library() -> Any:
     """NVML, opened; None: not here."""
-    global _opened, _absent
-    if _absent:
+    global _opened, _unavailable
+    if _unavailable:
         return None
     if _opened is None or _opened[0] != os.getpid():
-        _absent = True  # until it has worked: who has no GPU is asked once
+        _unavailable = True  # until it has worked: who has no GPU is asked once
         _opened = (os.getpid(), _open())
-        _absent = False
+        _unavailable = False
     return _opened[1]
 
 
@@ -133,6 +133,6 @@ def _visible(nvml: Any) -> list[Any]:
     return found
 
 
-def _of_nvml(nvml: Any, handle: Any) -> Device:
+def _of_nvml(nvml: Any, handle: Any) -> GpuMemory:
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    return Device(f"nvml:{nvml.nvmlDeviceGetIndex(handle)}", int(memory.used), int(memory.total))
+    return GpuMemory(f"nvml:{nvml.nvmlDeviceGetIndex(handle)}", int(memory.used), int(memory.total))

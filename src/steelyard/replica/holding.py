@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from .gauge import PROCESS, Gauge, Reading
+from .gauge import PROCESS_SOURCE, GaugeReading, MemoryGauge
 
-PERIOD = 300.0  # seconds; the least of the last one to two of them counts
+WINDOW_SECONDS = 300.0  # seconds; the least of the last one to two of them counts
 
 
-class Held(NamedTuple):
+class HeldMemory(NamedTuple):
     """Bytes. None: not known, or not yet."""
 
     held: int | None = None
     base: int | None = None
 
 
-class Spare(NamedTuple):
+class CacheAllowance(NamedTuple):
     """What torch may keep though nothing is in it."""
 
     bytes: int = 0
@@ -29,7 +29,7 @@ class Spare(NamedTuple):
         return math.inf if total is None else self.share * total
 
 
-class Lowest:
+class WindowedMinimum:
     """The least that was seen lately. Pure: the time is an argument."""
 
     def __init__(self) -> None:
@@ -40,8 +40,8 @@ class Lowest:
     def see(self, value: int, now: float) -> None:
         if self._least is None:
             self._began, self._least = now, value
-        elif now - self._began >= PERIOD:
-            self._before = self._least if now - self._began < 2 * PERIOD else None
+        elif now - self._began >= WINDOW_SECONDS:
+            self._before = self._least if now - self._began < 2 * WINDOW_SECONDS else None
             self._began, self._least = now, value
         else:
             self._least = min(self._least, value)
@@ -52,39 +52,39 @@ class Lowest:
         return min(found, default=None)
 
 
-class Holding:
-    def __init__(self, gauge: Gauge) -> None:
+class MemoryBaseline:
+    def __init__(self, gauge: MemoryGauge) -> None:
         self._gauge = gauge
         self._source = ""
-        self._lowest = Lowest()
+        self._lowest = WindowedMinimum()
 
-    def read(self, idle: bool, now: float) -> Held:
+    def read(self, idle: bool, now: float) -> HeldMemory:
         """As of now; `idle`: nothing runs, so that this is what it holds for itself."""
         reading = self._gauge.read()
         if reading is None:
-            return Held()
+            return HeldMemory()
         base = self._seen(reading, now if idle else None)
-        return Held(reading.held, base if base is None else min(base, reading.held))
+        return HeldMemory(reading.held, base if base is None else min(base, reading.held))
 
-    def floor(self, reading: Reading, now: float) -> int:
+    def floor(self, reading: GaugeReading, now: float) -> int:
         """What was in use before a request that is alone. Of a process less than now, where malloc has kept memory of
         earlier requests: this one uses that again, but another at the same time could not.
         """
         least = self._seen(reading, now)
-        return reading.used if least is None or reading.source != PROCESS else min(least, reading.used)
+        return reading.used if least is None or reading.source != PROCESS_SOURCE else min(least, reading.used)
 
-    def _seen(self, reading: Reading, idle_at: float | None) -> int | None:
+    def _seen(self, reading: GaugeReading, idle_at: float | None) -> int | None:
         if reading.source != self._source:  # a GPU was opened meanwhile: what was seen before is something else
-            self._source, self._lowest = reading.source, Lowest()
+            self._source, self._lowest = reading.source, WindowedMinimum()
         if idle_at is not None:
             self._lowest.see(reading.base, idle_at)
         return self._lowest.value
 
     def forget(self) -> None:
         """A model has come or gone: the base is another."""
-        self._lowest = Lowest()
+        self._lowest = WindowedMinimum()
 
-    def keeps(self, spare: Spare) -> bool:
+    def exceeds_allowance(self, spare: CacheAllowance) -> bool:
         """More than it may."""
         reading = self._gauge.read()
         return reading is not None and reading.cached > spare.of(reading.total)

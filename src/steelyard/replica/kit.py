@@ -10,17 +10,17 @@ from typing import Any
 from . import options as read
 from .asgi import App
 from .footprint import Footprint
-from .life import Life
-from .memory import Meter
+from .life import AgentLifecycle
+from .memory import MemoryMeter
 from .middleware import Middleware
-from .offers import Offers, Step, Terms
-from .options import MANY, Options
-from .peaks import Measuring
+from .offers import LoadableModels, LoadStep, ModelSpec
+from .options import ANY_MODEL, Options
+from .peaks import MeasuredSection
 from .state import Readiness
-from .turns import Turns
+from .turns import ConcurrencyLimiter
 
 
-class Kit:
+class ReplicaAgent:
     """One for each process of a model server; nothing happens before the app gets its first event.
 
     `gateway`: the admin address of Steelyard, or several; without one there are readiness, counts and drain only.
@@ -56,7 +56,7 @@ class Kit:
                 model=read.name("model", model, needed=True),
                 gateways=read.gateways(gateway),
                 url=read.url(url),
-                id=read.replica(id),
+                id=read.replica_id(id),
                 weight=read.number("weight", weight, 1e-6, 1e6),
                 zone=read.name("zone", zone),
                 device=read.name("device", device),
@@ -74,21 +74,21 @@ class Kit:
             )
         )
 
-    def _equip(self, options: Options, offers: tuple[Terms, ...] = ()) -> None:
+    def _equip(self, options: Options, offers: tuple[ModelSpec, ...] = ()) -> None:
         self.options = options
-        self.readiness = Readiness(loaded=options.model == MANY)
-        self.offers = Offers(offers)
-        self.turns = Turns(options.concurrency, options.queue)
-        self.meter = Meter()
-        self.footprint = Footprint(options.spare, lambda: self.readiness.serves and self.turns.present == 0)
+        self.readiness = Readiness(loaded=options.model == ANY_MODEL)
+        self.models = LoadableModels(offers)
+        self.limiter = ConcurrencyLimiter(options.concurrency, options.queue)
+        self.meter = MemoryMeter()
+        self.footprint = Footprint(options.spare, lambda: self.readiness.serves and self.limiter.present == 0)
         self.refused: dict[str, int] = {}
         self.parent: Any = None  # the process that called `run`, if this is not it
-        self._life: Life | None = None
+        self._life: AgentLifecycle | None = None
         self._beginning = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """LitServe sends its server to other processes: what arrives there is a kit that has not begun."""
-        return _revived, (self.options, self.offers.terms)
+        return _revived, (self.options, self.models.terms)
 
     def __repr__(self) -> str:
         return f"<kit of a replica of {self.options.model!r}: {self.state}>"
@@ -108,10 +108,10 @@ class Kit:
 
         SIGTERM and SIGINT to this process then drain the app's process before the server ends.
         """
-        from .parent import Parent
+        from .parent import ParentProcess
 
-        self.parent = Parent(self.options.grace)
-        self.footprint.elsewhere = True
+        self.parent = ParentProcess(self.options.grace)
+        self.footprint.in_other_process = True
         return self.parent.run(lambda: serve(*args, **kwargs))
 
     # ------------------------------------------------------------------ what the model says
@@ -120,14 +120,14 @@ class Kit:
         """The model is loaded. From any thread."""
         self.readiness.ready()
         if self._life is not None:  # or there is no server yet, which needs memory too
-            self.footprint.holds()
+            self.footprint.read()
 
     def loading(self, reason: str = "the model is being loaded") -> None:
         """It is not, or no longer: requests are refused until `ready`."""
         self.readiness.loading(reason)
         self.footprint.forget()
 
-    def offer(self, model: str, *, load: Step, unload: Step, paths: Iterable[str] = ()) -> None:
+    def add_model(self, model: str, *, load: LoadStep, unload: LoadStep, paths: Iterable[str] = ()) -> None:
         """A model that this server can load and unload, when it is told to at /steelyard/models.
 
         `load` and `unload` take nothing; a plain function runs in a thread. `paths`: where requests for it go, with
@@ -135,16 +135,16 @@ class Kit:
         """
         name = read.name("offer", model, needed=True)
         own = tuple(path.rstrip("/") for path in read.paths(paths, "")) or (f"/v2/models/{name}",)
-        self.offers.add(Terms(name, load, unload, own))
+        self.models.add(ModelSpec(name, load, unload, own))
         if self._life is not None:
             self._life.register(name)
 
-    def measuring(self) -> Measuring:
+    def measuring(self) -> MeasuredSection:
         """Around the inference proper, under a lock of the app: what memory it needs is told with its answer.
 
         `with kit.measuring():`, or `@kit.measuring()` on a function. Sections that overlap tell nothing.
         """
-        return Measuring(self.footprint.peaks)
+        return MeasuredSection(self.footprint.peaks)
 
     def drain(self) -> bool:
         """Leave, where no signal can say so: waits until nothing runs here or the grace is over. True: nothing does.
@@ -156,15 +156,15 @@ class Kit:
     @property
     def state(self) -> str:
         """`loading`, `ready` or `draining`."""
-        return self.readiness.told.state
+        return self.readiness.status.state
 
     @property
     def running(self) -> int:
-        return self.turns.running
+        return self.limiter.running
 
     @property
     def waiting(self) -> int:
-        return self.turns.waiting
+        return self.limiter.waiting
 
     @property
     def instance(self) -> str:
@@ -173,7 +173,7 @@ class Kit:
 
     # ------------------------------------------------------------------ from start to end
 
-    def begin(self) -> Life:
+    def begin(self) -> AgentLifecycle:
         """At the first event in this process, which may be a fork of the one that made the kit."""
         life = self._life
         if life is not None and life.process == os.getpid():
@@ -181,9 +181,9 @@ class Kit:
         with self._beginning:
             life = self._life
             if life is None or life.process != os.getpid():
-                self.readiness.begin_anew()
+                self.readiness.reset()
                 self.footprint.forget()
-                life = Life(self)
+                life = AgentLifecycle(self)
                 life.begin()
                 self._life = life
                 # The first look at a GPU can take a second; here nobody waits for it.
@@ -192,13 +192,13 @@ class Kit:
 
     def _look(self) -> None:
         self.meter.read()
-        self.footprint.holds()
+        self.footprint.read()
 
     def end(self) -> None:
         self._life = None
 
 
-def _revived(options: Options, offers: tuple[Terms, ...]) -> Kit:
-    kit = Kit.__new__(Kit)
+def _revived(options: Options, offers: tuple[ModelSpec, ...]) -> ReplicaAgent:
+    kit = ReplicaAgent.__new__(ReplicaAgent)
     kit._equip(options, offers)
     return kit

@@ -11,36 +11,36 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .asgi import Scope
-from .client import Gateway
-from .drain import Drain
-from .offered import MODELS
-from .options import MANY
-from .place import name_of, seen_in
-from .process import started
+from .client import GatewayClient
+from .drain import DrainProgress
+from .offered import MODELS_PATH
+from .options import ANY_MODEL
+from .place import address_from_request, replica_name
+from .process import process_start_time
 from .registration import Announcement, Registration
-from .signals import Signals
+from .signals import DrainSignals
 
 if TYPE_CHECKING:
-    from .kit import Kit
+    from .kit import ReplicaAgent
 
 READY_PATH = "/steelyard/ready"
-LOOK = 0.02  # seconds between two looks at whether all is over
-LEAVE = 2.0  # seconds that a server waits for the leases to be given up when it ends without a drain
+POLL_INTERVAL_SECONDS = 0.02  # seconds between two looks at whether all is over
+LEAVE_TIMEOUT_SECONDS = 2.0  # seconds that a server waits for the leases to be given up when it ends without a drain
 log = logging.getLogger("steelyard.replica")
 
 
-class Life:
+class AgentLifecycle:
     """One process, one instance: a gateway that meets another one knows that the replica was restarted."""
 
-    def __init__(self, kit: Kit) -> None:
+    def __init__(self, kit: ReplicaAgent) -> None:
         self.process = os.getpid()
         self.instance = secrets.token_hex(8)
-        self.started = started()
+        self.started = process_start_time()
         self._kit = kit
         self._parent = kit.parent if kit.parent is not None and kit.parent.process != self.process else None
         self._url = kit.options.url
-        self._drain: Drain | None = None
-        self._signals = Signals(lambda: self.drain("the process was asked to end"))
+        self._drain: DrainProgress | None = None
+        self._signals = DrainSignals(lambda: self.drain("the process was asked to end"))
         self._gateways = kit.options.gateways
         self._registrations: list[Registration] = []
 
@@ -51,23 +51,23 @@ class Life:
             self._gateways, self._parent = (), None
         if self._gateways and not self._url:
             log.warning("no url and no STEELYARD_URL: the gateway is told of this replica after its first request")
-        for model in (self._kit.options.model, *(offer.terms.model for offer in self._kit.offers)):
+        for model in (self._kit.options.model, *(offer.spec.model for offer in self._kit.models)):
             self.register(model)
 
     def register(self, model: str) -> None:
         """At each gateway."""
-        if model == MANY:
+        if model == ANY_MODEL:
             return
         for address in self._gateways:
-            gateway = Gateway(address, self._kit.options.token)
+            gateway = GatewayClient(address, self._kit.options.token)
             registration = Registration(gateway, self._kit.options.lease, partial(self._announcement, model))
             self._registrations.append(registration)
             registration.start()
 
-    def meet(self, scope: Scope) -> None:
+    def learn_address(self, scope: Scope) -> None:
         """A request tells where we are, if nobody else did."""
         if not self._url:
-            self._url = seen_in(scope, self._kit.options.gateways)
+            self._url = address_from_request(scope, self._kit.options.gateways)
 
     def _announcement(self, model: str) -> Announcement | None:
         from urllib.parse import quote
@@ -82,24 +82,24 @@ class Life:
             "weight": options.weight,
             "zone": options.zone,
             "device": options.device,
-            "ready": READY_PATH if self._kit.offers.get(model) is None else f"{MODELS}/{quote(model)}/ready",
+            "ready": READY_PATH if self._kit.models.get(model) is None else f"{MODELS_PATH}/{quote(model)}/ready",
         }
-        return Announcement(model, options.id or name_of(self._url), self.instance, about)
+        return Announcement(model, options.id or replica_name(self._url), self.instance, about)
 
     # ------------------------------------------------------------------ the end
 
     def drain(self, why: str) -> bool:
         """Until nothing is left to lose, or the grace is over. True: nothing was."""
-        kit, turns = self._kit, self._kit.turns
+        kit, turns = self._kit, self._kit.limiter
         kit.readiness.drain(why)
         self._give_up_leases()
         options = kit.options
         if self._drain is None:
-            self._drain = Drain(time.monotonic(), options.grace, options.quiet, options.settle)
+            self._drain = DrainProgress(time.monotonic(), options.grace, options.quiet, options.settle)
             # A warning, because only those are seen in a server that has not set up logging for us.
             log.warning("draining: %s; %d requests are here; a second signal ends it at once", why, turns.present)
-        while not self._drain.over(time.monotonic(), turns.present, turns.last, self._withdrawn):
-            time.sleep(LOOK)
+        while not self._drain.is_over(time.monotonic(), turns.present, turns.last_activity, self._withdrawn):
+            time.sleep(POLL_INTERVAL_SECONDS)
         if (left := turns.present) > 0:
             log.warning("%d requests are still here after %g s of grace", left, options.grace)
         if self._parent is not None:
@@ -110,9 +110,9 @@ class Life:
         """The server ends by itself. It does not wait long: what could be drained is drained already."""
         self._kit.readiness.drain("the server ends")
         self._give_up_leases()
-        end = time.monotonic() + LEAVE
+        end = time.monotonic() + LEAVE_TIMEOUT_SECONDS
         while time.monotonic() < end and not all(registration.over for registration in self._registrations):
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_INTERVAL_SECONDS)
         self._signals.restore()
 
     def _give_up_leases(self) -> None:

@@ -11,19 +11,19 @@ from typing import NamedTuple
 
 from . import gpu
 
-FRESH = 1.0  # seconds for which a look is good enough
-UNLIMITED = 1 << 60  # bytes: how version 1 of cgroups writes that there is no limit, or more
+CACHE_SECONDS = 1.0  # seconds for which a look is good enough
+UNLIMITED_BYTES = 1 << 60  # bytes: how version 1 of cgroups writes that there is no limit, or more
 
 
-class Memory(NamedTuple):
+class ProcessMemory(NamedTuple):
     """Bytes. None: it is not known here."""
 
     resident: int | None = None  # of this process
     total: int | None = None  # what it may have: the limit of its cgroup, or all of the machine
-    devices: tuple[gpu.Device, ...] = ()
+    devices: tuple[gpu.GpuMemory, ...] = ()
 
     @property
-    def scarce(self) -> tuple[int | None, int | None]:
+    def scarcest(self) -> tuple[int | None, int | None]:
         """Used and total of what runs out first: the fullest accelerator, or without one the process."""
         if not self.devices:
             return self.resident, self.total
@@ -31,19 +31,19 @@ class Memory(NamedTuple):
         return fullest.used, fullest.total
 
 
-class Meter:
+class MemoryMeter:
     """Looks at most once a second, and nobody waits for a GPU that somebody else is asking already."""
 
-    def __init__(self, devices: Callable[[], tuple[gpu.Device, ...]] = gpu.devices) -> None:
+    def __init__(self, devices: Callable[[], tuple[gpu.GpuMemory, ...]] = gpu.read_gpus) -> None:
         self._devices = devices
-        self._seen = Memory()
+        self._seen = ProcessMemory()
         self._at: float | None = None
         self._asking = threading.Lock()
 
-    def read(self, now: float | None = None) -> Memory:
+    def read(self, now: float | None = None) -> ProcessMemory:
         now = time.monotonic() if now is None else now
-        if self._at is None or not 0 <= now - self._at < FRESH:
-            self._seen = Memory(resident(), total(), self._seen.devices)
+        if self._at is None or not 0 <= now - self._at < CACHE_SECONDS:
+            self._seen = ProcessMemory(resident_bytes(), memory_limit_bytes(), self._seen.devices)
             self._at = now  # now, not after the GPU has answered: that can take long
             if self._asking.acquire(blocking=False):
                 try:
@@ -53,7 +53,7 @@ class Meter:
         return self._seen
 
 
-def resident(proc: Path = Path("/proc")) -> int | None:
+def resident_bytes(proc: Path = Path("/proc")) -> int | None:
     try:
         pages = int((proc / "self/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -61,7 +61,7 @@ def resident(proc: Path = Path("/proc")) -> int | None:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def total(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
+def memory_limit_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
     """The least of the limits that hold for this process."""
     found = [*_limits(proc, cgroups), *_machine(proc)]
     return min(found, default=None)
@@ -103,6 +103,6 @@ def _upwards(top: Path, path: str, name: str) -> list[int]:
             limit = int(top.joinpath(*parts[:depth], name).read_text())
         except (OSError, ValueError):  # not there, or `max`
             continue
-        if 0 < limit < UNLIMITED:
+        if 0 < limit < UNLIMITED_BYTES:
             found.append(limit)
     return found

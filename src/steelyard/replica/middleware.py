@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 from . import answers, offered
 from .ahead import ReadAhead
-from .asgi import Answer, App, Message, Receive, Scope, Send, path_of, respond
-from .call import Call
+from .asgi import AgentResponse, App, Message, Receive, Scope, Send, path_of, respond
+from .call import AppRequest
 from .state import READY
-from .watch import Watch
+from .watch import ReadinessProbe
 
 if TYPE_CHECKING:
-    from .kit import Kit
+    from .kit import ReplicaAgent
 
-TRY_LATER = 1013  # the code of a web socket that is closed because the server cannot take it now
+WEBSOCKET_TRY_AGAIN_LATER = 1013  # the code of a web socket that is closed because the server cannot take it now
 
 
 class Middleware:
-    def __init__(self, kit: Kit, app: App) -> None:
+    def __init__(self, kit: ReplicaAgent, app: App) -> None:
         self.kit = kit
         self.app = app
         options = kit.options
-        self._watch = Watch(app, options.ready_when, kit.readiness) if options.ready_when else None
+        self._watch = ReadinessProbe(app, options.ready_when, kit.readiness) if options.ready_when else None
         self._watching: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -31,7 +31,7 @@ class Middleware:
         if kind == "lifespan":
             await self._lifespan(scope, receive, send)
         elif kind in ("http", "websocket"):
-            self.kit.begin().meet(scope)
+            self.kit.begin().learn_address(scope)
             self._begin_to_watch()
             await (self._request if kind == "http" else self._socket)(scope, receive, send)
         else:
@@ -41,15 +41,15 @@ class Middleware:
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         kit, path = self.kit, path_of(scope)
-        if path in answers.PATHS:
-            await self._answer(scope, send, answers.own(kit, scope["method"], path))
+        if path in answers.AGENT_PATHS:
+            await self._answer(scope, send, answers.agent_endpoint(kit, scope["method"], path))
         elif path in kit.options.always:
             await self.app(scope, receive, send)
-        elif kit.offers and (path == offered.MODELS or path.startswith(offered.MODELS + "/")):
-            await self._answer(scope, send, await offered.answer(kit, scope, path))
+        elif kit.models and (path == offered.MODELS_PATH or path.startswith(offered.MODELS_PATH + "/")):
+            await self._answer(scope, send, await offered.model_endpoint(kit, scope, path))
         elif not kit.readiness.serves:
-            await self._refuse(scope, send, kit.state, answers.too_early(kit))
-        elif (offer := kit.offers.of(path)) is None:
+            await self._refuse(scope, send, kit.state, answers.not_ready(kit))
+        elif (offer := kit.models.of(path)) is None:
             await self._take(scope, receive, send)
         elif offer.state != READY:
             await self._refuse(scope, send, offer.state, offered.not_loaded(offer))
@@ -61,7 +61,7 @@ class Middleware:
                 offer.in_flight -= 1
 
     async def _take(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.kit.turns.take():
+        if self.kit.limiter.try_acquire():
             await self._call(scope, receive, send)
         else:
             await self._in_line(scope, receive, send)
@@ -69,38 +69,38 @@ class Middleware:
     async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
         """With a turn, which is given back whatever the app does."""
         try:
-            await Call(self.kit, scope, send).run(self.app, receive)
+            await AppRequest(self.kit, scope, send).run(self.app, receive)
         finally:
-            self.kit.turns.give_back()
-            self.kit.footprint.rest()
+            self.kit.limiter.release()
+            self.kit.footprint.learn_when_idle()
 
     async def _in_line(self, scope: Scope, receive: Receive, send: Send) -> None:
-        turns = self.kit.turns
-        place = turns.join()
+        turns = self.kit.limiter
+        place = turns.enqueue()
         if place is None:
-            await self._refuse(scope, send, "queue_full", answers.full(turns))
+            await self._refuse(scope, send, "queue_full", answers.queue_full(turns))
             return
         ahead = ReadAhead(receive)
         try:
             try:
-                came = await ahead.until(place)
+                came = await ahead.wait_for_turn(place)
             except BaseException:
-                turns.quit(place)
+                turns.abandon(place)
                 raise
             if came:
                 await self._call(scope, ahead, send)
             else:
-                turns.quit(place)
+                turns.abandon(place)
         finally:
             ahead.close()
 
-    async def _refuse(self, scope: Scope, send: Send, code: str, answer: Answer) -> None:
+    async def _refuse(self, scope: Scope, send: Send, code: str, answer: AgentResponse) -> None:
         self.kit.refused[code] = self.kit.refused.get(code, 0) + 1
         await self._answer(scope, send, answer)
 
-    async def _answer(self, scope: Scope, send: Send, answer: Answer) -> None:
+    async def _answer(self, scope: Scope, send: Send, answer: AgentResponse) -> None:
         if scope["type"] == "websocket" and "websocket.http.response" not in (scope.get("extensions") or {}):
-            await send({"type": "websocket.close", "code": TRY_LATER, "reason": "not ready"})
+            await send({"type": "websocket.close", "code": WEBSOCKET_TRY_AGAIN_LATER, "reason": "not ready"})
             return
         named = ((b"steelyard-instance", self.kit.instance.encode()), *answer.headers)
         await respond(scope, send, answer._replace(headers=named))
@@ -110,15 +110,15 @@ class Middleware:
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         kit = self.kit
         if kit.readiness.serves:
-            kit.turns.open_socket()
+            kit.limiter.open_socket()
             runs = kit.footprint.peaks.open(asked=False)
             try:
                 await self.app(scope, receive, send)
             finally:
                 kit.footprint.peaks.close(runs)
-                kit.turns.close_socket()
+                kit.limiter.close_socket()
         else:
-            await self._refuse(scope, send, kit.state, answers.too_early(kit))
+            await self._refuse(scope, send, kit.state, answers.not_ready(kit))
 
     # ------------------------------------------------------------------ from start to end
 

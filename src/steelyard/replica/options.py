@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..core.errors import OptionError
-from ..units import share, size
-from .holding import Spare
+from ..units import parse_share, parse_size
+from .holding import CacheAllowance
 
 _GATEWAY = re.compile(r"https?://[^/?#\s@]+(/[^?#\s@]*)?|unix:/[^\0]+", re.IGNORECASE)
 _URL = re.compile(r"https?://[^/?#\s@]+/?|unix:/[^\0]+", re.IGNORECASE)
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f]+")
 _ID = re.compile(r"[!-~]{0,128}")  # it is named in headers of answers
 _TOKEN = re.compile(r"[\x21-\x7e]*")
 _PATH = re.compile(r"/[^\s#]*")
-MANY = "*"  # in place of the name of a model: the server has only what it offers
+ANY_MODEL = "*"  # in place of the name of a model: the server has only what it offers
 
 
 class Options(NamedTuple):
@@ -38,7 +38,7 @@ class Options(NamedTuple):
     settle: float
     ready_when: str
     always: frozenset[str]
-    spare: Spare | None
+    spare: CacheAllowance | None
     control_token: str
 
     def __repr__(self) -> str:  # a token has no place in a log
@@ -99,7 +99,7 @@ def name(key: str, given: str, *, needed: bool = False) -> str:
     return given
 
 
-def replica(given: str) -> str:
+def replica_id(given: str) -> str:
     if not _ID.fullmatch(given):
         raise OptionError(f"id: {given!r} is no name of a replica: at most 128 characters of ASCII, without spaces")
     return given
@@ -119,10 +119,14 @@ def count(key: str, given: int, least: int) -> int:
     return given
 
 
-def spare(given: str | int | None) -> Spare | None:
+def spare(given: str | int | None) -> CacheAllowance | None:
     try:
         if given is None:
             return None
-        return Spare(share=share(given)) if isinstance(given, str) and "%" in given else Spare(size(given))
+        return (
+            CacheAllowance(share=parse_share(given))
+            if isinstance(given, str) and "%" in given
+            else CacheAllowance(parse_size(given))
+        )
     except ValueError as problem:
         raise OptionError(f"spare: {problem}") from None

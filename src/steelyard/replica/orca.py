@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from .asgi import to_json
 
 if TYPE_CHECKING:
-    from .kit import Kit
+    from .kit import ReplicaAgent
 
-WANTED = b"endpoint-load-metrics-format"
-REPORT = b"endpoint-load-metrics"
+REQUEST_HEADER = b"endpoint-load-metrics-format"
+RESPONSE_HEADER = b"endpoint-load-metrics"
 
 
-def report(wanted: bytes, kit: Kit, needed: int | None) -> bytes:
+def load_report(wanted: bytes, kit: ReplicaAgent, needed: int | None) -> bytes:
     """The value of the header; empty: in that form it cannot be told. `needed`: bytes, by this request."""
     form = wanted.strip().upper()
     if form not in (b"JSON", b"TEXT"):
         return b""
-    turns, holds = kit.turns, kit.footprint.holds()
-    used, total = kit.meter.read().scarce
+    turns, holds = kit.limiter, kit.footprint.read()
+    used, total = kit.meter.read().scarcest
     shares = {
         "application_utilization": turns.utilization,
         "mem_utilization": used / total if used is not None and total else None,

@@ -13,39 +13,39 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from .signals import ENDING, Signals, die_of
+from .signals import TERMINATION_SIGNALS, DrainSignals, die_by_signal
 
-LOOK = 0.05  # seconds between two looks at the app's process
-MARGIN = 5.0  # seconds on top of the grace, for a process that has trouble to say that it is done
+POLL_INTERVAL_SECONDS = 0.05  # seconds between two looks at the app's process
+DRAIN_MARGIN_SECONDS = 5.0  # seconds on top of the grace, for a process that has trouble to say that it is done
 _CELL = struct.Struct("=qq")  # the process of the app, and whether it has drained
 
 
-class Parent:
+class ParentProcess:
     """Passes the signal to the process of the app, waits until that has drained, and then lets the server end."""
 
     def __init__(self, grace: float) -> None:
         self.process = os.getpid()
         self._grace = grace
         self._cell = mmap.mmap(-1, _CELL.size)  # shared with the processes forked from here
-        self._signals = Signals(self._drain)
+        self._signals = DrainSignals(self._drain)
         self._draining = False
 
     # ------------------------------------------------------------------ in the process of the app
 
-    def here(self) -> bool:
+    def register_child(self) -> bool:
         """False: another process has the app too."""
         if self._child not in (0, os.getpid()) and not _ended(self._child):
             return False
         self._cell[:] = _CELL.pack(os.getpid(), 0)
         return True
 
-    def drained(self) -> None:
+    def report_drained(self) -> None:
         self._cell[:] = _CELL.pack(os.getpid(), 1)
 
     # ------------------------------------------------------------------ in the main process
 
     def run(self, serve: Callable[[], Any]) -> Any:
-        before = {number: signal.signal(number, self._interrupt) for number in ENDING}
+        before = {number: signal.signal(number, self._interrupt) for number in TERMINATION_SIGNALS}
         others = _children()
         self._signals.install()
         try:
@@ -60,7 +60,7 @@ class Parent:
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         """What the server takes for Ctrl-C. A process forked from here has inherited this, and should not have."""
         if os.getpid() != self.process:
-            die_of(number)
+            die_by_signal(number)
             return
         if self._draining:  # and asked again: the server would wait for what runs
             with suppress(ProcessLookupError):
@@ -76,11 +76,11 @@ class Parent:
         if not child:
             return  # still loading: there is nothing to lose
         self._draining = True
-        end = time.monotonic() + self._grace + MARGIN
+        end = time.monotonic() + self._grace + DRAIN_MARGIN_SECONDS
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGTERM)
             while time.monotonic() < end and not self._done() and not _ended(child):
-                time.sleep(LOOK)
+                time.sleep(POLL_INTERVAL_SECONDS)
         self._draining = False
 
     def _done(self) -> bool:

@@ -8,60 +8,62 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from .around import around
-from .gauge import PROCESS, Gauge, Reading
+from .around import measure_calls
+from .gauge import PROCESS_SOURCE, GaugeReading, MemoryGauge
 
 if TYPE_CHECKING:
     from typing import Self
 
-MOST = 100  # measurements a second: each takes some 50 µs
+MAX_MEASUREMENTS_PER_SECOND = 100  # measurements a second: each takes some 50 µs
 
 
-class Stretch:
+class MemorySpan:
     """A request, or a part of one that is measured by itself."""
 
-    __slots__ = ("alone", "asked", "bytes", "depth", "floor", "sections", "source", "spoilt")
+    __slots__ = ("alone", "bytes", "depth", "floor", "sections", "source", "unknown", "wanted")
 
     def __init__(self, asked: bool) -> None:
-        self.asked = asked  # somebody wants to know
+        self.wanted = asked  # somebody wants to know
         self.alone = True  # nothing else has run meanwhile
         self.floor: int | None = None  # bytes in use when it began; None: it is not measured
         self.source = ""
         self.depth = 1  # of a section: itself, and those within it that are open
         self.bytes: int | None = None  # of a request: the most of its sections so far
         self.sections = 0  # of a request: how many there were
-        self.spoilt = False  # of a request: one of them could not be told
+        self.unknown = False  # of a request: one of them could not be told
 
 
-current: ContextVar[Stretch | None] = ContextVar("steelyard_request", default=None)
-_section: ContextVar[Stretch | None] = ContextVar("steelyard_section", default=None)  # it may have ended since
+current_request: ContextVar[MemorySpan | None] = ContextVar("steelyard_request", default=None)
+_current_section: ContextVar[MemorySpan | None] = ContextVar(
+    "steelyard_section", default=None
+)  # it may have ended since
 
 
-class Peaks:
+class PeakTracker:
     """Requests are measured if they have the process to themselves, and sections if no other section overlaps them.
 
     Used from any thread.
     """
 
     def __init__(
-        self, gauge: Gauge, floor: Callable[[Reading], int], clock: Callable[[], float] = time.monotonic
+        self, gauge: MemoryGauge, floor: Callable[[GaugeReading], int], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._gauge = gauge
         self._floor = floor  # what there is with nothing running
         self._clock = clock
         self._lock = threading.Lock()
-        self._requests: set[Stretch] = set()
-        self._sections: dict[Stretch, Stretch | None] = {}  # each with its request
+        self._requests: set[MemorySpan] = set()
+        self._sections: dict[MemorySpan, MemorySpan | None] = {}  # each with its request
         self._second = 0  # in which `_measured` were begun
         self._measured = 0
 
     @property
-    def quiet(self) -> bool:
+    def is_idle(self) -> bool:
         return not self._requests and not self._sections
 
-    def open(self, asked: bool) -> Stretch:
+    def open(self, asked: bool) -> MemorySpan:
         """A request."""
-        request = Stretch(asked)
+        request = MemorySpan(asked)
         with self._lock:
             if self._requests or self._sections:
                 request.alone = False
@@ -71,13 +73,13 @@ class Peaks:
             self._begin(request, self._floor)
         return request
 
-    def close(self, request: Stretch) -> None:
+    def close(self, request: MemorySpan) -> None:
         with self._lock:
             self._requests.discard(request)
 
-    def open_section(self, request: Stretch | None, within: Stretch | None = None) -> Stretch:
+    def open_section(self, request: MemorySpan | None, within: MemorySpan | None = None) -> MemorySpan:
         """One within another of the same request that is still open is a part of it: that one then is returned."""
-        section = Stretch(request is not None and request.asked)
+        section = MemorySpan(request is not None and request.wanted)
         with self._lock:
             if within is not None and within in self._sections and self._sections[within] is request:
                 within.depth += 1
@@ -94,7 +96,7 @@ class Peaks:
             self._begin(section, lambda reading: reading.used)  # others may hold memory outside of sections
         return section
 
-    def close_section(self, section: Stretch) -> None:
+    def close_section(self, section: MemorySpan) -> None:
         """It ends with the last that is within it: a task may go on for longer than what began it."""
         with self._lock:
             section.depth -= 1
@@ -103,18 +105,18 @@ class Peaks:
             request = self._sections.pop(section, None)
             if request is not None:
                 needed = self._needed(section)
-                request.spoilt = request.spoilt or needed is None
+                request.unknown = request.unknown or needed is None
                 request.bytes = max(request.bytes or 0, needed or 0)
 
-    def needed(self, request: Stretch) -> int | None:
+    def request_bytes(self, request: MemorySpan) -> int | None:
         """Bytes that it needed at most, so far. None: it cannot be told."""
-        if not request.asked:
+        if not request.wanted:
             return None
         with self._lock:
             if not request.sections:
                 return self._if_seen(self._needed(request))
             open_now = [self._needed(one) for one, its in self._sections.items() if its is request]
-            if request.spoilt or None in open_now:
+            if request.unknown or None in open_now:
                 return None
             return self._if_seen(max([request.bytes or 0, *(one or 0 for one in open_now)]))
 
@@ -124,17 +126,17 @@ class Peaks:
         """
         if needed == 0:
             reading = self._gauge.read()
-            return None if reading is None or reading.source == PROCESS else 0
+            return None if reading is None or reading.source == PROCESS_SOURCE else 0
         return needed
 
-    def _begin(self, stretch: Stretch, floor: Callable[[Reading], int]) -> None:
-        if not (stretch.asked and stretch.alone and self._allowed()):
+    def _begin(self, stretch: MemorySpan, floor: Callable[[GaugeReading], int]) -> None:
+        if not (stretch.wanted and stretch.alone and self._allowed()):
             return
         reading = self._gauge.reset()
         if reading is not None:
             stretch.floor, stretch.source = floor(reading), reading.source
 
-    def _needed(self, stretch: Stretch) -> int | None:
+    def _needed(self, stretch: MemorySpan) -> int | None:
         if stretch.floor is None or not stretch.alone:
             return None
         reading = self._gauge.read()
@@ -147,28 +149,28 @@ class Peaks:
         if second != self._second:
             self._second, self._measured = second, 0
         self._measured += 1
-        return self._measured <= MOST
+        return self._measured <= MAX_MEASUREMENTS_PER_SECOND
 
 
-class Measuring:
+class MeasuredSection:
     """`with kit.measuring():`, or `@kit.measuring()` on a function, coroutine function or generator function."""
 
-    def __init__(self, peaks: Peaks) -> None:
+    def __init__(self, peaks: PeakTracker) -> None:
         self._peaks = peaks
-        self._open: list[Stretch] = []  # not in the context: a generator may end in another than it began in
+        self._open: list[MemorySpan] = []  # not in the context: a generator may end in another than it began in
 
     def __enter__(self) -> Self:
-        section = self._peaks.open_section(current.get(), _section.get())
+        section = self._peaks.open_section(current_request.get(), _current_section.get())
         self._open.append(section)
-        _section.set(section)
+        _current_section.set(section)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._peaks.close_section(self._open.pop())
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return around(lambda: Measuring(self._peaks), function)
+        return measure_calls(lambda: MeasuredSection(self._peaks), function)
 
-    def spoil(self) -> None:
+    def discard(self) -> None:
         """What is measured is not what was meant: tell nothing."""
         self._open[-1].alone = False

@@ -7,40 +7,40 @@ from collections.abc import Sequence
 
 from .asgi import Scope
 
-PORTS = {"http": 80, "https": 443}
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-def seen_in(scope: Scope, gateways: Sequence[str]) -> str:
+def address_from_request(scope: Scope, gateways: Sequence[str]) -> str:
     """The URL of the server, as a request found it; empty: it does not say, or says what a gateway cannot use."""
     host, port = (scope.get("server") or ("", None))[:2]
     if not host or not port or scope.get("type") != "http":
         return ""
-    if _here_only(host) and not all(_near(gateway) for gateway in gateways):
+    if _is_loopback(host) and not all(_is_local(gateway) for gateway in gateways):
         return ""  # asked from this machine, while the gateway is on another
-    return f"{scope.get('scheme') or 'http'}://{_joined(host, int(port))}"
+    return f"{scope.get('scheme') or 'http'}://{_host_port(host, int(port))}"
 
 
-def name_of(url: str) -> str:
+def replica_name(url: str) -> str:
     """Host and port, as a gateway calls a replica that has no name."""
     from urllib.parse import urlsplit
 
     if url.startswith("unix:"):
         return url
     parts = urlsplit(url)
-    return _joined(parts.hostname or "", parts.port or PORTS[parts.scheme])
+    return _host_port(parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme])
 
 
-def _joined(host: str, port: int) -> str:
+def _host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _near(gateway: str) -> bool:
+def _is_local(gateway: str) -> bool:
     from urllib.parse import urlsplit
 
-    return gateway.startswith("unix:") or _here_only(urlsplit(gateway).hostname or "")
+    return gateway.startswith("unix:") or _is_loopback(urlsplit(gateway).hostname or "")
 
 
-def _here_only(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:

@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..units import size
+from ..units import parse_size
 from .ballast import Ballast
-from .kit import Kit
+from .kit import ReplicaAgent
 
 LONGEST = 3600.0  # seconds of pretended work
 
@@ -37,9 +37,9 @@ class Shelf:
         self._say = say
         self._weights: dict[str, mmap.mmap | None] = {}
 
-    def offer(self, kit: Kit, models: dict[str, int]) -> None:
+    def offer(self, kit: ReplicaAgent, models: dict[str, int]) -> None:
         for model, weights in models.items():
-            kit.offer(model, load=partial(self._load, model, weights), unload=partial(self._unload, model))
+            kit.add_model(model, load=partial(self._load, model, weights), unload=partial(self._unload, model))
 
     def load(self, model: str, weights: int) -> None:
         """Memory first, then the rest of the time: as a model that reads its weights into place."""
@@ -60,7 +60,7 @@ class Shelf:
         self._say(event="unloaded", model=model)
 
 
-def application(kit: Kit, usual: float, ballast: Ballast, allocate: bool, per_element: int) -> Starlette:
+def application(kit: ReplicaAgent, usual: float, ballast: Ballast, allocate: bool, per_element: int) -> Starlette:
     """`POST /work` and the `infer` of the Open Inference Protocol: both only take their time."""
 
     async def work(request: Request) -> Response:
@@ -75,7 +75,7 @@ def application(kit: Kit, usual: float, ballast: Ballast, allocate: bool, per_el
             if memory is not None:
                 memory.close()
         outputs = [{"name": "seconds", "datatype": "FP64", "shape": [1], "data": [wanted.seconds]}]
-        model = request.path_params.get("model", kit.options.model) if kit.offers else kit.options.model
+        model = request.path_params.get("model", kit.options.model) if kit.models else kit.options.model
         return JSONResponse({"model_name": model, "instance": kit.instance, "outputs": outputs})
 
     paths = ("/work", "/v2/models/{model}/infer")
@@ -92,7 +92,7 @@ def wanted_by(query: Any, body: bytes, usual: float, per_element: int) -> Work:
         elements = sum(math.prod(tensor["shape"]) for tensor in told.get("inputs", ()))
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ValueError("the body is no JSON object, or has inputs without shapes") from None
-    return Work(_seconds(seconds), size(amount) + per_element * int(elements))
+    return Work(_seconds(seconds), parse_size(amount) + per_element * int(elements))
 
 
 def _seconds(given: Any) -> float:

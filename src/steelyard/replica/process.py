@@ -6,7 +6,7 @@ import os
 import time
 
 
-def started() -> float:
+def process_start_time() -> float:
     """Seconds since 1970, by the kernel's count of ticks since it booted; of another kernel: about now."""
     try:
         with open("/proc/self/stat") as file:

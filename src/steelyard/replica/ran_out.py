@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-WORDS = (
+OUT_OF_MEMORY_MESSAGES = (
     "CUDA out of memory",
     "CUDA error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
@@ -13,29 +13,31 @@ WORDS = (
     "RESOURCE_EXHAUSTED: Out of memory",  # JAX
     "Failed to allocate memory for requested buffer",  # ONNX Runtime
 )
-DEEPEST = 8  # exceptions behind an exception that are looked at
+MAX_CHAIN_DEPTH = 8  # exceptions behind an exception that are looked at
 
 
-def let_go(problem: BaseException | None, depth: int = DEEPEST) -> None:
+def clear_frames(problem: BaseException | None, depth: int = MAX_CHAIN_DEPTH) -> None:
     """Of what its frames hold: whoever keeps the exception (a log, a tracker of errors) must not keep that too."""
     if problem is not None and depth > 0:
         traceback.clear_frames(problem.__traceback__)
-        let_go(problem.__cause__ or problem.__context__, depth - 1)
+        clear_frames(problem.__cause__ or problem.__context__, depth - 1)
 
 
-def out_of_memory(problem: BaseException | None, depth: int = DEEPEST) -> bool:
+def is_out_of_memory(problem: BaseException | None, depth: int = MAX_CHAIN_DEPTH) -> bool:
     """It, or what it came from, or one of a group."""
     if problem is None or depth == 0:
         return False
-    if _means_it(problem):
+    if _is_out_of_memory_error(problem):
         return True
-    if isinstance(problem, BaseExceptionGroup) and any(out_of_memory(one, depth - 1) for one in problem.exceptions[:8]):
+    if isinstance(problem, BaseExceptionGroup) and any(
+        is_out_of_memory(one, depth - 1) for one in problem.exceptions[:8]
+    ):
         return True
     behind = problem.__cause__ if problem.__suppress_context__ else problem.__context__
-    return out_of_memory(behind, depth - 1)
+    return is_out_of_memory(behind, depth - 1)
 
 
-def _means_it(problem: BaseException) -> bool:
+def _is_out_of_memory_error(problem: BaseException) -> bool:
     if isinstance(problem, MemoryError):
         return True
     names = {kind.__name__ for kind in type(problem).__mro__}
@@ -45,4 +47,4 @@ def _means_it(problem: BaseException) -> bool:
         text = str(problem)
     except Exception:
         return False
-    return any(words in text for words in WORDS)
+    return any(words in text for words in OUT_OF_MEMORY_MESSAGES)

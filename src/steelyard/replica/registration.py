@@ -9,12 +9,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
-from .client import AwayError, Gateway
-from .renewal import Next, Renewal
+from .client import GatewayClient, GatewayUnreachableError
+from .renewal import Renewal, RenewalStep
 
-NOT_YET = 0.2  # seconds between two looks for an address that is not known yet
-BUSY = (408, 429)
-TRIES = 5.0  # seconds for which giving up a lease is tried again
+ADDRESS_POLL_SECONDS = 0.2  # seconds between two looks for an address that is not known yet
+RETRYABLE_STATUSES = (408, 429)
+WITHDRAW_TIMEOUT_SECONDS = 5.0  # seconds for which giving up a lease is tried again
 log = logging.getLogger("steelyard.replica")
 
 
@@ -22,13 +22,13 @@ class Announcement(NamedTuple):
     model: str
     replica: str
     instance: str
-    about: dict[str, Any]
+    body: dict[str, Any]
 
 
 class Registration:
     """A thread of its own: one gateway may be slow, and another not."""
 
-    def __init__(self, gateway: Gateway, seconds: float, announcement: Callable[[], Announcement | None]) -> None:
+    def __init__(self, gateway: GatewayClient, seconds: float, announcement: Callable[[], Announcement | None]) -> None:
         self.withdrawn = False  # the gateway said so
         self._gateway = gateway
         self._announcement = announcement
@@ -55,7 +55,7 @@ class Registration:
         while not self._leaving.is_set():
             now = self._announcement()
             if now is None:
-                self._leaving.wait(NOT_YET)
+                self._leaving.wait(ADDRESS_POLL_SECONDS)
                 continue
             announced = now
             self._leaving.wait(self._announce(now))
@@ -65,15 +65,15 @@ class Registration:
     def _announce(self, what: Announcement) -> float:
         """Returns how long to wait before the next."""
         try:
-            reply = self._gateway.announce(what.model, what.replica, what.about)
-        except AwayError as problem:
-            return _say(self._renewal.away(str(problem)))
-        if reply.good:
-            return _say(self._renewal.granted(reply.seconds))
-        return _say(self._renewal.refused(reply.status, reply.why))
+            reply = self._gateway.announce(what.model, what.replica, what.body)
+        except GatewayUnreachableError as problem:
+            return _log_step(self._renewal.unreachable(str(problem)))
+        if reply.ok:
+            return _log_step(self._renewal.granted(reply.lease_seconds))
+        return _log_step(self._renewal.refused(reply.status, reply.error_message))
 
     def _withdraw(self, what: Announcement) -> None:
-        end = time.monotonic() + TRIES
+        end = time.monotonic() + WITHDRAW_TIMEOUT_SECONDS
         wait = 0.1
         while not self._gave_up(what) and time.monotonic() + wait < end:
             time.sleep(wait)
@@ -83,16 +83,16 @@ class Registration:
         """True: no more tries, because it is done or will never be."""
         try:
             reply = self._gateway.withdraw(what.model, what.replica, what.instance)
-        except AwayError as problem:
+        except GatewayUnreachableError as problem:
             if not self._renewal.held:
                 return True  # it never knew us
             log.info("the gateway %s cannot be told that this replica leaves: %s", self._gateway.address, problem)
             return False
-        self.withdrawn = reply.good or reply.status == 404  # which is as good
-        return self.withdrawn or (400 <= reply.status < 500 and reply.status not in BUSY)
+        self.withdrawn = reply.ok or reply.status == 404  # which is as good
+        return self.withdrawn or (400 <= reply.status < 500 and reply.status not in RETRYABLE_STATUSES)
 
 
-def _say(then: Next) -> float:
-    if then.say:
-        log.log(logging.INFO if then.good else logging.WARNING, "%s", then.say)
+def _log_step(then: RenewalStep) -> float:
+    if then.message:
+        log.log(logging.INFO if then.succeeded else logging.WARNING, "%s", then.message)
     return then.wait

@@ -5,16 +5,21 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-FIRST, LONGEST = 0.2, 5.0  # seconds between two tries while the gateway is away
-SLOW = 30.0  # seconds between two tries that a person must mend first
-AGAIN = (401, 404, 408, 429)  # a token being changed, a model that is not configured yet, a gateway that is busy
-LEAST = 0.2  # seconds between two renewals, whatever a gateway says
+MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.2, 5.0  # seconds between two tries while the gateway is away
+REFUSED_RETRY_SECONDS = 30.0  # seconds between two tries that a person must mend first
+RETRYABLE_STATUSES = (
+    401,
+    404,
+    408,
+    429,
+)  # a token being changed, a model that is not configured yet, a gateway that is busy
+MIN_RENEWAL_SECONDS = 0.2  # seconds between two renewals, whatever a gateway says
 
 
-class Next(NamedTuple):
+class RenewalStep(NamedTuple):
     wait: float  # seconds until the next try
-    say: str = ""  # one sentence for the log; empty: it was said already
-    good: bool = False
+    message: str = ""  # one sentence for the log; empty: it was said already
+    succeeded: bool = False
 
 
 class Renewal:
@@ -28,33 +33,35 @@ class Renewal:
         self._failures = 0
         self._said: str | None = None
 
-    def granted(self, seconds: float | None) -> Next:
+    def granted(self, seconds: float | None) -> RenewalStep:
         """For so long; None: it did not say."""
         held = self.seconds if seconds is None or not 0 < seconds <= 86_400 else seconds
         self._failures = 0
         self.held = True
-        wait = max(LEAST, held / 3 * self._rng.uniform(0.8, 1.0))
-        return Next(wait, self._once(f"registered with the gateway {self.gateway} for {held:g} s at a time"), True)
+        wait = max(MIN_RENEWAL_SECONDS, held / 3 * self._rng.uniform(0.8, 1.0))
+        return RenewalStep(
+            wait, self._once(f"registered with the gateway {self.gateway} for {held:g} s at a time"), True
+        )
 
-    def away(self, why: str) -> Next:
+    def unreachable(self, why: str) -> RenewalStep:
         return self._later(f"the gateway {self.gateway} cannot be reached ({why}); it is tried again for ever")
 
-    def refused(self, status: int, why: str) -> Next:
+    def refused(self, status: int, why: str) -> RenewalStep:
         what = f"{status}: {why}" if why else str(status)
         if status == 401:
             return self._later(f"the gateway {self.gateway} does not accept the token ({what}); set STEELYARD_TOKEN")
         if status == 404:
             return self._later(f"the gateway {self.gateway} has no such model ({what}); it is asked again")
-        if status in AGAIN or not 400 <= status < 500:
+        if status in RETRYABLE_STATUSES or not 400 <= status < 500:
             return self._later(f"the gateway {self.gateway} cannot register this replica now ({what})")
         self.held = False
         sentence = f"the gateway {self.gateway} refuses this replica ({what}); mend its options or the gateway's"
-        return Next(SLOW * self._rng.uniform(0.8, 1.0), self._once(sentence))
+        return RenewalStep(REFUSED_RETRY_SECONDS * self._rng.uniform(0.8, 1.0), self._once(sentence))
 
-    def _later(self, sentence: str) -> Next:
-        wait = min(LONGEST, FIRST * 2.0 ** min(self._failures, 10)) * self._rng.uniform(0.5, 1.0)
+    def _later(self, sentence: str) -> RenewalStep:
+        wait = min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * 2.0 ** min(self._failures, 10)) * self._rng.uniform(0.5, 1.0)
         self._failures += 1
-        return Next(wait, self._once(sentence))
+        return RenewalStep(wait, self._once(sentence))
 
     def _once(self, sentence: str) -> str:
         if sentence == self._said:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-ENDING = (signal.SIGTERM, signal.SIGINT)
+TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Signals:
+class DrainSignals:
     """Stands in front of the server's own handlers: the first signal begins the drain, and they get it afterwards.
 
     A second one means it: both are passed on at once.
@@ -33,7 +33,7 @@ class Signals:
         if not callable(signal.getsignal(signal.SIGTERM)):
             return False  # a test or a script that calls the app: its Ctrl-C is not ours to change
         self._process = os.getpid()
-        for number in ENDING:
+        for number in TERMINATION_SIGNALS:
             self._before[number] = signal.signal(number, self._handle)
         return True
 
@@ -69,7 +69,7 @@ class Signals:
         if callable(before):
             before(number, frame)
         elif before == signal.SIG_DFL:
-            die_of(number)
+            die_by_signal(number)
 
 
 def _signal_main_thread(process: int, number: int) -> None:
@@ -79,7 +79,7 @@ def _signal_main_thread(process: int, number: int) -> None:
         os.kill(process, number)
 
 
-def die_of(number: int) -> None:
+def die_by_signal(number: int) -> None:
     """What the signal does to a process that does not care for it."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 LOADING, READY, DRAINING = "loading", "ready", "draining"
 
 
-class Told(NamedTuple):
+class ReadinessStatus(NamedTuple):
     state: str
     reason: str = ""
 
@@ -16,24 +16,24 @@ class Readiness:
     """Set from any thread: what is told is one value, put in place at once."""
 
     def __init__(self, loaded: bool = False) -> None:
-        self._model = Told(READY) if loaded else Told(LOADING, "the model is not loaded yet")
-        self._leaving: Told | None = None
+        self._model = ReadinessStatus(READY) if loaded else ReadinessStatus(LOADING, "the model is not loaded yet")
+        self._leaving: ReadinessStatus | None = None
 
     @property
-    def told(self) -> Told:
+    def status(self) -> ReadinessStatus:
         return self._leaving or self._model
 
     def ready(self) -> None:
-        self._model = Told(READY)
+        self._model = ReadinessStatus(READY)
 
     def loading(self, reason: str) -> None:
-        self._model = Told(LOADING, reason)
+        self._model = ReadinessStatus(LOADING, reason)
 
     def drain(self, reason: str) -> None:
         """There is no way back but to begin anew."""
-        self._leaving = Told(DRAINING, reason)
+        self._leaving = ReadinessStatus(DRAINING, reason)
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         self._leaving = None
 
     @property

@@ -8,12 +8,15 @@ from typing import Any
 from .asgi import App, Message
 from .state import Readiness
 
-OFTEN, SELDOM = 0.25, 2.0  # seconds between two questions: while it is not ready, and after
-TIMEOUT = 5.0  # seconds for an answer
-FALL = 2  # bad answers in a row before a ready app counts as not ready
+UNREADY_INTERVAL_SECONDS, READY_INTERVAL_SECONDS = (
+    0.25,
+    2.0,
+)  # seconds between two questions: while it is not ready, and after
+PROBE_TIMEOUT_SECONDS = 5.0  # seconds for an answer
+MAX_FAILURES = 2  # bad answers in a row before a ready app counts as not ready
 
 
-class Watch:
+class ReadinessProbe:
     def __init__(self, app: App, path: str, readiness: Readiness) -> None:
         self._app = app
         self._path, _, self._query = path.partition("?")
@@ -21,22 +24,22 @@ class Watch:
         self.state: dict[str, Any] = {}  # what the app's lifespan left for its requests
 
     async def run(self) -> None:
-        bad = FALL
+        bad = MAX_FAILURES
         while True:
             why = await self._ask()
             bad = bad + 1 if why else 0
             if not why:
                 self._readiness.ready()
-            elif bad >= FALL:
+            elif bad >= MAX_FAILURES:
                 self._readiness.loading(why)
-            await asyncio.sleep(OFTEN if bad else SELDOM)
+            await asyncio.sleep(UNREADY_INTERVAL_SECONDS if bad else READY_INTERVAL_SECONDS)
 
     async def _ask(self) -> str:
         """Why it is not ready; empty: it is."""
         try:
-            status = await asyncio.wait_for(self._status(), TIMEOUT)
+            status = await asyncio.wait_for(self._status(), PROBE_TIMEOUT_SECONDS)
         except TimeoutError:
-            return f"{self._path} gave no answer in {TIMEOUT:g} s"
+            return f"{self._path} gave no answer in {PROBE_TIMEOUT_SECONDS:g} s"
         except Exception as problem:  # of the app: it will say so itself where it logs
             return f"{self._path} failed with {type(problem).__name__}"
         return "" if status == 200 else f"{self._path} answers {status}"

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .base import CannotStartError, Instance, Order, Phase, Runtime, fingerprint
+from .base import Instance, InstancePhase, ReplicaSpec, ReplicaStartError, Runtime, fingerprint
 from .process import ProcessRuntime
 
 RUNTIMES: dict[str, Callable[[str], Runtime]] = {"process": ProcessRuntime}  # made with the gateway's name
 
-__all__ = ["RUNTIMES", "CannotStartError", "Instance", "Order", "Phase", "ProcessRuntime", "Runtime", "fingerprint"]
+__all__ = [
+    "RUNTIMES",
+    "Instance",
+    "InstancePhase",
+    "ProcessRuntime",
+    "ReplicaSpec",
+    "ReplicaStartError",
+    "Runtime",
+    "fingerprint",
+]

@@ -8,18 +8,18 @@ from enum import Enum
 from hashlib import sha256
 from typing import NamedTuple, Protocol
 
-from ..config import Runtime as Settings
-from ..config.templates import words
+from ..config import RuntimeConfig as Settings
+from ..config.templates import split_command
 from ..core.errors import SteelyardError
 
 
-class Phase(Enum):
+class InstancePhase(Enum):
     STARTING = "starting"  # ordered, perhaps not placed yet: its url may be unknown
     RUNNING = "running"  # its process runs; whether it is *ready* is for probes to see
     ENDED = "ended"
 
 
-class Order(NamedTuple):
+class ReplicaSpec(NamedTuple):
     """A replica that should be."""
 
     model: str
@@ -37,15 +37,15 @@ class Instance(NamedTuple):
     id: str
     url: str  # empty: not known yet
     device: str
-    made_of: str  # fingerprint of the settings it was started with: `fingerprint(settings)`
-    phase: Phase
+    fingerprint: str  # fingerprint of the settings it was started with: `fingerprint(settings)`
+    phase: InstancePhase
     age: float  # seconds since it was started
-    how: str = ""  # how it ended, in words: `exit code 1`, `signal SIGKILL`
-    where: str = ""  # for people: `pid 4711`, a pod's name
-    log: str = ""  # where its log is, for people
+    exit_reason: str = ""  # how it ended, in words: `exit code 1`, `signal SIGKILL`
+    location: str = ""  # for people: `pid 4711`, a pod's name
+    log_path: str = ""  # where its log is, for people
 
 
-class CannotStartError(SteelyardError):
+class ReplicaStartError(SteelyardError):
     """It was not started. `reason` is stable: no_such_command, not_allowed, port_taken, no_port, no_folder, failed."""
 
     def __init__(self, reason: str, what: str) -> None:
@@ -57,7 +57,7 @@ class Runtime(Protocol):
     """To be made and used inside a running loop. What it started goes on when the supervisor is killed, and `list`
     of the next one tells of it."""
 
-    async def start(self, order: Order) -> Instance:
+    async def start(self, order: ReplicaSpec) -> Instance:
         """Returns when it was ordered, not when it is ready. CannotStartError: it was not; nothing is left of it."""
 
     async def stop(self, model: str, id: str, *, patience: float) -> None:
@@ -71,10 +71,10 @@ class Runtime(Protocol):
     def watch(self, told: Callable[[Instance], None]) -> None:
         """From now on `told` hears of each that changes: whose url becomes known, that ended, whoever ended it."""
 
-    def last_words(self, model: str, id: str, lines: int = 20) -> tuple[str, ...]:
+    def log_tail(self, model: str, id: str, lines: int = 20) -> tuple[str, ...]:
         """The end of its log, also of one that ended (for some time)."""
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Another supervisor of this gateway's name may take over what runs, until `list` is called again."""
 
     async def close(self) -> None:
@@ -86,7 +86,7 @@ def fingerprint(settings: Settings) -> str:
     should be, how long one waits for them, where their logs and ports are and which devices they may have does not
     touch those that run (one on a device that it may no longer have, the keeper replaces)."""
     try:
-        command: object = words(settings.command)  # the same words may be written as a text or as a list
+        command: object = split_command(settings.command)  # the same words may be written as a text or as a list
     except ValueError:
         command = settings.command
     made = (settings.kind, command, sorted(settings.environment.items()), settings.folder, settings.url, settings.cpus)

@@ -10,14 +10,14 @@ from hashlib import sha256
 from . import proc
 
 
-class Claim:
+class NameLock:
     """A socket with a name and without a file: the kernel takes the name back when its holder ends, however it ends."""
 
     def __init__(self, gateway: str) -> None:
         self._name = f"steelyard/{os.getuid()}/{sha256(gateway.encode()).hexdigest()[:32]}"
         self._held: socket.socket | None = None
 
-    def other(self) -> str:
+    def acquire_or_holder(self) -> str:
         """Who has it, if it is not this process; then we have it from now on."""
         if self._held is not None:
             return ""

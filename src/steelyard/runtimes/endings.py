@@ -6,7 +6,7 @@ import signal
 from contextlib import suppress
 
 
-def how_it_ended(code: int) -> str:
+def describe_exit(code: int) -> str:
     """`code` as subprocess has it: of a signal, negative."""
     if code >= 0:
         return f"exit code {code}"

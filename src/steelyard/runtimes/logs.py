@@ -12,19 +12,19 @@ from itertools import chain, count
 from pathlib import Path
 from urllib.parse import quote
 
-KEPT = 5  # logs of replicas of a model that ended
-BEFORE = ".1"  # what was cut from the beginning of a log
-_LONGEST_NAME = 120
-_LONGEST_LINE = 500
-_END = 64 << 10  # bytes of a log that are read for its last lines
-_PIECE = 1 << 20
-_ROOM = 64 << 10  # bytes
+MAX_ENDED_LOGS = 5  # logs of replicas of a model that ended
+ROTATED_SUFFIX = ".1"  # what was cut from the beginning of a log
+_MAX_NAME_CHARS = 120
+_MAX_LINE_CHARS = 500
+_TAIL_BYTES = 64 << 10  # bytes of a log that are read for its last lines
+_COPY_CHUNK_BYTES = 1 << 20
+_MIN_FREE_BYTES = 64 << 10  # bytes
 # Colours, cursor movements and window titles; then every other control character but the tab.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def state_folder() -> Path:
+def state_directory() -> Path:
     """Of systemd, of the XDG rules, or where those put it when nobody says."""
     if given := os.environ.get("STATE_DIRECTORY", "").partition(":")[0]:
         return Path(given)
@@ -34,17 +34,17 @@ def state_folder() -> Path:
 
 
 def log_file(folder: str, gateway: str, model: str, id: str) -> Path:
-    within = Path(folder).absolute() if folder else state_folder()
-    return within / _safe(gateway) / _safe(model) / f"{_safe(id)}.log"
+    within = Path(folder).absolute() if folder else state_directory()
+    return within / _file_name(gateway) / _file_name(model) / f"{_file_name(id)}.log"
 
 
-def _safe(name: str) -> str:
+def _file_name(name: str) -> str:
     """As the name of a file: another for each name, never hidden, never a path."""
     octets = name.encode(errors="surrogatepass")
     text = re.sub(r"^\.", "%2E", quote(octets, safe=" @+=,:")) or "%"
-    if len(text) <= _LONGEST_NAME:
+    if len(text) <= _MAX_NAME_CHARS:
         return text
-    return f"{text[:_LONGEST_NAME]}-{sha256(octets).hexdigest()[:12]}"
+    return f"{text[:_MAX_NAME_CHARS]}-{sha256(octets).hexdigest()[:12]}"
 
 
 def open_log(path: Path) -> int:
@@ -76,13 +76,13 @@ def is_in_use(path: Path) -> bool:
     return False
 
 
-def unused(path: Path) -> Path:
+def unused_path(path: Path) -> Path:
     """Another gateway of our name may have a replica of the same name."""
     others = (path.with_name(f"{path.stem}#{number}.log") for number in count(2))
     return next(log for log in chain((path,), others) if not is_in_use(log))
 
 
-def trouble(path: Path, problem: OSError) -> str:
+def log_error(path: Path, problem: OSError) -> str:
     where = problem.filename or path
     what = "is no folder" if isinstance(problem, FileExistsError | NotADirectoryError) else problem.strerror
     return f"the log {path} cannot be written: {where}: {what} (`log` of the runtime names another folder)"
@@ -95,65 +95,65 @@ def is_full(path: str | Path) -> bool:
     except OSError:
         return False
     free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail  # some of it may be only for root
-    return free * disk.f_frsize < _ROOM
+    return free * disk.f_frsize < _MIN_FREE_BYTES
 
 
-def length(path: str | Path) -> int:
+def size_of(path: str | Path) -> int:
     try:
         return os.stat(path).st_size
     except OSError:
         return 0
 
 
-def is_long(path: str, size: int) -> bool:
-    return length(path) > size // 2
+def needs_rotation(path: str, size: int) -> bool:
+    return size_of(path) > size // 2
 
 
-def cut(path: str, size: int) -> None:
+def rotate(path: str, size: int) -> None:
     """Its last half goes to another file and it begins anew: both together are never much more than `size`. What the
     replica prints just then may be lost."""
     with suppress(OSError), open(path, "r+b", buffering=0) as log:
         whole = os.fstat(log.fileno()).st_size
         log.seek(max(whole - size // 2, 0))
-        with open(f"{path}{BEFORE}", "wb", opener=_private) as before:
+        with open(f"{path}{ROTATED_SUFFIX}", "wb", opener=_private_opener) as before:
             left = min(size // 2, whole)
-            while left > 0 and (piece := log.read(min(left, _PIECE))):
+            while left > 0 and (piece := log.read(min(left, _COPY_CHUNK_BYTES))):
                 before.write(piece)
                 left -= len(piece)
         log.truncate(0)
 
 
-def _private(path: str, flags: int) -> int:
+def _private_opener(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def tidy(folder: Path, in_use: Collection[str]) -> None:
+def remove_old_logs(folder: Path, in_use: Collection[str]) -> None:
     """Removes the logs of replicas that ended, but for the last few."""
     with suppress(OSError):
         logs = [log for log in folder.glob("*.log") if str(log) not in in_use]
         logs.sort(key=lambda log: log.stat().st_mtime)
-        for log in logs[: max(len(logs) - KEPT, 0)]:
-            for path in () if is_in_use(log) else (log, Path(f"{log}{BEFORE}")):
+        for log in logs[: max(len(logs) - MAX_ENDED_LOGS, 0)]:
+            for path in () if is_in_use(log) else (log, Path(f"{log}{ROTATED_SUFFIX}")):
                 path.unlink(missing_ok=True)
 
 
 def last_lines(path: str, begin: int, lines: int) -> tuple[str, ...]:
     """The end of what was written there from `begin` on."""
-    end = _end(path, begin)
+    end = _tail(path, begin)
     if end is None:
         return ()
-    if len(end) < _END and begin == 0:  # it may have been cut just now
-        end = ((_end(f"{path}{BEFORE}", 0) or b"") + end)[-_END:]
+    if len(end) < _TAIL_BYTES and begin == 0:  # it may have been cut just now
+        end = ((_tail(f"{path}{ROTATED_SUFFIX}", 0) or b"") + end)[-_TAIL_BYTES:]
     found = [_readable(line) for line in end.decode(errors="replace").split("\n")]
     return tuple([line for line in found if line][-lines:]) if lines > 0 else ()
 
 
-def _end(path: str, begin: int) -> bytes | None:
+def _tail(path: str, begin: int) -> bytes | None:
     try:
         with open(path, "rb") as log:
             size = os.fstat(log.fileno()).st_size
-            log.seek(max(begin if begin <= size else 0, size - _END))
-            return log.read(_END)
+            log.seek(max(begin if begin <= size else 0, size - _TAIL_BYTES))
+            return log.read(_TAIL_BYTES)
     except OSError:
         return None
 
@@ -161,4 +161,4 @@ def _end(path: str, begin: int) -> bytes | None:
 def _readable(line: str) -> str:
     line = _ESCAPES.sub("", line).rstrip("\r")
     line = _CONTROLS.sub("", line.rpartition("\r")[2]).rstrip()  # a progress bar writes over itself
-    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…"
+    return line if len(line) <= _MAX_LINE_CHARS else f"{line[:_MAX_LINE_CHARS]}…"

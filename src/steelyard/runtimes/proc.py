@@ -9,9 +9,9 @@ from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import NamedTuple
 
-PROC = Path("/proc")
-TICKS = os.sysconf("SC_CLK_TCK")  # a second
-LISTENS = "0A"  # the state of a TCP socket in /proc/net/tcp
+PROC_PATH = Path("/proc")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")  # a second
+TCP_LISTEN_STATE = "0A"  # the state of a TCP socket in /proc/net/tcp
 
 
 class Stat(NamedTuple):
@@ -19,48 +19,48 @@ class Stat(NamedTuple):
     parent: int
     group: int
     session: int
-    born: int  # ticks since the machine started: with the pid, a name that no other process ever has
+    start_ticks: int  # ticks since the machine started: with the pid, a name that no other process ever has
 
     @property
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         return self.state not in "ZX"
 
 
 def stat(pid: int) -> Stat | None:
     try:
-        line = (PROC / str(pid) / "stat").read_bytes()
+        line = (PROC_PATH / str(pid) / "stat").read_bytes()
         words = line[line.rindex(b")") + 2 :].split()  # the name in brackets may hold anything, brackets too
         return Stat(words[0].decode(), int(words[1]), int(words[2]), int(words[3]), int(words[19]))
     except (OSError, ValueError, IndexError):
         return None
 
 
-def lives(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """A zombie does not."""
     seen = stat(pid)
-    return seen is not None and seen.lives
+    return seen is not None and seen.is_alive
 
 
 def age(born: int) -> float:
     """Seconds."""
-    return max(clock_gettime(CLOCK_BOOTTIME) - born / TICKS, 0.0)
+    return max(clock_gettime(CLOCK_BOOTTIME) - born / TICKS_PER_SECOND, 0.0)
 
 
 def pids() -> Iterator[int]:
-    yield from (int(name) for name in os.listdir(PROC) if name.isdigit())
+    yield from (int(name) for name in os.listdir(PROC_PATH) if name.isdigit())
 
 
-def is_ours(pid: int) -> bool:
+def is_own_user(pid: int) -> bool:
     """Does it run as the user that we run as, and was it started by that one? A program with the set-uid bit runs as
     somebody else than who started it, who chose its environment."""
     with suppress(OSError, ValueError):
-        for line in (PROC / str(pid) / "status").read_bytes().splitlines():
+        for line in (PROC_PATH / str(pid) / "status").read_bytes().splitlines():
             if line.startswith(b"Uid:"):
                 return {int(word) for word in line.split()[1:3]} == {os.getuid(), os.geteuid()}
     return False
 
 
-def is_kernel(pid: int) -> bool:
+def is_kernel_thread(pid: int) -> bool:
     """A thread of the kernel: those are children of pid 2."""
     seen = stat(pid)
     return seen is None or seen.parent == 2 or (pid == 2 and seen.parent == 0)
@@ -69,16 +69,16 @@ def is_kernel(pid: int) -> bool:
 def environment(pid: int) -> dict[str, str]:
     """As it was when its program began; empty: it has none, has ended, or it is not for us to know."""
     try:
-        octets = (PROC / str(pid) / "environ").read_bytes()
+        octets = (PROC_PATH / str(pid) / "environ").read_bytes()
     except OSError:
         return {}
     pairs = (entry.partition(b"=") for entry in octets.split(b"\0") if b"=" in entry)
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
 
 
-def name(pid: int) -> str:
+def process_name(pid: int) -> str:
     try:
-        return (PROC / str(pid) / "comm").read_text(errors="replace").strip()
+        return (PROC_PATH / str(pid) / "comm").read_text(errors="replace").strip()
     except OSError:
         return ""
 
@@ -88,9 +88,9 @@ def listener(port: int = 0, path: str = "") -> int:
     wanted = {f"socket:[{inode}]" for inode in _listening(port, path)}
     for pid in pids() if wanted else ():
         with suppress(OSError):
-            for number in os.listdir(PROC / str(pid) / "fd"):
+            for number in os.listdir(PROC_PATH / str(pid) / "fd"):
                 with suppress(OSError):
-                    if os.readlink(PROC / str(pid) / "fd" / number) in wanted:
+                    if os.readlink(PROC_PATH / str(pid) / "fd" / number) in wanted:
                         return pid
     return 0
 
@@ -101,13 +101,13 @@ def _listening(port: int, path: str) -> Iterator[str]:
         yield from (row[6] for row in _rows("unix") if len(row) == 8 and row[7] == path)
         return
     for row in (*_rows("tcp"), *_rows("tcp6")):
-        if row[3] == LISTENS and int(row[1].rpartition(":")[2], 16) == port:
+        if row[3] == TCP_LISTEN_STATE and int(row[1].rpartition(":")[2], 16) == port:
             yield row[9]
 
 
 def _rows(table: str) -> list[list[str]]:
     try:
-        lines = (PROC / "net" / table).read_text(errors="replace").splitlines()[1:]
+        lines = (PROC_PATH / "net" / table).read_text(errors="replace").splitlines()[1:]
     except OSError:
         return []
     return [line.split() for line in lines]

@@ -12,20 +12,20 @@ from pathlib import Path
 from secrets import token_hex
 
 from ..config.starting_rules import port_range
-from ..config.templates import filled, uses
+from ..config.templates import fill_in, uses_placeholder
 from ..core.errors import MisuseError
 from . import logs, marks, proc
-from .base import CannotStartError, Instance, Order, fingerprint
-from .claim import Claim
-from .command import command, environment, values, working_folder
-from .cores import choose
-from .ports import Place, Ports, address_of, check_free, places_of
-from .relatives import Relatives
-from .running import Running
+from .base import Instance, ReplicaSpec, ReplicaStartError, fingerprint
+from .claim import NameLock
+from .command import command, environment, placeholder_values, working_directory
+from .cores import choose_cpus
+from .ports import HostAddress, PortAllocator, address_of, check_free, host_addresses
+from .relatives import Descendants
+from .running import ManagedProcess
 from .spawn import spawn
 
-EVERY = 1.0  # seconds between looks at the logs
-REMEMBERED = 200  # replicas that ended, of which the log can still be asked for
+LOG_CHECK_INTERVAL_SECONDS = 1.0  # seconds between looks at the logs
+MAX_ENDED_REPLICAS = 200  # replicas that ended, of which the log can still be asked for
 
 log = logging.getLogger("steelyard.control")
 Key = tuple[str, str]
@@ -36,32 +36,32 @@ class ProcessRuntime:
 
     def __init__(self, gateway: str) -> None:
         self._gateway = gateway
-        self._claim = Claim(gateway)
-        self._ports = Ports(gateway)
-        self._running: dict[Key, Running] = {}
-        self._ended: dict[Key, Running] = {}
+        self._claim = NameLock(gateway)
+        self._ports = PortAllocator(gateway)
+        self._running: dict[Key, ManagedProcess] = {}
+        self._ended: dict[Key, ManagedProcess] = {}
         self._watchers: list[Callable[[Instance], None]] = []
         self._closed = False
         self._looking = asyncio.get_running_loop().create_task(self._look())
 
-    async def start(self, order: Order) -> Instance:
+    async def start(self, order: ReplicaSpec) -> Instance:
         self._check_open()
-        places = await places_of(order.settings.url)
+        places = await host_addresses(order.settings.url)
         # From here on nothing is awaited: no two replicas are given the same port or the same cores.
         if (running := self._running.get((order.model, order.id))) is not None:
-            raise CannotStartError("failed", f"{order.id} of model {order.model} runs already, as pid {running.pid}")
-        folder = working_folder(order)
+            raise ReplicaStartError("failed", f"{order.id} of model {order.model} runs already, as pid {running.pid}")
+        folder = working_directory(order)
         port = self._port(order, places)
         facts = self._facts(order, port, places)
-        filling = values(order, port, facts.url)
-        marked = marks.marks(self._gateway, order.model, order.id, facts)
+        filling = placeholder_values(order, port, facts.url)
+        marked = marks.ownership_variables(self._gateway, order.model, order.id, facts)
         variables = environment(order, filling, len(facts.cpus), marked)
-        path = Path(facts.log)
+        path = Path(facts.log_path)
         pid, born = spawn(command(order, filling, variables, folder), variables, folder, path, facts.cpus)
-        running = Running(marks.Found(pid, born, order.model, order.id, facts), self._over)
+        running = ManagedProcess(marks.OwnedProcess(pid, born, order.model, order.id, facts), self._over)
         self._running[order.model, order.id] = running
         self._ended.pop((order.model, order.id), None)
-        logs.tidy(path.parent, {one.facts.log for one in self._running.values()})
+        logs.remove_old_logs(path.parent, {one.record.log_path for one in self._running.values()})
         return running.instance
 
     async def stop(self, model: str, id: str, *, patience: float) -> None:
@@ -71,25 +71,25 @@ class ProcessRuntime:
             await running.stop(patience)
 
     async def list(self, heir_of: int = 0) -> tuple[Instance, ...]:
-        if other := await asyncio.to_thread(self._claim.other):
+        if other := await asyncio.to_thread(self._claim.acquire_or_holder):
             log.warning("%s is a gateway named %r too: what that one started is left to it", other, self._gateway)
         else:
-            replicas, others = await asyncio.to_thread(marks.find, self._gateway, heir_of)
+            replicas, others = await asyncio.to_thread(marks.find_owned, self._gateway, heir_of)
             for found in replicas:
                 self._adopt(found)
             for found in others:
                 log.warning("pid %d is left of %s of model %s, which ended: killed", found.pid, found.id, found.model)
-                await asyncio.to_thread(Relatives(0, 0, found.facts.token).tell, signal.SIGKILL)
+                await asyncio.to_thread(Descendants(0, 0, found.record.token).signal_all, signal.SIGKILL)
         return tuple(running.instance for running in self._running.values())
 
     def watch(self, told: Callable[[Instance], None]) -> None:
         self._watchers.append(told)
 
-    def last_words(self, model: str, id: str, lines: int = 20) -> tuple[str, ...]:
+    def log_tail(self, model: str, id: str, lines: int = 20) -> tuple[str, ...]:
         running = self._running.get((model, id)) or self._ended.get((model, id))
-        return () if running is None else logs.last_lines(running.facts.log, running.log_from, lines)
+        return () if running is None else logs.last_lines(running.record.log_path, running.log_from, lines)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._claim.release()
 
     async def close(self) -> None:
@@ -108,73 +108,73 @@ class ProcessRuntime:
         if self._closed:  # then nobody sees ends any more, and a stop would seem to be done at once
             raise MisuseError("the runtime is closed: stop what should not go on before that")
 
-    def _facts(self, order: Order, port: int, places: set[Place]) -> marks.Facts:
-        url = filled(order.settings.url, values(order, port, ""))
+    def _facts(self, order: ReplicaSpec, port: int, places: set[HostAddress]) -> marks.StartRecord:
+        url = fill_in(order.settings.url, placeholder_values(order, port, ""))
         self._check_free(order, url, places)
         log = self._log(order)
-        return marks.Facts(
+        return marks.StartRecord(
             token=token_hex(8),
             url=url,
-            supervisor=_ourselves(),
+            supervisor=_this_process(),
             device=order.device,
-            made_of=fingerprint(order.settings),
-            log=str(log),
+            fingerprint=fingerprint(order.settings),
+            log_path=str(log),
             log_size=int(order.settings.log_size),
-            log_from=logs.length(log),
+            log_offset=logs.size_of(log),
             cpus=self._cores(order.settings.cpus),
             number=order.number,
         )
 
-    def _port(self, order: Order, places: set[Place]) -> int:
+    def _port(self, order: ReplicaSpec, places: set[HostAddress]) -> int:
         """0: none is needed."""
         settings = order.settings
         texts = [settings.url, *settings.environment.values()]
         texts += [settings.command] if isinstance(settings.command, str) else settings.command
-        if not any(uses(text, "port") for text in texts):
+        if not any(uses_placeholder(text, "port") for text in texts):
             return 0
         try:
             first, last = port_range(settings.ports)
         except ValueError as problem:
-            raise CannotStartError("no_port", str(problem)) from None
+            raise ReplicaStartError("no_port", str(problem)) from None
         return self._ports.choose(first, last, places, {one.address.port for one in self._running.values()})
 
-    def _check_free(self, order: Order, url: str, places: set[Place]) -> None:
+    def _check_free(self, order: ReplicaSpec, url: str, places: set[HostAddress]) -> None:
         address = address_of(url)
         for one in self._running.values():
             if one.address == address:
                 what = f"{address} belongs to {one.id} of model {one.model}, pid {one.pid}"
-                raise CannotStartError("port_taken", what)
-        if not uses(order.settings.url, "port"):  # else it was chosen because it is free
+                raise ReplicaStartError("port_taken", what)
+        if not uses_placeholder(order.settings.url, "port"):  # else it was chosen because it is free
             check_free(address, places)
 
     def _cores(self, wanted: int | None) -> tuple[int, ...]:
         if wanted is None:
             return ()
-        return choose(wanted, os.sched_getaffinity(0), [one.facts.cpus for one in self._running.values()])
+        return choose_cpus(wanted, os.sched_getaffinity(0), [one.record.cpus for one in self._running.values()])
 
-    def _log(self, order: Order) -> Path:
+    def _log(self, order: ReplicaSpec) -> Path:
         try:
-            return logs.unused(logs.log_file(order.settings.log, self._gateway, order.model, order.id))
+            return logs.unused_path(logs.log_file(order.settings.log, self._gateway, order.model, order.id))
         except RuntimeError:
             what = "there is no home folder to keep logs in: name a folder (`log` of the runtime)"
-            raise CannotStartError("failed", what) from None
+            raise ReplicaStartError("failed", what) from None
 
     # ------------------------------------------------------------------ what runs
 
-    def _adopt(self, found: marks.Found) -> None:
+    def _adopt(self, found: marks.OwnedProcess) -> None:
         known = self._running.get((found.model, found.id))
         if known is not None and known.pid != found.pid:
             log.warning("pid %d says to be %s of model %s, as does pid %d", found.pid, known.id, known.model, known.pid)
         if known is None and not self._closed:
             with suppress(ProcessLookupError):
-                self._running[found.model, found.id] = Running(found, self._over)
+                self._running[found.model, found.id] = ManagedProcess(found, self._over)
 
-    def _over(self, running: Running) -> None:
+    def _over(self, running: ManagedProcess) -> None:
         key = running.model, running.id
         if self._running.get(key) is running:
             del self._running[key]
         self._ended[key] = running
-        while len(self._ended) > REMEMBERED:
+        while len(self._ended) > MAX_ENDED_REPLICAS:
             del self._ended[next(iter(self._ended))]
         for told in self._watchers:
             try:
@@ -185,14 +185,14 @@ class ProcessRuntime:
     async def _look(self) -> None:
         """Cuts logs that have become long."""
         while True:
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(LOG_CHECK_INTERVAL_SECONDS)
             for running in tuple(self._running.values()):
-                running.look()
-                if logs.is_long(running.facts.log, running.facts.log_size):
-                    await asyncio.to_thread(logs.cut, running.facts.log, running.facts.log_size)
+                running.poll()
+                if logs.needs_rotation(running.record.log_path, running.record.log_size):
+                    await asyncio.to_thread(logs.rotate, running.record.log_path, running.record.log_size)
                     running.log_from = 0
 
 
-def _ourselves() -> tuple[int, int]:
+def _this_process() -> tuple[int, int]:
     seen = proc.stat(os.getpid())
-    return os.getpid(), seen.born if seen is not None else 0
+    return os.getpid(), seen.start_ticks if seen is not None else 0

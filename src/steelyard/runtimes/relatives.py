@@ -7,10 +7,10 @@ import signal
 from contextlib import suppress
 
 from . import proc
-from .marks import is_relative
+from .marks import is_descendant
 
 
-class Relatives:
+class Descendants:
     def __init__(self, leader: int, born: int, token: str) -> None:
         """`leader` 0: it ended long ago, and only marks tell."""
         self._leader = leader
@@ -18,7 +18,7 @@ class Relatives:
         self._token = token
         self._told: dict[tuple[int, int], set[signal.Signals]] = {}  # by pid and when that was born
 
-    def tell(self, *signals: signal.Signals) -> int:
+    def signal_all(self, *signals: signal.Signals) -> int:
         """Each of them, once; how many there were. For a thread: it looks at all processes of the machine."""
         count = 0
         for pid in proc.pids():
@@ -31,7 +31,7 @@ class Relatives:
         return count
 
     def _is_one(self, pid: int) -> bool:
-        return is_relative(pid, self._leader, self._born, self._token)
+        return is_descendant(pid, self._leader, self._born, self._token)
 
     def _tell(self, pid: int, signals: tuple[signal.Signals, ...]) -> None:
         try:
@@ -52,7 +52,7 @@ class Relatives:
         seen = proc.stat(pid)
         if seen is None:
             return []
-        told = self._told.setdefault((pid, seen.born), set())
+        told = self._told.setdefault((pid, seen.start_ticks), set())
         new = [number for number in signals if number not in told]
         told.update(new)
         return new
@@ -61,10 +61,10 @@ class Relatives:
         """As the first process of a container we are the parent of all whose own has ended, and must ask how they
         ended: else the kernel keeps them."""
         seen = proc.stat(pid)
-        if seen is None or seen.lives or seen.parent != os.getpid() or pid == self._leader:
+        if seen is None or seen.is_alive or seen.parent != os.getpid() or pid == self._leader:
             return False
         in_group = self._leader and seen.group == self._leader
-        if not in_group and (pid, seen.born) not in self._told:
+        if not in_group and (pid, seen.start_ticks) not in self._told:
             return False
         with suppress(ChildProcessError):
             return os.waitpid(pid, os.WNOHANG)[0] == pid

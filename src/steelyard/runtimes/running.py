@@ -11,28 +11,31 @@ from contextlib import suppress
 
 from ..addresses import Address, replica_address
 from . import logs, proc
-from .base import Instance, Phase
-from .endings import how_it_ended
-from .marks import Found
-from .relatives import Relatives
+from .base import Instance, InstancePhase
+from .endings import describe_exit
+from .marks import OwnedProcess
+from .relatives import Descendants
 
-KILLED = 60.0  # seconds for the kernel to end what was killed; a driver that hangs can take for ever
-SWEEP, SWEEPS = 0.05, 100  # seconds between looks at what it left behind and was killed, and how many
-SELDOM = 1.0  # seconds between such looks at most, as long as that has time
-UNKNOWN = "ended (exit code unknown: it was started by an earlier supervisor)"
+KILL_TIMEOUT_SECONDS = 60.0  # seconds for the kernel to end what was killed; a driver that hangs can take for ever
+SWEEP_INTERVAL_SECONDS, MAX_SWEEPS = (
+    0.05,
+    100,
+)  # seconds between looks at what it left behind and was killed, and how many
+MAX_SWEEP_INTERVAL_SECONDS = 1.0  # seconds between such looks at most, as long as that has time
+EXIT_UNKNOWN = "ended (exit code unknown: it was started by an earlier supervisor)"
 
 log = logging.getLogger("steelyard.control")
 
 
-class Running:
+class ManagedProcess:
     """To be made inside a running loop. ProcessLookupError: it is gone already."""
 
-    def __init__(self, found: Found, ended: Callable[[Running], None]) -> None:
-        self.pid, self.born, self.model, self.id, self.facts = found
-        self.log_from = self.facts.log_from
-        self.address = address(self.facts.url)
-        self.how = ""
-        self.over = False
+    def __init__(self, found: OwnedProcess, ended: Callable[[ManagedProcess], None]) -> None:
+        self.pid, self.born, self.model, self.id, self.record = found
+        self.log_from = self.record.log_offset
+        self.address = address_or_none(self.record.url)
+        self.exit_reason = ""
+        self.ended = False
         self._told = ended
         self._asked = False
         self._until = 0.0  # it has time, since it was asked to end
@@ -60,21 +63,21 @@ class Running:
         return Instance(
             self.model,
             self.id,
-            self.facts.url,
-            self.facts.device,
-            self.facts.made_of,
-            Phase.ENDED if self.over else Phase.RUNNING,
+            self.record.url,
+            self.record.device,
+            self.record.fingerprint,
+            InstancePhase.ENDED if self.ended else InstancePhase.RUNNING,
             proc.age(self.born),
-            self.how,
+            self.exit_reason,
             f"pid {self.pid}",
-            self.facts.log,
+            self.record.log_path,
         )
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Has it ended? For when the kernel does not tell."""
-        if self._handle is None and not self.over:
+        if self._handle is None and not self.ended:
             seen = proc.stat(self.pid)
-            if seen is None or seen.born != self.born or not seen.lives:
+            if seen is None or seen.start_ticks != self.born or not seen.is_alive:
                 self._end()
 
     async def stop(self, patience: float) -> None:
@@ -88,7 +91,7 @@ class Running:
         if await self._is_gone(patience):
             return
         self._kill()
-        if not await self._is_gone(KILLED):
+        if not await self._is_gone(KILL_TIMEOUT_SECONDS):
             log.error("pid %d (%s of model %s) does not end, though it was killed", self.pid, self.id, self.model)
 
     def close(self) -> None:
@@ -104,19 +107,19 @@ class Running:
 
     def _is_there(self) -> bool:
         seen = proc.stat(self.pid)
-        return seen is not None and seen.born == self.born
+        return seen is not None and seen.start_ticks == self.born
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             if self._handle is not None:
                 signal.pidfd_send_signal(self._handle, number)
-            elif not self.over and self._is_there():
+            elif not self.ended and self._is_there():
                 os.kill(self.pid, number)
 
     def _kill(self) -> None:
         self._killed.set()
         self._signal(signal.SIGKILL)
-        if not self.over and self._is_there():
+        if not self.ended and self._is_there():
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
@@ -130,10 +133,10 @@ class Running:
 
     def _end(self) -> None:
         self._let_go()
-        self.how = self._reap()
-        if not self._asked and logs.is_full(self.facts.log):  # printing fails, and many servers end with that
-            self.how += f"; the disk of its log is full ({self.facts.log})"
-        self.over = True
+        self.exit_reason = self._reap()
+        if not self._asked and logs.is_full(self.record.log_path):  # printing fails, and many servers end with that
+            self.exit_reason += f"; the disk of its log is full ({self.record.log_path})"
+        self.ended = True
         self._sweeping = self._loop.create_task(self._sweep())
         self._told(self)
 
@@ -150,41 +153,41 @@ class Running:
                     os.killpg(self.pid, signal.SIGKILL)  # while its number cannot be another's
             _, status = os.waitpid(self.pid, os.WNOHANG)
         except ChildProcessError:
-            return UNKNOWN
-        return how_it_ended(os.waitstatus_to_exitcode(status))
+            return EXIT_UNKNOWN
+        return describe_exit(os.waitstatus_to_exitcode(status))
 
     async def _sweep(self) -> None:
         """What it started and left behind may hold its port or its GPU: that goes too."""
-        relatives = Relatives(self.pid, self.born, self.facts.token)
+        relatives = Descendants(self.pid, self.born, self.record.token)
         try:
             if self._has_time:
                 await self._let_end(relatives)
-            for _ in range(SWEEPS):
-                if not await asyncio.to_thread(relatives.tell, signal.SIGKILL):
+            for _ in range(MAX_SWEEPS):
+                if not await asyncio.to_thread(relatives.signal_all, signal.SIGKILL):
                     break
-                await asyncio.sleep(SWEEP)
+                await asyncio.sleep(SWEEP_INTERVAL_SECONDS)
             else:
                 log.error("pid %d (%s of model %s) left processes that do not end", self.pid, self.id, self.model)
-            if logs.is_long(self.facts.log, self.facts.log_size):
-                await asyncio.to_thread(logs.cut, self.facts.log, self.facts.log_size)
+            if logs.needs_rotation(self.record.log_path, self.record.log_size):
+                await asyncio.to_thread(logs.rotate, self.record.log_path, self.record.log_size)
                 self.log_from = 0
         finally:
             if not self.gone.done():
                 self.gone.set_result(None)
 
-    async def _let_end(self, relatives: Relatives) -> None:
-        pause = SWEEP
-        while await asyncio.to_thread(relatives.tell, signal.SIGTERM, signal.SIGCONT):
+    async def _let_end(self, relatives: Descendants) -> None:
+        pause = SWEEP_INTERVAL_SECONDS
+        while await asyncio.to_thread(relatives.signal_all, signal.SIGTERM, signal.SIGCONT):
             left = self._until - self._loop.time()
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, min(pause, left))):
                     await self._killed.wait()
             if self._killed.is_set() or left <= 0.0:
                 return
-            pause = min(SELDOM, 2.0 * pause)
+            pause = min(MAX_SWEEP_INTERVAL_SECONDS, 2.0 * pause)
 
 
-def address(url: str) -> Address:
+def address_or_none(url: str) -> Address:
     try:
         return replica_address(url)
     except ValueError:  # its marks are damaged

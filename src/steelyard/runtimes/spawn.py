@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from . import logs, proc
-from .base import CannotStartError
-from .command import trouble
-from .cores import pinned
+from .base import ReplicaStartError
+from .command import spawn_error
+from .cores import pinned_to
 
 
 def spawn(
@@ -21,9 +21,9 @@ def spawn(
     try:
         output = logs.open_log(path)
     except OSError as problem:
-        raise CannotStartError("failed", logs.trouble(path, problem)) from None
+        raise ReplicaStartError("failed", logs.log_error(path, problem)) from None
     try:
-        with pinned(cpus):
+        with pinned_to(cpus):
             process = subprocess.Popen(
                 words,
                 stdin=subprocess.DEVNULL,
@@ -36,9 +36,9 @@ def spawn(
     except (OSError, ValueError) as problem:
         if new:
             path.unlink(missing_ok=True)
-        raise trouble(problem, words[0]) from None
+        raise spawn_error(problem, words[0]) from None
     finally:
         os.close(output)
     process.returncode = 0  # else this object, which nobody needs, warns that its process still runs
     seen = proc.stat(process.pid)
-    return process.pid, seen.born if seen is not None else 0
+    return process.pid, seen.start_ticks if seen is not None else 0

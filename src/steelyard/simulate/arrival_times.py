@@ -7,23 +7,23 @@ from math import pi
 import numpy as np
 from numpy.typing import NDArray
 
-from .changing import Shape
+from .changing import TrafficShape
 
 Array = NDArray[np.float64]
-WAVE = 512  # straight pieces that a sine is made of
+SINE_SEGMENTS = 512  # straight pieces that a sine is made of
 
 
-class Bending:
+class TimeWarp:
     """`bend` says when a stream of this shape has had as much as a steady one by the given times."""
 
-    def __init__(self, shape: Shape) -> None:
-        self._times, self._factors = _knots(shape)
+    def __init__(self, shape: TrafficShape) -> None:
+        self._times, self._factors = _rate_knots(shape)
         self._period = float(shape.period)
         gaps = np.diff(self._times)
         means = (self._factors[1:] + self._factors[:-1]) / 2
         self._amounts = np.concatenate([[0.0], np.cumsum(gaps * means)])  # what has come by each knot
 
-    def bend(self, steady: Array) -> Array:
+    def warp(self, steady: Array) -> Array:
         if not self._period:
             return self._within(steady)
         whole = self._amounts[-1]
@@ -42,9 +42,9 @@ class Bending:
         return np.asarray(start + 2 * rest / np.where(root > 0, root, 1.0))
 
 
-def _knots(shape: Shape) -> tuple[Array, Array]:
+def _rate_knots(shape: TrafficShape) -> tuple[Array, Array]:
     if shape.kind == "diurnal":
-        turn = np.linspace(0.0, 1.0, WAVE + 1)
+        turn = np.linspace(0.0, 1.0, SINE_SEGMENTS + 1)
         wave = (1 - np.cos(2 * pi * turn)) / 2
         return turn * shape.period, shape.low + (shape.high - shape.low) * wave
     knots = shape.knots()

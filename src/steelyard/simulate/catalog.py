@@ -10,15 +10,15 @@ from pathlib import Path
 
 from ..core.errors import OptionError
 from ..documents import Seconds
-from .catalog_scaling import TITLES as SCALING_TITLES
+from .catalog_scaling import SCALING_TITLES as SCALING_TITLES
 from .catalog_scaling import a1, a2, a3, a4, a5, a6
 from .scenario import (
     Arrivals,
     Balancers,
     Batching,
     Fault,
-    Group,
     Models,
+    ReplicaGroup,
     Scenario,
     Sizes,
     Trace,
@@ -27,7 +27,7 @@ from .scenario import (
 from .traces import detect
 
 # The classics as people run them, the best of them behind a central queue (HAProxy's maxconn 1), and ours.
-CLASSIC = (
+CLASSIC_POLICIES = (
     "ideal",
     "round_robin",
     "random",
@@ -42,13 +42,20 @@ CLASSIC = (
     "least_work@auto",
     "least_work@1",
 )
-BATCHED = ("round_robin", "power_of_two", "peak_ewma", "least_connections", "least_work@unlimited", "least_work@auto")
+BATCHING_POLICIES = (
+    "round_robin",
+    "power_of_two",
+    "peak_ewma",
+    "least_connections",
+    "least_work@unlimited",
+    "least_work@auto",
+)
 
-EXPONENTIAL = Sizes(kind="exponential", mean=Seconds(0.05))
-LOGNORMAL = Sizes(kind="lognormal", mean=Seconds(0.05), cv=2.0)
-PARETO = Sizes(kind="pareto", mean=Seconds(0.05), alpha=1.5)
-SPEEDS_124 = (Group(count=4, speed=1.0), Group(count=4, speed=2.0), Group(count=4, speed=4.0))
-TWO_SLOW = (Group(count=14, speed=1.0), Group(count=2, speed=1 / 16))
+EXPONENTIAL_SIZES = Sizes(kind="exponential", mean=Seconds(0.05))
+LOGNORMAL_SIZES = Sizes(kind="lognormal", mean=Seconds(0.05), cv=2.0)
+PARETO_SIZES = Sizes(kind="pareto", mean=Seconds(0.05), alpha=1.5)
+UNEQUAL_FLEET = (ReplicaGroup(count=4, speed=1.0), ReplicaGroup(count=4, speed=2.0), ReplicaGroup(count=4, speed=4.0))
+TWO_SLOW_FLEET = (ReplicaGroup(count=14, speed=1.0), ReplicaGroup(count=2, speed=1 / 16))
 
 
 def w1() -> list[Scenario]:
@@ -56,9 +63,9 @@ def w1() -> list[Scenario]:
         Scenario(
             name=f"W1 {n} equal, exponential",
             loads=(0.5, 0.7, 0.85, 0.95),
-            fleet=(Group(count=n),),
-            workload=Workload(sizes=EXPONENTIAL, features=0.0),
-            policies=CLASSIC,
+            fleet=(ReplicaGroup(count=n),),
+            workload=Workload(sizes=EXPONENTIAL_SIZES, features=0.0),
+            policies=CLASSIC_POLICIES,
         )
         for n in (4, 8)
     ]
@@ -69,10 +76,10 @@ def w2() -> list[Scenario]:
         Scenario(
             name=f"W2 {title}, features {features:g}",
             fleet=fleet,
-            workload=Workload(sizes=EXPONENTIAL, features=features),
-            policies=CLASSIC,
+            workload=Workload(sizes=EXPONENTIAL_SIZES, features=features),
+            policies=CLASSIC_POLICIES,
         )
-        for title, fleet in (("14 fast + 2 at 1/16", TWO_SLOW), ("speeds 1:2:4", SPEEDS_124))
+        for title, fleet in (("14 fast + 2 at 1/16", TWO_SLOW_FLEET), ("speeds 1:2:4", UNEQUAL_FLEET))
         for features in (0.0, 0.9)
     ]
 
@@ -83,10 +90,10 @@ def w3() -> list[Scenario]:
             name=f"W3 {fleet_name}, {sizes.kind}, features {features:g}",
             fleet=fleet,
             workload=Workload(sizes=sizes, features=features),
-            policies=CLASSIC,
+            policies=CLASSIC_POLICIES,
         )
-        for fleet_name, fleet in (("8 equal", (Group(count=8),)), ("speeds 1:2:4", SPEEDS_124))
-        for sizes in (LOGNORMAL, PARETO)
+        for fleet_name, fleet in (("8 equal", (ReplicaGroup(count=8),)), ("speeds 1:2:4", UNEQUAL_FLEET))
+        for sizes in (LOGNORMAL_SIZES, PARETO_SIZES)
         for features in (0.0, 0.5, 0.9)
     ]
 
@@ -96,9 +103,9 @@ def w4() -> list[Scenario]:
         Scenario(
             name=f"W4 bursts, gaps CV {cv}",
             loads=(0.5, 0.7, 0.85),
-            fleet=SPEEDS_124,
-            workload=Workload(sizes=LOGNORMAL, features=0.5, arrivals=Arrivals(kind="gamma", cv=cv)),
-            policies=CLASSIC,
+            fleet=UNEQUAL_FLEET,
+            workload=Workload(sizes=LOGNORMAL_SIZES, features=0.5, arrivals=Arrivals(kind="gamma", cv=cv)),
+            policies=CLASSIC_POLICIES,
         )
         for cv in (1, 3, 8)
     ]
@@ -112,11 +119,11 @@ def w5() -> list[Scenario]:
             loads=(0.0,),
             fleet=fleet,
             workload=Workload(trace=Trace(file="builtin:diffusion")),
-            policies=CLASSIC,
+            policies=CLASSIC_POLICIES,
         )
         for title, fleet in (
-            ("4 equal", (Group(count=4),)),
-            ("2 fast, 4 slow", (Group(count=2, speed=1.5), Group(count=4, speed=0.5))),
+            ("4 equal", (ReplicaGroup(count=4),)),
+            ("2 fast, 4 slow", (ReplicaGroup(count=2, speed=1.5), ReplicaGroup(count=4, speed=0.5))),
         )
     ]
 
@@ -126,9 +133,9 @@ def w6() -> list[Scenario]:
         Scenario(
             name="W6 Azure LLM trace, batching",
             loads=(0.5, 0.7, 0.85),
-            fleet=(Group(count=8, slots=32, batching=Batching(slope=0.05)),),
+            fleet=(ReplicaGroup(count=8, slots=32, batching=Batching(slope=0.05)),),
             workload=Workload(trace=Trace(file="builtin:azure")),
-            policies=BATCHED,
+            policies=BATCHING_POLICIES,
         )
     ]
 
@@ -138,31 +145,31 @@ def w7() -> list[Scenario]:
         Scenario(
             name=f"W7 Mooncake trace, {blocks} blocks of prefix cache",
             loads=(0.5, 0.7, 0.85),
-            fleet=(Group(count=8, slots=16, batching=Batching(slope=0.05), prefix_blocks=blocks),),
+            fleet=(ReplicaGroup(count=8, slots=16, batching=Batching(slope=0.05), prefix_blocks=blocks),),
             workload=Workload(trace=Trace(file="builtin:mooncake")),
-            policies=(*BATCHED, "consistent_hash"),
+            policies=(*BATCHING_POLICIES, "consistent_hash"),
         )
         for blocks in (1_000, 10_000)
     ]
 
 
 def w8() -> list[Scenario]:
-    base = Workload(sizes=LOGNORMAL, features=0.5)
+    base = Workload(sizes=LOGNORMAL_SIZES, features=0.5)
     faults = {
-        "×5 slower for 30 s": Fault(kind="slow", at=Seconds(30), lasts=Seconds(30), factor=5.0),
-        "instant 500s for 30 s": Fault(kind="errors", at=Seconds(30), lasts=Seconds(30)),
-        "crash": Fault(kind="crash", at=Seconds(30), lasts=Seconds(10), cold=Seconds(5)),
-        "cold join": Fault(kind="join", at=Seconds(30), cold=Seconds(5)),
+        "×5 slower for 30 s": Fault(kind="slow", at=Seconds(30), duration=Seconds(30), factor=5.0),
+        "instant 500s for 30 s": Fault(kind="errors", at=Seconds(30), duration=Seconds(30)),
+        "crash": Fault(kind="crash", at=Seconds(30), duration=Seconds(10), cold_start=Seconds(5)),
+        "cold join": Fault(kind="join", at=Seconds(30), cold_start=Seconds(5)),
     }
     scenarios = [
         Scenario(
             name=f"W8 {title}",
             requests=20_000,
             loads=(0.7, 0.85),
-            fleet=(Group(count=8),),
+            fleet=(ReplicaGroup(count=8),),
             workload=base,
             faults=(fault,),
-            policies=CLASSIC,
+            policies=CLASSIC_POLICIES,
         )
         for title, fault in faults.items()
     ]
@@ -171,10 +178,10 @@ def w8() -> list[Scenario]:
             name=f"W8 {count} balancers, signals {delay:g} s old" if count > 1 else "W8 one balancer",
             requests=20_000,
             loads=(0.7, 0.85),
-            fleet=(Group(count=16),),
+            fleet=(ReplicaGroup(count=16),),
             workload=base,
             balancers=Balancers(count=count, signal_delay=Seconds(delay), signal_every=Seconds(max(0.05, delay / 4))),
-            policies=CLASSIC,
+            policies=CLASSIC_POLICIES,
         )
         for count, delay in ((1, 0.0), (2, 0.2), (4, 0.2), (4, 1.0), (4, 5.0))
     ]
@@ -186,8 +193,8 @@ def w9() -> list[Scenario]:
         Scenario(
             name="W9 overload, deadline 1 s",
             loads=(0.9, 1.03, 1.2, 1.74),
-            fleet=(Group(count=8),),
-            workload=Workload(sizes=LOGNORMAL, features=0.5, deadline=Seconds(1.0)),
+            fleet=(ReplicaGroup(count=8),),
+            workload=Workload(sizes=LOGNORMAL_SIZES, features=0.5, deadline=Seconds(1.0)),
             policies=("round_robin", "least_connections", "least_connections@1", "least_work@auto", "least_work@1"),
         )
     ]
@@ -199,8 +206,8 @@ def w10() -> list[Scenario]:
             name="W10 20 models, 4 fit",
             loads=(0.3, 0.5, 0.7, 0.85),
             warmup=0.3,  # at first nothing is loaded anywhere, and the line from then takes its time
-            fleet=(Group(count=8, models=4, load_time=Seconds(2.0)),),
-            workload=Workload(sizes=LOGNORMAL, features=0.5, models=Models(count=20, zipf=1.0)),
+            fleet=(ReplicaGroup(count=8, models=4, load_time=Seconds(2.0)),),
+            workload=Workload(sizes=LOGNORMAL_SIZES, features=0.5, models=Models(count=20, zipf=1.0)),
             policies=(
                 "round_robin",
                 "least_connections",
@@ -223,7 +230,7 @@ def w11() -> list[Scenario]:
             seeds=2,
             loads=(0.8,),
             warmup=0.3,
-            fleet=(Group(count=1000, speed=2.0), Group(count=3000), Group(count=1000, speed=0.5)),
+            fleet=(ReplicaGroup(count=1000, speed=2.0), ReplicaGroup(count=3000), ReplicaGroup(count=1000, speed=0.5)),
             # 5,500 seconds of work a second at 0.8 are 1,000,000 requests of 4.4 ms
             workload=Workload(sizes=Sizes(kind="lognormal", mean=Seconds(0.0044), cv=2.0), features=0.5),
             policies=("power_of_two", "peak_ewma", "prequal", "least_work@unlimited", "least_work@1"),
@@ -267,16 +274,16 @@ TITLES: dict[str, str] = {
 }
 
 
-def find(name: str) -> list[Scenario]:
+def find_scenarios(name: str) -> list[Scenario]:
     try:
         return CATALOG[name.upper()]()
     except KeyError:
         raise OptionError(f"no built-in scenario {name!r}; there are {', '.join(CATALOG)}") from None
 
 
-def for_trace(path: str | Path) -> Scenario:
+def scenario_for_trace(path: str | Path) -> Scenario:
     """A sensible fleet for a trace of any format."""
-    scenario = find({"azure": "W6", "mooncake": "W7"}.get(detect(path), "W5"))[-1]
+    scenario = find_scenarios({"azure": "W6", "mooncake": "W7"}.get(detect(path), "W5"))[-1]
     return Scenario(
         name=Path(path).name,
         loads=scenario.loads,

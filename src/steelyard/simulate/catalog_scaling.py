@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..documents import Seconds
-from .changing import Autoscale, Shape
-from .scenario import Arrivals, Batching, Group, Scenario, Sizes, Trace, Workload
+from .changing import Autoscale, TrafficShape
+from .scenario import Arrivals, Batching, ReplicaGroup, Scenario, Sizes, Trace, Workload
 
-TITLES: dict[str, str] = {
+SCALING_TITLES: dict[str, str] = {
     "A1": "scaling: a spike, five times the load within 2 s",
     "A2": "scaling: day and night",
     "A3": "scaling: chat, as recorded at Azure",
@@ -25,11 +25,16 @@ def a1() -> list[Scenario]:
             seeds=3,
             loads=(0.7,),
             slo=Seconds(1.0),
-            fleet=(Group(),),
+            fleet=(ReplicaGroup(),),
             workload=Workload(
                 sizes=Sizes(kind="lognormal", mean=Seconds(0.2), cv=0.7),
-                shape=Shape(
-                    kind="spike", at=Seconds(300), factor=5.0, rise=Seconds(2), lasts=Seconds(300), period=Seconds(900)
+                shape=TrafficShape(
+                    kind="spike",
+                    at=Seconds(300),
+                    factor=5.0,
+                    rise=Seconds(2),
+                    duration=Seconds(300),
+                    period=Seconds(900),
                 ),
             ),
             autoscale=Autoscale(cold_start=Seconds(cold)),
@@ -47,10 +52,10 @@ def a2() -> list[Scenario]:
             seeds=3,
             loads=(10.0,),
             slo=Seconds(10.0),
-            fleet=(Group(),),
+            fleet=(ReplicaGroup(),),
             workload=Workload(
                 sizes=Sizes(kind="lognormal", mean=Seconds(2.0), cv=0.7),
-                shape=Shape(kind="diurnal", period=Seconds(7200), low=0.3, high=1.7),
+                shape=TrafficShape(kind="diurnal", period=Seconds(7200), low=0.3, high=1.7),
             ),
             autoscale=Autoscale(cold_start=Seconds(60), start=4),
         )
@@ -64,7 +69,7 @@ def a3() -> list[Scenario]:
             seeds=3,
             loads=(8.0,),
             slo=Seconds(30.0),
-            fleet=(Group(slots=8, batching=Batching(slope=0.05)),),
+            fleet=(ReplicaGroup(slots=8, batching=Batching(slope=0.05)),),
             workload=Workload(trace=Trace(file="builtin:azure")),
             autoscale=Autoscale(cold_start=Seconds(45), start=8),
         )
@@ -78,7 +83,7 @@ def a4() -> list[Scenario]:
             seeds=3,
             loads=(8.0,),
             slo=Seconds(40.0),
-            fleet=(Group(slots=4, batching=Batching(slope=0.05), prefix_blocks=1_000),),
+            fleet=(ReplicaGroup(slots=4, batching=Batching(slope=0.05), prefix_blocks=1_000),),
             workload=Workload(trace=Trace(file="builtin:mooncake")),
             autoscale=Autoscale(cold_start=Seconds(45), start=8),
         )
@@ -93,7 +98,7 @@ def a5() -> list[Scenario]:
             seeds=3,
             loads=(15.0,),
             slo=Seconds(120.0),
-            fleet=(Group(),),
+            fleet=(ReplicaGroup(),),
             workload=Workload(trace=Trace(file="builtin:diffusion")),
             autoscale=Autoscale(cold_start=Seconds(60)),
         )
@@ -108,7 +113,7 @@ def a6() -> list[Scenario]:
             seeds=3,
             loads=(0.02,),
             slo=Seconds(15.0),
-            fleet=(Group(),),
+            fleet=(ReplicaGroup(),),
             workload=Workload(
                 sizes=Sizes(kind="lognormal", mean=Seconds(1.0), cv=1.0), arrivals=Arrivals(kind="gamma", cv=4.0)
             ),

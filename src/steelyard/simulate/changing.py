@@ -15,7 +15,7 @@ def check(ok: bool, path: str, wanted: str) -> None:
         raise ValueError(f"`{path}` must be {wanted}")
 
 
-class Step(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class LoadStep(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """From then on, so many times the load."""
 
     at: Seconds
@@ -26,7 +26,7 @@ class Step(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         check(self.factor >= 0, "factor", "0 or more")
 
 
-class Shape(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class TrafficShape(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """How the traffic changes: the load is multiplied by a factor that depends on the time."""
 
     kind: Literal["constant", "diurnal", "spike", "steps"] = "constant"
@@ -36,15 +36,15 @@ class Shape(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     at: Seconds = Seconds(60.0)  # spike: when it begins
     factor: float = 5.0  # spike: how high it is
     rise: Seconds = Seconds(2.0)  # spike: seconds until it is that high, and back
-    lasts: Seconds = Seconds(60.0)  # spike: so long it stays
-    steps: tuple[Step, ...] = ()  # steps: before the first, the factor is 1
+    duration: Seconds = Seconds(60.0)  # spike: so long it stays
+    steps: tuple[LoadStep, ...] = ()  # steps: before the first, the factor is 1
 
     def __post_init__(self) -> None:
         check(self.period >= 0, "period", "0 or more")
         check(self.kind != "diurnal" or self.period > 0, "period", "positive for `diurnal`")
         check(0 <= self.low <= self.high and self.high > 0, "low", "from 0 to `high`, which is positive")
         check(self.factor > 0, "factor", "positive")
-        check(min(self.at, self.rise, self.lasts) >= 0, "at", "0 or more, and so must `rise` and `lasts`")
+        check(min(self.at, self.rise, self.duration) >= 0, "at", "0 or more, and so must `rise` and `lasts`")
         check(self.kind != "steps" or bool(self.steps), "steps", "one or more for `steps`")
         times = [float(step.at) for step in self.steps]
         check(times == sorted(set(times)), "steps", "in the order of their times")
@@ -57,7 +57,7 @@ class Shape(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         """Times and factors, with straight lines between them, of the first period."""
         if self.kind == "spike":
             top = self.at + self.rise
-            end = top + self.lasts
+            end = top + self.duration
             return [(0.0, 1.0), (self.at, 1.0), (top, self.factor), (end, self.factor), (end + self.rise, 1.0)]
         knots = [(0.0, 1.0)]
         for step in self.steps:
@@ -75,9 +75,9 @@ class Autoscale(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     max: int = 1000
     idle: Seconds = Seconds(300.0)
     cold_start: Seconds = Seconds(30.0)
-    spread: float = 0.2  # cold starts differ by up to this share
-    probe: Seconds = Seconds(1.0)  # within so long it is seen that a replica is ready
-    every: Seconds = Seconds(1.0)  # between two decisions
+    cold_start_jitter: float = 0.2  # cold starts differ by up to this share
+    probe_interval: Seconds = Seconds(1.0)  # within so long it is seen that a replica is ready
+    interval: Seconds = Seconds(1.0)  # between two decisions
 
     def __post_init__(self) -> None:
         check(bool(self.scalers), "scalers", "at least one")
@@ -85,6 +85,6 @@ class Autoscale(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         check(self.max >= max(1, self.min), "max", "at least 1 and `min`")
         check(0 <= self.start <= self.max, "start", "from 0 to `max`")
         check(self.cold_start >= 0, "cold_start", "0 or more")
-        check(0 <= self.spread < 1, "spread", "from 0 to below 1")
-        check(self.probe >= 0, "probe", "0 or more")
-        check(self.every > 0, "every", "positive")
+        check(0 <= self.cold_start_jitter < 1, "spread", "from 0 to below 1")
+        check(self.probe_interval >= 0, "probe", "0 or more")
+        check(self.interval > 0, "every", "positive")

@@ -28,13 +28,38 @@ from .traces import TraceRow
 
 REQUESTS = 26_392
 CHECKPOINTS = 87
-GROUPS = 4_240
+SESSIONS = 4_240
 SEED = 7
 
 # Percent of a day's requests in each hour, from midnight.
-_HOURS = (14, 4, 4.4, 4.4, 2.4, 1.4, 1.2, 1, 0.3, 0.1, 0, 0, 0, 0, 0, 0.05, 1.5, 8.7, 10.4, 2.3, 4.1, 12.5, 12.3, 13)
+_HOURLY_PERCENT = (
+    14,
+    4,
+    4.4,
+    4.4,
+    2.4,
+    1.4,
+    1.2,
+    1,
+    0.3,
+    0.1,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0.05,
+    1.5,
+    8.7,
+    10.4,
+    2.3,
+    4.1,
+    12.5,
+    12.3,
+    13,
+)
 # Requests of each day against a busy one: a ramp-up, then weeks with quiet days.
-_DAYS = (
+_DAILY_FACTOR = (
     0.04,
     0.04,
     0.04,
@@ -59,8 +84,8 @@ _DAYS = (
     0.25,
     0.1,
 )
-_HOUR_SHAPE = 12.0  # gamma: how much an hour differs from what its place in the day promises
-_BURST_SHAPE = 0.7  # gamma of the gaps within an hour: people send a few in a row
+_HOUR_GAMMA_SHAPE = 12.0  # gamma: how much an hour differs from what its place in the day promises
+_GAP_GAMMA_SHAPE = 0.7  # gamma of the gaps within an hour: people send a few in a row
 
 _IMAGES, _IMAGE_SHARES = (1, 2, 4, 8), (0.58, 0.08, 0.19, 0.15)
 _STEPS, _STEP_SHARES = (30, 40, 20, 25, 28, 35, 50, 100), (0.91, 0.05, 0.004, 0.006, 0.01, 0.008, 0.008, 0.004)
@@ -68,7 +93,7 @@ _LORAS, _LORA_SHARES = (0, 1, 2, 3), (0.835, 0.154, 0.01, 0.001)
 _NEGATIVE, _NEGATIVE_SHARES = (26, 0, 28, 45), (0.73, 0.23, 0.02, 0.02)
 
 
-def rows() -> Iterator[TraceRow]:
+def synthetic_rows() -> Iterator[TraceRow]:
     """All requests by arrival; features in the order of `traces.FEATURES["alibaba"]`."""
     rng = np.random.default_rng(SEED)
     arrival = _arrivals(rng)
@@ -79,7 +104,7 @@ def rows() -> Iterator[TraceRow]:
     loras = rng.choice(_LORAS, count, p=_LORA_SHARES)
     negative = rng.choice(_NEGATIVE, count, p=_NEGATIVE_SHARES)
     checkpoint = rng.choice(CHECKPOINTS, count, p=_zipf(CHECKPOINTS, 1.3))
-    group = rng.choice(GROUPS, count, p=_zipf(GROUPS, 0.7))
+    group = rng.choice(SESSIONS, count, p=_zipf(SESSIONS, 0.7))
     model = np.exp(0.23 * rng.standard_normal(CHECKPOINTS))[checkpoint]
     noise = np.exp(0.25 * rng.standard_normal(count) + 0.31 * rng.standard_exponential(count))
     seconds = np.clip(0.98 * images**0.18 * steps**0.8 * np.exp(0.54 * loras) * model * noise, 1.0, 600.0)
@@ -91,8 +116,8 @@ def rows() -> Iterator[TraceRow]:
 
 def _arrivals(rng: np.random.Generator) -> NDArray[np.float64]:
     """Requests of each hour by a doubly stochastic rate, then gaps within the hour; scaled to REQUESTS in all."""
-    usual = np.outer(_DAYS, _HOURS).ravel()
-    hours = usual * rng.gamma(_HOUR_SHAPE, 1 / _HOUR_SHAPE, len(usual))
+    usual = np.outer(_DAILY_FACTOR, _HOURLY_PERCENT).ravel()
+    hours = usual * rng.gamma(_HOUR_GAMMA_SHAPE, 1 / _HOUR_GAMMA_SHAPE, len(usual))
     counts = rng.multinomial(REQUESTS, hours / hours.sum())
     arrival = np.concatenate([3_600.0 * (hour + _within(rng, count)) for hour, count in enumerate(counts.tolist())])
     return np.asarray(arrival - arrival[0])
@@ -100,7 +125,7 @@ def _arrivals(rng: np.random.Generator) -> NDArray[np.float64]:
 
 def _within(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
     """`count` instants of the unit interval, in order, in small bursts."""
-    gaps = rng.gamma(_BURST_SHAPE, 1.0, count + 1)
+    gaps = rng.gamma(_GAP_GAMMA_SHAPE, 1.0, count + 1)
     return np.asarray(np.cumsum(gaps)[:-1] / gaps.sum())
 
 

@@ -14,16 +14,16 @@ from random import Random
 
 from ..core.balancer import Balancer
 from ..core.decision import Cancel, Decision, Reject, Send
-from ..core.histogram import OFFSET, PER_BUCKET, SIZE, SMALLEST
+from ..core.histogram import BUCKET_COUNT, BUCKET_OFFSET, BUCKETS_PER_LN, MIN_BUCKET_SECONDS
 from ..core.outcome import Outcome
 from ..core.replica import Event, State
 from ..core.request import INFINITY
-from .job import Errand, Job
+from .job import BackgroundJob, Job
 from .result import RunResult
 from .servers import Server
 
-INSTANT_ERROR = 0.001  # seconds until a failing replica's error, or a refused connection, is back
-PROGRESS_EVERY = 8192
+ERROR_DELAY_SECONDS = 0.001  # seconds until a failing replica's error, or a refused connection, is back
+PROGRESS_INTERVAL_REQUESTS = 8192
 
 
 class Simulation:
@@ -54,29 +54,31 @@ class Simulation:
         self._calendar: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = count()
         self._ended = 0.0  # when the last request so far was over
-        self._more = True  # requests to come
-        self.over: Callable[[float, bool, float], None] | None = None  # told of each request: seconds, answered?, now
-        self._leaving: dict[str, Callable[[float], None]] = {}  # servers, and what to do once they are idle
+        self._arrivals_left = True  # requests to come
+        self.on_request_end: Callable[[float, bool, float], None] | None = (
+            None  # told of each request: seconds, answered?, now
+        )
+        self._draining: dict[str, Callable[[float], None]] = {}  # servers, and what to do once they are idle
 
     # ------------------------------------------------------------------ for those who build a run
 
-    def at(self, when: float, action: Callable[[float], None]) -> None:
+    def call_at(self, when: float, action: Callable[[float], None]) -> None:
         """Call `action(now)` at this time."""
         heappush(self._calendar, (when, next(self._count), action))
 
-    def every(self, seconds: float, action: Callable[[float], None]) -> None:
+    def call_every(self, seconds: float, action: Callable[[float], None]) -> None:
         """Call `action(now)` again and again, until the last request is over."""
 
         def again(now: float) -> None:
             action(now)
             if self._busy():
-                self.at(now + seconds, again)
+                self.call_at(now + seconds, again)
 
         if seconds <= 0.0:
             raise ValueError("a repeated action needs a positive interval")
-        self.at(self.now + seconds, again)
+        self.call_at(self.now + seconds, again)
 
-    def tell(self, id: str, event: Event, now: float) -> None:
+    def report_event(self, id: str, event: Event, now: float) -> None:
         """All balancers that know the replica learn of its change."""
         for balancer in self.balancers:
             if id in balancer.pool().replicas:
@@ -87,7 +89,7 @@ class Simulation:
         server = self.servers[id]
         server.down += 1
         for job in server.clear():
-            self._end(job, Outcome.BROKEN, now)
+            self._end(job, Outcome.CONNECTION_LOST, now)
 
     def join(self, id: str, weight: float, now: float) -> None:
         """A replica that was not there before starts loading."""
@@ -96,12 +98,12 @@ class Simulation:
 
     def when_idle(self, id: str, then: Callable[[float], None], now: float) -> None:
         """Call `then(now)` as soon as this server, which gets nothing more, has finished what it has."""
-        self._leaving[id] = then
-        self._look_whether_idle(self.servers[id], now)
+        self._draining[id] = then
+        self._check_idle(self.servers[id], now)
 
-    def _look_whether_idle(self, server: Server, now: float) -> None:
-        if server.id in self._leaving and not server.busy and not server.queue:
-            self._leaving.pop(server.id)(now)
+    def _check_idle(self, server: Server, now: float) -> None:
+        if server.id in self._draining and not server.busy and not server.queue:
+            self._draining.pop(server.id)(now)
 
     # ------------------------------------------------------------------ the loop
 
@@ -116,7 +118,7 @@ class Simulation:
         job = next(jobs, None)
         while True:
             if job is not None:
-                now = job.born
+                now = job.intended_at
             elif events or self._waiting():
                 now = INFINITY
             else:
@@ -129,7 +131,7 @@ class Simulation:
             due = wake if not calendar or wake < calendar[0][0] else calendar[0][0]
             if due <= now:
                 self.now = max(self.now, due)  # a wake-up may be overdue by the time it is asked for
-                self._timely(self.now)
+                self._run_due(self.now)
                 continue
             if arrival:
                 self.now = now
@@ -142,27 +144,27 @@ class Simulation:
                 elif type(decision) is Reject:
                     self._refused(decision)
                 job = next(jobs, None)
-                self._more = job is not None
-                if arrivals % PROGRESS_EVERY == 0 and self._progress is not None:
-                    self._progress(PROGRESS_EVERY)
+                self._arrivals_left = job is not None
+                if arrivals % PROGRESS_INTERVAL_REQUESTS == 0 and self._progress is not None:
+                    self._progress(PROGRESS_INTERVAL_REQUESTS)
                 continue
             when, _, done = heappop(events)
             if done.finish == when:  # else stale: cancelled, or its replica changed speed
                 self.now = now
                 self._complete(done, now)
         if self._progress is not None:
-            self._progress(arrivals % PROGRESS_EVERY)
+            self._progress(arrivals % PROGRESS_INTERVAL_REQUESTS)
         self._result.close(arrivals, self._ended, self.servers.values())
         return self._result
 
     def _busy(self) -> bool:
         """Is there anything yet to happen to a request?"""
-        return self._more or any(s.busy or s.queue for s in self.servers.values()) or self._waiting()
+        return self._arrivals_left or any(s.busy or s.queue for s in self.servers.values()) or self._waiting()
 
     def _waiting(self) -> bool:
-        return any(len(b.pool(m).line) for b in self.balancers for m in b.models)
+        return any(len(b.pool(m).queue) for b in self.balancers for m in b.models)
 
-    def _timely(self, now: float) -> None:
+    def _run_due(self, now: float) -> None:
         """Wake-ups and calendar entries that are due."""
         for balancer in self.balancers:
             if balancer.wake <= now:
@@ -188,16 +190,16 @@ class Simulation:
         job = decision.request
         assert isinstance(job, Job)
         if decision.hedged:
-            twin = job.twin()
+            twin = job.hedge_attempt()
             job.context = twin
             job = twin
         job.server = server = self.servers[decision.replica.id]
         if server.down or server.failing:
-            job.fate = Outcome.UNREACHABLE if server.down else Outcome.ERROR
-            job.finish = finish = now + INSTANT_ERROR
+            job.planned_outcome = Outcome.UNREACHABLE if server.down else Outcome.ERROR
+            job.finish = finish = now + ERROR_DELAY_SECONDS
             heappush(self._events, (finish, next(self._count), job))
             return
-        job.fate = Outcome.OK
+        job.planned_outcome = Outcome.OK
         server.accept(job, now, self.schedule)
 
     def _cancel(self, decision: Cancel, now: float) -> None:
@@ -206,22 +208,22 @@ class Simulation:
         assert isinstance(job, Job)
         for attempt in (job, job.context):
             if isinstance(attempt, Job) and attempt.server is not None and attempt.server.id == decision.replica.id:
-                if attempt.fate is Outcome.OK:
+                if attempt.planned_outcome is Outcome.OK:
                     attempt.server.abandon(attempt, now, self.schedule)
                 attempt.finish = -1.0
-                if self._leaving:
-                    self._look_whether_idle(attempt.server, now)
+                if self._draining:
+                    self._check_idle(attempt.server, now)
 
     def _complete(self, job: Job, now: float) -> None:
         job.finish = -1.0
-        fate = job.fate
+        fate = job.planned_outcome
         if fate is Outcome.OK:
             server = job.server
             assert server is not None
             server.ended(job, now, self.schedule)
-            if type(job) is Errand:
+            if type(job) is BackgroundJob:
                 server.served -= 1
-                job.then(now)
+                job.on_done(now)
                 return
         self._end(job, fate, now)
 
@@ -234,34 +236,34 @@ class Simulation:
         if origin.hedge is None:
             decisions = balancer.finish(origin, outcome, now)
         else:
-            flights = (origin.flight, origin.hedge)
+            flights = (origin.attempt, origin.hedge)
             flight = next(f for f in flights if f is not None and f.replica.id == job.server.id)
             decisions = balancer.finish(origin, outcome, now, replica=flight.replica)
         if decisions:
             self.carry_out(decisions, now)
-        if self._leaving:
-            self._look_whether_idle(job.server, now)
+        if self._draining:
+            self._check_idle(job.server, now)
         answered = outcome is Outcome.OK
-        given_up = not answered and origin.flight is None and not any(d.request is origin for d in decisions)
-        if self.over is not None and (answered or given_up):
-            self.over(now - origin.born, answered, now)
-        if origin.born < self._warmup:
+        given_up = not answered and origin.attempt is None and not any(d.request is origin for d in decisions)
+        if self.on_request_end is not None and (answered or given_up):
+            self.on_request_end(now - origin.intended_at, answered, now)
+        if origin.intended_at < self._warmup:
             return
         result = self._result
         if answered:
             # Histogram.add, written out: this runs once per request
-            seconds = now - origin.born
+            seconds = now - origin.intended_at
             histogram = result.latency
-            index = int(log(seconds) * PER_BUCKET + OFFSET) if seconds > SMALLEST else 0
-            histogram.counts[index if index < SIZE else SIZE - 1] += 1
+            index = int(log(seconds) * BUCKETS_PER_LN + BUCKET_OFFSET) if seconds > MIN_BUCKET_SECONDS else 0
+            histogram.counts[index if index < BUCKET_COUNT else BUCKET_COUNT - 1] += 1
             histogram.count += 1
             histogram.total += seconds
             if seconds > histogram.maximum:
                 histogram.maximum = seconds
             if seconds <= self._slo and now <= origin.deadline:
-                result.met += 1
+                result.within_slo += 1
             if seconds <= 3.0 * origin.work:
-                result.prompt += 1
+                result.low_slowdown += 1
         elif given_up:
             result.failed += 1
 
@@ -269,8 +271,8 @@ class Simulation:
         job = decision.request
         assert isinstance(job, Job)
         self._ended = self.now
-        if self.over is not None:
-            self.over(self.now - job.born, False, self.now)
-        if job.born >= self._warmup:
+        if self.on_request_end is not None:
+            self.on_request_end(self.now - job.intended_at, False, self.now)
+        if job.intended_at >= self._warmup:
             code = decision.reason.code
             self._result.refused[code] = self._result.refused.get(code, 0) + 1

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from math import isnan
 from pathlib import Path
 
-from ..units import show_seconds
+from ..units import format_seconds
 from . import wording
-from .changing import Shape
+from .changing import TrafficShape
 from .result import RunResult
-from .run import is_reference, series
-from .scenario import Fault, Group, Scenario
-from .summary import SPARED, Row, best, best_met, paired
-from .wording import plain_seconds as plain
+from .run import base_policy, is_reference
+from .scenario import Fault, ReplicaGroup, Scenario
+from .summary import SUCCESS_TOLERANCE, SummaryRow, best_p99, best_within_slo, paired_p99_ratio
+from .wording import round_seconds as plain
 
 
 def describe(scenario: Scenario) -> str:
     """What was simulated, for a reader who has not seen the file."""
-    parts = [_fleet(scenario.fleet) if scenario.autoscale is None else _scaled(scenario), _traffic(scenario)]
+    parts = [_fleet(scenario.fleet) if scenario.autoscale is None else _autoscaled_fleet(scenario), _traffic(scenario)]
     if scenario.balancers.count > 1:
         delay = plain(scenario.balancers.signal_delay)
         parts.append(f"{scenario.balancers.count} balancers that hear of each other's load {delay} late")
@@ -35,13 +35,13 @@ def describe(scenario: Scenario) -> str:
 
 def _fault(fault: Fault) -> str:
     if fault.kind == "join":
-        return f"joins at {plain(fault.at)} and is ready {plain(fault.cold)} later"
+        return f"joins at {plain(fault.at)} and is ready {plain(fault.cold_start)} later"
     what = {"slow": f"is {fault.factor:g}× slower", "errors": "answers only errors", "crash": "is down"}[fault.kind]
-    return f"{what} from {plain(fault.at)} for {plain(fault.lasts)}"
+    return f"{what} from {plain(fault.at)} for {plain(fault.duration)}"
 
 
-def _fleet(fleet: Sequence[Group]) -> str:
-    def group(g: Group) -> str:
+def _fleet(fleet: Sequence[ReplicaGroup]) -> str:
+    def group(g: ReplicaGroup) -> str:
         text = f"{g.count:,} {'replica' if g.count == 1 else 'replicas'}"
         text += f" of speed {g.speed:.3g}" if len({g.speed for g in fleet}) > 1 else ""
         text += f" with {g.slots} slots" if g.slots > 1 else ""
@@ -50,7 +50,7 @@ def _fleet(fleet: Sequence[Group]) -> str:
     return ", ".join(group(g) for g in fleet)
 
 
-def _scaled(scenario: Scenario) -> str:
+def _autoscaled_fleet(scenario: Scenario) -> str:
     scale = scenario.autoscale
     assert scale is not None
     slots = scenario.fleet[0].slots
@@ -58,13 +58,15 @@ def _scaled(scenario: Scenario) -> str:
     return f"{scale.min} to {scale.max:,} replicas{each}, {scale.start} at first, cold start {plain(scale.cold_start)}"
 
 
-def _shape(shape: Shape) -> str:
+def _shape(shape: TrafficShape) -> str:
     again = f", every {plain(shape.period)}" if shape.period else ""
     if shape.kind == "diurnal":
         return f"rising and falling between {shape.low:g}× and {shape.high:g}×{again}"
     if shape.kind == "spike":
         rise = plain(shape.rise)
-        return f"with a spike of {shape.factor:g}× at {plain(shape.at)}, within {rise}, for {plain(shape.lasts)}{again}"
+        return (
+            f"with a spike of {shape.factor:g}× at {plain(shape.at)}, within {rise}, for {plain(shape.duration)}{again}"
+        )
     return f"in {len(shape.steps)} steps{again}"
 
 
@@ -84,35 +86,41 @@ def _traffic(scenario: Scenario) -> str:
     return text + (f", for {workload.models.count} models" if workload.models.count > 1 else "")
 
 
-def finding(rows: Sequence[Row], runs: Sequence[RunResult]) -> str:
+def policy_finding(rows: Sequence[SummaryRow], runs: Sequence[RunResult]) -> str:
     """Who is best at the highest load, by how much, and whether the seeds can tell."""
     load = max(row.load for row in rows)
     group = [row for row in rows if row.load == load]
     at = f"At {wording.load(load)} load" if load else "At the recorded load"
-    keeper = best_met(group)
-    if keeper is not None and keeper.met is not None:
-        text = f"{at}, {keeper.policy} keeps its promise most often: {wording.percent(keeper.met)} of all requests"
-        other = best_met(_others(group, keeper))
-        return f"{text}; the best other policy, {other.policy}, {wording.percent(other.met)}." if other else f"{text}."
-    winner = best(group)
+    keeper = best_within_slo(group)
+    if keeper is not None and keeper.within_slo is not None:
+        text = (
+            f"{at}, {keeper.policy} keeps its promise most often: {wording.percent(keeper.within_slo)} of all requests"
+        )
+        other = best_within_slo(_others(group, keeper))
+        return (
+            f"{text}; the best other policy, {other.policy}, {wording.percent(other.within_slo)}."
+            if other
+            else f"{text}."
+        )
+    winner = best_p99(group)
     if winner is None:
         return f"{at}, no request was answered."
-    text = f"{at}, {winner.policy} has the lowest p99: {show_seconds(winner.p99.mean)}"
-    if winner.ratio is not None:
-        text += f", {wording.times(winner.ratio)[0]} the ideal's"
-    next_best = _rival(group, winner)
+    text = f"{at}, {winner.policy} has the lowest p99: {format_seconds(winner.p99.mean)}"
+    if winner.p99_to_ideal is not None:
+        text += f", {wording.ratio(winner.p99_to_ideal)[0]} the ideal's"
+    next_best = _next_best(group, winner)
     if next_best is None:
         return f"{text}."
     return f"{text}. {_compare(winner, next_best, [run for run in runs if run.load == load])}"
 
 
-def _compare(winner: Row, rival: Row, runs: Sequence[RunResult]) -> str:
-    ratio = paired(
+def _compare(winner: SummaryRow, rival: SummaryRow, runs: Sequence[RunResult]) -> str:
+    ratio = paired_p99_ratio(
         [run for run in runs if run.policy == winner.policy], [run for run in runs if run.policy == rival.policy]
     )
     if ratio is None or isnan(ratio.mean):
         return f"The best other policy is {rival.policy}."
-    less, half = 100 * (1 - ratio.mean), 100 * ratio.half
+    less, half = 100 * (1 - ratio.mean), 100 * ratio.half_width
     if isnan(half):
         return f"That is {less:.0f} % below the best other policy, {rival.policy}; one seed cannot say how surely."
     if less <= half:
@@ -120,14 +128,16 @@ def _compare(winner: Row, rival: Row, runs: Sequence[RunResult]) -> str:
     return f"Seed by seed that is {less:.0f} % (± {half:.0f}) below the best other policy, {rival.policy}."
 
 
-def _rival(group: Sequence[Row], winner: Row) -> Row | None:
-    return best([row for row in _others(group, winner) if row.good >= winner.good - SPARED])
+def _next_best(group: Sequence[SummaryRow], winner: SummaryRow) -> SummaryRow | None:
+    return best_p99(
+        [row for row in _others(group, winner) if row.success_share >= winner.success_share - SUCCESS_TOLERANCE]
+    )
 
 
-def _others(group: Sequence[Row], winner: Row) -> list[Row]:
+def _others(group: Sequence[SummaryRow], winner: SummaryRow) -> list[SummaryRow]:
     """The same policy with another concurrency is no rival."""
-    name = series(winner.policy)
-    return [row for row in group if not is_reference(row.policy) and series(row.policy) != name]
+    name = base_policy(winner.policy)
+    return [row for row in group if not is_reference(row.policy) and base_policy(row.policy) != name]
 
 
 def warnings(scenario: Scenario, runs: Sequence[RunResult]) -> list[str]:
@@ -137,7 +147,7 @@ def warnings(scenario: Scenario, runs: Sequence[RunResult]) -> list[str]:
     for fault in scenario.faults:
         if fault.at >= end:
             found.append(
-                f"The fault at {plain(fault.at)} comes after the end of a run ({show_seconds(end)}): more requests are "
+                f"The fault at {plain(fault.at)} comes after the end of a run ({format_seconds(end)}): more requests are "
                 "needed to see it."
             )
     fewest = min((run.latency.count for run in runs), default=0)

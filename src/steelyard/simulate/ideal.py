@@ -13,18 +13,18 @@ from math import prod
 from ..core.request import INFINITY
 from .job import Job
 from .result import RunResult
-from .scenario import Fault, Group
+from .scenario import Fault, ReplicaGroup
 
 
-class _Pace:
+class _SpeedProfile:
     """A replica's speed over time: pieces of constant speed, 0 while it is down."""
 
     def __init__(self, speed: float, faults: Sequence[Fault]) -> None:
         self.speed = speed
-        slow = [(f.at, f.at + f.lasts, f.factor) for f in faults if f.kind == "slow"]
-        out = [(0.0, f.at + f.cold) for f in faults if f.kind == "join"]  # before, it was not there
-        out += [(f.at, f.at + f.lasts) for f in faults if f.kind == "errors"]
-        out += [(f.at, f.at + f.lasts + f.cold) for f in faults if f.kind == "crash"]
+        slow = [(f.at, f.at + f.duration, f.factor) for f in faults if f.kind == "slow"]
+        out = [(0.0, f.at + f.cold_start) for f in faults if f.kind == "join"]  # before, it was not there
+        out += [(f.at, f.at + f.duration) for f in faults if f.kind == "errors"]
+        out += [(f.at, f.at + f.duration + f.cold_start) for f in faults if f.kind == "crash"]
         turns = sorted({0.0, *(t for begin, end, _ in slow for t in (begin, end)), *(t for span in out for t in span)})
         self.pieces: list[tuple[float, float]] = []  # from when, how fast
         for turn in turns:
@@ -48,7 +48,7 @@ class _Pace:
 
 
 def run_ideal(
-    fleet: Sequence[Group],
+    fleet: Sequence[ReplicaGroup],
     faults: Sequence[Fault],
     jobs: Iterable[Job],
     result: RunResult,
@@ -56,12 +56,12 @@ def run_ideal(
     warmup: float,
     slo: float = INFINITY,
 ) -> RunResult:
-    paces: list[_Pace] = []
+    paces: list[_SpeedProfile] = []
     slots: list[list[float]] = []  # when each slot of each replica is free, a heap
     for group in fleet:
         for _ in range(group.count):
             mine = [f for f in faults if f.replica == len(paces)]
-            paces.append(_Pace(group.speed, mine))
+            paces.append(_SpeedProfile(group.speed, mine))
             slots.append([0.0] * group.slots)
     for heap in slots:
         heapify(heap)
@@ -69,7 +69,7 @@ def run_ideal(
     last = 0.0
     for job in jobs:
         requests += 1
-        born, work = job.born, job.work
+        born, work = job.intended_at, job.work
         best = float("inf")
         where = 0
         for i, heap in enumerate(slots):
@@ -82,7 +82,7 @@ def run_ideal(
         last = max(last, best)
         if born >= warmup:
             result.latency.add(best - born)
-            result.prompt += best - born <= 3.0 * work
-            result.met += best - born <= slo and best <= job.deadline
+            result.low_slowdown += best - born <= 3.0 * work
+            result.within_slo += best - born <= slo and best <= job.deadline
     result.close(requests, last, ())
     return result

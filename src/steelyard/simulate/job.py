@@ -16,7 +16,17 @@ if TYPE_CHECKING:
 class Job(Request):
     """`work` is the true seconds on a replica of speed 1 with nothing beside it: never shown to the balancer."""
 
-    __slots__ = ("balancer", "born", "fate", "finish", "origin", "prefix", "saved", "server", "work")
+    __slots__ = (
+        "balancer",
+        "finish",
+        "intended_at",
+        "origin",
+        "planned_outcome",
+        "prefix",
+        "saved_per_block",
+        "server",
+        "work",
+    )
 
     def __init__(
         self,
@@ -44,29 +54,31 @@ class Job(Request):
             key=key,
             cold_seconds=cold_seconds,
         )
-        self.born = born  # when the client meant to send it: latency counts from here
+        self.intended_at = born  # when the client meant to send it: latency counts from here
         self.work = work
         self.prefix = prefix  # blocks of context, for replicas with a prefix cache
-        self.saved = saved  # seconds of `work` that each cached block saves
+        self.saved_per_block = saved  # seconds of `work` that each cached block saves
         self.finish = -1.0  # when the attempt now running ends; an event at any other time is stale
-        self.fate = Outcome.OK  # how the attempt will end
+        self.planned_outcome = Outcome.OK  # how the attempt will end
         self.server: Server | None = None
         self.origin: Job | None = None  # the request this is a second attempt (hedge) of
         self.balancer: Balancer | None = None
 
-    def twin(self) -> Job:
+    def hedge_attempt(self) -> Job:
         """A second attempt of the same request, for a hedge: it needs a finish of its own."""
-        twin = Job(self.born, self.work, self.features, kind=self.kind, prefix=self.prefix, saved=self.saved)
+        twin = Job(
+            self.intended_at, self.work, self.features, kind=self.kind, prefix=self.prefix, saved=self.saved_per_block
+        )
         twin.origin = self
         twin.balancer = self.balancer
         return twin
 
 
-class Errand(Job):
+class BackgroundJob(Job):
     """What a server does for its own sake, in one of its slots: it loads a model. Nobody waits for an answer."""
 
-    __slots__ = ("then",)
+    __slots__ = ("on_done",)
 
     def __init__(self, now: float, work: float, then: Callable[[float], None]) -> None:
         super().__init__(now, work, ())
-        self.then = then
+        self.on_done = then

@@ -10,21 +10,21 @@ from random import Random
 from ..core.balancer import Balancer
 from ..core.decision import Decision, Wait
 from ..core.latency import DecayedMean
-from ..core.memory import Ledger
+from ..core.memory import MemoryLedger
 from ..core.options import Concurrency
 from ..core.pool import Pool
 from ..core.replica import State
 from ..core.request import INFINITY, Request
-from ..core.request_bytes import RequestBytes, RequestBytesState
+from ..core.request_bytes import RequestSizeModel, RequestSizeState
 from .job import Job
 from .scenario import Scenario
 from .servers import Server
 
-SIZE = 1 << 30  # bytes of a model: all are alike
-LATELY = 30.0  # seconds over which what is offered is averaged
+MODEL_BYTES = 1 << 30  # bytes of a model: all are alike
+DEMAND_WINDOW_SECONDS = 30.0  # seconds over which what is offered is averaged
 
 
-def for_their_models(jobs: Iterator[Job]) -> Iterator[Job]:
+def route_by_model(jobs: Iterator[Job]) -> Iterator[Job]:
     """The same jobs, each to the pool of its model: nothing there depends on what else its server holds."""
     for job in jobs:
         job.model, job.kind, job.key, job.cold_seconds = job.kind, "", None, 0.0
@@ -35,50 +35,52 @@ def model_names(scenario: Scenario) -> list[str]:
     return [f"model-{n}" for n in range(scenario.workload.models.count)]
 
 
-class ModelBalancer(Balancer):
+class MultiModelBalancer(Balancer):
     """A balancer that counts what is offered of each model, and says when one is wanted that is nowhere."""
 
     def __init__(self, rng: Random) -> None:
-        super().__init__(rng, Ledger())
-        self.wanted: Callable[[float], None] = lambda now: None
+        super().__init__(rng, MemoryLedger())
+        self.on_model_missing: Callable[[float], None] = lambda now: None
         self._offered: dict[str, DecayedMean] = {}
 
     def submit(self, request: Request, now: float, *, wait: bool = True) -> Decision:
         decision = super().submit(request, now, wait=wait)
-        self._offered.setdefault(request.model, DecayedMean(LATELY)).add(1.0, now)
+        self._offered.setdefault(request.model, DecayedMean(DEMAND_WINDOW_SECONDS)).add(1.0, now)
         if type(decision) is Wait and not self.pool(request.model).members:
-            self.wanted(now)
+            self.on_model_missing(now)
         return decision
 
-    def rate(self, pool: Pool, now: float) -> float:
+    def offered_load(self, pool: Pool, now: float) -> float:
         """Seconds of work a second that arrive for a model."""
         offered, estimator = self._offered.get(pool.model), pool.estimator
-        if offered is None or not estimator.seen or now <= 0.0:
+        if offered is None or not estimator.samples or now <= 0.0:
             return 0.0
-        usual = estimator.typical * estimator.remaining.mean
-        return offered.rate(now) * usual / (1.0 - exp(-now / LATELY))
+        usual = estimator.typical_seconds * estimator.remaining.mean
+        return offered.rate(now) * usual / (1.0 - exp(-now / DEMAND_WINDOW_SECONDS))
 
 
-def build_model_balancer(
+def build_multi_model_balancer(
     scenario: Scenario, policy: str, concurrency: Concurrency | None, servers: Sequence[Server], seed: int
-) -> ModelBalancer:
-    balancer = ModelBalancer(Random(f"{seed}/0"))
+) -> MultiModelBalancer:
+    balancer = MultiModelBalancer(Random(f"{seed}/0"))
     ledger = balancer.ledger
     assert ledger is not None
-    options = replace(scenario.balancing.options(concurrency, 0), hold=True)
+    options = replace(scenario.balancing.options(concurrency, 0), wait_for_ready=True)
     at_once = options.concurrency
     groups = [group for group in scenario.fleet for _ in range(group.count)]
     devices = [
-        ledger.know(server.id, n, group.models * SIZE, 0.0, group.slots if isinstance(at_once, int) else INFINITY)
+        ledger.set_device(
+            server.id, n, group.models * MODEL_BYTES, 0.0, group.slots if isinstance(at_once, int) else INFINITY
+        )
         for n, (server, group) in enumerate(zip(servers, groups, strict=True))
     ]
     slots = 0
     for model in model_names(scenario):
-        pool = balancer.add_model(model, policy, options, sizes=RequestBytes())
-        assert pool.claims is not None
-        pool.claims.learn(SIZE, RequestBytesState(), unmeasured=True)
+        pool = balancer.add_model(model, policy, options, sizes=RequestSizeModel())
+        assert pool.memory is not None
+        pool.memory.load_state(MODEL_BYTES, RequestSizeState(), unmeasured=True)
         for server, device, group in zip(servers, devices, groups, strict=True):
-            place = ledger.settle(device, server.id, slots, permanent=False)
+            place = ledger.add_residency(device, server.id, slots, permanent=False)
             slots += 1
             balancer.add_replica(server.id, model, weight=group.weight, state=State.UNLOADED, place=place, now=0.0)
     return balancer

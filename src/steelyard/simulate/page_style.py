@@ -1,6 +1,6 @@
 """The style sheet of a report: light or dark as the reader's system is; nothing is loaded from outside."""
 
-STYLE = """
+PAGE_STYLE = """
 :root {
   color-scheme: light dark;
   --page: #f6f6f4; --card: #ffffff; --ink: #1b1b1a; --soft: #5c5b57; --faint: #e3e2de;

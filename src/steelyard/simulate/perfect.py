@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def perfect_places(shares: Sequence[float], rooms: Sequence[int]) -> list[list[int]]:
+def perfect_placement(shares: Sequence[float], rooms: Sequence[int]) -> list[list[int]]:
     """For each server, the models it holds. `shares`: of all work, by model; `rooms`: models that fit, by server."""
-    counts = _copies(shares, rooms)
+    counts = _copy_counts(shares, rooms)
     held: list[list[int]] = [[] for _ in rooms]
     work = [0.0] * len(rooms)
     for model in sorted(range(len(shares)), key=lambda m: (-shares[m] / max(1, counts[m]), m)):
@@ -25,7 +25,7 @@ def perfect_places(shares: Sequence[float], rooms: Sequence[int]) -> list[list[i
     return held
 
 
-def _copies(shares: Sequence[float], rooms: Sequence[int]) -> list[int]:
+def _copy_counts(shares: Sequence[float], rooms: Sequence[int]) -> list[int]:
     """What a copy more takes off each of the others is share / n - share / (n + 1)."""
     places = sum(rooms)
     counts = [0] * len(shares)

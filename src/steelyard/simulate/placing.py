@@ -8,137 +8,149 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..core.memory import Ledger, Place
-from ..core.placement import Demand, Holding, Load, Placement, ServerRoom
+from ..core.memory import MemoryLedger, Residency
+from ..core.placement import LoadDecision, ModelCopy, ModelDemand, PlacementPlanner, ServerState
 from ..core.pool import Pool
 from ..core.replica import Event
 from ..core.request import INFINITY
 from .engine import Simulation
-from .job import Errand
-from .model_balancer import SIZE, ModelBalancer
-from .scenario import Group
+from .job import BackgroundJob
+from .model_balancer import MODEL_BYTES, MultiModelBalancer
+from .scenario import ReplicaGroup
 
-THINK = 0.1  # seconds between two thoughts
-SOON = 0.05  # a request for a model that is nowhere is heard of within so long
+DECISION_INTERVAL_SECONDS = 0.1  # seconds between two thoughts
+MIN_DECISION_GAP_SECONDS = 0.05  # a request for a model that is nowhere is heard of within so long
 
 
-class Placer:
+class SimulatedPlacer:
     """Carries out what placement decides: drains, unloads, loads."""
 
     def __init__(
-        self, simulation: Simulation, balancer: ModelBalancer, groups: Sequence[Group], placement: Placement | None
+        self,
+        simulation: Simulation,
+        balancer: MultiModelBalancer,
+        groups: Sequence[ReplicaGroup],
+        placement: PlacementPlanner | None,
     ) -> None:
         self._simulation = simulation
         self._balancer = balancer
         self._groups = dict(zip(simulation.servers, groups, strict=True))
         self._placement = placement
         self._states: dict[tuple[str, str], tuple[str, float]] = {}  # (server, model) → what it is, since when
-        self._draining: list[Load] = []
-        self._thought = -INFINITY
+        self._draining: list[LoadDecision] = []
+        self._last_decision = -INFINITY
         self.loads = 0
-        self._slowest = max(float(group.load_time) for group in groups)
+        self._longest_load_seconds = max(float(group.load_time) for group in groups)
         if placement is not None:
-            balancer.wanted = self._wanted
-            simulation.every(THINK, self.think)
+            balancer.on_model_missing = self._on_model_missing
+            simulation.call_every(DECISION_INTERVAL_SECONDS, self.decide)
 
-    def put(self, places: Mapping[str, Sequence[str]]) -> None:
+    def place_initially(self, places: Mapping[str, Sequence[str]]) -> None:
         """Before the first request: these models are on these servers."""
         for server, models in places.items():
             for model in models:
-                self._take_room(server, model)
+                self._reserve(server, model)
                 for event in (Event.LOAD, Event.LOADED):
-                    self._tell(server, model, event, 0.0)
+                    self._report(server, model, event, 0.0)
                 self._states[server, model] = ("resident", -INFINITY)
 
     # ------------------------------------------------------------------ deciding
 
-    def _wanted(self, now: float) -> None:
-        if now - self._thought >= SOON:
-            self.think(now)
+    def _on_model_missing(self, now: float) -> None:
+        if now - self._last_decision >= MIN_DECISION_GAP_SECONDS:
+            self.decide(now)
 
-    def think(self, now: float) -> None:
-        self._thought = now
-        self._begin_those_drained(now)
+    def decide(self, now: float) -> None:
+        self._last_decision = now
+        self._start_drained_loads(now)
         assert self._placement is not None
-        rooms = {server: self._room(server) for server in self._groups}
+        rooms = {server: self._free_bytes(server) for server in self._groups}
         for load in self._placement.decide(self._server_rooms(), rooms, self._demands(now), now):
             for server, model in load.evict:
-                self._tell(server, model, Event.UNLOAD, now)
+                self._report(server, model, Event.UNLOAD, now)
                 self._states[server, model] = ("unloading", now)
             self._states[load.server, load.model] = ("loading", now)
             self._draining.append(load)
-        self._begin_those_drained(now)
+        self._start_drained_loads(now)
 
-    def _server_rooms(self) -> list[ServerRoom]:
-        held: dict[str, list[Holding]] = {server: [] for server in self._groups}
+    def _server_rooms(self) -> list[ServerState]:
+        held: dict[str, list[ModelCopy]] = {server: [] for server in self._groups}
         for (server, model), (state, since) in self._states.items():
             in_flight = self._balancer.pool(model).find(server).in_flight
-            held[server].append(Holding(model, SIZE, state, since, in_flight))
+            held[server].append(ModelCopy(model, MODEL_BYTES, state, since, in_flight))
         models = frozenset(self._balancer.models)
         return [
-            ServerRoom(server, server, tuple(held[server]), models, False, group.capacity / group.count)
+            ServerState(server, server, tuple(held[server]), models, False, group.capacity / group.count)
             for server, group in self._groups.items()
         ]
 
-    def _demands(self, now: float) -> dict[str, Demand]:
+    def _demands(self, now: float) -> dict[str, ModelDemand]:
         return {model: self._demand(self._balancer.pool(model), now) for model in self._balancer.models}
 
-    def _demand(self, pool: Pool, now: float) -> Demand:
-        line = pool.line
+    def _demand(self, pool: Pool, now: float) -> ModelDemand:
+        line = pool.queue
         first = next(iter(line.ordered()), None)
         oldest = now - first.arrived if first is not None else 0.0
-        return Demand(pool.model, SIZE, self._slowest, len(line), line.work, oldest, self._balancer.rate(pool, now))
+        return ModelDemand(
+            pool.model,
+            MODEL_BYTES,
+            self._longest_load_seconds,
+            len(line),
+            line.work,
+            oldest,
+            self._balancer.offered_load(pool, now),
+        )
 
     # ------------------------------------------------------------------ doing
 
-    def _begin_those_drained(self, now: float) -> None:
+    def _start_drained_loads(self, now: float) -> None:
         waiting = self._draining
         self._draining = []
         for load in waiting:
             if any(self._balancer.pool(model).find(server).in_flight for server, model in load.evict):
                 self._draining.append(load)
             else:
-                self._begin(load, now)
+                self._start_load(load, now)
 
-    def _begin(self, load: Load, now: float) -> None:
+    def _start_load(self, load: LoadDecision, now: float) -> None:
         for where, model in load.evict:
-            self._ledger.release_base(self._place(where, model))
+            self._ledger.release_model(self._place(where, model))
             del self._states[where, model]
-        place = self._take_room(load.server, load.model)
-        self._tell(load.server, load.model, Event.LOAD, now)
+        place = self._reserve(load.server, load.model)
+        self._report(load.server, load.model, Event.LOAD, now)
         self._ledger.cells.add(place.slot, place.device.index, 0)  # the slot that the load takes
         server = self._simulation.servers[load.server]
         seconds = float(self._groups[load.server].load_time)
         self.loads += 1
-        errand = Errand(now, seconds * server.speed, lambda later: self._loaded(load, place, later))
+        errand = BackgroundJob(now, seconds * server.speed, lambda later: self._loaded(load, place, later))
         errand.server = server
         server.accept(errand, now, self._simulation.schedule)
 
-    def _loaded(self, load: Load, place: Place, now: float) -> None:
-        self._ledger.give(place, 0)
+    def _loaded(self, load: LoadDecision, place: Residency, now: float) -> None:
+        self._ledger.release(place, 0)
         self._states[load.server, load.model] = ("resident", now)
-        self._tell(load.server, load.model, Event.LOADED, now)
+        self._report(load.server, load.model, Event.LOADED, now)
         self._balancer.wake = now  # others may have waited for the slot
-        self._wanted(now)
+        self._on_model_missing(now)
 
-    def _tell(self, server: str, model: str, event: Event, now: float) -> None:
+    def _report(self, server: str, model: str, event: Event, now: float) -> None:
         self._simulation.carry_out(self._balancer.report(server, event, model, now=now), now)
 
-    def _take_room(self, server: str, model: str) -> Place:
+    def _reserve(self, server: str, model: str) -> Residency:
         place = self._place(server, model)
-        if not self._ledger.reserve_base(place, SIZE):
+        if not self._ledger.reserve_model(place, MODEL_BYTES):
             raise AssertionError(f"no room for {model} on {server}")
         return place
 
-    def _place(self, server: str, model: str) -> Place:
-        place = self._balancer.pool(model).find(server).place
+    def _place(self, server: str, model: str) -> Residency:
+        place = self._balancer.pool(model).find(server).residency
         assert place is not None
         return place
 
-    def _room(self, server: str) -> int:
-        return self._ledger.room(self._ledger.devices[server])
+    def _free_bytes(self, server: str) -> int:
+        return self._ledger.free_bytes(self._ledger.devices[server])
 
     @property
-    def _ledger(self) -> Ledger:
+    def _ledger(self) -> MemoryLedger:
         assert self._balancer.ledger is not None
         return self._balancer.ledger

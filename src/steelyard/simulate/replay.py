@@ -16,65 +16,72 @@ import numpy as np
 
 from ..core.errors import OptionError
 from ..core.policies import make_policy
-from .replay_figures import Figures, Redrawn, figures, p99_of
-from .replay_fit import Explanation, explain
+from .replay_figures import BlockBootstrap, LatencyFigures, latency_figures, p99_of
+from .replay_fit import Calibration, calibrate
 from .replay_log import Recording
-from .replay_run import SHORTEST, WARMUP, Replayed, replay
-from .replay_servers import Numbers
+from .replay_run import CLOCK_RESOLUTION_SECONDS, WARMUP_SHARE, ReplayRun, replay
+from .replay_servers import FloatArray
 from .run import IDEAL, split_placement, split_policy
 
-SEEDS = 9
-LEAST_DOUBT = 0.05  # that requests take elsewhere what they are thought to is never surer than that
-SD = 2.0  # that is how far chance is allowed to go
+DEFAULT_SEEDS = 9
+MIN_RELATIVE_ERROR = 0.05  # that requests take elsewhere what they are thought to is never surer than that
+ERROR_SIGMAS = 2.0  # that is how far chance is allowed to go
 
 
 @dataclass(frozen=True)
-class Answer:
+class PolicyPrediction:
     """What a policy would have done."""
 
     policy: str
-    figures: Figures
+    figures: LatencyFigures
     spread: float  # of ln p99 between runs that differ by chance, and by what the log leaves open: sd
-    chance: float  # of ln p99 against that of the policy that ran, had other stretches of time come more often: sd
-    runs: tuple[Replayed, ...]
+    sampling_error: (
+        float  # of ln p99 against that of the policy that ran, had other stretches of time come more often: sd
+    )
+    runs: tuple[ReplayRun, ...]
 
 
 @dataclass(frozen=True)
 class Comparison:
     recording: Recording
-    explanation: Explanation
-    promise: float | None  # seconds
-    observed: Figures
-    by_chance: tuple[float, float]  # where the observed p99 would be nine times out of ten
-    actual: Answer  # the policy that ran, replayed
-    others: tuple[Answer, ...]
+    calibration: Calibration
+    slo_seconds: float | None  # seconds
+    observed: LatencyFigures
+    observed_p99_interval: tuple[float, float]  # where the observed p99 would be nine times out of ten
+    baseline: PolicyPrediction  # the policy that ran, replayed
+    alternatives: tuple[PolicyPrediction, ...]
 
     @property
-    def error(self) -> float:
+    def replay_error(self) -> float:
         """Of the replay's p99, as a share of the observed."""
-        return self.actual.figures.p99 / self.observed.p99 - 1.0
+        return self.baseline.figures.p99 / self.observed.p99 - 1.0
 
     @property
-    def doubt(self) -> float:
+    def error_margin(self) -> float:
         """Smaller differences of p99 say nothing."""
-        if isnan(self.error):
+        if isnan(self.replay_error):
             return inf
-        low, high = self.by_chance
-        return exp(hypot(self._own_error(), SD * self.actual.spread, log(high / low) / 2)) - 1.0
+        low, high = self.observed_p99_interval
+        return exp(hypot(self._own_error(), ERROR_SIGMAS * self.baseline.spread, log(high / low) / 2)) - 1.0
 
-    def doubt_of(self, other: Answer) -> float:
+    def error_margin_of(self, other: PolicyPrediction) -> float:
         """The same for the difference between this policy and the one that ran."""
-        if isnan(self.error):
+        if isnan(self.replay_error):
             return inf
-        parts = self._own_error(), SD * self.actual.spread, SD * other.spread, SD * other.chance
-        return max(self.doubt, exp(hypot(*parts)) - 1.0)
+        parts = (
+            self._own_error(),
+            ERROR_SIGMAS * self.baseline.spread,
+            ERROR_SIGMAS * other.spread,
+            ERROR_SIGMAS * other.sampling_error,
+        )
+        return max(self.error_margin, exp(hypot(*parts)) - 1.0)
 
     def _own_error(self) -> float:
         """A policy that sends requests where they went anyway predicts itself too well: there is a least."""
-        return max(abs(log(1.0 + self.error)), log(1.0 + LEAST_DOUBT))
+        return max(abs(log(1.0 + self.replay_error)), log(1.0 + MIN_RELATIVE_ERROR))
 
-    def difference(self, other: Answer) -> float:
-        return other.figures.p99 / self.actual.figures.p99 - 1.0
+    def difference(self, other: PolicyPrediction) -> float:
+        return other.figures.p99 / self.baseline.figures.p99 - 1.0
 
 
 def check_policies(policies: Sequence[str]) -> None:
@@ -91,78 +98,80 @@ def compare(
     recording: Recording,
     policies: Sequence[str],
     *,
-    seeds: int = SEEDS,
+    seeds: int = DEFAULT_SEEDS,
     done: Callable[[str], None] | None = None,
 ) -> Comparison:
     check_policies(policies)
-    promise = promised(recording)
-    observed = observe(recording, promise)
+    promise = infer_slo(recording)
+    observed = observed_figures(recording, promise)
     if isnan(observed.p99):
-        raise OptionError(f"nothing was answered after the first {WARMUP:.0%} of the log: there is nothing to compare")
-    explanation = explain(recording)
+        raise OptionError(
+            f"nothing was answered after the first {WARMUP_SHARE:.0%} of the log: there is nothing to compare"
+        )
+    explanation = calibrate(recording)
     ran = recording.policy
-    redrawn = Redrawn(WARMUP * recording.seconds, (1.0 - WARMUP) * recording.seconds)
-    answers: list[Answer] = []
-    usual: Numbers | None = None
+    redrawn = BlockBootstrap(WARMUP_SHARE * recording.seconds, (1.0 - WARMUP_SHARE) * recording.seconds)
+    answers: list[PolicyPrediction] = []
+    usual: FloatArray | None = None
     for policy in (ran, *(p for p in policies if p != ran)):
         runs = tuple(_run(recording, explanation, policy, seed) for seed in range(1, seeds + 1))
-        answer, p99s = _answer(policy, runs, promise, redrawn, usual)
+        answer, p99s = _prediction(policy, runs, promise, redrawn, usual)
         usual = p99s if usual is None else usual
         answers.append(answer)
         if done is not None:
             done(policy)
-    by_chance = redrawn.interval(*answered(recording))
+    by_chance = redrawn.interval(*answered_latencies(recording))
     return Comparison(recording, explanation, promise, observed, by_chance, answers[0], tuple(answers[1:]))
 
 
-def _run(recording: Recording, explanation: Explanation, policy: str, seed: int) -> Replayed:
+def _run(recording: Recording, explanation: Calibration, policy: str, seed: int) -> ReplayRun:
     """The first run takes the log's most likely explanation; each further one another that it allows as well."""
-    allowed = explanation if seed == 1 else explanation.varied(Random(f"allowed/{seed}"))
+    allowed = explanation if seed == 1 else explanation.resampled(Random(f"allowed/{seed}"))
     return replay(recording, allowed, policy, seed, recorded=policy == recording.policy)
 
 
-def answered(recording: Recording) -> tuple[Numbers, Numbers]:
+def answered_latencies(recording: Recording) -> tuple[FloatArray, FloatArray]:
     """When requests came, since the recording began, and how long they took; without the warm-up, as in the replays."""
-    after = WARMUP * recording.seconds
-    rows = [(one.at - recording.begin, one.seconds) for one in recording.asked if one.answered]
+    after = WARMUP_SHARE * recording.seconds
+    rows = [(one.arrived_at - recording.begin, one.seconds) for one in recording.requests if one.answered]
     born, seconds = np.array(rows).reshape(-1, 2).T
     counted = born >= after
-    return born[counted], np.maximum(seconds[counted], SHORTEST)
+    return born[counted], np.maximum(seconds[counted], CLOCK_RESOLUTION_SECONDS)
 
 
-def observe(recording: Recording, promise: float | None) -> Figures:
+def observed_figures(recording: Recording, promise: float | None) -> LatencyFigures:
     """What the log says."""
-    after = recording.begin + WARMUP * recording.seconds
-    counted = sum(one.at >= after and one.verdict != "left" for one in recording.asked)
-    _, seconds = answered(recording)
-    return figures(seconds, counted - len(seconds), promise)
+    after = recording.begin + WARMUP_SHARE * recording.seconds
+    counted = sum(one.arrived_at >= after and one.outcome != "left" for one in recording.requests)
+    _, seconds = answered_latencies(recording)
+    return latency_figures(seconds, counted - len(seconds), promise)
 
 
-def promised(recording: Recording) -> float | None:
+def infer_slo(recording: Recording) -> float | None:
     """The latency promised, if the verdicts show it: all that were met took less than any that was late."""
-    met = max((one.seconds for one in recording.asked if one.verdict == "met" and one.answered), default=None)
-    late = min((one.seconds for one in recording.asked if one.verdict == "late" and one.answered), default=None)
+    met = max((one.seconds for one in recording.requests if one.outcome == "met" and one.answered), default=None)
+    late = min((one.seconds for one in recording.requests if one.outcome == "late" and one.answered), default=None)
     return (met + late) / 2 if met is not None and late is not None and met <= late else None
 
 
-def _answer(
-    policy: str, runs: tuple[Replayed, ...], promise: float | None, redrawn: Redrawn, usual: Numbers | None
-) -> tuple[Answer, Numbers]:
+def _prediction(
+    policy: str, runs: tuple[ReplayRun, ...], promise: float | None, redrawn: BlockBootstrap, usual: FloatArray | None
+) -> tuple[PolicyPrediction, FloatArray]:
     """`usual`: the redrawn p99s of the policy that ran. Also the redrawn p99s of this one."""
-    each = [figures(run.seconds, run.lost, promise) for run in runs]
+    each = [latency_figures(run.seconds, run.lost, promise) for run in runs]
 
     some = [one for one in each if not isnan(one.p99)]  # a run may have answered nothing
 
-    def middle(name: str, among: list[Figures] = some) -> float:
+    def middle(name: str, among: list[LatencyFigures] = some) -> float:
         return float(median(getattr(one, name) for one in among)) if among else nan
 
     kept = None if promise is None else middle("kept", each)
-    found = Figures(middle("p50"), middle("p90"), middle("p99"), middle("mean"), middle("lost", each), kept)
+    found = LatencyFigures(middle("p50"), middle("p90"), middle("p99"), middle("mean"), middle("lost", each), kept)
     if not some:
-        return Answer(policy, found, 0.0, 0.0, runs), np.empty(0)
+        return PolicyPrediction(policy, found, 0.0, 0.0, runs), np.empty(0)
     p99s = [one.p99 for one in some]
     typical = min((run for run in runs if len(run.seconds)), key=lambda run: abs(p99_of(run.seconds) - found.p99))
-    again = redrawn.p99s(typical.born, typical.seconds)
+    again = redrawn.p99s(typical.intended_at, typical.seconds)
     paired = usual is not None and len(usual) == len(again) > 1
     chance = float(np.std(np.log(again / usual))) if paired else 0.0  # type: ignore[operator]
-    return Answer(policy, found, stdev(map(log, p99s)) if len(p99s) > 1 else 0.0, chance, runs), again
+    return PolicyPrediction(policy, found, stdev(map(log, p99s)) if len(p99s) > 1 else 0.0, chance, runs), again

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .replay_log import Recording
-from .replay_servers import Numbers, ServerKind
-from .replay_troubles import UNTOUCHED, Ended
+from .replay_servers import FloatArray, ServerModel
+from .replay_troubles import NO_WORK_OUTCOMES, EndedAttempt
 
-FLOOR = 0.0005  # seconds: shorter demands are lost in what clocks and sockets do
-CUT = ("", "cancelled", "late")  # whoever put an end to it, it was not the replica
+MIN_DEMAND_SECONDS = 0.0005  # seconds: shorter demands are lost in what clocks and sockets do
+CENSORED_OUTCOMES = ("", "cancelled", "late")  # whoever put an end to it, it was not the replica
 
 
 @dataclass
@@ -23,17 +23,17 @@ class Attempts:
     request: NDArray[np.int64]
     nth: NDArray[np.int64]  # attempt of its request
     replica: NDArray[np.int64]
-    start: Numbers  # since the recording's beginning, as `end`
-    end: Numbers
-    whole: NDArray[np.bool_]  # answered: its time tells what the request asks for
-    cut: NDArray[np.bool_]  # it would have run on
-    beside: Numbers  # requests that the gateway knew of there
+    start: FloatArray  # since the recording's beginning, as `end`
+    end: FloatArray
+    completed: NDArray[np.bool_]  # answered: its time tells what the request asks for
+    censored: NDArray[np.bool_]  # it would have run on
+    logged_in_flight: FloatArray  # requests that the gateway knew of there
 
     def by_replica(self) -> list[slice]:
         edges = [0, *(np.flatnonzero(np.diff(self.replica)) + 1).tolist(), len(self.replica)]
         return [slice(a, b) for a, b in pairwise(edges) if b > a]
 
-    def first(self, count: int) -> Attempts:
+    def earliest(self, count: int) -> Attempts:
         """Those that began first."""
         if len(self.start) <= count:
             return self
@@ -41,7 +41,7 @@ class Attempts:
         keep[np.argsort(self.start, kind="stable")[:count]] = True
         return Attempts(*(getattr(self, name)[keep] for name in Attempts.__dataclass_fields__))
 
-    def demands(self, kind: ServerKind, way: float = 0.0) -> tuple[Numbers, Numbers]:
+    def demands(self, kind: ServerModel, way: float = 0.0) -> tuple[FloatArray, FloatArray]:
         """`way`: seconds that are spent on the way to the replica and back, and keep nobody else waiting."""
         demand, density = np.empty(len(self.start)), np.empty(len(self.start))
         for mine in self.by_replica():
@@ -49,27 +49,27 @@ class Attempts:
             demand[mine], density[mine] = kind.demands(np.minimum(self.start[mine] + way, end), end)
         return demand, density
 
-    def found_there(self) -> Numbers:
+    def in_flight_at_start(self) -> FloatArray:
         """Requests of the log that were on the replica as each began."""
         found = np.zeros(len(self.start))
         for mine in self.by_replica():
             start, end = self.start[mine], np.sort(self.end[mine])
-            found[mine] = np.arange(len(start)) - np.searchsorted(end, start + FLOOR, side="right")
+            found[mine] = np.arange(len(start)) - np.searchsorted(end, start + MIN_DEMAND_SECONDS, side="right")
         return np.maximum(found, 0.0)
 
 
-def attempts_of(recording: Recording, ended: dict[str, list[Ended]]) -> Attempts:
+def collect_attempts(recording: Recording, ended: dict[str, list[EndedAttempt]]) -> Attempts:
     """`ended`: all of them, by replica."""
     rows = []
     for place, mine in enumerate(ended.values()):
         for one in mine:
-            if one.outcome in UNTOUCHED:
+            if one.outcome in NO_WORK_OUTCOMES:
                 continue
-            asked = recording.asked[one.request]
+            asked = recording.requests[one.request]
             attempt = asked.attempts[one.nth]
             whole = asked.answered and attempt.seconds is not None and not attempt.outcome
-            cut = not whole and attempt.outcome in CUT
-            rows.append((one.request, one.nth, place, one.start, one.end, whole, cut, attempt.beside))
+            cut = not whole and attempt.outcome in CENSORED_OUTCOMES
+            rows.append((one.request, one.nth, place, one.start, one.end, whole, cut, attempt.concurrent))
     request, nth, replica, start, end, whole_, cut_, beside = np.array(rows, dtype=np.float64).reshape(-1, 8).T
     return Attempts(
         request=request.astype(np.int64),
@@ -77,7 +77,7 @@ def attempts_of(recording: Recording, ended: dict[str, list[Ended]]) -> Attempts
         replica=replica.astype(np.int64),
         start=start,
         end=end,
-        whole=whole_ > 0,
-        cut=cut_ > 0,
-        beside=beside,
+        completed=whole_ > 0,
+        censored=cut_ > 0,
+        logged_in_flight=beside,
     )

@@ -15,8 +15,8 @@ from .engine import Simulation
 from .replay_log import Recording
 from .run import split_policy
 
-GROUPS = {"ejection": EjectionOptions, "retry": RetryOptions, "hedge": HedgeOptions}
-OUT_OF_ROTATION = {
+OPTION_GROUPS = {"ejection": EjectionOptions, "retry": RetryOptions, "hedge": HedgeOptions}
+EVENT_BY_STATE = {
     "starting": Event.LIVE,
     "loading": Event.LIVE,
     "unreachable": Event.LOST,
@@ -25,7 +25,7 @@ OUT_OF_ROTATION = {
 }
 
 
-def first_balancer(recording: Recording, policy: str, seed: int, worker: int, *, recorded: bool) -> Balancer:
+def initial_balancer(recording: Recording, policy: str, seed: int, worker: int, *, recorded: bool) -> Balancer:
     """As the worker was when the recording began.
 
     Another policy than the one that ran gets its replicas in any order: where it would have been in its turns nobody
@@ -47,13 +47,13 @@ def first_balancer(recording: Recording, policy: str, seed: int, worker: int, *,
 
 def pool_options(line: FleetLine, concurrency: Concurrency | None) -> PoolOptions:
     limit = cast(Concurrency, line.concurrency) if concurrency is None else concurrency
-    more = _known(PoolOptions, line.options)
-    for name in GROUPS.keys() & more.keys():
-        more[name] = GROUPS[name](**_known(GROUPS[name], more[name]))
+    more = _known_options(PoolOptions, line.options)
+    for name in OPTION_GROUPS.keys() & more.keys():
+        more[name] = OPTION_GROUPS[name](**_known_options(OPTION_GROUPS[name], more[name]))
     return PoolOptions(**{**more, "concurrency": limit, "queue": line.queue, "max_wait": line.max_wait})
 
 
-def _known(kind: Any, options: dict[str, Any]) -> dict[str, Any]:
+def _known_options(kind: Any, options: dict[str, Any]) -> dict[str, Any]:
     """Without those of a later version."""
     return {name: value for name, value in options.items() if name in kind.__dataclass_fields__}
 
@@ -65,12 +65,12 @@ def plan_fleet(simulation: Simulation, recording: Recording, policy: str, *, rec
         if line.worker not in begun:
             begun.add(line.worker)
         else:
-            change = _Change(simulation, line, policy, recorded)
-            simulation.at(max(0.0, line.at - recording.begin), change.carry_out)
+            change = _FleetChange(simulation, line, policy, recorded)
+            simulation.call_at(max(0.0, line.at - recording.begin), change.carry_out)
 
 
 @dataclass(frozen=True)
-class _Change:
+class _FleetChange:
     simulation: Simulation
     line: FleetLine
     policy: str
@@ -122,5 +122,5 @@ def events_to(replica: Replica, state: str) -> list[Event]:
         events.append(Event.LOAD)
     if state in (State.READY.value, State.EJECTED.value):
         return events if replica.state in (State.READY, State.EJECTED) else [*events, Event.LOADED]
-    event = OUT_OF_ROTATION.get(state)
+    event = EVENT_BY_STATE.get(state)
     return [*events, event] if event is not None and replica.state.value != state else events

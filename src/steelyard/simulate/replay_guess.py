@@ -8,20 +8,20 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from .replay_servers import Numbers
+from .replay_servers import FloatArray
 
 
 @dataclass(frozen=True)
-class Guesses:
+class WorkPrior:
     """As what is known of each says, spread as the others are around that. Logarithms of seconds at speed 1."""
 
-    typical: Numbers  # by request
-    at_least: Numbers  # by request: so much was done when it was cut off; -inf: nothing is known
-    spread: Numbers  # of the others
+    typical: FloatArray  # by request
+    at_least: FloatArray  # by request: so much was done when it was cut off; -inf: nothing is known
+    spread: FloatArray  # of the others
     least: float
     most: float
 
-    def draw(self, rng: Random) -> Numbers:
+    def draw(self, rng: Random) -> FloatArray:
         """Seconds, by request."""
         drawn = self.typical + np.array(rng.choices(self.spread.tolist(), k=len(self.typical)))
         ordered = np.sort(self.spread)
@@ -32,9 +32,11 @@ class Guesses:
         return np.asarray(np.exp(np.maximum(np.clip(drawn, self.least, self.most), self.at_least)))
 
 
-def guesses(typical: Numbers, at_least: Numbers, residual: Numbers, seen: Numbers, told: NDArray[np.int64]) -> Guesses:
+def fit_work_prior(
+    typical: FloatArray, at_least: FloatArray, residual: FloatArray, seen: FloatArray, told: NDArray[np.int64]
+) -> WorkPrior:
     """`seen`: work of the requests that were finished; `told`: requests that the fit knows."""
     known = typical[told]
     within = np.clip(typical, known.min(), known.max())
     least, most = float(np.log(seen.min())), float(np.log(seen.max()))
-    return Guesses(within, at_least, residual, least, most)
+    return WorkPrior(within, at_least, residual, least, most)

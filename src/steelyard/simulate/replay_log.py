@@ -10,24 +10,24 @@ from pathlib import Path
 import msgspec
 
 from ..core.errors import OptionError
-from ..link.decision_lines import Attempt, DecisionLine, FleetLine, Line
+from ..link.decision_lines import DecisionLine, FleetLine, LoggedAttempt, LogLine
 
-WHOLE = 0.9  # of its seconds: an answer whose first byte came later came in one piece
-LONGEST_LINE = 1 << 20  # bytes; a longer one is no line of ours
-MOST_REQUESTS = 2_000_000
-FEWEST_REQUESTS = 20  # answered: fewer say nothing of a p99
-LONG_PAUSE = 600.0  # seconds without a line, or back in time: another recording begins
-ANSWERED = ("met", "late")
+SINGLE_CHUNK_SHARE = 0.9  # of its seconds: an answer whose first byte came later came in one piece
+MAX_LINE_BYTES = 1 << 20  # bytes; a longer one is no line of ours
+MAX_REQUESTS = 2_000_000
+MIN_ANSWERED_REQUESTS = 20  # answered: fewer say nothing of a p99
+NEW_RECORDING_GAP_SECONDS = 600.0  # seconds without a line, or back in time: another recording begins
+ANSWERED_OUTCOMES = ("met", "late")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecordedRequest:
     """A request as it really went, without the looks."""
 
-    at: float  # CLOCK_MONOTONIC
+    arrived_at: float  # CLOCK_MONOTONIC
     worker: int
     policy: str
-    verdict: str
+    outcome: str
     fault: str
     answered: bool
     seconds: float
@@ -39,7 +39,7 @@ class Asked:
     priority: int
     deadline: float | None  # seconds after its arrival
     idempotent: bool
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[LoggedAttempt, ...]
 
 
 @dataclass
@@ -48,28 +48,28 @@ class Recording:
 
     model: str
     fleet: list[FleetLine] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
-    unreadable: int = 0  # lines that are none of ours, or cut off in the middle of the file
-    dropped: int = 0  # lines that the disk did not keep up with
-    wrong: int = 0  # requests that were the client's mistake: left out, they cost next to nothing
-    earlier: int = 0  # recordings in the file that are not this one
+    requests: list[RecordedRequest] = field(default_factory=list)
+    unreadable_lines: int = 0  # lines that are none of ours, or cut off in the middle of the file
+    dropped_lines: int = 0  # lines that the disk did not keep up with
+    client_errors: int = 0  # requests that were the client's mistake: left out, they cost next to nothing
+    earlier_recordings: int = 0  # recordings in the file that are not this one
 
     @property
     def begin(self) -> float:
-        return min(self.asked[0].at, self.fleet[0].at)
+        return min(self.requests[0].arrived_at, self.fleet[0].at)
 
     @property
     def seconds(self) -> float:
-        return self.asked[-1].at - self.begin
+        return self.requests[-1].arrived_at - self.begin
 
     @property
     def workers(self) -> int:
-        return max([line.workers for line in self.fleet] + [one.worker + 1 for one in self.asked])
+        return max([line.workers for line in self.fleet] + [one.worker + 1 for one in self.requests])
 
     @property
     def policy(self) -> str:
         """The one that decided on most."""
-        return Counter(one.policy for one in self.asked).most_common(1)[0][0]
+        return Counter(one.policy for one in self.requests).most_common(1)[0][0]
 
 
 def read_recording(path: Path, model: str = "") -> Recording:
@@ -82,39 +82,39 @@ def read_recording(path: Path, model: str = "") -> Recording:
         if line is None:
             unreadable += 1
             continue
-        if latest - LONG_PAUSE > line.at or line.at > latest + LONG_PAUSE > 0.0:
-            earlier += any(recording.asked for recording in recordings.values())
+        if latest - NEW_RECORDING_GAP_SECONDS > line.at or line.at > latest + NEW_RECORDING_GAP_SECONDS > 0.0:
+            earlier += any(recording.requests for recording in recordings.values())
             recordings = {}
             latest = line.at
         latest = max(latest, line.at)
-        _take(recordings.setdefault(line.model, Recording(line.model)), line)
-    recording = _chosen(path, recordings, model)
-    recording.unreadable, recording.earlier = unreadable, earlier
-    recording.asked.sort(key=lambda one: one.at)
+        _add_line(recordings.setdefault(line.model, Recording(line.model)), line)
+    recording = _choose_model(path, recordings, model)
+    recording.unreadable_lines, recording.earlier_recordings = unreadable, earlier
+    recording.requests.sort(key=lambda one: one.arrived_at)
     recording.fleet.sort(key=lambda line: line.at)
     return recording
 
 
-def _take(recording: Recording, line: Line) -> None:
-    recording.dropped += line.dropped
+def _add_line(recording: Recording, line: LogLine) -> None:
+    recording.dropped_lines += line.dropped
     if isinstance(line, FleetLine):
         recording.fleet.append(line)
     elif line.fault == "client" and line.verdict not in ("left", "late"):
-        recording.wrong += 1
-    elif len(recording.asked) >= MOST_REQUESTS:
-        raise OptionError(f"the log has more than {MOST_REQUESTS:,} requests of {line.model!r}: replay a part of it")
+        recording.client_errors += 1
+    elif len(recording.requests) >= MAX_REQUESTS:
+        raise OptionError(f"the log has more than {MAX_REQUESTS:,} requests of {line.model!r}: replay a part of it")
     else:
-        recording.asked.append(_asked(line))
+        recording.requests.append(_recorded_request(line))
 
 
-def _asked(line: DecisionLine) -> Asked:
-    return Asked(
-        at=line.at,
+def _recorded_request(line: DecisionLine) -> RecordedRequest:
+    return RecordedRequest(
+        arrived_at=line.at,
         worker=line.worker,
         policy=line.policy,
-        verdict=line.verdict,
+        outcome=line.verdict,
         fault=line.fault,
-        answered=line.verdict in ANSWERED and line.status < 400 and bool(line.attempts),
+        answered=line.verdict in ANSWERED_OUTCOMES and line.status < 400 and bool(line.attempts),
         seconds=line.seconds,
         estimate=line.estimate,
         kind=line.call,
@@ -131,13 +131,13 @@ def _asked(line: DecisionLine) -> Asked:
 def _deadline(line: DecisionLine) -> float | None:
     """Of the whole answer: where it came in one piece, or not at all, its first byte was due with its last."""
     first = line.first_byte_deadline
-    if first is None or 0.0 < line.first_byte < WHOLE * line.seconds:
+    if first is None or 0.0 < line.first_byte < SINGLE_CHUNK_SHARE * line.seconds:
         return line.deadline
     return first if line.deadline is None else min(first, line.deadline)
 
 
-def _chosen(path: Path, recordings: dict[str, Recording], model: str) -> Recording:
-    asked = sorted(name for name, recording in recordings.items() if recording.asked)
+def _choose_model(path: Path, recordings: dict[str, Recording], model: str) -> Recording:
+    asked = sorted(name for name, recording in recordings.items() if recording.requests)
     names = ", ".join(asked)
     if not asked:
         raise OptionError(f"{path}: no requests in it; it should be a decision log (`decisions` in the configuration)")
@@ -151,13 +151,13 @@ def _chosen(path: Path, recordings: dict[str, Recording], model: str) -> Recordi
     share = min(line.sample for line in recording.fleet)
     if share < 1.0:
         raise OptionError(f"{path}: only {share:.3g} of the requests is in it; to replay, record with `sample: 1`")
-    answered = sum(one.answered for one in recording.asked)
-    if answered < FEWEST_REQUESTS:
+    answered = sum(one.answered for one in recording.requests)
+    if answered < MIN_ANSWERED_REQUESTS:
         raise OptionError(f"{path}: {answered} answered requests of {recording.model!r} are too few to replay")
     return recording
 
 
-def _lines(path: Path) -> Iterator[Line | None]:
+def _lines(path: Path) -> Iterator[LogLine | None]:
     """All lines; None for one that cannot be read. What is cut off at the end is being written: no matter."""
     older = path.with_name(f"{path.name}.1")
     for file in (older, path) if older.exists() else (path,):
@@ -167,15 +167,15 @@ def _lines(path: Path) -> Iterator[Line | None]:
             raise OptionError(f"{file}: cannot read it: {problem.strerror or problem}") from None
 
 
-def _lines_of(path: Path) -> Iterator[Line | None]:
+def _lines_of(path: Path) -> Iterator[LogLine | None]:
     decode = msgspec.json.Decoder(DecisionLine | FleetLine).decode
     with path.open("rb") as file:
-        while text := file.readline(LONGEST_LINE):
+        while text := file.readline(MAX_LINE_BYTES):
             if not text.endswith(b"\n"):
-                if len(text) < LONGEST_LINE:
+                if len(text) < MAX_LINE_BYTES:
                     return
                 while text and not text.endswith(b"\n"):
-                    text = file.readline(LONGEST_LINE)
+                    text = file.readline(MAX_LINE_BYTES)
                 yield None
                 continue
             try:

@@ -8,28 +8,28 @@ from importlib.metadata import version
 from io import StringIO
 
 from ..core.histogram import Histogram
-from ..units import show_seconds
-from .charts import looks, tail
+from ..units import format_seconds
+from .charts import latency_tail, series_styles
 from .heatmaps import timelines
-from .page_style import STYLE
-from .replay import Answer, Comparison
-from .replay_figures import Figures
-from .replay_log import Asked
-from .replay_run import WARMUP
+from .page_style import PAGE_STYLE
+from .replay import Comparison, PolicyPrediction
+from .replay_figures import LatencyFigures
+from .replay_log import RecordedRequest
+from .replay_run import WARMUP_SHARE
 from .replay_words import sentences, signed
 from .result import RunResult
 from .scenario import Scenario
 from .summary import summarise
-from .svg import drawing, inline
-from .wording import NOTHING, percent
+from .svg import chart_style, inline_svg
+from .wording import DASH, percent
 
-FILES = ["replay.csv", "replay.html"]
-OBSERVED = "observed"
-READ_TAIL = (
+OUTPUT_FILES = ["replay.csv", "replay.html"]
+OBSERVED_LABEL = "observed"
+TAIL_CAPTION = (
     "Follow a line down: where it meets the row p99, one request in a hundred took longer than the time below. The "
     "closer the replay of the policy that ran is to the observed line, the more the others can be believed."
 )
-READ_TIME = (
+TIMELINE_CAPTION = (
     "One panel a policy, one row a replica: the stronger the colour, the more requests are on it. The strip below has "
     "those that wait in the gateway. First run of each."
 )
@@ -37,22 +37,35 @@ READ_TIME = (
 
 def rows(comparison: Comparison) -> list[list[str]]:
     """A header; what was observed; the policy that ran, replayed; the others."""
-    ran = comparison.actual
-    header = ["policy", "p50", "p90", "p99", "mean", "lost", *(["kept"] if comparison.promise else []), "p99 against"]
+    ran = comparison.baseline
+    header = [
+        "policy",
+        "p50",
+        "p90",
+        "p99",
+        "mean",
+        "lost",
+        *(["kept"] if comparison.slo_seconds else []),
+        "p99 against",
+    ]
     return [
         header,
-        [f"{ran.policy}, {OBSERVED}", *_cells(comparison.observed), ""],
-        [f"{ran.policy}, replayed", *_cells(ran.figures), f"{signed(comparison.error)} of the observed"],
-        *([one.policy, *_cells(one.figures), _difference(comparison, one)] for one in comparison.others),
+        [f"{ran.policy}, {OBSERVED_LABEL}", *_cells(comparison.observed), ""],
+        [f"{ran.policy}, replayed", *_cells(ran.figures), f"{signed(comparison.replay_error)} of the observed"],
+        *([one.policy, *_cells(one.figures), _difference(comparison, one)] for one in comparison.alternatives),
     ]
 
 
-def _cells(figures: Figures) -> list[str]:
-    times = [show_seconds(value) for value in (figures.p50, figures.p90, figures.p99, figures.mean)]
-    return [*times, percent(figures.lost), *([percent(figures.kept)] if figures.kept is not None else [])]
+def _cells(figures: LatencyFigures) -> list[str]:
+    times = [format_seconds(value) for value in (figures.p50, figures.p90, figures.p99, figures.mean)]
+    return [
+        *times,
+        percent(figures.loss_share),
+        *([percent(figures.within_slo)] if figures.within_slo is not None else []),
+    ]
 
 
-def _difference(comparison: Comparison, other: Answer) -> str:
+def _difference(comparison: Comparison, other: PolicyPrediction) -> str:
     return f"{signed(comparison.difference(other))} of the replayed"
 
 
@@ -64,14 +77,17 @@ def _csv(comparison: Comparison) -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["policy", "what", "p50", "p90", "p99", "mean", "lost", "kept", "spread", "doubt"])
-    ran = comparison.actual
-    told = [(ran, comparison.doubt), *((other, comparison.doubt_of(other)) for other in comparison.others)]
+    ran = comparison.baseline
+    told = [
+        (ran, comparison.error_margin),
+        *((other, comparison.error_margin_of(other)) for other in comparison.alternatives),
+    ]
     for what, policy, one, *doubts in (
-        (OBSERVED, ran.policy, comparison.observed, "", ""),
+        (OBSERVED_LABEL, ran.policy, comparison.observed, "", ""),
         *(("replayed", one.policy, one.figures, f"{one.spread:.6g}", f"{doubt:.6g}") for one, doubt in told),
     ):
-        numbers = [f"{value:.6g}" for value in (one.p50, one.p90, one.p99, one.mean, one.lost)]
-        writer.writerow([policy, what, *numbers, NOTHING if one.kept is None else f"{one.kept:.6g}", *doubts])
+        numbers = [f"{value:.6g}" for value in (one.p50, one.p90, one.p99, one.mean, one.loss_share)]
+        writer.writerow([policy, what, *numbers, DASH if one.within_slo is None else f"{one.within_slo:.6g}", *doubts])
     return text.getvalue()
 
 
@@ -84,17 +100,17 @@ def _page(comparison: Comparison) -> str:
         for name, *cells in lines
     )
     told = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences(comparison))
-    with drawing():
+    with chart_style():
         charts = _charts(comparison)
     recording = comparison.recording
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)} · Steelyard</title>\n<style>{STYLE}</style>\n</head>\n<body>",
+            f"<title>{escape(title)} · Steelyard</title>\n<style>{PAGE_STYLE}</style>\n</head>\n<body>",
             f'<header><p class="brand">Steelyard replay</p><h1>{escape(title)}</h1><p class="soft">'
-            f"{len(recording.asked):,} requests in {recording.seconds:,.0f} s, as the decision log has them; the first "
-            f"{WARMUP:.0%} of the time is not counted.</p></header>\n<main><section><h2>What would have been</h2>",
+            f"{len(recording.requests):,} requests in {recording.seconds:,.0f} s, as the decision log has them; the first "
+            f"{WARMUP_SHARE:.0%} of the time is not counted.</p></header>\n<main><section><h2>What would have been</h2>",
             f"<ul>{told}</ul>",
             f'<div class="card"><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
             "</div></div>",
@@ -106,17 +122,17 @@ def _page(comparison: Comparison) -> str:
 
 
 def _charts(comparison: Comparison) -> list[str]:
-    answers = (comparison.actual, *comparison.others)
+    answers = (comparison.baseline, *comparison.alternatives)
     runs = [_result(answer) for answer in answers]
     seen = _observed(comparison)
     series = [seen, *runs]
     latency = {run.policy: run.latency for run in series if run.latency.count}
     found = {row.policy: row for row in summarise(series, set())}
-    drawn = tail(latency, found, looks(list(found)))
-    lines = inline(drawn, "tail", "Share of requests slower than a given latency")
+    drawn = latency_tail(latency, found, series_styles(list(found)))
+    lines = inline_svg(drawn, "tail", "Share of requests slower than a given latency")
     shown = [run for run in runs if run.timeline.times]
-    over_time = inline(timelines(shown, Scenario()), "time", "Requests on each replica over time")
-    return [_card("Latency", lines, READ_TAIL), _card("Replicas over time", over_time, READ_TIME)]
+    over_time = inline_svg(timelines(shown, Scenario()), "time", "Requests on each replica over time")
+    return [_card("Latency", lines, TAIL_CAPTION), _card("Replicas over time", over_time, TIMELINE_CAPTION)]
 
 
 def _card(title: str, svg: str, reading: str) -> str:
@@ -124,7 +140,7 @@ def _card(title: str, svg: str, reading: str) -> str:
     return f'<div class="card"><h3>{escape(title)}</h3>{figure}</div>'
 
 
-def _result(answer: Answer) -> RunResult:
+def _result(answer: PolicyPrediction) -> RunResult:
     """All its runs as one, with the overhead that a simulated run does not have."""
     first = answer.runs[0].result
     result = RunResult(first.scenario, answer.policy, 0.0, 1, timeline=first.timeline, requests=first.requests)
@@ -135,9 +151,9 @@ def _result(answer: Answer) -> RunResult:
 
 def _observed(comparison: Comparison) -> RunResult:
     recording = comparison.recording
-    after = recording.begin + WARMUP * recording.seconds
-    counted: list[Asked] = [one for one in recording.asked if one.answered and one.at >= after]
-    result = RunResult(recording.model, OBSERVED, 0.0, 1, requests=len(recording.asked))
+    after = recording.begin + WARMUP_SHARE * recording.seconds
+    counted: list[RecordedRequest] = [one for one in recording.requests if one.answered and one.arrived_at >= after]
+    result = RunResult(recording.model, OBSERVED_LABEL, 0.0, 1, requests=len(recording.requests))
     _add(result.latency, [one.seconds for one in counted])
     return result
 

@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from .scenario import Batching
 from .servers import BatchServer, Server, SlotServer
 
-Numbers = NDArray[np.float64]
-MANY = 1_000_000  # as good as no limit
+FloatArray = NDArray[np.float64]
+UNLIMITED_SLOTS = 1_000_000  # as good as no limit
 
 
 @dataclass(frozen=True)
-class Slots:
+class SlotModel:
     """So many at a time, first come first served; those that run do not slow each other down."""
 
     slots: int
 
-    def demands(self, start: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
+    def demands(self, start: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
         """`start` in order. Also the logarithm of how fast demand grows with the time of the end: here 0."""
         if self.slots >= len(start):
             return end - start, np.zeros(len(start))
@@ -40,18 +40,18 @@ class Slots:
         return SlotServer(id, speed, self.slots)
 
     def __str__(self) -> str:
-        if self.slots == MANY:
+        if self.slots == UNLIMITED_SLOTS:
             return "any number at a time, without slowing each other down"
         return f"{'one' if self.slots == 1 else self.slots} at a time, first come first served"
 
 
 @dataclass(frozen=True)
-class Batched:
+class BatchModel:
     """All at once: n that run together each take 1 + slope × (n - 1) times as long. 1: they share one processor."""
 
     slope: float
 
-    def demands(self, start: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
+    def demands(self, start: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
         times = np.concatenate([start, end])
         order = np.argsort(times, kind="stable")
         times = times[order]
@@ -64,16 +64,16 @@ class Batched:
         return attained[ended] - attained[begun], np.log(pace[ended - 1])
 
     def build(self, id: str, speed: float) -> Server:
-        return BatchServer(id, speed, MANY, Batching(slope=self.slope))
+        return BatchServer(id, speed, UNLIMITED_SLOTS, Batching(slope=self.slope))
 
     def __str__(self) -> str:
         return f"all at once, each {self.slope:.0%} slower for every other one beside it"
 
 
-ServerKind = Slots | Batched
+ServerModel = SlotModel | BatchModel
 
 # The simplest first: among those that explain a log equally well it is taken.
-KINDS: tuple[ServerKind, ...] = (
-    *(Slots(slots) for slots in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, MANY)),
-    *(Batched(slope) for slope in (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)),
+SERVER_MODELS: tuple[ServerModel, ...] = (
+    *(SlotModel(slots) for slots in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, UNLIMITED_SLOTS)),
+    *(BatchModel(slope) for slope in (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)),
 )

@@ -7,11 +7,11 @@ from typing import Any
 
 from ..core.decision import Cancel, Reject, Send
 from ..core.outcome import Outcome
-from ..core.request import Phase
+from ..core.request import RequestPhase
 from .engine import Simulation
 from .job import Job
 from .replay_stalls import Stall
-from .replay_troubles import Fate, Trouble
+from .replay_troubles import AttemptFailure, RequestFailures
 
 
 class ReplaySimulation(Simulation):
@@ -21,40 +21,40 @@ class ReplaySimulation(Simulation):
         super().__init__(*arguments, **more)
         self.answers: list[tuple[float, float]] = []
         self.lost = 0
-        self.fates: dict[Job, Fate] = {}
-        self.left: set[Job] = set()  # they count neither as answered nor as lost
+        self.request_failures: dict[Job, RequestFailures] = {}
+        self.disconnected: set[Job] = set()  # they count neither as answered nor as lost
         self._work: dict[Job, float] = {}  # of those with a fate, if they are served
         self._sent: dict[Job, int] = {}  # and how many attempts they had
-        self._bad: dict[Job, Outcome] = {}  # attempts that take their turn, and then fail
-        self._failing: dict[str, Trouble] = {}  # by replica
+        self._failing_attempts: dict[Job, Outcome] = {}  # attempts that take their turn, and then fail
+        self._failing: dict[str, AttemptFailure] = {}  # by replica
         self._current: Job | None = None  # whose end is being dealt with
         self._stalls: list[Stall] = []
-        self._begins: list[float] = []
-        self._unseen: set[Job] = set()
-        self.over = self._count_it
+        self._stall_begins: list[float] = []
+        self._unobserved: set[Job] = set()
+        self.on_request_end = self._on_request_end
 
-    def stand_still(self, stalls: list[Stall]) -> None:
+    def set_stalls(self, stalls: list[Stall]) -> None:
         """Replicas go on, but what they finish is seen only afterwards."""
         self._stalls = stalls
-        self._begins = [stall.begin for stall in stalls]
+        self._stall_begins = [stall.begin for stall in stalls]
 
-    def fail(self, id: str, trouble: Trouble | None) -> None:
+    def set_failing(self, id: str, trouble: AttemptFailure | None) -> None:
         """From now on the replica fails whatever it gets in this way; None: no more."""
         if trouble is None:
             self._failing.pop(id, None)
         else:
             self._failing[id] = trouble
 
-    def cut_off(self, job: Job, now: float) -> None:
+    def expire(self, job: Job, now: float) -> None:
         """Its deadline has come."""
-        if job.phase is Phase.RUNNING and job.balancer is not None:
-            self._note(job, False, now)
+        if job.phase is RequestPhase.RUNNING and job.balancer is not None:
+            self._record(job, False, now)
             self.carry_out(job.balancer.cancel(job, now), now)
 
     # ------------------------------------------------------------------ figures
 
     def _end(self, job: Job, outcome: Outcome, now: float) -> None:
-        outcome = self._bad.pop(job, outcome) if outcome is Outcome.OK else outcome
+        outcome = self._failing_attempts.pop(job, outcome) if outcome is Outcome.OK else outcome
         before, self._current = self._current, job.origin or job
         super()._end(job, outcome, now)
         self._current = before
@@ -64,15 +64,15 @@ class ReplaySimulation(Simulation):
         super()._refused(decision)
         self._current = before
 
-    def _count_it(self, took: float, answered: bool, now: float) -> None:
+    def _on_request_end(self, took: float, answered: bool, now: float) -> None:
         assert self._current is not None
-        self._note(self._current, answered, now)
+        self._record(self._current, answered, now)
 
-    def _note(self, job: Job, answered: bool, now: float) -> None:
-        if job in self.left or job.born < self._warmup:
+    def _record(self, job: Job, answered: bool, now: float) -> None:
+        if job in self.disconnected or job.intended_at < self._warmup:
             return
         if answered:
-            self.answers.append((job.born, now - job.born))
+            self.answers.append((job.intended_at, now - job.intended_at))
         else:
             self.lost += 1
 
@@ -82,19 +82,19 @@ class ReplaySimulation(Simulation):
         job = decision.request
         assert isinstance(job, Job)
         server = self.servers[decision.replica.id]
-        trouble = self._next_trouble(job)
+        trouble = self._next_failure(job)
         if not server.down and server.id in self._failing:
-            self._fail_after(decision, self._failing[server.id], now)
+            self._fail_after_delay(decision, self._failing[server.id], now)
         elif not server.down and trouble is not None and not trouble.work:
-            self._fail_after(decision, trouble, now)
+            self._fail_after_delay(decision, trouble, now)
         elif trouble is not None:
-            self._take_turn(decision, trouble, now)
+            self._fail_after_work(decision, trouble, now)
         else:
-            self._bad.pop(job, None)
+            self._failing_attempts.pop(job, None)
             super()._send(decision, now)
 
-    def _next_trouble(self, job: Job) -> Trouble | None:
-        fate = self.fates.get(job)
+    def _next_failure(self, job: Job) -> AttemptFailure | None:
+        fate = self.request_failures.get(job)
         if fate is None:
             return None
         nth = self._sent.get(job, 0)
@@ -102,15 +102,15 @@ class ReplaySimulation(Simulation):
         job.work = self._work.setdefault(job, job.work)
         return fate.of(nth)
 
-    def _fail_after(self, decision: Send, trouble: Trouble, now: float) -> None:
+    def _fail_after_delay(self, decision: Send, trouble: AttemptFailure, now: float) -> None:
         """The failure is told after its time; nothing is done at the replica."""
         job = self._attempt(decision)
         job.server = self.servers[decision.replica.id]
-        job.fate = trouble.outcome
+        job.planned_outcome = trouble.outcome
         job.finish = now + trouble.seconds
         self.schedule(job.finish, job)
 
-    def _take_turn(self, decision: Send, trouble: Trouble, now: float) -> None:
+    def _fail_after_work(self, decision: Send, trouble: AttemptFailure, now: float) -> None:
         """It takes the replica's time as any other, and then fails."""
         job = decision.request
         assert isinstance(job, Job)
@@ -120,30 +120,30 @@ class ReplaySimulation(Simulation):
             job.work = usual
         attempt = job.context if decision.hedged else job
         assert isinstance(attempt, Job)
-        self._bad[attempt] = trouble.outcome
+        self._failing_attempts[attempt] = trouble.outcome
 
     def _attempt(self, decision: Send) -> Job:
         job = decision.request
         assert isinstance(job, Job)
         if decision.hedged:
-            job.context = job = job.twin()
+            job.context = job = job.hedge_attempt()
         return job
 
     # ------------------------------------------------------------------ standing still
 
     def _complete(self, job: Job, now: float) -> None:
-        if job in self._unseen:
-            self._unseen.remove(job)
+        if job in self._unobserved:
+            self._unobserved.remove(job)
             job.finish = -1.0
-            self._end(job, job.fate, now)
+            self._end(job, job.planned_outcome, now)
             return
-        place = bisect_right(self._begins, now) - 1
+        place = bisect_right(self._stall_begins, now) - 1
         if place < 0 or now >= self._stalls[place].end:
             super()._complete(job, now)
             return
-        if job.fate is Outcome.OK and job.server is not None:
+        if job.planned_outcome is Outcome.OK and job.server is not None:
             job.server.ended(job, now, self.schedule)
-        self._unseen.add(job)
+        self._unobserved.add(job)
         job.finish = self._stalls[place].end
         self.schedule(job.finish, job)
 
@@ -151,9 +151,9 @@ class ReplaySimulation(Simulation):
         job = decision.request
         assert isinstance(job, Job)
         for attempt in (job, job.context):
-            server = attempt.server if isinstance(attempt, Job) and attempt in self._unseen else None
+            server = attempt.server if isinstance(attempt, Job) and attempt in self._unobserved else None
             if server is not None and server.id == decision.replica.id:
-                self._unseen.remove(attempt)
+                self._unobserved.remove(attempt)
                 attempt.finish = -1.0
                 return
         super()._cancel(decision, now)

@@ -12,19 +12,19 @@ from itertools import groupby
 from statistics import median
 
 from ..core.outcome import Outcome
-from .replay_log import Asked, Recording
+from .replay_log import RecordedRequest, Recording
 
-BY_THEMSELVES = {one.label: one for one in Outcome if one.failed or one is Outcome.CLIENT_ERROR}
-UNTOUCHED = (Outcome.UNREACHABLE, Outcome.OVERLOADED)  # the replica did nothing for it
-CONNECTION = (Outcome.UNREACHABLE, Outcome.BROKEN, Outcome.TRUNCATED, Outcome.TIMEOUT)
-FAILURES = 2  # requests in a row
-UNLIKELY = 0.05  # so many such rows in the whole recording by chance: then it is the replica
-SOON = 10.0  # seconds in which a gateway notices that a replica is gone
-IN_SERVICE = ("ready", "ejected", "draining")
+FAILURE_BY_LABEL = {one.label: one for one in Outcome if one.failed or one is Outcome.CLIENT_ERROR}
+NO_WORK_OUTCOMES = (Outcome.UNREACHABLE, Outcome.OVERLOADED)  # the replica did nothing for it
+CONNECTION_OUTCOMES = (Outcome.UNREACHABLE, Outcome.CONNECTION_LOST, Outcome.TRUNCATED, Outcome.TIMEOUT)
+MIN_CONSECUTIVE_FAILURES = 2  # requests in a row
+MAX_EXPECTED_BY_CHANCE = 0.05  # so many such rows in the whole recording by chance: then it is the replica
+DETECTION_SECONDS = 10.0  # seconds in which a gateway notices that a replica is gone
+SERVING_STATES = ("ready", "ejected", "draining")
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedAttempt:
     """An attempt of whatever outcome."""
 
     request: int
@@ -39,7 +39,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class AttemptFailure:
     """How an attempt ends that does not answer."""
 
     outcome: Outcome
@@ -48,61 +48,63 @@ class Trouble:
 
 
 @dataclass(frozen=True)
-class Failing:
+class FailureWindow:
     """From when to when a replica failed whatever it got, and how."""
 
     begin: float
     end: float
-    trouble: Trouble
+    failure: AttemptFailure
 
 
 @dataclass(frozen=True)
-class Fate:
+class RequestFailures:
     """What goes wrong with a request, attempt by attempt; `always`: and with any further one, as with the last."""
 
-    troubles: tuple[Trouble | None, ...]
+    failures: tuple[AttemptFailure | None, ...]
     always: bool
 
-    def of(self, nth: int) -> Trouble | None:
-        if nth < len(self.troubles):
-            return self.troubles[nth]
-        return self.troubles[-1] if self.always else None
+    def of(self, nth: int) -> AttemptFailure | None:
+        if nth < len(self.failures):
+            return self.failures[nth]
+        return self.failures[-1] if self.always else None
 
 
-def ended_attempts(recording: Recording, replicas: list[str]) -> dict[str, list[Ended]]:
+def ended_attempts(recording: Recording, replicas: list[str]) -> dict[str, list[EndedAttempt]]:
     """By replica, in order of their start."""
-    ended: dict[str, list[Ended]] = {id: [] for id in replicas}
-    for number, one in enumerate(recording.asked):
+    ended: dict[str, list[EndedAttempt]] = {id: [] for id in replicas}
+    for number, one in enumerate(recording.requests):
         for nth, attempt in enumerate(one.attempts):
-            start = one.at - recording.begin + attempt.after
+            start = one.arrived_at - recording.begin + attempt.after
             lasted = one.seconds - attempt.after if attempt.seconds is None else attempt.seconds
-            outcome = BY_THEMSELVES.get(attempt.outcome) if attempt.seconds is not None else None
-            ended[attempt.replica].append(Ended(number, nth, start, start + max(lasted, 0.0), outcome))
+            outcome = FAILURE_BY_LABEL.get(attempt.outcome) if attempt.seconds is not None else None
+            ended[attempt.replica].append(EndedAttempt(number, nth, start, start + max(lasted, 0.0), outcome))
     for mine in ended.values():
         mine.sort(key=lambda one: (one.start, one.end))
     return ended
 
 
-def find_failing(ended: dict[str, list[Ended]]) -> tuple[dict[str, list[Failing]], set[tuple[int, int]]]:
+def find_failure_windows(
+    ended: dict[str, list[EndedAttempt]],
+) -> tuple[dict[str, list[FailureWindow]], set[tuple[int, int]]]:
     """By replica when it failed; and the attempts, by request and place, that failed by that."""
-    rows = {id: _rows(mine) for id, mine in ended.items()}
+    rows = {id: _failure_runs(mine) for id, mine in ended.items()}
     count = sum(len(mine) for mine in rows.values())
     fine = sum(not one.failed for mine in ended.values() for one in mine)
     chance = count / max(count + fine, 1)  # that after one that went well the next fails
-    found: dict[str, list[Failing]] = {id: [] for id in ended}
+    found: dict[str, list[FailureWindow]] = {id: [] for id in ended}
     excused: set[tuple[int, int]] = set()
     for id, mine in rows.items():
         for row, until in mine:
             requests = len({one.request for one in row})
-            if requests >= FAILURES and count * chance ** (requests - 1) < UNLIKELY:
-                found[id].append(_failing(row, until))
+            if requests >= MIN_CONSECUTIVE_FAILURES and count * chance ** (requests - 1) < MAX_EXPECTED_BY_CHANCE:
+                found[id].append(_window(row, until))
                 excused |= {(one.request, one.nth) for one in row}
     return found, excused
 
 
-def _rows(attempts: list[Ended]) -> list[tuple[list[Ended], float]]:
+def _failure_runs(attempts: list[EndedAttempt]) -> list[tuple[list[EndedAttempt], float]]:
     """Failures with nothing between them that went well, and when the next went there that did."""
-    found: list[tuple[list[Ended], float]] = []
+    found: list[tuple[list[EndedAttempt], float]] = []
     for failed, row in groupby(attempts, key=lambda one: one.failed):
         mine = list(row)
         if failed:
@@ -112,46 +114,49 @@ def _rows(attempts: list[Ended]) -> list[tuple[list[Ended], float]]:
     return found
 
 
-def _failing(row: list[Ended], until: float) -> Failing:
+def _window(row: list[EndedAttempt], until: float) -> FailureWindow:
     outcomes = Counter(one.outcome for one in row if one.outcome is not None)
     seconds = float(median(one.end - one.start for one in row))
     end = max(min(max(one.end for one in row), until), row[-1].start)
-    return Failing(row[0].start, end, Trouble(outcomes.most_common(1)[0][0], seconds))
+    return FailureWindow(row[0].start, end, AttemptFailure(outcomes.most_common(1)[0][0], seconds))
 
 
-def lost_with_their_replica(recording: Recording, ended: dict[str, list[Ended]]) -> set[tuple[int, int]]:
+def killed_with_replica(recording: Recording, ended: dict[str, list[EndedAttempt]]) -> set[tuple[int, int]]:
     """Attempts whose connection went just before the gateway noticed that the replica was gone."""
-    gone = _gone(recording)
+    gone = _removal_times(recording)
     return {
         (one.request, one.nth)
         for id, mine in ended.items()
         for one in mine
-        if one.outcome in CONNECTION and any(-1.0 <= when - one.end <= SOON for when in gone.get(id, ()))
+        if one.outcome in CONNECTION_OUTCOMES
+        and any(-1.0 <= when - one.end <= DETECTION_SECONDS for when in gone.get(id, ()))
     }
 
 
-def _gone(recording: Recording) -> dict[str, list[float]]:
+def _removal_times(recording: Recording) -> dict[str, list[float]]:
     """By replica: when it was first seen out of service."""
     gone: dict[str, list[float]] = {}
     serving: set[str] = set()
     for line in recording.fleet:
-        now = {member.id for member in line.replicas if member.state in IN_SERVICE}
+        now = {member.id for member in line.replicas if member.state in SERVING_STATES}
         for id in serving - now:
             gone.setdefault(id, []).append(line.at - recording.begin)
         serving = now
     return gone
 
 
-def fate_of(one: Asked, number: int, excused: set[tuple[int, int]], works: dict[tuple[int, int], float]) -> Fate | None:
+def failures_of_request(
+    one: RecordedRequest, number: int, excused: set[tuple[int, int]], works: dict[tuple[int, int], float]
+) -> RequestFailures | None:
     """None: nothing that would go wrong again. `works`: what attempts took of their replica's time, where they did."""
-    troubles: list[Trouble | None] = []
+    troubles: list[AttemptFailure | None] = []
     for nth, attempt in enumerate(one.attempts):
-        outcome = BY_THEMSELVES.get(attempt.outcome)
+        outcome = FAILURE_BY_LABEL.get(attempt.outcome)
         if outcome is None or attempt.seconds is None or (number, nth) in excused:
             troubles.append(None)
         else:
-            troubles.append(Trouble(outcome, max(attempt.seconds, 0.0), works.get((number, nth), 0.0)))
+            troubles.append(AttemptFailure(outcome, max(attempt.seconds, 0.0), works.get((number, nth), 0.0)))
     if not any(troubles):
         return None
-    always = one.verdict not in ("left", "refused") and not one.answered and troubles[-1] is not None
-    return Fate(tuple(troubles), always)
+    always = one.outcome not in ("left", "refused") and not one.answered and troubles[-1] is not None
+    return RequestFailures(tuple(troubles), always)

@@ -10,36 +10,36 @@ from typing import TYPE_CHECKING
 
 from ..core.histogram import Histogram
 from . import wording
-from .charts import Look, against_load, looks, tail
-from .findings import describe, finding, warnings
-from .heatmaps import moments, shares, timelines
-from .page_style import STYLE
+from .charts import SeriesStyle, latency_tail, p99_by_load, series_styles
+from .findings import describe, policy_finding, warnings
+from .heatmaps import fault_times, share_table, timelines
+from .page_style import PAGE_STYLE
 from .result import RunResult
 from .run import is_reference
-from .scaling_report import best_scaled, scaled_section
+from .scaling_report import best_scaler, scaling_section
 from .scenario import Scenario
 from .scenario_file import to_yaml
-from .summary import Estimate, Row, best, best_met, promised, summarise
-from .svg import drawing, inline
+from .summary import Estimate, SummaryRow, best_p99, best_within_slo, scenarios_with_slo, summarise
+from .svg import chart_style, inline_svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-READ_TAIL = (
+TAIL_CAPTION = (
     "Follow a line down: where it meets the row p99, one request in a hundred takes longer than the time below. Lines "
     "further to the left are faster. The lines are of all seeds together; the list, best first, has the mean of the "
     "seeds' p99, as the table."
 )
-READ_LOAD = (
+LOAD_CAPTION = (
     "Lower is better, and a line that stays flat as load grows keeps its promise when it is busy. The band is the 95 % "
     "confidence interval over the seeds."
 )
-READ_TIME = (
+TIMELINE_CAPTION = (
     "One panel a policy, one row a replica: the stronger the colour, the more requests are on it. An even, faint field "
     "is good; a strong row is a replica whose requests others could have served. The strip below each panel shows the "
     "requests that wait in the balancer, free to go to whichever replica is ready first. First seed."
 )
-READ_SHARE = (
+SHARE_CAPTION = (
     "Percent of all requests that each replica served. The first row is its share of the fleet's capacity: orange is "
     "more than that, blue is less. It counts requests, not work: a good policy may give a slow replica many small "
     "ones. First seed."
@@ -48,8 +48,8 @@ READ_SHARE = (
 
 def render(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> str:
     """The whole page."""
-    look = looks(list(dict.fromkeys(run.policy for run in results)))
-    with drawing():
+    look = series_styles(list(dict.fromkeys(run.policy for run in results)))
+    with chart_style():
         sections = [
             _section(n, scenario, [run for run in results if run.scenario == scenario.name], look, len(scenarios) == 1)
             for n, scenario in enumerate(scenarios, start=1)
@@ -59,12 +59,12 @@ def render(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> str:
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_(title)} · Steelyard simulation</title>\n<style>{STYLE}</style>\n</head>\n<body>",
-            f'<header><p class="brand">Steelyard simulation</p><h1>{_(title)}</h1>{_how_much(scenarios, results)}',
+            f"<title>{_(title)} · Steelyard simulation</title>\n<style>{PAGE_STYLE}</style>\n</head>\n<body>",
+            f'<header><p class="brand">Steelyard simulation</p><h1>{_(title)}</h1>{_run_counts(scenarios, results)}',
             "</header>\n<main>",
             _overview(scenarios, results) if len(scenarios) > 1 else "",
             *sections,
-            _what_was_run(scenarios),
+            _scenario_section(scenarios),
             "</main>",
             f"<footer>Made by Steelyard {_(version('steelyard'))}. The same scenario and seeds give the same numbers, "
             "whatever the machine; simulated time is not the time it took.</footer>\n</body>\n</html>\n",
@@ -76,7 +76,7 @@ def _(text: str) -> str:
     return escape(text, quote=True).replace(" %", "\N{NO-BREAK SPACE}%")
 
 
-def _how_much(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> str:
+def _run_counts(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> str:
     requests = sum(run.requests for run in results)
     policies = len({run.policy for run in results if not is_reference(run.policy)})
     scalers = len({run.scaler for run in results if run.scaler})
@@ -93,14 +93,18 @@ def _overview(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> st
     """Who was best where: the contents of the page, and what many came for."""
     lines = []
     for n, scenario in enumerate(scenarios, start=1):
-        rows = summarise((run for run in results if run.scenario == scenario.name), promised(scenarios))
+        rows = summarise((run for run in results if run.scenario == scenario.name), scenarios_with_slo(scenarios))
         highest = max(row.load for row in rows)
         at = [row for row in rows if row.load == highest]
         scaled = scenario.autoscale is not None
-        winner = best_scaled(at) if scaled else best(at)
-        who = wording.NOTHING if winner is None else f"{winner.scaler} (kept most)" if scaled else winner.policy
-        cells = [_(wording.replicas_worth(highest) if scaled else wording.load(highest)), _(who)]
-        cells += [_pair(wording.seconds(winner.p99)), _pair(wording.times(winner.ratio))] if winner else ["", ""]
+        winner = best_scaler(at) if scaled else best_p99(at)
+        who = wording.DASH if winner is None else f"{winner.scaler} (kept most)" if scaled else winner.policy
+        cells = [_(wording.load_in_replicas(highest) if scaled else wording.load(highest)), _(who)]
+        cells += (
+            [_with_half_width(wording.seconds(winner.p99)), _with_half_width(wording.ratio(winner.p99_to_ideal))]
+            if winner
+            else ["", ""]
+        )
         link = f'<th scope="row"><a href="#s{n}">{_(scenario.name)}</a></th>'
         lines.append(f"<tr>{link}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     head = "".join(f'<th scope="col">{name}</th>' for name in ("scenario", "load", "best p99", "p99", "p99 ÷ ideal"))
@@ -110,34 +114,36 @@ def _overview(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> st
     )
 
 
-def _section(number: int, scenario: Scenario, runs: Sequence[RunResult], look: dict[str, Look], alone: bool) -> str:
+def _section(
+    number: int, scenario: Scenario, runs: Sequence[RunResult], look: dict[str, SeriesStyle], alone: bool
+) -> str:
     if scenario.autoscale is not None:
-        return scaled_section(number, scenario, runs, alone)
-    rows = summarise(runs, promised([scenario]))
+        return scaling_section(number, scenario, runs, alone)
+    rows = summarise(runs, scenarios_with_slo([scenario]))
     loads = list(dict.fromkeys(row.load for row in rows))
     highest = max(loads)
     shown = [run for run in runs if run.load == highest and run.seed == runs[0].seed and run.timeline.times]
     charts = _Charts(f"s{number}")
     parts = [
         f'<section id="s{number}"><h2>{"Findings" if alone else _(scenario.name)}</h2>',
-        f'<p class="soft">{_(describe(scenario))}</p><p class="finding">{_(finding(rows, runs))}</p>',
+        f'<p class="soft">{_(describe(scenario))}</p><p class="finding">{_(policy_finding(rows, runs))}</p>',
         *(f'<p class="warning">{_(text)}</p>' for text in warnings(scenario, runs)),
         _table(rows, loads),
         _tails(charts, runs, rows, loads, look),
     ]
     above_zero = [row for row in rows if row.load and not isnan(row.p99.mean)]
     if len({row.load for row in above_zero}) > 1:
-        drawn = charts.draw("p99 latency of each policy against load", lambda: against_load(above_zero, look))
-        parts.append(_card("p99 against load", drawn, READ_LOAD))
+        drawn = charts.draw("p99 latency of each policy against load", lambda: p99_by_load(above_zero, look))
+        parts.append(_card("p99 against load", drawn, LOAD_CAPTION))
     if shown:
         at = f"at load {wording.load(highest)}" if highest else "as recorded"
         drawn = charts.draw(f"Requests on each replica over time, {at}", lambda: timelines(shown, scenario))
-        seen = moments(scenario, shown[0].timeline.times[-1])
+        seen = fault_times(scenario, shown[0].timeline.times[-1])
         faults = " Dashed lines: when a fault began and ended." if seen else ""
         more = f" The first {len(shown[0].timeline.load)} replicas." if len(shown[0].timeline.load) == 64 else ""
-        parts.append(_card(f"Replicas over time, {at}", drawn, READ_TIME + more + faults))
-        drawn = charts.draw(f"Share of requests each replica served, {at}", lambda: shares(shown, scenario))
-        parts.append(_card(f"Who served how much, {at}", drawn, READ_SHARE))
+        parts.append(_card(f"Replicas over time, {at}", drawn, TIMELINE_CAPTION + more + faults))
+        drawn = charts.draw(f"Share of requests each replica served, {at}", lambda: share_table(shown, scenario))
+        parts.append(_card(f"Who served how much, {at}", drawn, SHARE_CAPTION))
     parts.append("</section>")
     return "\n".join(parts)
 
@@ -151,7 +157,7 @@ class _Charts:
 
     def draw(self, title: str, figure: Callable[[], Figure]) -> str:
         self._count += 1
-        return inline(figure(), f"{self._prefix}c{self._count}", title)
+        return inline_svg(figure(), f"{self._prefix}c{self._count}", title)
 
 
 def _card(title: str, svg: str, reading: str) -> str:
@@ -163,7 +169,11 @@ def _figure(svg: str, reading: str) -> str:
 
 
 def _tails(
-    charts: _Charts, runs: Sequence[RunResult], rows: Sequence[Row], loads: Sequence[float], look: dict[str, Look]
+    charts: _Charts,
+    runs: Sequence[RunResult],
+    rows: Sequence[SummaryRow],
+    loads: Sequence[float],
+    look: dict[str, SeriesStyle],
 ) -> str:
     """The highest load in full view, the others one click away."""
     drawn: dict[float, str] = {}
@@ -175,11 +185,11 @@ def _tails(
                 latency[run.policy].merge(run.latency)
         if any(histogram.count for histogram in latency.values()):
             title = f"Share of requests slower than a given latency, load {wording.load(load)}"
-            drawn[load] = charts.draw(title, lambda h=latency, r=at: tail(h, r, look))  # type: ignore[misc]
+            drawn[load] = charts.draw(title, lambda h=latency, r=at: latency_tail(h, r, look))  # type: ignore[misc]
     if not drawn:
         return ""
     (first, svg), *others = drawn.items()
-    parts = [f'<div class="card"><h3>Latency, load {_(wording.load(first))}</h3>{_figure(svg, READ_TAIL)}']
+    parts = [f'<div class="card"><h3>Latency, load {_(wording.load(first))}</h3>{_figure(svg, TAIL_CAPTION)}']
     for load, svg in others:
         parts.append(f"<details><summary>Load {_(wording.load(load))}</summary>{_figure(svg, '')}</details>")
     return "".join([*parts, "</div>"])
@@ -188,29 +198,29 @@ def _tails(
 # ---------------------------------------------------------------------- the table
 
 
-def _table(rows: Sequence[Row], loads: Iterable[float]) -> str:
-    columns: dict[str, Callable[[Row], str]] = {
+def _table(rows: Sequence[SummaryRow], loads: Iterable[float]) -> str:
+    columns: dict[str, Callable[[SummaryRow], str]] = {
         "p50": lambda row: _(wording.seconds(row.p50)[0]),
         "p90": lambda row: _(wording.seconds(row.p90)[0]),
-        "p99": lambda row: _pair(wording.seconds(row.p99)),
-        "p99.9": lambda row: _pair(wording.seconds(row.p999)),
+        "p99": lambda row: _with_half_width(wording.seconds(row.p99)),
+        "p99.9": lambda row: _with_half_width(wording.seconds(row.p999)),
         "mean": lambda row: _(wording.seconds(row.mean)[0]),
     }
-    if any(row.ratio for row in rows):
-        columns["p99 ÷ ideal"] = lambda row: _pair(wording.times(row.ratio))
-    if any(row.met for row in rows):
-        columns["kept promise"] = lambda row: _percent(row.met)
-    columns["prompt"] = lambda row: _percent(row.prompt)
+    if any(row.p99_to_ideal for row in rows):
+        columns["p99 ÷ ideal"] = lambda row: _with_half_width(wording.ratio(row.p99_to_ideal))
+    if any(row.within_slo for row in rows):
+        columns["kept promise"] = lambda row: _share(row.within_slo)
+    columns["prompt"] = lambda row: _share(row.low_slowdown)
     if any(row.failed.mean for row in rows):
-        columns["failed"] = lambda row: _percent(row.failed)
+        columns["failed"] = lambda row: _share(row.failed)
     if any(row.refused.mean for row in rows):
-        columns["refused"] = lambda row: _percent(row.refused)
+        columns["refused"] = lambda row: _share(row.refused)
     columns["requests/s"] = lambda row: wording.rate(row.throughput)
     head = "".join(f'<th scope="col">{_(name)}</th>' for name in ("policy", *columns))
     bodies = []
     for load in loads:
         group = [row for row in rows if row.load == load]
-        winner, keeper = best(group), best_met(group)
+        winner, keeper = best_p99(group), best_within_slo(group)
         name = f"load {wording.load(load)}" if load else "as recorded"
         lines = [f'<tr class="group"><th scope="rowgroup" colspan="{len(columns) + 1}">{_(name)}</th></tr>']
         for row in group:
@@ -218,25 +228,27 @@ def _table(rows: Sequence[Row], loads: Iterable[float]) -> str:
             badge = '<span class="badge">best p99</span>' if row is winner else ""
             badge += '<span class="badge">kept most</span>' if row is keeper else ""
             cells = "".join(f"<td>{get(row)}</td>" for get in columns.values())
-            lines.append(f'<tr class="{kind}"><th scope="row">{_(wording.policy(row.policy))}{badge}</th>{cells}</tr>')
+            lines.append(
+                f'<tr class="{kind}"><th scope="row">{_(wording.policy_label(row.policy))}{badge}</th>{cells}</tr>'
+            )
         bodies.append(f"<tbody>{''.join(lines)}</tbody>")
-    whole = "" if any(row.lost for row in rows) else '<p class="soft">No request failed or was refused.</p>'
+    whole = "" if any(row.loss_share for row in rows) else '<p class="soft">No request failed or was refused.</p>'
     return (
         f'<div class="card"><h3>Results</h3>{whole}<div class="scroll"><table><thead><tr>{head}</tr></thead>'
-        f"{''.join(bodies)}</table></div>{_LEGEND}</div>"
+        f"{''.join(bodies)}</table></div>{_COLUMN_LEGEND}</div>"
     )
 
 
-def _percent(value: Estimate | None) -> str:
+def _share(value: Estimate | None) -> str:
     return _(wording.percent(value))
 
 
-def _pair(texts: tuple[str, str]) -> str:
+def _with_half_width(texts: tuple[str, str]) -> str:
     value, half = texts
     return f'{_(value)} <span class="half">{_(half)}</span>' if half else _(value)
 
 
-_LEGEND = (
+_COLUMN_LEGEND = (
     "<details><summary>What the columns mean</summary><dl>"
     "<dt>p50 … p99.9</dt><dd>latency that 50 … 99.9 % of the answered requests did not exceed; mean over the seeds, "
     "± half the width of the 95 % confidence interval (of the other columns: in results.csv)</dd>"
@@ -250,7 +262,7 @@ _LEGEND = (
 )
 
 
-def _what_was_run(scenarios: Sequence[Scenario]) -> str:
+def _scenario_section(scenarios: Sequence[Scenario]) -> str:
     text = "---\n".join(to_yaml(scenario, full=True) for scenario in scenarios)
     return (
         '<section><h2>What was run</h2><div class="card"><p>Save this as <code>scenario.yaml</code> and '

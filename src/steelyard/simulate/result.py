@@ -25,7 +25,7 @@ class FleetRecord:
     replica_seconds: float = 0.0  # from the order to start until the end, after the warm-up
     seconds: float = 0.0  # that this took
     starts: int = 0
-    most: int = 0  # replicas at once, those that leave aside
+    peak_replicas: int = 0  # replicas at once, those that leave aside
     times: list[float] = field(default_factory=list)
     wanted: list[int] = field(default_factory=list)
     ready: list[int] = field(default_factory=list)
@@ -34,11 +34,11 @@ class FleetRecord:
     late: list[float] = field(default_factory=list)  # share of the requests that ended since then
 
     @property
-    def hours(self) -> float:
+    def replica_hours(self) -> float:
         return self.replica_seconds / 3600.0
 
     @property
-    def mean(self) -> float:
+    def mean_replicas(self) -> float:
         return self.replica_seconds / self.seconds if self.seconds else 0.0
 
 
@@ -52,8 +52,8 @@ class RunResult:
     timeline: Timeline = field(default_factory=Timeline)
     requests: int = 0  # arrivals, warm-up included
     failed: int = 0
-    met: int = 0  # answered within the SLA and the deadline
-    prompt: int = 0  # answered within three times their own work
+    within_slo: int = 0  # answered within the SLA and the deadline
+    low_slowdown: int = 0  # answered within three times their own work
     refused: dict[str, int] = field(default_factory=dict)
     served: dict[str, int] = field(default_factory=dict)  # per replica
     seconds: float = 0.0  # simulated
@@ -66,7 +66,7 @@ class RunResult:
         self.served = {server.id: server.served for server in servers}
 
     @property
-    def counted(self) -> int:
+    def measured_requests(self) -> int:
         """Requests after the warm-up, however they ended."""
         return self.latency.count + self.failed + sum(self.refused.values())
 
@@ -75,4 +75,4 @@ class RunResult:
         return self.requests / self.seconds if self.seconds else 0.0
 
     def share(self, number: int) -> float:
-        return number / self.counted if self.counted else float("nan")
+        return number / self.measured_requests if self.measured_requests else float("nan")

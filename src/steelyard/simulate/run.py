@@ -12,27 +12,30 @@ from typing import Literal, cast
 
 from ..core.balancer import Balancer
 from ..core.errors import OptionError
-from ..core.placement import Placement
+from ..core.placement import PlacementPlanner
 from ..core.policies import make_policy
 from ..core.replica import Event, State
 from ..core.request import INFINITY
 from .engine import Simulation
 from .ideal import run_ideal
 from .job import Job
-from .model_balancer import build_model_balancer, for_their_models, model_names
-from .perfect import perfect_places
-from .placing import Placer
+from .model_balancer import build_multi_model_balancer, model_names, route_by_model
+from .perfect import perfect_placement
+from .placing import SimulatedPlacer
 from .result import RunResult
 from .scaled_run import run_scaled
-from .scaler_names import make_scaling
+from .scaler_names import make_scaler
 from .scenario import Balancers, Fault, Scenario
-from .servers import Server, build_server
-from .workload import popularity, random_jobs, span, trace_jobs, trace_rate
+from .servers import Server, make_server
+from .workload import arrival_seconds, model_shares, random_jobs, trace_jobs, trace_load
 
 IDEAL = "ideal"
-PERFECT = "perfect"
-PLACING = ("placement", PERFECT)  # who places models: core.placement, or one who knows how popular each will be
-SAMPLES = 200  # points in time of a run's timeline
+PERFECT_PLACEMENT = "perfect"
+PLACEMENTS = (
+    "placement",
+    PERFECT_PLACEMENT,
+)  # who places models: core.placement, or one who knows how popular each will be
+TIMELINE_SAMPLES = 200  # points in time of a run's timeline
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,12 @@ def split_placement(text: str) -> tuple[str, str]:
     policy, plus, placing = text.rpartition("+")
     if not plus:
         return text, ""
-    if placing not in PLACING:
-        raise OptionError(f"policy {text!r}: after + comes {' or '.join(PLACING)}")
+    if placing not in PLACEMENTS:
+        raise OptionError(f"policy {text!r}: after + comes {' or '.join(PLACEMENTS)}")
     return policy, placing
 
 
-def series(policy: str) -> str:
+def base_policy(policy: str) -> str:
     """A policy whatever its concurrency; who places the models makes a difference."""
     name, placing = split_policy(policy)[0], split_placement(policy)[1]
     return f"{name}+{placing}" if placing else name
@@ -62,7 +65,7 @@ def series(policy: str) -> str:
 
 def is_reference(policy: str) -> bool:
     """No policy to choose, but what others are measured by: it knows what nobody can."""
-    return policy == IDEAL or policy.endswith(f"+{PERFECT}")
+    return policy == IDEAL or policy.endswith(f"+{PERFECT_PLACEMENT}")
 
 
 def split_policy(text: str) -> tuple[str, int | Literal["auto", "unlimited"] | None]:
@@ -77,14 +80,14 @@ def split_policy(text: str) -> tuple[str, int | Literal["auto", "unlimited"] | N
     raise OptionError(f"policy {text!r}: after @ comes a whole number from 1, auto or unlimited")
 
 
-def check(scenario: Scenario) -> None:
+def check_scenario(scenario: Scenario) -> None:
     """Everything that can be wrong with a scenario besides its form, before anything runs or is written."""
     for policy in scenario.policies:
         check_policy(scenario, policy)
     for scaler in scalers_of(scenario):
         check_scaler(scenario, scaler)
     if scenario.workload.trace is not None:
-        trace_rate(scenario)
+        trace_load(scenario)
 
 
 def check_policy(scenario: Scenario, policy: str) -> None:
@@ -110,7 +113,7 @@ def scalers_of(scenario: Scenario) -> tuple[str, ...]:
 
 def check_scaler(scenario: Scenario, scaler: str) -> None:
     assert scenario.autoscale is not None
-    make_scaling(scaler, scenario.autoscale)
+    make_scaler(scaler, scenario.autoscale)
 
 
 def has_ideal(scenario: Scenario) -> bool:
@@ -140,7 +143,7 @@ def run_all(
     results: list[RunResult] = []
     # Ctrl-C is for the parent alone: workers that heard it too would each print a traceback.
     quiet = (signal.SIGINT, signal.SIG_IGN)
-    with get_context("spawn").Pool(processes, signal.signal, quiet) if processes > 1 else _Here() as pool:
+    with get_context("spawn").Pool(processes, signal.signal, quiet) if processes > 1 else _InlinePool() as pool:
         for result in pool.imap(run_task, todo):
             results.append(result)
             if done is not None:
@@ -148,10 +151,10 @@ def run_all(
     return results
 
 
-class _Here:
+class _InlinePool:
     """This process, looking like a pool."""
 
-    def __enter__(self) -> _Here:
+    def __enter__(self) -> _InlinePool:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -181,9 +184,9 @@ def run_task(task: Task) -> RunResult:
     for fault in scenario.faults:
         _plan_fault(simulation, servers[fault.replica], weights[fault.replica], fault)
     if len(balancers) > 1:
-        plan_signals(simulation, balancers, scenario.balancers)
+        plan_load_exchange(simulation, balancers, scenario.balancers)
     if seconds:
-        plan_samples(simulation, servers, result, seconds / SAMPLES)
+        plan_samples(simulation, servers, result, seconds / TIMELINE_SAMPLES)
     return simulation.run()
 
 
@@ -193,18 +196,20 @@ def _run_placed(
     """As `run_task`, with a pool for each model, and its copies placed by somebody."""
     scenario = task.scenario
     servers = build_servers(scenario, load_themselves=False)
-    balancer = build_model_balancer(scenario, *split_policy(task.policy), servers, task.seed)
+    balancer = build_multi_model_balancer(scenario, *split_policy(task.policy), servers, task.seed)
     rng = Random(task.seed)
-    simulation = Simulation(servers, [balancer], for_their_models(jobs), result, rng, warmup=warmup, slo=slo)
+    simulation = Simulation(servers, [balancer], route_by_model(jobs), result, rng, warmup=warmup, slo=slo)
     groups = [group for group in scenario.fleet for _ in range(group.count)]
-    if split_placement(task.policy)[1] == PERFECT:
-        placer = Placer(simulation, balancer, groups, None)
+    if split_placement(task.policy)[1] == PERFECT_PLACEMENT:
+        placer = SimulatedPlacer(simulation, balancer, groups, None)
         names = model_names(scenario)
-        places = perfect_places(popularity(scenario.workload.models).tolist(), [group.models for group in groups])
-        placer.put({server.id: [names[m] for m in held] for server, held in zip(servers, places, strict=True)})
+        places = perfect_placement(model_shares(scenario.workload.models).tolist(), [group.models for group in groups])
+        placer.place_initially(
+            {server.id: [names[m] for m in held] for server, held in zip(servers, places, strict=True)}
+        )
     else:
-        Placer(simulation, balancer, groups, Placement())
-    plan_samples(simulation, servers, result, seconds / SAMPLES)
+        SimulatedPlacer(simulation, balancer, groups, PlacementPlanner())
+    plan_samples(simulation, servers, result, seconds / TIMELINE_SAMPLES)
     return simulation.run()
 
 
@@ -212,18 +217,18 @@ def _jobs(task: Task) -> tuple[Iterator[Job], float]:
     """The jobs of a run, and about how many seconds they span."""
     scenario = task.scenario
     if scenario.workload.trace is not None:
-        offered = trace_rate(scenario)
+        offered = trace_load(scenario)
         # Rows that all arrive at once cannot be stretched to a load.
         pace = task.load * scenario.capacity / offered if task.load and isfinite(offered) else 1.0
-        last = max((job.born for job in trace_jobs(scenario, pace)), default=0.0)
+        last = max((job.intended_at for job in trace_jobs(scenario, pace)), default=0.0)
         return trace_jobs(scenario, pace), last
     rate = task.load * scenario.capacity / scenario.workload.sizes.mean
-    return random_jobs(scenario, rate, task.seed), span(scenario, rate)
+    return random_jobs(scenario, rate, task.seed), arrival_seconds(scenario, rate)
 
 
 def build_servers(scenario: Scenario, *, load_themselves: bool = True) -> list[Server]:
     groups = [group for group in scenario.fleet for _ in range(group.count)]
-    return [build_server(f"r{n}", group, loads_itself=load_themselves) for n, group in enumerate(groups)]
+    return [make_server(f"r{n}", group, loads_itself=load_themselves) for n, group in enumerate(groups)]
 
 
 def _weights(scenario: Scenario) -> list[float]:
@@ -245,32 +250,36 @@ def build_balancer(task: Task, servers: list[Server], number: int) -> Balancer:
 
 
 def _plan_fault(simulation: Simulation, server: Server, weight: float, fault: Fault) -> None:
-    end = fault.at + fault.lasts
+    end = fault.at + fault.duration
     if fault.kind == "slow":
-        simulation.at(fault.at, lambda now: server.burden(fault.factor, now, simulation.schedule))
-        simulation.at(end, lambda now: server.unburden(fault.factor, now, simulation.schedule))
+        simulation.call_at(fault.at, lambda now: server.slow_down(fault.factor, now, simulation.schedule))
+        simulation.call_at(end, lambda now: server.restore_speed(fault.factor, now, simulation.schedule))
     elif fault.kind == "errors":
-        simulation.at(fault.at, lambda now: setattr(server, "failing", server.failing + 1))
-        simulation.at(end, lambda now: setattr(server, "failing", server.failing - 1))
+        simulation.call_at(fault.at, lambda now: setattr(server, "failing", server.failing + 1))
+        simulation.call_at(end, lambda now: setattr(server, "failing", server.failing - 1))
     elif fault.kind == "crash":
-        simulation.at(fault.at, lambda now: simulation.crash(server.id, now))
-        simulation.at(fault.at + fault.detect, lambda now: simulation.tell(server.id, Event.LOST, now))
-        simulation.at(end, lambda now: setattr(server, "down", server.down - 1))
-        simulation.at(end + fault.detect, lambda now: simulation.tell(server.id, Event.LIVE, now))
-        ready = end + fault.cold + fault.detect
-        simulation.at(ready, lambda now: simulation.tell(server.id, Event.LOADED, now))
+        simulation.call_at(fault.at, lambda now: simulation.crash(server.id, now))
+        simulation.call_at(
+            fault.at + fault.detection_delay, lambda now: simulation.report_event(server.id, Event.LOST, now)
+        )
+        simulation.call_at(end, lambda now: setattr(server, "down", server.down - 1))
+        simulation.call_at(end + fault.detection_delay, lambda now: simulation.report_event(server.id, Event.LIVE, now))
+        ready = end + fault.cold_start + fault.detection_delay
+        simulation.call_at(ready, lambda now: simulation.report_event(server.id, Event.LOADED, now))
     else:
-        simulation.at(fault.at, lambda now: simulation.join(server.id, weight, now))
-        simulation.at(fault.at + fault.cold, lambda now: simulation.tell(server.id, Event.LOADED, now))
+        simulation.call_at(fault.at, lambda now: simulation.join(server.id, weight, now))
+        simulation.call_at(
+            fault.at + fault.cold_start, lambda now: simulation.report_event(server.id, Event.LOADED, now)
+        )
 
 
-def plan_signals(simulation: Simulation, balancers: list[Balancer], timing: Balancers) -> None:
+def plan_load_exchange(simulation: Simulation, balancers: list[Balancer], timing: Balancers) -> None:
     """Every so often each balancer hears, late, how many requests the others have on each replica."""
 
     def publish(now: float) -> None:
         seen = [{r.id: r.in_flight for r in b.pool().replicas.values()} for b in balancers]
         if timing.signal_delay:
-            simulation.at(now + timing.signal_delay, lambda later: hear(seen, later))
+            simulation.call_at(now + timing.signal_delay, lambda later: hear(seen, later))
         else:
             hear(seen, now)
 
@@ -280,9 +289,9 @@ def plan_signals(simulation: Simulation, balancers: list[Balancer], timing: Bala
                 others = sum(counts.get(id, 0) for n, counts in enumerate(seen) if n != mine)
                 # On average it is used half an interval after it was heard.
                 age = timing.signal_delay + timing.signal_every / 2
-                simulation.carry_out(balancer.report_outside(id, others, now=now, age=age), now)
+                simulation.carry_out(balancer.report_peer_load(id, others, now=now, age=age), now)
 
-    simulation.every(timing.signal_every, publish)
+    simulation.call_every(timing.signal_every, publish)
 
 
 def plan_samples(simulation: Simulation, servers: list[Server], result: RunResult, every: float) -> None:
@@ -291,11 +300,11 @@ def plan_samples(simulation: Simulation, servers: list[Server], result: RunResul
     timeline.load = {server.id: [] for server in shown}
 
     def sample(now: float) -> None:
-        if len(timeline.times) >= 2 * SAMPLES:
+        if len(timeline.times) >= 2 * TIMELINE_SAMPLES:
             return  # the tail after the last arrival may be long
         timeline.times.append(now)
-        timeline.waiting.append(sum(len(b.pool(m).line) for b in simulation.balancers for m in b.models))
+        timeline.waiting.append(sum(len(b.pool(m).queue) for b in simulation.balancers for m in b.models))
         for server in shown:
             timeline.load[server.id].append(len(server.queue) + server.busy)
 
-    simulation.every(every, sample)
+    simulation.call_every(every, sample)

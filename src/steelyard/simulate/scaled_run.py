@@ -10,11 +10,11 @@ from ..core.options import Concurrency
 from .engine import Simulation
 from .job import Job
 from .result import FleetRecord, RunResult
-from .scaler_names import at_first, make_scaling
-from .scaling import ScaledBalancer, ScaledFleet
+from .scaler_names import initial_replicas, make_scaler
+from .scaling import AutoscaledBalancer, AutoscaledFleet
 from .scenario import Scenario
 
-SAMPLES = 400  # points in time of a run's record
+FLEET_SAMPLES = 400  # points in time of a run's record
 
 
 def run_scaled(
@@ -30,26 +30,26 @@ def run_scaled(
 ) -> RunResult:
     autoscale = scenario.autoscale
     assert autoscale is not None
-    balancer = ScaledBalancer(Random(f"{seed}/0"))
+    balancer = AutoscaledBalancer(Random(f"{seed}/0"))
     options = scenario.balancing.options(policy[1], 0)
-    balancer.add_model("", policy[0], replace(options, hold=True))
+    balancer.add_model("", policy[0], replace(options, wait_for_ready=True))
     warmup = scenario.warmup * seconds
     simulation = Simulation([], [balancer], jobs, result, Random(seed), warmup=warmup, slo=slo)
     result.fleet = record = FleetRecord()
-    fleet = ScaledFleet(
+    fleet = AutoscaledFleet(
         simulation,
         balancer,
         scenario.fleet[0],
         autoscale,
-        make_scaling(scaler, autoscale),
+        make_scaler(scaler, autoscale),
         record,
         Random(f"{seed}/starts"),
-        start=at_first(scaler, autoscale),
+        start=initial_replicas(scaler, autoscale),
         warmup=warmup,
         slo=slo,
     )
     if seconds:
-        _plan_samples(simulation, fleet, balancer, record, seconds / SAMPLES, scenario.capacity)
+        _plan_samples(simulation, fleet, balancer, record, seconds / FLEET_SAMPLES, scenario.capacity)
     simulation.run()
     fleet.close(result.seconds)
     record.seconds = max(0.0, result.seconds - warmup)
@@ -58,8 +58,8 @@ def run_scaled(
 
 def _plan_samples(
     simulation: Simulation,
-    fleet: ScaledFleet,
-    balancer: ScaledBalancer,
+    fleet: AutoscaledFleet,
+    balancer: AutoscaledBalancer,
     record: FleetRecord,
     every: float,
     capacity: float,
@@ -68,17 +68,17 @@ def _plan_samples(
 
     def sample(now: float) -> None:
         nonlocal before
-        if len(record.times) >= 2 * SAMPLES:
+        if len(record.times) >= 2 * FLEET_SAMPLES:
             return  # the tail after the last arrival may be long
         ready, starting, _ = fleet.counts
-        over, late = fleet.over
+        over, late = fleet.finished_and_late
         work, over_then, late_then = before
-        before = (balancer.work, over, late)
+        before = (balancer.offered_work, over, late)
         record.times.append(now)
         record.wanted.append(fleet.target)
         record.ready.append(ready)
         record.starting.append(starting)
-        record.offered.append((balancer.work - work) / every / capacity)
+        record.offered.append((balancer.offered_work - work) / every / capacity)
         record.late.append((late - late_then) / (over - over_then) if over > over_then else 0.0)
 
-    simulation.every(every, sample)
+    simulation.call_every(every, sample)

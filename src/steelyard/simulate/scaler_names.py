@@ -9,15 +9,15 @@ import yaml
 
 from ..core.errors import OptionError
 from ..core.request import INFINITY
-from ..core.scalers.base import Seen, Want
-from ..core.scaling import Scaling, ScalingOptions, Verdict
+from ..core.scalers.base import Recommendation, ScalingMetrics
+from ..core.scaling import ScalingDecider, ScalingDecision, ScalingOptions
 from .changing import Autoscale
 
-FIXED = "fixed"
+FIXED_SCALER = "fixed"
 
 
-class Decider(Protocol):
-    def decide(self, seen: Seen, *, planned: int = 0) -> Verdict: ...
+class ScalerDriver(Protocol):
+    def decide(self, seen: ScalingMetrics, *, planned: int = 0) -> ScalingDecision: ...
 
 
 class FixedScaling:
@@ -26,15 +26,15 @@ class FixedScaling:
     def __init__(self, replicas: int) -> None:
         self._replicas = replicas
 
-    def decide(self, seen: Seen, *, planned: int = 0) -> Verdict:
+    def decide(self, seen: ScalingMetrics, *, planned: int = 0) -> ScalingDecision:
         count = self._replicas
-        return Verdict(count, "always so many", Want(count, "always so many"), count, INFINITY)
+        return ScalingDecision(count, "always so many", Recommendation(count, "always so many"), count, INFINITY)
 
 
 def split_scaler(text: str) -> tuple[str, dict[str, Any]]:
     """`kpa@target=0.5@window=30` is kpa with these options."""
     name, *parts = text.split("@")
-    if name == FIXED:
+    if name == FIXED_SCALER:
         if len(parts) != 1 or not parts[0].isdecimal():
             raise OptionError(f"scaler {text!r}: after fixed@ comes the number of replicas")
         return name, {"replicas": int(parts[0])}
@@ -54,28 +54,28 @@ def _value(scaler: str, text: str) -> Any:
         raise OptionError(f"scaler {scaler!r}: {text!r} is no value") from None
 
 
-def series(scaler: str) -> str:
+def base_scaler(scaler: str) -> str:
     """A scaler whatever its options."""
     return scaler.partition("@")[0]
 
 
-def make_scaling(text: str, autoscale: Autoscale) -> Decider:
+def make_scaler(text: str, autoscale: Autoscale) -> ScalerDriver:
     name, options = split_scaler(text)
-    if name == FIXED:
+    if name == FIXED_SCALER:
         return FixedScaling(options["replicas"])
     given: Mapping[str, Any] = {**autoscale.options.get(name, {}), **options}
-    return Scaling(
+    return ScalingDecider(
         ScalingOptions(
             scaler=name,
             scaler_options=given or None,
-            least=autoscale.min,
-            most=autoscale.max,
-            idle=float(autoscale.idle),
+            min_replicas=autoscale.min,
+            max_replicas=autoscale.max,
+            idle_seconds=float(autoscale.idle),
         )
     )
 
 
-def at_first(text: str, autoscale: Autoscale) -> int:
+def initial_replicas(text: str, autoscale: Autoscale) -> int:
     """Replicas that are ready at the beginning."""
     name, options = split_scaler(text)
-    return int(options["replicas"]) if name == FIXED else autoscale.start
+    return int(options["replicas"]) if name == FIXED_SCALER else autoscale.start

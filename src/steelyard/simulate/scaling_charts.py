@@ -5,46 +5,55 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .charts import LINE, MARKERS, WIDTH, Look, short
-from .frontier import cost, is_scaler
+from .charts import FIGURE_WIDTH_INCHES, LABEL_HEIGHT_INCHES, MARKERS, SeriesStyle, truncate_label
+from .frontier import is_scaler, mean_replica_hours
 from .result import RunResult
-from .scaler_names import series
-from .summary import Row
+from .scaler_names import base_scaler
+from .summary import SummaryRow
 from .svg import INK, SERIES, SOFT
-from .wording import percent, plain_seconds
+from .wording import percent, round_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-OWN = "work"
-PANEL = 1.55  # inches
-LEGEND = 2.1
-BEYOND = 2.5  # times the most work offered; replicas above that are cut off
+OWN_SCALER = "work"
+PANEL_HEIGHT_INCHES = 1.55  # inches
+LEGEND_WIDTH_INCHES = 2.1
+MAX_REPLICAS_PER_OFFERED = 2.5  # times the most work offered; replicas above that are cut off
 
 
-def scaler_looks(scalers: Sequence[str]) -> dict[str, Look]:
+def scaler_styles(scalers: Sequence[str]) -> dict[str, SeriesStyle]:
     """By its name, whatever its options; ours has the first colour."""
-    names = sorted(dict.fromkeys(series(scaler) for scaler in scalers), key=lambda name: name != OWN)
+    names = sorted(dict.fromkeys(base_scaler(scaler) for scaler in scalers), key=lambda name: name != OWN_SCALER)
     return {
-        name: Look(SERIES[place % len(SERIES)], MARKERS[place % len(MARKERS)], "-", 4 if name == OWN else 2)
+        name: SeriesStyle(
+            SERIES[place % len(SERIES)], MARKERS[place % len(MARKERS)], "-", 4 if name == OWN_SCALER else 2
+        )
         for place, name in enumerate(names)
     }
 
 
-def against_cost(rows: Sequence[Row], look: Mapping[str, Look]) -> Figure:
+def slo_by_cost(rows: Sequence[SummaryRow], look: Mapping[str, SeriesStyle]) -> Figure:
     """Share that missed the promise over replica-hours: one dot a scaler and option, near the corner is better."""
     from matplotlib.figure import Figure
 
     height = 3.9
-    figure = Figure(figsize=(WIDTH, height))
-    axes = figure.add_axes((0.95 / WIDTH, 0.55 / height, (WIDTH - 0.95 - LEGEND) / WIDTH, (height - 0.75) / height))
-    lines: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=cost):
-        lines.setdefault(series(row.scaler), []).append(row)
+    figure = Figure(figsize=(FIGURE_WIDTH_INCHES, height))
+    axes = figure.add_axes(
+        (
+            0.95 / FIGURE_WIDTH_INCHES,
+            0.55 / height,
+            (FIGURE_WIDTH_INCHES - 0.95 - LEGEND_WIDTH_INCHES) / FIGURE_WIDTH_INCHES,
+            (height - 0.75) / height,
+        )
+    )
+    lines: dict[str, list[SummaryRow]] = {}
+    for row in sorted(rows, key=mean_replica_hours):
+        lines.setdefault(base_scaler(row.scaler), []).append(row)
     for name, points in lines.items():
-        hours = [cost(row) for row in points]
-        kept = [100 * row.good for row in points]
+        hours = [mean_replica_hours(row) for row in points]
+        kept = [100 * row.success_share for row in points]
         if is_scaler(points[0]):
             axes.plot(hours, kept, **look[name].line() | {"alpha": 0.45})
         for row, x, y in zip(points, hours, kept, strict=True):
@@ -59,28 +68,35 @@ def against_cost(rows: Sequence[Row], look: Mapping[str, Look]) -> Figure:
     return figure
 
 
-def _legend(axes: Axes, names: Sequence[str], look: Mapping[str, Look], height: float) -> None:
-    step = LINE / (height - 0.75)
+def _legend(axes: Axes, names: Sequence[str], look: Mapping[str, SeriesStyle], height: float) -> None:
+    step = LABEL_HEIGHT_INCHES / (height - 0.75)
     for place, name in enumerate(names):
         y = 1.0 - (place + 0.5) * step
         axes.plot([1.06], [y], **look[name].point() | {"transform": axes.transAxes})
-        axes.text(1.1, y, short(name), transform=axes.transAxes, va="center")
+        axes.text(1.1, y, truncate_label(name), transform=axes.transAxes, va="center")
     note = "large: with its defaults" if names else ""
     axes.text(1.05, 1.0 - (len(names) + 0.8) * step, note, transform=axes.transAxes, va="center", color=SOFT)
 
 
-def over_time(runs: Sequence[RunResult], look: Mapping[str, Look]) -> Figure:
+def replicas_over_time(runs: Sequence[RunResult], look: Mapping[str, SeriesStyle]) -> Figure:
     """Small multiples, one a scaler: replicas ready and on their way, over the work that was offered."""
     from matplotlib.figure import Figure
 
-    height = 0.6 + PANEL * len(runs)
-    figure = Figure(figsize=(WIDTH, height))
+    height = 0.6 + PANEL_HEIGHT_INCHES * len(runs)
+    figure = Figure(figsize=(FIGURE_WIDTH_INCHES, height))
     unit, word = _unit(max(max(run.fleet.times, default=0.0) for run in runs if run.fleet is not None))
-    highest = max(_highest(run) for run in runs)  # the same for all panels, so that they can be compared
+    highest = max(_y_limit(run) for run in runs)  # the same for all panels, so that they can be compared
     for place, run in enumerate(runs):
-        bottom = height - 0.2 - PANEL * (place + 1) + 0.35
-        axes = figure.add_axes((0.75 / WIDTH, bottom / height, (WIDTH - 1.0) / WIDTH, (PANEL - 0.5) / height))
-        _panel(axes, run, look[series(run.scaler)], unit)
+        bottom = height - 0.2 - PANEL_HEIGHT_INCHES * (place + 1) + 0.35
+        axes = figure.add_axes(
+            (
+                0.75 / FIGURE_WIDTH_INCHES,
+                bottom / height,
+                (FIGURE_WIDTH_INCHES - 1.0) / FIGURE_WIDTH_INCHES,
+                (PANEL_HEIGHT_INCHES - 0.5) / height,
+            )
+        )
+        _panel(axes, run, look[base_scaler(run.scaler)], unit)
         axes.set_ylim(0.0, highest * 1.05)
         axes.set_title(_title(run))
         axes.grid(axis="y")
@@ -89,7 +105,7 @@ def over_time(runs: Sequence[RunResult], look: Mapping[str, Look]) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, run: RunResult, style: Look, unit: float) -> None:
+def _panel(axes: Axes, run: RunResult, style: SeriesStyle, unit: float) -> None:
     fleet = run.fleet
     assert fleet is not None
     times = [when / unit for when in fleet.times]
@@ -104,21 +120,21 @@ def _panel(axes: Axes, run: RunResult, style: Look, unit: float) -> None:
 
 def _title(run: RunResult) -> str:
     assert run.fleet is not None
-    kept = percent(run.share(run.met))
-    return f"{short(run.scaler)}: {kept} kept, {run.fleet.hours:.3g} replica-hours, at most {run.fleet.most} replicas"
+    kept = percent(run.share(run.within_slo))
+    return f"{truncate_label(run.scaler)}: {kept} kept, {run.fleet.replica_hours:.3g} replica-hours, at most {run.fleet.peak_replicas} replicas"
 
 
-def _highest(run: RunResult) -> float:
+def _y_limit(run: RunResult) -> float:
     fleet = run.fleet
     if fleet is None or not fleet.times:
         return 1.0
     started = max(ready + starting for ready, starting in zip(fleet.ready, fleet.starting, strict=True))
     offered = max(fleet.offered)
     # One that starts twenty times too many would flatten all others; how many it were is in its title.
-    return max(1.0, offered, min(started, BEYOND * offered))
+    return max(1.0, offered, min(started, MAX_REPLICAS_PER_OFFERED * offered))
 
 
 def _unit(seconds: float) -> tuple[float, str]:
     if seconds > 3 * 3600:
         return 3600.0, "hours"
-    return (60.0, "minutes") if seconds > 600 else (1.0, f"seconds, up to {plain_seconds(round(seconds))}")
+    return (60.0, "minutes") if seconds > 600 else (1.0, f"seconds, up to {round_seconds(round(seconds))}")

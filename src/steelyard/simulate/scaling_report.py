@@ -7,75 +7,81 @@ from html import escape
 
 from . import wording
 from .findings import describe, warnings
-from .frontier import beats, cost, is_scaler, undominated
+from .frontier import dominates, is_scaler, mean_replica_hours, pareto_front
 from .result import RunResult
-from .scaling_charts import OWN, against_cost, over_time, scaler_looks
+from .scaling_charts import OWN_SCALER, replicas_over_time, scaler_styles, slo_by_cost
 from .scenario import Scenario
-from .summary import Row, promised, summarise
-from .svg import inline
+from .summary import SummaryRow, scenarios_with_slo, summarise
+from .svg import inline_svg
 
-READ_COST = (
+COST_CAPTION = (
     "Up and to the left is better: more requests answered as promised, for fewer replica-hours. A large dot is a "
     "scaler with its defaults, a small one has options of its own; the line joins those of one scaler."
 )
-READ_TIME = (
+TIMELINE_CAPTION = (
     "One panel a scaler. The coloured line is the replicas that are ready, the pale area above it those being started, "
     "the thin line the work that comes, in replicas' worth. Marks at the bottom: more than 1 % of the requests that "
     "ended then were late, refused or failed. First seed."
 )
 
 
-def scaled_section(number: int, scenario: Scenario, runs: Sequence[RunResult], alone: bool) -> str:
-    rows = summarise(runs, promised([scenario]))
+def scaling_section(number: int, scenario: Scenario, runs: Sequence[RunResult], alone: bool) -> str:
+    rows = summarise(runs, scenarios_with_slo([scenario]))
     load = max(row.load for row in rows)
     at = [row for row in rows if row.load == load]
-    look = scaler_looks([row.scaler for row in rows])
+    look = scaler_styles([row.scaler for row in rows])
     policy = at[0].policy
     shown = [r for r in runs if r.load == load and r.seed == runs[0].seed and r.policy == policy and r.fleet]
-    cost_chart = inline(
-        against_cost([row for row in at if row.policy == policy], look), f"s{number}c1", "Promise kept against cost"
+    cost_chart = inline_svg(
+        slo_by_cost([row for row in at if row.policy == policy], look), f"s{number}c1", "Promise kept against cost"
     )
-    time_chart = inline(over_time(shown, look), f"s{number}c2", "Replicas over time")
+    time_chart = inline_svg(replicas_over_time(shown, look), f"s{number}c2", "Replicas over time")
     return "\n".join(
         [
             f'<section id="s{number}"><h2>{"Findings" if alone else _(scenario.name)}</h2>',
-            f'<p class="soft">{_(describe(scenario))}</p><p class="finding">{_(finding(at))}</p>',
+            f'<p class="soft">{_(describe(scenario))}</p><p class="finding">{_(scaling_finding(at))}</p>',
             *(f'<p class="warning">{_(text)}</p>' for text in warnings(scenario, runs)),
             _table(rows),
-            _card("What is kept, and what it costs", cost_chart, READ_COST),
-            _card("Replicas over time", time_chart, READ_TIME),
+            _card("What is kept, and what it costs", cost_chart, COST_CAPTION),
+            _card("Replicas over time", time_chart, TIMELINE_CAPTION),
             "</section>",
         ]
     )
 
 
-def finding(rows: Sequence[Row]) -> str:
+def scaling_finding(rows: Sequence[SummaryRow]) -> str:
     """Whom nobody beats, and whether ours is among them."""
-    good = undominated(rows)
+    good = pareto_front(rows)
     if not good:
         return "There is no scaler to compare."
-    names = ", ".join(f"{row.scaler} ({wording.percent(row.good)}, {cost(row):.3g} h)" for row in good)
+    names = ", ".join(
+        f"{row.scaler} ({wording.percent(row.success_share)}, {mean_replica_hours(row):.3g} h)" for row in good
+    )
     text = f"No other scaler keeps more for fewer replica-hours than {names}."
-    ours = next((row for row in rows if row.scaler == OWN), None)
-    better = [row.scaler for row in rows if ours is not None and is_scaler(row) and beats(row, ours)]
-    return f"{text} {OWN} is beaten by {', '.join(better)}." if better else text
+    ours = next((row for row in rows if row.scaler == OWN_SCALER), None)
+    better = [row.scaler for row in rows if ours is not None and is_scaler(row) and dominates(row, ours)]
+    return f"{text} {OWN_SCALER} is beaten by {', '.join(better)}." if better else text
 
 
-def best_scaled(rows: Sequence[Row]) -> Row | None:
+def best_scaler(rows: Sequence[SummaryRow]) -> SummaryRow | None:
     """Who keeps the promise most often; of those that are level, the cheapest."""
-    return max((row for row in rows if is_scaler(row)), key=lambda row: (row.good, -cost(row)), default=None)
+    return max(
+        (row for row in rows if is_scaler(row)),
+        key=lambda row: (row.success_share, -mean_replica_hours(row)),
+        default=None,
+    )
 
 
-def _table(rows: Sequence[Row]) -> str:
-    columns: dict[str, Callable[[Row], str]] = {
+def _table(rows: Sequence[SummaryRow]) -> str:
+    columns: dict[str, Callable[[SummaryRow], str]] = {
         "policy": lambda row: _(row.policy),
-        "kept promise": lambda row: _(wording.percent(row.good)),
-        "replica-hours": lambda row: _pair(wording.number(row.hours)),
-        "mean replicas": lambda row: _(wording.number(row.replicas)[0]),
-        "most": lambda row: _(wording.number(row.most)[0]),
+        "kept promise": lambda row: _(wording.percent(row.success_share)),
+        "replica-hours": lambda row: _with_half_width(wording.number(row.replica_hours)),
+        "mean replicas": lambda row: _(wording.number(row.mean_replicas)[0]),
+        "most": lambda row: _(wording.number(row.peak_replicas)[0]),
         "starts": lambda row: _(wording.number(row.starts)[0]),
         "p50": lambda row: _(wording.seconds(row.p50)[0]),
-        "p99": lambda row: _pair(wording.seconds(row.p99)),
+        "p99": lambda row: _with_half_width(wording.seconds(row.p99)),
         "failed": lambda row: _(wording.percent(row.failed)),
         "refused": lambda row: _(wording.percent(row.refused)),
     }
@@ -83,8 +89,8 @@ def _table(rows: Sequence[Row]) -> str:
     bodies = []
     for load in dict.fromkeys(row.load for row in rows):
         group = [row for row in rows if row.load == load]
-        good = undominated(group)
-        name = f"load {wording.replicas_worth(load)}" if load else "as recorded"
+        good = pareto_front(group)
+        name = f"load {wording.load_in_replicas(load)}" if load else "as recorded"
         lines = [f'<tr class="group"><th scope="rowgroup" colspan="{len(columns) + 1}">{_(name)}</th></tr>']
         for row in group:
             badge = '<span class="badge">not beaten</span>' if row in good else ""
@@ -94,11 +100,11 @@ def _table(rows: Sequence[Row]) -> str:
         bodies.append(f"<tbody>{''.join(lines)}</tbody>")
     return (
         f'<div class="card"><h3>Results</h3><div class="scroll"><table><thead><tr>{head}</tr></thead>'
-        f"{''.join(bodies)}</table></div>{_LEGEND}</div>"
+        f"{''.join(bodies)}</table></div>{_COLUMN_LEGEND}</div>"
     )
 
 
-_LEGEND = (
+_COLUMN_LEGEND = (
     "<details><summary>What the columns mean</summary><dl>"
     "<dt>kept promise</dt><dd>answered within the SLA and the deadline, of all requests</dd>"
     "<dt>replica-hours</dt><dd>of every replica from the order to start it until it has finished what it had</dd>"
@@ -112,7 +118,7 @@ def _(text: str) -> str:
     return escape(text, quote=True).replace(" %", "\N{NO-BREAK SPACE}%")
 
 
-def _pair(texts: tuple[str, str]) -> str:
+def _with_half_width(texts: tuple[str, str]) -> str:
     return f'{_(texts[0])} <span class="half">{_(texts[1])}</span>' if texts[1] else _(texts[0])
 
 

@@ -8,10 +8,10 @@ import msgspec
 
 from ..core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
 from ..documents import Seconds
-from .changing import Autoscale, Shape
+from .changing import Autoscale, TrafficShape
 from .changing import check as _check
 
-USUAL = ("round_robin", "least_connections", "least_work@auto")
+DEFAULT_POLICIES = ("round_robin", "least_connections", "least_work@auto")
 
 
 class Batching(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -26,7 +26,7 @@ class Batching(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         return 1.0 + self.slope * (n - 1)
 
 
-class Group(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class ReplicaGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Replicas that are alike."""
 
     count: int = 1
@@ -85,7 +85,7 @@ class Trace(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     input: Seconds = Seconds(0.0002)  # per input token (azure, mooncake)
     output: Seconds = Seconds(0.03)  # per output token
     block_tokens: int = 512  # mooncake: tokens in a block of context
-    kinds: bool = True  # alibaba: tell the balancer the checkpoint
+    reveal_kind: bool = True  # alibaba: tell the balancer the checkpoint
 
 
 class Models(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -105,7 +105,7 @@ class Workload(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     deadline: Seconds | None = None  # each request's, after arrival
     tenants: dict[str, float] = {}  # share of the traffic by tenant
     models: Models = Models()
-    shape: Shape = Shape()
+    shape: TrafficShape = TrafficShape()
     trace: Trace | None = None
 
     def __post_init__(self) -> None:
@@ -121,10 +121,10 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     kind: Literal["slow", "errors", "crash", "join"]
     replica: int = 0  # by position in the fleet
     at: Seconds = Seconds(10.0)
-    lasts: Seconds = Seconds(30.0)
+    duration: Seconds = Seconds(30.0)
     factor: float = 5.0  # slow: times slower
-    cold: Seconds = Seconds(5.0)  # crash, join: seconds of loading before it is ready
-    detect: Seconds = Seconds(1.0)  # until probes have noticed a change
+    cold_start: Seconds = Seconds(5.0)  # crash, join: seconds of loading before it is ready
+    detection_delay: Seconds = Seconds(1.0)  # until probes have noticed a change
 
     def __post_init__(self) -> None:
         _check(self.factor > 0, "factor", "positive")
@@ -157,12 +157,12 @@ class Balancing(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     def options(self, concurrency: int | Literal["auto", "unlimited"] | None, warm_keys: int) -> PoolOptions:
         return PoolOptions(
             concurrency=self.concurrency if concurrency is None else concurrency,
-            queue=self.queue,
-            max_wait=self.max_wait,
+            max_queue=self.queue,
+            queue_timeout=self.max_wait,
             slow_start=self.slow_start,
             warm_keys=warm_keys,
             ejection=EjectionOptions(enabled=self.ejection),
-            retry=RetryOptions(attempts=3 if self.retries else 1),
+            retry=RetryOptions(max_attempts=3 if self.retries else 1),
             hedge=HedgeOptions(enabled=self.hedging),
         )
 
@@ -173,13 +173,13 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     seeds: int = 5
     loads: tuple[float, ...] = (0.7, 0.85, 0.95)  # of the fleet's capacity; 0: a trace as recorded
     warmup: float = 0.05  # share of the run left out of the figures
-    fleet: tuple[Group, ...] = (Group(count=8),)
+    fleet: tuple[ReplicaGroup, ...] = (ReplicaGroup(count=8),)
     workload: Workload = Workload()
     slo: Seconds | None = None
     balancers: Balancers = Balancers()
     balancing: Balancing = Balancing()
     faults: tuple[Fault, ...] = ()
-    policies: tuple[str, ...] = USUAL
+    policies: tuple[str, ...] = DEFAULT_POLICIES
     autoscale: Autoscale | None = None
 
     def __post_init__(self) -> None:
@@ -204,7 +204,7 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         _check(not self.fleet[0].models, "fleet", "without `models` where `autoscale` is")
         _check(self.balancers.count == 1, "balancers", "one with `autoscale`")
         _check(not self.faults, "faults", "none with `autoscale`")
-        if self.policies is USUAL:
+        if self.policies is DEFAULT_POLICIES:
             msgspec.structs.force_setattr(self, "policies", (f"least_work@{self.fleet[0].slots}",))
 
     @property

@@ -12,26 +12,26 @@ import yaml
 
 from ..core.errors import OptionError
 from ..documents import DocumentError, Seconds, line_of, parse, read
-from ..units import duration
-from .changing import Autoscale, Shape
-from .run import check, check_policy, check_scaler, scalers_of
-from .scenario import Arrivals, Batching, Fault, Group, Scenario, Sizes, Workload
+from ..units import parse_duration
+from .changing import Autoscale, TrafficShape
+from .run import check_policy, check_scaler, check_scenario, scalers_of
+from .scenario import Arrivals, Batching, Fault, ReplicaGroup, Scenario, Sizes, Workload
 from .traces import TraceError
 
-_MARKER = re.compile(r"^---(?=\s|\Z)", re.MULTILINE)
+_DOCUMENT_MARKER = re.compile(r"^---(?=\s|\Z)", re.MULTILINE)
 # What a reader wants to see, and to edit, even when it was left at the default.
-_BASICS: dict[type[msgspec.Struct], tuple[str, ...]] = {
+_ALWAYS_SHOWN: dict[type[msgspec.Struct], tuple[str, ...]] = {
     Scenario: ("name", "requests", "seeds", "loads", "fleet", "workload", "policies"),
-    Group: ("count", "speed"),
+    ReplicaGroup: ("count", "speed"),
     Batching: ("slope",),
     Workload: ("sizes", "features"),
     Sizes: ("kind", "mean"),
     Arrivals: ("kind", "cv"),
     Fault: ("kind", "replica", "at"),
-    Shape: ("kind",),
+    TrafficShape: ("kind",),
     Autoscale: ("scalers", "start", "min", "max", "cold_start"),
 }
-_NOT_OF_A_TRACE = ("sizes", "features", "arrivals")
+_UNUSED_WITH_TRACE = ("sizes", "features", "arrivals")
 
 
 def load_scenarios(path: str | Path) -> list[Scenario]:
@@ -40,11 +40,11 @@ def load_scenarios(path: str | Path) -> list[Scenario]:
     scenarios = [_checked(part, str(path)) for part in _split(text)]
     if not scenarios:
         raise DocumentError(f"{path}: the file is empty")
-    different(scenarios, str(path))
+    check_unique_names(scenarios, str(path))
     return scenarios
 
 
-def different(scenarios: list[Scenario], where: str) -> None:
+def check_unique_names(scenarios: list[Scenario], where: str) -> None:
     """Results are told apart by the scenario's name."""
     names = [scenario.name for scenario in scenarios]
     for name in names:
@@ -54,7 +54,7 @@ def different(scenarios: list[Scenario], where: str) -> None:
 
 def _split(text: str) -> list[str]:
     """The documents of a stream, each behind as many empty lines as were before it, so that line numbers hold."""
-    starts = [0, *(match.start() for match in _MARKER.finditer(text))]
+    starts = [0, *(match.start() for match in _DOCUMENT_MARKER.finditer(text))]
     parts = zip(starts, [*starts[1:], len(text)], strict=True)
     return [
         "\n" * text.count("\n", 0, start) + text[start:end]
@@ -78,7 +78,7 @@ def _checked(text: str, name: str) -> Scenario:
         except OptionError as problem:
             raise DocumentError(f"{name}:{line_of(text, key)}: {key}: {problem}") from None
     try:
-        check(scenario)
+        check_scenario(scenario)
     except TraceError as problem:
         key = "workload.trace.file"
         raise DocumentError(f"{name}:{line_of(text, key)}: {key}: {problem}") from None
@@ -111,9 +111,9 @@ def _plain(value: Any, *, full: bool) -> Any:
 
 
 def _worth_showing(value: msgspec.Struct, field: msgspec.structs.FieldInfo) -> bool:
-    if isinstance(value, Workload) and value.trace is not None and field.name in _NOT_OF_A_TRACE:
+    if isinstance(value, Workload) and value.trace is not None and field.name in _UNUSED_WITH_TRACE:
         return False
-    if field.name in _BASICS.get(type(value), ()):
+    if field.name in _ALWAYS_SHOWN.get(type(value), ()):
         return True
     default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
     return bool(getattr(value, field.name) != default)
@@ -124,6 +124,6 @@ def _duration(value: float) -> str | float:
     for unit, scale in (("h", 3600.0), ("m", 60.0), ("s", 1.0), ("ms", 1e-3)):
         amount = value / scale
         text = f"{amount:.3f}".rstrip("0").rstrip(".") + unit
-        if amount >= 1 and ("." not in text or unit in ("s", "ms")) and duration(text) == value:
+        if amount >= 1 and ("." not in text or unit in ("s", "ms")) and parse_duration(text) == value:
             return text
     return float(value)

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from math import prod
 
 from .job import Job
-from .scenario import Group
+from .scenario import ReplicaGroup
 
 Schedule = Callable[[float, Job], None]
 
@@ -27,7 +27,7 @@ class PrefixCache:
     def clear(self) -> None:
         self._blocks.clear()
 
-    def take(self, prefix: Sequence[int]) -> int:
+    def touch(self, prefix: Sequence[int]) -> int:
         """How many leading blocks are there; all of them are afterwards."""
         held = self._blocks
         hits = 0
@@ -55,7 +55,7 @@ class ModelMemory:
     def clear(self) -> None:
         self._resident.clear()
 
-    def take(self, kind: str) -> float:
+    def touch(self, kind: str) -> float:
         """Seconds until the model is there."""
         cold = kind not in self._resident
         self._resident[kind] = None
@@ -78,7 +78,7 @@ class Server:
         self.cache = cache
         self.memory = memory
         self.full_speed = speed
-        self.burdens: list[float] = []  # factors by which it is slower just now
+        self.slowdowns: list[float] = []  # factors by which it is slower just now
         self.down = 0  # outages it is in
         self.failing = 0  # times it answers everything with an error at once
         self.queue: deque[Job] = deque()  # its own, behind the slots
@@ -107,16 +107,16 @@ class Server:
     def set_speed(self, speed: float, now: float, schedule: Schedule) -> None:
         raise NotImplementedError
 
-    def burden(self, factor: float, now: float, schedule: Schedule) -> None:
+    def slow_down(self, factor: float, now: float, schedule: Schedule) -> None:
         """It becomes slower by this factor, on top of what burdens it already."""
-        self.burdens.append(factor)
-        self.set_speed(self.full_speed / prod(self.burdens), now, schedule)
+        self.slowdowns.append(factor)
+        self.set_speed(self.full_speed / prod(self.slowdowns), now, schedule)
 
-    def unburden(self, factor: float, now: float, schedule: Schedule) -> None:
-        self.burdens.remove(factor)
-        self.set_speed(self.full_speed / prod(self.burdens), now, schedule)
+    def restore_speed(self, factor: float, now: float, schedule: Schedule) -> None:
+        self.slowdowns.remove(factor)
+        self.set_speed(self.full_speed / prod(self.slowdowns), now, schedule)
 
-    def _forget(self) -> None:
+    def _drop_caches(self) -> None:
         """A process that dies loses what it held in memory."""
         if self.cache is not None:
             self.cache.clear()
@@ -126,9 +126,9 @@ class Server:
     def _true_work(self, job: Job) -> float:
         work = job.work
         if self.cache is not None and job.prefix:
-            work = max(work - job.saved * self.cache.take(job.prefix), 1e-6)
+            work = max(work - job.saved_per_block * self.cache.touch(job.prefix), 1e-6)
         if self.memory is not None:
-            work += self.memory.take(job.kind) * self.speed
+            work += self.memory.touch(job.kind) * self.speed
         return work
 
 
@@ -172,7 +172,7 @@ class SlotServer(Server):
         return len(self._running)
 
     def clear(self) -> list[Job]:
-        self._forget()
+        self._drop_caches()
         lost = [*self._running, *self.queue]
         self._running.clear()
         self.queue.clear()
@@ -269,7 +269,7 @@ class BatchServer(Server):
         return self._live
 
     def clear(self) -> list[Job]:
-        self._forget()
+        self._drop_caches()
         lost = [*(entry[2] for entry in self._heap if entry[2] not in self._gone), *self.queue]
         self._heap.clear()
         self._gone.clear()
@@ -286,7 +286,7 @@ class BatchServer(Server):
         self._plan(now, schedule)
 
 
-def build_server(id: str, group: Group, *, loads_itself: bool = True) -> Server:
+def make_server(id: str, group: ReplicaGroup, *, loads_itself: bool = True) -> Server:
     """One replica of a group. Not `loads_itself`: somebody else decides which models are there."""
     cache = PrefixCache(group.prefix_blocks) if group.prefix_blocks else None
     memory = ModelMemory(group.models, group.load_time) if group.models and loads_itself else None

@@ -73,7 +73,7 @@ def require_matplotlib() -> None:
 
 
 @contextmanager
-def drawing() -> Iterator[None]:
+def chart_style() -> Iterator[None]:
     """Figures made here have the house style, whatever the user's matplotlibrc says."""
     require_matplotlib()
     import matplotlib
@@ -84,7 +84,7 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def inline(figure: Figure, prefix: str, title: str) -> str:
+def inline_svg(figure: Figure, prefix: str, title: str) -> str:
     """The figure as an `<svg>` element; `prefix` keeps its ids apart from other charts', `title` is read aloud."""
     text = StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
@@ -94,17 +94,17 @@ def inline(figure: Figure, prefix: str, title: str) -> str:
     assert box is not None
     opening = f'<svg viewBox="{box[1]}" role="img" aria-label="{escape(title, quote=True)}">'
     svg = opening + svg[svg.index(">") + 1 :]
-    for pattern, replacement in _CLEANING:
+    for pattern, replacement in _CLEANUPS:
         svg = pattern.sub(replacement, svg)
     svg = _PATH.sub(lambda path: _SPACE.sub(" ", _DECIMALS.sub(r"\1", path[0])), svg)
-    svg = _COLOUR.sub(lambda colour: f"var({_VARIABLES.get(colour[0], '--ink')})", svg)
+    svg = _PLACEHOLDER_COLOUR.sub(lambda colour: f"var({_VARIABLES.get(colour[0], '--ink')})", svg)
     for before in ('id="', "url(#", 'href="#'):
         svg = svg.replace(before, f"{before}{prefix}-")
     return svg.strip()
 
 
 # Namespaces, prolog, notes and a style sheet that would leak into the page go; so do digits nobody can see.
-_CLEANING = (
+_CLEANUPS = (
     (re.compile(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", re.DOTALL), ""),
     (re.compile(r' transform="rotate\(-0 [^"]*\)"'), ""),
     (re.compile(r"xlink:href="), "href="),
@@ -113,4 +113,4 @@ _CLEANING = (
 _PATH = re.compile(r'(?<= d=")[^"]*')
 _DECIMALS = re.compile(r"(\d\.\d{2})\d+")
 _SPACE = re.compile(r"\s+")
-_COLOUR = re.compile(r"#0[1-5]0[1-5]0[0-9]\b")
+_PLACEHOLDER_COLOUR = re.compile(r"#0[1-5]0[1-5]0[0-9]\b")

@@ -21,7 +21,16 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, cast
 
-__all__ = ["BACKWARDS_TOLERANCE", "BUILTIN", "DRAWN", "FEATURES", "TraceError", "TraceRow", "detect", "read_trace"]
+__all__ = [
+    "BUILTIN",
+    "FEATURES",
+    "MAX_BACKWARD_SECONDS",
+    "SYNTHETIC_DIFFUSION",
+    "TraceError",
+    "TraceRow",
+    "detect",
+    "read_trace",
+]
 
 StrPath = str | os.PathLike[str]
 
@@ -31,10 +40,10 @@ BUILTIN: dict[str, str] = {
 }
 """The recorded traces of the package, and their files in data/."""
 
-DRAWN = "builtin:diffusion"
+SYNTHETIC_DIFFUSION = "builtin:diffusion"
 """Rows like Alibaba's, drawn by diffusion.py."""
 
-BACKWARDS_TOLERANCE = 1.0
+MAX_BACKWARD_SECONDS = 1.0
 """Seconds a streamed trace may step back. Several writers to one log can swap neighbours; more is a wrong file."""
 
 FEATURES: dict[str, tuple[str, ...]] = {
@@ -63,7 +72,7 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-_INSTANT = re.compile(
+_TIMESTAMP = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}:[0-9]{2})?"
 )
 
@@ -89,7 +98,7 @@ def detect(path: StrPath) -> str:
 
     Half, so that a file which lacks a column is still recognised and `read_trace` can name what is missing.
     """
-    if path == DRAWN:
+    if path == SYNTHETIC_DIFFUSION:
         return "alibaba"
     for number, line in _lines(path):
         is_json = line.lstrip().startswith("{")
@@ -113,10 +122,10 @@ def read_trace(
     name = detect(path) if fmt is None else fmt
     if name not in _READERS:
         raise TraceError(f"{path}: unknown format {name!r}, known are {', '.join(_READERS)}")
-    if path == DRAWN:
-        from .diffusion import rows  # it imports TraceRow from here
+    if path == SYNTHETIC_DIFFUSION:
+        from .diffusion import synthetic_rows  # it imports TraceRow from here
 
-        return islice(rows(), limit)
+        return islice(synthetic_rows(), limit)
     left_out: Counter[str] = Counter() if skipped is None else skipped
     return islice(_not_empty(path, _READERS[name](path, left_out)), limit)
 
@@ -219,7 +228,7 @@ class _Record:
     def instant(self, column: str) -> int:
         """Nanoseconds since 1970: `datetime` would drop Azure's seventh decimal, and a float more. No zone is UTC."""
         text = self.text(column)
-        match = _INSTANT.fullmatch(text)
+        match = _TIMESTAMP.fullmatch(text)
         if match is None:
             raise self.error(column, f"{_short(text)} is not a time")
         whole, fraction, zone = match.groups()
@@ -252,7 +261,7 @@ class _Clock:
         if self._first is None:
             self._first = stamp
         seconds = (stamp - self._first) / self._per_second
-        if seconds < self._latest - BACKWARDS_TOLERANCE:
+        if seconds < self._latest - MAX_BACKWARD_SECONDS:
             raise record.error(column, f"time goes back by {self._latest - seconds:.3f} s")
         self._latest = max(self._latest, seconds)
         return self._latest
@@ -324,7 +333,9 @@ def _open(path: StrPath) -> IO[bytes]:
     text = os.fspath(path)
     if text.startswith("builtin:"):
         if text not in BUILTIN:
-            raise TraceError(f"{path}: no such trace in the package; there are {', '.join([*BUILTIN, DRAWN])}")
+            raise TraceError(
+                f"{path}: no such trace in the package; there are {', '.join([*BUILTIN, SYNTHETIC_DIFFUSION])}"
+            )
         text = str(Path(__file__).parent / "data" / BUILTIN[text])
     return cast(IO[bytes], gzip.open(text)) if text.endswith(".gz") else open(text, "rb")
 

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.request import INFINITY
-from .arrival_times import Bending
+from .arrival_times import TimeWarp
 from .job import Job
 from .scenario import Models, Scenario, Sizes, Trace, Workload
 from .traces import TraceRow, read_trace
 
-BLOCK = 8192
-UNIT = 1000.0  # the size of a typical feature: say, bytes
+JOBS_PER_BLOCK = 8192
+TYPICAL_FEATURE = 1000.0  # the size of a typical feature: say, bytes
 
 
 def random_jobs(scenario: Scenario, rate: float, seed: int) -> Iterator[Job]:
@@ -26,20 +26,20 @@ def random_jobs(scenario: Scenario, rate: float, seed: int) -> Iterator[Job]:
     shares = np.array([workload.tenants[t] for t in tenants] if workload.tenants else [1.0])
     shares = shares / shares.sum()
     models = workload.models.count
-    shares_of_models = popularity(workload.models)
+    shares_of_models = model_shares(workload.models)
     load_time = max(float(group.load_time) for group in scenario.fleet)
     allowance = float(workload.deadline) if workload.deadline is not None else INFINITY
     plain = allowance == INFINITY and not workload.tenants and models == 1
-    bending = Bending(workload.shape) if workload.shape.kind != "constant" else None
+    bending = TimeWarp(workload.shape) if workload.shape.kind != "constant" else None
     clock = 0.0
     left = scenario.requests
     while left:
-        size = min(left, BLOCK)
+        size = min(left, JOBS_PER_BLOCK)
         left -= size
         born = clock + np.cumsum(_gaps(rng, workload, size, rate))
         clock = float(born[-1])
         if bending is not None:
-            born = bending.bend(born)
+            born = bending.warp(born)
         work = _sizes(rng, workload.sizes, size)
         feature = _feature(rng, workload, work)
         rows = zip(born.tolist(), work.tolist(), feature.tolist(), strict=True)
@@ -63,14 +63,14 @@ def random_jobs(scenario: Scenario, rate: float, seed: int) -> Iterator[Job]:
             )
 
 
-def span(scenario: Scenario, rate: float) -> float:
+def arrival_seconds(scenario: Scenario, rate: float) -> float:
     """About how many seconds the random jobs take to arrive."""
     steady = scenario.requests / rate
     shape = scenario.workload.shape
-    return float(Bending(shape).bend(np.array([steady]))[0]) if shape.kind != "constant" else steady
+    return float(TimeWarp(shape).warp(np.array([steady]))[0]) if shape.kind != "constant" else steady
 
 
-def popularity(models: Models) -> NDArray[np.float64]:
+def model_shares(models: Models) -> NDArray[np.float64]:
     """The share of the requests that each model has."""
     ranks = np.arange(1, models.count + 1, dtype=np.float64) ** -models.zipf
     return np.asarray(ranks / ranks.sum())
@@ -106,7 +106,7 @@ def _bounded_pareto(u: NDArray[np.float64], sizes: Sizes) -> NDArray[np.float64]
     return np.asarray(x / mean)
 
 
-def ln_variance(sizes: Sizes) -> float:
+def log_size_variance(sizes: Sizes) -> float:
     """Variance of ln size; what a feature can explain."""
     if sizes.kind == "constant":
         return 0.0
@@ -121,12 +121,12 @@ def ln_variance(sizes: Sizes) -> float:
 def _feature(rng: np.random.Generator, workload: Workload, work: NDArray[np.float64]) -> NDArray[np.float64]:
     """A number that explains `features` of the log variance of sizes: ln size plus noise of the right variance."""
     share = workload.features
-    variance = ln_variance(workload.sizes)
+    variance = log_size_variance(workload.sizes)
     noise = rng.standard_normal(len(work))
     if share == 0.0 or variance == 0.0:
-        return np.asarray(UNIT * np.exp(noise))
+        return np.asarray(TYPICAL_FEATURE * np.exp(noise))
     return np.asarray(
-        UNIT * np.exp(np.log(work / workload.sizes.mean) + noise * (variance * (1 - share) / share) ** 0.5)
+        TYPICAL_FEATURE * np.exp(np.log(work / workload.sizes.mean) + noise * (variance * (1 - share) / share) ** 0.5)
     )
 
 
@@ -140,7 +140,7 @@ def trace_seconds(row: TraceRow, trace: Trace) -> float:
     return float(trace.input * row.work[0] + trace.output * row.work[1])
 
 
-def trace_rate(scenario: Scenario) -> float:
+def trace_load(scenario: Scenario) -> float:
     """Seconds of work the trace offers per second, as recorded."""
     trace = scenario.workload.trace
     assert trace is not None
@@ -166,7 +166,7 @@ def trace_jobs(scenario: Scenario, pace: float) -> Iterator[Job]:
             trace_seconds(row, trace),
             row.features,
             deadline=born + allowance,
-            kind=row.kind if trace.kinds else "",
+            kind=row.kind if trace.reveal_kind else "",
             key=key,
             prefix=row.prefix,
             saved=saved,

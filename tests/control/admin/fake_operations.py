@@ -9,28 +9,28 @@ from typing import Any, TypeVar, get_args, get_origin
 import msgspec
 
 from steelyard.config import ReplicaConfig
-from steelyard.control.chronicle import Chronicle
-from steelyard.control.live import Live
-from steelyard.control.numbers import Numbers
-from steelyard.control.operations import ConflictError, InvalidError, NotKnownError
+from steelyard.control.chronicle import EventLog
+from steelyard.control.live import LiveFeed
+from steelyard.control.numbers import MetricsSnapshot
+from steelyard.control.operations import ConflictError, InvalidError, NotFoundError
 from steelyard.control.views import (
     Alarm,
     DeviceView,
     DiscoveryView,
+    FleetEvent,
     FleetView,
-    Happening,
-    HoldingView,
     InstanceView,
+    LoadSignalView,
+    ModelMemoryView,
     ModelView,
     ProbeView,
     QuarantineView,
     ReplicaView,
+    ResidentModelView,
     ScalingStepView,
     ScalingView,
     ServerView,
-    SignalView,
-    SizesView,
-    StartSetbackView,
+    StartFailureView,
     View,
     WorkerReplicaView,
     WorkerView,
@@ -73,7 +73,7 @@ def replica(model: str, settings: ReplicaConfig, source: str) -> ReplicaView:
         zone=settings.zone,
         device=settings.device,
         probe=shown(ProbeView, verdict="ready", age=1.5),
-        signals=shown(SignalView, running=2.0),
+        signals=shown(LoadSignalView, running=2.0),
         workers=tuple(workers),
     )
 
@@ -83,7 +83,7 @@ def model(name: str) -> ModelView:
 
 
 def device(name: str, model: str) -> DeviceView:
-    holding = shown(HoldingView, model=model, replica="a", state="ready", base=3 << 30, running=1 << 20)
+    holding = shown(ResidentModelView, model=model, replica="a", state="ready", base=3 << 30, running=1 << 20)
     return shown(
         DeviceView,
         device=name,
@@ -113,7 +113,7 @@ def scaling(model: str, started: list[ReplicaView]) -> ScalingView:
         panicking=True,
         replica_seconds=720.5,
         instances=tuple(shown(InstanceView, model=model, replica=r.id, url=r.url, phase="ready") for r in started),
-        setback=shown(StartSetbackView, replica="s9", reason="ended", why="exit code 1", last_words=("out of memory",)),
+        setback=shown(StartFailureView, replica="s9", reason="ended", why="exit code 1", last_words=("out of memory",)),
         history=tuple(steps),
     )
 
@@ -130,13 +130,13 @@ class FakeOperations:
         self.replicas: dict[tuple[str, str], ReplicaView] = {}
         self.weights: dict[tuple[str, str], float] = {}  # of the configuration
         self.instances: dict[tuple[str, str], str] = {}
-        self.events: list[Happening] = []
+        self.events: list[FleetEvent] = []
         self.serving = True
         self.wrong_config = ""
         self.slow: asyncio.Event | None = None  # a drain waits for it
         self.bug = False
         self.printed = 3
-        self._following = Live(lambda: ({}, {}), Chronicle(), 0.0)
+        self._following = LiveFeed(lambda: ({}, {}), EventLog(), 0.0)
         self.rolling = 0  # for so many looks, what is added is not shown yet
         for name in self.models:
             self._put(name, ReplicaConfig(url="http://127.0.0.1:8001", id="a"), "file")
@@ -154,18 +154,18 @@ class FakeOperations:
             discovery=(shown(DiscoveryView, model="llama", source="file r.yaml", held_back=("x",)),),
             alarms=(shown(Alarm, code="discovery", what="it is empty"),),
             devices=(device("node1/gpu0", next(iter(self.models))), shown(DeviceView, device="dark")),
-            sizes=tuple(shown(SizesView, model=name, footprint=3 << 30) for name in self.models),
-            scaling=(msgspec.structs.replace(scaled := self._scaled(), history=scaled.history[-LATEST:]),),
+            sizes=tuple(shown(ModelMemoryView, model=name, footprint=3 << 30) for name in self.models),
+            scaling=(msgspec.structs.replace(scaled := self._scaled(), history=scaled.steps[-LATEST:]),),
         )
 
     @property
-    def following(self) -> Live:
+    def following(self) -> LiveFeed:
         return self._following
 
-    def numbers(self) -> tuple[FleetView, Numbers]:
-        return self.fleet(), Numbers()
+    def numbers(self) -> tuple[FleetView, MetricsSnapshot]:
+        return self.fleet(), MetricsSnapshot()
 
-    def happenings(self) -> list[Happening]:
+    def happenings(self) -> list[FleetEvent]:
         return self.events
 
     def live(self) -> bool:
@@ -178,12 +178,12 @@ class FakeOperations:
     def scaling(self, model: str) -> ScalingView:
         self._model(model)
         if model != next(iter(self.models)):
-            raise NotKnownError(f"{model} has neither `autoscale` nor `runtime`")
+            raise NotFoundError(f"{model} has neither `autoscale` nor `runtime`")
         return self._scaled()
 
     def last_words(self, model: str, replica: str, lines: int) -> tuple[str, ...]:
         if self._replica(model, replica).source != "runtime":
-            raise NotKnownError(f"Steelyard did not start {replica!r}: whoever did has its log")
+            raise NotFoundError(f"Steelyard did not start {replica!r}: whoever did has its log")
         return tuple(f"line {n} of {replica}" for n in range(self.printed))[-lines:]
 
     async def add(self, model: str, replica: ReplicaConfig) -> None:
@@ -273,13 +273,13 @@ class FakeOperations:
 
     def _model(self, model: str) -> ModelView:
         if model not in self.models:
-            raise NotKnownError(f"there is no model {model!r}")
+            raise NotFoundError(f"there is no model {model!r}")
         return self.models[model]
 
     def _replica(self, model: str, replica: str) -> ReplicaView:
         self._model(model)
         if (model, replica) not in self.replicas:
-            raise NotKnownError(f"{model} has no replica {replica!r}")
+            raise NotFoundError(f"{model} has no replica {replica!r}")
         return self.replicas[model, replica]
 
     def _movable(self, model: str, replica: str) -> None:
@@ -306,5 +306,5 @@ class FakeOperations:
         self.replicas[model, replica] = msgspec.structs.replace(self.replicas[model, replica], **fields)
 
     def _note(self, kind: str, what: str, model: str = "", replica: str = "") -> None:
-        self.events = [*self.events, Happening(age=0.0, kind=kind, what=what, model=model, replica=replica)]
+        self.events = [*self.events, FleetEvent(age=0.0, kind=kind, message=what, model=model, replica=replica)]
         self.events = self.events[-MOST_EVENTS:]

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import uvloop
 
-from steelyard.config import Admin
+from steelyard.config import AdminConfig
 from steelyard.control.admin.server import AdminServer
 
 from .fake_operations import FakeOperations
@@ -58,7 +58,7 @@ def served(operations: FakeOperations | None = None, **admin: Any) -> Iterator[S
         return asyncio.run_coroutine_threadsafe(work, loop).result(PATIENCE)
 
     try:
-        server = AdminServer(operations, Admin(**{"listen": "127.0.0.1:0", **admin}))
+        server = AdminServer(operations, AdminConfig(**{"listen": "127.0.0.1:0", **admin}))
         wait(server.start())
         made = Served(server, operations, loop)
         try:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
 from steelyard.addresses import listen_address
-from steelyard.config import Admin
-from steelyard.control.admin.access import Access, is_local
-from steelyard.control.admin.auth import AccessError, Tokens
-from steelyard.control.admin.refusals import Refusal
+from steelyard.config import AdminConfig
+from steelyard.control.admin.access import AccessControl, is_local
+from steelyard.control.admin.auth import AccessError, TokenFile
+from steelyard.control.admin.refusals import ApiError
 
 from .serving import TOKEN, served
 from .test_routes import failed
@@ -79,7 +79,7 @@ def test_without_a_token_nothing_is_changed_and_no_body_is_read(tokens: Path) ->
 
 
 def test_the_file_is_read_again_when_it_changes(tokens: Path, caplog: pytest.LogCaptureFixture) -> None:
-    known = Tokens(str(tokens))
+    known = TokenFile(str(tokens))
     assert known.knows(TOKEN.encode())
     tokens.write_text("a-new-token-that-is-long\n")
     with caplog.at_level(logging.INFO, "steelyard.admin"):
@@ -92,7 +92,7 @@ def test_the_file_is_read_again_when_it_changes(tokens: Path, caplog: pytest.Log
 def test_a_file_that_is_spoilt_locks_nobody_out(
     tokens: Path, caplog: pytest.LogCaptureFixture, text: str | None
 ) -> None:
-    known = Tokens(str(tokens))
+    known = TokenFile(str(tokens))
     if text is None:
         tokens.unlink()
     else:
@@ -111,15 +111,15 @@ def test_it_does_not_start_with_a_file_that_is_of_no_use(tmp_path: Path, text: s
     if text is not None:
         path.write_text(text)
     with pytest.raises(AccessError, match=r"^admin\.token_file: ") as caught:
-        Access(listen_address("127.0.0.1:0"), Admin(token_file=str(path)))
+        AccessControl(listen_address("127.0.0.1:0"), AdminConfig(token_file=str(path)))
     assert "0123456789" not in str(caught.value), "a token is a secret"
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", ":0", "[::]:0", "10.0.0.1:0", "gateway.example:0"])
 def test_where_other_machines_can_reach_it_it_needs_a_token(listen: str, tokens: Path) -> None:
     with pytest.raises(AccessError, match="needs a token, because other machines can reach it"):
-        Access(listen_address(listen), Admin())
-    assert Access(listen_address(listen), Admin(token_file=str(tokens))).needs_token
+        AccessControl(listen_address(listen), AdminConfig())
+    assert AccessControl(listen_address(listen), AdminConfig(token_file=str(tokens))).needs_token
 
 
 # ---------------------------------------------------------------------- without tokens: this machine, and no web page
@@ -130,7 +130,7 @@ def test_where_other_machines_can_reach_it_it_needs_a_token(listen: str, tokens:
 )
 def test_this_machine_may(host: str) -> None:
     assert is_local(host)
-    Access(listen_address("127.0.0.1:9080"), Admin()).check("/v1/fleet", Headers({"host": host}))
+    AccessControl(listen_address("127.0.0.1:9080"), AdminConfig()).check("/v1/fleet", Headers({"host": host}))
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,10 @@ def test_this_machine_may(host: str) -> None:
 )
 def test_a_name_that_leads_here_is_not_enough(host: str) -> None:
     assert not is_local(host)
-    with pytest.raises(Refusal) as caught:
-        Access(listen_address("127.0.0.1:9080"), Admin()).check("/healthz", Headers(raw=[(b"host", host.encode())]))
+    with pytest.raises(ApiError) as caught:
+        AccessControl(listen_address("127.0.0.1:9080"), AdminConfig()).check(
+            "/healthz", Headers(raw=[(b"host", host.encode())])
+        )
     assert caught.value.status == 403
 
 

@@ -6,16 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.config import Admin
-from steelyard.control.admin.allow import Allowed
+from steelyard.config import AdminConfig
+from steelyard.control.admin.allow import ReplicaAllowlist
 from steelyard.core.errors import OptionError
 
 EVERYTHING = ("0.0.0.0/0", "::/0", "*.internal", "*.example", "metadata", "host.example", "*.0x1")
-LISTED = Allowed(
-    Admin(allow=("10.0.0.0/8", "fd00::/8", "192.168.1.7", "gpu7.example", "*.models.svc"), ports=("80", "8000-8999"))
+LISTED = ReplicaAllowlist(
+    AdminConfig(
+        allow=("10.0.0.0/8", "fd00::/8", "192.168.1.7", "gpu7.example", "*.models.svc"), ports=("80", "8000-8999")
+    )
 )
-OPEN = Allowed(Admin(allow=EVERYTHING, ports=("1-65535",)))
-CLOSED = Allowed(Admin(allow=(), ports=()))
+OPEN = ReplicaAllowlist(AdminConfig(allow=EVERYTHING, ports=("1-65535",)))
+CLOSED = ReplicaAllowlist(AdminConfig(allow=(), ports=()))
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,7 @@ CLOSED = Allowed(Admin(allow=(), ports=()))
     ],
 )
 def test_what_the_list_names_may_be_added(url: str) -> None:
-    assert LISTED.refusal(url) == ""
+    assert LISTED.why_not(url) == ""
 
 
 @pytest.mark.parametrize(
@@ -80,8 +82,8 @@ def test_what_the_list_names_may_be_added(url: str) -> None:
     ],
 )
 def test_what_it_does_not_name_may_not(url: str, why: str) -> None:
-    assert why in LISTED.refusal(url)
-    assert CLOSED.refusal(url)
+    assert why in LISTED.why_not(url)
+    assert CLOSED.why_not(url)
 
 
 @pytest.mark.parametrize("allowed", [OPEN, LISTED])
@@ -129,9 +131,9 @@ def test_what_it_does_not_name_may_not(url: str, why: str) -> None:
         "hⓞst.example",
     ],
 )
-def test_no_odd_spelling_of_an_address_passes_even_if_all_is_allowed(allowed: Allowed, host: str) -> None:
-    assert allowed.refusal(f"http://{host}:8000")
-    assert allowed.refusal(f"https://{host}:8000/")
+def test_no_odd_spelling_of_an_address_passes_even_if_all_is_allowed(allowed: ReplicaAllowlist, host: str) -> None:
+    assert allowed.why_not(f"http://{host}:8000")
+    assert allowed.why_not(f"https://{host}:8000/")
 
 
 # ---------------------------------------------------------------------- never, whatever is allowed
@@ -185,37 +187,37 @@ def spellings_6(number: int) -> list[str]:
 def test_addresses_of_the_never_list_pass_in_no_spelling(spellings: list[str], port: int) -> None:
     for host in spellings:
         for url in (f"http://{host}:{port}", f"HTTPS://{host}:{port}/", f"http://{host}"):
-            assert OPEN.refusal(url), url
+            assert OPEN.why_not(url), url
 
 
 @given(st.text(max_size=60))
 def test_whatever_is_written_there_it_passes_or_is_explained(text: str) -> None:
     for url in (text, f"http://{text}", f"http://[{text}]:8000", f"http://{text}:8000"):
-        assert isinstance(LISTED.refusal(url), str)
-        assert CLOSED.refusal(url)
+        assert isinstance(LISTED.why_not(url), str)
+        assert CLOSED.why_not(url)
 
 
 @given(st.integers(0, (1 << 32) - 1))
 def test_an_address_passes_only_if_a_network_has_it(number: int) -> None:
     address = IPv4Address(number)
     listed = address in ip_network("10.0.0.0/8") or str(address) == "192.168.1.7"
-    assert (LISTED.refusal(f"http://{address}:8000") == "") == listed
-    assert (LISTED.refusal(f"http://[::ffff:{address}]:8000") == "") == listed
+    assert (LISTED.why_not(f"http://{address}:8000") == "") == listed
+    assert (LISTED.why_not(f"http://[::ffff:{address}]:8000") == "") == listed
 
 
 @pytest.mark.parametrize(
     ("admin", "key"),
     [
-        (Admin(allow=("::1/128", "10.0.0.1/8")), "admin.allow[1]"),
-        (Admin(allow=("*",)), "admin.allow[0]"),
-        (Admin(allow=("a b",)), "admin.allow[0]"),
-        (Admin(ports=("80", "0")), "admin.ports[1]"),
-        (Admin(ports=("9-8",)), "admin.ports[0]"),
-        (Admin(ports=("1-65536",)), "admin.ports[0]"),
-        (Admin(ports=("http",)), "admin.ports[0]"),
+        (AdminConfig(allow=("::1/128", "10.0.0.1/8")), "admin.allow[1]"),
+        (AdminConfig(allow=("*",)), "admin.allow[0]"),
+        (AdminConfig(allow=("a b",)), "admin.allow[0]"),
+        (AdminConfig(ports=("80", "0")), "admin.ports[1]"),
+        (AdminConfig(ports=("9-8",)), "admin.ports[0]"),
+        (AdminConfig(ports=("1-65536",)), "admin.ports[0]"),
+        (AdminConfig(ports=("http",)), "admin.ports[0]"),
     ],
 )
-def test_a_list_that_cannot_be_is_refused_with_its_place(admin: Admin, key: str) -> None:
+def test_a_list_that_cannot_be_is_refused_with_its_place(admin: AdminConfig, key: str) -> None:
     with pytest.raises(OptionError) as caught:
-        Allowed(admin)
+        ReplicaAllowlist(admin)
     assert str(caught.value).startswith(f"{key}: ")

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from steelyard.control.admin import connection
-from steelyard.control.admin.connection import MOST_BUSY, MOST_STRANGERS, Connection
+from steelyard.control.admin.connection import MAX_AUTHORIZED_CONNECTIONS, MAX_UNAUTHORIZED_CONNECTIONS, AdminConnection
 
 from .serving import PATIENCE, TOKEN, Served, served, until
 from .test_routes import failed
@@ -120,7 +120,9 @@ def test_requests_in_one_piece_are_answered_one_after_the_other(admin: Served) -
 def test_a_request_that_does_not_arrive_is_given_up(
     admin: Served, begun: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_SECONDS", 1.0)  # in which what was begun is seen, on a slow machine too
+    monkeypatch.setattr(
+        connection, "_REQUEST_TIMEOUT_SECONDS", 1.0
+    )  # in which what was begun is seen, on a slow machine too
     said = answer_to(admin, begun)
     assert (b"HTTP/1.1 408 " in said) == (b"HTTP/1.1 405" not in said and begun != b"")
     until(lambda: not admin.server._state.connections)
@@ -136,20 +138,22 @@ def test_a_connection_that_sends_no_request_is_not_kept(
     with connected(admin) as made:
         made.sendall(first)
         assert made.recv(10000).startswith(b"HTTP/1.1 ")
-        monkeypatch.setattr(connection, "_SECONDS", 0.2)
+        monkeypatch.setattr(connection, "_REQUEST_TIMEOUT_SECONDS", 0.2)
         made.sendall(then)
         until(lambda: not admin.server._state.connections)
 
 
 def test_an_answer_that_is_not_read_is_given_up(admin: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "_REQUEST_TIMEOUT_SECONDS", 0.2)
     begun: list[object] = []  # connections, though they may be over when we look
 
-    def noted(made: Connection, transport: asyncio.BaseTransport, plain: Any = Connection.connection_made) -> None:
+    def noted(
+        made: AdminConnection, transport: asyncio.BaseTransport, plain: Any = AdminConnection.connection_made
+    ) -> None:
         plain(made, transport)
         begun.append(made)
 
-    monkeypatch.setattr(Connection, "connection_made", noted)
+    monkeypatch.setattr(AdminConnection, "connection_made", noted)
     views = admin.operations.fleet().replicas * 20_000  # more than the kernel keeps
     admin.operations.replicas = {("llama", str(number)): view for number, view in enumerate(views)}
     for last in (b"", b"connection: close\r\n"):
@@ -163,7 +167,7 @@ def test_an_answer_that_is_not_read_is_given_up(admin: Served, monkeypatch: pyte
 
 def test_too_many_connections_are_told_but_health_is_answered(admin: Served) -> None:
     with ExitStack() as stack:
-        for _ in range(MOST_BUSY):
+        for _ in range(MAX_AUTHORIZED_CONNECTIONS):
             made = stack.enter_context(connected(admin))
             made.sendall(GET)
             assert made.recv(10).startswith(b"HTTP/1.1 2")
@@ -184,7 +188,7 @@ def test_strangers_do_not_crowd_out_operators_and_health_is_answered(tmp_path: P
     with served(token_file=str(token)) as admin, ExitStack() as stack:
         ask = {"authorization": f"Bearer {TOKEN}"}
         assert admin.http.get("/v1/models", headers=ask).status_code == 200
-        strangers = [stack.enter_context(connected(admin)) for _ in range(MOST_STRANGERS + 20)]
+        strangers = [stack.enter_context(connected(admin)) for _ in range(MAX_UNAUTHORIZED_CONNECTIONS + 20)]
         for made in strangers[-10:]:
             made.sendall(GET)
             assert b"connection: close" in all_of(made), "it is not kept"
@@ -196,14 +200,14 @@ def test_strangers_do_not_crowd_out_operators_and_health_is_answered(tmp_path: P
 
 def test_there_is_an_end_to_strangers_and_the_oldest_goes(admin: Served) -> None:
     with ExitStack() as stack:
-        strangers = [stack.enter_context(connected(admin)) for _ in range(MOST_STRANGERS)]
-        until(lambda: len(admin.server._state.connections) == MOST_STRANGERS)
+        strangers = [stack.enter_context(connected(admin)) for _ in range(MAX_UNAUTHORIZED_CONNECTIONS)]
+        until(lambda: len(admin.server._state.connections) == MAX_UNAUTHORIZED_CONNECTIONS)
         one_more = stack.enter_context(connected(admin))
         with suppress(ConnectionResetError):
             assert strangers[0].recv(10) == b""
         one_more.sendall(GET)
         assert one_more.recv(10).startswith(b"HTTP/1.1 2")
-        until(lambda: len(admin.server._state.connections) <= MOST_STRANGERS)
+        until(lambda: len(admin.server._state.connections) <= MAX_UNAUTHORIZED_CONNECTIONS)
 
 
 def test_a_stranger_has_less_time(admin: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +216,7 @@ def test_a_stranger_has_less_time(admin: Served, monkeypatch: pytest.MonkeyPatch
         assert known.recv(10).startswith(b"HTTP/1.1 2")
         known.sendall(b"GET /v1/mod")
         until(lambda: all(made._in_head for made in admin.server._state.connections))
-        monkeypatch.setattr(connection, "_STRANGER_SECONDS", 0.2)
+        monkeypatch.setattr(connection, "_UNAUTHORIZED_TIMEOUT_SECONDS", 0.2)
         with connected(admin) as stranger:
             assert stranger.recv(10) == b""
         assert len(admin.server._state.connections) == 1
@@ -220,8 +224,8 @@ def test_a_stranger_has_less_time(admin: Served, monkeypatch: pytest.MonkeyPatch
 
 def test_connections_that_are_not_used_make_room(admin: Served) -> None:
     with ExitStack() as stack:
-        for _ in range(3 * MOST_BUSY):
+        for _ in range(3 * MAX_AUTHORIZED_CONNECTIONS):
             made = stack.enter_context(connected(admin))
             made.sendall(GET)
             assert made.recv(10).startswith(b"HTTP/1.1 2")
-            until(lambda: len(admin.server._state.connections) <= MOST_BUSY)
+            until(lambda: len(admin.server._state.connections) <= MAX_AUTHORIZED_CONNECTIONS)

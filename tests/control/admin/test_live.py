@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from steelyard.config import Admin
+from steelyard.config import AdminConfig
 from steelyard.control.admin import watchers
 from steelyard.control.supervisor import Supervisor
 
@@ -24,7 +24,7 @@ from .serving import until as until_true
 
 @asynccontextmanager
 async def with_admin(**admin: Any) -> AsyncIterator[Supervisor]:
-    made = msgspec.structs.replace(config(2), admin=Admin(**{"listen": "127.0.0.1:0", **admin}))
+    made = msgspec.structs.replace(config(2), admin=AdminConfig(**{"listen": "127.0.0.1:0", **admin}))
     async with supervised(made) as supervisor:
         yield supervisor
 
@@ -92,7 +92,7 @@ def test_all_are_told_what_happened_once() -> None:
             for one in all_:
                 await one.next()
                 await one.state()
-            supervisor._fleet.chronicle.note("replica", "a thing happened")
+            supervisor._fleet.events.record("replica", "a thing happened")
             later = await follow(supervisor)
             await later.next()
             for one in [*all_, later]:
@@ -106,7 +106,7 @@ def test_all_are_told_what_happened_once() -> None:
             assert supervisor._admin is not None
             watching = supervisor._admin.watchers
             await until(lambda: not len(watching))
-            assert not supervisor._live._followers, "nothing is made for nobody"
+            assert not supervisor._live_feed._followers, "nothing is made for nobody"
 
     run(work())
 
@@ -143,7 +143,7 @@ def test_a_token_is_needed_where_one_is(tmp_path: Path) -> None:
 
 
 def test_who_does_not_read_is_dropped(admin: Served, monkeypatch: Any) -> None:
-    admin.operations._following.chronicle.note("replica", "x" * 300_000)
+    admin.operations._following.events.record("replica", "x" * 300_000)
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect((admin.server.address.host, admin.server.address.port))
@@ -151,7 +151,7 @@ def test_who_does_not_read_is_dropped(admin: Served, monkeypatch: Any) -> None:
         until_true(lambda: len(admin.server.watchers) == 1)
 
         def beat() -> bool:
-            admin.operations._following.chronicle.note("replica", "x" * 300_000)
+            admin.operations._following.events.record("replica", "x" * 300_000)
             admin.do(admin.server.watchers._beat)
             return not len(admin.server.watchers)
 
@@ -160,7 +160,7 @@ def test_who_does_not_read_is_dropped(admin: Served, monkeypatch: Any) -> None:
 
 
 def test_there_is_room_for_so_many(admin: Served, monkeypatch: Any) -> None:
-    monkeypatch.setattr(watchers, "MOST", 1)
+    monkeypatch.setattr(watchers, "MAX_SUBSCRIBERS", 1)
     with httpx.stream("GET", f"{admin.url}/v1/live", trust_env=False, timeout=PATIENCE) as answer:
         assert answer.headers["content-type"] == "text/event-stream"
         refused = admin.http.get("/v1/live")
@@ -177,7 +177,7 @@ def test_one_look(admin: Served) -> None:
 
 def test_a_stop_with_somebody_who_does_not_read() -> None:
     with served() as admin, socket.socket() as slow:
-        admin.operations._following.chronicle.note("replica", "x" * 3_000_000)
+        admin.operations._following.events.record("replica", "x" * 3_000_000)
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect((admin.server.address.host, admin.server.address.port))
         slow.sendall(b"GET /v1/live HTTP/1.1\r\nhost: localhost\r\n\r\n")

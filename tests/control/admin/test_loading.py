@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from steelyard.config import Admin, parse_config
+from steelyard.config import AdminConfig, parse_config
 from steelyard.control.supervisor import Supervisor
 
 from ..driving import PATIENCE, run, supervised
@@ -58,7 +58,7 @@ def played(scene: Callable[[Operator, Shelf], Awaitable[None]]) -> None:
             "fixed": {"health": {"enabled": False}, "replicas": replicas, "memory": {"weights": GIB}},
         }
         made = parse_config(json.dumps({"models": models, "devices": {"g": {"memory": 10 * GIB}}}))
-        made = msgspec.structs.replace(made, listen="127.0.0.1:0", admin=Admin(listen="127.0.0.1:0"))
+        made = msgspec.structs.replace(made, listen="127.0.0.1:0", admin=AdminConfig(listen="127.0.0.1:0"))
         try:
             async with supervised(made) as supervisor, httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as http:
                 await scene(Operator(supervisor, http), shelf)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.control.admin.metrics import TEXT, page
-from steelyard.control.admin.metrics.scrapes import Scrapes
+from steelyard.control.admin.metrics import CONTENT_TYPE, render_page
+from steelyard.control.admin.metrics.scrapes import MetricsCache
 from steelyard.control.alarm_codes import SEVERITIES
-from steelyard.control.numbers import Numbers
-from steelyard.control.status import ModelStatus, ReplicaStatus
-from steelyard.control.usage import Usage, usage
+from steelyard.control.numbers import MetricsSnapshot
+from steelyard.control.status import ModelTotals, ReplicaTotals
+from steelyard.control.usage import ProcessUsage, process_usage
 from steelyard.control.views import (
     Alarm,
     FleetView,
@@ -25,12 +25,12 @@ from steelyard.control.views import (
     ReplicaView,
     ScalingView,
     SloView,
-    StartSetbackView,
+    StartFailureView,
     WindowView,
     WorkerView,
 )
-from steelyard.core.slo import INDEX, KINDS
-from steelyard.core.times import BOUNDS
+from steelyard.core.slo import VERDICT_COUNT, VERDICT_INDEX
+from steelyard.core.times import DURATION_BOUNDS_SECONDS
 from steelyard.link.messages import Durations
 from steelyard.protocols import read_metrics
 from tests.harness.metrics_page import MetricsPage, lint
@@ -78,7 +78,7 @@ def value(text: str, name: str, **labels: str) -> float | None:
 def test_the_fleet_in_numbers(admin: Served) -> None:
     answer = admin.http.get("/metrics")
     assert answer.status_code == 200
-    assert answer.headers["content-type"] == TEXT
+    assert answer.headers["content-type"] == CONTENT_TYPE
     assert answer.headers["cache-control"] == "no-store"
     text = answer.text
     assert value(text, "steelyard_model_requests_total", model="llama", verdict="ok") == 14
@@ -127,13 +127,13 @@ def test_how_many_replicas_in_numbers(admin: Served) -> None:
 
 
 def test_replicas_that_fail_again_and_again_are_told_in_numbers() -> None:
-    setback = shown(StartSetbackView, looping=True)
-    text = page(shown(FleetView, scaling=(shown(ScalingView, model="m", setback=setback),)))
+    setback = shown(StartFailureView, looping=True)
+    text = render_page(shown(FleetView, scaling=(shown(ScalingView, model="m", setback=setback),)))
     assert value(text, "steelyard_scaling_crash_looping", model="m") == 1
 
 
 def test_a_model_with_a_fixed_number_of_replicas_has_nothing_that_a_scaler_says() -> None:
-    text = page(shown(FleetView, scaling=(shown(ScalingView, model="m", mode="fixed", scaler="", wanted=2),)))
+    text = render_page(shown(FleetView, scaling=(shown(ScalingView, model="m", mode="fixed", scaler="", wanted=2),)))
     assert value(text, "steelyard_scaling_wanted_replicas", model="m") == 2
     for name in ("offered_work", "forecast_work", "burn_rate", "panicking", "most"):
         assert f"steelyard_scaling_{name}" not in text
@@ -141,21 +141,21 @@ def test_a_model_with_a_fixed_number_of_replicas_has_nothing_that_a_scaler_says(
 
 @given(st.text(min_size=1))
 def test_whatever_a_name_is_it_comes_out_as_it_went_in(name: str) -> None:
-    text = page(shown(FleetView, models=(shown(ModelView, model=name, verdicts={name: 3}),)))
+    text = render_page(shown(FleetView, models=(shown(ModelView, model=name, verdicts={name: 3}),)))
     assert value(text, "steelyard_model_requests_total", model=name, verdict=name) == 3
 
 
 def test_names_with_quotes_and_ends_of_lines() -> None:
-    text = page(shown(FleetView, models=(model('a"b\\c\nd'),)))
+    text = render_page(shown(FleetView, models=(model('a"b\\c\nd'),)))
     assert r'steelyard_model_requests_waiting{model="a\"b\\c\nd"} 1' in text
 
 
 def test_nothing_is_said_of_what_there_is_not() -> None:
-    text = page(shown(FleetView, version="1"))
+    text = render_page(shown(FleetView, version="1"))
     there = {"steelyard_build_info", "steelyard_uptime_seconds", "steelyard_alarms"}
     assert {name for name, _ in samples(text)} == there
     assert not any(value(text, "steelyard_alarms", code=code) for code in SEVERITIES)  # present, at 0
-    assert read_metrics(page(FakeOperations().fleet()).encode()) is None  # it is no replica
+    assert read_metrics(render_page(FakeOperations().fleet()).encode()) is None  # it is no replica
 
 
 def test_it_needs_a_token_where_the_rest_does(tmp_path: Path) -> None:
@@ -173,18 +173,30 @@ def test_a_query_is_refused_as_elsewhere(admin: Served, query: str) -> None:
 # ---------------------------------------------------------------------- what is not in the views
 
 
-def numbers(**more: Any) -> Numbers:
-    judged = [0] * KINDS
-    judged[INDEX["met", ""]], judged[INDEX["late", "replica"]] = 7, 2
-    times = {"total": Durations([3, 0, 1, *[0] * (len(BOUNDS) - 3), 2], 700.5)}
-    status = ModelStatus("m", 1, 2, {}, {}, {"t": judged}, times, backlog=1.5, oldest=4.0, believed=10.0, missed=2.5)
-    replicas = {("m", id): ReplicaStatus("m", id, "ready", 0, 0, 0, 0.75, 1.0, 3) for id in "ab"}
-    return Numbers({"m": status}, replicas)._replace(**more)
+def numbers(**more: Any) -> MetricsSnapshot:
+    judged = [0] * VERDICT_COUNT
+    judged[VERDICT_INDEX["met", ""]], judged[VERDICT_INDEX["late", "replica"]] = 7, 2
+    times = {"total": Durations([3, 0, 1, *[0] * (len(DURATION_BOUNDS_SECONDS) - 3), 2], 700.5)}
+    status = ModelTotals(
+        "m",
+        1,
+        2,
+        {},
+        {},
+        {"t": judged},
+        times,
+        backlog=1.5,
+        oldest_wait=4.0,
+        predicted_seconds=10.0,
+        prediction_error_seconds=2.5,
+    )
+    replicas = {("m", id): ReplicaTotals("m", id, "ready", 0, 0, 0, 0.75, 1.0, 3) for id in "ab"}
+    return MetricsSnapshot({"m": status}, replicas)._replace(**more)
 
 
 def of_m(**more: Any) -> MetricsPage:
     views = {"models": (model("m"),), "replicas": (shown(ReplicaView, model="m", id="a"),)}
-    page_ = MetricsPage(page(shown(FleetView, **(views | more)), numbers()))
+    page_ = MetricsPage(render_page(shown(FleetView, **(views | more)), numbers()))
     assert lint(page_) == []
     return page_
 
@@ -247,8 +259,8 @@ def test_promises_with_their_windows() -> None:
 def test_while_workers_are_renewed_two_have_the_same_number() -> None:
     new = shown(WorkerView, index=0, pid=2, serving=False, connections=0)
     old = shown(WorkerView, index=0, pid=1, serving=True, connections=5)
-    used = {1: Usage(100.0, 30), 2: Usage(0.5, 20)}
-    text = page(shown(FleetView, workers=(new, old)), numbers(workers=used, replaced=3))
+    used = {1: ProcessUsage(100.0, 30), 2: ProcessUsage(0.5, 20)}
+    text = render_page(shown(FleetView, workers=(new, old)), numbers(workers=used, replaced=3))
     assert value(text, "steelyard_worker_serving", worker="0") == 1
     assert value(text, "steelyard_worker_connections", worker="0") == 5
     assert value(text, "steelyard_worker_cpu_seconds_total", worker="0") == 0.5
@@ -258,16 +270,16 @@ def test_while_workers_are_renewed_two_have_the_same_number() -> None:
 
 @given(st.lists(st.text(), min_size=1, max_size=5, unique=True))
 def test_whatever_tenants_call_themselves_prometheus_reads_it(tenants: list[str]) -> None:
-    status = ModelStatus("m", 0, 0, {}, {}, {tenant: [1] * KINDS for tenant in tenants})
-    found = MetricsPage(page(shown(FleetView), Numbers({"m": status})))
+    status = ModelTotals("m", 0, 0, {}, {}, {tenant: [1] * VERDICT_COUNT for tenant in tenants})
+    found = MetricsPage(render_page(shown(FleetView), MetricsSnapshot({"m": status})))
     assert found.values["steelyard_slo_requests_total", "tenant"] == set(tenants)
 
 
 def test_the_order_does_not_depend_on_who_came_first() -> None:
     def said(*tenants: str) -> str:
-        models = {"m": ModelStatus("m", 0, 0, {}, {}, {tenant: [1] * KINDS for tenant in tenants})}
+        models = {"m": ModelTotals("m", 0, 0, {}, {}, {tenant: [1] * VERDICT_COUNT for tenant in tenants})}
         alarms = tuple(shown(Alarm, code=code) for code in tenants)
-        return page(shown(FleetView, alarms=alarms), Numbers(models, unrouted=dict.fromkeys(tenants, 1)))
+        return render_page(shown(FleetView, alarms=alarms), MetricsSnapshot(models, unrouted=dict.fromkeys(tenants, 1)))
 
     assert said("b", "a", "c") == said("c", "b", "a")
 
@@ -276,13 +288,13 @@ def test_who_asks_again_within_a_second_is_given_the_same_page() -> None:
     class Counting(FakeOperations):
         asked = 0
 
-        def numbers(self) -> tuple[FleetView, Numbers]:
+        def numbers(self) -> tuple[FleetView, MetricsSnapshot]:
             self.asked += 1
             return super().numbers()
 
     now = 10.0
     operations = Counting()
-    scrapes = Scrapes(operations, lambda: now)
+    scrapes = MetricsCache(operations, lambda: now)
     first = scrapes.page()
     now = 10.99
     assert scrapes.page() is first
@@ -293,8 +305,8 @@ def test_who_asks_again_within_a_second_is_given_the_same_page() -> None:
 
 
 def test_what_a_process_uses() -> None:
-    mine = usage(os.getpid())
+    mine = process_usage(os.getpid())
     assert mine is not None
     assert mine.memory > 1 << 20
     assert mine.cpu > 0.0
-    assert usage(2**22 + 1) is None  # beyond all that Linux gives
+    assert process_usage(2**22 + 1) is None  # beyond all that Linux gives

@@ -8,8 +8,8 @@ import jsonschema
 import pytest
 
 from steelyard.control.admin.openapi import document
-from steelyard.control.admin.refusals import CODES
-from steelyard.control.admin.routes import OPENAPI, ROUTES
+from steelyard.control.admin.refusals import ERROR_CODES
+from steelyard.control.admin.routes import OPENAPI_PATH, ROUTES
 
 from .serving import Served, served
 
@@ -20,19 +20,19 @@ OPERATIONS = [
 
 
 def test_the_document_is_served_as_it_is_in_force(admin: Served, tmp_path: Path) -> None:
-    answer = admin.http.get(OPENAPI)
+    answer = admin.http.get(OPENAPI_PATH)
     assert answer.content == document(token=False)
     assert "security" not in answer.text
     (tmp_path / "tokens").write_text("0123456789abcdef")
     with served(token_file=str(tmp_path / "tokens")) as guarded:
         bearer = {"authorization": "Bearer 0123456789abcdef"}
-        assert guarded.http.get(OPENAPI, headers=bearer).content == document(token=True)
+        assert guarded.http.get(OPENAPI_PATH, headers=bearer).content == document(token=True)
 
 
 def test_every_route_is_there_and_nothing_else() -> None:
     assert {(path, method.upper()) for path, method, _ in OPERATIONS} == {
         *((route.path, route.method) for route in ROUTES),
-        (OPENAPI, "GET"),
+        (OPENAPI_PATH, "GET"),
     }
     names = [operation["operationId"] for _, _, operation in OPERATIONS]
     assert len(names) == len(set(names))
@@ -75,5 +75,5 @@ def test_its_schemas_are_schemas() -> None:
 
 
 def test_every_code_is_explained() -> None:
-    assert set(DOCUMENT["components"]["responses"]) == {code for code, _ in CODES.values()}
-    assert len(CODES) == len({code for code, _ in CODES.values()})
+    assert set(DOCUMENT["components"]["responses"]) == {code for code, _ in ERROR_CODES.values()}
+    assert len(ERROR_CODES) == len({code for code, _ in ERROR_CODES.values()})

@@ -18,19 +18,19 @@ import msgspec
 import pytest
 
 from steelyard.cli import main
-from steelyard.config import Admin, ReplicaConfig, parse_config
+from steelyard.config import AdminConfig, ReplicaConfig, parse_config
 from steelyard.control.admin.bodies import Log
-from steelyard.control.admin.refusals import CODES
+from steelyard.control.admin.refusals import ERROR_CODES
 from steelyard.control.views import (
     DeviceView,
-    HoldingView,
     InstanceView,
+    ModelMemoryView,
     ModelView,
     ReplicaView,
+    ResidentModelView,
     ScalingStepView,
     ScalingView,
-    SizesView,
-    StartSetbackView,
+    StartFailureView,
 )
 
 from ..driving import run, supervised, until
@@ -104,7 +104,7 @@ def test_its_commands_do_what_it_says(tmp_path: Path) -> None:
 def test_they_do_so_with_a_real_supervisor_too(tmp_path: Path) -> None:
     (text,) = re.findall(r"^```yaml\n# gateway.yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     made = parse_config(text.replace("llama:\n", "llama:\n    health: {enabled: false}\n"))
-    made = msgspec.structs.replace(made, listen="127.0.0.1:0", admin=Admin(listen="127.0.0.1:0"))
+    made = msgspec.structs.replace(made, listen="127.0.0.1:0", admin=AdminConfig(listen="127.0.0.1:0"))
 
     async def work() -> None:
         async with supervised(made) as supervisor:
@@ -121,18 +121,18 @@ def test_so_do_those_of_scaling_with_replicas_that_are_started(tmp_path: Path) -
     (tmp_path / "server.py").write_text(server)
     text = text.replace("    runtime:\n", f"    runtime:\n      folder: {tmp_path}\n      log: {tmp_path}/logs\n")
     made = parse_config(f"name: page-{os.getpid()}\n{text}".replace("python ", f"{sys.executable} "))
-    made = msgspec.structs.replace(made, listen="127.0.0.1:0", admin=Admin(listen="127.0.0.1:0"))
+    made = msgspec.structs.replace(made, listen="127.0.0.1:0", admin=AdminConfig(listen="127.0.0.1:0"))
 
     async def work() -> None:
         async with supervised(made) as supervisor:
-            await until(lambda: supervisor._fleet.scaling.views()[0].instances)
+            await until(lambda: supervisor._fleet.autoscaler.views()[0].instances)
             for command in everything()["Scaling"]:
                 await asyncio.to_thread(type_in, command, f"http://{supervisor.admin_address}", tmp_path)
 
     run(work())
 
 
-@pytest.mark.parametrize(("key", "view"), [("age", ScalingStepView), ("replica", StartSetbackView), ("model", Log)])
+@pytest.mark.parametrize(("key", "view"), [("age", ScalingStepView), ("replica", StartFailureView), ("model", Log)])
 def test_its_examples_of_scaling_have_every_key(key: str, view: type[msgspec.Struct]) -> None:
     (shown,) = re.findall(rf'^{{"{key}".*$', PAGE, re.MULTILINE)
     assert msgspec.json.decode(shown, type=view)
@@ -178,7 +178,7 @@ def rows(heading: str) -> list[list[str]]:
 
 
 def test_its_table_of_errors_is_that_of_the_code() -> None:
-    assert rows("## Errors") == [[str(status), f"`{code}`", when] for status, (code, when) in CODES.items()]
+    assert rows("## Errors") == [[str(status), f"`{code}`", when] for status, (code, when) in ERROR_CODES.items()]
 
 
 @pytest.mark.parametrize(
@@ -187,12 +187,12 @@ def test_its_table_of_errors_is_that_of_the_code() -> None:
         ("shown of a replica:", ReplicaView),
         ("and of a model:", ModelView),
         ("shown of a device:", DeviceView),
-        ("(`holdings`):", HoldingView),
-        ("(`/v1/sizes`):", SizesView),
+        ("(`holdings`):", ResidentModelView),
+        ("(`/v1/sizes`):", ModelMemoryView),
         ("how a model is scaled:", ScalingView),
         ("(an entry of `history`):", ScalingStepView),
         ("(an entry of `instances`):", InstanceView),
-        ("(`setback`):", StartSetbackView),
+        ("(`setback`):", StartFailureView),
     ],
 )
 def test_it_explains_every_key_that_is_shown(heading: str, view: type[msgspec.Struct]) -> None:

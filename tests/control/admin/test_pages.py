@@ -9,10 +9,10 @@ import pytest
 from starlette.datastructures import Headers
 
 from steelyard.addresses import listen_address
-from steelyard.config import Admin
+from steelyard.config import AdminConfig
 from steelyard.control.admin import pages
-from steelyard.control.admin.access import Access
-from steelyard.control.admin.refusals import Refusal
+from steelyard.control.admin.access import AccessControl
+from steelyard.control.admin.refusals import ApiError
 from steelyard.core.policies import POLICIES
 
 from .serving import TOKEN, Served, served
@@ -86,13 +86,13 @@ def test_nothing_is_inline() -> None:
 
 def check(method: str = "GET", **headers: str) -> None:
     given = {"host": "127.0.0.1:9080", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    Access(listen_address("127.0.0.1:9080"), Admin()).check("/v1/fleet", Headers(given), method)
+    AccessControl(listen_address("127.0.0.1:9080"), AdminConfig()).check("/v1/fleet", Headers(given), method)
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "whatever"])
 @pytest.mark.parametrize(("mode", "dest"), [("no-cors", "image"), ("navigate", "iframe"), ("cors", "empty")])
 def test_what_another_page_embeds_or_fetches_is_refused(site: str, mode: str, dest: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         check(sec_fetch_site=site, sec_fetch_mode=mode, sec_fetch_dest=dest)
     assert caught.value.status == 403
 
@@ -107,11 +107,11 @@ def test_our_own_page_a_link_and_what_is_no_browser_may() -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 def test_a_link_changes_nothing(method: str) -> None:
     """A form of another page navigates as a link does, and old browsers send no Origin with it."""
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         check(method, sec_fetch_site="cross-site", sec_fetch_mode="navigate", sec_fetch_dest="document")
     check(method, sec_fetch_site="same-origin", sec_fetch_mode="cors", sec_fetch_dest="empty")
 
 
 def test_a_form_of_another_page_is_refused_though_it_navigates() -> None:
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         check(sec_fetch_site="cross-site", sec_fetch_mode="navigate", sec_fetch_dest="document", origin="null")

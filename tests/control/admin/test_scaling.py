@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from steelyard.config import Admin, parse_config
+from steelyard.config import AdminConfig, parse_config
 
 from ..driving import PATIENCE, run, supervised
 
@@ -44,7 +44,7 @@ def played(here: Path, scene: Callable[[Operator], Awaitable[None]], **models: A
         model["runtime"] |= {"folder": str(here), "log": str(here / "logs")}
         model["health"] = {"interval": 0.1}
     made = parse_config(json.dumps({"name": f"{here.name}-{os.getpid()}", "models": models}))
-    made = msgspec.structs.replace(made, listen="127.0.0.1:0", admin=Admin(listen="127.0.0.1:0"))
+    made = msgspec.structs.replace(made, listen="127.0.0.1:0", admin=AdminConfig(listen="127.0.0.1:0"))
 
     async def work() -> None:
         async with supervised(made) as supervisor:

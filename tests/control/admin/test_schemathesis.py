@@ -20,7 +20,7 @@ import msgspec
 import pytest
 import uvloop
 
-from steelyard.config import Admin, ReplicaConfig, parse_config
+from steelyard.config import AdminConfig, ReplicaConfig, parse_config
 from steelyard.control.admin.openapi import document
 from steelyard.control.admin.routes import ROUTES
 
@@ -108,7 +108,7 @@ def register(url: str) -> None:
 
 def try_the_real_one(here: Path, **options: int) -> None:
     made = parse_config(json.dumps({"models": dict.fromkeys(MODELS, UNPROBED), "devices": DEVICES}))
-    made = msgspec.structs.replace(made, listen="127.0.0.1:0", admin=Admin(listen="127.0.0.1:0"))
+    made = msgspec.structs.replace(made, listen="127.0.0.1:0", admin=AdminConfig(listen="127.0.0.1:0"))
 
     async def work() -> None:
         async with supervised(made) as supervisor:

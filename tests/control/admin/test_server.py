@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from steelyard.config import Admin
+from steelyard.config import AdminConfig
 from steelyard.control.admin.auth import AccessError
-from steelyard.control.admin.server import DEFAULT, AdminServer
+from steelyard.control.admin.server import DEFAULT_LISTEN_ADDRESS, AdminServer
 from steelyard.control.errors import ListenError
 
 from ..driving import run
@@ -29,11 +29,11 @@ def asking(server: AdminServer) -> httpx.AsyncClient:
 
 
 def make(operations: FakeOperations | None = None, **admin: Any) -> AdminServer:
-    return AdminServer(operations or FakeOperations(), Admin(**{"listen": "127.0.0.1:0", **admin}))
+    return AdminServer(operations or FakeOperations(), AdminConfig(**{"listen": "127.0.0.1:0", **admin}))
 
 
 def test_without_an_address_it_is_the_usual_one() -> None:
-    assert str(AdminServer(FakeOperations(), Admin()).address) == DEFAULT
+    assert str(AdminServer(FakeOperations(), AdminConfig()).address) == DEFAULT_LISTEN_ADDRESS
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "localhost:0", "[::1]:0"])
@@ -180,13 +180,13 @@ def test_a_new_configuration_is_in_force_at_once(tmp_path: Path) -> None:
     add = {"url": "http://10.0.0.1:9001"}
     with served() as admin:
         assert admin.http.post("/v1/models/llama/replicas", json=add).status_code == 422
-        admin.do(lambda: admin.server.follow(Admin(allow=("10.0.0.0/8",), lease=5.0)))  # type: ignore[arg-type]
+        admin.do(lambda: admin.server.follow(AdminConfig(allow=("10.0.0.0/8",), lease=5.0)))  # type: ignore[arg-type]
         assert admin.http.post("/v1/models/llama/replicas", json=add).status_code == 201
         lease = {"url": "http://10.0.0.2:9001", "seconds": 60}
         assert admin.http.put("/v1/models/llama/leases/b", json=lease).json() == {"seconds": 5.0}
         (tmp_path / "tokens").write_text(TOKEN)
-        admin.do(lambda: admin.server.follow(Admin(token_file=str(tmp_path / "tokens"))))
+        admin.do(lambda: admin.server.follow(AdminConfig(token_file=str(tmp_path / "tokens"))))
         assert admin.http.get("/v1/models").status_code == 401
         with pytest.raises(AccessError):
-            admin.do(lambda: admin.server.follow(Admin(token_file=str(tmp_path / "nothing"))))
+            admin.do(lambda: admin.server.follow(AdminConfig(token_file=str(tmp_path / "nothing"))))
         assert admin.http.get("/v1/models").status_code == 401

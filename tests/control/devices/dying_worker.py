@@ -9,24 +9,24 @@ from __future__ import annotations
 import sys
 import time
 
-from steelyard.core.memory import Ledger
-from steelyard.link.book import Book
+from steelyard.core.memory import MemoryLedger
+from steelyard.link.book import SharedLedger
 
 REFUSED = 200  # in a row: nobody has the lock for so long
 
 fd, row, number, capacity = map(int, sys.argv[1:5])
 headroom, slot, amount, seconds = float(sys.argv[5]), int(sys.argv[6]), int(sys.argv[7]), float(sys.argv[8])
-book = Book(fd, row)
-ledger = Ledger(book)
-place = ledger.settle(ledger.know("d", number, capacity, headroom), "http://h:1", slot)
+book = SharedLedger(fd, row)
+ledger = MemoryLedger(book)
+place = ledger.add_residency(ledger.set_device("d", number, capacity, headroom), "http://h:1", slot)
 taken = refused = 0
 while refused < REFUSED:
-    if ledger.take(place, amount):
+    if ledger.reserve(place, amount):
         taken, refused = taken + 1, 0
     else:
         refused += 1
-book.expect(slot, time.monotonic() + seconds)
+book.set_lease(slot, time.monotonic() + seconds)
 if sys.argv[9:] == ["lock"]:
-    assert book.begin(number)
+    assert book.lock(number)
 print(taken, flush=True)
 time.sleep(600)

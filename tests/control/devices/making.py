@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from steelyard.config import Config, parse_config
-from steelyard.control.devices import Accounts
-from steelyard.control.devices.meters import Meters
-from steelyard.control.slots import Slots
+from steelyard.control.devices import MemoryAccounting
+from steelyard.control.devices.meters import MeterPoller
+from steelyard.control.slots import BoardColumns
 from steelyard.core.replica import State
-from steelyard.link.book import Book
-from steelyard.link.messages import RanOut, Report, ToWorker
+from steelyard.link.book import SharedLedger
+from steelyard.link.messages import OutOfMemory, ToWorker, WorkerReport
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -31,12 +31,14 @@ class Note(NamedTuple):
 class Made:
     """`devices` and `models` are YAML in flow style."""
 
-    def __init__(self, devices: str, models: str, meters: Meters | None = None) -> None:
-        self.book = Book.create(64, rows=8, devices=8)
+    def __init__(self, devices: str, models: str, meters: MeterPoller | None = None) -> None:
+        self.book = SharedLedger.create(64, rows=8, devices=8)
         self.told: list[ToWorker] = []
         self.notes: list[Note] = []
-        self.accounts = Accounts(self.book, self.told.append, self._note, meters=meters or Meters(start=at_once))
-        self._slots = Slots(64)
+        self.accounts = MemoryAccounting(
+            self.book, self.told.append, self._note, meters=meters or MeterPoller(start=at_once)
+        )
+        self._slots = BoardColumns(64)
         self.numbers: dict[str, int] = {}
         self.follow(devices, models)
 
@@ -51,7 +53,7 @@ class Made:
         self.numbers = {
             name: self.numbers[name] if name in self.numbers else next(free) for name in self.config.devices
         }
-        self.accounts.follow(self.config, self._slots.table, self.numbers, now)
+        self.accounts.members_changed(self.config, self._slots.table, self.numbers, now)
 
     def slot(self, model: str, id: str = "a") -> int:
         return self._slots.table[model][id]
@@ -66,7 +68,7 @@ class Made:
         return found
 
     def codes(self, now: float) -> dict[str, str]:
-        return {alarm.code: alarm.what for alarm in self.accounts.alarms(now)}
+        return {alarm.code: alarm.message for alarm in self.accounts.alarms(now)}
 
     def device(self, now: float = 0.0, name: str = "d") -> Any:
         devices, _ = self.accounts.views([], now)
@@ -78,7 +80,7 @@ class Made:
 
 
 @contextmanager
-def made(devices: str, models: str, meters: Meters | None = None) -> Iterator[Made]:
+def made(devices: str, models: str, meters: MeterPoller | None = None) -> Iterator[Made]:
     making = Made(devices, models, meters)
     try:
         yield making
@@ -95,9 +97,9 @@ def model(port: int = 1, device: str = "d", more: str = "", id: str = "a") -> st
     return f"{{replicas: [{{id: {id}, url: 'http://h:{port}', device: {device}}}]{', ' + more if more else ''}}}"
 
 
-def report(**parts: Any) -> Report:
-    return Report(0, (), **{"replicas": (), **parts})
+def report(**parts: Any) -> WorkerReport:
+    return WorkerReport(0, (), **{"replicas": (), **parts})
 
 
-def ran_out(model: str = "m", bytes: int = 100, available: int = 200, size: float = 10.0) -> RanOut:
-    return RanOut(model, "a", "infer", (size, 0.0, 0.0), bytes, available, "507")
+def ran_out(model: str = "m", bytes: int = 100, available: int = 200, size: float = 10.0) -> OutOfMemory:
+    return OutOfMemory(model, "a", "infer", (size, 0.0, 0.0), bytes, available, "507")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from steelyard.control.devices.cgroup import CgroupMeter
-from steelyard.control.devices.look import Look
+from steelyard.control.devices.look import MeterReading
 
 
 def group(folder: Path, limit: int | str, used: int, inactive: int = 0) -> Path:
@@ -28,29 +28,29 @@ def old_group(folder: Path, limit: int, used: int, inactive: int = 0) -> Path:
 
 
 def test_its_limit_and_its_use_without_what_can_be_given_back(tmp_path: Path) -> None:
-    assert CgroupMeter(str(group(tmp_path / "a", 1000, 400, 150))).look() == Look(1000, 250)
+    assert CgroupMeter(str(group(tmp_path / "a", 1000, 400, 150))).read() == MeterReading(1000, 250)
 
 
 def test_the_first_version(tmp_path: Path) -> None:
-    assert CgroupMeter(str(old_group(tmp_path / "a", 1000, 400, 150))).look() == Look(1000, 250)
+    assert CgroupMeter(str(old_group(tmp_path / "a", 1000, 400, 150))).read() == MeterReading(1000, 250)
 
 
 def test_the_least_limit_upwards(tmp_path: Path) -> None:
     group(tmp_path / "top", 800, 300)
     inner = group(tmp_path / "top/middle/inner", 5000, 100)
     group(tmp_path / "top/middle", "max", 100)
-    assert CgroupMeter(str(inner)).look() == Look(800, 300), "of 800, 500 are free"
+    assert CgroupMeter(str(inner)).read() == MeterReading(800, 300), "of 800, 500 are free"
 
 
 def test_siblings_use_what_is_around_it(tmp_path: Path) -> None:
     group(tmp_path / "top", 1000, 900)
     inner = group(tmp_path / "top/inner", 600, 50)
-    assert CgroupMeter(str(inner)).look() == Look(600, 500), "of its 600, only 100 can be had"
+    assert CgroupMeter(str(inner)).read() == MeterReading(600, 500), "of its 600, only 100 can be had"
 
 
 def test_no_limit(tmp_path: Path) -> None:
     for folder in (group(tmp_path / "a", "max", 70), old_group(tmp_path / "b", 0x7FFFFFFFFFFFF000, 70)):
-        look = CgroupMeter(str(folder)).look()
+        look = CgroupMeter(str(folder)).read()
         assert (look.capacity, look.used) == (None, 70)
         assert "no limit" in look.problem
 
@@ -58,19 +58,19 @@ def test_no_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mounted", ["", "unified"])
 def test_by_the_path_that_a_process_sees(tmp_path: Path, mounted: str) -> None:
     group(tmp_path / mounted / "pod/box", 1000, 10)
-    assert CgroupMeter("/pod/box", tmp_path).look() == Look(1000, 10)
+    assert CgroupMeter("/pod/box", tmp_path).read() == MeterReading(1000, 10)
     old_group(tmp_path / "memory/pod/old", 1000, 10)
-    assert CgroupMeter("/pod/old", tmp_path).look() == Look(1000, 10)
+    assert CgroupMeter("/pod/old", tmp_path).read() == MeterReading(1000, 10)
 
 
 def test_there_is_none(tmp_path: Path) -> None:
-    look = CgroupMeter("/no/such", tmp_path).look()
-    assert look == Look(problem="the cgroup /no/such cannot be measured: there is none that counts memory")
+    look = CgroupMeter("/no/such", tmp_path).read()
+    assert look == MeterReading(problem="the cgroup /no/such cannot be measured: there is none that counts memory")
 
 
 def test_nonsense(tmp_path: Path) -> None:
     folder = group(tmp_path / "a", 1000, 400)
     (folder / "memory.current").write_text("many\n")
-    assert "cannot be measured" in CgroupMeter(str(folder)).look().problem
+    assert "cannot be measured" in CgroupMeter(str(folder)).read().problem
     (folder / "memory.current").unlink()
-    assert "none that counts" in CgroupMeter(str(folder)).look().problem
+    assert "none that counts" in CgroupMeter(str(folder)).read().problem

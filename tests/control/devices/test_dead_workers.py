@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from steelyard.control.devices.ghosts import LEAST, MOST
-from steelyard.core.memory import Ledger
+from steelyard.control.devices.ghosts import MAX_HOLD_SECONDS, MIN_HOLD_SECONDS
+from steelyard.core.memory import MemoryLedger
 
 from .making import ON_DEMAND, READY, Made, made, model
 
@@ -37,25 +37,25 @@ def killed(it: Made, row: int, amount: int, seconds: float) -> int:
     with begun(it, row, amount, seconds, "lock") as process:
         assert process.stdout is not None
         taken = int(process.stdout.readline())
-        assert not it.book.begin(it.numbers["d"]), "it has the lock"
+        assert not it.book.lock(it.numbers["d"]), "it has the lock"
     return taken
 
 
 def test_what_it_had_counts_until_its_time_is_up() -> None:
     with made(DEVICE, BOTH) as it:
-        it.accounts.standing(("m", "a"), READY, 0.0)
+        it.accounts.state_changed(("m", "a"), READY, 0.0)
         assert killed(it, 1, 60, 50.0) == 11, "700 bytes are left for requests"
         now = time.monotonic()
         view = it.device(now)
         assert (view.reserved, view.requests) == (200 + 660, 11)
-        it.accounts.buried(1, now)
+        it.accounts.worker_exited(1, now)
         assert (it.device(now).reserved, it.device(now).requests) == (200 + 660, 11)
         assert not it.accounts.reserve(("n", "a"), 50)
-        worker = Ledger(it.book)
-        place = worker.settle(worker.know("d", it.numbers["d"], 1000, 0.1), "http://h:1", it.slot("m"))
-        assert worker.take(place, 40), "the lock died with it"
-        assert not worker.take(place, 1)
-        worker.give(place, 40)
+        worker = MemoryLedger(it.book)
+        place = worker.add_residency(worker.set_device("d", it.numbers["d"], 1000, 0.1), "http://h:1", it.slot("m"))
+        assert worker.reserve(place, 40), "the lock died with it"
+        assert not worker.reserve(place, 1)
+        worker.release(place, 40)
         it.accounts.tick(now + 10.0)
         assert it.device(now).reserved == 860
         it.accounts.tick(now + 51.0)
@@ -65,7 +65,7 @@ def test_what_it_had_counts_until_its_time_is_up() -> None:
 
 def test_two_workers_and_a_load_want_the_same_room() -> None:
     with made(DEVICE, BOTH) as it:
-        it.accounts.standing(("m", "a"), READY, 0.0)
+        it.accounts.state_changed(("m", "a"), READY, 0.0)
         with begun(it, 1, 7, 20.0) as first, begun(it, 2, 5, 20.0) as second:
             pending = [first.stdout, second.stdout]
             taken = {}
@@ -80,7 +80,7 @@ def test_two_workers_and_a_load_want_the_same_room() -> None:
         had = 7 * taken[first.stdout] + 5 * taken[second.stdout]
         assert it.device(now).reserved == 200 + had <= 900
         for row in (1, 2):
-            it.accounts.buried(row, now)
+            it.accounts.worker_exited(row, now)
         assert it.device(now).reserved == 200 + had
         it.accounts.tick(now + 61.0)
         assert it.device(now).reserved == 200
@@ -88,13 +88,13 @@ def test_two_workers_and_a_load_want_the_same_room() -> None:
 
 def test_another_takes_its_row_meanwhile() -> None:
     with made(DEVICE, BOTH) as it:
-        it.accounts.standing(("m", "a"), READY, 0.0)
+        it.accounts.state_changed(("m", "a"), READY, 0.0)
         killed(it, 1, 300, 50.0)
-        it.accounts.buried(1, time.monotonic())
+        it.accounts.worker_exited(1, time.monotonic())
         assert killed(it, 1, 50, 5.0) == 2, "100 bytes were left"
         now = time.monotonic()
         assert it.device(now).reserved == 200 + 600 + 100
-        it.accounts.buried(1, now)
+        it.accounts.worker_exited(1, now)
         it.accounts.tick(now + 7.0)
         assert (it.device(now).reserved, it.device(now).requests) == (200 + 600, 2)
         it.accounts.tick(now + 51.0)
@@ -103,11 +103,11 @@ def test_another_takes_its_row_meanwhile() -> None:
 
 def test_not_shorter_than_a_second_nor_longer_than_a_minute() -> None:
     with made(DEVICE, BOTH) as it:
-        it.accounts.standing(("m", "a"), READY, 0.0)
-        for seconds, counts in ((-5.0, LEAST), (5000.0, MOST)):
+        it.accounts.state_changed(("m", "a"), READY, 0.0)
+        for seconds, counts in ((-5.0, MIN_HOLD_SECONDS), (5000.0, MAX_HOLD_SECONDS)):
             killed(it, 1, 700, seconds)
             now = time.monotonic()
-            it.accounts.buried(1, now)
+            it.accounts.worker_exited(1, now)
             it.accounts.tick(now + counts - 0.1)
             assert it.device(now).reserved == 900
             it.accounts.tick(now + counts + 0.1)
@@ -116,17 +116,17 @@ def test_not_shorter_than_a_second_nor_longer_than_a_minute() -> None:
 
 def test_one_that_had_nothing() -> None:
     with made(DEVICE, BOTH) as it:
-        it.accounts.buried(3, 1.0)
+        it.accounts.worker_exited(3, 1.0)
         assert it.notes == []
 
 
 def test_of_a_replica_that_was_removed() -> None:
     with made(DEVICE, BOTH) as it:
-        it.accounts.standing(("m", "a"), READY, 0.0)
+        it.accounts.state_changed(("m", "a"), READY, 0.0)
         slot = it.slot("m")
         killed(it, 1, 100, 20.0)
         it.follow(DEVICE, f"{{n: {model(2)}}}", 1.0)
-        it.accounts.buried(1, now := time.monotonic())
+        it.accounts.worker_exited(1, now := time.monotonic())
         assert it.book.running(slot) == 700
         it.accounts.tick(now + 30.0)
         assert (it.book.running(slot), it.device(now).requests) == (0, 0)

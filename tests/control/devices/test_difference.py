@@ -2,68 +2,68 @@
 
 from __future__ import annotations
 
-from steelyard.control.devices.difference import PATIENCE, Difference
+from steelyard.control.devices.difference import MAX_COMPARISON_SECONDS, LoadDifference
 
 
 def test_a_load() -> None:
-    difference = Difference()
-    assert difference.look(100, True, 1.0) is None
-    difference.coming()
-    assert difference.look(130, True, 2.0) is None
-    difference.here(3.0)
-    assert difference.look(140, True, 2.9) is None, "it began before it was ready"
-    assert difference.look(150, True, 3.1) == 50
-    assert difference.look(180, True, 4.0) is None, "once for each load"
+    difference = LoadDifference()
+    assert difference.sample(100, True, 1.0) is None
+    difference.loading()
+    assert difference.sample(130, True, 2.0) is None
+    difference.loaded(3.0)
+    assert difference.sample(140, True, 2.9) is None, "it began before it was ready"
+    assert difference.sample(150, True, 3.1) == 50
+    assert difference.sample(180, True, 4.0) is None, "once for each load"
 
 
 def test_the_least_before_unless_it_was_announced() -> None:
-    silently, announced = Difference(), Difference()
+    silently, announced = LoadDifference(), LoadDifference()
     for used in (100, 140):
-        silently.look(used, True, 1.0)
-        announced.look(used, True, 1.0, announced=True)
-    silently.here(2.0)
-    announced.here(2.0)
-    assert silently.look(150, True, 3.0) == 50
-    assert announced.look(150, True, 3.0) == 10
+        silently.sample(used, True, 1.0)
+        announced.sample(used, True, 1.0, announced=True)
+    silently.loaded(2.0)
+    announced.loaded(2.0)
+    assert silently.sample(150, True, 3.0) == 50
+    assert announced.sample(150, True, 3.0) == 10
 
 
 def test_nothing_is_known_of_before() -> None:
-    difference = Difference()
-    difference.look(100, False, 1.0)
-    difference.here(2.0)
-    assert difference.look(150, True, 3.0) is None
+    difference = LoadDifference()
+    difference.sample(100, False, 1.0)
+    difference.loaded(2.0)
+    assert difference.sample(150, True, 3.0) is None
 
 
 def test_a_neighbour_came_meanwhile() -> None:
-    difference = Difference()
-    difference.look(100, True, 1.0)
-    difference.coming()
-    difference.beside(1)
-    difference.here(2.0)
-    assert difference.look(150, True, 3.0) is None
+    difference = LoadDifference()
+    difference.sample(100, True, 1.0)
+    difference.loading()
+    difference.neighbours_changed(1)
+    difference.loaded(2.0)
+    assert difference.sample(150, True, 3.0) is None
 
 
 def test_requests_came_at_once() -> None:
-    difference = Difference()
-    difference.look(100, True, 1.0)
-    difference.here(2.0)
-    assert difference.look(190, False, 3.0) is None
-    assert difference.look(170, True, 4.0) == 70
+    difference = LoadDifference()
+    difference.sample(100, True, 1.0)
+    difference.loaded(2.0)
+    assert difference.sample(190, False, 3.0) is None
+    assert difference.sample(170, True, 4.0) == 70
     assert not difference.clean
 
 
 def test_it_is_never_idle() -> None:
-    difference = Difference()
-    difference.look(100, True, 1.0)
-    difference.here(2.0)
-    assert difference.look(190, False, 3.0 + PATIENCE) is None
-    assert difference.look(170, True, 4.0 + PATIENCE) is None
+    difference = LoadDifference()
+    difference.sample(100, True, 1.0)
+    difference.loaded(2.0)
+    assert difference.sample(190, False, 3.0 + MAX_COMPARISON_SECONDS) is None
+    assert difference.sample(170, True, 4.0 + MAX_COMPARISON_SECONDS) is None
 
 
 def test_it_goes_and_comes_again() -> None:
-    difference = Difference()
+    difference = LoadDifference()
     for _ in range(2):
-        difference.away()
-        difference.look(100, True, 1.0)
-        difference.here(2.0)
-        assert difference.look(150, True, 3.0) == 50
+        difference.unloaded()
+        difference.sample(100, True, 1.0)
+        difference.loaded(2.0)
+        assert difference.sample(150, True, 3.0) == 50

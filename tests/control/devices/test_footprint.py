@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.control.devices.footprint import FALL, Footprint
+from steelyard.control.devices.footprint import DECAY_PER_MEASUREMENT, Footprint
 
 
 def test_declared_is_where_to_begin() -> None:
@@ -45,7 +45,7 @@ def test_the_largest_of_the_last_few_which_falls_slowly() -> None:
         footprint.observe("a", 500, float(second))
         seen.append(footprint.value)
     assert seen[0] == 1000
-    assert all(later >= int(FALL * earlier) - 1 for earlier, later in pairwise(seen))
+    assert all(later >= int(DECAY_PER_MEASUREMENT * earlier) - 1 for earlier, later in pairwise(seen))
     assert seen[-1] <= 510
 
 

@@ -35,7 +35,7 @@ def test_what_it_holds_was_taken_for_a_strangers(tmp_path: Path) -> None:
 def test_of_a_measured_server_it_was_ours_all_the_time(tmp_path: Path) -> None:
     devices = f"{{d: {{cgroup: '{group(tmp_path, 1000, 850)}', headroom: 10%}}}}"
     with made(devices, f"{{m: {M}, n: {N}}}") as it:
-        it.accounts.heard(KEY, EngineLoad(held=650), 0.0)
+        it.accounts.load_reported(KEY, EngineLoad(held=650), 0.0)
         looks(it, 1)
         assert it.device().other == 200
         it.accounts.resident(KEY)

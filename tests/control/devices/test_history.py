@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from steelyard.control.devices.holder import LOST
-from steelyard.control.devices.look import Look
-from steelyard.control.devices.meters import Meters, Seen
-from steelyard.core.memory import Cells, Device, Ledger, OwnCells, Place
+from steelyard.control.devices.holder import UNREACHABLE_SECONDS
+from steelyard.control.devices.look import MeterReading
+from steelyard.control.devices.meters import MeterPoller, PolledReading
+from steelyard.core.memory import Device, LedgerCells, LocalCells, MemoryLedger, Residency
 from steelyard.core.replica import State
-from steelyard.link.book import Book
+from steelyard.link.book import SharedLedger
 from steelyard.protocols.load import EngineLoad
 
 from .making import LOADING, ON_DEMAND, READY, UNREACHABLE, Made, model
@@ -32,25 +32,25 @@ always, on_demand = st.sampled_from("ps"), st.sampled_from("qr")
 anyone, workers, amounts = st.sampled_from("psqr"), st.sampled_from([1, 2]), st.integers(0, 600)
 
 
-class Played(Meters):
+class Played(MeterPoller):
     """Sees what the test says."""
 
     def __init__(self) -> None:
         super().__init__(Random(0))
-        self.looks: list[Seen] = []
+        self.looks: list[PolledReading] = []
 
-    def tick(self, now: float) -> list[Seen]:
+    def tick(self, now: float) -> list[PolledReading]:
         looks, self.looks = self.looks, []
         return looks
 
 
 class Worker:
-    def __init__(self, book: Book, row: int, made: Made) -> None:
-        self.book = Book(os.dup(book.fd), row)
-        self.ledger = Ledger(self.book)
-        self.device = self.ledger.know("d", made.numbers["d"], CAPACITY, 0.1)
+    def __init__(self, book: SharedLedger, row: int, made: Made) -> None:
+        self.book = SharedLedger(os.dup(book.fd), row)
+        self.ledger = MemoryLedger(self.book)
+        self.device = self.ledger.set_device("d", made.numbers["d"], CAPACITY, 0.1)
         self.places = {
-            name: self.ledger.settle(self.device, URLS[name], made.slot(name), permanent=name in "ps")
+            name: self.ledger.add_residency(self.device, URLS[name], made.slot(name), permanent=name in "ps")
             for name in MODELS
         }
         self.running: list[tuple[str, int]] = []
@@ -85,7 +85,7 @@ class Histories(RuleBasedStateMachine):
         return self.workers[1].ledger.reserved(self.device)
 
     def taken(self) -> int:
-        return self.workers[1].ledger.taken(self.device)
+        return self.workers[1].ledger.used(self.device)
 
     def running(self) -> int:
         alive = sum(amount for worker in self.workers.values() for _, amount in worker.running)
@@ -108,7 +108,7 @@ class Histories(RuleBasedStateMachine):
     @rule(name=always, state=st.sampled_from([LOADING, READY, State.EJECTED, State.DRAINING, UNREACHABLE]))
     def moves(self, name: str, state: State) -> None:
         before = self.models()
-        self.accounts.standing((name, "a"), state, self.now)
+        self.accounts.state_changed((name, "a"), state, self.now)
         if state is not UNREACHABLE:
             self.resident.add(name)
         elif self.states[name] is not UNREACHABLE:
@@ -133,12 +133,12 @@ class Histories(RuleBasedStateMachine):
     @rule(name=anyone, base=st.none() | st.integers(0, 700), held=st.none() | st.integers(0, 1200))
     def says(self, name: str, base: int | None, held: int | None) -> None:
         before = self.models()
-        self.accounts.heard((name, "a"), EngineLoad(base=base, held=held), self.now)
+        self.accounts.load_reported((name, "a"), EngineLoad(base=base, held=held), self.now)
         self.truth(before)
 
     @rule(used=st.integers(0, 1000))
     def is_looked_at(self, used: int) -> None:
-        self.meters.looks.append(Seen("d", Look(CAPACITY, used), self.now))
+        self.meters.looks.append(PolledReading("d", MeterReading(CAPACITY, used), self.now))
         self.passes(0.5)
 
     # ------------------------------------------------------------------ requests
@@ -146,7 +146,7 @@ class Histories(RuleBasedStateMachine):
     @rule(row=workers, name=anyone, amount=amounts)
     def takes(self, row: int, name: str, amount: int) -> None:
         worker, taken = self.workers[row], self.taken()
-        if name in self.resident and worker.ledger.take(worker.places[name], amount):
+        if name in self.resident and worker.ledger.reserve(worker.places[name], amount):
             worker.running.append((name, amount))
             alone = self.book.count(self.device.index) == 1  # half of the headroom may be what others keep for later
             assert self.taken() <= max(taken, CAPACITY - 50 if alone else BUDGET), "what its server keeps is room there"
@@ -155,7 +155,7 @@ class Histories(RuleBasedStateMachine):
     @rule(row=workers, name=anyone)
     def takes_all(self, row: int, name: str) -> None:
         worker, taken = self.workers[row], self.taken()
-        if name in self.resident and (amount := worker.ledger.take_all(worker.places[name])):
+        if name in self.resident and (amount := worker.ledger.reserve_all(worker.places[name])):
             worker.running.append((name, amount))
             assert self.taken() <= max(BUDGET, taken)
             assert self.reserved() <= BUDGET
@@ -165,16 +165,16 @@ class Histories(RuleBasedStateMachine):
     def gives(self, data: st.DataObject) -> None:
         worker = data.draw(st.sampled_from([worker for worker in self.workers.values() if worker.running]))
         name, amount = worker.running.pop(data.draw(st.integers(0, len(worker.running) - 1)))
-        worker.ledger.give(worker.places[name], amount)
+        worker.ledger.release(worker.places[name], amount)
 
     @rule(row=workers, lasting=st.floats(0.0, 100.0))
     def dies(self, row: int, lasting: float) -> None:
         worker = self.workers[row]
         for name, _ in worker.running:
-            worker.book.expect(self.made.slot(name), self.now + lasting)
+            worker.book.set_lease(self.made.slot(name), self.now + lasting)
         until = self.now + min(max(lasting, 1.0), 60.0)
         self.dead += [(amount, until) for _, amount in worker.running]
-        self.accounts.buried(row, self.now)
+        self.accounts.worker_exited(row, self.now)
         worker.book.close()
         self.workers[row] = Worker(self.book, row, self.made)
 
@@ -187,7 +187,7 @@ class Histories(RuleBasedStateMachine):
         self.accounts.tick(self.now)
         self.dead = [(amount, until) for amount, until in self.dead if until > self.now]
         for name in "ps":
-            if self.states[name] is UNREACHABLE and self.now - self.lost_at[name] >= LOST:
+            if self.states[name] is UNREACHABLE and self.now - self.lost_at[name] >= UNREACHABLE_SECONDS:
                 self.resident.discard(name)
         self.truth(before)
 
@@ -196,7 +196,7 @@ class Histories(RuleBasedStateMachine):
         for worker in self.workers.values():
             while worker.running:
                 name, amount = worker.running.pop()
-                worker.ledger.give(worker.places[name], amount)
+                worker.ledger.release(worker.places[name], amount)
         self.passes(61.0)
         assert self.reserved() == self.models()
         assert self.book.count(self.device.index) == 0
@@ -218,7 +218,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def others_use_something_or_nothing(self) -> None:
-        assert 0 <= self.book.other(self.device.index) <= CAPACITY
+        assert 0 <= self.book.external(self.device.index) <= CAPACITY
 
 
 TestHistories = Histories.TestCase
@@ -232,42 +232,44 @@ class Alone(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cells: Cells = OwnCells()
-        self.ledger = Ledger(self.cells)
-        self.device = self.ledger.know("d", 0, CAPACITY, 0.1)
-        self.places: list[Place] = [self.ledger.settle(self.device, f"s{slot // 2}", slot) for slot in range(4)]
-        self.running: list[tuple[Place, int]] = []
+        self.cells: LedgerCells = LocalCells()
+        self.ledger = MemoryLedger(self.cells)
+        self.device = self.ledger.set_device("d", 0, CAPACITY, 0.1)
+        self.places: list[Residency] = [
+            self.ledger.add_residency(self.device, f"s{slot // 2}", slot) for slot in range(4)
+        ]
+        self.running: list[tuple[Residency, int]] = []
 
     @rule(slot=st.integers(0, 3), amount=amounts)
     def loads(self, slot: int, amount: int) -> None:
-        self.ledger.reserve_base(self.places[slot], amount)
+        self.ledger.reserve_model(self.places[slot], amount)
 
     @rule(slot=st.integers(0, 3))
     def unloads(self, slot: int) -> None:
-        self.ledger.release_base(self.places[slot])
+        self.ledger.release_model(self.places[slot])
 
     @rule(slot=st.integers(0, 3), held=st.integers(0, 1200))
     def is_measured(self, slot: int, held: int) -> None:
-        self.ledger.measure(self.places[slot], held)
+        self.ledger.set_measured(self.places[slot], held)
 
     @rule(amount=st.integers(0, 1200))
     def strangers_use(self, amount: int) -> None:
-        self.cells.set_other(0, amount)
+        self.cells.set_external(0, amount)
 
     @rule(slot=st.integers(0, 3), amount=amounts)
     def takes(self, slot: int, amount: int) -> None:
-        if self.ledger.take(self.places[slot], amount):
+        if self.ledger.reserve(self.places[slot], amount):
             self.running.append((self.places[slot], amount))
 
     @rule(slot=st.integers(0, 3))
     def takes_all(self, slot: int) -> None:
-        if amount := self.ledger.take_all(self.places[slot]):
+        if amount := self.ledger.reserve_all(self.places[slot]):
             self.running.append((self.places[slot], amount))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
     def gives(self, data: st.DataObject) -> None:
-        self.ledger.give(*self.running.pop(data.draw(st.integers(0, len(self.running) - 1))))
+        self.ledger.release(*self.running.pop(data.draw(st.integers(0, len(self.running) - 1))))
 
     @invariant()
     def never_more_is_given_out_than_may_be(self) -> None:
@@ -277,7 +279,7 @@ class Alone(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         while self.running:
-            self.ledger.give(*self.running.pop())
+            self.ledger.release(*self.running.pop())
         assert self.ledger.reserved(self.device) == sum(map(self.cells.base, range(4)))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from steelyard.control.devices.look import Look
-from steelyard.control.devices.nvml import MISSING, GpuMeter, Nvml
+from steelyard.control.devices.look import MeterReading
+from steelyard.control.devices.nvml import NOT_INSTALLED, GpuMeter, Nvml
 
 GIB = 1 << 30
 UUID = "GPU-8f6d1f0e-0000-0000-0000-000000000000"
@@ -68,18 +68,18 @@ def pynvml(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 @pytest.mark.parametrize("gpu", ["0", UUID])
 def test_by_number_and_by_uuid(pynvml: StandIn, gpu: str) -> None:
-    assert GpuMeter(gpu, Nvml()).look() == Look(80 * GIB, 3 * GIB, "", ((7, 2 * GIB),))
+    assert GpuMeter(gpu, Nvml()).read() == MeterReading(80 * GIB, 3 * GIB, "", ((7, 2 * GIB),))
 
 
 def test_processes_may_be_kept_secret(pynvml: StandIn) -> None:
     pynvml.processes = None
-    assert GpuMeter("0", Nvml()).look() == Look(80 * GIB, 3 * GIB)
+    assert GpuMeter("0", Nvml()).read() == MeterReading(80 * GIB, 3 * GIB)
 
 
 def test_opened_once_for_all_looks(pynvml: StandIn) -> None:
     nvml = Nvml()
     for _ in range(3):
-        GpuMeter("0", nvml).look()
+        GpuMeter("0", nvml).read()
     assert (pynvml.opened, pynvml.closed) == (1, 0)
     nvml.close()
     nvml.close()
@@ -87,19 +87,19 @@ def test_opened_once_for_all_looks(pynvml: StandIn) -> None:
 
 
 def test_no_such_gpu(pynvml: StandIn) -> None:
-    assert GpuMeter("3", Nvml()).look() == Look(problem="GPU 3 cannot be measured: Invalid Argument")
+    assert GpuMeter("3", Nvml()).read() == MeterReading(problem="GPU 3 cannot be measured: Invalid Argument")
 
 
 def test_a_driver_that_was_reloaded(pynvml: StandIn) -> None:
     meter = GpuMeter("0", Nvml())
-    meter.look()
+    meter.read()
     pynvml.failing = "GPU is lost"
-    assert meter.look().problem == "GPU 0 cannot be measured: GPU is lost"
+    assert meter.read().problem == "GPU 0 cannot be measured: GPU is lost"
     pynvml.failing = ""
-    assert meter.look().capacity == 80 * GIB
+    assert meter.read().capacity == 80 * GIB
     assert pynvml.opened == 2
 
 
 def test_the_package_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert GpuMeter("0", Nvml()).look() == Look(problem=MISSING)
+    assert GpuMeter("0", Nvml()).read() == MeterReading(problem=NOT_INSTALLED)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from steelyard.control.devices.quarantines import CLEAN, FIRST, LONGEST, MOST, PAUSE, Quarantines
+from steelyard.control.devices.quarantines import (
+    FIRST_QUARANTINE_SECONDS,
+    FORGET_AFTER_SECONDS,
+    MAX_QUARANTINE_SECONDS,
+    MAX_QUARANTINES_PER_MODEL,
+    MIN_MESSAGE_SPACING_SECONDS,
+    Quarantines,
+)
 from steelyard.link.messages import Quarantine
 
 
 def test_for_a_minute() -> None:
     quarantines = Quarantines()
-    assert quarantines.add("m", "d", 100, 0.0) == FIRST
-    assert quarantines.in_force(20.0) == [Quarantine("m", "d", 100, FIRST - 20.0)]
-    assert quarantines.in_force(FIRST) == []
+    assert quarantines.add("m", "d", 100, 0.0) == FIRST_QUARANTINE_SECONDS
+    assert quarantines.in_force(20.0) == [Quarantine("m", "d", 100, FIRST_QUARANTINE_SECONDS - 20.0)]
+    assert quarantines.in_force(FIRST_QUARANTINE_SECONDS) == []
 
 
 def test_those_that_ran_already_make_it_no_longer_but_smaller() -> None:
     quarantines = Quarantines()
     for amount in (100, 80, 90):
-        assert quarantines.add("m", "d", amount, 1.0) == FIRST
+        assert quarantines.add("m", "d", amount, 1.0) == FIRST_QUARANTINE_SECONDS
     assert [q.bytes for q in quarantines.in_force(2.0)] == [80]
 
 
@@ -31,13 +38,17 @@ def test_twice_as_long_each_time_up_to_an_hour() -> None:
 def test_forgotten_after_a_clean_time() -> None:
     quarantines = Quarantines()
     quarantines.add("m", "d", 100, 0.0)
-    assert quarantines.add("m", "d", 100, FIRST + CLEAN + 1.0) == FIRST
+    assert (
+        quarantines.add("m", "d", 100, FIRST_QUARANTINE_SECONDS + FORGET_AFTER_SECONDS + 1.0)
+        == FIRST_QUARANTINE_SECONDS
+    )
     for _ in range(9):
         last = quarantines.add("m", "d", 100, now := quarantines._kept["m", "d"].until)
-    assert last == LONGEST
-    assert quarantines.add("m", "d", 100, now + LONGEST + CLEAN + 1.0) == LONGEST, (
-        "an hour is no clean time for an hour"
-    )
+    assert last == MAX_QUARANTINE_SECONDS
+    assert (
+        quarantines.add("m", "d", 100, now + MAX_QUARANTINE_SECONDS + FORGET_AFTER_SECONDS + 1.0)
+        == MAX_QUARANTINE_SECONDS
+    ), "an hour is no clean time for an hour"
 
 
 def test_by_model_and_device() -> None:
@@ -58,7 +69,7 @@ def test_bounded() -> None:
     quarantines = Quarantines()
     for number in range(1000):
         quarantines.add("m", str(number), 100, float(number) / 100)
-    assert len(quarantines.in_force(10.0)) == MOST
+    assert len(quarantines.in_force(10.0)) == MAX_QUARANTINES_PER_MODEL
 
 
 def test_told_at_once_and_then_now_and_then() -> None:
@@ -70,4 +81,4 @@ def test_told_at_once_and_then_now_and_then() -> None:
     assert [q.bytes for q in quarantines.to_tell(1.0)] == [90]
     quarantines.add("m", "d", 80, 1.01)
     assert quarantines.to_tell(1.01) == []
-    assert [q.bytes for q in quarantines.to_tell(1.01 + PAUSE)] == [80]
+    assert [q.bytes for q in quarantines.to_tell(1.01 + MIN_MESSAGE_SPACING_SECONDS)] == [80]

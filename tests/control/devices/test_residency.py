@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.devices.holder import LOST
+from steelyard.control.devices.holder import UNREACHABLE_SECONDS
 from steelyard.core.replica import State
 from steelyard.link.messages import ReplicaReport
 from steelyard.protocols.load import EngineLoad
@@ -21,7 +21,7 @@ def test_room_is_its_own_from_when_it_is_up() -> None:
     with made(DEVICE, M) as it:
         assert it.base("m") == 0
         for state in (LOADING, READY, State.EJECTED, State.DRAINING, LOADING):
-            it.accounts.standing(("m", "a"), state, 1.0)
+            it.accounts.state_changed(("m", "a"), state, 1.0)
             assert it.base("m") == 40
         assert it.accounts.rooms() == {"d": 50}
         assert it.accounts.device_of(("m", "a")) == "d"
@@ -30,22 +30,22 @@ def test_room_is_its_own_from_when_it_is_up() -> None:
 
 def test_who_is_out_of_reach_keeps_it_for_a_while() -> None:
     with made(DEVICE, M) as it:
-        it.accounts.standing(("m", "a"), READY, 0.0)
-        it.accounts.heard(("m", "a"), EngineLoad(held=50), 0.5)
-        it.accounts.standing(("m", "a"), UNREACHABLE, 1.0)
-        it.accounts.tick(LOST)
+        it.accounts.state_changed(("m", "a"), READY, 0.0)
+        it.accounts.load_reported(("m", "a"), EngineLoad(held=50), 0.5)
+        it.accounts.state_changed(("m", "a"), UNREACHABLE, 1.0)
+        it.accounts.tick(UNREACHABLE_SECONDS)
         assert it.base("m") == 40
-        it.accounts.tick(1.0 + LOST)
+        it.accounts.tick(1.0 + UNREACHABLE_SECONDS)
         assert (it.base("m"), it.accounts.rooms()["d"]) == (0, 90)
-        it.accounts.standing(("m", "a"), LOADING, 99.0)
+        it.accounts.state_changed(("m", "a"), LOADING, 99.0)
         assert it.base("m") == 40
 
 
 def test_it_comes_back_before_that() -> None:
     with made(DEVICE, M) as it:
-        it.accounts.standing(("m", "a"), READY, 0.0)
-        it.accounts.standing(("m", "a"), UNREACHABLE, 1.0)
-        it.accounts.standing(("m", "a"), READY, 20.0)
+        it.accounts.state_changed(("m", "a"), READY, 0.0)
+        it.accounts.state_changed(("m", "a"), UNREACHABLE, 1.0)
+        it.accounts.state_changed(("m", "a"), READY, 20.0)
         it.accounts.tick(1000.0)
         assert it.base("m") == 40
 
@@ -53,7 +53,7 @@ def test_it_comes_back_before_that() -> None:
 def test_who_is_up_counts_even_if_it_does_not_fit() -> None:
     with made(DEVICE, BOTH) as it:
         for name in "mn":
-            it.accounts.standing((name, "a"), READY, 1.0)
+            it.accounts.state_changed((name, "a"), READY, 1.0)
         assert (it.base("m"), it.base("n")) == (40, 60)
         assert it.accounts.rooms() == {"d": 0}
         assert it.codes(2.0)["memory_over"] == (
@@ -65,7 +65,7 @@ def test_who_is_up_counts_even_if_it_does_not_fit() -> None:
 def test_on_demand_room_is_reserved_and_released_by_who_loads(state: State) -> None:
     with made(DEVICE, M_LOADED) as it:
         key = ("m", "a")
-        it.accounts.standing(key, state, 0.0)
+        it.accounts.state_changed(key, state, 0.0)
         assert it.base("m") == 0
         assert it.accounts.reserve(key, it.accounts.footprint("m"))
         it.accounts.tick(1000.0)
@@ -76,7 +76,7 @@ def test_on_demand_room_is_reserved_and_released_by_who_loads(state: State) -> N
 
 def test_a_load_that_does_not_fit() -> None:
     with made(DEVICE, M_LOADED) as it:
-        it.accounts.standing(("n", "a"), READY, 0.0)
+        it.accounts.state_changed(("n", "a"), READY, 0.0)
         assert not it.accounts.reserve(("m", "a"), 40)
         assert it.accounts.reserve(("m", "a"), 30)
         assert not it.accounts.reserve(("m", "a"), 31), "what it has is part of it"
@@ -85,7 +85,7 @@ def test_a_load_that_does_not_fit() -> None:
 
 def test_on_demand_but_found_there() -> None:
     with made(DEVICE, M_LOADED) as it:
-        it.accounts.standing(("m", "a"), READY, 0.0)
+        it.accounts.state_changed(("m", "a"), READY, 0.0)
         assert it.base("m") == 40
     with made(DEVICE, M_LOADED) as it:
         it.accounts.resident(("m", "a"))
@@ -98,24 +98,24 @@ def test_of_whom_nothing_is_known() -> None:
         assert it.accounts.reserve(nobody, 1000)
         it.accounts.release(nobody)
         it.accounts.resident(nobody)
-        it.accounts.heard(nobody, EngineLoad(held=1), 1.0)
-        it.accounts.standing(nobody, READY, 1.0)
+        it.accounts.load_reported(nobody, EngineLoad(held=1), 1.0)
+        it.accounts.state_changed(nobody, READY, 1.0)
         assert it.accounts.footprint("x") == 0
 
 
 def test_a_replica_is_removed_and_another_comes() -> None:
     with made(DEVICE, M) as it:
-        it.accounts.standing(("m", "a"), READY, 0.0)
+        it.accounts.state_changed(("m", "a"), READY, 0.0)
         slot = it.slot("m")
         it.follow(DEVICE, f"{{m: {model(id='b', more='memory: {weights: 30}')}}}", 1.0)
         assert it.book.base(slot) == 0
-        it.accounts.standing(("m", "b"), READY, 2.0)
+        it.accounts.state_changed(("m", "b"), READY, 2.0)
         assert it.base("m", "b") == 30
 
 
 def test_what_runs_at_one_that_was_removed_counts_until_it_ends() -> None:
     with made(DEVICE, BOTH) as it:
-        it.accounts.standing(("m", "a"), READY, 0.0)
+        it.accounts.state_changed(("m", "a"), READY, 0.0)
         slot = it.slot("m")
         it.book.add(slot, it.numbers["d"], 20)
         it.follow(DEVICE, f"{{n: {model(port=2)}}}", 1.0)
@@ -127,16 +127,16 @@ def test_what_runs_at_one_that_was_removed_counts_until_it_ends() -> None:
 
 def test_its_state_was_told_before_it_was_followed() -> None:
     with made(DEVICE, "{n: {replicas: [{url: 'http://h:2'}]}}") as it:
-        it.accounts.standing(("m", "a"), READY, 0.0)
+        it.accounts.state_changed(("m", "a"), READY, 0.0)
         it.follow(DEVICE, "{m: {replicas: [{id: a, url: 'http://h:1'}]}}", 1.0)
-        it.accounts.standing(("m", "a"), READY, 1.0)
+        it.accounts.state_changed(("m", "a"), READY, 1.0)
         it.follow(DEVICE, M, 2.0)
         assert it.base("m") == 40
 
 
 def test_another_device_and_another_number() -> None:
     with made(DEVICE, M) as it:
-        it.accounts.standing(("m", "a"), READY, 0.0)
+        it.accounts.state_changed(("m", "a"), READY, 0.0)
         it.follow(
             "{e: {memory: 200, headroom: 0}, f: {memory: 1, headroom: 0}}", M.replace("device: d", "device: e"), 1.0
         )
@@ -150,7 +150,7 @@ def test_another_device_and_another_number() -> None:
 
 def test_a_size_that_is_not_known_bounds_nothing() -> None:
     with made("{d: {}}", M) as it:
-        it.accounts.standing(("m", "a"), READY, 0.0)
+        it.accounts.state_changed(("m", "a"), READY, 0.0)
         assert it.accounts.rooms()["d"] > 1 << 50
         assert it.base("m") == 40
         assert (it.device().capacity, it.device().budget) == (None, 0)
@@ -159,7 +159,7 @@ def test_a_size_that_is_not_known_bounds_nothing() -> None:
 
 def test_declared_anew() -> None:
     with made(DEVICE, M) as it:
-        it.accounts.standing(("m", "a"), READY, 0.0)
+        it.accounts.state_changed(("m", "a"), READY, 0.0)
         it.follow(DEVICE, M.replace("30", "20"), 1.0)
         assert it.base("m") == 30
 
@@ -169,7 +169,7 @@ def test_many_replicas_on_many_devices() -> None:
     models = ", ".join(f"m{n}: {model(n + 1, f'g{n}', 'memory: {weights: 60GiB}')}" for n in range(8))
     with made(f"{{{devices}}}", f"{{{models}}}") as it:
         for n in range(8):
-            it.accounts.standing((f"m{n}", "a"), READY, 0.0)
+            it.accounts.state_changed((f"m{n}", "a"), READY, 0.0)
         assert set(it.accounts.rooms().values()) == {12 * GIB}
 
 
@@ -181,21 +181,21 @@ def test_a_model_on_demand_is_not_its_server() -> None:
     """The server of its own that it is loaded into stays when it goes, and is counted apart."""
     with made(DEVICE, ITS_OWN_SERVER) as it:
         key = ("m", "a")
-        it.accounts.heard(key, EngineLoad(held=30, base=30), 0.0)
+        it.accounts.load_reported(key, EngineLoad(held=30, base=30), 0.0)
         for begin in (1.0, 11.0):
             assert it.accounts.room_at(key) == 60
             assert it.accounts.reserve(key, it.accounts.footprint("m"))
-            it.accounts.standing(key, READY, begin)
-            it.accounts.heard(key, EngineLoad(held=70, base=70), begin + 1.0)
-            it.accounts.reported(report(replicas=(SAID,)), begin + 2.0)
+            it.accounts.state_changed(key, READY, begin)
+            it.accounts.load_reported(key, EngineLoad(held=70, base=70), begin + 1.0)
+            it.accounts.worker_reported(report(replicas=(SAID,)), begin + 2.0)
             assert (it.accounts.footprint("m"), it.device().reserved) == (40, 70)
             it.accounts.release(key)
-            it.accounts.standing(key, UNLOADED, begin + 3.0)
+            it.accounts.state_changed(key, UNLOADED, begin + 3.0)
 
 
 def test_what_a_server_keeps_is_room_for_loads_there() -> None:
     with made(DEVICE, ITS_OWN_SERVER) as it:
-        it.accounts.heard(("m", "a"), EngineLoad(held=80, base=30), 0.0)
+        it.accounts.load_reported(("m", "a"), EngineLoad(held=80, base=30), 0.0)
         assert it.accounts.rooms() == {"d": 10}
         assert (it.accounts.room_at(("m", "a")), it.accounts.room_at(("n", "a"))) == (60, 10)
         assert it.accounts.room_at(("x", "a")) == 0
@@ -206,17 +206,17 @@ def test_room_is_there_as_soon_as_a_model_is_gone() -> None:
     """Not only when its server has said again what it holds."""
     with made(DEVICE, ITS_OWN_SERVER) as it:
         assert it.accounts.reserve(("m", "a"), 40)
-        it.accounts.heard(("m", "a"), EngineLoad(held=85, base=70), 1.0)
+        it.accounts.load_reported(("m", "a"), EngineLoad(held=85, base=70), 1.0)
         assert it.accounts.rooms() == {"d": 5}
         it.accounts.release(("m", "a"))
         assert it.accounts.rooms() == {"d": 45}
-        it.accounts.heard(("m", "a"), EngineLoad(held=35), 2.0)
+        it.accounts.load_reported(("m", "a"), EngineLoad(held=35), 2.0)
         assert it.accounts.rooms() == {"d": 55}
 
 
 def test_a_load_that_failed_makes_its_server_no_smaller() -> None:
     with made(DEVICE, ITS_OWN_SERVER) as it:
-        it.accounts.heard(("m", "a"), EngineLoad(held=30, base=30), 0.0)
+        it.accounts.load_reported(("m", "a"), EngineLoad(held=30, base=30), 0.0)
         assert it.accounts.reserve(("m", "a"), 40)
         it.accounts.release(("m", "a"))
         assert it.accounts.rooms() == {"d": 60}
@@ -225,17 +225,17 @@ def test_a_load_that_failed_makes_its_server_no_smaller() -> None:
 def test_less_than_was_declared_is_free_at_once_too() -> None:
     with made(DEVICE, ITS_OWN_SERVER) as it:
         assert it.accounts.reserve(("m", "a"), 40)
-        it.accounts.standing(("m", "a"), READY, 1.0)
-        it.accounts.heard(("m", "a"), EngineLoad(held=35, base=35), 2.0)
+        it.accounts.state_changed(("m", "a"), READY, 1.0)
+        it.accounts.load_reported(("m", "a"), EngineLoad(held=35, base=35), 2.0)
         it.accounts.release(("m", "a"))
         assert it.accounts.rooms() == {"d": 90}
 
 
 def test_what_was_measured_before_a_model_came_is_without_it() -> None:
     with made(DEVICE, ITS_OWN_SERVER) as it:
-        it.accounts.heard(("m", "a"), EngineLoad(held=30, base=30), 0.0)
+        it.accounts.load_reported(("m", "a"), EngineLoad(held=30, base=30), 0.0)
         assert it.accounts.reserve(("m", "a"), 40)
-        it.accounts.standing(("m", "a"), READY, 1.0)
+        it.accounts.state_changed(("m", "a"), READY, 1.0)
         it.accounts.release(("m", "a"))
         assert it.accounts.rooms() == {"d": 60}
         assert it.accounts.reserve(("m", "a"), 40)

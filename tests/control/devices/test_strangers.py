@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.control.devices.strangers import Strangers
+from steelyard.control.devices.strangers import ExternalUsage
 
 
 def looked(*looks: tuple[int, int, int]) -> int:
-    strangers = Strangers()
+    strangers = ExternalUsage()
     for used, surely, possibly in looks:
-        strangers.look(used, surely, possibly)
+        strangers.sample(used, surely, possibly)
     return strangers.amount
 
 

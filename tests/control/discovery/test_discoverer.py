@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from steelyard.config import Discovery, ReplicaConfig
-from steelyard.control.discovery import DiscoveryError, Found, Source, lookout
+from steelyard.config import DiscoveryConfig, ReplicaConfig
+from steelyard.control.discovery import DiscoveryError, DiscoveryResult, Source, lookout
 from steelyard.control.discovery import file as file_module
-from steelyard.control.discovery.discoverer import Discoverer
+from steelyard.control.discovery.discoverer import DiscoveryManager
 from steelyard.control.views import DiscoveryView
 from steelyard.core.errors import OptionError
 from steelyard.documents import Seconds
@@ -29,7 +29,7 @@ class Scripted(Source):
     says: dict[str, Any] = {}  # noqa: RUF012
     made: list[str] = []  # noqa: RUF012
 
-    def __init__(self, settings: Discovery) -> None:
+    def __init__(self, settings: DiscoveryConfig) -> None:
         super().__init__(settings)
         self.looks = 0
         self.awake = asyncio.Event()
@@ -38,14 +38,14 @@ class Scripted(Source):
     def describe(self) -> str:
         return f"scripted {self.settings.dns}"
 
-    async def look(self) -> Found:
+    async def look(self) -> DiscoveryResult:
         self.looks += 1
         said = self.says[self.settings.dns]
         if isinstance(said, BaseException):
             raise said
         if said is None:
             await asyncio.Event().wait()
-        return Found(replicas(said)) if isinstance(said, str) else said  # type: ignore[no-any-return]
+        return DiscoveryResult(replicas(said)) if isinstance(said, str) else said  # type: ignore[no-any-return]
 
     async def news(self) -> None:
         await self.awake.wait()
@@ -59,12 +59,12 @@ def says(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(Scripted, "says", {})
     monkeypatch.setattr(Scripted, "made", [])
     monkeypatch.setattr(lookout, "make_source", Scripted)
-    monkeypatch.setattr(lookout, "LEAST", 0.001)
+    monkeypatch.setattr(lookout, "MIN_DELAY_SECONDS", 0.001)
     return Scripted.says
 
 
-def at(name: str, interval: float = 0.05, hold: float = 60) -> Discovery:
-    return Discovery(dns=name, port=80, interval=Seconds(interval), hold=Seconds(hold))
+def at(name: str, interval: float = 0.05, hold: float = 60) -> DiscoveryConfig:
+    return DiscoveryConfig(dns=name, port=80, interval=Seconds(interval), hold=Seconds(hold))
 
 
 class Seen(dict[str, str]):
@@ -86,11 +86,11 @@ class Seen(dict[str, str]):
 
 
 @asynccontextmanager
-async def discovering(**models: Any) -> AsyncIterator[tuple[Discoverer, Seen]]:
+async def discovering(**models: Any) -> AsyncIterator[tuple[DiscoveryManager, Seen]]:
     seen = Seen()
     before = asyncio.all_tasks()
-    discoverer = Discoverer(seen.changed)
-    discoverer.follow(models)
+    discoverer = DiscoveryManager(seen.changed)
+    discoverer.set_sources(models)
     try:
         yield discoverer, seen
     finally:
@@ -98,7 +98,7 @@ async def discovering(**models: Any) -> AsyncIterator[tuple[Discoverer, Seen]]:
         assert asyncio.all_tasks() == before  # nothing is left behind
 
 
-def view(discoverer: Discoverer, place: int = 0) -> DiscoveryView:
+def view(discoverer: DiscoveryManager, place: int = 0) -> DiscoveryView:
     return discoverer.views()[place]
 
 
@@ -112,7 +112,7 @@ def test_what_is_found_is_told_once(says: dict[str, Any]) -> None:
             assert view(discoverer).age is None
             await until(lambda: len(seen) == 2)
             before = list(seen.lists)
-            says["x"] = Found(replicas("a b"), ttl=5.0)
+            says["x"] = DiscoveryResult(replicas("a b"), ttl=5.0)
             sources = [followed.source for followed in _lookouts(discoverer)]
             await until(lambda: all(source.looks > 3 for source in sources))
             assert seen.lists == before
@@ -124,13 +124,13 @@ def test_what_is_found_is_told_once(says: dict[str, Any]) -> None:
     run(work())
 
 
-def _lookouts(discoverer: Discoverer) -> list[Any]:
+def _lookouts(discoverer: DiscoveryManager) -> list[Any]:
     return [one for followed in discoverer._models.values() for one in followed._lookouts.values()]
 
 
 def test_the_sources_of_a_model_are_one_list_and_the_first_wins(says: dict[str, Any]) -> None:
     async def work() -> None:
-        says.update(x="a b", y=Found((replica("b", weight=9.0), replica("c"))))
+        says.update(x="a b", y=DiscoveryResult((replica("b", weight=9.0), replica("c"))))
         async with discovering(m=(at("x"), at("y"))) as (discoverer, seen):
             await until(lambda: seen.get("m") == "a b c")
             assert [one.weight for one in seen.replicas["m"]] == [1, 1, 1]
@@ -153,8 +153,8 @@ def test_the_sources_of_a_model_are_one_list_and_the_first_wins(says: dict[str, 
         RecursionError("deep"),
         ExceptionGroup("many", [ValueError("one")]),
         7,  # no Found at all
-        Found((ReplicaConfig(url="nonsense"),)),
-        Found(()),
+        DiscoveryResult((ReplicaConfig(url="nonsense"),)),
+        DiscoveryResult(()),
     ],
     ids=repr,
 )
@@ -199,7 +199,7 @@ def test_a_source_that_never_answers_does_not_hold_up_the_others(says: dict[str,
 
 def test_too_many_are_not_taken(says: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        monkeypatch.setattr(lookout, "MOST", 2)
+        monkeypatch.setattr(lookout, "MAX_REPLICAS_PER_SOURCE", 2)
         says["x"] = "a b c"
         async with discovering(m=(at("x"),)) as (discoverer, seen):
             await until(lambda: "it names 3 replicas" in view(discoverer).problem)
@@ -219,7 +219,7 @@ def test_a_sudden_loss_is_held_back_shown_and_believed_in_the_end(says: dict[str
             assert "it no longer names 2 of 3" in view(discoverer).problem
             assert view(discoverer).replicas == 3
             assert seen["m"] == "a b c"
-            discoverer.follow({"m": (at("x", hold=0.1),)})
+            discoverer.set_sources({"m": (at("x", hold=0.1),)})
             await until(lambda: seen["m"] == "a")
             assert (view(discoverer).held_back, view(discoverer).problem) == ((), "")
 
@@ -302,7 +302,7 @@ def test_what_is_known_of_a_source_that_stays_stays(says: dict[str, Any]) -> Non
         async with discovering(m=(at("x"),)) as (discoverer, seen):
             await until(lambda: seen.get("m") == "a b")
             says["x"] = DiscoveryError("gone")
-            discoverer.follow({"m": (at("y"), at("x", interval=0.06, hold=1))})  # other times, another place
+            discoverer.set_sources({"m": (at("y"), at("x", interval=0.06, hold=1))})  # other times, another place
             await until(lambda: seen["m"] == "a b c")
             assert Scripted.made == ["x", "y"]
             assert [ids([one]) for one in seen.replicas["m"]] == ["c", "a", "b"]
@@ -318,7 +318,7 @@ def test_other_times_hold_at_once(says: dict[str, Any]) -> None:
         async with discovering(m=(at("x", interval=3600),)) as (discoverer, seen):
             await until(lambda: seen.get("m") == "a")
             says["x"] = "a b"
-            discoverer.follow({"m": (at("x", interval=0.05),)})
+            discoverer.set_sources({"m": (at("x", interval=0.05),)})
             await until(lambda: seen["m"] == "a b")
             says["x"] = "a b c"
             await until(lambda: seen["m"] == "a b c")
@@ -332,9 +332,9 @@ def test_a_source_that_is_taken_away_takes_its_replicas_with_it(says: dict[str, 
         says.update(x="a", y="b", z=None)
         async with discovering(m=(at("x"), at("y"), at("z"))) as (discoverer, seen):
             await until(lambda: seen.get("m") == "a b")
-            discoverer.follow({"m": (at("x"), at("z"))})
+            discoverer.set_sources({"m": (at("x"), at("z"))})
             assert seen["m"] == "a"
-            discoverer.follow({"m": ()})
+            discoverer.set_sources({"m": ()})
             assert seen["m"] == ""
             assert discoverer.views() == ()
 
@@ -346,7 +346,7 @@ def test_a_model_that_goes(says: dict[str, Any]) -> None:
         says.update(x="a", y="b")
         async with discovering(m=(at("x"),), n=(at("y"),)) as (discoverer, seen):
             await until(lambda: len(seen) == 2)
-            discoverer.follow({"n": (at("y"),)})
+            discoverer.set_sources({"n": (at("y"),)})
             assert seen == {"m": "", "n": "b"}
             assert len(discoverer.views()) == 1
 
@@ -358,7 +358,7 @@ def test_what_a_replaced_source_named_is_kept_until_the_new_one_has_answered(say
         says.update(x="a b", y=DiscoveryError("not yet"))
         async with discovering(m=(at("x"),)) as (discoverer, seen):
             await until(lambda: seen.get("m") == "a b")
-            discoverer.follow({"m": (at("y"),)})
+            discoverer.set_sources({"m": (at("y"),)})
             await until(lambda: view(discoverer).problem)
             assert seen["m"] == "a b"
             left = view(discoverer, 1)
@@ -377,12 +377,12 @@ def test_replaced_twice_and_then_taken_away(says: dict[str, Any]) -> None:
         says.update(x="a", y=None, z=None)
         async with discovering(m=(at("x"),)) as (discoverer, seen):
             await until(lambda: seen.get("m") == "a")
-            discoverer.follow({"m": (at("y"),)})
-            discoverer.follow({"m": (at("z"),)})
+            discoverer.set_sources({"m": (at("y"),)})
+            discoverer.set_sources({"m": (at("z"),)})
             assert seen["m"] == "a"
-            discoverer.follow({"m": (at("z"),)})
+            discoverer.set_sources({"m": (at("z"),)})
             assert seen["m"] == "a"
-            discoverer.follow({})
+            discoverer.set_sources({})
             assert seen["m"] == ""
 
     run(work())
@@ -394,7 +394,7 @@ def test_an_entry_that_names_no_source_changes_nothing(says: dict[str, Any]) -> 
         async with discovering(m=(at("x"),)) as (discoverer, seen):
             await until(lambda: seen.get("m") == "a")
             with pytest.raises(OptionError, match="name one of"):
-                discoverer.follow({"n": (), "m": (Discovery(),)})
+                discoverer.set_sources({"n": (), "m": (DiscoveryConfig(),)})
             assert seen == {"m": "a"}
             assert len(discoverer.views()) == 1
 
@@ -416,10 +416,10 @@ def test_closed_twice(says: dict[str, Any]) -> None:
 
 def test_the_life_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        monkeypatch.setattr(file_module, "EVERY", 0.02)
+        monkeypatch.setattr(file_module, "POLL_INTERVAL_SECONDS", 0.02)
         path = tmp_path / "replicas.yaml"
         path.write_text("[http://a:80, http://b:80, http://c:80]")
-        settings = Discovery(file=str(path), interval=Seconds(0.2), hold=Seconds(3600))
+        settings = DiscoveryConfig(file=str(path), interval=Seconds(0.2), hold=Seconds(3600))
         async with discovering(m=(settings,)) as (discoverer, seen):
             await until(lambda: seen.get("m") == "a:80 b:80 c:80")
             for bad in (b"", b"[]", b"\xff", b"[http://a:80", b"{replicas: 7}"):

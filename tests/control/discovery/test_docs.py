@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from textwrap import dedent
 
-from steelyard.config import Discovery
-from steelyard.control.discovery.file_forms import replicas_of
-from steelyard.control.discovery.settled import Settled
+from steelyard.config import DiscoveryConfig
+from steelyard.control.discovery.file_forms import parse_replicas
+from steelyard.control.discovery.settled import HoldDown
 
 from .naming import replicas
 
@@ -22,11 +22,11 @@ def shown(beginning: str) -> str:
 
 
 def test_the_three_forms() -> None:
-    ours = replicas_of(shown("# replicas.yaml"), "replicas.yaml")
+    ours = parse_replicas(shown("# replicas.yaml"), "replicas.yaml")
     assert [(one.name, one.weight) for one in ours] == [("10.0.0.1:8000", 1), ("10.0.0.2:8000", 1), ("big", 4)]
-    named = replicas_of(shown('{"replicas"'), "replicas.json")
+    named = parse_replicas(shown('{"replicas"'), "replicas.json")
     assert [one.weight for one in named] == [1, 2]
-    prometheus = replicas_of(shown('[\n  {"targets"'), "targets.json")
+    prometheus = parse_replicas(shown('[\n  {"targets"'), "targets.json")
     assert [(one.url, one.weight, one.zone) for one in prometheus] == [
         ("http://10.0.0.1:8000", 4, "a"),
         ("http://10.0.0.2:8000", 4, "a"),
@@ -35,12 +35,12 @@ def test_the_three_forms() -> None:
 
 
 def test_the_defaults() -> None:
-    assert f"| `interval` | {Discovery().interval:.0f}s |" in PAGE
-    assert f"| `hold` | {Discovery().hold:.0f}s |" in PAGE
+    assert f"| `interval` | {DiscoveryConfig().interval:.0f}s |" in PAGE
+    assert f"| `hold` | {DiscoveryConfig().hold:.0f}s |" in PAGE
 
 
 def test_the_problem_it_shows() -> None:
-    settled = Settled()
-    settled.named(replicas("a b c d e f g h"), 0, 60)
-    settled.named(replicas("a b c"), 1, 60)
+    settled = HoldDown()
+    settled.poll_succeeded(replicas("a b c d e f g h"), 0, 60)
+    settled.poll_succeeded(replicas("a b c"), 1, 60)
     assert f'"problem": "{settled.problem}"' in PAGE

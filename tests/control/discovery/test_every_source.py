@@ -13,9 +13,17 @@ from typing import Protocol
 
 import pytest
 
-from steelyard.config import Config, Discovery, ModelConfig
+from steelyard.config import Config, DiscoveryConfig, ModelConfig
 from steelyard.config.model_rules import model_problems
-from steelyard.control.discovery import SOURCES, DiscoveryError, Found, Source, dns_query, kind_of, make_source
+from steelyard.control.discovery import (
+    SOURCES,
+    DiscoveryError,
+    DiscoveryResult,
+    Source,
+    dns_query,
+    kind_of,
+    make_source,
+)
 from steelyard.control.discovery import file as file_module
 
 from .name_server import NameServer, name_server
@@ -26,7 +34,7 @@ ONE, TWO = "10.0.0.1", "10.0.0.2"
 
 
 class Stage(Protocol):
-    settings: Discovery
+    settings: DiscoveryConfig
 
     def name(self, *hosts: str) -> None:
         """These, each at port 8000; none: it exists and names nothing."""
@@ -40,7 +48,7 @@ class Stage(Protocol):
 class FileStage:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "replicas.yaml"
-        self.settings = Discovery(file=str(self.path))
+        self.settings = DiscoveryConfig(file=str(self.path))
 
     def name(self, *hosts: str) -> None:
         self.path.write_text("replicas: [" + ", ".join(f"'http://{host}:8000'" for host in hosts) + "]")
@@ -55,7 +63,7 @@ class FileStage:
 class DnsStage:
     def __init__(self, server: NameServer) -> None:
         self.server = server
-        self.settings = Discovery(dns="llama.test", port=8000, server=server.server)
+        self.settings = DiscoveryConfig(dns="llama.test", port=8000, server=server.server)
 
     def name(self, *hosts: str) -> None:
         self._reset()
@@ -76,7 +84,7 @@ class DnsStage:
 class ServiceStage(DnsStage):
     def __init__(self, server: NameServer) -> None:
         super().__init__(server)
-        self.settings = Discovery(dns="_http._tcp.llama.test", type="srv", server=server.server)
+        self.settings = DiscoveryConfig(dns="_http._tcp.llama.test", type="srv", server=server.server)
 
     def name(self, *hosts: str) -> None:
         self._reset()
@@ -118,18 +126,18 @@ every_source = pytest.mark.parametrize("staged", ALL, ids=lambda staged: staged.
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_module, "EVERY", 0.02)
+    monkeypatch.setattr(file_module, "POLL_INTERVAL_SECONDS", 0.02)
 
 
-def hosts(found: Found) -> str:
+def hosts(found: DiscoveryResult) -> str:
     return ids(found.replicas).replace(":8000", "")
 
 
 async def why(source: Source) -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dns_query, "LONGEST", 0.5)  # nonsense is as good as silence
+        patch.setattr(dns_query, "QUERY_TIMEOUT_SECONDS", 0.5)  # nonsense is as good as silence
         with pytest.raises(DiscoveryError) as problem:
-            await source.look()
+            await source.poll()
     return str(problem.value)
 
 
@@ -157,7 +165,7 @@ def test_what_it_names_keeps_the_rules_of_a_configuration(staged: Staged, tmp_pa
     async def work() -> None:
         async with staged(tmp_path) as stage:
             stage.name(ONE, TWO)
-            found = await make_source(stage.settings).look()
+            found = await make_source(stage.settings).poll()
             assert hosts(found) == f"{ONE} {TWO}"
             assert found.note == ""
             assert found.ttl is None or found.ttl >= 0
@@ -172,7 +180,7 @@ def test_what_did_not_change_is_the_same(staged: Staged, tmp_path: Path) -> None
         async with staged(tmp_path) as stage:
             stage.name(ONE, TWO)
             source = make_source(stage.settings)
-            assert await source.look() == await source.look()
+            assert await source.poll() == await source.poll()
 
     run(work())
 
@@ -184,7 +192,7 @@ def test_what_changed_is_seen_at_the_next_look(staged: Staged, tmp_path: Path) -
             source = make_source(stage.settings)
             for names in ([ONE], [ONE, TWO], [TWO]):
                 stage.name(*names)
-                assert hosts(await source.look()) == " ".join(names)
+                assert hosts(await source.poll()) == " ".join(names)
 
     run(work())
 
@@ -195,9 +203,9 @@ def test_nothing_is_nothing(staged: Staged, tmp_path: Path) -> None:
         async with staged(tmp_path) as stage:
             stage.name(ONE)
             source = make_source(stage.settings)
-            await source.look()
+            await source.poll()
             stage.name()
-            assert (await source.look()).replicas == ()
+            assert (await source.poll()).replicas == ()
 
     run(work())
 
@@ -211,14 +219,14 @@ def test_what_cannot_be_asked_or_talks_nonsense_is_told_in_one_sentence(staged: 
                 fault()
                 first = await why(source)
                 stage.name(ONE)
-                assert hosts(await source.look()) == ONE
+                assert hosts(await source.poll()) == ONE
                 fault()
                 later = await why(source)
                 for problem in (first, later):
                     assert problem
                     assert problem.isprintable()
                 stage.name(ONE, TWO)
-                assert hosts(await source.look()) == f"{ONE} {TWO}"
+                assert hosts(await source.poll()) == f"{ONE} {TWO}"
 
     run(work())
 
@@ -230,12 +238,12 @@ def test_looking_and_waiting_can_be_cancelled(staged: Staged, tmp_path: Path) ->
             stage.name(ONE)
             source = make_source(stage.settings)
             for turns in range(8):
-                task = asyncio.ensure_future(source.look() if turns % 2 else source.news())
+                task = asyncio.ensure_future(source.poll() if turns % 2 else source.wait_for_change())
                 for _ in range(turns // 2):
                     await asyncio.sleep(0)
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
-            assert hosts(await source.look()) == ONE
+            assert hosts(await source.poll()) == ONE
 
     run(work())

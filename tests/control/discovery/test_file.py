@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.config import Discovery
-from steelyard.control.discovery import DiscoveryError, Found
+from steelyard.config import DiscoveryConfig
+from steelyard.control.discovery import DiscoveryError, DiscoveryResult
 from steelyard.control.discovery import file as file_module
 from steelyard.control.discovery.file import FileSource
 
@@ -19,7 +19,7 @@ from .running import PATIENCE, run
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(file_module, "EVERY", 0.02)
+    monkeypatch.setattr(file_module, "POLL_INTERVAL_SECONDS", 0.02)
     return tmp_path / "replicas.yaml"
 
 
@@ -34,18 +34,18 @@ def replace(path: Path, text: str) -> None:
 
 
 def source(path: Path) -> FileSource:
-    return FileSource(Discovery(file=str(path)))
+    return FileSource(DiscoveryConfig(file=str(path)))
 
 
 async def after_news(followed: FileSource) -> str:
     async with asyncio.timeout(PATIENCE):
-        await followed.news()
-        return ids((await followed.look()).replicas)
+        await followed.wait_for_change()
+        return ids((await followed.poll()).replicas)
 
 
 async def why(followed: FileSource) -> str:
     with pytest.raises(DiscoveryError) as problem:
-        await followed.look()
+        await followed.poll()
     return str(problem.value)
 
 
@@ -53,7 +53,7 @@ def test_replaced_by_another(path: Path) -> None:
     async def work() -> None:
         path.write_text(listed("a"))
         followed = source(path)
-        assert ids((await followed.look()).replicas) == "a:80"
+        assert ids((await followed.poll()).replicas) == "a:80"
         replace(path, listed("a", "b"))
         assert await after_news(followed) == "a:80 b:80"
         path.write_text(listed("c"))
@@ -71,7 +71,7 @@ def test_a_link_that_leads_elsewhere_as_in_kubernetes(path: Path) -> None:
         (folder / "..data").symlink_to("..1")
         path.symlink_to(f"..data/{path.name}")
         followed = source(path)
-        assert ids((await followed.look()).replicas) == "a:80"
+        assert ids((await followed.poll()).replicas) == "a:80"
         (folder / "..new").symlink_to("..2")
         (folder / "..new").rename(folder / "..data")
         assert await after_news(followed) == "b:80"
@@ -93,9 +93,9 @@ def test_without_news_it_is_read_all_the_same(path: Path) -> None:
     async def work() -> None:
         path.write_text(listed("a"))
         followed = source(path)
-        await followed.look()
+        await followed.poll()
         replace(path, listed("b"))
-        assert ids((await followed.look()).replicas) == "b:80"
+        assert ids((await followed.poll()).replicas) == "b:80"
 
     run(work())
 
@@ -107,12 +107,12 @@ def test_nobody_takes_what_is_half_written(path: Path, monkeypatch: pytest.Monke
         hosts = [f"h{number}" for number in range(10)]
         path.write_text(listed(*hosts))
         followed = source(path)
-        await followed.look()
+        await followed.poll()
         parts = [listed(*hosts[:count]).encode() for count in (0, 1, 3, 7)]
         whole = listed(*hosts, "last").encode()
         reads = iter([*parts, whole, whole])
-        monkeypatch.setattr(file_module, "_bytes_of", lambda path: next(reads))
-        assert len((await followed.look()).replicas) == 11
+        monkeypatch.setattr(file_module, "_read_bytes", lambda path: next(reads))
+        assert len((await followed.poll()).replicas) == 11
         assert next(reads, None) is None
 
     run(work())
@@ -122,10 +122,10 @@ def test_somebody_writes_all_the_time(path: Path, monkeypatch: pytest.MonkeyPatc
     async def work() -> None:
         path.write_text(listed("a"))
         followed = source(path)
-        await followed.look()
+        await followed.poll()
         numbers = iter(range(1000))
-        monkeypatch.setattr(file_module, "EVERY", 0.0)
-        monkeypatch.setattr(file_module, "_bytes_of", lambda path: listed(f"h{next(numbers)}").encode())
+        monkeypatch.setattr(file_module, "POLL_INTERVAL_SECONDS", 0.0)
+        monkeypatch.setattr(file_module, "_read_bytes", lambda path: listed(f"h{next(numbers)}").encode())
         assert "somebody writes to it all the time" in await why(followed)
 
     run(work())
@@ -146,7 +146,7 @@ def test_garbage(path: Path, content: bytes, said: str) -> None:
     async def work() -> None:
         path.write_text(listed("a"))
         followed = source(path)
-        await followed.look()
+        await followed.poll()
         path.write_bytes(content)
         problem = await why(followed)
         assert problem.startswith(str(path))
@@ -154,7 +154,7 @@ def test_garbage(path: Path, content: bytes, said: str) -> None:
         assert "\n" not in problem
         assert await why(followed) == problem
         path.write_text(listed("a"))
-        assert ids((await followed.look()).replicas) == "a:80"
+        assert ids((await followed.poll()).replicas) == "a:80"
 
     run(work())
 
@@ -162,7 +162,7 @@ def test_garbage(path: Path, content: bytes, said: str) -> None:
 def test_no_list_at_all(path: Path) -> None:
     async def work() -> None:
         path.write_text("[]")
-        assert await source(path).look() == Found(())
+        assert await source(path).poll() == DiscoveryResult(())
         path.unlink()
         path.mkdir()
         assert await why(source(path)) == f"{path}: is not a regular file"
@@ -175,10 +175,10 @@ def test_no_list_at_all(path: Path) -> None:
 
 def test_bounds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        monkeypatch.setattr(file_module, "MOST", 5)
+        monkeypatch.setattr(file_module, "MAX_REPLICAS_PER_SOURCE", 5)
         path.write_text(listed(*"abcdef"))
         assert await why(source(path)) == "it names 6 replicas, and at most 10,000 are taken"
-        monkeypatch.setattr(file_module, "LARGEST", 1024)
+        monkeypatch.setattr(file_module, "MAX_FILE_BYTES", 1024)
         path.write_text("#" * 1025)
         assert await why(source(path)) == f"{path}: larger than 1 KiB"
 
@@ -189,9 +189,9 @@ def test_what_did_not_change_is_not_read_twice(path: Path, monkeypatch: pytest.M
     async def work() -> None:
         path.write_text(listed("a"))
         followed = source(path)
-        found = await followed.look()
+        found = await followed.poll()
         os.utime(path, (1, 1))
-        monkeypatch.setattr(file_module, "_parsed", lambda *_: pytest.fail("read again"))
-        assert await followed.look() is found
+        monkeypatch.setattr(file_module, "_parse", lambda *_: pytest.fail("read again"))
+        assert await followed.poll() is found
 
     run(work())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.config import ReplicaConfig
-from steelyard.control.discovery.file_forms import replicas_of
+from steelyard.control.discovery.file_forms import parse_replicas
 from steelyard.documents import DocumentError
 
 from ...configs import PLAIN
@@ -29,27 +29,27 @@ LIST = """
 
 def wrong(text: str, scheme: str = "http") -> list[str]:
     with pytest.raises(DocumentError) as problem:
-        replicas_of(text, "r.yaml", scheme)
+        parse_replicas(text, "r.yaml", scheme)
     return list(problem.value.lines)
 
 
 def test_a_list() -> None:
-    assert replicas_of(LIST, "r.yaml") == THREE
+    assert parse_replicas(LIST, "r.yaml") == THREE
 
 
 def test_a_mapping() -> None:
-    assert replicas_of("replicas:" + LIST.replace("\n-", "\n  -"), "r.yaml") == THREE
+    assert parse_replicas("replicas:" + LIST.replace("\n-", "\n  -"), "r.yaml") == THREE
 
 
 def test_json() -> None:
     text = json.dumps({"replicas": [{"url": "http://10.0.0.1:8000", "weight": 2}, "http://10.0.0.2:8000"]}, indent="\t")
-    assert [one.weight for one in replicas_of(text, "r.json")] == [2, 1]
+    assert [one.weight for one in parse_replicas(text, "r.json")] == [2, 1]
 
 
 def test_an_empty_list_is_a_list() -> None:
-    assert replicas_of("[]", "r.yaml") == ()
-    assert replicas_of("replicas: []", "r.yaml") == ()
-    assert replicas_of("- targets: []", "r.yaml") == ()
+    assert parse_replicas("[]", "r.yaml") == ()
+    assert parse_replicas("replicas: []", "r.yaml") == ()
+    assert parse_replicas("- targets: []", "r.yaml") == ()
 
 
 def test_file_sd_of_prometheus() -> None:
@@ -59,19 +59,19 @@ def test_file_sd_of_prometheus() -> None:
      {"targets": ["10.0.0.3:8000"], "labels": {"__weight__": "0.5"}},
      {"targets": ["10.0.0.4", "[fd00::1]:80"]}]
     """
-    assert replicas_of(text, "r.json") == (
+    assert parse_replicas(text, "r.json") == (
         ReplicaConfig(url="https://10.0.0.1:8000", weight=4.0, zone="a", device="gpu0"),
         ReplicaConfig(url="https://gpu.example:9000", weight=4.0, zone="a", device="gpu0"),
         ReplicaConfig(url="http://10.0.0.3:8000", weight=0.5),
         ReplicaConfig(url="http://10.0.0.4"),
         ReplicaConfig(url="http://[fd00::1]:80"),
     )
-    assert replicas_of("- targets: [a:1]", "r.yaml", "https") == (ReplicaConfig(url="https://a:1"),)
+    assert parse_replicas("- targets: [a:1]", "r.yaml", "https") == (ReplicaConfig(url="https://a:1"),)
 
 
 def test_a_target_in_two_groups_is_one_replica() -> None:
     text = "- {targets: [a:1], labels: {zone: x}}\n- {targets: [a:1, b:1], labels: {zone: y}}"
-    assert [(one.url, one.zone) for one in replicas_of(text, "r.yaml")] == [("http://a:1", "x"), ("http://b:1", "y")]
+    assert [(one.url, one.zone) for one in parse_replicas(text, "r.yaml")] == [("http://a:1", "x"), ("http://b:1", "y")]
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def nested(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
 def test_whatever_is_in_the_file(data: object) -> None:
     """It is replicas, or DocumentError tells what is wrong."""
     with suppress(DocumentError):
-        assert all(one.name for one in replicas_of(json.dumps(data), "r.json"))
+        assert all(one.name for one in parse_replicas(json.dumps(data), "r.json"))

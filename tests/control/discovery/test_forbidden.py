@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.control.forbidden import forbidden
+from steelyard.control.forbidden import forbidden_reason
 
 NEVER = [
     "169.254.169.254",
@@ -60,29 +60,29 @@ ALLOWED = [
 
 @pytest.mark.parametrize("address", NEVER)
 def test_never(address: str) -> None:
-    why = forbidden(ip_address(address))
+    why = forbidden_reason(ip_address(address))
     assert why
     assert "\n" not in why
 
 
 @pytest.mark.parametrize("address", ALLOWED)
 def test_allowed(address: str) -> None:
-    assert forbidden(ip_address(address)) == ""
+    assert forbidden_reason(ip_address(address)) == ""
 
 
 def test_why_in_words() -> None:
-    assert forbidden(ip_address("fe80::1")) == "a link-local address"
-    assert forbidden(ip_address("::ffff:224.0.0.1")) == "224.0.0.1 in another form, which is a multicast address"
+    assert forbidden_reason(ip_address("fe80::1")) == "a link-local address"
+    assert forbidden_reason(ip_address("::ffff:224.0.0.1")) == "224.0.0.1 in another form, which is a multicast address"
 
 
 @given(st.integers(0, (1 << 32) - 1))
 def test_no_form_of_an_address_hides_it(number: int) -> None:
-    plain = forbidden(IPv4Address(number))
+    plain = forbidden_reason(IPv4Address(number))
     forms = [0xFFFF << 32, 0xFFFF << 48, 0x64FF9B << 96]
     hidden = [form | number for form in forms] + [0x2002 << 112 | number << 80, 0x20010000 << 96 | number ^ 0xFFFFFFFF]
-    assert {bool(forbidden(IPv6Address(form))) for form in hidden} == {bool(plain)}
+    assert {bool(forbidden_reason(IPv6Address(form))) for form in hidden} == {bool(plain)}
 
 
 @given(st.integers(0, (1 << 128) - 1))
 def test_any_address_has_an_answer(number: int) -> None:
-    assert isinstance(forbidden(IPv6Address(number)), str)
+    assert isinstance(forbidden_reason(IPv6Address(number)), str)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from steelyard.control.discovery.leases import Leases, News, TooManyLeasesError
+from steelyard.control.discovery.leases import LeaseChange, Leases, TooManyLeasesError
 from steelyard.core.errors import OptionError
 
 from .naming import replica
@@ -17,9 +17,9 @@ KEY = ("m", "a")
 
 def test_new_then_renewed() -> None:
     leases = Leases()
-    assert leases.announce("m", A, 30, "i1", now=0) is News.NEW
-    assert leases.left(KEY, 10) == 20
-    assert leases.announce("m", A, 30, "i1", now=20) is News.RENEWED
+    assert leases.announce("m", A, 30, "i1", now=0) is LeaseChange.NEW
+    assert leases.seconds_left(KEY, 10) == 20
+    assert leases.announce("m", A, 30, "i1", now=20) is LeaseChange.RENEWED
     assert leases.next_expiry() == 50
     assert leases.expired(49) == []
     assert [lease.replica for lease in leases.replicas("m")] == [A]
@@ -33,11 +33,11 @@ def test_a_lease_that_is_not_renewed_lapses_and_is_told_once() -> None:
     assert leases.expired(30) == [KEY]
     assert leases.expired(30) == []
     assert [(lease.key[1], lease.lapsed) for lease in leases.replicas("m")] == [("a", True), ("b", False)]
-    assert leases.left(KEY, 30) == 0
+    assert leases.seconds_left(KEY, 30) == 0
     assert leases.next_expiry() == 60
     leases.forget(KEY)
     assert [lease.replica for lease in leases.replicas("m")] == [B]
-    assert leases.left(KEY, 31) is None
+    assert leases.seconds_left(KEY, 31) is None
     leases.forget(KEY)
     assert len(leases) == 1
 
@@ -46,7 +46,7 @@ def test_renewed_before_it_is_forgotten_it_is_back() -> None:
     leases = Leases()
     leases.announce("m", A, 30, "i1", now=0)
     leases.expired(31)
-    assert leases.announce("m", A, 30, "i1", now=32) is News.RETURNED
+    assert leases.announce("m", A, 30, "i1", now=32) is LeaseChange.RETURNED
     assert not leases.replicas("m")[0].lapsed
     assert leases.expired(62) == [KEY]
 
@@ -54,23 +54,23 @@ def test_renewed_before_it_is_forgotten_it_is_back() -> None:
 def test_renewed_late_but_before_anybody_looked() -> None:
     leases = Leases()
     leases.announce("m", A, 30, "i1", now=0)
-    assert leases.announce("m", A, 30, "i1", now=40) is News.RENEWED
+    assert leases.announce("m", A, 30, "i1", now=40) is LeaseChange.RENEWED
     assert leases.expired(50) == []
 
 
 def test_another_instance_is_a_restart() -> None:
     leases = Leases()
     leases.announce("m", A, 30, "i1", now=0)
-    assert leases.announce("m", A, 30, "i2", now=1) is News.RESTARTED
+    assert leases.announce("m", A, 30, "i2", now=1) is LeaseChange.RESTARTED
     leases.expired(100)
-    assert leases.announce("m", replica("a", weight=2.0), 30, "i3", now=101) is News.RESTARTED
+    assert leases.announce("m", replica("a", weight=2.0), 30, "i3", now=101) is LeaseChange.RESTARTED
     assert len(leases) == 1
 
 
 def test_another_weight_is_a_change() -> None:
     leases = Leases()
     leases.announce("m", A, 30, "i1", now=0)
-    assert leases.announce("m", replica("a", weight=2.0), 30, "i1", now=1) is News.CHANGED
+    assert leases.announce("m", replica("a", weight=2.0), 30, "i1", now=1) is LeaseChange.CHANGED
     assert leases.replicas("m")[0].replica.weight == 2.0
 
 
@@ -81,7 +81,7 @@ def test_who_leaves_is_drained_and_not_told_as_expired() -> None:
     assert leases.replicas("m")[0].lapsed
     assert leases.next_expiry() is None
     assert leases.expired(100) == []
-    assert leases.announce("m", A, 30, "i1", now=101) is News.RETURNED
+    assert leases.announce("m", A, 30, "i1", now=101) is LeaseChange.RETURNED
 
 
 def test_the_old_instance_does_not_take_the_new_one_with_it() -> None:
@@ -111,9 +111,9 @@ def test_no_more_than_so_many() -> None:
     leases.announce("m", B, 30, "i", now=0)
     with pytest.raises(TooManyLeasesError, match="2 registered replicas already"):
         leases.announce("m", replica("c"), 30, "i", now=0)
-    assert leases.announce("m", B, 30, "i", now=1) is News.RENEWED
+    assert leases.announce("m", B, 30, "i", now=1) is LeaseChange.RENEWED
     leases.forget(KEY)
-    assert leases.announce("m", replica("c"), 30, "i", now=2) is News.NEW
+    assert leases.announce("m", replica("c"), 30, "i", now=2) is LeaseChange.NEW
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
@@ -147,8 +147,8 @@ class Against(RuleBasedStateMachine):
     def announce(self, model: str, name: str, seconds: float, instance: str) -> None:
         before = self.leases.lease((model, name))
         news = self.leases.announce(model, replica(name), seconds, instance, self.now)
-        assert (news is News.NEW) == (before is None)
-        assert (news is News.RESTARTED) == (before is not None and before.instance != instance)
+        assert (news is LeaseChange.NEW) == (before is None)
+        assert (news is LeaseChange.RESTARTED) == (before is not None and before.instance != instance)
         self.told.discard((model, name))
 
     @rule(model=models, name=names, instance=st.sampled_from(["", "1", "2"]))

@@ -6,46 +6,46 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.config import ReplicaConfig
-from steelyard.control.discovery.settled import Settled
+from steelyard.control.discovery.settled import HoldDown
 
 from .naming import ids, replica, replicas
 
 HOLD = 60.0
 
 
-class Driven(Settled):
+class Driven(HoldDown):
     def sees(self, names: str, now: float) -> str:
-        self.named(replicas(names), now, HOLD)
+        self.poll_succeeded(replicas(names), now, HOLD)
         return ids(self.replicas)
 
 
 def test_before_the_first_look() -> None:
-    settled = Settled()
-    assert (settled.replicas, settled.problem, settled.good_at, settled.held_back) == ((), "", None, ())
+    settled = HoldDown()
+    assert (settled.replicas, settled.problem, settled.last_success_at, settled.held_back) == ((), "", None, ())
 
 
 def test_a_first_look_that_fails_says_so() -> None:
-    settled = Settled()
-    settled.failed("x.yaml: cannot be read")
+    settled = HoldDown()
+    settled.poll_failed("x.yaml: cannot be read")
     assert settled.replicas == ()
     assert settled.problem == "x.yaml: cannot be read; none are known from before"
-    assert settled.good_at is None
+    assert settled.last_success_at is None
 
 
 def test_good_news_are_believed_at_once() -> None:
     settled = Driven()
     assert settled.sees("a", 0) == "a"
     assert settled.sees("a b c d e f", 1) == "a b c d e f"
-    assert (settled.problem, settled.good_at) == ("", 1)
+    assert (settled.problem, settled.last_success_at) == ("", 1)
 
 
 def test_failing_keeps_the_last_good_and_tells() -> None:
     settled = Driven()
     settled.sees("a b", 0)
-    settled.failed("the server said SERVFAIL")
+    settled.poll_failed("the server said SERVFAIL")
     assert ids(settled.replicas) == "a b"
     assert settled.problem == "the server said SERVFAIL; the 2 known from before are kept"
-    assert settled.good_at == 0
+    assert settled.last_success_at == 0
     assert settled.sees("a b", 5) == "a b"
     assert settled.problem == ""
 
@@ -53,8 +53,8 @@ def test_failing_keeps_the_last_good_and_tells() -> None:
 def test_nothing_is_never_believed() -> None:
     settled = Driven()
     settled.sees("a", 0)
-    assert settled.named((), 1, HOLD) is False
-    assert settled.named((), 1e9, HOLD, note="10 left out") is False
+    assert settled.poll_succeeded((), 1, HOLD) is False
+    assert settled.poll_succeeded((), 1e9, HOLD, note="10 left out") is False
     assert ids(settled.replicas) == "a"
     assert settled.problem == "it names no replicas; 10 left out; the 1 known from before are kept"
 
@@ -78,11 +78,11 @@ def test_the_sudden_loss_of_more_than_half_is_held_back_and_shown() -> None:
     settled.sees("a b c", 0)
     assert settled.sees("a", 10) == "a b c"
     assert settled.held_back == ("b", "c")
-    assert settled.due(HOLD) == 70
+    assert settled.next_removal_at(HOLD) == 70
     assert "it no longer names 2 of 3 replicas" in settled.problem
     assert settled.sees("a", 69.9) == "a b c"
     assert settled.sees("a", 70) == "a"
-    assert (settled.held_back, settled.problem, settled.due(HOLD)) == ((), "", None)
+    assert (settled.held_back, settled.problem, settled.next_removal_at(HOLD)) == ((), "", None)
 
 
 def test_if_the_list_recovers_nothing_happened() -> None:
@@ -116,7 +116,7 @@ def test_a_failed_look_interrupts() -> None:
     settled = Driven()
     settled.sees("a b c", 0)
     settled.sees("a", 10)
-    settled.failed("no answer")
+    settled.poll_failed("no answer")
     assert settled.held_back == ("b", "c")
     assert settled.sees("a", 75) == "a b c"
     assert settled.sees("a", 134) == "a b c"
@@ -135,30 +135,32 @@ def test_lists_that_name_others_each_time_make_one_of_all_that_were_seen_lately(
 
 
 def test_another_name_for_the_same_url_is_no_loss() -> None:
-    settled = Settled()
-    settled.named([ReplicaConfig(url="http://h:1"), ReplicaConfig(url="http://h:2")], 0, HOLD)
-    settled.named([ReplicaConfig(url="http://h:1", id="one"), ReplicaConfig(url="http://h:2", id="two")], 1, HOLD)
+    settled = HoldDown()
+    settled.poll_succeeded([ReplicaConfig(url="http://h:1"), ReplicaConfig(url="http://h:2")], 0, HOLD)
+    settled.poll_succeeded(
+        [ReplicaConfig(url="http://h:1", id="one"), ReplicaConfig(url="http://h:2", id="two")], 1, HOLD
+    )
     assert ids(settled.replicas) == "one two"
 
 
 def test_what_is_said_of_a_replica_is_the_latest() -> None:
-    settled = Settled()
-    settled.named([replica("a")], 0, HOLD)
-    settled.named([replica("a", weight=3.0)], 1, HOLD)
+    settled = HoldDown()
+    settled.poll_succeeded([replica("a")], 0, HOLD)
+    settled.poll_succeeded([replica("a", weight=3.0)], 1, HOLD)
     assert settled.replicas[0].weight == 3.0
 
 
 def test_without_holding_back() -> None:
-    settled = Settled()
-    settled.named(replicas("a b c"), 0, 0.0)
-    settled.named(replicas("a"), 1, 0.0)
+    settled = HoldDown()
+    settled.poll_succeeded(replicas("a b c"), 0, 0.0)
+    settled.poll_succeeded(replicas("a"), 1, 0.0)
     assert ids(settled.replicas) == "a"
 
 
 def test_a_note_is_a_problem_but_no_failure() -> None:
-    settled = Settled()
-    assert settled.named(replicas("a"), 0, HOLD, "169.254.1.1 is not taken")
-    assert (settled.problem, settled.good_at) == ("169.254.1.1 is not taken", 0)
+    settled = HoldDown()
+    assert settled.poll_succeeded(replicas("a"), 0, HOLD, "169.254.1.1 is not taken")
+    assert (settled.problem, settled.last_success_at) == ("169.254.1.1 is not taken", 0)
 
 
 # ---------------------------------------------------------------------- whatever happens
@@ -170,19 +172,19 @@ LOOKS = st.lists(
 
 @given(LOOKS, st.floats(0, 100))
 def test_whatever_a_source_says(looks: list[tuple[float, frozenset[str] | None]], hold: float) -> None:
-    settled = Settled()
+    settled = HoldDown()
     now = 0.0
     absent_since: dict[str, float] = {}  # by good looks without a failure between
     for wait, names in looks:
         now += wait
         before = {one.name for one in settled.replicas}
         if not names:
-            settled.failed("no") if names is None else settled.named((), now, hold)
+            settled.poll_failed("no") if names is None else settled.poll_succeeded((), now, hold)
             assert {one.name for one in settled.replicas} == before
             assert settled.problem
             absent_since.clear()
             continue
-        settled.named(replicas(sorted(names)), now, hold)
+        settled.poll_succeeded(replicas(sorted(names)), now, hold)
         after = {one.name for one in settled.replicas}
         absent_since = {name: absent_since.get(name, now) for name in before - names}
         assert names <= after <= names | before
@@ -198,12 +200,12 @@ def test_whatever_a_source_says(looks: list[tuple[float, frozenset[str] | None]]
 def test_a_source_that_keeps_saying_the_same_is_believed_in_the_end(
     looks: list[tuple[float, frozenset[str] | None]], last: frozenset[str]
 ) -> None:
-    settled = Settled()
+    settled = HoldDown()
     now = 0.0
     for wait, names in looks:
         now += wait
-        settled.named(replicas(sorted(names)), now, HOLD) if names is not None else settled.failed("no")
+        settled.poll_succeeded(replicas(sorted(names)), now, HOLD) if names is not None else settled.poll_failed("no")
     for seconds in (0.0, HOLD / 2, HOLD + 1):
-        settled.named(replicas(sorted(last)), now + seconds, HOLD)
+        settled.poll_succeeded(replicas(sorted(last)), now + seconds, HOLD)
     assert {one.name for one in settled.replicas} == last
     assert settled.problem == ""

@@ -22,32 +22,32 @@ from hypothesis import strategies as st
 
 from steelyard.control.history import store
 from steelyard.control.history.database import (
-    MARK,
+    APPLICATION_ID,
     HistoryError,
-    changing,
+    add_slice,
     default_path,
     file_name,
-    open_to_read,
-    open_to_write,
-    put,
+    open_readonly,
+    open_writable,
+    write_transaction,
 )
-from steelyard.control.history.reading import read_slices, sums
+from steelyard.control.history.reading import read_slices, sum_counts
 from steelyard.control.history.slices import (
-    DAY,
-    HOUR,
-    MINUTE,
-    NAMES,
-    WHOLE,
-    Promised,
+    DAY_SECONDS,
+    HOUR_SECONDS,
+    MINUTE_SECONDS,
+    NO_TENANT,
+    VERDICT_KEYS,
     Slice,
-    added,
-    minute,
+    StoredSloTarget,
+    add_counts,
+    start_of_minute,
 )
-from steelyard.control.history.store import History
-from steelyard.control.history.upkeep import keep_up
+from steelyard.control.history.store import HistoryStore
+from steelyard.control.history.upkeep import apply_retention
 
-KEEP = 400.0 * DAY
-NOW = minute(time())  # real, because a history forgets by the real clock
+KEEP = 400.0 * DAY_SECONDS
+NOW = start_of_minute(time())  # real, because a history forgets by the real clock
 PATIENCE = 30.0
 
 
@@ -58,24 +58,24 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def database(path: Path) -> Iterator[sqlite3.Connection]:
-    connection = open_to_write(path)
+    connection = open_writable(path)
     yield connection
     connection.close()
 
 
-def slice_of(start: int = NOW, tenant: str = WHOLE, **counts: int) -> Slice:
+def slice_of(start: int = NOW, tenant: str = NO_TENANT, **counts: int) -> Slice:
     return Slice(start, "m", tenant, {name.replace("_", "/"): n for name, n in counts.items()})
 
 
 def give(path: Path, *slices: Slice) -> None:
-    history = History(path, KEEP)
+    history = HistoryStore(path, KEEP)
     history.add(slices)
     assert history.flush(PATIENCE)
     history.close(PATIENCE)
 
 
 def kept(path: Path) -> list[Slice]:
-    connection = open_to_read(path)
+    connection = open_readonly(path)
     try:
         return list(read_slices(connection, 0))
     finally:
@@ -83,9 +83,9 @@ def kept(path: Path) -> list[Slice]:
 
 
 def test_what_was_given_is_there(path: Path) -> None:
-    promised = Promised(latency=0.2, availability=99.9)
-    part = Slice(NOW, "m", WHOLE, {"met": 3, "late/replica": 1}, {100: 3, 7: 1}, promised)
-    history = History(path, KEEP)
+    promised = StoredSloTarget(latency=0.2, availability=99.9)
+    part = Slice(NOW, "m", NO_TENANT, {"met": 3, "late/replica": 1}, {100: 3, 7: 1}, promised)
+    history = HistoryStore(path, KEEP)
     history.add([part])
     assert history.minutes(NOW) == [part]
     assert history.totals(NOW) == {("m", ""): {"met": 3, "late/replica": 1}}
@@ -104,11 +104,11 @@ def test_a_restart_within_a_minute_adds_up(path: Path) -> None:
 
 def test_two_gateways_with_one_file_add_up(path: Path) -> None:
     """Two histories open at once, each written to from a thread of its own."""
-    both = [History(path, KEEP), History(path, KEEP)]
+    both = [HistoryStore(path, KEEP), HistoryStore(path, KEEP)]
 
-    def count(history: History) -> None:
+    def count(history: HistoryStore) -> None:
         for number in range(40):
-            history.add([slice_of(NOW - number % 5 * MINUTE, met=1)])
+            history.add([slice_of(NOW - number % 5 * MINUTE_SECONDS, met=1)])
             assert history.flush(PATIENCE)
 
     threads = [threading.Thread(target=count, args=(history,)) for history in both]
@@ -142,12 +142,12 @@ def test_processes_that_make_the_file_at_once(path: Path) -> None:
 
 
 def test_after_a_change_of_promise_both_are_known(path: Path) -> None:
-    give(path, Slice(NOW, "m", "", {"met": 1}), Slice(NOW, "m", "", {"met": 2}, promised=Promised(latency=1.0)))
+    give(path, Slice(NOW, "m", "", {"met": 1}), Slice(NOW, "m", "", {"met": 2}, promised=StoredSloTarget(latency=1.0)))
     assert sorted((part.promised.latency or 0.0, part.counts["met"]) for part in kept(path)) == [(0.0, 1), (1.0, 2)]
 
 
 def test_only_its_owner_may_read_it(path: Path) -> None:
-    history = History(path, KEEP)
+    history = HistoryStore(path, KEEP)
     history.add([slice_of(met=1)])
     assert history.flush(PATIENCE)
     for file in path.parent.iterdir():
@@ -190,7 +190,7 @@ def test_killed_in_the_middle_nothing_is_lost_that_was_written_and_nothing_is_ha
 def problem_of(path: Path, caplog: pytest.LogCaptureFixture) -> str:
     """Why no history is kept: one line in the log, and everything else goes on."""
     with caplog.at_level(logging.INFO):
-        history = History(path, KEEP)
+        history = HistoryStore(path, KEEP)
         assert not history.flush(PATIENCE)
         history.add([slice_of(met=1)])
         assert history.minutes(0) == []
@@ -249,7 +249,7 @@ def test_a_folder_that_may_not_be_written(path: Path, caplog: pytest.LogCaptureF
 
 
 def test_a_damaged_history_is_set_aside_and_begun_anew(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    give(path, *(slice_of(NOW - n * MINUTE, met=1) for n in range(200)))
+    give(path, *(slice_of(NOW - n * MINUTE_SECONDS, met=1) for n in range(200)))
     data = bytearray(path.read_bytes())
     data[100:] = b"\xff" * (len(data) - 100)
     path.write_bytes(data)
@@ -262,7 +262,7 @@ def test_a_damaged_history_is_set_aside_and_begun_anew(path: Path, caplog: pytes
 
 
 def test_a_page_that_is_damaged_is_found_when_it_is_used(path: Path) -> None:
-    give(path, *(slice_of(NOW - n * MINUTE, met=1) for n in range(500)))
+    give(path, *(slice_of(NOW - n * MINUTE_SECONDS, met=1) for n in range(500)))
     data = bytearray(path.read_bytes())
     data[8192:] = b"\xff" * (len(data) - 8192)  # the head and the schema are fine
     path.write_bytes(data)
@@ -273,20 +273,20 @@ def test_a_page_that_is_damaged_is_found_when_it_is_used(path: Path) -> None:
 
 def test_a_reader_is_told_in_one_sentence(path: Path) -> None:
     with pytest.raises(HistoryError, match="there is no history"):
-        open_to_read(path)
+        open_readonly(path)
     path.parent.mkdir()
     path.write_text("my diary\n" * 1000)
     with pytest.raises(HistoryError, match="it is not a history"):
-        open_to_read(path)
+        open_readonly(path)
 
 
 def test_a_locked_file_is_tried_again(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What cannot be written now waits, is added to, and is written once the file is free."""
-    monkeypatch.setattr(store, "RETRY", 0.01)
-    monkeypatch.setattr("steelyard.control.history.database.PATIENCE", 0.05)
-    history = History(path, KEEP)
+    monkeypatch.setattr(store, "RETRY_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr("steelyard.control.history.database.LOCK_TIMEOUT_SECONDS", 0.05)
+    history = HistoryStore(path, KEEP)
     assert history.flush(PATIENCE)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -301,12 +301,12 @@ def test_a_locked_file_is_tried_again(
 
 
 def test_a_file_that_is_locked_when_it_is_opened_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "RETRY", 0.01)
-    monkeypatch.setattr("steelyard.control.history.database.PATIENCE", 0.05)
-    History(path, KEEP).close(PATIENCE)
+    monkeypatch.setattr(store, "RETRY_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr("steelyard.control.history.database.LOCK_TIMEOUT_SECONDS", 0.05)
+    HistoryStore(path, KEEP).close(PATIENCE)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    history = History(path, KEEP)
+    history = HistoryStore(path, KEEP)
     history.add([slice_of(met=1)])
     assert not history.flush(0.5)
     assert not history.problem
@@ -321,10 +321,10 @@ def test_a_disk_that_is_full_when_it_is_opened_is_tried_again(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr(store, "RETRY", 0.01)
+    monkeypatch.setattr(store, "RETRY_DELAY_SECONDS", 0.01)
     with monkeypatch.context() as patch:
         patch.setattr("steelyard.control.history.database.os.open", Mock(side_effect=full))
-        history = History(path, KEEP)
+        history = HistoryStore(path, KEEP)
         history.add([slice_of(met=1)])
         assert not history.flush(0.2)
     assert history.flush(PATIENCE)
@@ -336,24 +336,24 @@ def test_a_disk_that_is_full_when_it_is_opened_is_tried_again(
 def test_a_clock_that_is_set_ahead_costs_no_history(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For ever is a mistake that lasts; a clock that is wrong is soon right."""
     looked: list[float] = []
-    monkeypatch.setattr(store, "keep_up", lambda database, now, *_: looked.append(now))
-    monkeypatch.setattr(store, "time", lambda: float(NOW + 10 * 365 * DAY if looked else NOW))
-    monkeypatch.setattr(store, "UPKEEP", 0.01)
-    history = History(path, KEEP)
+    monkeypatch.setattr(store, "apply_retention", lambda database, now, *_: looked.append(now))
+    monkeypatch.setattr(store, "time", lambda: float(NOW + 10 * 365 * DAY_SECONDS if looked else NOW))
+    monkeypatch.setattr(store, "RETENTION_INTERVAL_SECONDS", 0.01)
+    history = HistoryStore(path, KEEP)
     history.flush(PATIENCE)
     while len(looked) < 3:
         history._thread.join(0.01)
     history.close(PATIENCE)
-    assert max(looked) < NOW + HOUR
+    assert max(looked) < NOW + HOUR_SECONDS
 
 
 def test_no_more_waits_than_there_is_room_for(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(store, "WAITING", 3)
-    history = History(path, KEEP)
+    monkeypatch.setattr(store, "MAX_PENDING_SLICES", 3)
+    history = HistoryStore(path, KEEP)
     assert history.flush(PATIENCE)
-    history.add(slice_of(NOW - n * MINUTE, met=1) for n in range(10))
+    history.add(slice_of(NOW - n * MINUTE_SECONDS, met=1) for n in range(10))
     history.add([slice_of(met=1)])
     assert history.flush(PATIENCE)
     assert 3 <= sum(part.counts["met"] for part in history.minutes(0)) <= 4
@@ -368,19 +368,19 @@ def totals(connection: sqlite3.Connection) -> tuple[dict[tuple[str, str], dict[s
     slices = list(read_slices(connection, 0))
     latency: dict[int, int] = {}
     for part in slices:
-        latency = added(latency, part.latency)
-    return sums(slices), latency
+        latency = add_counts(latency, part.latency)
+    return sum_counts(slices), latency
 
 
 some_slices = st.lists(
     st.builds(
         Slice,
-        start=st.integers(0, 100 * DAY // MINUTE).map(lambda n: NOW - n * MINUTE),
+        start=st.integers(0, 100 * DAY_SECONDS // MINUTE_SECONDS).map(lambda n: NOW - n * MINUTE_SECONDS),
         model=st.sampled_from(["a", "b"]),
         tenant=st.sampled_from(["", "t", "\udc80'\x00;"]),
-        counts=st.dictionaries(st.sampled_from(NAMES), st.integers(1, 10**12)),
+        counts=st.dictionaries(st.sampled_from(VERDICT_KEYS), st.integers(1, 10**12)),
         latency=st.dictionaries(st.integers(0, 1440), st.integers(1, 10**12)),
-        promised=st.sampled_from([Promised(), Promised(latency=0.1)]),
+        promised=st.sampled_from([StoredSloTarget(), StoredSloTarget(latency=0.1)]),
     ),
     max_size=30,
 )
@@ -391,58 +391,60 @@ some_slices = st.lists(
 def test_sums_stay_the_same_when_minutes_become_hours_and_days(
     tmp_path_factory: pytest.TempPathFactory, slices: list[Slice]
 ) -> None:
-    connection = open_to_write(tmp_path_factory.mktemp("history") / "h.sqlite")
-    with changing(connection):
+    connection = open_writable(tmp_path_factory.mktemp("history") / "h.sqlite")
+    with write_transaction(connection):
         for part in slices:
-            put(connection, part)
+            add_slice(connection, part)
     before = totals(connection)
     readable = [Slice(p.start, p.model, p.tenant.encode(errors="replace").decode(), p.counts) for p in slices]
-    assert before[0] == sums(readable)
-    keep_up(connection, NOW, KEEP, lambda: False)
+    assert before[0] == sum_counts(readable)
+    apply_retention(connection, NOW, KEEP, lambda: False)
     assert totals(connection) == before
     for part in read_slices(connection, 0):
         age = NOW - part.start
         assert (
-            part.step == (MINUTE if age < 3 * DAY else HOUR if age < 60 * DAY else DAY) or age - part.step <= 60 * DAY
+            part.step
+            == (MINUTE_SECONDS if age < 3 * DAY_SECONDS else HOUR_SECONDS if age < 60 * DAY_SECONDS else DAY_SECONDS)
+            or age - part.step <= 60 * DAY_SECONDS
         )
         assert part.start % part.step == 0
-        assert 1 <= part.ran <= part.step // MINUTE
+        assert 1 <= part.ran <= part.step // MINUTE_SECONDS
     connection.close()
 
 
 def test_minutes_that_come_late_join_their_hour(database: sqlite3.Connection) -> None:
-    old = NOW - 4 * DAY
+    old = NOW - 4 * DAY_SECONDS
     for _ in range(2):
-        with changing(database):
-            put(database, slice_of(old, met=1))
-        keep_up(database, NOW, KEEP, lambda: False)
+        with write_transaction(database):
+            add_slice(database, slice_of(old, met=1))
+        apply_retention(database, NOW, KEEP, lambda: False)
     (part,) = read_slices(database, 0)
-    assert (part.step, part.counts) == (HOUR, {"met": 2})
+    assert (part.step, part.counts) == (HOUR_SECONDS, {"met": 2})
 
 
 def test_what_is_older_than_kept_is_forgotten(database: sqlite3.Connection) -> None:
-    with changing(database):
+    with write_transaction(database):
         for days in range(12):
-            put(database, slice_of(NOW - days * DAY, met=1))
-    keep_up(database, NOW, 5 * DAY, lambda: False)
+            add_slice(database, slice_of(NOW - days * DAY_SECONDS, met=1))
+    apply_retention(database, NOW, 5 * DAY_SECONDS, lambda: False)
     assert totals(database)[0] == {("m", ""): {"met": 6}}  # the hour that began five days ago is not over yet
 
 
 def test_upkeep_stops_when_there_is_something_to_write(database: sqlite3.Connection) -> None:
-    with changing(database):
-        put(database, slice_of(NOW - 4 * DAY, met=1))
-    keep_up(database, NOW, KEEP, lambda: True)
-    assert [part.step for part in read_slices(database, 0)] == [MINUTE]
+    with write_transaction(database):
+        add_slice(database, slice_of(NOW - 4 * DAY_SECONDS, met=1))
+    apply_retention(database, NOW, KEEP, lambda: True)
+    assert [part.step for part in read_slices(database, 0)] == [MINUTE_SECONDS]
 
 
 def test_a_history_keeps_itself_up(path: Path) -> None:
-    give(path, *(slice_of(NOW - 4 * DAY - n * MINUTE, met=1) for n in range(120)))
-    history = History(path, KEEP)
+    give(path, *(slice_of(NOW - 4 * DAY_SECONDS - n * MINUTE_SECONDS, met=1) for n in range(120)))
+    history = HistoryStore(path, KEEP)
     until = time() + PATIENCE
-    while any(part.step == MINUTE for part in history.minutes(0)) and time() < until:
+    while any(part.step == MINUTE_SECONDS for part in history.minutes(0)) and time() < until:
         pass
     parts = history.minutes(0)
-    assert {part.step for part in parts} == {HOUR}
+    assert {part.step for part in parts} == {HOUR_SECONDS}
     assert sum(part.ran for part in parts) == sum(part.counts["met"] for part in parts) == 120
     history.close(PATIENCE)
 
@@ -476,4 +478,4 @@ def test_the_file_is_in_the_folder_for_state(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_our_files_are_marked(path: Path) -> None:
     give(path, slice_of(met=1))
-    assert path.read_bytes()[68:72] == MARK.to_bytes(4, "big")
+    assert path.read_bytes()[68:72] == APPLICATION_ID.to_bytes(4, "big")

@@ -8,45 +8,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.control.history.periods import gaps, moment, shown, span, width
+from steelyard.control.history.periods import format_span, format_time, gaps, parse_time, step_width
 from steelyard.control.history.slices import (
-    DAY,
-    HOUR,
-    MINUTE,
-    NAMES,
-    Promised,
+    DAY_SECONDS,
+    HOUR_SECONDS,
+    MINUTE_SECONDS,
+    VERDICT_KEYS,
     Slice,
-    added,
-    available,
-    by_name,
-    coarse,
-    coarser,
+    StoredSloTarget,
+    add_counts,
+    availability_good_bad,
+    coarsen_buckets,
+    counts_by_verdict,
     grown,
-    in_time,
+    latency_good_bad,
     quantile,
+    roll_up,
 )
-from steelyard.control.history.summary import Objective, promises, summarise
+from steelyard.control.history.summary import ObjectiveSummary, describe_targets, summarize
 from steelyard.core.errors import OptionError
 from steelyard.core.histogram import Histogram
-from steelyard.core.slo import INDEX, KINDS, LATE, REPLICA, Promise
+from steelyard.core.slo import LATE, REPLICA, VERDICT_COUNT, VERDICT_INDEX, SloTarget
 
 BEGIN = 1793491200  # 2026-11-01 00:00 UTC
-PROMISED = Promised(latency=0.2, availability=99.9)
+PROMISED = StoredSloTarget(latency=0.2, availability=99.9)
 
 
 def test_counts_have_the_names_of_their_judgements() -> None:
-    counts = [0] * KINDS
-    counts[0], counts[INDEX[LATE, REPLICA]] = 5, 2
-    assert by_name(counts) == {"met": 5, "late/replica": 2}
-    assert len(set(NAMES)) == KINDS
+    counts = [0] * VERDICT_COUNT
+    counts[0], counts[VERDICT_INDEX[LATE, REPLICA]] = 5, 2
+    assert counts_by_verdict(counts) == {"met": 5, "late/replica": 2}
+    assert len(set(VERDICT_KEYS)) == VERDICT_COUNT
 
 
 def test_what_the_client_did_counts_against_nothing() -> None:
-    counts = {name: 10**number for number, name in enumerate(NAMES)}
-    against = [n for n, name in enumerate(NAMES) if name != "met" and not name.endswith("client")]
-    late = [n for n in against if NAMES[n].startswith("late")]
-    assert in_time(counts) == (1, sum(10**n for n in against))
-    assert available(counts) == (1 + sum(10**n for n in late), sum(10**n for n in against if n not in late))
+    counts = {name: 10**number for number, name in enumerate(VERDICT_KEYS)}
+    against = [n for n, name in enumerate(VERDICT_KEYS) if name != "met" and not name.endswith("client")]
+    late = [n for n in against if VERDICT_KEYS[n].startswith("late")]
+    assert latency_good_bad(counts) == (1, sum(10**n for n in against))
+    assert availability_good_bad(counts) == (1 + sum(10**n for n in late), sum(10**n for n in against if n not in late))
 
 
 @given(st.lists(st.floats(1e-5, 1e4), min_size=1), st.sampled_from([0.01, 0.5, 0.9, 0.99, 1.0]))
@@ -54,7 +54,7 @@ def test_a_quantile_is_at_most_one_percent_off(seconds: list[float], q: float) -
     fine = Histogram()
     for one in seconds:
         fine.add(one)
-    told = quantile(coarse(dict(enumerate(fine.counts))), q)
+    told = quantile(coarsen_buckets(dict(enumerate(fine.counts))), q)
     ordered = sorted(seconds)
     exact = next(one for n, one in enumerate(ordered, 1) if n >= q * len(ordered) - 1e-9)
     assert told == pytest.approx(exact, rel=0.0101)
@@ -64,12 +64,12 @@ def test_a_quantile_of_nothing_is_nothing() -> None:
     assert isnan(quantile({}, 0.5))
 
 
-some_counts = st.dictionaries(st.sampled_from(NAMES), st.integers(1, 100))
+some_counts = st.dictionaries(st.sampled_from(VERDICT_KEYS), st.integers(1, 100))
 
 
 @given(some_counts, some_counts)
 def test_what_grew_is_what_was_added(before: dict[str, int], more: dict[str, int]) -> None:
-    assert grown(added(before, more), before) == more
+    assert grown(add_counts(before, more), before) == more
 
 
 def test_who_counts_anew_counts_from_nothing() -> None:
@@ -78,9 +78,9 @@ def test_who_counts_anew_counts_from_nothing() -> None:
 
 
 def test_a_promise_comes_back_as_it_was() -> None:
-    for promise in (Promise(), Promise(0.2, 95.0, 99.9, 0.1)):
-        back = Promised.of(promise).promise()
-        assert all(getattr(back, name) == getattr(promise, name) for name in Promise.__slots__)
+    for promise in (SloTarget(), SloTarget(0.2, 95.0, 99.9, 0.1)):
+        back = StoredSloTarget.of(promise).promise()
+        assert all(getattr(back, name) == getattr(promise, name) for name in SloTarget.__slots__)
 
 
 # ---------------------------------------------------------------------- periods
@@ -89,27 +89,27 @@ def test_a_promise_comes_back_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("24h", BEGIN - DAY),
-        ("7d", BEGIN - 7 * DAY),
+        ("24h", BEGIN - DAY_SECONDS),
+        ("7d", BEGIN - 7 * DAY_SECONDS),
         ("90", BEGIN - 90),
-        ("2026-10-31", BEGIN - DAY),
-        ("2026-10-31T12:00", BEGIN - DAY // 2),
-        ("2026-10-31T12:00+02:00", BEGIN - DAY // 2 - 2 * HOUR),
+        ("2026-10-31", BEGIN - DAY_SECONDS),
+        ("2026-10-31T12:00", BEGIN - DAY_SECONDS // 2),
+        ("2026-10-31T12:00+02:00", BEGIN - DAY_SECONDS // 2 - 2 * HOUR_SECONDS),
     ],
 )
 def test_moments(text: str, seconds: float) -> None:
-    assert moment("--since", text, BEGIN) == seconds
+    assert parse_time("--since", text, BEGIN) == seconds
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2026-13-01", "-5h", "", "1w"])
 def test_what_is_no_moment_is_told_with_an_example(text: str) -> None:
     with pytest.raises(OptionError, match=r"--since .* is no time: write for example 24h"):
-        moment("--since", text, BEGIN)
+        parse_time("--since", text, BEGIN)
 
 
 def test_times_for_people() -> None:
-    assert shown(BEGIN) == "2026-11-01 00:00"
-    assert [span(s) for s in (0, 300, HOUR, 85200, 47 * HOUR, 12 * DAY)] == [
+    assert format_time(BEGIN) == "2026-11-01 00:00"
+    assert [format_span(s) for s in (0, 300, HOUR_SECONDS, 85200, 47 * HOUR_SECONDS, 12 * DAY_SECONDS)] == [
         "0 min",
         "5 min",
         "1 h",
@@ -120,32 +120,34 @@ def test_times_for_people() -> None:
 
 
 def test_a_step_is_as_wide_as_needed() -> None:
-    assert width(0, HOUR, MINUTE) == MINUTE
-    assert width(0, DAY, MINUTE) == 15 * MINUTE
-    assert width(0, DAY, HOUR) == HOUR
-    assert width(0, 30 * DAY, MINUTE) == DAY
-    assert width(0, 4000 * DAY, DAY) == 7 * DAY
+    assert step_width(0, HOUR_SECONDS, MINUTE_SECONDS) == MINUTE_SECONDS
+    assert step_width(0, DAY_SECONDS, MINUTE_SECONDS) == 15 * MINUTE_SECONDS
+    assert step_width(0, DAY_SECONDS, HOUR_SECONDS) == HOUR_SECONDS
+    assert step_width(0, 30 * DAY_SECONDS, MINUTE_SECONDS) == DAY_SECONDS
+    assert step_width(0, 4000 * DAY_SECONDS, DAY_SECONDS) == 7 * DAY_SECONDS
 
 
 def ran(*starts: int) -> list[Slice]:
-    return [Slice(BEGIN + start * MINUTE, "m", "") for start in starts]
+    return [Slice(BEGIN + start * MINUTE_SECONDS, "m", "") for start in starts]
 
 
 def test_minutes_of_which_nothing_is_known_are_told() -> None:
-    found = gaps(ran(0, 1, 2, 5, 6), BEGIN, BEGIN + 10 * MINUTE, BEGIN + DAY)
+    found = gaps(ran(0, 1, 2, 5, 6), BEGIN, BEGIN + 10 * MINUTE_SECONDS, BEGIN + DAY_SECONDS)
     assert [((a - BEGIN) // 60, (b - BEGIN) // 60, n) for a, b, n in found] == [(3, 5, 2), (7, 10, 3)]
 
 
 def test_minutes_that_may_still_be_written_are_no_gap() -> None:
-    assert gaps(ran(0, 1, 2), BEGIN, BEGIN + 5 * MINUTE, BEGIN + 5 * MINUTE) == []
+    assert gaps(ran(0, 1, 2), BEGIN, BEGIN + 5 * MINUTE_SECONDS, BEGIN + 5 * MINUTE_SECONDS) == []
 
 
 def test_in_an_hour_of_which_only_sums_are_left_the_minutes_are_counted() -> None:
-    (hour,) = coarser(ran(*range(45)), HOUR)
-    assert gaps([hour], BEGIN, BEGIN + HOUR, BEGIN + DAY) == [(BEGIN, BEGIN + HOUR, 15)]
-    before = coarser(ran(*range(30)), HOUR)
-    after = coarser([Slice(BEGIN + n * MINUTE, "m", "", promised=PROMISED) for n in range(29, 60)], HOUR)
-    assert gaps(before + after, BEGIN, BEGIN + HOUR, BEGIN + DAY) == []
+    (hour,) = roll_up(ran(*range(45)), HOUR_SECONDS)
+    assert gaps([hour], BEGIN, BEGIN + HOUR_SECONDS, BEGIN + DAY_SECONDS) == [(BEGIN, BEGIN + HOUR_SECONDS, 15)]
+    before = roll_up(ran(*range(30)), HOUR_SECONDS)
+    after = roll_up(
+        [Slice(BEGIN + n * MINUTE_SECONDS, "m", "", promised=PROMISED) for n in range(29, 60)], HOUR_SECONDS
+    )
+    assert gaps(before + after, BEGIN, BEGIN + HOUR_SECONDS, BEGIN + DAY_SECONDS) == []
 
 
 # ---------------------------------------------------------------------- summaries
@@ -154,22 +156,22 @@ def test_in_an_hour_of_which_only_sums_are_left_the_minutes_are_counted() -> Non
 def test_a_promise_that_is_just_kept_is_kept() -> None:
     for target, total in ((99.9, 1000), (99.0, 100), (99.95, 20000), (99.99, 10000)):
         allowed = round(total * (100 - target) / 100)
-        assert Objective("availability", "", target, total - allowed, allowed).kept is True
-        assert Objective("availability", "", target, total - allowed - 1, allowed + 1).kept is False
+        assert ObjectiveSummary("availability", "", target, total - allowed, allowed).kept is True
+        assert ObjectiveSummary("availability", "", target, total - allowed - 1, allowed + 1).kept is False
 
 
 def test_a_promise_of_all_and_one_that_nobody_asked_for() -> None:
-    assert Objective("availability", "", 100.0, 10, 0).kept is True
-    strict = Objective("availability", "", 100.0, 10, 1)
+    assert ObjectiveSummary("availability", "", 100.0, 10, 0).kept is True
+    strict = ObjectiveSummary("availability", "", 100.0, 10, 1)
     assert (strict.kept, strict.budget_used) == (False, inf)
-    nobody = Objective("latency", "", 99.0, 0, 0)
+    nobody = ObjectiveSummary("latency", "", 99.0, 0, 0)
     assert nobody.kept is None
     assert isnan(nobody.attained)
 
 
 def test_promises_in_words() -> None:
-    assert promises(Promised()) == []
-    assert [words for _, words, _ in promises(Promised(0.2, 99.0, 99.9, 0.05))] == [
+    assert describe_targets(StoredSloTarget()) == []
+    assert [words for _, words, _ in describe_targets(StoredSloTarget(0.2, 99.0, 99.9, 0.05))] == [
         "99 % within 200 ms, first byte within 50.0 ms",
         "99.9 % answered",
     ]
@@ -179,7 +181,7 @@ def day() -> list[Slice]:
     """An hour of a day is slow, for one of two tenants."""
     slices = []
     for n in range(24 * 60):
-        start, slow = BEGIN + n * MINUTE, n // 60 == 9
+        start, slow = BEGIN + n * MINUTE_SECONDS, n // 60 == 9
         slices += [
             Slice(start, "m", "", {}, {500: 10}, PROMISED),
             Slice(start, "m", "a", {"met": 5} if not slow else {"met": 2, "late/replica": 3}, promised=PROMISED),
@@ -189,23 +191,23 @@ def day() -> list[Slice]:
 
 
 def test_a_day_summed_up() -> None:
-    summary = summarise(day(), BEGIN, BEGIN + DAY, BEGIN + 2 * DAY)
+    summary = summarize(day(), BEGIN, BEGIN + DAY_SECONDS, BEGIN + 2 * DAY_SECONDS)
     (model,) = summary.models
     assert model.whole.counts == {"met": 1440 * 10 - 180, "late/replica": 180, "failed/client": 1440}
     latency, answered = model.whole.objectives
     assert (latency.good, latency.bad, latency.kept) == (14220, 180, False)
     assert (answered.good, answered.bad, answered.kept) == (14400, 0, True)
     assert latency.budget_used == pytest.approx(180 / 144)
-    assert model.whole.worst == (BEGIN + 9 * HOUR, pytest.approx(70.0))
+    assert model.whole.worst == (BEGIN + 9 * HOUR_SECONDS, pytest.approx(70.0))
     a, b = model.tenants
-    assert (a.tenant, a.objectives[0].kept, a.worst) == ("a", False, (BEGIN + 9 * HOUR, pytest.approx(40.0)))
+    assert (a.tenant, a.objectives[0].kept, a.worst) == ("a", False, (BEGIN + 9 * HOUR_SECONDS, pytest.approx(40.0)))
     assert (b.tenant, b.objectives[0].kept, b.worst) == ("b", True, None)
     assert len(model.steps) == 96
     assert summary.gaps == []
 
 
 def test_one_tenant_alone() -> None:
-    summary = summarise(day(), BEGIN, BEGIN + DAY, BEGIN + 2 * DAY, tenant="b")
+    summary = summarize(day(), BEGIN, BEGIN + DAY_SECONDS, BEGIN + 2 * DAY_SECONDS, tenant="b")
     (model,) = summary.models
     assert model.whole.counts == {"met": 7200, "failed/client": 1440}
     assert isnan(model.quantiles[0])  # latency is of the whole model: not shown as if it were a tenant's
@@ -213,18 +215,24 @@ def test_one_tenant_alone() -> None:
 
 
 def test_a_period_begins_with_a_whole_hour_where_only_hours_are_left() -> None:
-    summary = summarise(coarser(day(), HOUR), BEGIN + 90 * MINUTE, BEGIN + 150 * MINUTE, BEGIN + 2 * DAY)
-    assert (summary.since, summary.until, summary.step) == (BEGIN + HOUR, BEGIN + 3 * HOUR, HOUR)
+    summary = summarize(
+        roll_up(day(), HOUR_SECONDS), BEGIN + 90 * MINUTE_SECONDS, BEGIN + 150 * MINUTE_SECONDS, BEGIN + 2 * DAY_SECONDS
+    )
+    assert (summary.since, summary.until, summary.step) == (
+        BEGIN + HOUR_SECONDS,
+        BEGIN + 3 * HOUR_SECONDS,
+        HOUR_SECONDS,
+    )
     assert summary.models[0].whole.requests == 2 * 60 * 11
 
 
 def test_another_promise_is_told_apart_and_the_unchanged_part_is_not() -> None:
-    other = Promised(latency=0.5, availability=99.9)
+    other = StoredSloTarget(latency=0.5, availability=99.9)
     slices = [
         Slice(BEGIN, "m", "", {"met": 1}, promised=PROMISED),
         Slice(BEGIN + 60, "m", "", {"met": 2}, promised=other),
     ]
-    (model,) = summarise(slices, BEGIN, BEGIN + 120, BEGIN + DAY).models
+    (model,) = summarize(slices, BEGIN, BEGIN + 120, BEGIN + DAY_SECONDS).models
     assert [(o.words, o.good) for o in model.whole.objectives] == [
         ("99 % within 200 ms", 1),
         ("99 % within 500 ms", 2),

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from steelyard.config import Config, parse_config
-from steelyard.control.placing.hands import Hands, Wish
-from steelyard.control.placing.placer import Placer
-from steelyard.control.standing import Standing
-from steelyard.core.placement import Demand, Load, Placement, ServerRoom
+from steelyard.control.placing.hands import PlacementDependencies, ReportedDemand
+from steelyard.control.placing.placer import PlacementController
+from steelyard.control.standing import ReplicaStatus
+from steelyard.core.placement import LoadDecision, ModelDemand, PlacementPlanner, ServerState
 from steelyard.core.replica import Event, State
 from steelyard.link.messages import ToWorker
 
@@ -143,14 +143,14 @@ class Script:
     """In place of `Placement` (which may be compiled): decides what the test wants, and keeps what it was asked."""
 
     def __init__(self) -> None:
-        self.loads: list[Load] = []
-        self.servers: dict[str, ServerRoom] = {}
-        self.demands: Mapping[str, Demand] = {}
+        self.loads: list[LoadDecision] = []
+        self.servers: dict[str, ServerState] = {}
+        self.demands: Mapping[str, ModelDemand] = {}
         self.asked = 0
 
     def decide(
-        self, servers: Sequence[ServerRoom], rooms: Mapping[str, int], demands: Mapping[str, Demand], now: float
-    ) -> list[Load]:
+        self, servers: Sequence[ServerState], rooms: Mapping[str, int], demands: Mapping[str, ModelDemand], now: float
+    ) -> list[LoadDecision]:
         self.asked += 1
         self.servers, self.demands = {server.server: server for server in servers}, demands
         return self.loads
@@ -160,22 +160,22 @@ class Stage:
     """The fleet, as far as the placer sees it."""
 
     def __init__(
-        self, shelves: Mapping[str, Shelf], placement: Placement | None = None, book: Book | None = None
+        self, shelves: Mapping[str, Shelf], placement: PlacementPlanner | None = None, book: Book | None = None
     ) -> None:
         self.shelves = shelves
         self.book = book or Book()
         self.devices: dict[str, str] = {}  # of replicas that are not on `gpu`
         self.script = Script()
-        self.standings: dict[Key, Standing] = {}
+        self.standings: dict[Key, ReplicaStatus] = {}
         self.events: list[tuple[Key, Event]] = []
         self.anew: list[Key] = []
         self.notes: list[str] = []
         self.told: list[ToWorker] = []
-        self.wishes: dict[str, Wish] = {}
+        self.wishes: dict[str, ReportedDemand] = {}
         self.running: dict[Key, int] = {}
         self.drains: Callable[[Key], Awaitable[bool]] = self._drains
         self.unknown: set[Key] = set()  # whose probes do not see that they are ready
-        hands = Hands(
+        hands = PlacementDependencies(
             room=self.book,
             move=self._move,
             see_anew=self._see_anew,
@@ -185,16 +185,16 @@ class Stage:
             note=lambda what, model, replica: self.notes.append(f"{model}/{replica}: {what}"),
             tell=self.told.append,
         )
-        self.placer = Placer(hands, placement=placement or self.script)
+        self.placer = PlacementController(hands, placement=placement or self.script)
 
     async def _drains(self, key: Key) -> bool:
         return not self.running.get(key)
 
     def _move(self, key: Key, event: Event, why: str) -> None:
         self.events.append((key, event))
-        standing = self.standings.setdefault(key, Standing(0.0))
-        if standing.take(event, why, 0.0):
-            self.placer.state(key, standing.state)
+        standing = self.standings.setdefault(key, ReplicaStatus(0.0))
+        if standing.apply(event, why, 0.0):
+            self.placer.state_changed(key, standing.state)
 
     def _see_anew(self, key: Key) -> None:
         self.anew.append(key)
@@ -211,7 +211,7 @@ class Stage:
     def load(self, model: str, replica: str, *evict: tuple[str, str]) -> None:
         """From now on this is decided, again and again."""
         gone = tuple((self.server(server), victim) for server, victim in evict)
-        self.script.loads = [Load(model, self.server(replica), gone, "it is wanted")]
+        self.script.loads = [LoadDecision(model, self.server(replica), gone, "it is wanted")]
 
     def server(self, replica: str) -> str:
         return str(self.shelves[replica].address)
@@ -220,7 +220,7 @@ class Stage:
         made = self.config(*models, shelves=shelves, **settings)
         for key in [key for key in self.standings if not _has(made, key)]:
             del self.standings[key]
-        self.placer.follow(made)
+        self.placer.members_changed(made)
         return made
 
     def config(self, *models: str, shelves: Sequence[str] = (), **settings: Any) -> Config:
@@ -260,7 +260,7 @@ class Stage:
         await self.until(lambda: self.script.asked > before)
 
     def setbacks(self) -> dict[Key, str]:
-        return {(view.model, view.replica): view.reason for view in self.placer.views().setbacks}
+        return {(view.model, view.replica): view.reason for view in self.placer.views().failures}
 
 
 def _has(config: Config, key: Key) -> bool:
@@ -273,7 +273,7 @@ Scene = Callable[[Stage], Awaitable[None]]
 
 @asynccontextmanager
 async def staged(
-    placement: Placement | None = None, book: Book | None = None, **shelves: Shelf
+    placement: PlacementPlanner | None = None, book: Book | None = None, **shelves: Shelf
 ) -> AsyncIterator[Stage]:
     for shelf in shelves.values():
         await shelf.start()
@@ -282,7 +282,7 @@ async def staged(
         yield stage
     finally:
         await stage.placer.close()
-        assert not stage.placer.views().loading
+        assert not stage.placer.views().jobs
         for shelf in shelves.values():
             shelf.going_on.set()
             await shelf.crash()

@@ -12,7 +12,7 @@ import pytest
 from steelyard.control.placing import job as job_module
 from steelyard.control.placing import setbacks as setbacks_module
 from steelyard.control.placing import settling as settling_module
-from steelyard.core.placement import Demand, Load, Placement, ServerRoom
+from steelyard.core.placement import LoadDecision, ModelDemand, PlacementPlanner, ServerState
 from steelyard.core.replica import Event
 
 from ..driving import run
@@ -22,7 +22,7 @@ MODELS = tuple("mnopqr")
 STEPS = 80
 
 
-class AtRandom(Placement):
+class AtRandom(PlacementPlanner):
     """Whatever may be asked for, and some things that may not."""
 
     def __init__(self, rng: Random) -> None:
@@ -30,13 +30,13 @@ class AtRandom(Placement):
         self.resting = False
 
     def decide(
-        self, servers: Sequence[ServerRoom], rooms: Mapping[str, int], demands: Mapping[str, Demand], now: float
-    ) -> list[Load]:
+        self, servers: Sequence[ServerState], rooms: Mapping[str, int], demands: Mapping[str, ModelDemand], now: float
+    ) -> list[LoadDecision]:
         if self.resting or self.rng.random() < 0.5:
             return []
-        there = [(server.server, holding.model) for server in servers for holding in server.holdings]
+        there = [(server.server, holding.model) for server in servers for holding in server.copies]
         evict = tuple(self.rng.sample(there, min(len(there), self.rng.randrange(3))))
-        return [Load(self.rng.choice(MODELS), self.rng.choice(servers).server, evict)]
+        return [LoadDecision(self.rng.choice(MODELS), self.rng.choice(servers).server, evict)]
 
 
 class Witness:
@@ -132,7 +132,7 @@ async def _rest(stage: Stage, placement: AtRandom) -> None:
         shelf.refuse, shelf.lingers = "", False
         shelf.going_on.set()
     stage.follow(*MODELS)
-    await stage.until(lambda: not stage.placer.views().loading and _agree(stage))
+    await stage.until(lambda: not stage.placer.views().jobs and _agree(stage))
 
 
 def _agree(stage: Stage) -> bool:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from steelyard.control.placing import shortages as shortages_module
-from steelyard.control.placing.hands import Wish
-from steelyard.core.placement import Load, Placement
-from steelyard.link.messages import Wanted
+from steelyard.control.placing.hands import ReportedDemand
+from steelyard.core.placement import LoadDecision, PlacementPlanner
+from steelyard.link.messages import ReplicaDemand
 
 from ..driving import run
 from .stage import READY, SIZE, UNLOADED, Book, Shelf, Stage, staged
@@ -21,22 +21,22 @@ MODELS = ("m", "n", "o")
 
 def test_models_come_when_they_are_wanted_and_go_when_others_are() -> None:
     async def work() -> None:
-        async with staged(Placement(), a=Shelf(*MODELS), b=Shelf(*MODELS)) as stage:
+        async with staged(PlacementPlanner(), a=Shelf(*MODELS), b=Shelf(*MODELS)) as stage:
             await scene(stage)
 
     async def scene(stage: Stage) -> None:
         stage.book.capacity = 2 * SIZE
         stage.follow(*MODELS, o={"pinned": True})
         await stage.until(lambda: "o" in ready(stage))  # it is pinned: nobody has to ask for it
-        stage.placer.wanted(Wanted("m", 4, 2.0))
+        stage.placer.model_requested(ReplicaDemand("m", 4, 2.0))
         await stage.until(lambda: ready(stage) == {"m", "o"})
-        stage.wishes = {"n": Wish(waiting=4, work=4.0, oldest=1.0, rate=0.5)}
-        stage.placer.wanted(Wanted("n", 4, 4.0))
+        stage.wishes = {"n": ReportedDemand(waiting=4, work=4.0, oldest=1.0, rate=0.5)}
+        stage.placer.model_requested(ReplicaDemand("n", 4, 4.0))
         await stage.until(lambda: ready(stage) == {"n", "o"})
-        stage.wishes = {"n": Wish(rate=0.5)}
+        stage.wishes = {"n": ReportedDemand(rate=0.5)}
         assert stage.book.most == stage.book.capacity
         assert len(stage.book.reserved) == 2
-        await stage.until(lambda: not stage.placer.views().loading)
+        await stage.until(lambda: not stage.placer.views().jobs)
         assert sum(stage.state("m", replica) == UNLOADED for replica in "ab") == 2
         assert stage.setbacks() == {}
 
@@ -45,14 +45,14 @@ def test_models_come_when_they_are_wanted_and_go_when_others_are() -> None:
 
 def test_a_server_where_a_load_fails_is_not_the_only_one() -> None:
     async def work() -> None:
-        async with staged(Placement(), a=Shelf("m"), b=Shelf("m")) as stage:
+        async with staged(PlacementPlanner(), a=Shelf("m"), b=Shelf("m")) as stage:
             stage.follow("m")
             await stage.until(lambda: all(host.known for host in stage.placer.views().hosts))
             first, second = stage.shelves.values()
             refusals = {"a": first, "b": second}
             for shelf in refusals.values():
                 shelf.watch = partial(only_once, refusals)
-            stage.placer.wanted(Wanted("m", 4, 2.0))
+            stage.placer.model_requested(ReplicaDemand("m", 4, 2.0))
             await stage.until(lambda: ready(stage) == {"m"})
             assert (first.loads, second.loads) == (["m"], ["m"])
             assert len(stage.setbacks()) == 1
@@ -67,10 +67,10 @@ def test_a_server_where_a_load_fails_is_not_the_only_one() -> None:
 
 def test_what_a_server_keeps_for_later_is_room_there() -> None:
     async def work() -> None:
-        async with staged(Placement(), a=Shelf("m"), b=Shelf("m")) as stage:
+        async with staged(PlacementPlanner(), a=Shelf("m"), b=Shelf("m")) as stage:
             stage.book.capacity, stage.book.kept = 0, {"b": SIZE}
             stage.follow("m")
-            stage.placer.wanted(Wanted("m", 4, 2.0))
+            stage.placer.model_requested(ReplicaDemand("m", 4, 2.0))
             await stage.until(lambda: ready(stage) == {"m"})
             assert (stage.state("m", "a"), stage.state("m", "b")) == (UNLOADED, READY)
 
@@ -78,16 +78,16 @@ def test_what_a_server_keeps_for_later_is_room_there() -> None:
 
 
 def test_a_model_that_is_waited_for_and_has_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shortages_module, "WAITED", 0.1)
+    monkeypatch.setattr(shortages_module, "ALARM_DELAY_SECONDS", 0.1)
 
     async def work() -> None:
-        async with staged(Placement(), a=Shelf("m", "n", ready=["n"])) as stage:
+        async with staged(PlacementPlanner(), a=Shelf("m", "n", ready=["n"])) as stage:
             stage.book.capacity = SIZE
             stage.follow("m", "n", n={"pinned": True})
-            stage.wishes = {"m": Wish(waiting=4, work=4.0, oldest=1.0, rate=0.5)}
+            stage.wishes = {"m": ReportedDemand(waiting=4, work=4.0, oldest=1.0, rate=0.5)}
             await stage.until(stage.placer.alarms)
             (alarm,) = stage.placer.alarms()
-            assert (alarm.code, alarm.what) == (
+            assert (alarm.code, alarm.message) == (
                 "no_room",
                 "m has no place: it needs 10 B; gpu may give out 10 B, 0 B of it free, pinned: n 10 B",
             )
@@ -127,10 +127,10 @@ class OneEach(Book):
         return False
 
 
-class Counting(Placement):
+class Counting(PlacementPlanner):
     asked = 0
 
-    def decide(self, *known: Any) -> list[Load]:
+    def decide(self, *known: Any) -> list[LoadDecision]:
         self.asked += 1
         return super().decide(*known)
 
@@ -157,10 +157,10 @@ def test_one_request_evicts_a_model_on_one_server_however_long_that_takes(slow: 
         stage.devices = {"a": "gpu-a", "b": "gpu-b"}
         stage.follow(*MODELS, **{model: {"load_time": load_time} for model in MODELS})
         await stage.until(lambda: ready(stage) == {"m", "n"})
-        await stage.until(lambda: asks(stage) and stage.placer.views().loading)
+        await stage.until(lambda: asks(stage) and stage.placer.views().jobs)
         before = placement.asked
         await stage.until(lambda: asks(stage) and placement.asked > before + 10)
-        assert len(stage.placer.views().loading) == 1
+        assert len(stage.placer.views().jobs) == 1
         drained.set()
         for shelf in stage.shelves.values():
             shelf.going_on.set()
@@ -170,7 +170,7 @@ def test_one_request_evicts_a_model_on_one_server_however_long_that_takes(slow: 
 
     def asks(stage: Stage) -> bool:
         """One request waits."""
-        stage.placer.wanted(Wanted("o", 1, 1.0))
+        stage.placer.model_requested(ReplicaDemand("o", 1, 1.0))
         return True
 
     run(work())

@@ -101,8 +101,8 @@ async def test_it_cannot_be_unloaded(stage: Stage) -> None:
         stage.follow("n")
         await stage.until(stage.placer.alarms)
         alarm = stage.placer.alarms()[0]
-        assert (alarm.code, "not now" in alarm.what) == ("unload_failed", True)
-        assert "m, which left the configuration, at 127.0.0.1" in alarm.what
+        assert (alarm.code, "not now" in alarm.message) == ("unload_failed", True)
+        assert "m, which left the configuration, at 127.0.0.1" in alarm.message
         shelf.refuse = ""
         await stage.until(lambda: shelf.models["m"] == "UNAVAILABLE")
         await stage.until(lambda: not stage.placer.alarms())
@@ -115,7 +115,7 @@ async def test_its_server_is_gone(stage: Stage) -> None:
     with impatient():
         stage.follow("n")
         await stage.until(lambda: not stage.placer._farewells._tasks)
-    assert not stage.placer._farewells.troubles
+    assert not stage.placer._farewells.failures
 
 
 @acted(a=two, b=two)

@@ -9,9 +9,9 @@ import pytest
 
 from steelyard.control.placing import job as job_module
 from steelyard.control.placing import settling as settling_module
-from steelyard.control.placing.hands import Wish
+from steelyard.control.placing.hands import ReportedDemand
 from steelyard.core.replica import Event
-from steelyard.link.messages import Coming, Wanted
+from steelyard.link.messages import ReplicaDemand, StartProgress
 
 from .stage import LOADING, READY, SIZE, UNLOADED, Shelf, Stage, acted
 
@@ -29,8 +29,8 @@ async def test_what_a_server_has_counts_at_once_and_gets_requests(stage: Stage) 
     assert (stage.state(*A_M), stage.state(*A_N)) == (UNLOADED, READY)
     assert stage.events[:2] == [(A_M, Event.UNLOAD), (A_N, Event.UNLOAD)], "nobody gets anything before it is known"
     room = stage.script.servers[stage.server("a")]
-    assert [(h.model, h.size, h.state, h.in_flight) for h in room.holdings] == [("n", SIZE, "resident", 0)]
-    assert (room.device, room.may_hold, room.busy) == ("gpu", {"m", "n"}, False)
+    assert [(h.model, h.size, h.state, h.in_flight) for h in room.copies] == [("n", SIZE, "resident", 0)]
+    assert (room.device, room.loadable_models, room.busy) == ("gpu", {"m", "n"}, False)
 
 
 @acted(a=two, b=partial(Shelf, "m"))
@@ -54,23 +54,23 @@ async def test_a_model_that_is_wanted_is_loaded(stage: Stage) -> None:
     await stage.known()
     shelf.going_on.clear()
     shelf.watch = lambda what, model: stage.notes.append(f"{what} with {stage.book.reserved}")
-    stage.wishes = {"m": Wish(rate=0.5)}
+    stage.wishes = {"m": ReportedDemand(rate=0.5)}
     stage.load("m", "a")
-    stage.placer.wanted(Wanted("m", 3, 1.5))
+    stage.placer.model_requested(ReplicaDemand("m", 3, 1.5))
     await stage.until(lambda: shelf.loads)
     demand = stage.script.demands["m"]
     assert (demand.size, demand.load_seconds, demand.waiting, demand.waiting_work) == (SIZE, 2.0, 3, 1.5)
     assert (demand.rate, demand.pinned) == (0.5, False)
     assert f"load with {stage.book.reserved}" in stage.notes, "its room is reserved before it is loaded"
-    assert (stage.state(*A_M), stage.told[-1]) == (LOADING, Coming("m", 2.0))
-    assert [coming.model for coming in stage.placer.coming()] == ["m"]
-    (view,) = stage.placer.views().loading
+    assert (stage.state(*A_M), stage.told[-1]) == (LOADING, StartProgress("m", 2.0))
+    assert [coming.model for coming in stage.placer.initial_state()] == ["m"]
+    (view,) = stage.placer.views().jobs
     assert (view.model, view.replica, view.stage, view.why) == ("m", "a", "loading", "it is wanted")
     shelf.going_on.set()
     await stage.until(lambda: stage.state(*A_M) == READY)
     assert (shelf.loads, stage.anew, stage.book.measured) == (["m"], [A_M], [A_M])
     assert stage.book.reserved == {A_M: SIZE}
-    await stage.until(lambda: not stage.placer.views().loading)
+    await stage.until(lambda: not stage.placer.views().jobs)
     (time,) = [view for view in stage.placer.views().load_times if view.model == "m"]
     assert time.measured
     await stage.until(lambda: stage.script.demands["m"].waiting == 0)
@@ -108,13 +108,13 @@ async def test_room_is_made_by_one_that_has_finished_what_it_had(stage: Stage) -
     stage.drains = drains
     stage.load("m", "a", ("a", "n"))
     await stage.until(lambda: stage.state(*A_N) == UNLOADED)
-    assert [view.stage for view in stage.placer.views().loading] == ["draining"]
+    assert [view.stage for view in stage.placer.views().jobs] == ["draining"]
     assert (shelf.unloads, stage.book.reserved) == ([], {A_N: SIZE})
     shelf.lingers = True  # as Triton does it: answered at once, done later
     shelf.going_on.clear()
     drained.set()
     await stage.until(lambda: shelf.paths()[-3:] == ["/v2/repository/index"] * 3)
-    assert [view.stage for view in stage.placer.views().loading] == ["unloading"]
+    assert [view.stage for view in stage.placer.views().jobs] == ["unloading"]
     assert (shelf.unloads, shelf.loads, stage.book.reserved) == (["n"], [], {A_N: SIZE})
     shelf.going_on.set()
     await stage.until(lambda: stage.state(*A_M) == READY)
@@ -146,7 +146,7 @@ async def test_requests_that_do_not_end_are_not_cut_off(stage: Stage) -> None:
     assert (stage.shelves["a"].unloads, stage.shelves["a"].loads) == ([], [])
     assert stage.book.reserved == {A_N: SIZE}
     await stage.known()
-    assert stage.script.servers[stage.server("a")].may_hold == {"n"}, "not again at once"
+    assert stage.script.servers[stage.server("a")].loadable_models == {"n"}, "not again at once"
 
 
 @acted(a=with_n)
@@ -157,7 +157,7 @@ async def test_an_unload_that_is_refused_puts_the_model_back(stage: Stage) -> No
     stage.load("m", "a", ("a", "n"))
     await stage.until(stage.setbacks)
     assert stage.setbacks() == {A_M: "unload_failed"}
-    (view,) = stage.placer.views().setbacks
+    (view,) = stage.placer.views().failures
     assert view.why == f"n at {stage.server('a')} was not unloaded: answers 400: not allowed"
     assert stage.book.reserved == {A_N: SIZE}
     await stage.until(lambda: stage.state(*A_N) == READY)
@@ -171,14 +171,14 @@ async def test_a_load_that_is_refused_gives_its_room_back_and_is_tried_again_lat
     stage.shelves["a"].refuse = "no such weights"
     stage.load("m", "a")
     await stage.until(stage.setbacks)
-    (view,) = stage.placer.views().setbacks
+    (view,) = stage.placer.views().failures
     assert view.why == f"m was not loaded at {stage.server('a')}: answers 400: no such weights"
-    assert (view.times, view.reason) == (1, "load_failed")
+    assert (view.consecutive_failures, view.reason) == (1, "load_failed")
     assert any("no such weights" in note for note in stage.notes)
     await stage.until(lambda: not stage.book.reserved)
     assert stage.state(*A_M) == UNLOADED
     await stage.known()
-    assert stage.script.servers[stage.server("a")].may_hold == {"n"}
+    assert stage.script.servers[stage.server("a")].loadable_models == {"n"}
     stage.shelves["a"].refuse = ""
     await stage.until(lambda: stage.state(*A_M) == READY)
     await stage.until(lambda: not stage.setbacks())
@@ -199,7 +199,7 @@ async def test_a_load_that_takes_too_long_keeps_its_room_until_it_is_known_what_
     seen = len(shelf.asked)
     await stage.until(lambda: len(shelf.asked) > seen)
     await stage.known()
-    assert [h.state for h in stage.script.servers[stage.server("a")].holdings] == ["loading"]
+    assert [h.state for h in stage.script.servers[stage.server("a")].copies] == ["loading"]
     assert stage.book.reserved == {A_M: SIZE}, "it may be there any moment"
     shelf.models["m"] = "READY"
     await stage.until(lambda: stage.state(*A_M) == READY)
@@ -209,7 +209,7 @@ async def test_a_load_that_takes_too_long_keeps_its_room_until_it_is_known_what_
 @acted(a=with_n)
 async def test_no_load_without_room(stage: Stage) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job_module, "ROOM", 0.1)
+        patch.setattr(job_module, "MAX_RESERVE_SECONDS", 0.1)
         stage.book.capacity = SIZE
         stage.follow("m", "n")
         await stage.known()
@@ -225,7 +225,7 @@ async def test_room_may_take_a_moment_to_show(stage: Stage) -> None:
     stage.follow("m", "n")
     await stage.known()
     stage.load("m", "a")
-    await stage.until(lambda: [view.stage for view in stage.placer.views().loading] == ["waiting for room"])
+    await stage.until(lambda: [view.stage for view in stage.placer.views().jobs] == ["waiting for room"])
     stage.book.capacity = 2 * SIZE
     await stage.until(lambda: stage.state(*A_M) == READY)
 
@@ -233,11 +233,11 @@ async def test_room_may_take_a_moment_to_show(stage: Stage) -> None:
 @acted(a=partial(Shelf, "m", "n", ready=["m", "n"]))
 async def test_what_is_there_without_room_for_it_has_to_go(stage: Stage) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(settling_module, "SURPLUS", 0.3)
+        patch.setattr(settling_module, "OVER_BUDGET_GRACE_SECONDS", 0.3)
         stage.book.capacity = SIZE
         stage.follow("m", "n", n={"pinned": True})
         await stage.until(lambda: stage.shelves["a"].unloads)
-        await stage.until(lambda: not stage.placer.views().loading)
+        await stage.until(lambda: not stage.placer.views().jobs)
         await stage.known()
     assert stage.shelves["a"].unloads == ["m"], "the pinned one stays"
     assert "m/a: to be unloaded: it was found there, and gpu has no room for it" in stage.notes
@@ -249,8 +249,8 @@ async def test_what_is_there_without_room_for_it_has_to_go(stage: Stage) -> None
 async def test_what_is_found_stays_if_the_device_has_room_in_truth(stage: Stage) -> None:
     """What it holds may have been taken for a stranger's, so that it was counted twice."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(settling_module, "SURPLUS", 0.0)
-        patch.setattr(settling_module, "SURE", 0.05)
+        patch.setattr(settling_module, "OVER_BUDGET_GRACE_SECONDS", 0.0)
+        patch.setattr(settling_module, "POLL_INTERVAL_SECONDS", 0.05)
         stage.book.capacity = stage.book.in_use = SIZE
         stage.follow("m", "n")
         await stage.known()
@@ -269,11 +269,11 @@ async def test_an_operators_drain_keeps_models_from_being_loaded_there(stage: St
     await stage.known()
     stage.move(A_M, Event.DRAIN)
     await stage.known()
-    assert stage.script.servers[stage.server("a")].may_hold == {"n"}
+    assert stage.script.servers[stage.server("a")].loadable_models == {"n"}
     stage.move(A_M, Event.UNDRAIN)
     assert stage.state(*A_M) == UNLOADED, "the drain is over, and it is still not loaded"
     await stage.known()
-    assert stage.script.servers[stage.server("a")].may_hold == {"m", "n"}
+    assert stage.script.servers[stage.server("a")].loadable_models == {"m", "n"}
 
 
 @acted(a=with_n)
@@ -282,12 +282,12 @@ async def test_nobody_counts_on_a_copy_that_is_drained(stage: Stage) -> None:
     await stage.known()
     stage.move(A_N, Event.DRAIN)
     await stage.known()
-    assert [h.state for h in stage.script.servers[stage.server("a")].holdings] == ["unloading"]
+    assert [h.state for h in stage.script.servers[stage.server("a")].copies] == ["unloading"]
 
 
 @acted(a=with_n)
 async def test_an_operator_may_load_and_unload(stage: Stage) -> None:
-    asked = stage.placer.asked_to
+    asked = stage.placer.request
     stage.follow("m", "n")
     assert "cannot be asked now" in asked(A_M, load=True)
     await stage.known()
@@ -296,9 +296,9 @@ async def test_an_operator_may_load_and_unload(stage: Stage) -> None:
     assert asked(A_M, load=False) == "m is not loaded there already"
     assert asked(A_M, load=True) == ""
     assert "is loading or unloading" in asked(A_N, load=False)
-    await stage.until(lambda: stage.state(*A_M) == READY and not stage.placer.views().loading)
+    await stage.until(lambda: stage.state(*A_M) == READY and not stage.placer.views().jobs)
     assert asked(A_M, load=False) == ""
-    await stage.until(lambda: not stage.placer.views().loading)
+    await stage.until(lambda: not stage.placer.views().jobs)
     assert (stage.state(*A_M), stage.book.reserved) == (UNLOADED, {A_N: SIZE})
     stage.follow("m", "n", n={"pinned": True})
     assert "is pinned" in asked(A_N, load=False)
@@ -308,7 +308,7 @@ async def test_an_operator_may_load_and_unload(stage: Stage) -> None:
 async def test_somebody_else_may_unload_and_load(stage: Stage) -> None:
     shelf = stage.shelves["a"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(settling_module, "SURE", 0.05)
+        patch.setattr(settling_module, "POLL_INTERVAL_SECONDS", 0.05)
         stage.follow("m", "n")
         await stage.known()
         shelf.models |= {"n": "UNAVAILABLE", "m": "READY"}

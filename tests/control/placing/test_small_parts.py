@@ -5,91 +5,96 @@ from __future__ import annotations
 import pytest
 
 from steelyard.control.placing.errors import LoadError
-from steelyard.control.placing.hands import Wish
+from steelyard.control.placing.hands import ReportedDemand
 from steelyard.control.placing.load_times import LoadTimes
-from steelyard.control.placing.setbacks import Setbacks
-from steelyard.control.placing.wishes import LASTING, Wishes
-from steelyard.link.messages import Wanted
+from steelyard.control.placing.setbacks import LoadBackoff
+from steelyard.control.placing.wishes import SIGNAL_TTL_SECONDS, DemandSignals
+from steelyard.link.messages import ReplicaDemand
 
 KEY = ("m", "a")
 
 
 def test_load_times_are_as_configured_until_they_are_measured() -> None:
     times = LoadTimes()
-    assert (times.of("m", 10.0), times.is_measured("m")) == (10.0, False)
+    assert (times.seconds("m", 10.0), times.is_measured("m")) == (10.0, False)
     times.learn("m", 3.0)
-    assert (times.of("m", 10.0), times.is_measured("m")) == (3.0, True)
+    assert (times.seconds("m", 10.0), times.is_measured("m")) == (3.0, True)
 
 
 def test_load_times_grow_fast_and_shrink_slowly() -> None:
     times = LoadTimes()
     times.learn("m", 10.0)
     times.learn("m", 20.0)
-    assert times.of("m", 0.0) == pytest.approx(17.0)
+    assert times.seconds("m", 0.0) == pytest.approx(17.0)
     times.learn("m", 7.0)
-    assert times.of("m", 0.0) == pytest.approx(15.0)
+    assert times.seconds("m", 0.0) == pytest.approx(15.0)
     times.keep({"n"})
-    assert times.of("m", 5.0) == 5.0
+    assert times.seconds("m", 5.0) == 5.0
 
 
 def test_what_keeps_failing_is_tried_less_and_less() -> None:
-    setbacks = Setbacks()
+    setbacks = LoadBackoff()
     pauses = []
     now = 0.0
     for _ in range(9):
         setbacks.failed(KEY, LoadError("no weights"), now)
         assert not setbacks.may_try(KEY, now)
-        pauses.append(setbacks.all()[KEY].until - now)
-        now = setbacks.all()[KEY].until
+        pauses.append(setbacks.all()[KEY].retry_at - now)
+        now = setbacks.all()[KEY].retry_at
         assert setbacks.may_try(KEY, now)
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
     known = setbacks.all()[KEY]
     assert (known.times, known.since, known.reason, known.why) == (9, 0.0, "load_failed", "no weights")
     assert setbacks.may_try(("m", "b"), now), "other servers are not to blame"
-    setbacks.went_well(KEY)
+    setbacks.succeeded(KEY)
     assert setbacks.all() == {}
 
 
 def test_setbacks_of_those_who_are_gone_are_forgotten() -> None:
-    setbacks = Setbacks()
+    setbacks = LoadBackoff()
     setbacks.failed(KEY, LoadError("x"), 0.0)
     setbacks.keep({("n", "a")})
     assert setbacks.all() == {}
 
 
 def test_a_call_of_a_worker_counts_before_any_report() -> None:
-    wishes = Wishes()
-    wishes.heard(Wanted("m", 2, 0.5), 10.0)
-    wishes.heard(Wanted("m", 5, 1.5), 10.5)
-    assert wishes.at(11.0, {"n": Wish(rate=0.1)}) == {"n": Wish(rate=0.1), "m": Wish(5, 1.5, 1.0, 0.0)}
-    assert wishes.at(11.0, {"m": Wish(9, 0.2, 0.1, 0.7)}) == {"m": Wish(9, 1.5, 1.0, 0.7)}
+    wishes = DemandSignals()
+    wishes.signalled(ReplicaDemand("m", 2, 0.5), 10.0)
+    wishes.signalled(ReplicaDemand("m", 5, 1.5), 10.5)
+    assert wishes.current(11.0, {"n": ReportedDemand(rate=0.1)}) == {
+        "n": ReportedDemand(rate=0.1),
+        "m": ReportedDemand(5, 1.5, 1.0, 0.0),
+    }
+    assert wishes.current(11.0, {"m": ReportedDemand(9, 0.2, 0.1, 0.7)}) == {"m": ReportedDemand(9, 1.5, 1.0, 0.7)}
 
 
 def test_the_loudest_worker_of_late_is_believed() -> None:
-    wishes = Wishes()
-    wishes.heard(Wanted("m", 9, 3.0), 10.0)
-    wishes.heard(Wanted("m", 2, 0.5), 10.1)
-    assert wishes.at(10.1, {})["m"].waiting == 9
-    wishes.heard(Wanted("m", 2, 0.5), 10.3)
-    assert wishes.at(10.3, {})["m"] == Wish(2, 0.5, pytest.approx(0.3), 0.0), "the others have nothing to call for"
+    wishes = DemandSignals()
+    wishes.signalled(ReplicaDemand("m", 9, 3.0), 10.0)
+    wishes.signalled(ReplicaDemand("m", 2, 0.5), 10.1)
+    assert wishes.current(10.1, {})["m"].waiting == 9
+    wishes.signalled(ReplicaDemand("m", 2, 0.5), 10.3)
+    assert wishes.current(10.3, {})["m"] == ReportedDemand(2, 0.5, pytest.approx(0.3), 0.0), (
+        "the others have nothing to call for"
+    )
 
 
 def test_a_call_does_not_count_for_long() -> None:
-    wishes = Wishes()
-    wishes.heard(Wanted("m", 2, 0.5), 10.0)
-    assert wishes.at(10.1 + LASTING, {}) == {}
-    wishes.heard(Wanted("m", 1, 0.2), 20.0)
-    assert wishes.at(20.5, {})["m"] == Wish(1, 0.2, 0.5, 0.0), "nor do calls before a gap"
+    wishes = DemandSignals()
+    wishes.signalled(ReplicaDemand("m", 2, 0.5), 10.0)
+    assert wishes.current(10.1 + SIGNAL_TTL_SECONDS, {}) == {}
+    wishes.signalled(ReplicaDemand("m", 1, 0.2), 20.0)
+    assert wishes.current(20.5, {})["m"] == ReportedDemand(1, 0.2, 0.5, 0.0), "nor do calls before a gap"
 
 
 def test_nobody_waits_for_what_is_there() -> None:
-    wishes = Wishes()
-    wishes.heard(Wanted("m", 2, 0.5), 10.0)
+    wishes = DemandSignals()
+    wishes.signalled(ReplicaDemand("m", 2, 0.5), 10.0)
     wishes.served("m", 11.0)
-    assert wishes.at(11.0, {}) == {}
-    reported = {"m": Wish(2, 0.5, 1.0, 0.3)}
-    assert wishes.at(11.2, reported) == {"m": Wish(rate=0.3)}, "that was before it was there"
-    wishes.heard(Wanted("m", 7, 2.0), 11.4)
-    assert wishes.at(11.4, reported)["m"].waiting == 7
-    assert wishes.at(11.1 + LASTING, reported)["m"].waiting == 7
-    assert wishes.at(14.0, reported) == reported
+    assert wishes.current(11.0, {}) == {}
+    reported = {"m": ReportedDemand(2, 0.5, 1.0, 0.3)}
+    assert wishes.current(11.2, reported) == {"m": ReportedDemand(rate=0.3)}, "that was before it was there"
+    wishes.signalled(ReplicaDemand("m", 7, 2.0), 11.4)
+    assert wishes.current(11.4, reported)["m"].waiting == 7
+    assert wishes.current(11.1 + SIGNAL_TTL_SECONDS, reported)["m"].waiting == 7
+    assert wishes.current(14.0, reported) == reported

@@ -27,8 +27,8 @@ A_M, A_N, B_M, B_N = ("m", "a"), ("n", "a"), ("m", "b"), ("n", "b")
 @contextmanager
 def impatient() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(settling_module, "DEAD", 0.1)
-        patch.setattr(settling_module, "LONGEST", 0.05)
+        patch.setattr(settling_module, "REFUSED_GRACE_SECONDS", 0.1)
+        patch.setattr(settling_module, "MAX_RETRY_SECONDS", 0.05)
         yield
 
 
@@ -56,7 +56,7 @@ async def test_a_crash_in_the_middle_of_a_load(stage: Stage) -> None:
         await stage.until(lambda: not stage.book.reserved)
     assert not stage.placer.views().hosts[0].known
     await stage.until(lambda: len(stage.placer.alarms()) == 1)
-    assert "refuses connections" in stage.placer.alarms()[0].what
+    assert "refuses connections" in stage.placer.alarms()[0].message
     stage.shelves["a"].going_on.set()
     await stage.shelves["a"].start()
     await stage.known()
@@ -134,7 +134,7 @@ async def test_a_server_that_is_too_busy_to_answer_for_a_while(stage: Stage) -> 
     stage.follow("m", "n")
     await stage.known()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(desk_module, "INDEX", 0.05)
+        patch.setattr(desk_module, "INDEX_TIMEOUT_SECONDS", 0.05)
         shelf.lingers = True
         shelf.going_on.clear()
         stage.load("m", "a", ("a", "n"))
@@ -157,7 +157,7 @@ async def test_a_model_that_is_removed_in_the_middle_of_its_load(stage: Stage) -
     await loading(stage)
     stage.follow("n")
     assert stage.book.reserved == {}
-    await stage.until(lambda: not stage.placer.views().loading)
+    await stage.until(lambda: not stage.placer.views().jobs)
     await stage.known()
     assert (stage.setbacks(), stage.state(*A_M)) == ({}, "")
     stage.shelves["a"].going_on.set()
@@ -172,7 +172,7 @@ async def test_a_server_that_is_removed_in_the_middle_of_a_load(stage: Stage) ->
     await loading(stage)
     stage.follow("m", "n", shelves=["b"])
     assert stage.book.reserved == {B_N: SIZE}
-    await stage.until(lambda: not stage.placer.views().loading)
+    await stage.until(lambda: not stage.placer.views().jobs)
     stage.load("m", "b")
     await stage.until(lambda: stage.state(*B_M) == READY)
 
@@ -221,7 +221,7 @@ async def test_another_server_under_the_name_is_looked_at_anew(stage: Stage) -> 
 async def test_a_model_that_is_no_longer_loaded_on_demand_is_as_its_probes_say(stage: Stage) -> None:
     made = stage.follow("m", "n")
     await stage.known()
-    stage.placer.follow(_without_placement(made, "m"))
+    stage.placer.members_changed(_without_placement(made, "m"))
     assert (stage.state(*A_M), stage.anew[-1]) == (READY, A_M)
     assert [view.model for view in stage.placer.views().load_times] == ["n"]
 
@@ -236,7 +236,7 @@ async def test_closing_in_the_middle_leaves_servers_and_book_as_they_are(stage: 
 
 
 def test_closing_ends_all_looks_and_those_that_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looks_module, "AT_ONCE", 1)
+    monkeypatch.setattr(looks_module, "MAX_CONCURRENT_POLLS", 1)
 
     async def work() -> None:
         async with staged(a=two(), b=two(), c=two()) as stage:

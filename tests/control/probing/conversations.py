@@ -5,28 +5,28 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from steelyard.config import Health, Inference, WarmUp
-from steelyard.control.probing.keeper import Keeper
-from steelyard.control.probing.seen import Kind, Seen, Tried
+from steelyard.config import HealthConfig, InferenceProbe, WarmUpRequest
+from steelyard.control.probing.keeper import HealthTracker
+from steelyard.control.probing.seen import CheckResult, ProbeResult, ProbeStatus
 from steelyard.core.replica import Event
 
-READY = Seen(Kind.READY, "answers 200")
-NOT_NOW = Seen(Kind.LOADING, "answers 503", sure=True)
-ERROR = Seen(Kind.LOADING, "answers 500")
-ABSENT = Seen(Kind.ABSENT, "answers 404")
-REFUSED = Seen(Kind.REFUSED, "refuses connections")
-SILENT = Seen(Kind.SILENT, "no answer in time", seconds=2.0)
-NONSENSE = Seen(Kind.BROKEN, "its answer is not HTTP/1.1")
-BROKEN = Seen(Kind.BROKEN, "answers 503: its engine is dead", sure=True)
-UNKNOWN = Seen(Kind.UNKNOWN, "this machine cannot ask")
+READY = ProbeResult(ProbeStatus.READY, "answers 200")
+NOT_NOW = ProbeResult(ProbeStatus.LOADING, "answers 503", definitive=True)
+ERROR = ProbeResult(ProbeStatus.LOADING, "answers 500")
+ABSENT = ProbeResult(ProbeStatus.ABSENT, "answers 404")
+REFUSED = ProbeResult(ProbeStatus.REFUSED, "refuses connections")
+SILENT = ProbeResult(ProbeStatus.NO_RESPONSE, "no answer in time", seconds=2.0)
+NONSENSE = ProbeResult(ProbeStatus.BROKEN, "its answer is not HTTP/1.1")
+BROKEN = ProbeResult(ProbeStatus.BROKEN, "answers 503: its engine is dead", definitive=True)
+UNKNOWN = ProbeResult(ProbeStatus.UNKNOWN, "this machine cannot ask")
 
-WARM_UP = (WarmUp(path="/warm"),)
-WELL = Tried()
-INFERENCE = Inference(path="/infer", every=30.0)
+WARM_UP = (WarmUpRequest(path="/warm"),)
+WELL = CheckResult()
+INFERENCE = InferenceProbe(path="/infer", every=30.0)
 
 
-def health(**settings: Any) -> Health:
-    return Health(**{"interval": 5.0, "loading_interval": 0.5, "timeout": 2.0, **settings})
+def health(**settings: Any) -> HealthConfig:
+    return HealthConfig(**{"interval": 5.0, "loading_interval": 0.5, "timeout": 2.0, **settings})
 
 
 class Conversation:
@@ -34,27 +34,27 @@ class Conversation:
 
     def __init__(self, seed: int = 1, **settings: Any) -> None:
         self.now = 100.0
-        self.keeper = Keeper(health(**settings), Random(seed), self.now)
+        self.keeper = HealthTracker(health(**settings), Random(seed), self.now)
 
-    def sees(self, *sights: Seen, busy: bool = False) -> list[str]:
+    def sees(self, *sights: ProbeResult, busy: bool = False) -> list[str]:
         """What is told, in words."""
         told: list[str] = []
         for seen in sights:
-            self.now = max(self.now, self.keeper.due) + seen.seconds
-            told += [event.event.value for event in self.keeper.saw(seen, self.now, busy=busy)]
+            self.now = max(self.now, self.keeper.next_probe_at) + seen.seconds
+            told += [event.event.value for event in self.keeper.probe_finished(seen, self.now, busy=busy)]
         return told
 
-    def tries(self, outcome: Tried = WELL, *, seconds: float = 1.0, busy: bool = False) -> list[str]:
+    def tries(self, outcome: CheckResult = WELL, *, seconds: float = 1.0, busy: bool = False) -> list[str]:
         self.now += seconds
-        return [event.event.value for event in self.keeper.tried(outcome, self.now, busy=busy)]
+        return [event.event.value for event in self.keeper.check_finished(outcome, self.now, busy=busy)]
 
     @property
     def pause(self) -> float:
-        return self.keeper.due - self.now
+        return self.keeper.next_probe_at - self.now
 
 
 LIVE, LOADED, LOST = Event.LIVE.value, Event.LOADED.value, Event.LOST.value
 
 
-def by(instance: str, seen: Seen = READY) -> Seen:
+def by(instance: str, seen: ProbeResult = READY) -> ProbeResult:
     return seen._replace(instance=instance)

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from steelyard.addresses import Address
-from steelyard.config import Health, Load, ReplicaConfig, ReplicaTls
+from steelyard.config import HealthConfig, LoadMetricsConfig, ReplicaConfig, ReplicaTlsConfig
 from steelyard.control.probing.prober import Prober
-from steelyard.control.probing.target import Key, Target
+from steelyard.control.probing.target import ProbeTarget, ReplicaKey
 from steelyard.core.replica import Event
 from tests.harness.processes import free_port
 
@@ -122,34 +122,36 @@ def target(
     dialect: str | None = None,
     ready: str = "",
     id: str = "",
-    load: Load | None = None,
-    tls: ReplicaTls | None = None,
+    load: LoadMetricsConfig | None = None,
+    tls: ReplicaTlsConfig | None = None,
     **settings: Any,
-) -> Target:
+) -> ProbeTarget:
     """One that is probed often; at `/health`, unless there is a dialect to ask."""
     if dialect is None and not settings.get("command"):
         settings.setdefault("path", "/health")
     often = {"interval": 0.05, "loading_interval": 0.02, "timeout": 20.0, **settings}
     replica = ReplicaConfig(url=url, ready=ready, id=id)
-    return Target(model, replica, dialect or "", Health(**often), load or Load(), tls or ReplicaTls())
+    return ProbeTarget(
+        model, replica, dialect or "", HealthConfig(**often), load or LoadMetricsConfig(), tls or ReplicaTlsConfig()
+    )
 
 
 class Watcher:
     """Follows targets and keeps what is told."""
 
-    def __init__(self, *targets: Target, busy: Callable[[Key], bool] = lambda key: False) -> None:
-        self.told: list[tuple[Key, Event, str]] = []
+    def __init__(self, *targets: ProbeTarget, busy: Callable[[ReplicaKey], bool] = lambda key: False) -> None:
+        self.told: list[tuple[ReplicaKey, Event, str]] = []
         self.prober = Prober(lambda *told: self.told.append(told), self._progress)
         self._busy = busy
         self.follow(*targets)
 
-    async def _progress(self, key: Key) -> bool:
+    async def _progress(self, key: ReplicaKey) -> bool:
         return self._busy(key)
 
-    def follow(self, *targets: Target) -> None:
-        self.prober.follow({target.key: target for target in targets})
+    def follow(self, *targets: ProbeTarget) -> None:
+        self.prober.set_targets({target.key: target for target in targets})
 
-    def events(self, key: Key | None = None) -> list[str]:
+    def events(self, key: ReplicaKey | None = None) -> list[str]:
         return [event.value for who, event, _ in self.told if key in (None, who)]
 
     @property
@@ -162,7 +164,7 @@ class Watcher:
 
 
 @asynccontextmanager
-async def watching(*targets: Target, **options: Any) -> AsyncIterator[Watcher]:
+async def watching(*targets: ProbeTarget, **options: Any) -> AsyncIterator[Watcher]:
     watcher = Watcher(*targets, **options)
     try:
         yield watcher

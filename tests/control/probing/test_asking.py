@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 
 from steelyard.addresses import Address
-from steelyard.config import ReplicaTls
-from steelyard.control.probing.answer import Reply
-from steelyard.control.probing.asking import ask
+from steelyard.config import ReplicaTlsConfig
+from steelyard.control.probing.answer import ProbeResponse
+from steelyard.control.probing.asking import send_request
 from steelyard.control.probing.errors import (
-    CannotAskError,
-    NonsenseError,
-    RefusedError,
-    SilentError,
-    UnreachableError,
-    told,
+    ConnectRefusedError,
+    InvalidResponseError,
+    LocalFailureError,
+    ReplicaUnreachableError,
+    ResponseTimeoutError,
+    classify_error,
 )
-from steelyard.control.probing.tls import Contexts
+from steelyard.control.probing.tls import TlsContexts
 from tests.control.driving import run
 from tests.harness.certificates import Authority
 
@@ -42,9 +42,9 @@ GET = b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"
 SHORT = 1.0  # seconds in which no answer comes; but a connection does, on a slow machine too
 
 
-async def answer(server: Server, said: Any, request: bytes = GET, **options: Any) -> Reply:
+async def answer(server: Server, said: Any, request: bytes = GET, **options: Any) -> ProbeResponse:
     server.answers["/"] = said
-    return await ask(server.address, request, **{"timeout": 20.0, "limit": 1000, **options})
+    return await send_request(server.address, request, **{"timeout": 20.0, "limit": 1000, **options})
 
 
 def test_an_answer() -> None:
@@ -52,7 +52,7 @@ def test_an_answer() -> None:
         async with serving() as server:
             said = b"HTTP/1.1 207 So So\r\nContent-Length: 5\r\nSteelyard-Instance: x1\r\n\r\nhello"
             reply = await answer(server, said)
-            assert reply == Reply(207, {b"content-length": b"5", b"steelyard-instance": b"x1"}, b"hello")
+            assert reply == ProbeResponse(207, {b"content-length": b"5", b"steelyard-instance": b"x1"}, b"hello")
             assert server.asked[0].headers == {"host": "h", "connection": "close"}
 
     run(scenario())
@@ -107,7 +107,7 @@ def test_an_answer_to_head_has_no_body() -> None:
 def test_nonsense(said: bytes, words: str) -> None:
     async def scenario() -> None:
         async with serving() as server:
-            with pytest.raises(NonsenseError, match=words):
+            with pytest.raises(InvalidResponseError, match=words):
                 await answer(server, said)
 
     run(scenario())
@@ -128,11 +128,11 @@ def test_a_reset_instead_of_an_answer() -> None:
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
         loop = asyncio.get_running_loop()
-        asking = loop.create_task(ask(Address(*listener.getsockname()), GET, timeout=20, limit=10))
+        asking = loop.create_task(send_request(Address(*listener.getsockname()), GET, timeout=20, limit=10))
         taken, _ = await loop.sock_accept(listener)
         await loop.sock_recv(taken, 1)  # bytes that nobody reads make the kernel send a reset
         taken.close()
-        with pytest.raises(NonsenseError, match="hangs up"):
+        with pytest.raises(InvalidResponseError, match="hangs up"):
             await asking
         listener.close()
 
@@ -147,22 +147,22 @@ def test_silence_before_and_after_the_connection() -> None:
     async def scenario() -> None:
         async with serving() as server:
             server.frozen = True
-            with pytest.raises(SilentError, match="no answer in time"):
+            with pytest.raises(ResponseTimeoutError, match="no answer in time"):
                 await answer(server, 200, timeout=SHORT)
         async with half_answering() as address:
-            with pytest.raises(SilentError, match="no end of its answer in time"):
-                await ask(address, GET, timeout=SHORT, limit=10)
+            with pytest.raises(ResponseTimeoutError, match="no end of its answer in time"):
+                await send_request(address, GET, timeout=SHORT, limit=10)
         with full_queue(socket.create_server(("127.0.0.1", 0), backlog=0)) as name:
             address = Address(*name)
-            with pytest.raises(SilentError, match="no connection in time"):
-                await ask(address, GET, timeout=0.2, limit=10)
+            with pytest.raises(ResponseTimeoutError, match="no connection in time"):
+                await send_request(address, GET, timeout=0.2, limit=10)
 
     run(scenario())
 
 
 def test_nothing_is_left_open(authority: Authority) -> None:
     async def scenario() -> None:
-        tls = Contexts().of(ReplicaTls(ca=str(authority.ca)))
+        tls = TlsContexts().get(ReplicaTlsConfig(ca=str(authority.ca)))
         files: list[int] = []
         async with half_answering() as address, serving() as server:
             server.frozen = True
@@ -174,8 +174,8 @@ def test_nothing_is_left_open(authority: Authority) -> None:
                         (server.address, tls),
                         (Address(*name), None),
                     ):
-                        with pytest.raises((SilentError, NonsenseError)):
-                            await ask(where, GET, timeout=0.05, limit=10, tls=how)
+                        with pytest.raises((ResponseTimeoutError, InvalidResponseError)):
+                            await send_request(where, GET, timeout=0.05, limit=10, tls=how)
                     await calm(files)
         assert files[-1] <= files[0]
 
@@ -220,17 +220,17 @@ def test_nobody_listens(tmp_path: Path) -> None:
     async def scenario() -> None:
         server = await Server().start()
         await server.stop()
-        with pytest.raises(RefusedError, match="refuses connections"):
-            await ask(server.address, GET, timeout=20, limit=10)
-        with pytest.raises(RefusedError):
-            await ask(Address("localhost", server.port), GET, timeout=20, limit=10)
-        with pytest.raises(RefusedError, match="no socket"):
-            await ask(Address(path=str(tmp_path / "none")), GET, timeout=20, limit=10)
+        with pytest.raises(ConnectRefusedError, match="refuses connections"):
+            await send_request(server.address, GET, timeout=20, limit=10)
+        with pytest.raises(ConnectRefusedError):
+            await send_request(Address("localhost", server.port), GET, timeout=20, limit=10)
+        with pytest.raises(ConnectRefusedError, match="no socket"):
+            await send_request(Address(path=str(tmp_path / "none")), GET, timeout=20, limit=10)
         left = socket.socket(socket.AF_UNIX)
         left.bind(str(tmp_path / "left"))
         left.close()
-        with pytest.raises(RefusedError):
-            await ask(Address(path=str(tmp_path / "left")), GET, timeout=20, limit=10)
+        with pytest.raises(ConnectRefusedError):
+            await send_request(Address(path=str(tmp_path / "left")), GET, timeout=20, limit=10)
 
     run(scenario())
 
@@ -238,32 +238,32 @@ def test_nobody_listens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "error"),
     [
-        (errno.EMFILE, CannotAskError),
-        (errno.ENOMEM, CannotAskError),
-        (errno.EADDRNOTAVAIL, CannotAskError),
-        (errno.EHOSTUNREACH, UnreachableError),
-        (errno.EACCES, UnreachableError),
-        (errno.ETIMEDOUT, SilentError),
-        (errno.ECONNRESET, NonsenseError),
-        (errno.ECONNREFUSED, RefusedError),
+        (errno.EMFILE, LocalFailureError),
+        (errno.ENOMEM, LocalFailureError),
+        (errno.EADDRNOTAVAIL, LocalFailureError),
+        (errno.EHOSTUNREACH, ReplicaUnreachableError),
+        (errno.EACCES, ReplicaUnreachableError),
+        (errno.ETIMEDOUT, ResponseTimeoutError),
+        (errno.ECONNRESET, InvalidResponseError),
+        (errno.ECONNREFUSED, ConnectRefusedError),
     ],
 )
 def test_what_the_kernel_says(number: int, error: type[Exception]) -> None:
-    problem = told(OSError(number, os.strerror(number)), Address("h", 1))
+    problem = classify_error(OSError(number, os.strerror(number)), Address("h", 1))
     assert type(problem) is error
     assert str(problem)
 
 
 def test_several_addresses_that_failed_in_their_own_ways() -> None:
     problem = OSError("Multiple exceptions: [Errno 99] Cannot assign, [Errno 111] Connection refused")
-    assert type(told(problem, Address("h", 1))) is RefusedError
+    assert type(classify_error(problem, Address("h", 1))) is ConnectRefusedError
 
 
 def test_a_name_that_nobody_knows() -> None:
     async def scenario() -> None:
         for host in ("no.such.host.invalid", "x" * 64 + ".invalid"):
-            with pytest.raises((UnreachableError, SilentError)):
-                await ask(Address(host, 80), GET, timeout=20, limit=10)
+            with pytest.raises((ReplicaUnreachableError, ResponseTimeoutError)):
+                await send_request(Address(host, 80), GET, timeout=20, limit=10)
 
     run(scenario())
 
@@ -281,8 +281,8 @@ def test_a_unix_socket_whose_queue_is_full_is_silent(tmp_path: Path) -> None:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(tmp_path / "socket"))
         listener.listen(0)
-        with full_queue(listener) as name, pytest.raises(SilentError):
-            await ask(Address(path=name), GET, timeout=0.2, limit=10)
+        with full_queue(listener) as name, pytest.raises(ResponseTimeoutError):
+            await send_request(Address(path=name), GET, timeout=0.2, limit=10)
 
     run(scenario())
 
@@ -299,33 +299,33 @@ def server_context(authority: Authority) -> Any:
 
 def test_tls(authority: Authority) -> None:
     async def scenario() -> None:
-        contexts = Contexts()
-        ours = ReplicaTls(ca=str(authority.ca))
+        contexts = TlsContexts()
+        ours = ReplicaTlsConfig(ca=str(authority.ca))
         async with serving(tls=server_context(authority)) as server:
             server.answers["/"] = 200
 
-            async def speak(tls: ReplicaTls, name: str = "") -> Reply:
-                context = contexts.of(tls)
-                return await ask(server.address, GET, timeout=20, limit=10, tls=context, server_name=name)
+            async def speak(tls: ReplicaTlsConfig, name: str = "") -> ProbeResponse:
+                context = contexts.get(tls)
+                return await send_request(server.address, GET, timeout=20, limit=10, tls=context, server_name=name)
 
             assert (await speak(ours)).status == 200
             assert (await speak(ours, "model.test")).status == 200
-            assert (await speak(ReplicaTls(verify=False))).status == 200
-            with pytest.raises(UnreachableError, match="certificate is not trusted"):
+            assert (await speak(ReplicaTlsConfig(verify=False))).status == 200
+            with pytest.raises(ReplicaUnreachableError, match="certificate is not trusted"):
                 await speak(ours, "other.test")
-            with pytest.raises(UnreachableError, match="certificate is not trusted"):
-                await speak(ReplicaTls())
+            with pytest.raises(ReplicaUnreachableError, match="certificate is not trusted"):
+                await speak(ReplicaTlsConfig())
             server.frozen = True
-            with pytest.raises(SilentError, match="no answer"):
-                await ask(server.address, GET, timeout=SHORT, limit=10, tls=contexts.of(ours))
-            assert contexts.of(ours) is contexts.of(ours)
+            with pytest.raises(ResponseTimeoutError, match="no answer"):
+                await send_request(server.address, GET, timeout=SHORT, limit=10, tls=contexts.get(ours))
+            assert contexts.get(ours) is contexts.get(ours)
 
     run(scenario())
 
 
 def test_tls_with_who_does_not_speak_it_or_says_nothing(authority: Authority) -> None:
     async def scenario() -> None:
-        context = Contexts().of(ReplicaTls(ca=str(authority.ca)))
+        context = TlsContexts().get(ReplicaTlsConfig(ca=str(authority.ca)))
 
         async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"220 mail.example ESMTP\r\n")
@@ -337,11 +337,11 @@ def test_tls_with_who_does_not_speak_it_or_says_nothing(authority: Authority) ->
             await reader.read()
             writer.close()
 
-        for behave, error, timeout in ((greet, NonsenseError, 20.0), (say_nothing, SilentError, 0.2)):
+        for behave, error, timeout in ((greet, InvalidResponseError, 20.0), (say_nothing, ResponseTimeoutError, 0.2)):
             server = await asyncio.start_server(behave, "127.0.0.1", 0)
             address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
             with pytest.raises(error):
-                await ask(address, GET, timeout=timeout, limit=10, tls=context)
+                await send_request(address, GET, timeout=timeout, limit=10, tls=context)
             server.close()
             await server.wait_closed()
 
@@ -349,17 +349,17 @@ def test_tls_with_who_does_not_speak_it_or_says_nothing(authority: Authority) ->
 
 
 def test_files_that_change_are_read_again(authority: Authority, tmp_path: Path) -> None:
-    contexts, ca = Contexts(), tmp_path / "ca.pem"
-    tls = ReplicaTls(ca=str(ca))
-    with pytest.raises(CannotAskError, match="cannot be used"):
-        contexts.of(tls)
+    contexts, ca = TlsContexts(), tmp_path / "ca.pem"
+    tls = ReplicaTlsConfig(ca=str(ca))
+    with pytest.raises(LocalFailureError, match="cannot be used"):
+        contexts.get(tls)
     ca.write_bytes(authority.ca.read_bytes())
-    first = contexts.of(tls)
+    first = contexts.get(tls)
     ca.write_text("half a certi")
-    assert contexts.of(tls) is first  # somebody is writing it
+    assert contexts.get(tls) is first  # somebody is writing it
     ca.unlink()
-    assert contexts.of(tls) is first
+    assert contexts.get(tls) is first
     ca.write_bytes(authority.ca.read_bytes() + b"\n")
-    second = contexts.of(tls)
+    second = contexts.get(tls)
     assert second is not first
-    assert contexts.of(tls) is second
+    assert contexts.get(tls) is second

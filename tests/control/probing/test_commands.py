@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from steelyard.control.probing.prober import COMMANDS
+from steelyard.control.probing.prober import MAX_COMMAND_PROBES
 from tests.control.driving import run, until
 
 from .servers import target, watching
@@ -100,7 +100,7 @@ def test_a_command_that_is_not_there_says_nothing_of_the_replica() -> None:
             await until(lambda: watcher.prober.view(("m", "a")).age is not None)  # type: ignore[union-attr]
             view = watcher.prober.view(("m", "a"))
             assert view is not None
-            assert view.verdict == "unknown"
+            assert view.result == "unknown"
             assert view.detail == "/no/such/program cannot be run: No such file or directory"
             assert not watcher.told
 
@@ -119,4 +119,4 @@ def test_so_many_commands_at_once(tmp_path: Path) -> None:
             await until(lambda: watcher.events().count(LOADED) == 40)
 
     run(scenario())
-    assert max(map(int, (tmp_path / "n").read_text().split())) <= COMMANDS
+    assert max(map(int, (tmp_path / "n").read_text().split())) <= MAX_COMMAND_PROBES

@@ -5,35 +5,35 @@ from __future__ import annotations
 import pytest
 
 from steelyard.control.probing.http_probe import HttpProbe
-from steelyard.control.probing.seen import Kind, Seen
-from steelyard.control.probing.target import Target
-from steelyard.control.probing.tls import Contexts
+from steelyard.control.probing.seen import ProbeResult, ProbeStatus
+from steelyard.control.probing.target import ProbeTarget
+from steelyard.control.probing.tls import TlsContexts
 from tests.control.driving import run
 
 from .servers import Asked, Server, serving, target
 
 
-async def look(aim: Target) -> Seen:
-    return await HttpProbe(aim, Contexts()).look()
+async def look(aim: ProbeTarget) -> ProbeResult:
+    return await HttpProbe(aim, TlsContexts()).run()
 
 
 @pytest.mark.parametrize(
     ("status", "kind", "sure"),
     [
-        (200, Kind.READY, False),
-        (204, Kind.READY, False),
-        (503, Kind.LOADING, True),
-        (500, Kind.LOADING, False),
-        (404, Kind.LOADING, False),
-        (301, Kind.LOADING, False),
+        (200, ProbeStatus.READY, False),
+        (204, ProbeStatus.READY, False),
+        (503, ProbeStatus.LOADING, True),
+        (500, ProbeStatus.LOADING, False),
+        (404, ProbeStatus.LOADING, False),
+        (301, ProbeStatus.LOADING, False),
     ],
 )
-def test_a_path_of_the_configuration(status: int, kind: Kind, sure: bool) -> None:
+def test_a_path_of_the_configuration(status: int, kind: ProbeStatus, sure: bool) -> None:
     async def scenario() -> None:
         async with serving() as server:
             server.answers["/well?deep=1"] = status
             seen = await look(target(server.url, path="/well?deep=1", dialect="vllm"))
-            assert (seen.kind, seen.sure) == (kind, sure)
+            assert (seen.status, seen.definitive) == (kind, sure)
             hint = ": is health.path right?" if status == 404 else ""
             assert seen.detail == f"answers {status} to GET /well{hint}"
             assert seen.seconds > 0
@@ -46,7 +46,7 @@ def test_a_path_of_the_replica_itself_goes_first() -> None:
     async def scenario() -> None:
         async with serving(own=200) as server:
             seen = await look(target(server.url, path="/model", ready="/own"))
-            assert seen.kind is Kind.READY
+            assert seen.status is ProbeStatus.READY
             assert server.paths() == ["/own"]
 
     run(scenario())
@@ -56,7 +56,7 @@ def test_headers_and_another_port() -> None:
     async def scenario() -> None:
         async with serving(ready=200) as server, serving() as own:
             aim = target(own.url, path="/ready", port=server.port, headers={"Authorization": "Bearer x", "Host": "y"})
-            assert (await look(aim)).kind is Kind.READY
+            assert (await look(aim)).status is ProbeStatus.READY
             assert not own.asked
             (asked,) = server.asked
             assert asked.headers["authorization"] == "Bearer x"
@@ -70,7 +70,7 @@ def test_a_header_that_would_be_two_is_not_sent() -> None:
     async def scenario() -> None:
         async with serving(ready=200) as server:
             seen = await look(target(server.url, path="/ready", headers={"x": "1\r\nevil: 1"}))
-            assert seen.kind is Kind.UNKNOWN
+            assert seen.status is ProbeStatus.UNKNOWN
             assert not server.asked
 
     run(scenario())
@@ -110,14 +110,14 @@ def test_liveness_is_asked_only_where_it_is_not_ready() -> None:
     async def scenario() -> None:
         async with serving(ready=200, live=200) as server:
             aim = target(server.url, path="/ready", live="/live")
-            assert (await look(aim)).kind is Kind.READY
+            assert (await look(aim)).status is ProbeStatus.READY
             assert server.paths() == ["/ready"]
             server.answers["/ready"] = 503
-            assert (await look(aim)).kind is Kind.LOADING
+            assert (await look(aim)).status is ProbeStatus.LOADING
             assert server.paths() == ["/ready", "/ready", "/live"]
             server.answers["/live"] = 500
             seen = await look(aim)
-            assert (seen.kind, seen.sure) == (Kind.BROKEN, True)
+            assert (seen.status, seen.definitive) == (ProbeStatus.BROKEN, True)
             assert "it does not live" in seen.detail
 
     run(scenario())
@@ -133,7 +133,7 @@ def test_one_that_answered_and_then_is_silent_is_not_ready() -> None:
 
             server.answers["/ready"] = freeze
             seen = await look(target(server.url, path="/ready", live="/live", timeout=1.5))
-            assert (seen.kind, seen.sure) == (Kind.LOADING, True)
+            assert (seen.status, seen.definitive) == (ProbeStatus.LOADING, True)
 
     run(scenario())
 
@@ -146,14 +146,14 @@ def test_no_answer() -> None:
         async with serving(ready=b"nonsense\r\n\r\n") as server:
             aim = target(server.url, path="/ready")
             seen = await look(aim)
-            assert (seen.kind, seen.sure) == (Kind.BROKEN, False)
+            assert (seen.status, seen.definitive) == (ProbeStatus.BROKEN, False)
             assert seen.detail == "its answer is not HTTP/1.1: GET /ready"
             server.frozen = True
             seen = await look(target(server.url, path="/ready", timeout=1.0))
-            assert seen.kind is Kind.SILENT
+            assert seen.status is ProbeStatus.NO_RESPONSE
             assert seen.detail == "no answer in time (1 s): GET /ready"
         seen = await look(aim)
-        assert seen.kind is Kind.REFUSED
+        assert seen.status is ProbeStatus.REFUSED
         assert seen.detail == "refuses connections"
 
     run(scenario())
@@ -169,7 +169,7 @@ def test_all_questions_of_a_look_share_one_time_limit() -> None:
 
             server.answers["/health"] = freeze
             seen = await look(target(server.url, dialect="vllm", timeout=1.5))
-            assert seen.kind is Kind.SILENT
+            assert seen.status is ProbeStatus.NO_RESPONSE
             assert server.paths() == ["/health", "/v1/models"]
 
     run(scenario())
@@ -183,11 +183,11 @@ def test_vllm_has_to_list_the_model_too() -> None:
         async with Running(health=200) as server:
             aim = target(server.url, dialect="vllm", model="llama")
             server.answers["/v1/models"] = server.reply(200, b'{"data": [{"id": "other"}]}')
-            assert (await look(aim)).kind is Kind.LOADING
+            assert (await look(aim)).status is ProbeStatus.LOADING
             server.answers["/v1/models"] = server.reply(200, b'{"data": [{"id": "llama"}]}')
-            assert (await look(aim)).kind is Kind.READY
+            assert (await look(aim)).status is ProbeStatus.READY
             server.answers["/health"] = 503
-            assert (await look(aim)).kind is not Kind.READY
+            assert (await look(aim)).status is not ProbeStatus.READY
             assert server.paths()[-1] == "/health"
 
     run(scenario())
@@ -197,10 +197,13 @@ def test_a_model_of_the_open_inference_protocol() -> None:
     async def scenario() -> None:
         async with serving() as server:
             server.answers["/v2/models/a%2Fb/ready"] = 200
-            assert (await look(target(server.url, dialect="oip", model="a/b"))).kind is Kind.READY
-            assert (await look(target(server.url, dialect="oip", model="c"))).kind in (Kind.ABSENT, Kind.LOADING)
+            assert (await look(target(server.url, dialect="oip", model="a/b"))).status is ProbeStatus.READY
+            assert (await look(target(server.url, dialect="oip", model="c"))).status in (
+                ProbeStatus.ABSENT,
+                ProbeStatus.LOADING,
+            )
             server.answers["/v2/health/ready"] = 200
-            assert (await look(target(server.url, dialect="oip", model="*"))).kind is Kind.READY
+            assert (await look(target(server.url, dialect="oip", model="*"))).status is ProbeStatus.READY
 
     run(scenario())
 
@@ -210,7 +213,7 @@ def test_what_servers_of_all_kinds_speak_says_nothing_of_a_readiness_path() -> N
         async with serving() as server:
             for dialect in ("http", "openai"):
                 seen = await look(target(server.url, dialect=dialect))
-                assert seen.kind is Kind.READY
+                assert seen.status is ProbeStatus.READY
                 assert seen.detail == "answers, but has no readiness path: set health.path"
 
     run(scenario())
@@ -221,7 +224,7 @@ def test_a_server_that_does_not_know_the_question_is_not_ready() -> None:
         async with serving() as server:
             for dialect, path in (("oip", "/v2/models/m/ready"), ("vllm", "/health"), ("bentoml", "/readyz")):
                 seen = await look(target(server.url, dialect=dialect))
-                assert seen.kind is Kind.ABSENT
+                assert seen.status is ProbeStatus.ABSENT
                 wrong = f"so it is no {dialect} server: set its dialect, or health.path"
                 assert seen.detail == f"misconfigured: answers 404 to GET {path}, {wrong}"
 
@@ -235,13 +238,13 @@ def test_our_kit_knows_better_than_the_app(dialect: str) -> None:
             server.answers["/v2/models/m/ready"] = 200
             says = b'{"state": "draining", "instance": "i", "reason": "SIGTERM"}'
             server.answers["/steelyard/ready"] = server.reply(503, says)
-            probe = HttpProbe(target(server.url, dialect=dialect), Contexts())
-            seen = await probe.look()
-            assert (seen.kind, seen.sure) == (Kind.LOADING, True)
+            probe = HttpProbe(target(server.url, dialect=dialect), TlsContexts())
+            seen = await probe.run()
+            assert (seen.status, seen.definitive) == (ProbeStatus.LOADING, True)
             assert seen.detail == "answers 503 to GET /steelyard/ready: SIGTERM"
             server.answers["/steelyard/ready"] = server.reply(200, b'{"state": "ready", "instance": "i"}')
             server.asked.clear()
-            assert (await probe.look()).kind is Kind.READY
+            assert (await probe.run()).status is ProbeStatus.READY
             assert server.paths() == ["/steelyard/ready"]
 
     run(scenario())
@@ -252,10 +255,10 @@ def test_a_server_that_answers_every_path_has_no_kit() -> None:
         for status in (200, 500, 503):
             async with serving(health=503) as server:
                 server.answers["/steelyard/ready"] = status
-                probe = HttpProbe(target(server.url, dialect="http"), Contexts())
-                assert (await probe.look()).detail == "answers 503 to GET /health"
+                probe = HttpProbe(target(server.url, dialect="http"), TlsContexts())
+                assert (await probe.run()).detail == "answers 503 to GET /health"
                 server.asked.clear()
-                await probe.look()
+                await probe.run()
                 assert server.paths() == ["/health"]
 
     run(scenario())
@@ -289,12 +292,12 @@ def test_what_answers_is_found_and_remembered(path: str, asked: list[str]) -> No
     async def scenario() -> None:
         async with serving() as server:
             server.answers[path] = server.reply(503, KIT)
-            probe = HttpProbe(target(server.url, dialect=""), Contexts())
-            assert (await probe.look()).kind is Kind.LOADING
+            probe = HttpProbe(target(server.url, dialect=""), TlsContexts())
+            assert (await probe.run()).status is ProbeStatus.LOADING
             assert server.paths()[: len(asked)] == asked
             server.asked.clear()
             server.answers[path] = server.reply(200, KIT)
-            assert (await probe.look()).kind is Kind.READY
+            assert (await probe.run()).status is ProbeStatus.READY
             assert server.paths() == [path]
 
     run(scenario())
@@ -303,12 +306,12 @@ def test_what_answers_is_found_and_remembered(path: str, asked: list[str]) -> No
 def test_every_way_is_tried_when_somebody_answers_again() -> None:
     async def scenario() -> None:
         async with serving(health=503) as server:
-            probe = HttpProbe(target(server.url, dialect=""), Contexts())
+            probe = HttpProbe(target(server.url, dialect=""), TlsContexts())
             await server.stop()
             for _ in range(4):
-                assert (await probe.look()).kind is Kind.REFUSED
+                assert (await probe.run()).status is ProbeStatus.REFUSED
             await server.start()
-            assert (await probe.look()).detail == "answers 503 to GET /health"
+            assert (await probe.run()).detail == "answers 503 to GET /health"
 
     run(scenario())
 
@@ -316,14 +319,14 @@ def test_every_way_is_tried_when_somebody_answers_again() -> None:
 def test_what_is_not_there_any_more_is_looked_for_again() -> None:
     async def scenario() -> None:
         async with serving(health=200) as server:
-            probe = HttpProbe(target(server.url, dialect=""), Contexts())
-            assert (await probe.look()).kind is Kind.READY
+            probe = HttpProbe(target(server.url, dialect=""), TlsContexts())
+            assert (await probe.run()).status is ProbeStatus.READY
             server.answers = {"/v2/models/m/ready": 200}
             server.asked.clear()
-            assert (await probe.look()).detail == "answers 200 to GET /v2/models/m/ready"
+            assert (await probe.run()).detail == "answers 200 to GET /v2/models/m/ready"
             server.answers = {"/v2/models/m/ready": 200, "/steelyard/ready": server.reply(503, KIT)}
-            probe.forget()
-            assert (await probe.look()).kind is Kind.LOADING
+            probe.reset()
+            assert (await probe.run()).status is ProbeStatus.LOADING
 
     run(scenario())
 
@@ -333,16 +336,16 @@ def test_where_nothing_is_found_any_answer_will_do(status: int) -> None:
     async def scenario() -> None:
         async with serving() as server:
             server.answers = dict.fromkeys(("/steelyard/ready", "/health", "/v2/models/m/ready"), status)
-            probe = HttpProbe(target(server.url, dialect=""), Contexts())
-            seen = await probe.look()
-            assert seen.kind is Kind.READY
+            probe = HttpProbe(target(server.url, dialect=""), TlsContexts())
+            seen = await probe.run()
+            assert seen.status is ProbeStatus.READY
             assert "set health.path" in seen.detail
             server.asked.clear()
-            await probe.look()
+            await probe.run()
             assert len(server.asked) <= 2  # one of them a look (and the liveness that belongs to it)
             server.answers["/health"] = 503
-            kinds = [(await probe.look()).kind for _ in range(7)]
-            assert kinds[-1] is Kind.LOADING  # found at last
+            kinds = [(await probe.run()).status for _ in range(7)]
+            assert kinds[-1] is ProbeStatus.LOADING  # found at last
 
     run(scenario())
 
@@ -363,12 +366,12 @@ def test_the_readiness_of_named_servers_is_found(
         async with serving() as server:
             for other in ("/steelyard/ready", "/health", "/v2/models/m/ready", "/-/healthz"):
                 server.answers[other] = 500  # an application on / fails at whatever is no request of its own
-            probe = HttpProbe(target(server.url, dialect=dialect), Contexts())
+            probe = HttpProbe(target(server.url, dialect=dialect), TlsContexts())
             server.answers[path] = server.reply(*not_yet)
-            assert (await probe.look()).detail.startswith(f"answers {not_yet[0]} to GET {path}")
+            assert (await probe.run()).detail.startswith(f"answers {not_yet[0]} to GET {path}")
             server.answers[path] = server.reply(*ready)
-            seen = await probe.look()
-            assert (seen.kind, seen.detail) == (Kind.READY, f"answers 200 to GET {path}")
+            seen = await probe.run()
+            assert (seen.status, seen.detail) == (ProbeStatus.READY, f"answers 200 to GET {path}")
 
     run(scenario())
 
@@ -376,10 +379,10 @@ def test_the_readiness_of_named_servers_is_found(
 def test_an_error_counts_where_the_path_was_found_before() -> None:
     async def scenario() -> None:
         async with serving(health=200) as server:
-            probe = HttpProbe(target(server.url, dialect=""), Contexts())
-            assert (await probe.look()).kind is Kind.READY
+            probe = HttpProbe(target(server.url, dialect=""), TlsContexts())
+            assert (await probe.run()).status is ProbeStatus.READY
             server.answers["/health"] = 500
-            assert (await probe.look()).kind is Kind.LOADING
+            assert (await probe.run()).status is ProbeStatus.LOADING
 
     run(scenario())
 
@@ -389,7 +392,7 @@ def test_vllm_says_which_models_it_has_instead() -> None:
         async with serving(health=200) as server:
             server.answers["/v1/models"] = server.reply(200, b'{"data": [{"id": "tiny"}]}')
             seen = await look(target(server.url, dialect="vllm", model="my-llama"))
-            assert seen.kind is Kind.LOADING
+            assert seen.status is ProbeStatus.LOADING
             assert "lists tiny, not my-llama: name the model as it does, or start it with --served" in seen.detail
 
     run(scenario())
@@ -417,7 +420,7 @@ def test_who_may_not_ask_is_told_so() -> None:
 def test_a_unix_socket(tmp_path: pytest.TempPathFactory) -> None:
     async def scenario() -> None:
         async with serving(path=f"{tmp_path}/socket", health=200) as server:
-            assert (await look(target(server.url, dialect=""))).kind is Kind.READY
+            assert (await look(target(server.url, dialect=""))).status is ProbeStatus.READY
             assert server.asked[-1].headers["host"] == "localhost"
 
     run(scenario())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.probing.seen import Kind, Tried
+from steelyard.control.probing.seen import CheckResult, ProbeStatus
 
 from .conversations import (
     ABSENT,
@@ -85,7 +85,7 @@ def test_silence_while_requests_make_progress_is_no_failure() -> None:
     talk.sees(READY)
     assert talk.sees(*[SILENT] * 20, busy=True) == []
     assert talk.keeper.ready
-    assert "busy" in talk.keeper.last.detail
+    assert "busy" in talk.keeper.last_result.detail
     assert talk.sees(SILENT) == [LOST]  # no progress any more
 
 
@@ -119,7 +119,7 @@ def test_a_look_that_could_not_be_made_changes_nothing() -> None:
     talk.sees(READY)
     assert talk.sees(*[UNKNOWN] * 10) == []
     assert talk.keeper.ready
-    assert talk.keeper.bad == 0
+    assert talk.keeper.failures == 0
 
 
 def test_one_silence_of_a_loading_server_is_not_told_as_a_loss() -> None:
@@ -183,8 +183,8 @@ def test_processes_that_take_turns_are_no_restarts_for_ever() -> None:
 def test_seen_anew_it_is_told_again() -> None:
     talk = Conversation()
     talk.sees(READY)
-    talk.keeper.see_anew(talk.now)
-    assert talk.keeper.due == talk.now
+    talk.keeper.reprobe(talk.now)
+    assert talk.keeper.next_probe_at == talk.now
     assert talk.sees(READY) == [LOADED]
 
 
@@ -193,9 +193,9 @@ def test_seen_anew_it_is_warmed_up_again_unless_it_is_the_same() -> None:
         talk = Conversation(warm_up=WARM_UP)
         talk.sees(by(instance))
         assert talk.tries() == [LOADED]
-        talk.keeper.see_anew(talk.now)
+        talk.keeper.reprobe(talk.now)
         talk.sees(by(instance))
-        assert (talk.keeper.trying is not None) is again
+        assert (talk.keeper.check_wanted is not None) is again
 
 
 def test_other_settings_do_not_disturb_one_that_is_ready() -> None:
@@ -275,7 +275,7 @@ def flap(seconds: float, *, up: float, down: float, **settings: float) -> tuple[
     talk = Conversation(**settings)
     began, since, shares = talk.now, None, [0.0, 0.0]
     while talk.now < began + seconds:
-        at = max(talk.now, talk.keeper.due)
+        at = max(talk.now, talk.keeper.next_probe_at)
         if talk.keeper.ready:
             shares[at > began + seconds / 2] += at - (since or at)
         since = at
@@ -292,22 +292,22 @@ def test_a_flapping_replica_settles_out(up: float, down: float) -> None:
 def test_a_stable_one_is_forgiven() -> None:
     talk = Conversation()
     for _ in range(3):
-        talk.sees(*[READY] * talk.keeper.needed, NOT_NOW)
-    assert talk.keeper.needed == 8
+        talk.sees(*[READY] * talk.keeper.required_successes, NOT_NOW)
+    assert talk.keeper.required_successes == 8
     began = talk.now
     while talk.now < began + 70:
         talk.sees(READY)
-    assert talk.keeper.needed == 4
+    assert talk.keeper.required_successes == 4
     while talk.now < began + 300:
         talk.sees(READY)
-    assert talk.keeper.needed == 1
+    assert talk.keeper.required_successes == 1
 
 
 def test_no_more_than_32_are_asked_for() -> None:
     talk = Conversation()
     for _ in range(20):
-        talk.sees(*[READY] * talk.keeper.needed, NOT_NOW)
-    assert talk.keeper.needed == 32
+        talk.sees(*[READY] * talk.keeper.required_successes, NOT_NOW)
+    assert talk.keeper.required_successes == 32
     assert talk.sees(*[READY] * 31) == []
     assert talk.sees(READY) == [LOADED]
 
@@ -316,34 +316,42 @@ def test_a_fall_after_a_stable_minute_costs_nothing() -> None:
     talk = Conversation()
     for _ in range(5):
         talk.sees(*[READY] * 20, NOT_NOW)
-        assert talk.keeper.needed == 1
+        assert talk.keeper.required_successes == 1
 
 
 def test_a_crash_found_by_others_is_damped_too() -> None:
     talk = Conversation()
     talk.sees(READY)
-    talk.keeper.see_anew(talk.now)  # a worker met a refused connection
+    talk.keeper.reprobe(talk.now)  # a worker met a refused connection
     talk.sees(REFUSED)
-    assert talk.keeper.needed == 2
-    talk.keeper.see_anew(talk.now)
+    assert talk.keeper.required_successes == 2
+    talk.keeper.reprobe(talk.now)
     talk.sees(REFUSED)
-    assert talk.keeper.needed == 2  # it was not ready in between
+    assert talk.keeper.required_successes == 2  # it was not ready in between
 
 
 def test_an_undrain_is_not_a_fall() -> None:
     talk = Conversation()
     talk.sees(READY)
-    talk.keeper.see_anew(talk.now)
+    talk.keeper.reprobe(talk.now)
     assert talk.sees(READY) == [LOADED]
-    assert talk.keeper.needed == 1
+    assert talk.keeper.required_successes == 1
 
 
 def test_verdicts_are_those_of_the_view() -> None:
-    assert {kind.value for kind in Kind} == {"ready", "loading", "absent", "broken", "refused", "silent", "unknown"}
+    assert {kind.value for kind in ProbeStatus} == {
+        "ready",
+        "loading",
+        "absent",
+        "broken",
+        "refused",
+        "silent",
+        "unknown",
+    }
 
 
 def test_an_outcome_that_nobody_waits_for() -> None:
     talk = Conversation()
     talk.sees(READY)
-    assert talk.tries(Tried("late")) == []
+    assert talk.tries(CheckResult("late")) == []
     assert talk.keeper.ready

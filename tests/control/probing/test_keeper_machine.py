@@ -7,25 +7,25 @@ from random import Random
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from steelyard.config import Health
-from steelyard.control.probing.damping import MOST
-from steelyard.control.probing.keeper import INFINITY, Keeper, Told
-from steelyard.control.probing.seen import ANSWERS, Kind, Seen, Tried
-from steelyard.control.probing.trials import Trial
+from steelyard.config import HealthConfig
+from steelyard.control.probing.damping import MAX_REQUIRED_SUCCESSES
+from steelyard.control.probing.keeper import INFINITY, HealthChange, HealthTracker
+from steelyard.control.probing.seen import ALIVE_STATUSES, CheckResult, ProbeResult, ProbeStatus
+from steelyard.control.probing.trials import RequestCheck
 from steelyard.core.replica import TRANSITIONS, Event, State, next_state
 
 from .conversations import INFERENCE, WARM_UP
 
 SIGHTS = st.builds(
-    Seen,
-    kind=st.sampled_from([*Kind, Kind.READY, Kind.READY, Kind.READY]),
+    ProbeResult,
+    kind=st.sampled_from([*ProbeStatus, ProbeStatus.READY, ProbeStatus.READY, ProbeStatus.READY]),
     detail=st.just("seen"),
     instance=st.sampled_from(["", "", "a", "b"]),
     seconds=st.sampled_from([0.0, 0.01, 2.0]),
     sure=st.booleans(),
-).map(lambda seen: seen._replace(sure=seen.sure and seen.kind in (Kind.LOADING, Kind.BROKEN)))
+).map(lambda seen: seen._replace(sure=seen.definitive and seen.status in (ProbeStatus.LOADING, ProbeStatus.BROKEN)))
 OUTCOMES = st.builds(
-    Tried,
+    CheckResult,
     problem=st.sampled_from(["", "", "it failed"]),
     doubtful=st.booleans(),
     void=st.booleans(),
@@ -44,7 +44,7 @@ class Replica(RuleBasedStateMachine):
         seed=st.integers(0, 100),
     )
     def begin(self, rise, fall, interval, loading, warm_up, inference, seed):
-        self.health = Health(
+        self.health = HealthConfig(
             rise=rise,
             fall=fall,
             interval=interval,
@@ -53,14 +53,14 @@ class Replica(RuleBasedStateMachine):
             inference=INFERENCE if inference else None,
         )
         self.now = 50.0
-        self.keeper = Keeper(self.health, Random(seed), self.now)
+        self.keeper = HealthTracker(self.health, Random(seed), self.now)
         self.state = State.STARTING
         self.told: Event | None = None
         self.good = 0  # looks in a row
         self.excused = 0  # bad looks in a row since the last good one
-        self.passed: set[Trial] = set()
+        self.passed: set[RequestCheck] = set()
 
-    def hear(self, news: list[Told]) -> None:
+    def hear(self, news: list[HealthChange]) -> None:
         for event, why in news:
             assert why
             assert event is not self.told, "only changes are told"
@@ -68,46 +68,46 @@ class Replica(RuleBasedStateMachine):
             self.state = next_state(self.state, event)
             self.told = event
             if event is Event.LOADED:
-                wanted = {Trial.WARM_UP: self.health.warm_up, Trial.INFERENCE: self.health.inference}
+                wanted = {RequestCheck.WARM_UP: self.health.warm_up, RequestCheck.INFERENCE: self.health.inference}
                 assert self.passed >= {trial for trial, is_wanted in wanted.items() if is_wanted}
             else:
-                self.passed.discard(Trial.INFERENCE)
+                self.passed.discard(RequestCheck.INFERENCE)
 
     @rule(seen=SIGHTS, busy=st.booleans(), late=st.sampled_from([0.0, 0.0, 0.2, 70.0]))
     def look(self, seen, busy, late):
-        if self.keeper.due == INFINITY:
+        if self.keeper.next_probe_at == INFINITY:
             return
-        needed, cooled, was_ready = self.keeper.needed, self.keeper.cooled, self.keeper.ready
-        self.now = max(self.now, self.keeper.due) + late + seen.seconds
-        news = self.keeper.saw(seen, self.now, busy=busy)
-        if self.keeper.cooled != cooled:
+        needed, cooled, was_ready = self.keeper.required_successes, self.keeper.generation, self.keeper.ready
+        self.now = max(self.now, self.keeper.next_probe_at) + late + seen.seconds
+        news = self.keeper.probe_finished(seen, self.now, busy=busy)
+        if self.keeper.generation != cooled:
             self.passed.clear()  # for all that is known, it is another process
-            self.good = 0 if seen.kind is not Kind.READY else self.good
-        if seen.kind is Kind.READY:
+            self.good = 0 if seen.kind is not ProbeStatus.READY else self.good
+        if seen.kind is ProbeStatus.READY:
             self.good += 1
             self.excused = 0
-        elif seen.kind is Kind.UNKNOWN or (busy and was_ready and seen.kind is Kind.SILENT):
+        elif seen.kind is ProbeStatus.UNKNOWN or (busy and was_ready and seen.kind is ProbeStatus.NO_RESPONSE):
             assert news == []
         else:
             self.good = 0
             self.excused += 1
-            if seen.sure or seen.kind is Kind.REFUSED or self.excused >= self.health.fall:
+            if seen.sure or seen.kind is ProbeStatus.REFUSED or self.excused >= self.health.fall:
                 assert not self.keeper.ready
                 assert self.told is not None or news
         if any(event is Event.LOADED for event, _ in news):
-            assert seen.kind is Kind.READY
-            assert self.good >= min(needed, self.keeper.needed) or was_ready
+            assert seen.kind is ProbeStatus.READY
+            assert self.good >= min(needed, self.keeper.required_successes) or was_ready
         if news and news[-1].event is Event.LIVE:
-            assert seen.kind in ANSWERS
+            assert seen.kind in ALIVE_STATUSES
         self.hear(news)
 
     @precondition(lambda self: self.keeper.trying is not None)
     @rule(outcome=OUTCOMES, busy=st.booleans(), seconds=st.sampled_from([0.0, 3.0, 40.0]))
     def attempt(self, outcome, busy, seconds):
-        trial, cooled, was_ready = self.keeper.trying, self.keeper.cooled, self.keeper.ready
+        trial, cooled, was_ready = self.keeper.check_wanted, self.keeper.generation, self.keeper.ready
         self.now += seconds
-        news = self.keeper.tried(outcome, self.now, busy=busy)
-        if self.keeper.cooled != cooled:
+        news = self.keeper.check_finished(outcome, self.now, busy=busy)
+        if self.keeper.generation != cooled:
             self.passed.clear()
             self.good = 0
         elif not outcome.problem:
@@ -119,12 +119,12 @@ class Replica(RuleBasedStateMachine):
 
     @rule()
     def see_anew(self):
-        self.keeper.see_anew(self.now)
+        self.keeper.reprobe(self.now)
         assert not self.keeper.ready
-        assert self.keeper.due == self.now
+        assert self.keeper.next_probe_at == self.now
         self.told = None
         self.good = self.excused = 0
-        self.passed.discard(Trial.INFERENCE)
+        self.passed.discard(RequestCheck.INFERENCE)
 
     @rule()
     def change(self):
@@ -134,20 +134,20 @@ class Replica(RuleBasedStateMachine):
     @invariant()
     def it_is_looked_at_again(self):
         keeper = self.keeper
-        if keeper.trying is not None and not keeper.ready:
-            assert keeper.due == INFINITY
+        if keeper.check_wanted is not None and not keeper.ready:
+            assert keeper.next_probe_at == INFINITY
             return
         longest = 1.1 * max(self.health.interval, self.health.loading_interval)
-        assert keeper.due <= self.now + longest
-        assert keeper.due >= self.now or keeper.trying is not None or keeper.ready
+        assert keeper.next_probe_at <= self.now + longest
+        assert keeper.next_probe_at >= self.now or keeper.check_wanted is not None or keeper.ready
 
     @invariant()
     def what_is_told_is_true(self):
         keeper = self.keeper
         if self.told is not None:
             assert keeper.ready == (self.told is Event.LOADED)
-        assert self.health.rise <= keeper.needed <= MOST
-        assert keeper.trying is not Trial.WARM_UP or not keeper.ready
+        assert self.health.rise <= keeper.required_successes <= MAX_REQUIRED_SUCCESSES
+        assert keeper.check_wanted is not RequestCheck.WARM_UP or not keeper.ready
         assert keeper._news == []
 
 

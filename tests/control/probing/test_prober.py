@@ -65,7 +65,7 @@ def test_a_silent_one_where_requests_make_progress_stays() -> None:
             view = watcher.prober.view(("m", f"127.0.0.1:{server.port}"))
             assert watcher.last == LOADED
             assert view is not None
-            assert view.bad == 0
+            assert view.consecutive_failures == 0
             progress = False
             await until(lambda: watcher.last == LOST)
 
@@ -127,7 +127,7 @@ def test_a_flapping_one_is_out_most_of_the_time() -> None:
             await until(lambda: turn > 100)
             view = watcher.prober.view(("m", f"127.0.0.1:{server.port}"))
             assert view is not None
-            assert view.needed > 3
+            assert view.required_successes > 3
             assert len(watcher.events()) < 10
 
     run(scenario())
@@ -143,8 +143,8 @@ def test_somebody_had_trouble() -> None:
             asked = len(server.asked)
             server.answers["/health"] = 503
             for _ in range(1000):
-                watcher.prober.look_now(("m", f"127.0.0.1:{server.port}"))
-            watcher.prober.look_now(("m", "nobody"))
+                watcher.prober.probe_now(("m", f"127.0.0.1:{server.port}"))
+            watcher.prober.probe_now(("m", "nobody"))
             await until(lambda: watcher.last == LIVE)
             assert len(server.asked) < asked + 5
 
@@ -162,17 +162,17 @@ def test_seen_anew() -> None:
 
         async with serving(health=200) as server, watching(target(server.url, interval=3600, id="a")) as watcher:
             await until(lambda: watcher.last == LOADED)
-            watcher.prober.see_anew(key)
+            watcher.prober.reprobe(key)
             await until(lambda: watcher.events() == [LOADED, LOADED])
             server.answers["/health"] = slowly
-            watcher.prober.look_now(key)
+            watcher.prober.probe_now(key)
             await until(lambda: len(server.asked) == 3)
             server.answers["/health"] = 503
-            watcher.prober.see_anew(key)  # the look under way began before
+            watcher.prober.reprobe(key)  # the look under way began before
             gate.set()
             await until(lambda: watcher.last == LIVE)
             assert watcher.events() == [LOADED, LOADED, LIVE]
-            watcher.prober.see_anew(("m", "nobody"))
+            watcher.prober.reprobe(("m", "nobody"))
 
     run(scenario())
 
@@ -208,13 +208,13 @@ def test_looks_are_counted_by_what_they_saw() -> None:
     async def scenario() -> None:
         async with serving(health=503) as server, watching(target(server.url)) as watcher:
             model = target(server.url).key[0]
-            await until(lambda: watcher.prober.counts[model, "loading"] >= 2)
+            await until(lambda: watcher.prober.result_counts[model, "loading"] >= 2)
             server.answers["/health"] = 200
-            await until(lambda: watcher.prober.counts[model, "ready"] >= 2)
+            await until(lambda: watcher.prober.result_counts[model, "ready"] >= 2)
             await server.stop()
-            await until(lambda: watcher.prober.counts[model, "refused"] >= 1)
+            await until(lambda: watcher.prober.result_counts[model, "refused"] >= 1)
             watcher.follow()
-            assert not watcher.prober.counts  # of models that are gone
+            assert not watcher.prober.result_counts  # of models that are gone
 
     run(scenario())
 
@@ -252,7 +252,7 @@ def test_an_exception_in_one_probe_does_not_end_the_others(caplog: pytest.LogCap
                 await until(lambda: len(server.asked) > asked + 10)
                 view = watcher.prober.view(("m", "a"))
                 assert view is not None
-                assert (view.verdict, view.detail) == (
+                assert (view.result, view.detail) == (
                     "unknown",
                     "the probe itself failed: ZeroDivisionError: of my own",
                 )

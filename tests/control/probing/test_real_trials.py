@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from steelyard.config import Inference, WarmUp
+from steelyard.config import InferenceProbe, WarmUpRequest
 from tests.control.driving import run, until
 
 from .servers import Asked, serving, target, watching
@@ -24,7 +24,10 @@ def test_no_loaded_before_the_warm_up_is_answered() -> None:
             await gate.wait()
             return 200
 
-        warm_up = (WarmUp(path="/one", body={"a": 1}, times=2), WarmUp(path="/two", headers={"x-own": "1"}))
+        warm_up = (
+            WarmUpRequest(path="/one", body={"a": 1}, times=2),
+            WarmUpRequest(path="/two", headers={"x-own": "1"}),
+        )
         async with serving(health=200, one=warm, two=200) as server:
             aim = target(server.url, warm_up=warm_up, headers={"x-all": "1"})
             async with watching(aim) as watcher:
@@ -33,7 +36,7 @@ def test_no_loaded_before_the_warm_up_is_answered() -> None:
                 assert LOADED not in watcher.events()
                 view = watcher.prober.view(("m", f"127.0.0.1:{server.port}"))
                 assert view is not None
-                assert view.verdict == "loading"
+                assert view.result == "loading"
                 assert view.loading_for is not None
                 gate.set()
                 await until(lambda: watcher.last == LOADED)
@@ -59,7 +62,7 @@ def test_no_loaded_before_the_warm_up_is_answered() -> None:
 
 def test_a_warm_up_that_fails_is_tried_again_where_it_failed() -> None:
     async def scenario() -> None:
-        warm_up = (WarmUp(path="/one"), WarmUp(path="/two"))
+        warm_up = (WarmUpRequest(path="/one"), WarmUpRequest(path="/two"))
         async with (
             serving(health=200, one=200, two=500) as server,
             watching(target(server.url, warm_up=warm_up)) as watcher,
@@ -67,7 +70,7 @@ def test_a_warm_up_that_fails_is_tried_again_where_it_failed() -> None:
             await until(lambda: server.paths().count("/two") > 1)
             view = watcher.prober.view(("m", f"127.0.0.1:{server.port}"))
             assert view is not None
-            assert view.verdict == "loading"
+            assert view.result == "loading"
             server.answers["/two"] = 200
             await until(lambda: watcher.last == LOADED)
             assert server.paths().count("/one") == 1
@@ -80,7 +83,7 @@ def test_a_warm_up_that_is_wrong_in_itself_is_told_and_does_not_keep_it_out(stat
     async def scenario() -> None:
         async with (
             serving(health=200, warm=status) as server,
-            watching(target(server.url, warm_up=(WarmUp(path="/warm"),))) as watcher,
+            watching(target(server.url, warm_up=(WarmUpRequest(path="/warm"),))) as watcher,
         ):
             if ready:
                 await until(lambda: watcher.last == LOADED)
@@ -101,7 +104,7 @@ def test_a_warm_up_that_hangs() -> None:
                 return 200
 
             server.answers["/health"] = freeze
-            warm_up = (WarmUp(path="/warm", timeout=0.1),)
+            warm_up = (WarmUpRequest(path="/warm", timeout=0.1),)
             async with watching(target(server.url, warm_up=warm_up, timeout=0.3)) as watcher:
                 await until(lambda: "/warm" in server.paths())
                 await until(lambda: watcher.events() == [LIVE, LOST] or len(server.asked) > 2)
@@ -115,7 +118,7 @@ def test_a_warm_up_that_hangs() -> None:
 def test_an_inference_has_to_be_right() -> None:
     async def scenario() -> None:
         async with serving(health=200) as server:
-            infer = Inference(path="/infer", body="2+2", contains="4", every=0.0)
+            infer = InferenceProbe(path="/infer", body="2+2", contains="4", every=0.0)
             server.answers["/infer"] = server.reply(200, b"it is 5")
             async with watching(target(server.url, inference=infer)) as watcher:
                 await until(lambda: server.paths().count("/infer") > 1)
@@ -137,7 +140,7 @@ def test_an_inference_has_to_be_right() -> None:
 def test_an_inference_that_hangs_does_not_keep_looks_from_seeing_a_loss() -> None:
     async def scenario() -> None:
         async with serving(health=200, infer=200) as server:
-            infer = Inference(path="/infer", every=0.0, timeout=60)
+            infer = InferenceProbe(path="/infer", every=0.0, timeout=60)
             async with watching(target(server.url, inference=infer)) as watcher:
                 await until(lambda: watcher.last == LOADED)
                 never = asyncio.Event()

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from steelyard.config import Load
+from steelyard.config import LoadMetricsConfig
 from steelyard.control.probing import metrics as metrics_module
 from steelyard.control.probing import scraper as scraper_module
-from steelyard.control.probing.metrics import NOT_THERE, Metrics, metrics_at
-from steelyard.control.probing.scraper import Scraper
-from steelyard.control.probing.target import Key, Target
-from steelyard.control.probing.tls import Contexts
-from steelyard.protocols import EngineLoad, MetricsAt
+from steelyard.control.probing.metrics import NOT_FOUND_RETRY_SECONDS, MetricsReader, metrics_location
+from steelyard.control.probing.scraper import LoadScraper
+from steelyard.control.probing.target import ProbeTarget, ReplicaKey
+from steelyard.control.probing.tls import TlsContexts
+from steelyard.protocols import EngineLoad, MetricsLocation
 from tests.control.driving import PATIENCE, run, until
 
 from .servers import Server, serving, target
@@ -34,10 +34,10 @@ KEY = ("m", "a")
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second between two reads is long for a test."""
-    monkeypatch.setattr(metrics_module, "SHORTEST", 0.02)
+    monkeypatch.setattr(metrics_module, "MIN_INTERVAL_SECONDS", 0.02)
 
 
-class Patient(Metrics):
+class Patient(MetricsReader):
     """Read often, and yet with time for an answer on a slow machine."""
 
     def __init__(self, *given: Any) -> None:
@@ -47,11 +47,11 @@ class Patient(Metrics):
 
 @pytest.fixture
 def _patiently(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scraper_module, "Metrics", Patient)
+    monkeypatch.setattr(scraper_module, "MetricsReader", Patient)
 
 
-def often(**settings: Any) -> Load:
-    return Load(**{"interval": 0.02, **settings})
+def often(**settings: Any) -> LoadMetricsConfig:
+    return LoadMetricsConfig(**{"interval": 0.02, **settings})
 
 
 def page(server: Server, started: int = 1_700_000_000) -> bytes:
@@ -60,9 +60,9 @@ def page(server: Server, started: int = 1_700_000_000) -> bytes:
 
 class Reader:
     def __init__(self) -> None:
-        self.heard: list[tuple[Key, EngineLoad]] = []
-        self.restarts: list[Key] = []
-        self.scraper = Scraper(lambda key, load: self.heard.append((key, load)), self.restarts.append)
+        self.heard: list[tuple[ReplicaKey, EngineLoad]] = []
+        self.restarts: list[ReplicaKey] = []
+        self.scraper = LoadScraper(lambda key, load: self.heard.append((key, load)), self.restarts.append)
 
     def problem(self) -> str:
         view = self.scraper.view(KEY)
@@ -70,16 +70,16 @@ class Reader:
 
 
 @asynccontextmanager
-async def reading(*targets: Target) -> AsyncIterator[Reader]:
+async def reading(*targets: ProbeTarget) -> AsyncIterator[Reader]:
     reader = Reader()
-    reader.scraper.follow({target.key: target for target in targets})
+    reader.scraper.set_targets({target.key: target for target in targets})
     try:
         yield reader
     finally:
         await reader.scraper.close()
 
 
-def vllm(server: Server, **settings: Any) -> Target:
+def vllm(server: Server, **settings: Any) -> ProbeTarget:
     return target(server.url, id="a", dialect="vllm", load=often(**settings))
 
 
@@ -192,20 +192,22 @@ def test_processes_that_take_turns_are_no_restarts_for_ever() -> None:
 
 def test_who_is_asked_and_where() -> None:
     aim = target("http://127.0.0.1:9", id="a", dialect="vllm")
-    assert metrics_at(aim) == MetricsAt("/metrics", 0)
-    assert metrics_at(aim._replace(load=Load(enabled=False))) is None
-    assert metrics_at(aim._replace(load=Load(path="/m", port=7))) == MetricsAt("/m", 7)
-    assert metrics_at(aim._replace(dialect="triton")) == MetricsAt("/metrics", 8002)
+    assert metrics_location(aim) == MetricsLocation("/metrics", 0)
+    assert metrics_location(aim._replace(load=LoadMetricsConfig(enabled=False))) is None
+    assert metrics_location(aim._replace(load=LoadMetricsConfig(path="/m", port=7))) == MetricsLocation("/m", 7)
+    assert metrics_location(aim._replace(dialect="triton")) == MetricsLocation("/metrics", 8002)
     for dialect in ("http", ""):
-        assert metrics_at(aim._replace(dialect=dialect)) is None
-        assert metrics_at(aim._replace(dialect=dialect, load=Load(enabled=True))) == MetricsAt("/metrics", 0)
+        assert metrics_location(aim._replace(dialect=dialect)) is None
+        assert metrics_location(aim._replace(dialect=dialect, load=LoadMetricsConfig(enabled=True))) == MetricsLocation(
+            "/metrics", 0
+        )
 
 
 def test_not_there_is_tried_again_once_a_minute_unless_somebody_said_that_it_is() -> None:
     async def scenario() -> None:
         async with serving() as server:
-            for enabled, pause in ((None, NOT_THERE), (True, 0.02)):
-                one = Patient(KEY, vllm(server, enabled=enabled), Contexts())
+            for enabled, pause in ((None, NOT_FOUND_RETRY_SECONDS), (True, 0.02)):
+                one = Patient(KEY, vllm(server, enabled=enabled), TlsContexts())
                 assert not await one.read()
                 assert one.problem == "answers 404 to GET /metrics"
                 assert one.pause == pause
@@ -215,7 +217,12 @@ def test_not_there_is_tried_again_once_a_minute_unless_somebody_said_that_it_is(
 
 def test_no_more_often_than_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert Metrics(KEY, target("http://h:1", dialect="vllm", load=Load(interval=0.1)), Contexts()).interval == 1.0
+    assert (
+        MetricsReader(
+            KEY, target("http://h:1", dialect="vllm", load=LoadMetricsConfig(interval=0.1)), TlsContexts()
+        ).interval
+        == 1.0
+    )
 
 
 def test_others_from_now_on_and_a_listener_that_raises(caplog: pytest.LogCaptureFixture) -> None:
@@ -225,7 +232,7 @@ def test_others_from_now_on_and_a_listener_that_raises(caplog: pytest.LogCapture
             async with reading(vllm(one)) as reader:
                 await until(lambda: reader.heard)
                 other = vllm(two)
-                reader.scraper.follow({other.key: other})
+                reader.scraper.set_targets({other.key: other})
                 view = reader.scraper.view(KEY)
                 assert view is not None
                 assert view.load is None  # nothing of another server
@@ -233,7 +240,7 @@ def test_others_from_now_on_and_a_listener_that_raises(caplog: pytest.LogCapture
                 reader.scraper._heard = lambda key, load: 1 / 0  # type: ignore[assignment,return-value]
                 asked = len(two.asked)
                 await until(lambda: len(two.asked) > asked + 2)
-                reader.scraper.follow({})
+                reader.scraper.set_targets({})
                 assert reader.scraper.view(KEY) is None
 
     caplog.set_level(logging.ERROR)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from steelyard.control.probing.keeper import INFINITY
-from steelyard.control.probing.seen import Kind, Tried
-from steelyard.control.probing.trials import Trial
+from steelyard.control.probing.seen import CheckResult, ProbeStatus
+from steelyard.control.probing.trials import RequestCheck
 
 from .conversations import (
     ERROR,
@@ -27,7 +27,7 @@ def warm(**settings: object) -> Conversation:
     talk = Conversation(warm_up=WARM_UP, **settings)
     talk.sees(READY)
     talk.tries()
-    if talk.keeper.trying:
+    if talk.keeper.check_wanted:
         talk.tries()
     talk.sees(*[READY] * 15)
     return talk
@@ -36,24 +36,24 @@ def warm(**settings: object) -> Conversation:
 def test_no_loaded_before_the_warm_up() -> None:
     talk = Conversation(warm_up=WARM_UP)
     assert talk.sees(NOT_NOW, READY) == [LIVE]
-    assert talk.keeper.trying is Trial.WARM_UP
-    assert talk.keeper.due == INFINITY
-    assert talk.keeper.last.kind is Kind.LOADING
+    assert talk.keeper.check_wanted is RequestCheck.WARM_UP
+    assert talk.keeper.next_probe_at == INFINITY
+    assert talk.keeper.last_result.status is ProbeStatus.LOADING
     assert talk.tries() == [LOADED]
-    assert talk.keeper.trying is None
+    assert talk.keeper.check_wanted is None
     assert 1.0 <= talk.pause <= 5.0
 
 
 def test_a_failed_warm_up_is_tried_again_after_another_look() -> None:
     talk = Conversation(warm_up=WARM_UP)
     talk.sees(READY)
-    assert talk.tries(Tried("answers 500")) == []
-    assert talk.keeper.last.detail == "answers 500"
+    assert talk.tries(CheckResult("answers 500")) == []
+    assert talk.keeper.last_result.detail == "answers 500"
     assert 0.45 <= talk.pause <= 0.55
     assert talk.sees(NOT_NOW) == []
-    assert talk.keeper.trying is None
+    assert talk.keeper.check_wanted is None
     talk.sees(READY)
-    assert talk.keeper.trying is Trial.WARM_UP
+    assert talk.keeper.check_wanted is RequestCheck.WARM_UP
     assert talk.tries() == [LOADED]
 
 
@@ -62,7 +62,7 @@ def test_failed_trials_come_slower_and_slower() -> None:
     pauses = []
     for _ in range(10):
         talk.sees(READY)
-        talk.tries(Tried("answers 500"))
+        talk.tries(CheckResult("answers 500"))
         pauses.append(talk.pause)
     assert pauses[0] < 0.6 < pauses[1] < 1.2 < pauses[2]
     assert all(4.5 <= pause <= 5.5 for pause in pauses[5:])
@@ -76,10 +76,10 @@ def test_a_replica_that_merely_said_no_is_still_warm() -> None:
 def test_warmed_up_again_after_a_restart_and_after_a_loss() -> None:
     talk = warm()
     assert talk.sees(REFUSED, NOT_NOW, READY) == [LOST, LIVE]
-    assert talk.keeper.trying is Trial.WARM_UP
+    assert talk.keeper.check_wanted is RequestCheck.WARM_UP
     talk = warm()
     assert talk.sees(SILENT, SILENT, READY) == [LOST, LIVE]
-    assert talk.keeper.trying is Trial.WARM_UP
+    assert talk.keeper.check_wanted is RequestCheck.WARM_UP
     assert talk.keeper.lives.restarts == 0
 
 
@@ -92,39 +92,41 @@ def test_not_after_a_loss_if_it_says_that_it_is_the_same() -> None:
 def test_it_restarts_while_it_is_warmed_up() -> None:
     talk = Conversation(warm_up=WARM_UP)
     talk.sees(by("a"))
-    assert talk.tries(Tried(instance="b")) == []
+    assert talk.tries(CheckResult(instance="b")) == []
     assert talk.keeper.lives.restarts == 1
     talk.sees(by("b"))
-    assert talk.keeper.trying is Trial.WARM_UP
-    assert talk.tries(Tried(instance="b")) == [LOADED]
+    assert talk.keeper.check_wanted is RequestCheck.WARM_UP
+    assert talk.tries(CheckResult(instance="b")) == [LOADED]
 
 
 def test_what_was_wrong_with_a_warm_up_is_told_though_it_is_ready() -> None:
     talk = Conversation(warm_up=WARM_UP)
     talk.sees(READY)
     talk.now += 1
-    (told,) = talk.keeper.tried(Tried(note="answers 400: check health.warm_up"), talk.now)
+    (told,) = talk.keeper.check_finished(CheckResult(note="answers 400: check health.warm_up"), talk.now)
     assert "check health.warm_up" in told.why
 
 
 def test_the_warm_up_comes_before_the_inference() -> None:
     talk = Conversation(warm_up=WARM_UP, inference=INFERENCE)
     assert talk.sees(READY) == [LIVE]
-    assert talk.keeper.trying is Trial.WARM_UP
+    assert talk.keeper.check_wanted is RequestCheck.WARM_UP
     assert talk.tries() == []
-    assert talk.keeper.trying is Trial.INFERENCE
-    assert talk.keeper.due == INFINITY
+    assert talk.keeper.check_wanted is RequestCheck.INFERENCE
+    assert talk.keeper.next_probe_at == INFINITY
     assert talk.tries() == [LOADED]
 
 
 def test_an_inference_that_fails_keeps_it_loading() -> None:
     talk = Conversation(inference=INFERENCE)
     assert talk.sees(READY) == [LIVE]
-    assert talk.tries(Tried("answers 500, not 200")) == []
-    assert talk.keeper.last.kind is Kind.LOADING
+    assert talk.tries(CheckResult("answers 500, not 200")) == []
+    assert talk.keeper.last_result.status is ProbeStatus.LOADING
     assert not talk.keeper.ready
     talk.sees(READY)
-    assert talk.tries(Tried("late", doubtful=True), busy=True) == []  # not ready: nothing can make progress there
+    assert (
+        talk.tries(CheckResult("late", ambiguous=True), busy=True) == []
+    )  # not ready: nothing can make progress there
     talk.sees(READY)
     assert talk.tries() == [LOADED]
 
@@ -138,7 +140,7 @@ def proven(**settings: object) -> Conversation:
 
 def until_inference(talk: Conversation) -> list[str]:
     told = []
-    while talk.keeper.trying is None:
+    while talk.keeper.check_wanted is None:
         told += talk.sees(READY)
     return told
 
@@ -152,7 +154,7 @@ def test_again_every_now_and_then_beside_the_looks() -> None:
     assert talk.pause <= 5.5  # looks go on
     assert talk.sees(READY) == []
     assert talk.tries() == []
-    assert talk.keeper.bad == 0
+    assert talk.keeper.failures == 0
 
 
 def test_with_every_look() -> None:
@@ -161,35 +163,35 @@ def test_with_every_look() -> None:
     talk.tries()
     for _ in range(5):
         talk.sees(READY)
-        assert talk.keeper.trying is Trial.INFERENCE
+        assert talk.keeper.check_wanted is RequestCheck.INFERENCE
         talk.tries()
 
 
 def test_a_failing_inference_counts_as_a_bad_look_and_is_repeated_soon() -> None:
     talk = proven()
     until_inference(talk)
-    assert talk.tries(Tried("answers 500, not 200")) == []
-    assert talk.keeper.bad == 1
+    assert talk.tries(CheckResult("answers 500, not 200")) == []
+    assert talk.keeper.failures == 1
     assert talk.pause <= 0.55
     assert talk.sees(READY) == []  # a good look does not make up for it
-    assert talk.keeper.bad == 1
-    assert talk.keeper.trying is Trial.INFERENCE
-    assert talk.tries(Tried("answers 500, not 200")) == [LIVE]
+    assert talk.keeper.failures == 1
+    assert talk.keeper.check_wanted is RequestCheck.INFERENCE
+    assert talk.tries(CheckResult("answers 500, not 200")) == [LIVE]
     assert not talk.keeper.ready
     talk.sees(READY)
-    assert talk.keeper.trying is None  # within a minute of being ready: damped, two good looks are needed
+    assert talk.keeper.check_wanted is None  # within a minute of being ready: damped, two good looks are needed
     talk.sees(READY)
-    assert talk.keeper.trying is Trial.INFERENCE
+    assert talk.keeper.check_wanted is RequestCheck.INFERENCE
     assert talk.tries() == [LOADED]
 
 
 def test_one_that_recovers() -> None:
     talk = proven()
     until_inference(talk)
-    talk.tries(Tried("answers 500, not 200"))
+    talk.tries(CheckResult("answers 500, not 200"))
     talk.sees(READY)
     assert talk.tries() == []
-    assert talk.keeper.bad == 0
+    assert talk.keeper.failures == 0
     assert talk.keeper.ready
 
 
@@ -197,17 +199,17 @@ def test_an_inference_that_is_late_or_declined_is_no_failure_where_requests_make
     talk = proven()
     for _ in range(10):
         until_inference(talk)
-        assert talk.tries(Tried("no answer in time", doubtful=True), busy=True) == []
-    assert talk.keeper.bad == 0
+        assert talk.tries(CheckResult("no answer in time", ambiguous=True), busy=True) == []
+    assert talk.keeper.failures == 0
     until_inference(talk)
-    talk.tries(Tried("no answer in time", doubtful=True))
-    assert talk.keeper.bad == 1
+    talk.tries(CheckResult("no answer in time", ambiguous=True))
+    assert talk.keeper.failures == 1
 
 
 def test_an_inference_that_could_not_be_sent_says_nothing() -> None:
     talk = proven(fall=1)
     until_inference(talk)
-    assert talk.tries(Tried("this machine cannot ask", void=True)) == []
+    assert talk.tries(CheckResult("this machine cannot ask", inconclusive=True)) == []
     assert talk.keeper.ready
 
 
@@ -215,7 +217,7 @@ def test_when_it_falls_meanwhile_the_outcome_is_not_wanted_any_more() -> None:
     talk = proven()
     until_inference(talk)
     assert talk.sees(ERROR, ERROR) == [LIVE]
-    assert talk.keeper.trying is None
+    assert talk.keeper.check_wanted is None
     assert talk.tries() == []
     talk.sees(READY, READY)
-    assert talk.keeper.trying is Trial.INFERENCE  # it has to prove itself again
+    assert talk.keeper.check_wanted is RequestCheck.INFERENCE  # it has to prove itself again

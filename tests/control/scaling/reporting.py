@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from steelyard.control.scaling.latencies import bucket
-from steelyard.core.slo import INDEX, KINDS
-from steelyard.link.messages import ModelReport, Report
+from steelyard.control.scaling.latencies import bucket_of
+from steelyard.core.slo import VERDICT_COUNT, VERDICT_INDEX
+from steelyard.link.messages import ModelReport, WorkerReport
 
 
 def report(
@@ -33,16 +33,16 @@ def report(
     }
     latency: dict[int, int] = {}
     for seconds, count in took.items():
-        latency[bucket(seconds)] = latency.get(bucket(seconds), 0) + count
-    judged = [0] * KINDS
-    judged[INDEX["met", ""]] = sum(count for seconds, count in took.items() if seconds <= promised)
-    judged[INDEX["late", "replica"]] = sum(count for seconds, count in took.items() if seconds > promised)
-    judged[INDEX["failed", "replica"]] = failed
-    judged[INDEX["refused", "overload"]] = refused
-    judged[INDEX["failed", "client"]] = client_error
-    judged[INDEX["left", "client"]] = cancelled
+        latency[bucket_of(seconds)] = latency.get(bucket_of(seconds), 0) + count
+    judged = [0] * VERDICT_COUNT
+    judged[VERDICT_INDEX["met", ""]] = sum(count for seconds, count in took.items() if seconds <= promised)
+    judged[VERDICT_INDEX["late", "replica"]] = sum(count for seconds, count in took.items() if seconds > promised)
+    judged[VERDICT_INDEX["failed", "replica"]] = failed
+    judged[VERDICT_INDEX["refused", "overload"]] = refused
+    judged[VERDICT_INDEX["failed", "client"]] = client_error
+    judged[VERDICT_INDEX["left", "client"]] = cancelled
     return ModelReport(model, waiting, in_flight, verdicts, latency, **({"judged": {"": judged}} | more))
 
 
-def of_worker(*models: ModelReport) -> Report:
-    return Report(0, models, ())
+def of_worker(*models: ModelReport) -> WorkerReport:
+    return WorkerReport(0, models, ())

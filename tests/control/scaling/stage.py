@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from steelyard.config import Config, parse_config
-from steelyard.control.scaling.autoscaler import Autoscaler, ScalingHands
-from steelyard.control.starting.keeper import Count, Kept
-from steelyard.core.scalers.base import Scaler, Seen, Want
-from steelyard.link.messages import ModelReport, Wanted
+from steelyard.control.scaling.autoscaler import Autoscaler, AutoscalerDependencies
+from steelyard.control.starting.keeper import ReplicaCounts, ReplicaSetSummary
+from steelyard.core.scalers.base import Recommendation, Scaler, ScalingMetrics
+from steelyard.link.messages import ModelReport, ReplicaDemand
 from tests.control.scaling.reporting import of_worker
 
 NOON = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)  # a Monday
@@ -25,17 +25,17 @@ class Told(Scaler):
     burn = 0.0
     problem: Exception | None = None
 
-    def want(self, seen: Seen) -> Want:
+    def want(self, seen: ScalingMetrics) -> Recommendation:
         if Told.problem is not None:
             raise Told.problem
-        return Want(Told.number, "so it was told", 4.0, 5.0, 6.0, Told.burn, False)
+        return Recommendation(Told.number, "so it was told", 4.0, 5.0, 6.0, Told.burn, False)
 
 
 class FakeKeeper:
     """Starts and stops at once; what it starts is ready when the test says so."""
 
     def __init__(self) -> None:
-        self.counts: dict[str, Count] = {}
+        self.counts: dict[str, ReplicaCounts] = {}
         self.wants: dict[str, int] = {}
         self.calls: list[tuple[str, int, str]] = []  # those that changed something
         self.problem: Exception | None = None
@@ -49,22 +49,22 @@ class FakeKeeper:
         self.wants[model] = replicas
         self.calls.append((model, replicas, why))
         ready = min(self.count(model).ready, replicas)
-        self.counts[model] = Count(ready, replicas - ready)
+        self.counts[model] = ReplicaCounts(ready, replicas - ready)
 
     def wanted(self, model: str) -> int:
         return self.wants.get(model, 0)
 
-    def count(self, model: str) -> Count:
-        return self.counts.get(model, Count())
+    def count(self, model: str) -> ReplicaCounts:
+        return self.counts.get(model, ReplicaCounts())
 
     def cold_start(self, model: str) -> tuple[float, bool]:
         return 3.0, True
 
-    def kept(self, model: str) -> Kept:
-        return Kept((), None, 100.0, 2.5, 3, 1, 1)
+    def kept(self, model: str) -> ReplicaSetSummary:
+        return ReplicaSetSummary((), None, 100.0, 2.5, 3, 1, 1)
 
     def all_ready(self) -> None:
-        self.counts = {m: Count(c.ready + c.starting) for m, c in self.counts.items()}
+        self.counts = {m: ReplicaCounts(c.ready + c.starting) for m, c in self.counts.items()}
 
 
 class Stage:
@@ -77,7 +77,7 @@ class Stage:
         self.reports: dict[str, list[ModelReport]] = {}
         self.notes: list[tuple[str, str, int]] = []
         self.config = configured(**models)
-        self.hands = ScalingHands(
+        self.hands = AutoscalerDependencies(
             keeper=self.keeper,  # type: ignore[arg-type]
             reports=lambda: [of_worker(*each) for each in zip(*self.reports.values(), strict=True)],
             ready=self.ready,
@@ -88,12 +88,12 @@ class Stage:
         self.scaler = Autoscaler(self.hands)
 
     def begin(self) -> Stage:
-        self.scaler.follow(self.config)
+        self.scaler.config_changed(self.config)
         return self
 
     def follow(self, **models: str) -> None:
         self.config = configured(**models)
-        self.scaler.follow(self.config)
+        self.scaler.config_changed(self.config)
 
     def ready(self) -> dict[str, int]:
         models = {*self.keeper.counts, *self.others}
@@ -120,7 +120,7 @@ class Stage:
         self.turn(seconds)
 
     def asks(self, waiting: int = 1, model: str = "m") -> None:
-        self.scaler.wanted(Wanted(model, waiting, 0.1 * waiting))
+        self.scaler.model_requested(ReplicaDemand(model, waiting, 0.1 * waiting))
 
     def view(self, model: str = "m") -> Any:
         return next(view for view in self.scaler.views() if view.model == model)

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from steelyard.control.scaling import steering
-from steelyard.control.starting.keeper import Count
+from steelyard.control.starting.keeper import ReplicaCounts
 from tests.control.scaling.reporting import report
 from tests.control.scaling.stage import RUNTIME, Stage, Told, scaled
 
@@ -128,10 +128,10 @@ def test_one_of_others_that_comes_and_goes_does_not_take_ours_along():
 def test_a_decision_at_most_twice_a_second_however_many_report(monkeypatch):
     stage = Stage(m=scaled()).begin()
     times = []
-    monkeypatch.setattr(steering.Steering, "decide", lambda self, *args: _decided(self, times, stage.now))
+    monkeypatch.setattr(steering.ModelAutoscaler, "decide", lambda self, *args: _decided(self, times, stage.now))
     for _ in range(400):
         stage.now += 0.01
-        stage.scaler.reported()
+        stage.scaler.worker_reported()
         stage.scaler.tick(stage.now)
     assert 7 <= len(times) <= 9
 
@@ -139,10 +139,10 @@ def test_a_decision_at_most_twice_a_second_however_many_report(monkeypatch):
 def test_a_report_too_soon_after_a_decision_does_not_wait_for_the_next_one(monkeypatch):
     stage = Stage(m=scaled()).begin()
     times = []
-    monkeypatch.setattr(steering.Steering, "decide", lambda self, *args: _decided(self, times, stage.now))
-    stage.scaler.reported()
+    monkeypatch.setattr(steering.ModelAutoscaler, "decide", lambda self, *args: _decided(self, times, stage.now))
+    stage.scaler.worker_reported()
     stage.now += 0.25
-    stage.scaler.reported()
+    stage.scaler.worker_reported()
     stage.turn(2.0)
     assert [round(when - 1000.0, 2) for when in times] == [0.0, 0.5, 1.5]
 
@@ -175,7 +175,7 @@ def test_the_scaler_is_told_what_workers_report():
         one = report(offered=3.0, arrived=4, took={0.1: 2, 1.0: 1}, in_flight=1, rate=2.0)
         stage.reports["m"] = [one, report(waiting=2, backlog=0.5)]
         stage.now += 1.0
-        stage.scaler.reported()
+        stage.scaler.worker_reported()
     seen = heard[0]
     assert (seen.now, seen.ready, seen.coming, seen.cold_start) == (stage.now, 0, 1, 3.0)
     assert (seen.offered, seen.arrived, seen.running, seen.waiting, seen.backlog) == (3.0, 4, 1, 2, 0.5)
@@ -230,7 +230,7 @@ def test_whoever_asks_while_one_is_starting_or_backed_off_starts_no_other():
     Told.number = 0
     stage.turn()
     stage.asks()
-    stage.keeper.counts["m"] = Count()  # it failed, and is tried again when its time comes
+    stage.keeper.counts["m"] = ReplicaCounts()  # it failed, and is tried again when its time comes
     Told.number = 7
     stage.asks()
     assert stage.want() == 1
@@ -264,7 +264,7 @@ def test_models_it_does_not_know_are_nobodys():
 
 def test_what_was_stopped_does_not_stay():
     stage = Stage(m=scaled("max: 9"))
-    stage.keeper.counts["m"] = Count(ready=2)
+    stage.keeper.counts["m"] = ReplicaCounts(ready=2)
     stage.begin()
     stage.turn(5)
     stage.follow(m=scaled("max: 1"))
@@ -279,7 +279,7 @@ def test_what_was_stopped_does_not_stay():
 
 def test_what_runs_already_stays_until_something_is_known():
     stage = Stage(m=scaled("max: 9"))
-    stage.keeper.counts["m"] = Count(ready=2, starting=3)
+    stage.keeper.counts["m"] = ReplicaCounts(ready=2, starting=3)
     stage.begin()
     assert stage.want() == 5
     stage.turn(50)
@@ -293,19 +293,19 @@ def test_what_runs_already_stays_until_something_is_known():
 
 def test_what_runs_already_is_no_reason_for_not_growing_nor_for_more_than_the_most():
     stage = Stage(m=scaled("max: 4"))
-    stage.keeper.counts["m"] = Count(ready=2)
+    stage.keeper.counts["m"] = ReplicaCounts(ready=2)
     stage.begin()
     stage.say(4)
     assert stage.want() == 4
     stage = Stage(m=scaled("max: 4"))
-    stage.keeper.counts["m"] = Count(ready=7)
+    stage.keeper.counts["m"] = ReplicaCounts(ready=7)
     stage.begin()
     assert stage.want() == 4
 
 
 def test_steps_on_the_way_down_hold_afterwards_too():
     stage = Stage(m=scaled("max: 9, down: 1"))
-    stage.keeper.counts["m"] = Count(ready=5)
+    stage.keeper.counts["m"] = ReplicaCounts(ready=5)
     stage.begin()
     stage.turn(62)
     assert stage.want() == 4
@@ -463,7 +463,7 @@ def test_the_view_has_it_all():
     stage.begin()
     Told.burn = 1.5
     stage.say(4)
-    stage.keeper.counts["m"] = Count(2, 1, 1)
+    stage.keeper.counts["m"] = ReplicaCounts(2, 1, 1)
     stage.others["m"] = 1
     view = stage.view()
     assert (view.ready, view.starting, view.leaving, view.wanted) == (3, 1, 1, 4)

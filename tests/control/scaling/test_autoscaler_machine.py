@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from steelyard.control.scaling.history import KEPT
-from steelyard.control.starting.keeper import Count
+from steelyard.control.scaling.history import MAX_STEPS
+from steelyard.control.starting.keeper import ReplicaCounts
 from tests.control.scaling.reporting import report
 from tests.control.scaling.stage import Stage, Told, configured, scaled
 
@@ -22,7 +22,7 @@ class Life(RuleBasedStateMachine):
     @initialize(mode=st.sampled_from(sorted(MODES)), alive=st.integers(0, 5))
     def begin(self, mode, alive):
         self.stage = Stage(m=MODES[mode], other=MODES["fixed"])
-        self.stage.keeper.counts["m"] = Count(0, alive)
+        self.stage.keeper.counts["m"] = ReplicaCounts(0, alive)
         self.workers = [0, 0]
         self.report()
         self.stage.begin()
@@ -35,7 +35,7 @@ class Life(RuleBasedStateMachine):
     @rule(mode=st.sampled_from(sorted(MODES)))
     def configure(self, mode):
         self.stage.config = configured(m=MODES[mode], other=MODES["fixed"])
-        self.stage.scaler.follow(self.stage.config)
+        self.stage.scaler.config_changed(self.stage.config)
 
     @rule(number=st.one_of(st.integers(0, 9), st.sampled_from([-1, 10**9, None, 2.5])))
     def wish(self, number):
@@ -57,14 +57,14 @@ class Life(RuleBasedStateMachine):
     def one_crashes(self):
         ready, starting, _ = self.stage.keeper.count("m")
         if ready:
-            self.stage.keeper.counts["m"] = Count(ready - 1, starting + 1)
+            self.stage.keeper.counts["m"] = ReplicaCounts(ready - 1, starting + 1)
 
     @rule(worker=st.integers(0, 1), more=st.integers(1, 50), waiting=st.integers(0, 3))
     def requests_come(self, worker, more, waiting):
         if worker < len(self.workers):
             self.workers[worker] += more
         self.report(waiting)
-        self.stage.scaler.reported()
+        self.stage.scaler.worker_reported()
 
     @rule(workers=st.lists(st.just(0), max_size=3))
     def workers_are_replaced(self, workers):
@@ -96,7 +96,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def shown(self):
         view = self.stage.view()
-        assert len(view.history) <= KEPT
+        assert len(view.history) <= MAX_STEPS
         assert isinstance(view.wanted, int)
         assert view.wanted >= 0
         assert view.most is None or view.least <= view.most

@@ -8,14 +8,14 @@ import uvloop
 
 from steelyard.config import Config, parse_config
 from steelyard.control.alarms import AlarmLog
-from steelyard.control.chronicle import Chronicle
-from steelyard.control.history.database import open_to_read
+from steelyard.control.chronicle import EventLog
+from steelyard.control.history.database import open_readonly
 from steelyard.control.history.reading import read_slices
-from steelyard.control.history.store import History
-from steelyard.control.slo.keeping import WRITTEN, Keeping
-from steelyard.control.status import Past
-from steelyard.core.slo import INDEX, KINDS
-from steelyard.link.messages import ModelReport, Report
+from steelyard.control.history.store import HistoryStore
+from steelyard.control.slo.keeping import WRITE_INTERVAL_SECONDS, SloTracker
+from steelyard.control.status import RetiredTotals
+from steelyard.core.slo import VERDICT_COUNT, VERDICT_INDEX
+from steelyard.link.messages import ModelReport, WorkerReport
 
 WALL = 1_700_000_000.0
 
@@ -24,12 +24,12 @@ def config(slo: str = "latency: 200ms, availability: 99.9") -> Config:
     return parse_config(f"models: {{resnet: {{slo: {{{slo}}}, replicas: []}}, idle: {{replicas: []}}}}")
 
 
-def reported(met: int = 0, late: int = 0, failed: int = 0) -> list[Report]:
-    counts = [0] * KINDS
-    counts[INDEX["met", ""]] = met
-    counts[INDEX["late", "replica"]] = late
-    counts[INDEX["failed", "replica"]] = failed
-    return [Report(0, (ModelReport("resnet", 0, 0, {}, {}, judged={"": counts}),), ())]
+def reported(met: int = 0, late: int = 0, failed: int = 0) -> list[WorkerReport]:
+    counts = [0] * VERDICT_COUNT
+    counts[VERDICT_INDEX["met", ""]] = met
+    counts[VERDICT_INDEX["late", "replica"]] = late
+    counts[VERDICT_INDEX["failed", "replica"]] = failed
+    return [WorkerReport(0, (ModelReport("resnet", 0, 0, {}, {}, slo_verdicts={"": counts}),), ())]
 
 
 class Wall:
@@ -40,21 +40,21 @@ class Wall:
         return self.now
 
 
-def keeping(slo: str = "latency: 200ms, availability: 99.9") -> Keeping:
-    made = Keeping(Wall())
-    made.follow(config(slo))
+def keeping(slo: str = "latency: 200ms, availability: 99.9") -> SloTracker:
+    made = SloTracker(Wall())
+    made.config_changed(config(slo))
     return made
 
 
 def test_what_is_shown() -> None:
     made = keeping()
-    made.take_in(reported(met=990, late=9, failed=1), Past(), 10.0)
+    made.update(reported(met=990, late=9, failed=1), RetiredTotals(), 10.0)
     idle, resnet = made.views(10.0)
     assert (idle.model, idle.counts, idle.objectives) == ("idle", {}, ())
     assert resnet.counts == {"met": 990, "late/replica": 9, "failed/replica": 1}
     latency, availability = resnet.objectives
     assert (latency.kind, latency.target, latency.latency, latency.first_byte) == ("latency", 99.0, 0.2, None)
-    assert (latency.budget.good, latency.budget.bad, latency.budget.kept) == (990, 10, 99.0)
+    assert (latency.budget.good, latency.budget.bad, latency.budget.attainment) == (990, 10, 99.0)
     assert [window.seconds for window in latency.windows] == [300, 1800, 3600, 21600]
     assert abs(latency.budget_left) < 1e-6
     assert (availability.kind, availability.latency) == ("availability", None)
@@ -63,69 +63,69 @@ def test_what_is_shown() -> None:
 
 def test_the_dead_count_too_and_once() -> None:
     made = keeping()
-    past = Past()
+    past = RetiredTotals()
     (first,) = reported(met=5)
-    made.take_in([first], past, 1.0)
-    past.bury(first)
-    made.take_in(reported(met=2), past, 2.0)
+    made.update([first], past, 1.0)
+    past.retire(first)
+    made.update(reported(met=2), past, 2.0)
     assert made.views(2.0)[1].counts == {"met": 7}
 
 
 def test_an_alert_begins_is_shown_and_ends() -> None:
     made = keeping("latency: 200ms")
-    chronicle = Chronicle()
+    chronicle = EventLog()
     log = AlarmLog(chronicle)
-    log.see(made.alarms(0.0), 0.0)
-    made.take_in(reported(met=1), Past(), -4000.0)
-    made.take_in(reported(met=852, late=149), Past(), 0.0)
+    log.update(made.alarms(0.0), 0.0)
+    made.update(reported(met=1), RetiredTotals(), -4000.0)
+    made.update(reported(met=852, late=149), RetiredTotals(), 0.0)
     (alarm,) = made.alarms(5.0)
-    log.see([alarm], 2.0)
-    log.see([alarm], 5.0)
+    log.update([alarm], 2.0)
+    log.update([alarm], 5.0)
     assert (alarm.code, alarm.age) == ("slo_page", 5.0)
-    assert alarm.what == (
+    assert alarm.message == (
         "resnet: 85.1 % within 200 ms over 1 h, 99 % promised: the error budget burns 14.9 × as fast as allowed (page)"
     )
     assert made.views(5.0)[1].objectives[0].alert == "page"
-    made.take_in(reported(met=100_000, late=149), Past(), 20.0)
+    made.update(reported(met=100_000, late=149), RetiredTotals(), 20.0)
     assert made.alarms(20.0) != []  # not at once: it may come back
-    made.take_in(reported(met=100_001, late=149), Past(), 90.0)
+    made.update(reported(met=100_001, late=149), RetiredTotals(), 90.0)
     assert made.alarms(90.0) == []
-    log.see(made.alarms(90.0), 90.0)
+    log.update(made.alarms(90.0), 90.0)
     begun, ended = chronicle.latest()
     assert (begun.kind, begun.code, begun.model) == ("alarm", "slo_page", "resnet")
-    assert alarm.what == f"resnet: {begun.what.removeprefix('alarm: ')}"  # who tells of it says whom it is about
-    assert ended.what.startswith("alarm over after")
+    assert alarm.message == f"resnet: {begun.message.removeprefix('alarm: ')}"  # who tells of it says whom it is about
+    assert ended.message.startswith("alarm over after")
 
 
 def test_an_alert_of_what_is_not_promised_any_more_is_over() -> None:
     made = keeping("latency: 200ms")
-    made.take_in(reported(late=100), Past(), 0.0)
+    made.update(reported(late=100), RetiredTotals(), 0.0)
     assert made.alarms(0.0)
-    made.follow(config("availability: 99"))
+    made.config_changed(config("availability: 99"))
     assert made.alarms(0.0) == []
 
 
 def test_history_survives_and_nothing_counts_twice(tmp_path: Path) -> None:
-    async def once(reports: list[Report], before: tuple[int, int], after: tuple[int, int], wall: float) -> None:
+    async def once(reports: list[WorkerReport], before: tuple[int, int], after: tuple[int, int], wall: float) -> None:
         made = keeping()
         made._clock.now = wall  # type: ignore[attr-defined]
-        made.begin(History(tmp_path / "h.sqlite", 1e9), 1000.0)
+        made.begin(HistoryStore(tmp_path / "h.sqlite", 1e9), 1000.0)
         assert made._remembering is not None
         await made._remembering
         assert budget(made, 1000.0) == before
-        made.tick(reports, Past(), 1001.0)
-        made.tick(reports, Past(), 1002.0 + WRITTEN)
+        made.tick(reports, RetiredTotals(), 1001.0)
+        made.tick(reports, RetiredTotals(), 1002.0 + WRITE_INTERVAL_SECONDS)
         assert budget(made, 1020.0) == after
         await made.end([], _past(reports), 1020.0)
 
-    def budget(made: Keeping, now: float) -> tuple[int, int]:
+    def budget(made: SloTracker, now: float) -> tuple[int, int]:
         whole = made.views(now)[1].objectives[0].budget
         return whole.good, whole.bad
 
-    def _past(reports: list[Report]) -> Past:
-        past = Past()
+    def _past(reports: list[WorkerReport]) -> RetiredTotals:
+        past = RetiredTotals()
         for report in reports:
-            past.bury(report)
+            past.retire(report)
         return past
 
     async def work() -> None:
@@ -142,21 +142,21 @@ def test_a_clock_that_is_set_back_is_followed(tmp_path: Path) -> None:
 
     async def work() -> None:
         made = keeping()
-        history = History(tmp_path / "h.sqlite", 1e9)
+        history = HistoryStore(tmp_path / "h.sqlite", 1e9)
         made._clock.now = WALL + 86400.0  # type: ignore[attr-defined]
         made.begin(history, 0.0)
         assert made._remembering is not None
         await made._remembering
-        made.take_in(reported(met=1), Past(), 1.0)
+        made.update(reported(met=1), RetiredTotals(), 1.0)
         made._clock.now = WALL  # type: ignore[attr-defined]
-        made.take_in(reported(met=3), Past(), 2.0)
+        made.update(reported(met=3), RetiredTotals(), 2.0)
         made._clock.now = WALL + 60.0  # type: ignore[attr-defined]
-        made.take_in(reported(met=7), Past(), 3.0)
-        await made.end(reported(met=7), Past(), 4.0)
+        made.update(reported(met=7), RetiredTotals(), 3.0)
+        await made.end(reported(met=7), RetiredTotals(), 4.0)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(work())
-    database = open_to_read(tmp_path / "h.sqlite")
+    database = open_readonly(tmp_path / "h.sqlite")
     with contextlib.closing(database):
         found = {part.start: part.counts for part in read_slices(database, 0) if part.counts}
     start = int(WALL) // 60 * 60
@@ -165,29 +165,33 @@ def test_a_clock_that_is_set_back_is_followed(tmp_path: Path) -> None:
 
 
 def test_a_tenant_is_named_and_the_model_once() -> None:
-    made = Keeping(Wall())
-    made.follow(config("latency: 200ms"))
-    counts = [0] * KINDS
-    counts[INDEX["failed", "replica"]] = 100
-    made.take_in([Report(0, (ModelReport("resnet", 0, 0, {}, {}, judged={"acme": counts}),), ())], Past(), 0.0)
+    made = SloTracker(Wall())
+    made.config_changed(config("latency: 200ms"))
+    counts = [0] * VERDICT_COUNT
+    counts[VERDICT_INDEX["failed", "replica"]] = 100
+    made.update(
+        [WorkerReport(0, (ModelReport("resnet", 0, 0, {}, {}, slo_verdicts={"acme": counts}),), ())],
+        RetiredTotals(),
+        0.0,
+    )
     (alarm,) = made.alarms(0.0)
     said = "within 200 ms since 22:13 UTC (0 s) for acme, 99 % promised: the error budget burns"
-    assert alarm.what.startswith(f"resnet: 0 % {said}")
-    assert (alarm.model, alarm.about) == ("resnet", "latency acme")
+    assert alarm.message.startswith(f"resnet: 0 % {said}")
+    assert (alarm.model, alarm.subject) == ("resnet", "latency acme")
 
 
 def test_windows_claim_no_more_than_was_seen() -> None:
     made = keeping("latency: 200ms")
-    made.take_in(reported(met=80), Past(), 0.0)
-    made.take_in(reported(met=80, late=20), Past(), 180.0)
+    made.update(reported(met=80), RetiredTotals(), 0.0)
+    made.update(reported(met=80, late=20), RetiredTotals(), 180.0)
     (alarm,) = made.alarms(180.0)
-    assert "80 % within 200 ms since " in alarm.what
-    assert " UTC (3 min), 99 % promised" in alarm.what
+    assert "80 % within 200 ms since " in alarm.message
+    assert " UTC (3 min), 99 % promised" in alarm.message
     objective = made.views(180.0)[-1].objectives[0]
-    assert [window.covered for window in objective.windows] == [180.0] * 4
-    assert (objective.budget.covered, objective.budget.seconds) == (180.0, 30 * 86400.0)
+    assert [window.covered_seconds for window in objective.windows] == [180.0] * 4
+    assert (objective.budget.covered_seconds, objective.budget.seconds) == (180.0, 30 * 86400.0)
     later = made.views(7000.0)[-1].objectives[0]
-    assert [window.covered for window in later.windows] == [None, None, None, 7000.0]
+    assert [window.covered_seconds for window in later.windows] == [None, None, None, 7000.0]
 
 
 def test_a_page_that_eases_for_a_moment_stays_a_page() -> None:
@@ -199,11 +203,11 @@ def test_a_page_that_eases_for_a_moment_stays_a_page() -> None:
         nonlocal late, met
         late += round(100 * share)
         met += 100 - round(100 * share)
-        made.take_in(reported(met=met, late=late), Past(), now)
+        made.update(reported(met=met, late=late), RetiredTotals(), now)
         return made.alarms(now)[0].code
 
     start = 7 * 3600.0
-    made.take_in(reported(met=met, late=late), Past(), 0.0)
+    made.update(reported(met=met, late=late), RetiredTotals(), 0.0)
     codes = [second(start + number * 10.0, 0.25) for number in range(6)]
     assert set(codes) == {"slo_page"}
     eased = [second(start + 60.0 + number * 10.0, 0.08) for number in range(60)]

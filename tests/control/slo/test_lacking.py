@@ -12,16 +12,16 @@ import pytest
 import uvloop
 
 from steelyard.config import parse_config
-from steelyard.control.configuration import changeable
+from steelyard.control.configuration import split_reloadable
 from steelyard.control.history import store
-from steelyard.control.history.database import default_path, open_to_read
+from steelyard.control.history.database import default_path, open_readonly
 from steelyard.control.history.reading import read_slices
 from steelyard.control.history.slices import Slice
-from steelyard.control.history.store import History
-from steelyard.control.slo.keeping import Keeping
-from steelyard.control.status import Past
-from steelyard.core.slo import INDEX, KINDS
-from steelyard.link.messages import ModelReport, Report
+from steelyard.control.history.store import HistoryStore
+from steelyard.control.slo.keeping import SloTracker
+from steelyard.control.status import RetiredTotals
+from steelyard.core.slo import VERDICT_COUNT, VERDICT_INDEX
+from steelyard.link.messages import ModelReport, WorkerReport
 
 CONFIG = "{tenant_header: x-tenant, models: {m: {replicas: [], slo: {latency: 1s, tenants: {gold: {latency: 200ms}}}}}}"
 
@@ -30,13 +30,13 @@ def test_what_cannot_be_kept_is_an_alarm(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
 
     async def told() -> list[str]:
-        keeping = Keeping()
-        keeping.follow(parse_config(CONFIG))
-        history = History(tmp_path / "file" / "history.sqlite", 1e6)
+        keeping = SloTracker()
+        keeping.config_changed(parse_config(CONFIG))
+        history = HistoryStore(tmp_path / "file" / "history.sqlite", 1e6)
         keeping.begin(history, 0.0)
         history.flush(20.0)
         alarms = [alarm.code for alarm in keeping.alarms(0.0)]
-        await keeping.end([], Past(), 1.0)
+        await keeping.end([], RetiredTotals(), 1.0)
         return alarms
 
     assert uvloop.run(told()) == ["no_history"]
@@ -45,23 +45,23 @@ def test_what_cannot_be_kept_is_an_alarm(tmp_path: Path) -> None:
 def test_what_cannot_be_written_just_now_is_an_alarm_as_long_as_it_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "RETRY", 0.01)
+    monkeypatch.setattr(store, "RETRY_DELAY_SECONDS", 0.01)
 
     async def told() -> tuple[list[str], list[str]]:
-        keeping = Keeping()
-        keeping.follow(parse_config(CONFIG))
-        history = History(tmp_path / "history.sqlite", 1e6)
+        keeping = SloTracker()
+        keeping.config_changed(parse_config(CONFIG))
+        history = HistoryStore(tmp_path / "history.sqlite", 1e6)
         keeping.begin(history, 0.0)
         assert history.flush(20.0)
         with monkeypatch.context() as patch:
-            patch.setattr(store, "put", Mock(side_effect=sqlite3.OperationalError("database or disk is full")))
+            patch.setattr(store, "add_slice", Mock(side_effect=sqlite3.OperationalError("database or disk is full")))
             history.add([Slice(0, "m", "", {"met": 1})])
             while not history.behind:
                 await asyncio.sleep(0.01)
-            during = [f"{alarm.code}: {alarm.what}" for alarm in keeping.alarms(0.0)]
+            during = [f"{alarm.code}: {alarm.message}" for alarm in keeping.alarms(0.0)]
         assert history.flush(20.0)
         after = [alarm.code for alarm in keeping.alarms(0.0)]
-        await keeping.end([], Past(), 1.0)
+        await keeping.end([], RetiredTotals(), 1.0)
         return during, after
 
     during, after = uvloop.run(told())
@@ -70,12 +70,12 @@ def test_what_cannot_be_written_just_now_is_an_alarm_as_long_as_it_cannot(
 
 
 def test_lines_that_are_being_lost_are_an_alarm_until_a_minute_later() -> None:
-    keeping = Keeping()
-    keeping.follow(parse_config(CONFIG))
+    keeping = SloTracker()
+    keeping.config_changed(parse_config(CONFIG))
 
     def said(lost: dict[str, int], now: float) -> list[str]:
-        keeping.take_in([Report(0, (), (), lost=lost)], Past(), now)
-        return [f"{alarm.code} {alarm.age:.0f} s: {alarm.what}" for alarm in keeping.alarms(now)]
+        keeping.update([WorkerReport(0, (), (), dropped=lost)], RetiredTotals(), now)
+        return [f"{alarm.code} {alarm.age:.0f} s: {alarm.message}" for alarm in keeping.alarms(now)]
 
     assert said({"access_log": 0, "spans": 0}, 0.0) == []
     assert said({"access_log": 3, "spans": 0}, 10.0) == [
@@ -94,20 +94,20 @@ def test_lines_that_are_being_lost_are_an_alarm_until_a_minute_later() -> None:
 
 def test_a_promise_to_one_tenant_is_written_down(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite"
-    counts = [0] * KINDS
-    counts[INDEX["met", ""]] = 3
-    reports = [Report(0, (ModelReport("m", 0, 0, {}, {}, judged={"gold": counts}),), ())]
+    counts = [0] * VERDICT_COUNT
+    counts[VERDICT_INDEX["met", ""]] = 3
+    reports = [WorkerReport(0, (ModelReport("m", 0, 0, {}, {}, slo_verdicts={"gold": counts}),), ())]
 
     async def kept() -> list[str]:
-        keeping = Keeping()
-        keeping.follow(parse_config(CONFIG))
-        history = History(path, 1e6)
+        keeping = SloTracker()
+        keeping.config_changed(parse_config(CONFIG))
+        history = HistoryStore(path, 1e6)
         keeping.begin(history, 0.0)
-        await keeping.end(reports, Past(), 1.0)
+        await keeping.end(reports, RetiredTotals(), 1.0)
         return [alarm.code for alarm in keeping.alarms(1.0)]
 
     assert uvloop.run(kept()) == []
-    with open_to_read(path) as database:
+    with open_readonly(path) as database:
         (found,) = [one for one in read_slices(database, 0.0) if one.tenant == "gold"]
     assert found.counts == {"met": 3}
     assert found.promised is not None
@@ -117,7 +117,7 @@ def test_a_promise_to_one_tenant_is_written_down(tmp_path: Path) -> None:
 def test_another_history_needs_a_restart() -> None:
     now = parse_config(CONFIG)
     wanted = msgspec.structs.replace(now, history=msgspec.structs.replace(now.history, path="elsewhere"))
-    assert changeable(wanted, now) == (now, "history")
+    assert split_reloadable(wanted, now) == (now, "history")
 
 
 def test_systemd_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

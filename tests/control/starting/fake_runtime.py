@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from steelyard.runtimes import CannotStartError, Instance, Order, Phase, fingerprint
+from steelyard.runtimes import Instance, InstancePhase, ReplicaSpec, ReplicaStartError, fingerprint
 
 Key = tuple[str, str]
 
 
 class FakeRuntime:
     def __init__(self) -> None:
-        self.orders: list[Order] = []
+        self.orders: list[ReplicaSpec] = []
         self.running: dict[Key, Instance] = {}
         self.left: list[Instance] = []  # by a supervisor before
         self.stops: list[Key] = []
-        self.refuse: CannotStartError | Exception | None = None  # each start ends so
+        self.refuse: ReplicaStartError | Exception | None = None  # each start ends so
         self.fail_stops = 0  # so many
         self.fail_list: Exception | None = None
         self.slow_starts = False  # they wait for `answer`
@@ -28,7 +28,7 @@ class FakeRuntime:
         self.stopped = asyncio.Event()
         self._told: list[Callable[[Instance], None]] = []
 
-    async def start(self, order: Order) -> Instance:
+    async def start(self, order: ReplicaSpec) -> Instance:
         self.orders.append(order)
         if self.slow_starts:
             await self.answer.wait()
@@ -38,7 +38,7 @@ class FakeRuntime:
         assert key not in self.running
         url = "" if self.no_url else f"http://127.0.0.1:{20000 + len(self.orders)}"
         made_of = fingerprint(order.settings)
-        self.running[key] = Instance(*key, url, order.device, made_of, Phase.RUNNING, 0.0, where="pid 1")
+        self.running[key] = Instance(*key, url, order.device, made_of, InstancePhase.RUNNING, 0.0, location="pid 1")
         return self.running[key]
 
     async def stop(self, model: str, id: str, *, patience: float) -> None:
@@ -73,7 +73,7 @@ class FakeRuntime:
 
     def end(self, key: Key, how: str = "exit code 1") -> None:
         """By itself, or by whoever."""
-        self._tell(self.running.pop(key)._replace(phase=Phase.ENDED, how=how))
+        self._tell(self.running.pop(key)._replace(phase=InstancePhase.ENDED, how=how))
 
     def finds_url(self, key: Key, url: str) -> None:
         self.running[key] = self.running[key]._replace(url=url)

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from steelyard.config import Config, ReplicaConfig, parse_config
-from steelyard.control.standing import Standing
-from steelyard.control.starting.hands import StartingHands, Worth
-from steelyard.control.starting.keeper import Keeper
+from steelyard.control.standing import ReplicaStatus
+from steelyard.control.starting.hands import ReplicaDependencies, ReplicaLoad
+from steelyard.control.starting.keeper import ReplicaController
 from steelyard.core.replica import Event, State
-from steelyard.link.messages import Coming, ToWorker
+from steelyard.link.messages import StartProgress, ToWorker
 from steelyard.runtimes import Runtime
 
 from .fake_runtime import FakeRuntime
@@ -49,17 +49,17 @@ class Stage:
         self.room = FakeRoom()
         self.runtime = FakeRuntime()
         self.told: dict[str, tuple[ReplicaConfig, ...]] = {}
-        self.standings: dict[Key, Standing] = {}
+        self.standings: dict[Key, ReplicaStatus] = {}
         self.moves: list[tuple[Key, Event, str]] = []
         self.notes: list[tuple[int, str]] = []
         self.sent: list[ToWorker] = []
         self.busy: set[Key] = set()  # these do not drain
         self.drains: dict[str, float] = {}  # replica → seconds that what runs there has
-        self.worth: dict[str, dict[str, Worth]] = {}
-        self.keeper = Keeper(self._hands(), {"process": runtime or self.runtime}, clock=lambda: self.now)
+        self.worth: dict[str, dict[str, ReplicaLoad]] = {}
+        self.keeper = ReplicaController(self._hands(), {"process": runtime or self.runtime}, clock=lambda: self.now)
 
-    def _hands(self) -> StartingHands:
-        return StartingHands(
+    def _hands(self) -> ReplicaDependencies:
+        return ReplicaDependencies(
             room=self.room,
             members=self._members,
             move=self.move,
@@ -75,13 +75,13 @@ class Stage:
         for key in [key for key in self.standings if key[0] == model and key not in there]:
             del self.standings[key]
         for key in there:
-            self.standings.setdefault(key, Standing(self.now))
+            self.standings.setdefault(key, ReplicaStatus(self.now))
 
     def move(self, key: Key, event: Event, why: str) -> None:
         self.moves.append((key, event, why))
         standing = self.standings.get(key)
-        if standing is not None and standing.take(event, why, self.now):
-            self.keeper.state(key, standing.state)
+        if standing is not None and standing.apply(event, why, self.now):
+            self.keeper.state_changed(key, standing.state)
 
     async def _drained(self, key: Key, seconds: float) -> bool:
         self.drains[key[1]] = seconds
@@ -105,7 +105,7 @@ class Stage:
         await self.turn()
 
     async def want(self, replicas: int, model: str = "m") -> None:
-        self.keeper.want(model, replicas, "the test wants it")
+        self.keeper.scale(model, replicas, "the test wants it")
         await self.turn()
 
     async def ready(self, *ids: str, model: str = "m") -> None:
@@ -122,13 +122,13 @@ class Stage:
         return [replica.name for replica in self.told.get(model, ())]
 
     def phases(self, model: str = "m") -> dict[str, str]:
-        return {view.replica: view.phase for view in self.keeper.kept(model).instances}
+        return {view.replica: view.phase for view in self.keeper.summary(model).instances}
 
     def state(self, id: str, model: str = "m") -> State:
         return self.standings[(model, id)].state
 
     def coming(self) -> list[float]:
-        return [message.seconds for message in self.sent if isinstance(message, Coming)]
+        return [message.seconds for message in self.sent if isinstance(message, StartProgress)]
 
     def words(self, level: int = logging.WARNING) -> str:
         return "\n".join(what for at, what in self.notes if at >= level)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from steelyard.control.starting.rooms import NoRoomError, device_for
+from steelyard.control.starting.rooms import NoDeviceMemoryError, choose_device
 from steelyard.core.replica import Event
 
 from ..driving import run
@@ -16,24 +16,24 @@ TWO = "devices: {gpu0: {memory: 80GiB, gpu: '0'}, gpu1: {memory: 80GiB, gpu: GPU
 
 
 def test_where_most_room_is_left() -> None:
-    assert device_for(5, (), {}, {}) == ""
-    assert device_for(5, ("a", "b"), {"a": 9, "b": 10}, {"b": 3}) == "b"
-    assert device_for(5, ("a", "b"), {"a": 10, "b": 10}, {"a": 3, "b": 1}) == "b"
-    assert device_for(5, ("a", "b"), {"a": 10, "b": 10}, {}) == "a"
+    assert choose_device(5, (), {}, {}) == ""
+    assert choose_device(5, ("a", "b"), {"a": 9, "b": 10}, {"b": 3}) == "b"
+    assert choose_device(5, ("a", "b"), {"a": 10, "b": 10}, {"a": 3, "b": 1}) == "b"
+    assert choose_device(5, ("a", "b"), {"a": 10, "b": 10}, {}) == "a"
 
 
 def test_a_device_of_unknown_size_has_room() -> None:
-    assert device_for(5, ("a", "b"), {"a": 9}, {}) == "b"
+    assert choose_device(5, ("a", "b"), {"a": 9}, {}) == "b"
 
 
 def test_a_model_of_unknown_size_fits() -> None:
-    assert device_for(0, ("a", "b"), {"a": -3, "b": -2}, {}) == "b"
+    assert choose_device(0, ("a", "b"), {"a": -3, "b": -2}, {}) == "b"
 
 
 def test_models_of_unknown_size_are_spread() -> None:
-    assert device_for(0, ("a", "b"), {"a": 10, "b": 9}, {"a": 1}) == "b"
-    assert device_for(0, ("a", "b"), {"a": 10, "b": 9}, {"a": 1, "b": 1}) == "a"
-    assert device_for(0, ("a", "b"), {"b": 9}, {"a": 2, "b": 1}) == "b"
+    assert choose_device(0, ("a", "b"), {"a": 10, "b": 9}, {"a": 1}) == "b"
+    assert choose_device(0, ("a", "b"), {"a": 10, "b": 9}, {"a": 1, "b": 1}) == "a"
+    assert choose_device(0, ("a", "b"), {"b": 9}, {"a": 2, "b": 1}) == "b"
 
     async def work() -> None:
         async with staged(config("devices: [gpu0, gpu1]", more=TWO)) as stage:
@@ -46,8 +46,8 @@ def test_models_of_unknown_size_are_spread() -> None:
 
 def test_no_room_is_said_with_numbers() -> None:
     rooms = {"gpu0": 12 * GIB, "gpu1": 9 * GIB, "other": 90 * GIB}
-    with pytest.raises(NoRoomError, match=r"^it needs 30 GiB; gpu0 has 12 GiB free, gpu1 has 9 GiB free$"):
-        device_for(30 * GIB, ("gpu0", "gpu1"), rooms, {})
+    with pytest.raises(NoDeviceMemoryError, match=r"^it needs 30 GiB; gpu0 has 12 GiB free, gpu1 has 9 GiB free$"):
+        choose_device(30 * GIB, ("gpu0", "gpu1"), rooms, {})
 
 
 def test_two_that_start_together_know_of_each_other() -> None:
@@ -59,9 +59,9 @@ def test_two_that_start_together_know_of_each_other() -> None:
             assert [order.device for order in stage.runtime.orders] == ["gpu0", "gpu1", "gpu0", "gpu1"]
             assert [order.gpu for order in stage.runtime.orders] == ["0", "GPU-b", "0", "GPU-b"]
             assert stage.told["m"][1].device == "gpu1"
-            setback = stage.keeper.kept("m").setback
+            setback = stage.keeper.summary("m").setback
             assert setback is not None
-            assert (setback.reason, setback.again_in) == ("no_room", 0.0)
+            assert (setback.reason, setback.retry_in) == ("no_room", 0.0)
             assert setback.why == "it needs 30 GiB; gpu0 has 20 GiB free, gpu1 has 10 GiB free"
             assert [alarm.code for alarm in stage.keeper.alarms()] == ["no_room"]
             await stage.later(0.25)
@@ -82,7 +82,7 @@ def test_when_there_is_room_again_it_is_started() -> None:
             stage.room.free = {"gpu0": 40 * GIB}
             await stage.later(0.25)
             assert stage.ids() == ["p1"]
-            assert stage.keeper.kept("m").setback is None
+            assert stage.keeper.summary("m").setback is None
             assert not stage.keeper.alarms()
 
     run(work())
@@ -145,13 +145,13 @@ def test_one_that_may_not_be_where_it_is_is_replaced(before: str, after: str, mo
         async with staged(config(before, more=TWO)) as stage:
             await stage.want(2)
             await stage.ready("p1", "p2")
-            stage.keeper.follow(config(after, more=more))
+            stage.keeper.config_changed(config(after, more=more))
             for _ in range(3):
                 await stage.turn()
                 assert len(stage.runtime.running) <= 3
                 await stage.ready(*stage.ids())
             await stage.later(60.0)
             assert sorted(instance.device for instance in stage.runtime.running.values()) == where
-            assert not any(view.outdated for view in stage.keeper.kept("m").instances)
+            assert not any(view.outdated for view in stage.keeper.summary("m").instances)
 
     run(work())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steelyard.control.starting.started import HUNG
+from steelyard.control.starting.started import HUNG_AFTER_SECONDS
 from steelyard.core.replica import Event
 
 from ..driving import run
@@ -26,11 +26,11 @@ def test_it_is_replaced_long_before_the_timeout_of_a_start() -> None:
         async with staged() as stage:
             await some(stage, 2)
             await lose(stage, "p1")
-            await stage.later(HUNG - 1.0)
+            await stage.later(HUNG_AFTER_SECONDS - 1.0)
             assert not stage.runtime.stops
             await stage.later(1.0)
             assert stage.runtime.stops == [("m", "p1")]
-            setback = stage.keeper.kept("m").setback
+            setback = stage.keeper.summary("m").setback
             assert setback is not None
             assert setback.reason == "never_ready"
             assert setback.why == "it was ready, and has not answered for 60 s"
@@ -45,7 +45,7 @@ def test_one_that_answers_and_is_not_ready_has_all_the_time_of_a_start() -> None
         async with staged(config("start_timeout: 500s")) as stage:
             await some(stage, 1)
             await lose(stage, "p1")
-            await stage.later(HUNG - 1.0)
+            await stage.later(HUNG_AFTER_SECONDS - 1.0)
             stage.move(("m", "p1"), Event.LIVE, "it answers, and loads")
             for _ in range(43):
                 await stage.later(10.0)
@@ -64,7 +64,7 @@ def test_one_that_was_never_ready_may_open_its_port_late() -> None:
         async with staged() as stage:
             await stage.want(1)
             await lose(stage, "p1")
-            await stage.later(5.0 * HUNG)
+            await stage.later(5.0 * HUNG_AFTER_SECONDS)
             assert not stage.runtime.stops
 
     run(work())
@@ -76,7 +76,7 @@ def test_one_that_comes_back_stays() -> None:
             await some(stage, 1)
             for _ in range(5):
                 await lose(stage, "p1")
-                await stage.later(HUNG - 1.0)
+                await stage.later(HUNG_AFTER_SECONDS - 1.0)
                 await stage.ready("p1")
                 await stage.later(1.0)
             assert not stage.runtime.stops
@@ -91,7 +91,7 @@ def test_not_all_at_once() -> None:
         async with staged() as stage:
             await some(stage, 3)
             await lose(stage, "p1", "p2", "p3")
-            await stage.later(HUNG)
+            await stage.later(HUNG_AFTER_SECONDS)
             for _ in range(100):
                 await stage.later(0.25)
             assert stage.runtime.stops == [("m", "p1")]
@@ -113,7 +113,7 @@ def test_one_that_an_operator_drains_is_left_alone() -> None:
             await some(stage, 1)
             await lose(stage, "p1")
             stage.move(("m", "p1"), Event.DRAIN, "an operator")
-            await stage.later(5.0 * HUNG)
+            await stage.later(5.0 * HUNG_AFTER_SECONDS)
             assert ("m", "p1") in stage.runtime.running
 
     run(work())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.starting.hands import Worth
-from steelyard.control.starting.keeper import Count
+from steelyard.control.starting.hands import ReplicaLoad
+from steelyard.control.starting.keeper import ReplicaCounts
 from steelyard.core.replica import Event, State
-from steelyard.link.messages import Coming
+from steelyard.link.messages import StartProgress
 
 from ..driving import run
 from .stage import config, staged
@@ -21,12 +21,12 @@ def test_as_many_run_as_are_wanted() -> None:
             assert [(order.id, order.number) for order in stage.runtime.orders] == [("p1", 0), ("p2", 1)]
             assert stage.ids() == ["p1", "p2"]
             assert stage.told["m"][0].url == "http://127.0.0.1:20001"
-            assert stage.keeper.count("m") == Count(starting=2)
+            assert stage.keeper.count("m") == ReplicaCounts(starting=2)
             await stage.want(2)
             assert len(stage.runtime.orders) == 2
             await stage.ready("p1")
-            assert stage.keeper.count("m") == Count(ready=1, starting=1)
-            assert stage.keeper.wanted("m") == 2
+            assert stage.keeper.count("m") == ReplicaCounts(ready=1, starting=1)
+            assert stage.keeper.desired("m") == 2
 
     run(work())
 
@@ -36,19 +36,19 @@ def test_too_many_are_drained_and_stopped_and_the_least_valuable_goes() -> None:
         async with staged() as stage:
             await stage.want(3)
             await stage.ready("p1", "p2", "p3")
-            stage.worth["m"] = {"p1": Worth(), "p2": Worth(slowness=9.0), "p3": Worth()}
+            stage.worth["m"] = {"p1": ReplicaLoad(), "p2": ReplicaLoad(slowness=9.0), "p3": ReplicaLoad()}
             stage.busy.add(("m", "p2"))
             await stage.want(2)
             assert stage.state("p2") is State.DRAINING
-            assert stage.keeper.count("m") == Count(ready=2, leaving=1)
+            assert stage.keeper.count("m") == ReplicaCounts(ready=2, leaving=1)
             assert stage.ids() == ["p1", "p2", "p3"]  # it has requests
             stage.busy.clear()
             await stage.turn()
             assert stage.runtime.stops == [("m", "p2")]
             assert stage.ids() == ["p1", "p3"]
-            assert stage.keeper.kept("m").stops == 1
-            assert stage.keeper.kept("m").crashes == 0
-            assert stage.keeper.kept("m").setback is None
+            assert stage.keeper.summary("m").stops == 1
+            assert stage.keeper.summary("m").crashes == 0
+            assert stage.keeper.summary("m").setback is None
 
     run(work())
 
@@ -71,9 +71,9 @@ def test_one_on_its_way_out_comes_back_and_saves_a_start() -> None:
             await stage.ready("p1", "p2")
             stage.busy.update({("m", "p1"), ("m", "p2")})
             await stage.want(0)
-            assert stage.keeper.count("m") == Count(leaving=2)
+            assert stage.keeper.count("m") == ReplicaCounts(leaving=2)
             await stage.want(1)
-            assert stage.keeper.count("m") == Count(starting=1, leaving=1)
+            assert stage.keeper.count("m") == ReplicaCounts(starting=1, leaving=1)
             assert len(stage.runtime.orders) == 2
             assert stage.keeper.ready_in("m") == 1.0
             (back,) = [id for id, phase in stage.phases().items() if phase == "starting"]
@@ -106,7 +106,7 @@ def test_a_start_that_nobody_wants_any_more_is_stopped_when_it_is_answered() -> 
         async with staged(slow_starts=True) as stage:
             await stage.want(1)
             await stage.want(0)
-            assert stage.keeper.count("m") == Count(leaving=1)
+            assert stage.keeper.count("m") == ReplicaCounts(leaving=1)
             assert not stage.runtime.stops
             stage.runtime.answer.set()
             await stage.turn()
@@ -166,7 +166,7 @@ def test_names_are_never_used_twice_nor_those_of_others() -> None:
     async def work() -> None:
         made = config().models["m"]
         async with staged() as stage:
-            stage.worth["m"] = {"p2": Worth()}  # somebody registered as that
+            stage.worth["m"] = {"p2": ReplicaLoad()}  # somebody registered as that
             await stage.want(2)
             assert stage.ids() == ["p1", "p3"]
             await stage.want(0)
@@ -193,7 +193,7 @@ def test_an_operator_who_drains_one_gets_another_in_its_place() -> None:
             stage.move(("m", "p1"), Event.UNDRAIN, "no longer")
             await stage.ready("p1")
             assert len(stage.runtime.running) == 1  # one too many now
-            assert stage.keeper.kept("m").crashes == 1  # p2, which took too long to be ready: p1 is none
+            assert stage.keeper.summary("m").crashes == 1  # p2, which took too long to be ready: p1 is none
 
     run(work())
 
@@ -218,15 +218,15 @@ def test_what_they_cost() -> None:
         async with staged(config("devices: [a]", more=more, autoscale="max: 9, cost: 36")) as stage:
             await stage.want(1)
             stage.now += 10.0
-            kept = stage.keeper.kept("m")
+            kept = stage.keeper.summary("m")
             assert (kept.replica_seconds, kept.starts) == (10.0, 1)
             assert kept.cost == pytest.approx(0.01)
-            stage.keeper.follow(config(autoscale="max: 9, cost: 36", more="devices: {a: {memory: 10GiB}}"))
+            stage.keeper.config_changed(config(autoscale="max: 9, cost: 36", more="devices: {a: {memory: 10GiB}}"))
             stage.now += 10.0
-            assert stage.keeper.kept("m").cost == pytest.approx(0.01 + 0.1)
+            assert stage.keeper.summary("m").cost == pytest.approx(0.01 + 0.1)
             await stage.want(0)
             stage.now += 10.0
-            assert stage.keeper.kept("m").replica_seconds == 20.0
+            assert stage.keeper.summary("m").replica_seconds == 20.0
 
     run(work())
 
@@ -249,7 +249,7 @@ def test_all_are_stopped_at_once_and_nothing_is_started_after() -> None:
             await stage.want(5)
             await stage.later(100.0)
             assert len(stage.runtime.orders) == started
-            assert stage.keeper.count("m") == Count()
+            assert stage.keeper.count("m") == ReplicaCounts()
 
     run(work())
 
@@ -298,7 +298,7 @@ def test_a_start_that_was_never_measured_is_promised_as_a_guess() -> None:
             await stage.want(1)
             await stage.ready("p1")
             await stage.want(2)
-            guesses = [message.guessed for message in stage.sent if isinstance(message, Coming)]
+            guesses = [message.is_default for message in stage.sent if isinstance(message, StartProgress)]
             assert (guesses[0], guesses[-1]) == (True, False)
 
     run(work())

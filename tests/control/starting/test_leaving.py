@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.starting.departures import SHORT
-from steelyard.control.starting.started import HUNG
+from steelyard.control.starting.departures import MAX_SHORT_DRAIN_SECONDS
+from steelyard.control.starting.started import HUNG_AFTER_SECONDS
 from steelyard.core.replica import Event
 
 from ..driving import run
@@ -39,7 +39,7 @@ def test_nor_the_replacement_of_one_with_old_settings() -> None:
         async with staged() as stage:
             await stage.want(1)
             await stage.ready("p1")
-            stage.keeper.follow(config("environment: {A: b}"))
+            stage.keeper.config_changed(config("environment: {A: b}"))
             await stage.turn()
             await stage.ready("p2")
             assert stage.drains == {"p1": HOUR}
@@ -47,14 +47,16 @@ def test_nor_the_replacement_of_one_with_old_settings() -> None:
     run(work())
 
 
-@pytest.mark.parametrize(("runtime", "seconds"), [("", SHORT), ("drain: 2h", SHORT), ("drain: 5s", 5.0)])
+@pytest.mark.parametrize(
+    ("runtime", "seconds"), [("", MAX_SHORT_DRAIN_SECONDS), ("drain: 2h", MAX_SHORT_DRAIN_SECONDS), ("drain: 5s", 5.0)]
+)
 def test_one_that_is_given_up_is_not_kept_for_long(runtime: str, seconds: float) -> None:
     async def work() -> None:
         async with staged(config(runtime)) as stage:
             await stage.want(1)
             await stage.ready("p1")
             stage.move(("m", "p1"), Event.LOST, "no answer")
-            await stage.later(HUNG)
+            await stage.later(HUNG_AFTER_SECONDS)
             assert stage.drains == {"p1": seconds}
 
     run(work())
@@ -63,8 +65,8 @@ def test_one_that_is_given_up_is_not_kept_for_long(runtime: str, seconds: float)
 def test_what_was_ordered_when_the_gateway_stops_is_still_told_and_nothing_else_is_started() -> None:
     async def work() -> None:
         async with staged() as stage:
-            stage.keeper.want("m", 1, "somebody waits")
-            stage.keeper.rest()
+            stage.keeper.scale("m", 1, "somebody waits")
+            stage.keeper.pause()
             assert not stage.ids()
             await stage.turn()
             assert stage.ids() == ["p1"]
@@ -82,7 +84,7 @@ def test_when_the_fleet_has_ended_nobody_is_told() -> None:
     async def work() -> None:
         async with staged() as stage:
             await ready_one(stage)
-            stage.keeper.fall_silent()
+            stage.keeper.stop_reporting()
             await stage.keeper.stop_all()
             assert stage.runtime.stops == [("m", "p1")]
             assert stage.ids() == ["p1"]

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from steelyard.config import Config, parse_config
 from steelyard.core.replica import Event, State
-from steelyard.runtimes import CannotStartError, Instance, Phase, fingerprint
+from steelyard.runtimes import Instance, InstancePhase, ReplicaStartError, fingerprint
 
 from .stage import Stage, config
 
@@ -38,14 +38,14 @@ class Watched(Stage):
 
     def _note(self, what: str, model: str, replica: str = "", level: int = logging.INFO) -> None:
         super()._note(what, model, replica, level)
-        setback = self.keeper.kept("m").setback
-        if "is being started" in what and setback is not None and setback.again_in > 0.0:
-            self.hasty.append(setback.again_in)
+        setback = self.keeper.summary("m").setback
+        if "is being started" in what and setback is not None and setback.retry_in > 0.0:
+            self.hasty.append(setback.retry_in)
 
     def move(self, key: tuple[str, str], event: Event, why: str) -> None:
         serving = [k for k, standing in self.standings.items() if standing.state in SERVES]
         by_us = event is Event.DRAIN and why != "an operator"
-        if by_us and key in serving and len(serving) <= self.keeper.wanted("m"):
+        if by_us and key in serving and len(serving) <= self.keeper.desired("m"):
             self.wronged.append(f"{key}: {why}")
         super().move(key, event, why)
 
@@ -69,7 +69,7 @@ class KeeperMachine(RuleBasedStateMachine):
                 runtime = config(SETTINGS[which]).models["m"].runtime
                 assert runtime is not None
                 made_of, url = fingerprint(runtime), f"http://h:{number}"
-                instance = Instance("m", f"p{number}", url, "", made_of, Phase.RUNNING, 9.0)
+                instance = Instance("m", f"p{number}", url, "", made_of, InstancePhase.RUNNING, 9.0)
                 self.stage.runtime.left.append(instance)
             await self.stage.keeper.begin(config(SETTINGS[0]))
 
@@ -115,7 +115,7 @@ class KeeperMachine(RuleBasedStateMachine):
 
     @rule(broken=st.booleans())
     def command(self, broken: bool) -> None:
-        self.stage.runtime.refuse = CannotStartError("no_such_command", "no") if broken else None
+        self.stage.runtime.refuse = ReplicaStartError("no_such_command", "no") if broken else None
 
     @rule(which=some, busy=st.booleans())
     def requests(self, which: int, busy: bool) -> None:

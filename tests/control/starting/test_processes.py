@@ -42,14 +42,14 @@ async def kept(name: str, made: Config) -> AsyncIterator[Stage]:
 
 
 def pid(stage: Stage, id: str) -> int:
-    (view,) = [view for view in stage.keeper.kept("m").instances if view.replica == id]
-    return int(view.where.removeprefix("pid "))
+    (view,) = [view for view in stage.keeper.summary("m").instances if view.replica == id]
+    return int(view.location.removeprefix("pid "))
 
 
 def test_killed_it_is_replaced(name: str, tmp_path: Path) -> None:
     async def work() -> None:
         async with kept(name, config("waits", tmp_path)) as stage:
-            stage.keeper.want("m", 2, "test")
+            stage.keeper.scale("m", 2, "test")
             await until(lambda: stage.ids() == ["p1", "p2"])
             await stage.ready("p1", "p2")
             await stage.later(30.0)
@@ -66,19 +66,19 @@ def test_killed_it_is_replaced(name: str, tmp_path: Path) -> None:
 def test_what_ends_at_once_is_shown_with_its_last_words(name: str, tmp_path: Path) -> None:
     async def work() -> None:
         async with kept(name, config("ends", tmp_path)) as stage:
-            stage.keeper.want("m", 1, "test")
-            await until(lambda: stage.keeper.kept("m").crashes == 1)
-            setback = stage.keeper.kept("m").setback
+            stage.keeper.scale("m", 1, "test")
+            await until(lambda: stage.keeper.summary("m").crashes == 1)
+            setback = stage.keeper.summary("m").setback
             assert setback is not None
             assert (setback.reason, setback.why) == ("ended", "its process ended: exit code 3")
-            assert setback.last_words == ("so long",)
-            assert setback.again_in == 1.0
+            assert setback.log_tail == ("so long",)
+            assert setback.retry_in == 1.0
             await stage.later(0.5)
-            assert stage.keeper.kept("m").starts == 1
+            assert stage.keeper.summary("m").starts == 1
             await stage.later(0.5)
-            await until(lambda: stage.keeper.kept("m").crashes == 2)
-            assert stage.keeper.last_words(("m", "p1"), 5) == ("so long",)
-            assert stage.keeper.last_words(("m", "other"), 5) is None
+            await until(lambda: stage.keeper.summary("m").crashes == 2)
+            assert stage.keeper.log_tail(("m", "p1"), 5) == ("so long",)
+            assert stage.keeper.log_tail(("m", "other"), 5) is None
 
     run(work())
 
@@ -86,13 +86,13 @@ def test_what_ends_at_once_is_shown_with_its_last_words(name: str, tmp_path: Pat
 def test_what_cannot_be_started(name: str, tmp_path: Path) -> None:
     async def work() -> None:
         async with kept(name, config("missing", tmp_path)) as stage:
-            stage.keeper.want("m", 1, "test")
-            await until(lambda: stage.keeper.kept("m").setback is not None)
-            setback = stage.keeper.kept("m").setback
+            stage.keeper.scale("m", 1, "test")
+            await until(lambda: stage.keeper.summary("m").setback is not None)
+            setback = stage.keeper.summary("m").setback
             assert setback is not None
             assert setback.reason == "no_such_command"
             assert "no-such-command-anywhere" in setback.why
-            assert not stage.keeper.kept("m").instances
+            assert not stage.keeper.summary("m").instances
 
     run(work())
 
@@ -100,19 +100,19 @@ def test_what_cannot_be_started(name: str, tmp_path: Path) -> None:
 def test_it_outlives_the_keeper_and_the_next_one_adopts_it(name: str, tmp_path: Path) -> None:
     async def work() -> None:
         async with kept(name, config("waits", tmp_path)) as stage:
-            stage.keeper.want("m", 1, "test")
+            stage.keeper.scale("m", 1, "test")
             await until(lambda: stage.ids() == ["p1"])
             first = pid(stage, "p1")
             await until(lambda: first in started_under(name))  # it has begun its program
         async with kept(name, config("waits", tmp_path)) as stage:
             assert stage.ids() == ["p1"]
             assert pid(stage, "p1") == first
-            stage.keeper.want("m", 2, "test")
+            stage.keeper.scale("m", 2, "test")
             await until(lambda: stage.ids() == ["p1", "p2"])
             await stage.ready("p1")
-            stage.keeper.want("m", 1, "test")
+            stage.keeper.scale("m", 1, "test")
             await until(lambda: stage.ids() == ["p1"])
-            stage.keeper.want("m", 0, "test")
+            stage.keeper.scale("m", 0, "test")
             await until(lambda: not started_under(name))
 
     run(work())

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.starting.setbacks import FORGOTTEN
+from steelyard.control.starting.setbacks import FORGET_AFTER_SECONDS
 
 from ..driving import run
 from .stage import Stage, config, staged
 
 
 def row(stage: Stage) -> int:
-    found = stage.keeper.kept("m").setback
-    return found.times if found is not None else 0
+    found = stage.keeper.summary("m").setback
+    return found.consecutive_failures if found is not None else 0
 
 
 async def new(stage: Stage) -> str:
@@ -79,7 +79,7 @@ def test_one_with_other_settings_does_not_end_it() -> None:
             await stage.crash(await new(stage))
             id = await new(stage)
             await stage.ready(id)
-            stage.keeper.follow(config("environment: {A: b}"))
+            stage.keeper.config_changed(config("environment: {A: b}"))
             await stage.turn()
             await stage.crash(stage.runtime.orders[-1].id)
             await stage.want(0)
@@ -94,7 +94,7 @@ def test_after_a_while_without_a_try_it_is_forgotten() -> None:
         async with staged() as stage:
             await stage.crash(await new(stage))
             await stage.want(0)
-            await stage.later(FORGOTTEN)
+            await stage.later(FORGET_AFTER_SECONDS)
             assert row(stage) == 0
             await stage.want(5)
             assert len(stage.runtime.running) == 5
@@ -110,7 +110,7 @@ def test_it_is_not_while_one_is_on_trial(ready: bool) -> None:
         async with staged(config("start_timeout: 2h")) as stage:
             for number in range(1, 4):
                 id = await new(stage)
-                await stage.later(2.0 * FORGOTTEN)
+                await stage.later(2.0 * FORGET_AFTER_SECONDS)
                 if ready:
                     await stage.ready(id)
                     await stage.later(1.0)

@@ -4,46 +4,50 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.starting.ids import Ids, smallest_free
-from steelyard.control.starting.life import TABLE, Phase, Turn, next_phase
-from steelyard.control.starting.setbacks import FORGOTTEN, Setbacks, Trouble
-from steelyard.control.starting.shortage import Shortage
-from steelyard.control.starting.started import Started
+from steelyard.control.starting.ids import ReplicaIds, smallest_free
+from steelyard.control.starting.life import TRANSITIONS, PhaseEvent, ReplicaPhase, next_phase
+from steelyard.control.starting.setbacks import FORGET_AFTER_SECONDS, CrashBackoff, StartFailure
+from steelyard.control.starting.shortage import MemoryShortage
+from steelyard.control.starting.started import ManagedReplica
 from steelyard.core.errors import IllegalTransitionError
 from steelyard.core.replica import State
 from steelyard.runtimes import Instance
-from steelyard.runtimes import Phase as RunPhase
+from steelyard.runtimes import InstancePhase as RunPhase
 
-TROUBLE = Trouble("p1", "ended", "its process ended: exit code 1", ())
+TROUBLE = StartFailure("p1", "ended", "its process ended: exit code 1", ())
 
 
-def replica(now: float = 0.0, *, adopted: bool = False, age: float = 0.0) -> Started:
+def replica(now: float = 0.0, *, adopted: bool = False, age: float = 0.0) -> ManagedReplica:
     instance = Instance("m", "p1", "http://h:1", "", "", RunPhase.RUNNING, age)
-    return Started(instance, None, 0, now, adopted=adopted)  # type: ignore[arg-type]
+    return ManagedReplica(instance, None, 0, now, adopted=adopted)  # type: ignore[arg-type]
 
 
 def test_nobody_comes_back_from_the_end() -> None:
-    assert not TABLE[Phase.GONE]
-    assert set(TABLE[Phase.STOPPING].values()) == {Phase.GONE}
+    assert not TRANSITIONS[ReplicaPhase.GONE]
+    assert set(TRANSITIONS[ReplicaPhase.STOPPING].values()) == {ReplicaPhase.GONE}
 
 
 def test_every_phase_leads_to_the_end() -> None:
-    for phase in Phase:
-        if phase is not Phase.GONE:
-            assert next_phase(phase, Turn.ENDED) is Phase.GONE
+    for phase in ReplicaPhase:
+        if phase is not ReplicaPhase.GONE:
+            assert next_phase(phase, PhaseEvent.ENDED) is ReplicaPhase.GONE
 
 
 @pytest.mark.parametrize(
     ("phase", "turn"),
-    [(Phase.ORDERED, Turn.SEEN_READY), (Phase.STOPPING, Turn.UNDRAIN), (Phase.READY, Turn.STARTED)],
+    [
+        (ReplicaPhase.REQUESTED, PhaseEvent.BECAME_READY),
+        (ReplicaPhase.STOPPING, PhaseEvent.UNDRAIN),
+        (ReplicaPhase.READY, PhaseEvent.STARTED),
+    ],
 )
-def test_a_move_that_is_not_in_the_table_is_refused(phase: Phase, turn: Turn) -> None:
+def test_a_move_that_is_not_in_the_table_is_refused(phase: ReplicaPhase, turn: PhaseEvent) -> None:
     with pytest.raises(IllegalTransitionError, match=f"that is {phase.value} cannot be {turn.value}"):
         next_phase(phase, turn)
 
 
 def test_names_go_on_after_those_that_were_found() -> None:
-    ids = Ids()
+    ids = ReplicaIds()
     ids.used("m", "p7")
     ids.used("m", "p2")
     ids.used("m", "someone")
@@ -61,27 +65,27 @@ def test_the_smallest_number_that_is_free() -> None:
 
 
 def test_no_setback_no_limit() -> None:
-    assert Setbacks().starts(10, 3, 0, 0.0) == 10
+    assert CrashBackoff().starts(10, 3, 0, 0.0) == 10
 
 
 def test_after_one_that_was_good_the_next_may_start_at_once() -> None:
-    setbacks = Setbacks()
+    setbacks = CrashBackoff()
     setbacks.ended(TROUBLE, 5.0)
     assert setbacks.starts(2, 0, 0, 5.0) == 2
-    assert setbacks.trouble is TROUBLE
+    assert setbacks.last_failure is TROUBLE
     assert not setbacks.looping
 
 
 def test_one_that_was_good_does_not_end_a_pause() -> None:
-    setbacks = Setbacks()
+    setbacks = CrashBackoff()
     setbacks.failed(TROUBLE, 0.0, 1.0)
     setbacks.ended(TROUBLE._replace(replica="p2"), 1.5)
     assert setbacks.starts(2, 0, 0, 1.5) == 0
-    assert setbacks.trouble is TROUBLE
+    assert setbacks.last_failure is TROUBLE
 
 
 def test_one_at_a_time_after_a_failure_and_twice_as_many_when_they_are_ready() -> None:
-    setbacks = Setbacks()
+    setbacks = CrashBackoff()
     setbacks.failed(TROUBLE, 0.0, 1.0)
     assert setbacks.starts(8, 0, 0, 1.9) == 0
     assert setbacks.starts(8, 0, 0, 2.0) == 1
@@ -93,26 +97,26 @@ def test_one_at_a_time_after_a_failure_and_twice_as_many_when_they_are_ready() -
 
 
 def test_a_row_ends_with_a_good_life_after_it() -> None:
-    setbacks = Setbacks()
+    setbacks = CrashBackoff()
     setbacks.failed(TROUBLE, 0.0, 10.0)
     setbacks.left_well(5.0)
-    assert setbacks.row == 1  # of the time before
+    assert setbacks.consecutive_failures == 1  # of the time before
     setbacks.left_well(11.0)
-    assert (setbacks.row, setbacks.trouble) == (0, None)
+    assert (setbacks.consecutive_failures, setbacks.last_failure) == (0, None)
 
 
 def test_what_was_long_ago_is_forgotten() -> None:
-    setbacks = Setbacks()
+    setbacks = CrashBackoff()
     setbacks.failed(TROUBLE, 0.0, 10.0)
-    setbacks.fade(10.0 + FORGOTTEN - 1.0)
-    assert setbacks.row == 1
-    setbacks.fade(10.0 + FORGOTTEN)
-    assert setbacks.starts(8, 0, 0, 10.0 + FORGOTTEN) == 8
-    assert setbacks.trouble is None
+    setbacks.fade(10.0 + FORGET_AFTER_SECONDS - 1.0)
+    assert setbacks.consecutive_failures == 1
+    setbacks.fade(10.0 + FORGET_AFTER_SECONDS)
+    assert setbacks.starts(8, 0, 0, 10.0 + FORGET_AFTER_SECONDS) == 8
+    assert setbacks.last_failure is None
 
 
 def test_a_shortage_is_new_once() -> None:
-    shortage = Shortage()
+    shortage = MemoryShortage()
     assert shortage.begin("no", 1.0)
     assert not shortage.begin("still no", 2.0)
     assert (shortage.why, shortage.since) == ("still no", 1.0)
@@ -123,12 +127,12 @@ def test_a_shortage_is_new_once() -> None:
 def test_when_the_ledger_counts_it() -> None:
     one = replica()
     assert not one.is_counted(0.0)
-    one.stood(State.UNREACHABLE, 1.0)
+    one.fleet_state_changed(State.UNREACHABLE, 1.0)
     assert not one.is_counted(1.0)
-    one.stood(State.LOADING, 2.0)
+    one.fleet_state_changed(State.LOADING, 2.0)
     assert one.is_counted(2.0)
-    one.stood(State.UNREACHABLE, 3.0)
-    one.stood(State.UNREACHABLE, 20.0)
+    one.fleet_state_changed(State.UNREACHABLE, 3.0)
+    one.fleet_state_changed(State.UNREACHABLE, 20.0)
     assert one.is_counted(32.9)
     assert not one.is_counted(33.0)
 
@@ -136,19 +140,19 @@ def test_when_the_ledger_counts_it() -> None:
 def test_when_it_should_be_ready() -> None:
     one = replica(10.0)
     assert one.ready_in(10.0) is None  # nobody expects it
-    one.expected = 15.0
+    one.ready_by = 15.0
     assert one.ready_in(11.0) == 4.0
-    one.take(Turn.STARTED, 10.0)
+    one.transition(PhaseEvent.STARTED, 10.0)
     assert one.ready_in(110.0) == pytest.approx(10.0)  # late by a part of what it took
-    one.take(Turn.SEEN_READY, 110.0)
+    one.transition(PhaseEvent.BECAME_READY, 110.0)
     assert one.ready_in(110.0) is None
-    one.take(Turn.FELL, 120.0)
+    one.transition(PhaseEvent.BECAME_UNREADY, 120.0)
     assert one.ready_in(120.0) is None
 
 
 def test_an_adopted_one_is_as_old_as_it_is() -> None:
     one = replica(100.0, adopted=True, age=40.0)
     assert one.began == 60.0
-    assert one.phase is Phase.STARTING
+    assert one.phase is ReplicaPhase.STARTING
     assert not one.is_overdue(109.0, 10.0)  # it is looked at since we are here
     assert one.is_overdue(110.0, 10.0)

@@ -8,17 +8,17 @@ import pytest
 
 from steelyard.control.starting import errands
 from steelyard.core.replica import Event, State
-from steelyard.runtimes import CannotStartError
+from steelyard.runtimes import ReplicaStartError
 
 from ..driving import run, until
 from .stage import Stage, config, staged
 
-MISSING = CannotStartError("no_such_command", "there is no command named serve")
+MISSING = ReplicaStartError("no_such_command", "there is no command named serve")
 
 
 def setback(stage: Stage) -> tuple[str, int, float, bool] | None:
-    found = stage.keeper.kept("m").setback
-    return None if found is None else (found.reason, found.times, found.again_in, found.looping)
+    found = stage.keeper.summary("m").setback
+    return None if found is None else (found.reason, found.consecutive_failures, found.retry_in, found.crash_looping)
 
 
 def test_one_that_ends_is_lost_at_once_and_replaced() -> None:
@@ -32,7 +32,7 @@ def test_one_that_ends_is_lost_at_once_and_replaced() -> None:
             assert lost in stage.moves
             assert stage.ids() == ["p2"]  # it had proved itself: no pause
             assert "its process ended: signal SIGKILL; its last words: loading | out of memory" in stage.words()
-            assert stage.keeper.kept("m").crashes == 1
+            assert stage.keeper.summary("m").crashes == 1
             assert setback(stage) == ("ended", 1, 0.0, False)
             await stage.ready("p2")
             await stage.later(30.0)
@@ -57,12 +57,12 @@ def test_one_that_dies_young_is_backed_off_and_again_and_again_is_a_loop() -> No
                 await stage.later(0.01)
                 assert len(stage.runtime.orders) == number + 1
             assert pauses == pytest.approx([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0])
-            found = stage.keeper.kept("m").setback
+            found = stage.keeper.summary("m").setback
             assert found is not None
-            assert found.last_words == tuple(f"line {n}" for n in range(10, 30))
+            assert found.log_tail == tuple(f"line {n}" for n in range(10, 30))
             (alarm,) = stage.keeper.alarms()
             assert alarm.code == "crash_loop"
-            assert alarm.what == "replicas of m fail (8 times in a row): its process ended: exit code 1: line 29"
+            assert alarm.message == "replicas of m fail (8 times in a row): its process ended: exit code 1: line 29"
 
     run(work())
 
@@ -117,7 +117,7 @@ def test_a_command_that_is_missing() -> None:
             stage.runtime.refuse = None
             await stage.later(4.0)
             assert stage.ids() == ["p6"]
-            assert stage.keeper.kept("m").crashes == 5  # a start that failed is one too
+            assert stage.keeper.summary("m").crashes == 5  # a start that failed is one too
 
     run(work())
 
@@ -142,9 +142,9 @@ def test_one_that_is_never_ready_is_stopped_and_another_tried() -> None:
             await stage.later(1.0)
             assert stage.runtime.stops == [("m", "p1")]
             assert setback(stage) == ("never_ready", 1, 1.0, False)
-            assert stage.keeper.kept("m").crashes == 1  # once, though its process ends as well
+            assert stage.keeper.summary("m").crashes == 1  # once, though its process ends as well
             assert [alarm.code for alarm in stage.keeper.alarms()] == ["never_ready"]
-            assert "waiting for weights" in stage.keeper.alarms()[0].what
+            assert "waiting for weights" in stage.keeper.alarms()[0].message
             await stage.later(1.0)
             assert stage.ids() == ["p2"]
 
@@ -210,7 +210,7 @@ def test_other_settings_are_tried_at_once() -> None:
             await stage.later(2.0)
             assert setback(stage) == ("no_such_command", 3, 4.0, True)
             stage.runtime.refuse = None
-            stage.keeper.follow(config("folder: /tmp"))
+            stage.keeper.config_changed(config("folder: /tmp"))
             await stage.turn()
             assert setback(stage) is None
             assert len(stage.ids()) == 1
@@ -258,7 +258,7 @@ def test_one_that_ends_while_it_drains_is_gone_and_nothing_else() -> None:
 
 def test_a_stop_that_fails_is_tried_until_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        monkeypatch.setattr(errands, "AGAIN", 0.01)
+        monkeypatch.setattr(errands, "STOP_RETRY_SECONDS", 0.01)
         async with staged(fail_stops=2) as stage:
             await stage.want(1)
             await stage.want(0)

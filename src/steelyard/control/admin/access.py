@@ -6,21 +6,24 @@ from ipaddress import ip_address
 
 from starlette.datastructures import Headers
 
-from ...addresses import Address, plain_host
-from ...config import Admin
+from ...addresses import Address, unmapped_host
+from ...config import AdminConfig
 from . import pages
-from .auth import AccessError, Tokens
-from .refusals import Refusal
+from .auth import AccessError, TokenFile
+from .refusals import ApiError
 
-OPEN = ("/healthz", "/readyz")  # what asks these often has no token: it says nothing of the fleet but whether it works
+PUBLIC_PATHS = (
+    "/healthz",
+    "/readyz",
+)  # what asks these often has no token: it says nothing of the fleet but whether it works
 _CHALLENGE = {"www-authenticate": "Bearer"}
 
 
-class Access:
-    def __init__(self, address: Address, admin: Admin) -> None:
+class AccessControl:
+    def __init__(self, address: Address, admin: AdminConfig) -> None:
         """Raises AccessError if everybody could use it."""
-        self._tokens = Tokens(admin.token_file) if admin.token_file else None
-        if self._tokens is None and not address.loopback:
+        self._tokens = TokenFile(admin.token_file) if admin.token_file else None
+        if self._tokens is None and not address.is_loopback:
             what = "other machines can reach it: give it an admin.token_file, or listen on 127.0.0.1"
             raise AccessError(f"the admin API on {address} needs a token, because {what}")
         self._local = self._tokens is None and not address.path
@@ -35,13 +38,13 @@ class Access:
             _check_host(headers)
             _check_origin(headers)
             _check_site(headers, link=method in ("GET", "HEAD"))
-        if self._tokens is not None and not self.is_open(path):
+        if self._tokens is not None and not self.is_public(path):
             _check_token(headers, self._tokens)
 
     @staticmethod
-    def is_open(path: str) -> bool:
+    def is_public(path: str) -> bool:
         """To strangers too."""
-        return path in OPEN or path in pages.files()
+        return path in PUBLIC_PATHS or path in pages.files()
 
 
 def _check_host(headers: Headers) -> None:
@@ -49,7 +52,7 @@ def _check_host(headers: Headers) -> None:
     for host in headers.getlist("host"):  # none, in HTTP/1.0: no browser asks like that
         if not is_local(host):
             how = "ask by 127.0.0.1, [::1] or localhost, or set admin.token_file"
-            raise Refusal(403, f"the host {host!r} is not this machine: {how}")
+            raise ApiError(403, f"the host {host!r} is not this machine: {how}")
 
 
 def _check_origin(headers: Headers) -> None:
@@ -57,7 +60,7 @@ def _check_origin(headers: Headers) -> None:
     own = [f"http://{host}".lower() for host in headers.getlist("host")]
     for origin in headers.getlist("origin"):
         if origin.lower() not in own:
-            raise Refusal(403, f"the page {origin!r} is not ours: requests of other web pages are not taken")
+            raise ApiError(403, f"the page {origin!r} is not ours: requests of other web pages are not taken")
 
 
 def _check_site(headers: Headers, *, link: bool) -> None:
@@ -65,7 +68,7 @@ def _check_site(headers: Headers, *, link: bool) -> None:
     site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode")
     link = link and mode == "navigate" and headers.get("sec-fetch-dest") == "document"
     if site not in ("same-origin", "none") and not link:
-        raise Refusal(403, "another web page asked for this: requests of other web pages are not taken")
+        raise ApiError(403, "another web page asked for this: requests of other web pages are not taken")
 
 
 def is_local(host: str) -> bool:
@@ -77,15 +80,15 @@ def is_local(host: str) -> bool:
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
-        return ip_address(plain_host(name.removeprefix("[").removesuffix("]"))).is_loopback
+        return ip_address(unmapped_host(name.removeprefix("[").removesuffix("]"))).is_loopback
     except ValueError:
         return False
 
 
-def _check_token(headers: Headers, tokens: Tokens) -> None:
+def _check_token(headers: Headers, tokens: TokenFile) -> None:
     given = headers.getlist("authorization")
     scheme, _, token = (given[0] if len(given) == 1 else "").partition(" ")
     if scheme.lower() != "bearer":
-        raise Refusal(401, "send `authorization: Bearer TOKEN` with a token of admin.token_file", headers=_CHALLENGE)
+        raise ApiError(401, "send `authorization: Bearer TOKEN` with a token of admin.token_file", headers=_CHALLENGE)
     if not tokens.knows(token.strip().encode("latin-1")):
-        raise Refusal(401, "this token is not in admin.token_file", headers=_CHALLENGE)
+        raise ApiError(401, "this token is not in admin.token_file", headers=_CHALLENGE)

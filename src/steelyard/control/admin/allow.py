@@ -5,23 +5,29 @@ from __future__ import annotations
 import re
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
-from ...addresses import is_host, plain_network, replica_address
-from ...config import Admin
+from ...addresses import is_host, replica_address, unmapped_network
+from ...config import AdminConfig
 from ...core.errors import OptionError
-from ..forbidden import forbidden
+from ..forbidden import forbidden_reason
 
-_LONGEST = 512  # more than any address
-_PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
-_LIKE_A_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # as a last label: resolvers read such a name as an IPv4 address
+_MAX_URL_CHARACTERS = 512  # more than any address
+_PORT_RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+_NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")  # as a last label: resolvers read such a name as an IPv4 address
 
 # Names by which clouds serve their metadata, in case somebody allows all names of a network.
-_METADATA = ("metadata.google.internal", "metadata.goog", "metadata", "instance-data", "instance-data.ec2.internal")
+_METADATA_HOSTS = (
+    "metadata.google.internal",
+    "metadata.goog",
+    "metadata",
+    "instance-data",
+    "instance-data.ec2.internal",
+)
 
 
-class Allowed:
+class ReplicaAllowlist:
     """`admin.allow` and `admin.ports`. Names are not looked up: who allows a name trusts all it ever leads to."""
 
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, admin: AdminConfig) -> None:
         """Raises OptionError for a network, name or port that cannot be."""
         self._shown = ", ".join(admin.allow) or "nothing"
         self._ports = [_ports(f"admin.ports[{place}]", text) for place, text in enumerate(admin.ports)]
@@ -32,10 +38,10 @@ class Allowed:
         for place, text in enumerate(admin.allow):
             self._allow(f"admin.allow[{place}]", text)
 
-    def refusal(self, url: str) -> str:
+    def why_not(self, url: str) -> str:
         """Why a replica may not be there, and what to do; empty: it may."""
-        if len(url) > _LONGEST:
-            return f"a replica's URL has at most {_LONGEST} characters"
+        if len(url) > _MAX_URL_CHARACTERS:
+            return f"a replica's URL has at most {_MAX_URL_CHARACTERS} characters"
         try:
             address = replica_address(url)
         except ValueError as problem:
@@ -53,8 +59,8 @@ class Allowed:
             return self._name_refusal(host)
         if isinstance(numeric, IPv6Address) and numeric.scope_id is not None:
             return f"{host}: an address with a zone means something else on every machine: write it without"
-        plain = _unwrapped(numeric)
-        if reason := forbidden(numeric):
+        plain = _unmap(numeric)
+        if reason := forbidden_reason(numeric):
             return f"{host}: {reason}; such addresses are never taken"
         if any(plain in network for network in self._networks):
             return ""
@@ -62,9 +68,9 @@ class Allowed:
 
     def _name_refusal(self, host: str) -> str:
         name = host.lower().removesuffix(".")
-        if _LIKE_A_NUMBER.fullmatch(name.rpartition(".")[2]):
+        if _NUMERIC_LABEL.fullmatch(name.rpartition(".")[2]):
             return f"{host!r} is a number in disguise: write an address as 10.0.0.1"
-        if name in _METADATA:
+        if name in _METADATA_HOSTS:
             return f"{host!r} is where clouds keep their metadata; such names are never taken"
         if name in self._names or name.endswith(tuple(self._suffixes)):
             return ""
@@ -77,7 +83,7 @@ class Allowed:
 
     def _allow(self, key: str, text: str) -> None:
         try:
-            self._networks.append(plain_network(text))
+            self._networks.append(unmapped_network(text))
             return
         except ValueError:
             name = text.lower().removesuffix(".")
@@ -90,13 +96,13 @@ class Allowed:
             self._names.add(name)
 
 
-def _unwrapped(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+def _unmap(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     """The kernel connects `::ffff:10.0.0.1` to 10.0.0.1."""
     return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 
 
 def _ports(key: str, text: str) -> range:
-    match = _PORTS.fullmatch(text.strip())
+    match = _PORT_RANGE.fullmatch(text.strip())
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= first <= last <= 65535:
         raise OptionError(f"{key}: {text!r} is neither a port nor a range of them")

@@ -16,38 +16,38 @@ from starlette.routing import Route as Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...core.errors import SteelyardError
-from ..operations import Operations
+from ..operations import AdminService
 from . import openapi, pages, reading
-from .access import OPEN, Access
-from .allow import Allowed
-from .bodies import Nothing
-from .calls import Call
-from .metrics import TEXT
-from .metrics.scrapes import Scrapes
-from .refusals import JSON, Refusal, encode, refused
-from .routes import OPENAPI, ROUTES, Route
-from .stream import Stream
-from .watchers import Watchers
+from .access import PUBLIC_PATHS, AccessControl
+from .allow import ReplicaAllowlist
+from .bodies import NoInput
+from .calls import AdminCall
+from .metrics import CONTENT_TYPE
+from .metrics.scrapes import MetricsCache
+from .refusals import JSON_CONTENT_TYPE, ApiError, api_error_for, encode
+from .routes import OPENAPI_PATH, ROUTES, Route
+from .stream import EventStream
+from .watchers import LiveSubscribers
 
 log = logging.getLogger("steelyard.admin")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class Situation(Protocol):
+class AdminContext(Protocol):
     """What is in force. It may be another one at the next request."""
 
-    operations: Operations
-    access: Access
-    allowed: Allowed
+    operations: AdminService
+    access: AccessControl
+    allowed: ReplicaAllowlist
     lease: float
-    watchers: Watchers
-    scrapes: Scrapes
+    watchers: LiveSubscribers
+    scrapes: MetricsCache
 
 
 class Application:
     """ASGI. Routes are found by the path as it was sent: a `%2F` in a name is no slash of the path."""
 
-    def __init__(self, situation: Situation) -> None:
+    def __init__(self, situation: AdminContext) -> None:
         self._situation = situation
         self._app = _router(situation)
 
@@ -56,8 +56,8 @@ class Application:
         try:
             self._check(scope)
             await self._app(scope, receive, send)
-        except Refusal as refusal:
-            await _answer(refusal)(scope, receive, send)
+        except ApiError as refusal:
+            await _error_response(refusal)(scope, receive, send)
         except asyncio.CancelledError:
             return  # only the server cancels, when it stops, and nobody is there any more to be answered
 
@@ -65,19 +65,19 @@ class Application:
         """Who may not ask is not kept; who may, and is one too many, is told before anything is done for it."""
         try:
             self._situation.access.check(scope["path"], Headers(scope=scope), scope["method"])
-        except Refusal as refusal:
+        except ApiError as refusal:
             refusal.headers["connection"] = "close"
             raise
-        if not self._situation.access.is_open(scope["path"]) and not scope["state"]["let_in"]():
-            raise Refusal(503, "too many connections: try again", headers={"retry-after": "1", "connection": "close"})
+        if not self._situation.access.is_public(scope["path"]) and not scope["state"]["let_in"]():
+            raise ApiError(503, "too many connections: try again", headers={"retry-after": "1", "connection": "close"})
 
 
-def _router(situation: Situation) -> ASGIApp:
+def _router(situation: AdminContext) -> ASGIApp:
     paths: dict[str, dict[str, Endpoint]] = {}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method] = _endpoint(situation, route)
-    paths[OPENAPI] = {"GET": _guarded(_document(situation))}
-    paths.update({path: {"GET": _guarded(pages.page)} for path in pages.files()})
+    paths[OPENAPI_PATH] = {"GET": _with_error_responses(_openapi_endpoint(situation))}
+    paths.update({path: {"GET": _with_error_responses(pages.page)} for path in pages.files()})
     app = Starlette(
         routes=[Path(path, _by_method(methods), methods=[*methods]) for path, methods in paths.items()],
         exception_handlers={HTTPException: _not_found},
@@ -93,12 +93,12 @@ def _by_method(methods: dict[str, Endpoint]) -> Endpoint:
     return endpoint
 
 
-def _endpoint(situation: Situation, route: Route) -> Endpoint:
+def _endpoint(situation: AdminContext, route: Route) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        path = reading.segments(request)
-        query = Nothing() if route.path in OPEN else reading.query(request, route.query)
-        body = Nothing() if route.method == "GET" else await reading.body(request, route.takes)
-        call = Call(
+        path = reading.path_parameters(request)
+        query = NoInput() if route.path in PUBLIC_PATHS else reading.query(request, route.query)
+        body = NoInput() if route.method == "GET" else await reading.body(request, route.accepts)
+        call = AdminCall(
             situation.operations,
             situation.allowed,
             situation.lease,
@@ -109,39 +109,39 @@ def _endpoint(situation: Situation, route: Route) -> Endpoint:
             situation.scrapes,
         )
         if route.streams:
-            return Stream(situation.watchers, request)
+            return EventStream(situation.watchers, request)
         reply = await route.handler(call)
         if isinstance(reply.value, str):
-            return Response(reply.value.encode(), headers={"content-type": TEXT})
+            return Response(reply.value.encode(), headers={"content-type": CONTENT_TYPE})
         content = None if reply.value is None else encode(reply.value)
         return _response(reply.status or route.status, content, dict(reply.headers))
 
-    return _guarded(endpoint)
+    return _with_error_responses(endpoint)
 
 
-def _document(situation: Situation) -> Endpoint:
+def _openapi_endpoint(situation: AdminContext) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        reading.query(request, Nothing)
+        reading.query(request, NoInput)
         return _response(200, openapi.document(token=situation.access.needs_token), {})
 
     return endpoint
 
 
-def _guarded(endpoint: Endpoint) -> Endpoint:
+def _with_error_responses(endpoint: Endpoint) -> Endpoint:
     """Whatever goes wrong is one typed answer."""
 
     async def guarded(request: Request) -> Response:
         try:
             return await endpoint(request)
-        except Refusal as refusal:
-            return _answer(refusal)
+        except ApiError as refusal:
+            return _error_response(refusal)
         except SteelyardError as problem:
-            return _answer(refused(problem))
+            return _error_response(api_error_for(problem))
         except ClientDisconnect:
             return Response()  # nobody reads it
         except Exception:
             log.exception("a bug: %s %s failed", request.method, request.scope["path"])
-            return _answer(Refusal(500, "this is a bug of Steelyard: its log says more"))
+            return _error_response(ApiError(500, "this is a bug of Steelyard: its log says more"))
 
     return guarded
 
@@ -151,14 +151,14 @@ async def _not_found(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     if problem.status_code == 405:
         allow = (problem.headers or {}).get("allow") or (problem.headers or {}).get("Allow", "")
-        return _answer(Refusal(405, f"this path takes {allow}", headers={"allow": allow}))
-    return _answer(Refusal(404, f"no such path; GET {OPENAPI} lists them all"))
+        return _error_response(ApiError(405, f"this path takes {allow}", headers={"allow": allow}))
+    return _error_response(ApiError(404, f"no such path; GET {OPENAPI_PATH} lists them all"))
 
 
-def _answer(refusal: Refusal) -> Response:
+def _error_response(refusal: ApiError) -> Response:
     return _response(refusal.status, refusal.body, refusal.headers)
 
 
 def _response(status: int, content: bytes | None, headers: dict[str, str]) -> Response:
-    kind = None if content is None else JSON[1].decode()
+    kind = None if content is None else JSON_CONTENT_TYPE[1].decode()
     return Response(content, status, headers, media_type=kind)

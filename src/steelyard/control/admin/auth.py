@@ -9,7 +9,7 @@ import os
 from ...config.tokens import read_tokens
 from ...core.errors import SteelyardError
 
-_Mark = tuple[int, int, int, int]
+_FileStamp = tuple[int, int, int, int]
 
 log = logging.getLogger("steelyard.admin")
 
@@ -20,12 +20,12 @@ class AccessError(SteelyardError):
     reason = "admin_access"
 
 
-class Tokens:
+class TokenFile:
     """A file that cannot be used later is told, and the last good tokens stay: nobody is locked out by a slip."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._mark = _mark(path)
+        self._mark = _file_stamp(path)
         self._known = _read(path)
 
     def knows(self, token: bytes) -> bool:
@@ -35,7 +35,7 @@ class Tokens:
         return any(matches)
 
     def _look(self) -> None:
-        mark = _mark(self.path)
+        mark = _file_stamp(self.path)
         if mark == self._mark:
             return
         self._mark = mark
@@ -47,7 +47,7 @@ class Tokens:
             log.info("read %d admin tokens from %s", len(self._known), self.path)
 
 
-def _mark(path: str) -> _Mark | None:
+def _file_stamp(path: str) -> _FileStamp | None:
     try:
         found = os.stat(path)
     except (OSError, ValueError):

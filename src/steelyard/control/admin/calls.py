@@ -7,24 +7,24 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..operations import NotKnownError, Operations
+from ..operations import AdminService, NotFoundError
 from ..views import DeviceView, ModelView, ReplicaView
-from .allow import Allowed
-from .metrics.scrapes import Scrapes
-from .watchers import Watchers
+from .allow import ReplicaAllowlist
+from .metrics.scrapes import MetricsCache
+from .watchers import LiveSubscribers
 
 
-class Call(NamedTuple):
+class AdminCall(NamedTuple):
     """A request that may be made, read and checked."""
 
-    operations: Operations
-    allowed: Allowed
+    operations: AdminService
+    allowed: ReplicaAllowlist
     lease: float  # seconds, the longest
     path: Mapping[str, str]
     body: Any  # as the route says
     query: Any
-    watchers: Watchers
-    scrapes: Scrapes
+    watchers: LiveSubscribers
+    scrapes: MetricsCache
 
     @property
     def model(self) -> str:
@@ -38,13 +38,13 @@ class Call(NamedTuple):
         for view in self.operations.fleet().devices:
             if view.device == self.path["device"]:
                 return view
-        raise NotKnownError(f"no device {self.path['device']!r}")
+        raise NotFoundError(f"no device {self.path['device']!r}")
 
     def model_view(self) -> ModelView:
         for view in self.operations.fleet().models:
             if view.model == self.model:
                 return view
-        raise NotKnownError(f"no model {self.model!r}")
+        raise NotFoundError(f"no model {self.model!r}")
 
     def replica_view(self, name: str | None = None) -> ReplicaView:
         name = self.replica if name is None else name
@@ -53,14 +53,14 @@ class Call(NamedTuple):
             if view.model == self.model and view.id == name:
                 return view
         if any(view.model == self.model for view in fleet.models):
-            raise NotKnownError(f"no replica {name!r} of the model {self.model!r}")
-        raise NotKnownError(f"no model {self.model!r}")
+            raise NotFoundError(f"no replica {name!r} of the model {self.model!r}")
+        raise NotFoundError(f"no model {self.model!r}")
 
 
-class Reply(NamedTuple):
+class AdminResponse(NamedTuple):
     value: msgspec.Struct | str | None = None  # None: no body; text is sent as it is
     status: int = 0  # 0: that of the route
     headers: Mapping[str, str] = {}
 
 
-Handler = Callable[[Call], Awaitable[Reply]]
+Handler = Callable[[AdminCall], Awaitable[AdminResponse]]

@@ -16,13 +16,13 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from .refusals import JSON, Refusal, standing_headers
+from .refusals import JSON_CONTENT_TYPE, ApiError, default_headers
 
-MOST_BUSY = 64  # connections of those who are allowed; above, requests are refused
-MOST_STRANGERS = 3 * MOST_BUSY
-_MOST_HEAD = 64 << 10
-_SECONDS = 30.0  # for a request to arrive, and for an answer to be read
-_STRANGER_SECONDS = 10.0  # the same, for a stranger
+MAX_AUTHORIZED_CONNECTIONS = 64  # connections of those who are allowed; above, requests are refused
+MAX_UNAUTHORIZED_CONNECTIONS = 3 * MAX_AUTHORIZED_CONNECTIONS
+_MAX_HEAD_BYTES = 64 << 10
+_REQUEST_TIMEOUT_SECONDS = 30.0  # for a request to arrive, and for an answer to be read
+_UNAUTHORIZED_TIMEOUT_SECONDS = 10.0  # the same, for a stranger
 
 _order = count()  # of connections: the least is the oldest
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("steelyard.admin.http")
 _log.setLevel(logging.ERROR)  # uvicorn warns of every bad request: whoever can reach us could fill the log
 
 
-class Connection(HttpToolsProtocol):
+class AdminConnection(HttpToolsProtocol):
     """A request arrives in half a minute, its head has a bounded size, and all answers are JSON."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
@@ -40,7 +40,7 @@ class Connection(HttpToolsProtocol):
         self._head = 0  # bytes of a head that is not yet complete
         self._in_head = False
         self._in_body = False
-        self.known = False  # a request on it was allowed
+        self.authorized = False  # a request on it was allowed
         self.address = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -61,13 +61,13 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         if self._in_head and before:
             self._head += len(data)
-            if self._head > _MOST_HEAD:
-                self._refuse(Refusal(431, f"the head of the request is larger than {_MOST_HEAD >> 10} KiB"))
+            if self._head > _MAX_HEAD_BYTES:
+                self._refuse(ApiError(431, f"the head of the request is larger than {_MAX_HEAD_BYTES >> 10} KiB"))
         if self._timer is self.timeout_keep_alive_task is None and (self.cycle is None or self.cycle.response_complete):
             self._wait()  # for what began no request, or ended one that was answered already
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(Refusal(400, "this is no request of HTTP/1.1"))
+        self._refuse(ApiError(400, "this is no request of HTTP/1.1"))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -76,9 +76,9 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body = False, True
-        self.server_state.default_headers = standing_headers()
+        self.server_state.default_headers = default_headers()
         self.scope["state"]["cut"] = self.transport.abort  # stream.py: for one that nobody reads
-        self.scope["state"]["let_in"] = self.let_in
+        self.scope["state"]["let_in"] = self.authorize
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -101,18 +101,18 @@ class Connection(HttpToolsProtocol):
         answered = self.cycle is not None and self.cycle.response_complete and self._timer is None
         return answered and not self._in_head and not self.transport.is_closing()
 
-    def let_in(self) -> bool:
+    def authorize(self) -> bool:
         """Its request is allowed. False: there are too many of those who are."""
-        if not self.known:
-            known = [other for other in self._others() if other.known]
-            self.known = len(known) < MOST_BUSY or self._make_room(known)
-        return self.known
+        if not self.authorized:
+            known = [other for other in self._others() if other.authorized]
+            self.authorized = len(known) < MAX_AUTHORIZED_CONNECTIONS or self._make_room(known)
+        return self.authorized
 
-    def _others(self) -> list[Connection]:
-        return [c for c in self.connections if isinstance(c, Connection) and not c.transport.is_closing()]
+    def _others(self) -> list[AdminConnection]:
+        return [c for c in self.connections if isinstance(c, AdminConnection) and not c.transport.is_closing()]
 
     @staticmethod
-    def _make_room(known: list[Connection]) -> bool:
+    def _make_room(known: list[AdminConnection]) -> bool:
         """A fleet of replicas that renew their leases would else keep others out by what they do not use."""
         idle = next((other for other in known if other.idle), None)
         if idle is not None:
@@ -120,8 +120,8 @@ class Connection(HttpToolsProtocol):
         return idle is not None
 
     def _cut_off_a_stranger(self) -> None:
-        strangers = [other for other in self._others() if not other.known]
-        if len(strangers) > MOST_STRANGERS:
+        strangers = [other for other in self._others() if not other.authorized]
+        if len(strangers) > MAX_UNAUTHORIZED_CONNECTIONS:
             counts = Counter(other.address for other in strangers)
             crowd = counts.most_common(1)[0][0]
             min((other for other in strangers if other.address == crowd), key=lambda one: one.order).transport.abort()
@@ -131,7 +131,11 @@ class Connection(HttpToolsProtocol):
 
     def _wait(self) -> None:
         self._waited()
-        seconds = _SECONDS if self.known else min(_SECONDS, _STRANGER_SECONDS)
+        seconds = (
+            _REQUEST_TIMEOUT_SECONDS
+            if self.authorized
+            else min(_REQUEST_TIMEOUT_SECONDS, _UNAUTHORIZED_TIMEOUT_SECONDS)
+        )
         self._timer = self.loop.call_later(seconds, self._too_slow)
 
     def _waited(self) -> None:
@@ -141,17 +145,17 @@ class Connection(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         if self._in_head or self._in_body:
-            self._refuse(Refusal(408, "the request did not arrive in time"))
+            self._refuse(ApiError(408, "the request did not arrive in time"))
         else:
             self.transport.abort()
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: ApiError) -> None:
         """Instead of an answer, if none has begun; then the connection is closed."""
         if self.transport.is_closing():
             return
         if not self._answered:
             length = (b"content-length", str(len(refusal.body)).encode())
-            headers = [*standing_headers(), JSON, length, (b"connection", b"close")]
+            headers = [*default_headers(), JSON_CONTENT_TYPE, length, (b"connection", b"close")]
             head = b"".join(b"%b: %b\r\n" % header for header in headers)
             self.transport.write(STATUS_LINE[refusal.status] + head + b"\r\n" + refusal.body)
         self.transport.close()

@@ -25,7 +25,7 @@ class Family(NamedTuple):
 
     name: str
     kind: str  # gauge, counter, histogram, summary
-    meaning: str
+    help: str
     samples: Iterable[Sample]
 
 
@@ -40,7 +40,7 @@ def histogram(of: str, bounds: Sequence[float], counts: Sequence[int], total: fl
     yield Sample(of, reached[-1], "_count")
 
 
-def written(families: Iterable[Family]) -> str:
+def render(families: Iterable[Family]) -> str:
     lines: list[str] = []
     for name, kind, meaning, samples in families:
         found = [

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from ... import __version__
-from .access import OPEN
-from .bodies import PRINTABLE, Body, Failure, Nothing
-from .refusals import CODES, encode
-from .routes import OPENAPI, ROUTES, Route
+from .access import PUBLIC_PATHS
+from .bodies import PRINTABLE_PATTERN, ErrorResponse, NoInput, RequestBody
+from .refusals import ERROR_CODES, encode
+from .routes import OPENAPI_PATH, ROUTES, Route
 
 _REF = "#/components/schemas/{name}"
-_STANDING = ("cache-control", "x-content-type-options")
+_DEFAULT_HEADERS = ("cache-control", "x-content-type-options")
 _HEADERS = {
     "cache-control": ("always `no-store`", {"type": "string", "const": "no-store"}),
     "x-content-type-options": ("always `nosniff`", {"type": "string", "const": "nosniff"}),
@@ -24,12 +24,12 @@ _HEADERS = {
     "retry-after": ("seconds", {"type": "string", "pattern": "^[0-9]+$"}),
     "location": ("path of what was made", {"type": "string", "pattern": "^/v1/models/"}),
 }
-_WITH = {401: ("www-authenticate",), 405: ("allow",), 503: ("retry-after",)}  # refusals with more headers
-_ANYWHERE = [400, 403, 408, 431, 500]  # also where nothing is read and no token needed
-_SEGMENTS = {
+_EXTRA_HEADERS = {401: ("www-authenticate",), 405: ("allow",), 503: ("retry-after",)}  # refusals with more headers
+_COMMON_STATUSES = [400, 403, 408, 431, 500]  # also where nothing is read and no token needed
+_PATH_PARAMETERS = {
     "model": (
         "name of a model, percent-encoded where it has slashes or the like",
-        {"type": "string", "minLength": 1, "maxLength": 256, "pattern": PRINTABLE, "format": "model"},
+        {"type": "string", "minLength": 1, "maxLength": 256, "pattern": PRINTABLE_PATTERN, "format": "model"},
     ),
     "replica": (
         "id of a replica, percent-encoded in the same way",
@@ -37,7 +37,7 @@ _SEGMENTS = {
     ),
     "device": (
         "name of a device, percent-encoded in the same way",
-        {"type": "string", "minLength": 1, "maxLength": 256, "pattern": PRINTABLE, "format": "device"},
+        {"type": "string", "minLength": 1, "maxLength": 256, "pattern": PRINTABLE_PATTERN, "format": "device"},
     ),
 }
 
@@ -45,13 +45,13 @@ _SEGMENTS = {
 @cache
 def document(*, token: bool) -> bytes:
     """`token`: whether one is needed."""
-    types = [kind for route in ROUTES for kind in (route.takes, route.gives) if kind not in (None, str, Nothing)]
-    _, schemas = msgspec.json.schema_components([*types, Failure], ref_template=_REF)
+    types = [kind for route in ROUTES for kind in (route.accepts, route.returns) if kind not in (None, str, NoInput)]
+    _, schemas = msgspec.json.schema_components([*types, ErrorResponse], ref_template=_REF)
     schemas["ModelChanges"]["minProperties"] = 1
     paths: dict[str, Any] = {}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, token)
-    paths[OPENAPI] = {"get": _this(token)}
+    paths[OPENAPI_PATH] = {"get": _this(token)}
     about = "The fleet, shown and changed while it runs. Every answer but a success is a `Failure` in JSON."
     made: dict[str, Any] = {
         "openapi": "3.1.0",
@@ -61,7 +61,7 @@ def document(*, token: bool) -> bytes:
         "components": {
             "schemas": schemas,
             "headers": {name: _header(name) for name in _HEADERS},
-            "responses": {code: _refusal(status) for status, (code, _) in CODES.items()},
+            "responses": {code: _refusal(status) for status, (code, _) in ERROR_CODES.items()},
         },
     }
     if token:
@@ -73,23 +73,23 @@ def _operation(route: Route, token: bool) -> dict[str, Any]:
     made: dict[str, Any] = {"operationId": route.name, "summary": route.about, **_security(route.path, token)}
     if parameters := [*map(_segment, _names(route)), *_query(route.query)]:
         made["parameters"] = parameters
-    if route.takes is not Nothing:
-        made["requestBody"] = {"required": True, "content": _json(_ref(route.takes))}
+    if route.accepts is not NoInput:
+        made["requestBody"] = {"required": True, "content": _json(_ref(route.accepts))}
     made["responses"] = {str(status): _refused(status) for status in _refusals(route, token)}
     made["responses"][str(route.status)] = _success(route)
-    if route.path in OPEN:
-        made["responses"]["503"] = _answer("it does not; `reasons` says why", _ref(route.gives))
+    if route.path in PUBLIC_PATHS:
+        made["responses"]["503"] = _answer("it does not; `reasons` says why", _ref(route.returns))
     return made
 
 
 def _this(token: bool) -> dict[str, Any]:
     found = {"200": _answer("the document", {"type": "object"})}
     found |= {str(status): _refused(status) for status in _always(token)}
-    return {"operationId": "openapi", "summary": "This document.", "responses": found, **_security(OPENAPI, token)}
+    return {"operationId": "openapi", "summary": "This document.", "responses": found, **_security(OPENAPI_PATH, token)}
 
 
 def _security(path: str, token: bool) -> dict[str, Any]:
-    return {"security": [{"token": []}]} if token and path not in OPEN else {}
+    return {"security": [{"token": []}]} if token and path not in PUBLIC_PATHS else {}
 
 
 def _names(route: Route) -> list[str]:
@@ -97,11 +97,11 @@ def _names(route: Route) -> list[str]:
 
 
 def _segment(name: str) -> dict[str, Any]:
-    about, schema = _SEGMENTS[name]
+    about, schema = _PATH_PARAMETERS[name]
     return {"name": name, "in": "path", "required": True, "description": about, "schema": schema}
 
 
-def _query(kind: type[Body]) -> list[dict[str, Any]]:
+def _query(kind: type[RequestBody]) -> list[dict[str, Any]]:
     _, found = msgspec.json.schema_components([kind], ref_template=_REF)
     fields = found[kind.__name__]["properties"].items()
     return [{"name": name, "in": "query", "required": False, "schema": schema} for name, schema in fields]
@@ -109,27 +109,27 @@ def _query(kind: type[Body]) -> list[dict[str, Any]]:
 
 def _refusals(route: Route, token: bool) -> list[int]:
     """Every status that it can refuse with."""
-    if route.path in OPEN:
-        return _ANYWHERE
+    if route.path in PUBLIC_PATHS:
+        return _COMMON_STATUSES
     named = [404] if _names(route) else []
     changes = [409, 413, 415] if route.method != "GET" else []
     return sorted([*_always(token), *named, *changes])
 
 
 def _always(token: bool) -> list[int]:
-    return [*_ANYWHERE, *([401] if token else []), 422, 503]
+    return [*_COMMON_STATUSES, *([401] if token else []), 422, 503]
 
 
 def _refused(status: int) -> dict[str, Any]:
-    return {"$ref": f"#/components/responses/{CODES[status][0]}"}
+    return {"$ref": f"#/components/responses/{ERROR_CODES[status][0]}"}
 
 
 def _refusal(status: int) -> dict[str, Any]:
-    return _answer(CODES[status][1], _ref(Failure), _WITH.get(status, ()))
+    return _answer(ERROR_CODES[status][1], _ref(ErrorResponse), _EXTRA_HEADERS.get(status, ()))
 
 
 def _success(route: Route) -> dict[str, Any]:
-    if route.gives is None:
+    if route.returns is None:
         return {"description": "done", "headers": _headers(())}
     if route.streams:
         return {
@@ -138,13 +138,13 @@ def _success(route: Route) -> dict[str, Any]:
             "headers": _headers(()),
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         }
-    if route.gives is str:
+    if route.returns is str:
         return {
             "description": "done",
             "headers": _headers(()),
             "content": {"text/plain": {"schema": {"type": "string"}}},
         }
-    return _answer("done", _ref(route.gives), ("location",) if route.status == 201 else ())
+    return _answer("done", _ref(route.returns), ("location",) if route.status == 201 else ())
 
 
 def _answer(about: str, schema: dict[str, Any], more: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _answer(about: str, schema: dict[str, Any], more: tuple[str, ...] = ()) -> d
 
 
 def _headers(more: tuple[str, ...]) -> dict[str, Any]:
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in (*_STANDING, *more)}
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in (*_DEFAULT_HEADERS, *more)}
 
 
 def _header(name: str) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from starlette.responses import Response
 
 from ...core.policies import POLICIES
 
-_TYPES = {
+_CONTENT_TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-HEADERS = {
+SECURITY_HEADERS = {
     # Nothing from elsewhere, nothing inline, and in nobody's frame: a click there could be a click on `drain`.
     "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "x-frame-options": "DENY",
@@ -38,7 +38,7 @@ def files() -> dict[str, File]:
     """By path."""
     made = {"/ui/policies.json": File(msgspec.json.encode(list(POLICIES)), "application/json")}
     for file in (resources.files(__package__) / "page").iterdir():
-        if kind := _TYPES.get(file.name.rpartition(".")[2]):
+        if kind := _CONTENT_TYPES.get(file.name.rpartition(".")[2]):
             path = "/" if file.name == "index.html" else f"/ui/{file.name}"
             made[path] = File(file.read_bytes(), kind)
     return made
@@ -46,4 +46,4 @@ def files() -> dict[str, File]:
 
 async def page(request: Request) -> Response:
     file = files()[request.scope["path"]]
-    return Response(file.content, headers={**HEADERS, "content-type": file.type})
+    return Response(file.content, headers={**SECURITY_HEADERS, "content-type": file.type})

@@ -10,25 +10,25 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import msgspec
 from starlette.requests import Request
 
-from ...documents import Key, mistakes, show_key
+from ...documents import Key, format_key, type_problems
 from ...documents import Problem as Mistake
-from .bodies import Body, Detail
-from .refusals import Refusal, invalid
+from .bodies import ErrorDetail, RequestBody
+from .refusals import ApiError, validation_error
 
-MOST_BYTES = 1 << 20
-_MOST_KEYS = 64  # each unknown one is compared with all that are known
-_MOST_PARTS = 64  # also bounds how deep they are inside each other: whoever looks into them may do so recursively
+MAX_BODY_BYTES = 1 << 20
+_MAX_KEYS = 64  # each unknown one is compared with all that are known
+_MAX_CONTAINERS = 64  # also bounds how deep they are inside each other: whoever looks into them may do so recursively
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
-B = TypeVar("B", bound=Body)
+B = TypeVar("B", bound=RequestBody)
 
 
-def segments(request: Request) -> dict[str, str]:
+def path_parameters(request: Request) -> dict[str, str]:
     """The names in the path, which is still encoded here: a model's name may have a slash in it."""
     try:
         return {name: unquote_to_bytes(text).decode() for name, text in request.path_params.items()}
     except UnicodeDecodeError:
-        raise Refusal(404, "no such path: it is not UTF-8") from None
+        raise ApiError(404, "no such path: it is not UTF-8") from None
 
 
 def query(request: Request, kind: type[B]) -> B:
@@ -37,19 +37,19 @@ def query(request: Request, kind: type[B]) -> B:
             request.scope["query_string"].decode("ascii"),
             keep_blank_values=True,
             errors="strict",
-            max_num_fields=_MOST_KEYS,
+            max_num_fields=_MAX_KEYS,
         )
     except ValueError:
-        raise Refusal(422, "the query is not UTF-8, or too long") from None
+        raise ApiError(422, "the query is not UTF-8, or too long") from None
     given: dict[str, str] = {}
     for name, value in pairs:
         if name in given:
-            raise invalid([Detail(key=name, message="it is there twice")])
+            raise validation_error([ErrorDetail(key=name, message="it is there twice")])
         given[name] = value
-    return _typed({name: _meant(kind, name, value) for name, value in given.items()}, kind)
+    return _convert({name: _coerce(kind, name, value) for name, value in given.items()}, kind)
 
 
-def _meant(kind: type[Body], name: str, text: str) -> str | int:
+def _coerce(kind: type[RequestBody], name: str, text: str) -> str | int:
     """A query is all text: what it means depends on what is asked for."""
     number = get_type_hints(kind).get(name) is int and _NUMBER.fullmatch(text)
     return int(text) if number else text
@@ -62,29 +62,29 @@ async def body(request: Request, kind: type[B]) -> B:
         return kind()
     if data:
         _check_declared(request)
-    return _typed(_parsed(data), kind)
+    return _convert(_parsed(data), kind)
 
 
 async def _bytes(request: Request) -> bytes:
     declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > MOST_BYTES:
+    if declared.isdecimal() and int(declared) > MAX_BODY_BYTES:
         raise _too_large()
     found = bytearray()
     async for piece in request.stream():
         found += piece
-        if len(found) > MOST_BYTES:
+        if len(found) > MAX_BODY_BYTES:
             raise _too_large()
     return bytes(found)
 
 
-def _too_large() -> Refusal:
-    return Refusal(413, f"the body is larger than {MOST_BYTES >> 20} MiB")
+def _too_large() -> ApiError:
+    return ApiError(413, f"the body is larger than {MAX_BODY_BYTES >> 20} MiB")
 
 
 def _check_declared(request: Request) -> None:
     declared = request.headers.get("content-type", "")
     if declared.partition(";")[0].strip().lower() != "application/json":
-        raise Refusal(415, "send the body as `content-type: application/json`")
+        raise ApiError(415, "send the body as `content-type: application/json`")
 
 
 def _parsed(data: bytes) -> Any:
@@ -92,9 +92,9 @@ def _parsed(data: bytes) -> Any:
         value = _JSON.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         what = str(problem) if data else "it is empty"
-        raise Refusal(400, f"the body is not JSON: {what}") from None
-    if data.count(b"[") + data.count(b"{") > _MOST_PARTS:
-        raise invalid([Detail(key="", message=f"more than {_MOST_PARTS} objects and lists")])
+        raise ApiError(400, f"the body is not JSON: {what}") from None
+    if data.count(b"[") + data.count(b"{") > _MAX_CONTAINERS:
+        raise validation_error([ErrorDetail(key="", message=f"more than {_MAX_CONTAINERS} objects and lists")])
     return value
 
 
@@ -109,14 +109,14 @@ def _number(text: str) -> int | float:
 _JSON = msgspec.json.Decoder(float_hook=_number)
 
 
-def _typed(data: Any, kind: type[B]) -> B:
-    if isinstance(data, dict) and len(data) > _MOST_KEYS:
-        raise invalid([Detail(key="", message=f"more than {_MOST_KEYS} keys")])
-    if found := [_detail(mistake) for mistake in mistakes(data, kind)]:
-        raise invalid(found)
+def _convert(data: Any, kind: type[B]) -> B:
+    if isinstance(data, dict) and len(data) > _MAX_KEYS:
+        raise validation_error([ErrorDetail(key="", message=f"more than {_MAX_KEYS} keys")])
+    if found := [_detail(mistake) for mistake in type_problems(data, kind)]:
+        raise validation_error(found)
     return msgspec.convert(data, kind)
 
 
-def _detail(mistake: Mistake) -> Detail:
+def _detail(mistake: Mistake) -> ErrorDetail:
     key: Key = mistake.key if mistake.at is None else mistake.at
-    return Detail(key=show_key(key) if key else "", message=mistake.what)
+    return ErrorDetail(key=format_key(key) if key else "", message=mistake.what)

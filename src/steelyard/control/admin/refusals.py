@@ -10,11 +10,11 @@ import msgspec
 
 from ...core.errors import OptionError, SteelyardError
 from ...documents import encode_value
-from ..operations import InvalidError, NotKnownError
-from .bodies import Detail, Failure, Problem
+from ..operations import InvalidError, NotFoundError
+from .bodies import ErrorBody, ErrorDetail, ErrorResponse
 
 # Every status of a refusal: its code, and when it is given. The OpenAPI document shows it.
-CODES = {
+ERROR_CODES = {
     400: ("bad_request", "what was sent is not HTTP, or its body is not JSON"),
     401: ("unauthorized", "no token, or none that is known"),
     403: ("forbidden", "the request came by a name or from a page that is not this machine's"),
@@ -29,39 +29,41 @@ CODES = {
     500: ("internal", "a bug of Steelyard; its log says more"),
     503: ("busy", "too many connections"),
 }
-JSON = (b"content-type", b"application/json")
+JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 
 
-class Refusal(Exception):
+class ApiError(Exception):
     """A request that is not done."""
 
     def __init__(
-        self, status: int, message: str, details: tuple[Detail, ...] = (), headers: Mapping[str, str] | None = None
+        self, status: int, message: str, details: tuple[ErrorDetail, ...] = (), headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(message)
         self.status = status
         self.headers = dict(headers or {})
-        self.body = encode(Failure(error=Problem(code=CODES[status][0], message=message, details=details)))
+        self.body = encode(
+            ErrorResponse(error=ErrorBody(code=ERROR_CODES[status][0], message=message, details=details))
+        )
 
 
-def invalid(details: list[Detail]) -> Refusal:
+def validation_error(details: list[ErrorDetail]) -> ApiError:
     """One sentence for all that is wrong."""
     first = f"{details[0].key}: {details[0].message}" if details[0].key else details[0].message
     more = f" (and {len(details) - 1} more)" if details[1:] else ""
-    return Refusal(422, first + more, tuple(details))
+    return ApiError(422, first + more, tuple(details))
 
 
-def refused(problem: SteelyardError) -> Refusal:
+def api_error_for(problem: SteelyardError) -> ApiError:
     """What an operation says, as an answer."""
     match problem:
-        case NotKnownError():
-            return Refusal(404, str(problem))
+        case NotFoundError():
+            return ApiError(404, str(problem))
         case InvalidError():
-            return Refusal(422, str(problem), (Detail(key=problem.key, message=problem.what),))
+            return ApiError(422, str(problem), (ErrorDetail(key=problem.key, message=problem.what),))
         case OptionError():
             key, _, what = str(problem).rpartition(": ")
-            return Refusal(422, str(problem), (Detail(key=key, message=what),))
-    return Refusal(
+            return ApiError(422, str(problem), (ErrorDetail(key=key, message=what),))
+    return ApiError(
         409, str(problem)
     )  # ConflictError, or that the load board is full, or that there are too many leases
 
@@ -70,7 +72,7 @@ def encode(value: Any) -> bytes:
     return msgspec.json.encode(value, enc_hook=encode_value)
 
 
-def standing_headers() -> list[tuple[bytes, bytes]]:
+def default_headers() -> list[tuple[bytes, bytes]]:
     """Of every answer: nobody is to keep what is true only now, nor to guess what it is."""
     date = formatdate(usegmt=True).encode()
     return [(b"date", date), (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]

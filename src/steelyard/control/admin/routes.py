@@ -9,22 +9,22 @@ import msgspec
 from ..views import DeviceView, FleetView, LiveHistoryView, LiveView, ModelView, ReplicaView, ScalingView
 from . import changing, showing
 from .bodies import (
-    Body,
     Devices,
     Events,
-    Lease,
-    Leased,
+    LeaseGranted,
+    LeaseRequest,
     Log,
     LogQuery,
     ModelChanges,
+    ModelMemoryList,
     Models,
     NewReplica,
-    Nothing,
-    Reloaded,
+    NoInput,
+    ReloadResult,
     ReplicaChanges,
     Replicas,
+    RequestBody,
     Scalings,
-    Sizes,
     Slos,
     Status,
     Withdrawal,
@@ -37,9 +37,9 @@ class Route(NamedTuple):
     path: str
     handler: Handler
     about: str
-    gives: type[msgspec.Struct] | type[str] | None  # None: nothing, 204; str: text as `metrics.TEXT` says
-    takes: type[Body] = Nothing
-    query: type[Body] = Nothing
+    returns: type[msgspec.Struct] | type[str] | None  # None: nothing, 204; str: text as `metrics.TEXT` says
+    accepts: type[RequestBody] = NoInput
+    query: type[RequestBody] = NoInput
     status: int = 200
     streams: bool = False  # Server-Sent Events: first what it gives, then more
 
@@ -59,29 +59,39 @@ ROUTES = (
     Route("GET", "/v1/fleet", showing.fleet, "Everything, with every number the balancer uses.", FleetView),
     Route("GET", "/metrics", showing.metrics, "The fleet in numbers, in Prometheus' text form.", str),
     Route("GET", "/v1/live", showing.live, "The fleet, followed: once a second.", LiveHistoryView, streams=True),
-    Route("GET", "/v1/pulse", showing.pulse, "The same once: what happens this second.", LiveView),
+    Route("GET", "/v1/pulse", showing.live_latest, "The same once: what happens this second.", LiveView),
     Route("GET", "/v1/slo", showing.slo, "What is promised to users, and how it is kept.", Slos),
     Route("GET", "/v1/events", showing.events, "What happened, the latest last.", Events),
     Route("GET", "/v1/models", showing.models, "All models.", Models),
     Route("GET", _MODEL, showing.model, "One model.", ModelView),
     Route("PATCH", _MODEL, changing.change_model, "Change its policy or concurrency.", ModelView, ModelChanges),
     Route("GET", _REPLICAS, showing.replicas, "The replicas of a model.", Replicas),
-    Route("POST", _REPLICAS, changing.add, "Add a replica, until a restart.", ReplicaView, NewReplica, status=201),
+    Route(
+        "POST", _REPLICAS, changing.add_replica, "Add a replica, until a restart.", ReplicaView, NewReplica, status=201
+    ),
     Route("GET", _REPLICA, showing.replica, "One replica.", ReplicaView),
     Route("PATCH", _REPLICA, changing.change_replica, "Change its weight.", ReplicaView, ReplicaChanges),
-    Route("DELETE", _REPLICA, changing.remove, "Remove one that was added or registered.", None, status=204),
+    Route("DELETE", _REPLICA, changing.remove_replica, "Remove one that was added or registered.", None, status=204),
     Route("POST", f"{_REPLICA}/drain", changing.drain, "Send it nothing new; what runs is finished.", ReplicaView),
     Route("POST", f"{_REPLICA}/undrain", changing.undrain, "Send it requests again when it is ready.", ReplicaView),
     Route("POST", f"{_REPLICA}/load", changing.load, "Load the model there now.", ReplicaView),
     Route("POST", f"{_REPLICA}/unload", changing.unload, "Unload it there when what runs has ended.", ReplicaView),
     Route("GET", f"{_REPLICA}/log", showing.replica_log, "What one that we started printed last.", Log, query=LogQuery),
-    Route("PUT", _LEASE, changing.announce, "A replica registers, or renews.", Leased, Lease),
-    Route("DELETE", _LEASE, changing.withdraw, "A registered replica leaves.", None, query=Withdrawal, status=204),
+    Route("PUT", _LEASE, changing.renew_lease, "A replica registers, or renews.", LeaseGranted, LeaseRequest),
+    Route(
+        "DELETE", _LEASE, changing.withdraw_lease, "A registered replica leaves.", None, query=Withdrawal, status=204
+    ),
     Route("GET", "/v1/scaling", showing.scaling, "How many replicas models have, should have, and why.", Scalings),
     Route("GET", f"{_MODEL}/scaling", showing.model_scaling, "The same of one model, with its history.", ScalingView),
     Route("GET", "/v1/devices", showing.devices, "All devices: who has what of their memory.", Devices),
     Route("GET", "/v1/devices/{device}", showing.device, "One device.", DeviceView),
-    Route("GET", "/v1/sizes", showing.sizes, "What each model needs of memory, declared and learned.", Sizes),
-    Route("POST", "/v1/reload", changing.reload, "Read the configuration again.", Reloaded),
+    Route(
+        "GET",
+        "/v1/sizes",
+        showing.model_memory,
+        "What each model needs of memory, declared and learned.",
+        ModelMemoryList,
+    ),
+    Route("POST", "/v1/reload", changing.reload, "Read the configuration again.", ReloadResult),
 )
-OPENAPI = "/openapi.json"
+OPENAPI_PATH = "/openapi.json"

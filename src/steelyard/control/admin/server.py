@@ -11,45 +11,48 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ...addresses import Address, listen_address
-from ...config import Admin
+from ...config import AdminConfig
 from .. import tcp_socket
-from ..errors import ABSENT, ListenError, cannot_listen
-from ..inherited import Inherited
-from ..operations import Operations
-from ..unix_socket import UnixSocket
-from .access import Access
-from .allow import Allowed
+from ..errors import ADDRESS_ABSENT_ERRNOS, ListenError, listen_error
+from ..inherited import InheritedSockets
+from ..operations import AdminService
+from ..unix_socket import UnixListener
+from .access import AccessControl
+from .allow import ReplicaAllowlist
 from .app import Application
-from .connection import Connection
-from .metrics.scrapes import Scrapes
-from .watchers import Watchers
+from .connection import AdminConnection
+from .metrics.scrapes import MetricsCache
+from .watchers import LiveSubscribers
 
-DEFAULT = "127.0.0.1:9080"
-_BACKLOG = 128
-_TURNS = 3  # of the loop, in which an aborted connection is lost
-_PATIENCE = 1.0  # seconds for requests in progress when it stops
+DEFAULT_LISTEN_ADDRESS = "127.0.0.1:9080"
+_LISTEN_BACKLOG = 128
+_ABORT_LOOP_TURNS = 3  # of the loop, in which an aborted connection is lost
+_STOP_TIMEOUT_SECONDS = 1.0  # seconds for requests in progress when it stops
 
 
 class AdminServer:
     """Serves between `start` and `stop`. It installs no signal handlers and starts no thread."""
 
-    def __init__(self, operations: Operations, admin: Admin, inherited: Inherited | None = None) -> None:
+    def __init__(self, operations: AdminService, admin: AdminConfig, inherited: InheritedSockets | None = None) -> None:
         """Raises AccessError if everybody could use it, OptionError for an allow-list that cannot be. `inherited`:
         sockets that are open already, and used where they fit."""
         self.operations = operations
-        self.watchers = Watchers(operations)
-        self.scrapes = Scrapes(operations)
-        self._address = listen_address(DEFAULT if admin.listen is None else admin.listen)
+        self.watchers = LiveSubscribers(operations)
+        self.scrapes = MetricsCache(operations)
+        self._address = listen_address(DEFAULT_LISTEN_ADDRESS if admin.listen is None else admin.listen)
         self.follow(admin)
         self._state = ServerState()
         self._servers: list[asyncio.Server] = []
-        self._unix: UnixSocket | None = None
-        self._inherited = inherited or Inherited()
+        self._unix: UnixListener | None = None
+        self._inherited = inherited or InheritedSockets()
         self.sockets: list[socket.socket] = []  # that it listens on
 
-    def follow(self, admin: Admin) -> None:
+    def follow(self, admin: AdminConfig) -> None:
         """What a new configuration says of tokens, addresses and leases holds from now on; `listen` stays."""
-        access, allowed = Access(self._address, admin), Allowed(admin)  # each may raise: then nothing is changed
+        access, allowed = (
+            AccessControl(self._address, admin),
+            ReplicaAllowlist(admin),
+        )  # each may raise: then nothing is changed
         self.access, self.allowed, self.lease = access, allowed, float(admin.lease)
 
     @property
@@ -74,20 +77,22 @@ class AdminServer:
         for made in self.sockets:
             made.setblocking(False)
             self._servers.append(
-                await loop.create_server(lambda: Connection(config, self._state, {}), sock=made, backlog=_BACKLOG)
+                await loop.create_server(
+                    lambda: AdminConnection(config, self._state, {}), sock=made, backlog=_LISTEN_BACKLOG
+                )
             )
 
     async def stop(self, *, handed_over: bool = False) -> None:
         """What is in progress has a second to end. `handed_over`: another listens on."""
         for server in self._servers:
             server.close()
-        for _ in range(_TURNS):  # who was let in just before is here by then
+        for _ in range(_ABORT_LOOP_TURNS):  # who was let in just before is here by then
             await asyncio.sleep(0)
         for connection in list(self._state.connections):
             connection.shutdown()
         self.watchers.close()
         loop = asyncio.get_running_loop()
-        until = loop.time() + _PATIENCE
+        until = loop.time() + _STOP_TIMEOUT_SECONDS
         while (self._state.connections or self._state.tasks) and loop.time() < until:
             await asyncio.sleep(0.01)
         await self._cut_off()
@@ -101,7 +106,9 @@ class AdminServer:
     async def _cut_off(self) -> None:
         for connection in list(self._state.connections):
             connection.transport.abort()
-        for _ in range(_TURNS):  # they hear of it before their tasks are cancelled: there is nobody to answer
+        for _ in range(
+            _ABORT_LOOP_TURNS
+        ):  # they hear of it before their tasks are cancelled: there is nobody to answer
             await asyncio.sleep(0)
         tasks = list(self._state.tasks)
         for task in tasks:
@@ -112,27 +119,27 @@ class AdminServer:
         try:
             if self._address.path:
                 path = self._address.path
-                self._unix = UnixSocket(path, made=self._inherited.take_path(path))
+                self._unix = UnixListener(path, made=self._inherited.claim_path(path))
                 return [self._unix.socket]
             sockets = _tcp_sockets(self._address, self._inherited)
         except socket.gaierror as problem:
             what = f"{self._address.host!r} is no host that is known here"
             raise ListenError(f"cannot listen on {self._address}: {what}: {problem.strerror}") from None
         except OSError as problem:
-            raise cannot_listen(self._address, problem) from None
+            raise listen_error(self._address, problem) from None
         self._address = msgspec.structs.replace(self._address, port=sockets[0].getsockname()[1])
         return sockets
 
 
-def _tcp_sockets(address: Address, inherited: Inherited) -> list[socket.socket]:
+def _tcp_sockets(address: Address, inherited: InheritedSockets) -> list[socket.socket]:
     """Without SO_REUSEPORT: two supervisors that share an address would each get half of what is asked."""
     made: list[socket.socket] = []
     port, absent = address.port, OSError(errno.EADDRNOTAVAIL, "")
-    for place in tcp_socket.places(address):
+    for place in tcp_socket.resolve(address):
         try:
-            made += inherited.take(place) or [_listening(place, port)]
+            made += inherited.claim(place) or [_listening(place, port)]
         except OSError as problem:
-            if problem.errno in ABSENT:
+            if problem.errno in ADDRESS_ABSENT_ERRNOS:
                 absent = problem
                 continue
             for one in made:
@@ -144,5 +151,7 @@ def _tcp_sockets(address: Address, inherited: Inherited) -> list[socket.socket]:
     return made
 
 
-def _listening(place: tcp_socket.Place, port: int) -> socket.socket:
-    return socket.create_server((place.host, port), family=place.family, dualstack_ipv6=place.both, backlog=_BACKLOG)
+def _listening(place: tcp_socket.BindAddress, port: int) -> socket.socket:
+    return socket.create_server(
+        (place.host, port), family=place.family, dualstack_ipv6=place.dual_stack, backlog=_LISTEN_BACKLOG
+    )

@@ -2,88 +2,88 @@
 
 from __future__ import annotations
 
-from ..operations import NotKnownError
-from .bodies import Devices, Events, Log, Models, Replicas, Scalings, Sizes, Slos, Status
-from .calls import Call, Reply
+from ..operations import NotFoundError
+from .bodies import Devices, Events, Log, ModelMemoryList, Models, Replicas, Scalings, Slos, Status
+from .calls import AdminCall, AdminResponse
 
 
-async def healthz(call: Call) -> Reply:
-    return _status([] if call.operations.live() else ["no worker serves"])
+async def healthz(call: AdminCall) -> AdminResponse:
+    return _status([] if call.operations.is_live() else ["no worker serves"])
 
 
-async def readyz(call: Call) -> Reply:
-    return _status(call.operations.unready())
+async def readyz(call: AdminCall) -> AdminResponse:
+    return _status(call.operations.readiness_problems())
 
 
-def _status(reasons: list[str]) -> Reply:
+def _status(reasons: list[str]) -> AdminResponse:
     if reasons:
-        return Reply(Status(status="unavailable", reasons=tuple(reasons)), status=503)
-    return Reply(Status(status="ok"))
+        return AdminResponse(Status(status="unavailable", reasons=tuple(reasons)), status=503)
+    return AdminResponse(Status(status="ok"))
 
 
-async def fleet(call: Call) -> Reply:
-    return Reply(call.operations.fleet())
+async def fleet(call: AdminCall) -> AdminResponse:
+    return AdminResponse(call.operations.fleet())
 
 
-async def live(call: Call) -> Reply:
+async def live(call: AdminCall) -> AdminResponse:
     raise AssertionError("a stream: the application sends it")
 
 
-async def pulse(call: Call) -> Reply:
-    return Reply(call.watchers.once())
+async def live_latest(call: AdminCall) -> AdminResponse:
+    return AdminResponse(call.watchers.snapshot())
 
 
-async def slo(call: Call) -> Reply:
-    return Reply(Slos(slo=call.operations.fleet().slo))
+async def slo(call: AdminCall) -> AdminResponse:
+    return AdminResponse(Slos(slo=call.operations.fleet().slo))
 
 
-async def events(call: Call) -> Reply:
-    return Reply(Events(events=tuple(call.operations.happenings())))
+async def events(call: AdminCall) -> AdminResponse:
+    return AdminResponse(Events(events=tuple(call.operations.events())))
 
 
-async def models(call: Call) -> Reply:
-    return Reply(Models(models=call.operations.fleet().models))
+async def models(call: AdminCall) -> AdminResponse:
+    return AdminResponse(Models(models=call.operations.fleet().models))
 
 
-async def model(call: Call) -> Reply:
-    return Reply(call.model_view())
+async def model(call: AdminCall) -> AdminResponse:
+    return AdminResponse(call.model_view())
 
 
-async def replicas(call: Call) -> Reply:
+async def replicas(call: AdminCall) -> AdminResponse:
     fleet = call.operations.fleet()
     if all(view.model != call.model for view in fleet.models):
-        raise NotKnownError(f"no model {call.model!r}")
-    return Reply(Replicas(replicas=tuple(view for view in fleet.replicas if view.model == call.model)))
+        raise NotFoundError(f"no model {call.model!r}")
+    return AdminResponse(Replicas(replicas=tuple(view for view in fleet.replicas if view.model == call.model)))
 
 
-async def replica(call: Call) -> Reply:
-    return Reply(call.replica_view())
+async def replica(call: AdminCall) -> AdminResponse:
+    return AdminResponse(call.replica_view())
 
 
-async def replica_log(call: Call) -> Reply:
-    lines = call.operations.last_words(call.model, call.replica, call.query.lines)
-    return Reply(Log(model=call.model, replica=call.replica, lines=lines))
+async def replica_log(call: AdminCall) -> AdminResponse:
+    lines = call.operations.log_tail(call.model, call.replica, call.query.lines)
+    return AdminResponse(Log(model=call.model, replica=call.replica, lines=lines))
 
 
-async def scaling(call: Call) -> Reply:
-    return Reply(Scalings(scaling=call.operations.fleet().scaling))
+async def scaling(call: AdminCall) -> AdminResponse:
+    return AdminResponse(Scalings(scaling=call.operations.fleet().scaling))
 
 
-async def model_scaling(call: Call) -> Reply:
-    return Reply(call.operations.scaling(call.model))
+async def model_scaling(call: AdminCall) -> AdminResponse:
+    return AdminResponse(call.operations.scaling(call.model))
 
 
-async def devices(call: Call) -> Reply:
-    return Reply(Devices(devices=call.operations.fleet().devices))
+async def devices(call: AdminCall) -> AdminResponse:
+    return AdminResponse(Devices(devices=call.operations.fleet().devices))
 
 
-async def device(call: Call) -> Reply:
-    return Reply(call.device_view())
+async def device(call: AdminCall) -> AdminResponse:
+    return AdminResponse(call.device_view())
 
 
-async def sizes(call: Call) -> Reply:
-    return Reply(Sizes(sizes=call.operations.fleet().sizes))
+async def model_memory(call: AdminCall) -> AdminResponse:
+    return AdminResponse(ModelMemoryList(sizes=call.operations.fleet().model_memory))
 
 
-async def metrics(call: Call) -> Reply:
-    return Reply(call.scrapes.page())
+async def metrics(call: AdminCall) -> AdminResponse:
+    return AdminResponse(call.scrapes.page())

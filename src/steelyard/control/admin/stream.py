@@ -8,15 +8,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from .watchers import Watcher, Watchers
+from .watchers import LiveSubscriber, LiveSubscribers
 
-KIND = "text/event-stream"
-STILL_HERE = b": still here\n\n"
-QUIET = 15.0  # seconds after which something is said, so that nobody on the way takes it for dead
+EVENT_STREAM_TYPE = "text/event-stream"
+KEEPALIVE_COMMENT = b": still here\n\n"
+KEEPALIVE_SECONDS = 15.0  # seconds after which something is said, so that nobody on the way takes it for dead
 
 
-class Stream(Response):
-    def __init__(self, watchers: Watchers, request: Request) -> None:
+class EventStream(Response):
+    def __init__(self, watchers: LiveSubscribers, request: Request) -> None:
         """Raises Refusal if there are too many who watch."""
         super().__init__()
         self._watchers = watchers
@@ -25,19 +25,19 @@ class Stream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watcher = self._watcher
         try:
-            kind = (b"content-type", KIND.encode())
+            kind = (b"content-type", EVENT_STREAM_TYPE.encode())
             await send({"type": "http.response.start", "status": 200, "headers": [kind]})
             if watcher is not None:
-                await _tell(watcher, receive, send)
+                await _send_until_gone(watcher, receive, send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             if watcher is not None:
                 self._watchers.leave(watcher)
 
 
-async def _tell(watcher: Watcher, receive: Receive, send: Send) -> None:
+async def _send_until_gone(watcher: LiveSubscriber, receive: Receive, send: Send) -> None:
     """Until it is over, or the watcher is gone."""
-    telling = asyncio.ensure_future(_say_all(watcher, send))
+    telling = asyncio.ensure_future(_send_events(watcher, send))
     gone = asyncio.ensure_future(_gone(receive))
     try:
         await asyncio.wait((telling, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -47,13 +47,13 @@ async def _tell(watcher: Watcher, receive: Receive, send: Send) -> None:
         await asyncio.gather(telling, gone, return_exceptions=True)
 
 
-async def _say_all(watcher: Watcher, send: Send) -> None:
+async def _send_events(watcher: LiveSubscriber, send: Send) -> None:
     while True:
         try:
-            async with asyncio.timeout(QUIET):
-                message = await watcher.news.get()
+            async with asyncio.timeout(KEEPALIVE_SECONDS):
+                message = await watcher.queue.get()
         except TimeoutError:
-            message = STILL_HERE
+            message = KEEPALIVE_COMMENT
         if message is None:
             return
         watcher.busy = True

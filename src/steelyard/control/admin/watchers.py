@@ -7,28 +7,28 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..operations import Operations
-from ..views import Happening, LiveView
-from .refusals import Refusal, encode
+from ..operations import AdminService
+from ..views import FleetEvent, LiveView
+from .refusals import ApiError, encode
 
-MOST = 32  # half of the connections that are served: operators must get through
-BEHIND = 5  # messages that somebody may not have read yet
-RETRY = b"retry: 2000\n\n"  # milliseconds until a browser tries again
+MAX_SUBSCRIBERS = 32  # half of the connections that are served: operators must get through
+MAX_UNREAD_MESSAGES = 5  # messages that somebody may not have read yet
+RETRY_DIRECTIVE = b"retry: 2000\n\n"  # milliseconds until a browser tries again
 
 
-class Watcher:
+class LiveSubscriber:
     """`news` is what is still to be sent; None: it is over."""
 
     def __init__(self, cut: Callable[[], None]) -> None:
-        self.news: Queue[bytes | None] = Queue(BEHIND + 3)
-        self.cut = cut  # the connection, at once
+        self.queue: Queue[bytes | None] = Queue(MAX_UNREAD_MESSAGES + 3)
+        self.abort = cut  # the connection, at once
         self.busy = False  # what was said last is on its way
 
 
-class Watchers:
-    def __init__(self, operations: Operations) -> None:
+class LiveSubscribers:
+    def __init__(self, operations: AdminService) -> None:
         self._operations = operations
-        self._all: set[Watcher] = set()
+        self._all: set[LiveSubscriber] = set()
         self._latest: LiveView | None = None
         self._told = 0  # happenings, so far
         self._closed = False
@@ -36,62 +36,62 @@ class Watchers:
     def __len__(self) -> int:
         return len(self._all)
 
-    def join(self, cut: Callable[[], None]) -> Watcher:
+    def join(self, cut: Callable[[], None]) -> LiveSubscriber:
         """Raises Refusal if there are too many, or none any more."""
-        if self._closed or len(self._all) >= MOST:
-            why = "Steelyard stops" if self._closed else f"{MOST} follow the fleet already: no more can"
-            raise Refusal(503, why, headers={"retry-after": "2"})
-        live = self._operations.following
+        if self._closed or len(self._all) >= MAX_SUBSCRIBERS:
+            why = "Steelyard stops" if self._closed else f"{MAX_SUBSCRIBERS} follow the fleet already: no more can"
+            raise ApiError(503, why, headers={"retry-after": "2"})
+        live = self._operations.live_feed
         if not self._all:
-            self._told = live.chronicle.count
+            self._told = live.events.count
             self._latest = None
-            live.follow(self._beat)
-        watcher = Watcher(cut)
+            live.subscribe(self._beat)
+        watcher = LiveSubscriber(cut)
         self._all.add(watcher)
-        watcher.news.put_nowait(RETRY + event("history", live.history()))
-        watcher.news.put_nowait(event("state", self._first()))
+        watcher.queue.put_nowait(RETRY_DIRECTIVE + event("history", live.history()))
+        watcher.queue.put_nowait(event("state", self._first()))
         return watcher
 
-    def leave(self, watcher: Watcher) -> None:
+    def leave(self, watcher: LiveSubscriber) -> None:
         self._all.discard(watcher)
         if not self._all:
-            self._operations.following.leave(self._beat)
+            self._operations.live_feed.unsubscribe(self._beat)
 
     def close(self) -> None:
         """All are told that it is over; who has not read so far is cut off."""
         self._closed = True
         for watcher in list(self._all):
-            if watcher.busy or not watcher.news.empty():
-                watcher.cut()
+            if watcher.busy or not watcher.queue.empty():
+                watcher.abort()
             else:
-                watcher.news.put_nowait(None)
+                watcher.queue.put_nowait(None)
 
-    def once(self) -> LiveView:
+    def snapshot(self) -> LiveView:
         """The fleet now, with the latest that happened."""
-        return self._view(self._operations.following.chronicle.recent(0))
+        return self._view(self._operations.live_feed.events.recent(0))
 
     def _first(self) -> LiveView:
         """For one who comes between two beats: happenings up to the last, so that the next says none twice."""
-        chronicle = self._operations.following.chronicle
+        chronicle = self._operations.live_feed.events
         if self._latest is None:
             self._latest = self._view([])
         events = chronicle.recent(chronicle.count - self._told)
         return msgspec.structs.replace(self._latest, events=tuple(events))
 
     def _beat(self) -> None:
-        chronicle = self._operations.following.chronicle
+        chronicle = self._operations.live_feed.events
         self._latest = self._view(chronicle.since(self._told))
         self._told = chronicle.count
         message = event("state", self._latest)
         for watcher in list(self._all):
             try:
-                watcher.news.put_nowait(message)
+                watcher.queue.put_nowait(message)
             except QueueFull:  # it does not read: better that it comes again than that we keep all for it
                 self.leave(watcher)
-                watcher.cut()
+                watcher.abort()
 
-    def _view(self, events: list[Happening]) -> LiveView:
-        return self._operations.following.view(self._operations.fleet(), events)
+    def _view(self, events: list[FleetEvent]) -> LiveView:
+        return self._operations.live_feed.view(self._operations.fleet(), events)
 
 
 def event(name: str, value: msgspec.Struct) -> bytes:

@@ -4,92 +4,100 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ...core.memory import Ledger
-from ...units import show_seconds, show_size
+from ...core.memory import MemoryLedger
+from ...units import format_seconds, format_size
 from ..views import Alarm
-from .holder import with_nothing_running
-from .holders import Holders
-from .sizing import Sizing
-from .watched import FRESH, Watched
+from .holder import idle_bytes
+from .holders import DeviceReplicas
+from .sizing import ModelSizing
+from .watched import REPORT_TTL_SECONDS, MonitoredDevice
 
-RAN_OUT = 600.0  # seconds for which it is worth an alarm
+OUT_OF_MEMORY_ALARM_SECONDS = 600.0  # seconds for which it is worth an alarm
 
-Trouble = tuple[str, str]  # its stable code, and whom it is about
+AlarmKey = tuple[str, str]  # its stable code, and whom it is about
 
 
-class Alarms:
+class ActiveAlarms:
     """Those in force, and since when."""
 
     def __init__(self) -> None:
-        self._since: dict[Trouble, float] = {}
-        self._what: dict[Trouble, str] = {}
+        self._since: dict[AlarmKey, float] = {}
+        self._what: dict[AlarmKey, str] = {}
 
-    def see(self, troubles: Mapping[Trouble, str], now: float) -> None:
+    def update(self, troubles: Mapping[AlarmKey, str], now: float) -> None:
         self._what = dict(troubles)
         self._since = {trouble: self._since.get(trouble, now) for trouble in troubles}
 
     def in_force(self, now: float) -> list[Alarm]:
         return [
-            Alarm(code=trouble[0], what=what, age=max(0.0, now - self._since[trouble]), about=trouble[1])
+            Alarm(code=trouble[0], message=what, age=max(0.0, now - self._since[trouble]), subject=trouble[1])
             for trouble, what in self._what.items()
         ]
 
 
-def troubles(
-    devices: Iterable[Watched], ledger: Ledger, holders: Holders, sizings: Mapping[str, Sizing], now: float
-) -> dict[Trouble, str]:
-    found: dict[Trouble, str] = {}
+def find_alarms(
+    devices: Iterable[MonitoredDevice],
+    ledger: MemoryLedger,
+    holders: DeviceReplicas,
+    sizings: Mapping[str, ModelSizing],
+    now: float,
+) -> dict[AlarmKey, str]:
+    found: dict[AlarmKey, str] = {}
     for watched in devices:
-        found.update(_of_device(watched, ledger, now))
-        found.update(_unmeasured(watched, holders, sizings))
+        found.update(_device_alarms(watched, ledger, now))
+        found.update(_unmeasured_alarms(watched, holders, sizings))
     return found
 
 
-def _of_device(watched: Watched, ledger: Ledger, now: float) -> Iterator[tuple[Trouble, str]]:
+def _device_alarms(watched: MonitoredDevice, ledger: MemoryLedger, now: float) -> Iterator[tuple[AlarmKey, str]]:
     name = watched.name
     if watched.problem:
         yield ("memory_meter", name), f"{name}: {watched.problem}"
     if not watched.capacity:
         what = "how much memory it has is not known, so nothing is counted and requests are let through; "
         yield ("memory_unknown", name), f"{name}: {what}set devices.{name}.memory if it cannot be measured"
-    elif (over := _over(watched, ledger)) > 0:
-        yield ("memory_over", name), _too_much(watched, over)
+    elif (over := _overcommitted_bytes(watched, ledger)) > 0:
+        yield ("memory_over", name), _describe_overcommit(watched, over)
     if watched.settings.memory and watched.measured and watched.measured < watched.settings.memory:
-        has, said = show_size(watched.measured), show_size(watched.settings.memory)
+        has, said = format_size(watched.measured), format_size(watched.settings.memory)
         yield ("memory_configured", name), f"{name}: it has {has}, not {said} as devices.{name}.memory says"
-    if now - watched.last_ran_out <= RAN_OUT:
-        ago = show_seconds(now - watched.last_ran_out)
+    if now - watched.last_ran_out <= OUT_OF_MEMORY_ALARM_SECONDS:
+        ago = format_seconds(now - watched.last_ran_out)
         yield (
             ("memory_ran_out", name),
             f"{name}: requests ran out of memory, {watched.ran_out} in all, the last {ago} ago",
         )
 
 
-def is_over(watched: Watched, ledger: Ledger, now: float) -> bool:
+def is_over(watched: MonitoredDevice, ledger: MemoryLedger, now: float) -> bool:
     """Is more in use than may be given out? As it was measured just now, or else as it is in the book."""
     if not watched.capacity:
         return False
-    if watched.used is not None and now - watched.looked <= FRESH:
-        return watched.used - watched.beside > watched.device.budget
-    return _over(watched, ledger) > 0
+    if watched.used is not None and now - watched.looked <= REPORT_TTL_SECONDS:
+        return watched.used - watched.unconfigured_bytes > watched.device.budget
+    return _overcommitted_bytes(watched, ledger) > 0
 
 
-def _over(watched: Watched, ledger: Ledger) -> int:
+def _overcommitted_bytes(watched: MonitoredDevice, ledger: MemoryLedger) -> int:
     """What models hold and others use, more than may be given out."""
     device, cells = watched.device, ledger.cells
-    models = sum(with_nothing_running(server, cells) for server in device.servers.values())
-    return models + cells.other(device.index) - device.budget
+    models = sum(idle_bytes(server, cells) for server in device.servers.values())
+    return models + cells.external(device.index) - device.budget
 
 
-def _too_much(watched: Watched, over: int) -> str:
-    device, other = watched.device, watched.other
-    models = f"its models hold {show_size(device.budget + over - other)}"
-    others = f" and others use {show_size(other)}" if other else ""
-    budget = f"{show_size(device.budget)} may be given out ({show_size(device.capacity)} less {device.headroom:.0%})"
+def _describe_overcommit(watched: MonitoredDevice, over: int) -> str:
+    device, other = watched.device, watched.external_usage
+    models = f"its models hold {format_size(device.budget + over - other)}"
+    others = f" and others use {format_size(other)}" if other else ""
+    budget = (
+        f"{format_size(device.budget)} may be given out ({format_size(device.capacity)} less {device.headroom:.0%})"
+    )
     return f"{watched.name}: {models}{others}, but only {budget}: no request has room there"
 
 
-def _unmeasured(watched: Watched, holders: Holders, sizings: Mapping[str, Sizing]) -> Iterator[tuple[Trouble, str]]:
+def _unmeasured_alarms(
+    watched: MonitoredDevice, holders: DeviceReplicas, sizings: Mapping[str, ModelSizing]
+) -> Iterator[tuple[AlarmKey, str]]:
     """A model that is alone on its device does no harm to another."""
     models = {holder.model for holder in holders.on(watched.device)}
     for model in sorted(models) if len(models) > 1 else ():

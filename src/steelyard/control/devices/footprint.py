@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 
-KEPT = 5  # measurements of one replica
-REPLICAS = 256
-SEVERAL = 3  # measurements before one believes that it is less than was declared
-APART = 1.0  # seconds between two that count as two
-FALL = 0.95  # with each measurement, at most
-DOUBTFUL = 2  # times what was declared: what a load seems to hold more than that is believed when another shows it too
-SAME = 1.01  # what is so little more is not worth telling everybody
+MAX_MEASUREMENTS_PER_REPLICA = 5  # measurements of one replica
+MAX_REPLICAS = 256
+MIN_MEASUREMENTS = 3  # measurements before one believes that it is less than was declared
+MIN_SPACING_SECONDS = 1.0  # seconds between two that count as two
+DECAY_PER_MEASUREMENT = 0.95  # with each measurement, at most
+SUSPICIOUS_RATIO = (
+    2  # times what was declared: what a load seems to hold more than that is believed when another shows it too
+)
+REPORT_RATIO = 1.01  # what is so little more is not worth telling everybody
 
 
 class Footprint:
@@ -27,36 +29,36 @@ class Footprint:
 
     @property
     def value(self) -> int:
-        if self._count < SEVERAL:
+        if self._count < MIN_MEASUREMENTS:
             return max(self.declared, self._value)
         return self._value
 
     @property
     def source(self) -> str:
-        if self._count and (self._count >= SEVERAL or self._value >= self.declared):
+        if self._count and (self._count >= MIN_MEASUREMENTS or self._value >= self.declared):
             return "measured"
         return "declared" if self.declared else "unknown"
 
     def observe(self, replica: str, measured: int, now: float) -> None:
         if measured <= 0:
             return
-        seen = self._seen.setdefault(replica, deque(maxlen=KEPT))
-        if seen and now - self._at[replica] < APART:
+        seen = self._seen.setdefault(replica, deque(maxlen=MAX_MEASUREMENTS_PER_REPLICA))
+        if seen and now - self._at[replica] < MIN_SPACING_SECONDS:
             seen[-1] = max(seen[-1], measured)
         else:
             seen.append(measured)
             self._at[replica] = now
             self._count += 1
-            self._upper = int(self._upper * FALL)
-        if len(self._seen) > REPLICAS:
+            self._upper = int(self._upper * DECAY_PER_MEASUREMENT)
+        if len(self._seen) > MAX_REPLICAS:
             self._forget(next(iter(self._seen)))
         self._upper = max(self._upper, *(max(each) for each in self._seen.values()))
-        if self._upper > self._value or self._upper * SAME < self._value:
+        if self._upper > self._value or self._upper * REPORT_RATIO < self._value:
             self._value = self._upper
 
     def believed(self, difference: int) -> int:
         """Of what more was in use of a device after a load: somebody else may have come meanwhile."""
-        most = DOUBTFUL * self.declared
+        most = SUSPICIOUS_RATIO * self.declared
         if not self.declared or difference <= most:
             return difference
         doubted, self._doubted = self._doubted, difference
@@ -73,7 +75,7 @@ class Footprint:
             return
         least = self.value - min(amount, self.excess)
         for replica, seen in self._seen.items():
-            self._seen[replica] = deque((min(each, least) for each in seen), maxlen=KEPT)
+            self._seen[replica] = deque((min(each, least) for each in seen), maxlen=MAX_MEASUREMENTS_PER_REPLICA)
         self._upper = self._value = least
 
     def keep(self, replicas: set[str]) -> None:

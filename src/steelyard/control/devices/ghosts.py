@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ...link.book import Book
+from ...link.book import SharedLedger
 
-LEAST, MOST = 1.0, 60.0  # seconds
+MIN_HOLD_SECONDS, MAX_HOLD_SECONDS = 1.0, 60.0  # seconds
 
 
-class Ghost(NamedTuple):
+class OrphanedReservation(NamedTuple):
     slot: int  # -1: none, only the number of requests
     device: int
     amount: int
@@ -18,22 +18,22 @@ class Ghost(NamedTuple):
     until: float
 
 
-class Ghosts:
-    def __init__(self, book: Book) -> None:
+class OrphanedReservations:
+    def __init__(self, book: SharedLedger) -> None:
         self._book = book
-        self._kept: list[Ghost] = []
+        self._kept: list[OrphanedReservation] = []
 
-    def bury(self, row: int, device_of: Mapping[int, int], now: float) -> int:
+    def worker_exited(self, row: int, device_of: Mapping[int, int], now: float) -> int:
         """The process of this row is dead. The bytes it had."""
-        left = self._book.bury(row, dict(device_of))
+        left = self._book.retire(row, dict(device_of))
         last: dict[int, float] = {}  # by device: its requests are over when the last bytes are
         for slot, device, amount, requests, until in left:
-            until = min(max(until, now + LEAST), now + MOST)
+            until = min(max(until, now + MIN_HOLD_SECONDS), now + MAX_HOLD_SECONDS)
             if slot >= 0:
                 last[device] = max(until, last.get(device, 0.0))
             else:
                 until = last.get(device, until)
-            self._kept.append(Ghost(slot, device, amount, requests, until))
+            self._kept.append(OrphanedReservation(slot, device, amount, requests, until))
         return sum(amount for _, _, amount, _, _ in left)
 
     def tick(self, now: float) -> None:

@@ -7,44 +7,44 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ...config import Config, ReplicaConfig
-from ...core.memory import Device, Ledger, Place, Server
+from ...core.memory import Device, MemoryLedger, Residency, Server
 from ...core.replica import State
-from ..roster import Key
-from ..slots import Table
-from .holder import LOADED, Holder, held, reserved
+from ..roster import ReplicaKey
+from ..slots import ColumnTable
+from .holder import LOADED_STATES, DeviceReplica, held_bytes, reserved_bytes
 
-TRIES = 8  # to get a lock that a worker has for some microseconds
+MAX_LOCK_ATTEMPTS = 8  # to get a lock that a worker has for some microseconds
 
 
-class _Wanted(NamedTuple):
+class _ConfiguredPlace(NamedTuple):
     replica: ReplicaConfig
     slot: int
     device: Device
 
-    def is_at(self, place: Place) -> bool:
+    def is_at(self, place: Residency) -> bool:
         return (place.device, place.server.name, place.slot) == (self.device, self.replica.url, self.slot)
 
 
-class Holders:
-    def __init__(self, ledger: Ledger, footprint: Callable[[str], int]) -> None:
+class DeviceReplicas:
+    def __init__(self, ledger: MemoryLedger, footprint: Callable[[str], int]) -> None:
         """`footprint` says what a model holds."""
         self._ledger = ledger
         self._footprint = footprint
-        self._all: dict[Key, Holder] = {}
-        self._there: dict[Place, Holder] = {}
-        self._of: dict[str, list[Holder]] = {}  # by model
+        self._all: dict[ReplicaKey, DeviceReplica] = {}
+        self._there: dict[Residency, DeviceReplica] = {}
+        self._of: dict[str, list[DeviceReplica]] = {}  # by model
         self._changes: Counter[Device | Server] = Counter()
-        self._leaving: list[Place] = []
-        self._states: dict[Key, tuple[State, float]] = {}  # of those too that are on no device
+        self._leaving: list[Residency] = []
+        self._states: dict[ReplicaKey, tuple[State, float]] = {}  # of those too that are on no device
         self.devices: dict[int, int] = {}  # column → number of the device, of all that ever were
 
-    def __iter__(self) -> Iterator[Holder]:
+    def __iter__(self) -> Iterator[DeviceReplica]:
         return iter(self._all.values())
 
-    def get(self, key: Key) -> Holder | None:
+    def get(self, key: ReplicaKey) -> DeviceReplica | None:
         return self._all.get(key)
 
-    def follow(self, config: Config, slots: Table, now: float) -> None:
+    def follow(self, config: Config, slots: ColumnTable, now: float) -> None:
         """From now on exactly these, on the devices that the ledger knows."""
         wanted = self._wanted(config, slots)
         for key, holder in list(self._all.items()):
@@ -53,7 +53,7 @@ class Holders:
         for key, (replica, slot, device) in wanted.items():
             placement = config.models[key[0]].placement
             if key not in self._all:
-                self._come(key, self._ledger.settle(device, replica.url, slot), now)
+                self._come(key, self._ledger.add_residency(device, replica.url, slot), now)
             self._all[key].on_demand = placement is not None
             self._all[key].place.permanent = placement is None or placement.pinned
         members = {(name, replica.name) for name, model in config.models.items() for replica in model.replicas}
@@ -65,36 +65,36 @@ class Holders:
         there = {each for holder in self for each in (holder.place.server, holder.place.device)}
         self._changes = Counter({each: count for each, count in self._changes.items() if each in there})
 
-    def _wanted(self, config: Config, slots: Table) -> dict[Key, _Wanted]:
+    def _wanted(self, config: Config, slots: ColumnTable) -> dict[ReplicaKey, _ConfiguredPlace]:
         devices = self._ledger.devices
         return {
-            (name, replica.name): _Wanted(replica, slots[name][replica.name], devices[replica.device])
+            (name, replica.name): _ConfiguredPlace(replica, slots[name][replica.name], devices[replica.device])
             for name, model in config.models.items()
             for replica in model.replicas
             if replica.device in devices and replica.name in slots.get(name, {})
         }
 
-    def _state(self, key: Key, now: float) -> tuple[State, float]:
+    def _state(self, key: ReplicaKey, now: float) -> tuple[State, float]:
         return self._states.get(key, (State.STARTING, now))
 
-    def _come(self, key: Key, place: Place, now: float) -> None:
-        self._all[key] = self._there[place] = Holder(key, place, *self._state(key, now))
+    def _come(self, key: ReplicaKey, place: Residency, now: float) -> None:
+        self._all[key] = self._there[place] = DeviceReplica(key, place, *self._state(key, now))
         self.devices[place.slot] = place.device.index
 
-    def _part(self, holder: Holder) -> None:
+    def _part(self, holder: DeviceReplica) -> None:
         """Its model is no longer ours to count; its requests are, until they end."""
         place = holder.place
         self._change(holder, 0)
         self._ledger.cells.set_held(place.slot, 0)
         self._ledger.cells.set_idle(place.slot, 0)
         del self._there[place]
-        self._ledger.leave(place)
-        if place in place.server.places:
+        self._ledger.remove_residency(place)
+        if place in place.server.residencies:
             self._leaving.append(place)
 
     # ------------------------------------------------------------------ does it hold anything?
 
-    def move(self, key: Key, state: State, now: float) -> None:
+    def set_state(self, key: ReplicaKey, state: State, now: float) -> None:
         before, _ = self._state(key, now)
         if state is not before or key not in self._states:
             self._states[key] = (state, now)
@@ -107,44 +107,44 @@ class Holders:
         for holder in self:
             self._settle(holder, now)
         for place in self._leaving:
-            self._ledger.leave(place)
-        self._leaving = [place for place in self._leaving if place in place.server.places]
+            self._ledger.remove_residency(place)
+        self._leaving = [place for place in self._leaving if place in place.server.residencies]
 
-    def _settle(self, holder: Holder, now: float) -> None:
-        if holder.wants_room():
+    def _settle(self, holder: DeviceReplica, now: float) -> None:
+        if holder.needs_reservation():
             self.hold(holder)
         elif holder.has_gone(now):
             self.release(holder)
             if not any(other.resident for other in self.at(holder.place.server)):
-                self._ledger.measure(holder.place, 0)  # its process is no more
-                self._ledger.measure_idle(holder.place, 0)
+                self._ledger.set_measured(holder.place, 0)  # its process is no more
+                self._ledger.set_measured_idle(holder.place, 0)
         holder.follow(now)
 
-    def hold(self, holder: Holder) -> None:
+    def hold(self, holder: DeviceReplica) -> None:
         """Its model is there, so it counts, whether it fits or not."""
         holder.resident = True
         self._change(holder, self._footprint(holder.model))
 
-    def reserve(self, holder: Holder, amount: int) -> bool:
+    def reserve(self, holder: DeviceReplica, amount: int) -> bool:
         """Room for its model that is to be loaded. False: there is none."""
-        if not any(self._ledger.reserve_base(holder.place, amount) for _ in range(TRIES)):
+        if not any(self._ledger.reserve_model(holder.place, amount) for _ in range(MAX_LOCK_ATTEMPTS)):
             return False
         holder.resident = True
         self._changed(holder)
         return True
 
-    def release(self, holder: Holder) -> None:
+    def release(self, holder: DeviceReplica) -> None:
         """Its model is gone; until its server says again what it holds, it is believed to hold so much less."""
         place, cells = holder.place, self._ledger.cells
-        base, bases = cells.base(place.slot), sum(cells.base(each.slot) for each in place.server.places)
+        base, bases = cells.base(place.slot), sum(cells.base(each.slot) for each in place.server.residencies)
 
         def without(amount: int) -> int:
             """What was measured before it came, or if its load failed, is without it anyway."""
             return max(0, amount - base) if holder.measured or amount >= bases else amount
 
         idle, held_now = without(cells.idle(place.slot)), without(cells.held(place.slot))
-        self._ledger.measure(place, max(idle, held_now))
-        self._ledger.measure_idle(place, idle)
+        self._ledger.set_measured(place, max(idle, held_now))
+        self._ledger.set_measured_idle(place, idle)
         holder.resident = holder.measured = False
         self._change(holder, 0)
 
@@ -156,46 +156,48 @@ class Holders:
             if holder.resident and self._ledger.cells.base(holder.place.slot) != footprint:
                 self._set(holder, footprint)
 
-    def _change(self, holder: Holder, amount: int) -> None:
+    def _change(self, holder: DeviceReplica, amount: int) -> None:
         self._set(holder, amount)
         self._changed(holder)
 
-    def _set(self, holder: Holder, amount: int) -> None:
+    def _set(self, holder: DeviceReplica, amount: int) -> None:
         """It is the truth, whether it fits or not. Nobody is about to take the room, unless he takes very long."""
         cells, device = self._ledger.cells, holder.place.device.index
-        locked = any(cells.begin(device) for _ in range(TRIES))
+        locked = any(cells.lock(device) for _ in range(MAX_LOCK_ATTEMPTS))
         try:
             cells.set_base(holder.place.slot, amount)
         finally:
             if locked:
-                cells.end(device)
+                cells.unlock(device)
 
-    def _changed(self, holder: Holder) -> None:
+    def _changed(self, holder: DeviceReplica) -> None:
         """What is measured of its neighbours now cannot be compared with what was measured before."""
         holder.changes += 1
         self._changes[holder.place.device] += 1
         self._changes[holder.place.server] += 1
 
-    def changes_beside(self, holder: Holder) -> tuple[int, int]:
+    def neighbour_changes(self, holder: DeviceReplica) -> tuple[int, int]:
         """How often its neighbours came or went: on its server, and on its device."""
         place = holder.place
         return self._changes[place.server] - holder.changes, self._changes[place.device] - holder.changes
 
     # ------------------------------------------------------------------ all together
 
-    def at(self, server: Server) -> list[Holder]:
-        return [self._there[place] for place in server.places if place in self._there]
+    def at(self, server: Server) -> list[DeviceReplica]:
+        return [self._there[place] for place in server.residencies if place in self._there]
 
-    def on(self, device: Device) -> list[Holder]:
+    def on(self, device: Device) -> list[DeviceReplica]:
         return [holder for server in device.servers.values() for holder in self.at(server)]
 
-    def ours(self, device: Device) -> tuple[int, int]:
+    def own_usage(self, device: Device) -> tuple[int, int]:
         """What is surely in use by our servers, and what possibly is."""
         cells = self._ledger.cells
         loaded: dict[Server, int] = {}
         for holder in self.on(device):
-            if holder.state in LOADED:
+            if holder.state in LOADED_STATES:
                 server = holder.place.server
                 loaded[server] = loaded.get(server, 0) + cells.base(holder.place.slot)
-        surely = sum(held(server, cells) or loaded.get(server, 0) for server in device.servers.values())
-        return surely, sum(max(held(server, cells), reserved(server, cells)) for server in device.servers.values())
+        surely = sum(held_bytes(server, cells) or loaded.get(server, 0) for server in device.servers.values())
+        return surely, sum(
+            max(held_bytes(server, cells), reserved_bytes(server, cells)) for server in device.servers.values()
+        )

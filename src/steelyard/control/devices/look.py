@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 
-class Look(NamedTuple):
+class MeterReading(NamedTuple):
     """Bytes. None: it could not be told."""
 
     capacity: int | None = None
@@ -19,4 +19,4 @@ class Meter(Protocol):
 
     source: str
 
-    def look(self) -> Look: ...
+    def read(self) -> MeterReading: ...

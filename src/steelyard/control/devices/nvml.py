@@ -7,10 +7,10 @@ import warnings
 from contextlib import suppress
 from typing import Any
 
-from .look import Look
+from .look import MeterReading
 
-PROCESSES = 256
-MISSING = "NVML cannot be asked: nvidia-ml-py is not installed (pip install 'steelyard[gpu]')"
+MAX_PROCESSES = 256
+NOT_INSTALLED = "NVML cannot be asked: nvidia-ml-py is not installed (pip install 'steelyard[gpu]')"
 
 
 class Nvml:
@@ -45,17 +45,17 @@ class GpuMeter:
         self._gpu = gpu  # number or UUID
         self._nvml = nvml
 
-    def look(self) -> Look:
+    def read(self) -> MeterReading:
         try:
             nvml = self._nvml.open()
             handle = self._handle(nvml)
             memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-            return Look(int(memory.total), int(memory.used), "", _processes(nvml, handle))
+            return MeterReading(int(memory.total), int(memory.used), "", _processes(nvml, handle))
         except ImportError:
-            return Look(problem=MISSING)
+            return MeterReading(problem=NOT_INSTALLED)
         except Exception as problem:  # NVML's own errors, a library that is not there, an answer of another version
             self._nvml.close()
-            return Look(problem=f"GPU {self._gpu} cannot be measured: {problem or type(problem).__name__}")
+            return MeterReading(problem=f"GPU {self._gpu} cannot be measured: {problem or type(problem).__name__}")
 
     def _handle(self, nvml: Any) -> Any:
         if self._gpu.isdecimal():
@@ -68,4 +68,4 @@ def _processes(nvml: Any, handle: Any) -> tuple[tuple[int, int], ...]:
         running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     except Exception:  # not supported, not permitted: then nobody knows
         return ()
-    return tuple((int(p.pid), int(p.usedGpuMemory)) for p in running[:PROCESSES] if p.usedGpuMemory is not None)
+    return tuple((int(p.pid), int(p.usedGpuMemory)) for p in running[:MAX_PROCESSES] if p.usedGpuMemory is not None)

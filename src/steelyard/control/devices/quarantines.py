@@ -7,13 +7,13 @@ from math import inf
 
 from ...link.messages import Quarantine
 
-FIRST, LONGEST = 60.0, 3600.0  # seconds
-CLEAN = 600.0  # seconds after its end: forgotten, so that the next is a first again
-MOST = 64  # of one model
-PAUSE = 0.2  # seconds between two messages about the same
+FIRST_QUARANTINE_SECONDS, MAX_QUARANTINE_SECONDS = 60.0, 3600.0  # seconds
+FORGET_AFTER_SECONDS = 600.0  # seconds after its end: forgotten, so that the next is a first again
+MAX_QUARANTINES_PER_MODEL = 64  # of one model
+MIN_MESSAGE_SPACING_SECONDS = 0.2  # seconds between two messages about the same
 
 
-class _Kept:
+class _ActiveQuarantine:
     def __init__(self) -> None:
         self.bytes = 0
         self.seconds = 0.0
@@ -26,7 +26,7 @@ class Quarantines:
     """One for a model on a device. It lasts twice as long each time that it was too short."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], _Kept] = {}
+        self._kept: dict[tuple[str, str], _ActiveQuarantine] = {}
 
     def add(self, model: str, device: str, amount: int, now: float) -> float:
         """Requests that need so much, or more, are kept from the device from now on, for so many seconds."""
@@ -34,24 +34,24 @@ class Quarantines:
         kept = self._kept.get((model, device))
         if kept is None:
             self._make_room(model)
-            kept = self._kept[model, device] = _Kept()
+            kept = self._kept[model, device] = _ActiveQuarantine()
         if now < kept.until:  # one of those that ran already when it began
             kept.bytes = min(kept.bytes, amount)
         else:
             kept.bytes = amount
-            kept.seconds = min(2.0 * kept.seconds, LONGEST) or FIRST
+            kept.seconds = min(2.0 * kept.seconds, MAX_QUARANTINE_SECONDS) or FIRST_QUARANTINE_SECONDS
         kept.until = now + kept.seconds
         kept.told = False
         return kept.seconds
 
     def _make_room(self, model: str) -> None:
         of_model = [key for key in self._kept if key[0] == model]
-        if len(of_model) >= MOST:
+        if len(of_model) >= MAX_QUARANTINES_PER_MODEL:
             del self._kept[min(of_model, key=lambda key: self._kept[key].until)]
 
     def _forget(self, now: float) -> None:
         for key, kept in list(self._kept.items()):
-            if now - kept.until > max(CLEAN, 2.0 * kept.seconds):
+            if now - kept.until > max(FORGET_AFTER_SECONDS, 2.0 * kept.seconds):
                 del self._kept[key]
 
     def keep(self, models: set[str], devices: set[str]) -> None:
@@ -65,12 +65,12 @@ class Quarantines:
         """What is new, but not again and again in no time."""
         found = []
         for message, kept in self._in_force(now):
-            if not kept.told and now - kept.told_at >= PAUSE:
+            if not kept.told and now - kept.told_at >= MIN_MESSAGE_SPACING_SECONDS:
                 kept.told, kept.told_at = True, now
                 found.append(message)
         return found
 
-    def _in_force(self, now: float) -> Iterator[tuple[Quarantine, _Kept]]:
+    def _in_force(self, now: float) -> Iterator[tuple[Quarantine, _ActiveQuarantine]]:
         for (model, device), kept in self._kept.items():
             if now < kept.until:
                 yield Quarantine(model, device, kept.bytes, kept.until - now), kept

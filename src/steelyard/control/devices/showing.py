@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...core.memory import Ledger, Server
+from ...core.memory import MemoryLedger, Server
 from ...core.request import INFINITY
-from ...link.messages import Quarantine, Report
-from ..roster import Key
-from ..views import DeviceView, HoldingView, QuarantineView, ServerView, SizesView
-from .holder import Holder, held, reserved
-from .holders import Holders
-from .sizing import Sizing
-from .watched import Watched
+from ...link.messages import Quarantine, WorkerReport
+from ..roster import ReplicaKey
+from ..views import DeviceView, ModelMemoryView, QuarantineView, ResidentModelView, ServerView
+from .holder import DeviceReplica, held_bytes, reserved_bytes
+from .holders import DeviceReplicas
+from .sizing import ModelSizing
+from .watched import MonitoredDevice
 
 
 def device_views(
-    devices: Iterable[Watched],
-    ledger: Ledger,
-    holders: Holders,
-    reports: Iterable[Report],
+    devices: Iterable[MonitoredDevice],
+    ledger: MemoryLedger,
+    holders: DeviceReplicas,
+    reports: Iterable[WorkerReport],
     quarantines: Sequence[Quarantine],
     now: float,
 ) -> tuple[DeviceView, ...]:
-    in_flight: dict[Key, int] = defaultdict(int)
+    in_flight: dict[ReplicaKey, int] = defaultdict(int)
     for report in reports:
         for replica in report.replicas:
             in_flight[replica.model, replica.id] += replica.in_flight
@@ -32,10 +32,10 @@ def device_views(
 
 
 def _device(
-    watched: Watched,
-    ledger: Ledger,
-    holders: Holders,
-    in_flight: Mapping[Key, int],
+    watched: MonitoredDevice,
+    ledger: MemoryLedger,
+    holders: DeviceReplicas,
+    in_flight: Mapping[ReplicaKey, int],
     quarantines: Iterable[Quarantine],
     now: float,
 ) -> DeviceView:
@@ -47,13 +47,13 @@ def _device(
         headroom=device.headroom,
         budget=device.budget,
         reserved=ledger.reserved(device),
-        taken=ledger.taken(device),
-        other=ledger.cells.other(device.index),
+        committed=ledger.used(device),
+        external_usage=ledger.cells.external(device.index),
         measured=watched.used,
         age=None if watched.used is None else max(0.0, now - watched.looked),
         requests=ledger.cells.count(device.index),
         concurrency=None if device.concurrency == INFINITY else int(device.concurrency),
-        ran_out=watched.ran_out,
+        out_of_memory_errors=watched.ran_out,
         servers=tuple(_server(server, ledger, holders, in_flight) for server in device.servers.values()),
         quarantines=tuple(
             QuarantineView(model=q.model, bytes=q.bytes, seconds=q.seconds)
@@ -63,18 +63,20 @@ def _device(
     )
 
 
-def _server(server: Server, ledger: Ledger, holders: Holders, in_flight: Mapping[Key, int]) -> ServerView:
+def _server(
+    server: Server, ledger: MemoryLedger, holders: DeviceReplicas, in_flight: Mapping[ReplicaKey, int]
+) -> ServerView:
     return ServerView(
         server=server.name,
-        reserved=reserved(server, ledger.cells),
-        held=held(server, ledger.cells) or None,
-        holdings=tuple(_holding(holder, ledger, in_flight) for holder in holders.at(server)),
+        reserved=reserved_bytes(server, ledger.cells),
+        measured=held_bytes(server, ledger.cells) or None,
+        models=tuple(_holding(holder, ledger, in_flight) for holder in holders.at(server)),
     )
 
 
-def _holding(holder: Holder, ledger: Ledger, in_flight: Mapping[Key, int]) -> HoldingView:
+def _holding(holder: DeviceReplica, ledger: MemoryLedger, in_flight: Mapping[ReplicaKey, int]) -> ResidentModelView:
     slot = holder.place.slot
-    return HoldingView(
+    return ResidentModelView(
         model=holder.model,
         replica=holder.key[1],
         state=holder.state.value,
@@ -85,9 +87,9 @@ def _holding(holder: Holder, ledger: Ledger, in_flight: Mapping[Key, int]) -> Ho
     )
 
 
-def sizes_view(sizing: Sizing) -> SizesView:
+def sizes_view(sizing: ModelSizing) -> ModelMemoryView:
     smallest, largest = sizing.range()
-    return SizesView(
+    return ModelMemoryView(
         model=sizing.model,
         footprint=sizing.footprint.value,
         footprint_source=sizing.footprint.source,

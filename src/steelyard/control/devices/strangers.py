@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
-LOOKS = 3
+EXTERNAL_USAGE_SAMPLES = 3
 
 
-class Strangers:
+class ExternalUsage:
     """All that is in use less what is ours; but what is ours is only known within bounds while requests run.
 
     So it is believed to be more, or less, when several looks in a row leave no other choice: the start of a request is
@@ -16,16 +16,16 @@ class Strangers:
 
     def __init__(self) -> None:
         self.amount = 0
-        self._least: deque[int] = deque(maxlen=LOOKS)
-        self._most: deque[int] = deque(maxlen=LOOKS)
+        self._least: deque[int] = deque(maxlen=EXTERNAL_USAGE_SAMPLES)
+        self._most: deque[int] = deque(maxlen=EXTERNAL_USAGE_SAMPLES)
 
-    def look(self, used: int, surely: int, possibly: int) -> None:
+    def sample(self, used: int, surely: int, possibly: int) -> None:
         """Of what is `used`, so much is `surely` ours, and so much `possibly`."""
         self._least.append(used - possibly)
         self._most.append(used - surely)
-        if len(self._least) == LOOKS:
+        if len(self._least) == EXTERNAL_USAGE_SAMPLES:
             self.amount = max(0, min(max(self.amount, min(self._least)), max(self._most)))
 
-    def were_ours(self, amount: int) -> None:
+    def reclaim(self, amount: int) -> None:
         """So much of it was counted here, and is known to be ours now."""
         self.amount = max(0, self.amount - amount)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
-from ...config import Device as Settings
+from ...config import DeviceConfig as Settings
 from ...core.memory import Device
 from ...protocols.load import EngineLoad
-from ..roster import Key
-from .look import Look
-from .overcount import Overcount
-from .strangers import Strangers
+from ..roster import ReplicaKey
+from .look import MeterReading
+from .overcount import OvercountDetector
+from .strangers import ExternalUsage
 
-FRESH = 10.0  # seconds for which what a replica says of its device holds
-APART = 1.0  # seconds between two looks that count as two
-SAYING = 1024  # replicas of a device whose words are kept
+REPORT_TTL_SECONDS = 10.0  # seconds for which what a replica says of its device holds
+MIN_SAMPLE_SPACING_SECONDS = 1.0  # seconds between two looks that count as two
+MAX_REPORTING_REPLICAS = 1024  # replicas of a device whose words are kept
 
 
-class Said(NamedTuple):
+class ReportedMemory(NamedTuple):
     """By a replica, of its device."""
 
     total: int | None
@@ -26,20 +26,20 @@ class Said(NamedTuple):
     at: float
 
 
-class Watched:
+class MonitoredDevice:
     def __init__(self, device: Device, settings: Settings, meter: str) -> None:
         self.device = device
         self.settings = settings
         self.meter = meter  # nvml, cgroup; empty: it is not measured here
-        self.strangers = Strangers()
-        self.overcount = Overcount()
+        self.external = ExternalUsage()
+        self.overcount = OvercountDetector()
         self.measured: int | None = None  # its size
         self.used: int | None = None
         self.looked = -inf  # when
         self.problem = ""
         self.ran_out = 0
         self.last_ran_out = -inf
-        self._said: dict[Key, Said] = {}
+        self._said: dict[ReplicaKey, ReportedMemory] = {}
         self._by_replicas = False  # it is they who say how large it is
 
     @property
@@ -60,7 +60,7 @@ class Watched:
     def is_measured_as(self, settings: Settings) -> bool:
         return (settings.gpu, settings.cgroup) == (self.settings.gpu, self.settings.cgroup)
 
-    def see(self, look: Look, now: float) -> bool:
+    def reading_taken(self, look: MeterReading, now: float) -> bool:
         """Is what is in use known now?"""
         known = look.used is not None and self.settings.memory  # then nobody has to measure how large it is
         self.problem = "" if known else look.problem
@@ -70,33 +70,33 @@ class Watched:
             self.used, self.looked = look.used, now
         return look.used is not None
 
-    def hear(self, key: Key, load: EngineLoad, now: float) -> bool:
+    def load_reported(self, key: ReplicaKey, load: EngineLoad, now: float) -> bool:
         """What a replica says of it; where the device is measured, that is not needed. Is this a look at it?"""
         if (load.memory_total is None and load.memory_used is None) or (self.meter and not self.problem):
             return False
-        self._said = {who: said for who, said in self._said.items() if now - said.at <= FRESH}
-        if key in self._said or len(self._said) < SAYING:
-            self._said[key] = Said(_whole(load.memory_total), _whole(load.memory_used), now)
+        self._said = {who: said for who, said in self._said.items() if now - said.at <= REPORT_TTL_SECONDS}
+        if key in self._said or len(self._said) < MAX_REPORTING_REPLICAS:
+            self._said[key] = ReportedMemory(_to_int(load.memory_total), _to_int(load.memory_used), now)
         totals = [said.total for said in self._said.values() if said.total]
         if totals:
             self.measured, self._by_replicas = min(totals), True
         used = [said.used for said in self._said.values() if said.used is not None]
-        if not used or now - self.looked < APART:
+        if not used or now - self.looked < MIN_SAMPLE_SPACING_SECONDS:
             return False
         # One that says what it uses itself, and not what all use, says less: the most is the nearest to the truth.
         self.used, self.looked = max(used), now
         return True
 
     @property
-    def other(self) -> int:
+    def external_usage(self) -> int:
         """What strangers use of what is configured as ours, where that is not all there is, or more than there is."""
-        return max(0, self.strangers.amount - self.beside)
+        return max(0, self.external.amount - self.unconfigured_bytes)
 
     @property
-    def beside(self) -> int:
+    def unconfigured_bytes(self) -> int:
         """What there is besides what is configured as ours; less than nothing, if there is less than that."""
         return self.measured - self.capacity if self.measured else 0
 
 
-def _whole(amount: float | None) -> int | None:
+def _to_int(amount: float | None) -> int | None:
     return None if amount is None else int(amount)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from ...config import Discovery, ReplicaConfig
+from ...config import DiscoveryConfig, ReplicaConfig
 from ...core.errors import SteelyardError
 
-MOST = 10_000  # replicas of one source
+MAX_REPLICAS_PER_SOURCE = 10_000  # replicas of one source
 
 
 class DiscoveryError(SteelyardError):
@@ -17,7 +17,7 @@ class DiscoveryError(SteelyardError):
     reason = "discovery_failed"
 
 
-class Found(NamedTuple):
+class DiscoveryResult(NamedTuple):
     """What a source names now."""
 
     replicas: tuple[ReplicaConfig, ...]
@@ -31,27 +31,27 @@ class Source:
     There is one object for as long as the entry is configured, so it may remember what it saw. Looks never overlap.
     """
 
-    def __init__(self, settings: Discovery) -> None:
+    def __init__(self, settings: DiscoveryConfig) -> None:
         self.settings = settings
 
     def describe(self) -> str:
         """In words: `file replicas.yaml`."""
         raise NotImplementedError
 
-    async def look(self) -> Found:
+    async def poll(self) -> DiscoveryResult:
         """What it names now, the same in the same order if nothing changed. DiscoveryError: nothing can be said."""
         raise NotImplementedError
 
-    async def news(self) -> None:
+    async def wait_for_change(self) -> None:
         """Returns when it is worth to look at once. Here: never."""
         await asyncio.Event().wait()
 
 
-def too_many(count: int) -> DiscoveryError:
-    return DiscoveryError(f"it names {count:,} replicas, and at most {MOST:,} are taken")
+def too_many_replicas(count: int) -> DiscoveryError:
+    return DiscoveryError(f"it names {count:,} replicas, and at most {MAX_REPLICAS_PER_SOURCE:,} are taken")
 
 
-def some(things: list[str], most: int = 3) -> str:
+def list_some(things: list[str], most: int = 3) -> str:
     """The first few, and how many more there are: a sentence has an end."""
     more = len(things) - most
     return "; ".join(things[:most]) + (f"; and {more} more" if more > 0 else "")

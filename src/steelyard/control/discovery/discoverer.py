@@ -6,31 +6,31 @@ import asyncio
 from collections.abc import Mapping
 from random import Random
 
-from ...config import Discovery
+from ...config import DiscoveryConfig
 from ..views import DiscoveryView
 from . import kind_of
-from .followed import Changed, Followed
+from .followed import ModelSources, OnChange
 
 
-class Discoverer:
+class DiscoveryManager:
     """`changed(model, replicas)` is called with all that the sources of a model name, whenever that is another list.
 
     It may be called from within `follow`. If it raises, it is called again after the next look.
     """
 
-    def __init__(self, changed: Changed, *, rng: Random | None = None) -> None:
+    def __init__(self, changed: OnChange, *, rng: Random | None = None) -> None:
         self._changed = changed
         self._rng = rng or Random()
-        self._models: dict[str, Followed] = {}
+        self._models: dict[str, ModelSources] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    def follow(self, sources: Mapping[str, tuple[Discovery, ...]]) -> None:
+    def set_sources(self, sources: Mapping[str, tuple[DiscoveryConfig, ...]]) -> None:
         """From now on these; what is known of those that stay, stays. OptionError: an entry names no source."""
         for entries in sources.values():
             for settings in entries:
                 kind_of(settings)  # before anything is changed
         for model in dict.fromkeys([*self._models, *sources]):
-            followed = self._models.setdefault(model, Followed(model, self._changed, self._rng))
+            followed = self._models.setdefault(model, ModelSources(model, self._changed, self._rng))
             self._end(followed.follow(sources.get(model, ())))
         self._models = {model: followed for model, followed in self._models.items() if sources.get(model)}
 

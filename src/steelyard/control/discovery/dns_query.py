@@ -17,14 +17,14 @@ import dns.rrset
 
 from ...addresses import listen_address
 from .base import DiscoveryError
-from .dns_sockets import Tidy
+from .dns_sockets import CancelSafeBackend
 
-LONGEST = 5.0  # seconds for one question, all name servers and tries together
-PAYLOAD = 1232  # bytes of an answer by UDP that no network cuts up (DNS flag day 2020)
-_SOCKETS = Tidy()
+QUERY_TIMEOUT_SECONDS = 5.0  # seconds for one question, all name servers and tries together
+MAX_UDP_PAYLOAD_BYTES = 1232  # bytes of an answer by UDP that no network cuts up (DNS flag day 2020)
+_BACKEND = CancelSafeBackend()
 
 
-class Answer(NamedTuple):
+class DnsAnswer(NamedTuple):
     """`records` is empty: there are none of this type. Not `exists`: nor of any other, there is no such name."""
 
     records: tuple[dns.rdata.Rdata, ...]
@@ -33,7 +33,7 @@ class Answer(NamedTuple):
     exists: bool
 
 
-NO_SUCH_NAME = Answer((), 0.0, (), False)
+NO_SUCH_NAME = DnsAnswer((), 0.0, (), False)
 
 
 class NameServers:
@@ -42,7 +42,7 @@ class NameServers:
     def __init__(self, resolver: dns.asyncresolver.Resolver, search: bool) -> None:
         self._resolver = resolver
         self._search = search
-        resolver.use_edns(0, 0, PAYLOAD)
+        resolver.use_edns(0, 0, MAX_UDP_PAYLOAD_BYTES)
 
     @classmethod
     async def find(cls, server: str) -> NameServers:
@@ -53,25 +53,32 @@ class NameServers:
             resolver = dns.asyncresolver.Resolver(configure=False)
             resolver.nameservers = await _addresses_of(server)
         except (dns.exception.DNSException, ValueError, OSError) as problem:
-            raise DiscoveryError(f"name server {server or 'of the system'}: {_words(problem)}") from None
+            raise DiscoveryError(f"name server {server or 'of the system'}: {_describe(problem)}") from None
         return cls(resolver, search=False)
 
-    async def ask(self, name: dns.name.Name, kind: dns.rdatatype.RdataType) -> Answer:
+    async def query(self, name: dns.name.Name, kind: dns.rdatatype.RdataType) -> DnsAnswer:
         """DiscoveryError: no name server has an answer."""
         asked = f"{name.to_text(omit_final_dot=True)} {kind.name}"
         try:
-            async with asyncio.timeout(LONGEST):  # of the loop: dnspython's own would follow jumps of the wall clock
+            async with asyncio.timeout(
+                QUERY_TIMEOUT_SECONDS
+            ):  # of the loop: dnspython's own would follow jumps of the wall clock
                 found = await self._resolver.resolve(
-                    name, kind, raise_on_no_answer=False, search=self._search, lifetime=LONGEST, backend=_SOCKETS
+                    name,
+                    kind,
+                    raise_on_no_answer=False,
+                    search=self._search,
+                    lifetime=QUERY_TIMEOUT_SECONDS,
+                    backend=_BACKEND,
                 )
         except dns.resolver.NXDOMAIN:
             return NO_SUCH_NAME
         except (dns.exception.Timeout, TimeoutError):
-            raise DiscoveryError(f"{asked}: no name server answered within {LONGEST:g} s") from None
+            raise DiscoveryError(f"{asked}: no name server answered within {QUERY_TIMEOUT_SECONDS:g} s") from None
         except (dns.exception.DNSException, OSError) as problem:
-            raise DiscoveryError(f"{asked}: {_words(problem)}") from None
+            raise DiscoveryError(f"{asked}: {_describe(problem)}") from None
         ttl = float(found.chaining_result.minimum_ttl)
-        return Answer(tuple(found.rrset or ()), ttl, tuple(found.response.additional), True)
+        return DnsAnswer(tuple(found.rrset or ()), ttl, tuple(found.response.additional), True)
 
 
 async def _addresses_of(server: str) -> list[dns.nameserver.Nameserver]:
@@ -83,7 +90,7 @@ async def _addresses_of(server: str) -> list[dns.nameserver.Nameserver]:
     return [dns.nameserver.Do53Nameserver(str(place[0]), address.port) for *_, place in found]
 
 
-def _words(problem: Exception) -> str:
+def _describe(problem: Exception) -> str:
     if isinstance(problem, dns.resolver.NoNameservers):
         errors = problem.kwargs.get("errors") or [("", False, 0, "nothing", None)]
         server, _, _, what, _ = errors[-1]

@@ -12,13 +12,13 @@ import dns.rdatatype
 from dns.rdtypes.IN.SRV import SRV
 
 from .base import DiscoveryError
-from .dns_addresses import Addresses, IPAddress, Resolved, brought_along
+from .dns_addresses import AddressResolver, IPAddress, ResolvedAddresses, additional_addresses
 from .dns_query import NameServers
 
-AT_ONCE = 16  # questions for addresses of hosts
+MAX_CONCURRENT_QUERIES = 16  # questions for addresses of hosts
 
 
-class Place(NamedTuple):
+class Endpoint(NamedTuple):
     """Where a replica should be."""
 
     address: IPAddress
@@ -26,52 +26,52 @@ class Place(NamedTuple):
     weight: float = 1.0
 
 
-class Service(NamedTuple):
-    places: list[Place]
+class ServiceEndpoints(NamedTuple):
+    endpoints: list[Endpoint]
     ttls: tuple[float, ...]
     problems: tuple[str, ...]  # of hosts whose addresses may be missing or old
 
 
-async def service(servers: NameServers, name: dns.name.Name, addresses: Addresses) -> Service:
+async def resolve_service(servers: NameServers, name: dns.name.Name, addresses: AddressResolver) -> ServiceEndpoints:
     """DiscoveryError: nothing can be said. Hosts that cannot be found now are where they were last."""
-    answer = await servers.ask(name, dns.rdatatype.SRV)
+    answer = await servers.query(name, dns.rdatatype.SRV)
     if not answer.exists:
         raise DiscoveryError(f"{name.to_text(omit_final_dot=True)}: there is no such name")
-    records = first_choice(answer.records)
+    records = lowest_priority(answer.records)
     wanted = dict.fromkeys(record.target for record in records)
-    hosts = {host: brought_along(host, answer.additional) for host in wanted}
+    hosts = {host: additional_addresses(host, answer.additional) for host in wanted}
     addresses.keep(wanted)
-    found = await _resolved(servers, [host for host, known in hosts.items() if known is None], addresses)
+    found = await _resolve_hosts(servers, [host for host, known in hosts.items() if known is None], addresses)
     found |= {host: known for host, known in hosts.items() if known is not None}
     places = [
-        Place(address, record.port, float(record.weight or 1))  # 0 is "hardly ever", not never: RFC 2782
+        Endpoint(address, record.port, float(record.weight or 1))  # 0 is "hardly ever", not never: RFC 2782
         for record in records
         for address in found[record.target].addresses
     ]
     problems = tuple(problem for host in wanted if (problem := _problem(host, found[host])))
     if problems and not places:
         raise DiscoveryError(problems[0])
-    return Service(places, (answer.ttl, *(ttl for known in found.values() for ttl in known.ttls)), problems)
+    return ServiceEndpoints(places, (answer.ttl, *(ttl for known in found.values() for ttl in known.ttls)), problems)
 
 
-def first_choice(records: Iterable[dns.rdata.Rdata]) -> list[SRV]:
+def lowest_priority(records: Iterable[dns.rdata.Rdata]) -> list[SRV]:
     """Those of the lowest priority number; the others are for when these fail. A target `.` is no service at all."""
     offered = [record for record in records if isinstance(record, SRV) and record.target != dns.name.root]
     best = min((record.priority for record in offered), default=0)
     return [record for record in offered if record.priority == best]
 
 
-async def _resolved(
-    servers: NameServers, hosts: list[dns.name.Name], addresses: Addresses
-) -> dict[dns.name.Name, Resolved]:
-    turn = asyncio.Semaphore(AT_ONCE)
+async def _resolve_hosts(
+    servers: NameServers, hosts: list[dns.name.Name], addresses: AddressResolver
+) -> dict[dns.name.Name, ResolvedAddresses]:
+    turn = asyncio.Semaphore(MAX_CONCURRENT_QUERIES)
 
-    async def one(host: dns.name.Name) -> Resolved:
+    async def one(host: dns.name.Name) -> ResolvedAddresses:
         async with turn:
-            return await addresses.of(servers, host)
+            return await addresses.resolve(servers, host)
 
     return dict(zip(hosts, await asyncio.gather(*map(one, hosts)), strict=True))
 
 
-def _problem(host: dns.name.Name, found: Resolved) -> str:
+def _problem(host: dns.name.Name, found: ResolvedAddresses) -> str:
     return found.problem or ("" if found.addresses else f"{host.to_text(omit_final_dot=True)} has no address")

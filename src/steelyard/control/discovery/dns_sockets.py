@@ -10,7 +10,7 @@ from typing import Any
 from dns._asyncio_backend import Backend
 
 
-class Tidy(Backend):
+class CancelSafeBackend(Backend):
     """A UDP socket whose opening is cancelled is closed. uvloop leaves it open, and stumbles over it at the end."""
 
     async def make_socket(self, af: int, socktype: int, *more: Any, **options: Any) -> Any:

@@ -5,78 +5,78 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from ...config import Discovery, ReplicaConfig
+from ...config import DiscoveryConfig, ReplicaConfig
 from ...documents import DocumentError
-from ...units import show_size
-from ..watch import Watch
-from .base import MOST, DiscoveryError, Found, Source, some, too_many
-from .file_forms import replicas_of
+from ...units import format_size
+from ..watch import FileWatcher
+from .base import MAX_REPLICAS_PER_SOURCE, DiscoveryError, DiscoveryResult, Source, list_some, too_many_replicas
+from .file_forms import parse_replicas
 
-EVERY = 0.5  # seconds between two looks at whether it changed
-LARGEST = 16 << 20  # bytes
-TRIES = 20  # reads until two in a row are the same
+POLL_INTERVAL_SECONDS = 0.5  # seconds between two looks at whether it changed
+MAX_FILE_BYTES = 16 << 20  # bytes
+MAX_READ_ATTEMPTS = 20  # reads until two in a row are the same
 
 
 class FileSource(Source):
     """Read when it has changed and holds still, and now and then all the same."""
 
-    def __init__(self, settings: Discovery) -> None:
+    def __init__(self, settings: DiscoveryConfig) -> None:
         super().__init__(settings)
-        self._watch = Watch([settings.file])
+        self._watch = FileWatcher([settings.file])
         self._holds_still = True  # nobody knows, but something is better than nothing at the start
         self._text = b""
-        self._found: Found | None = None  # in that text
+        self._found: DiscoveryResult | None = None  # in that text
 
     def describe(self) -> str:
         return f"file {self.settings.file}"
 
-    async def look(self) -> Found:
-        self._watch.forget_changes()
+    async def poll(self) -> DiscoveryResult:
+        self._watch.mark_current()
         text = await self._read()
         if self._found is None or text != self._text:
             # Apart: a long list takes YAML a second or two, and probes do not wait so long.
-            replicas = await asyncio.to_thread(_parsed, text, self.settings.file, self.settings.scheme)
-            self._found, self._text = Found(replicas), text
+            replicas = await asyncio.to_thread(_parse, text, self.settings.file, self.settings.scheme)
+            self._found, self._text = DiscoveryResult(replicas), text
         return self._found
 
-    async def news(self) -> None:
-        while not self._watch.look():
-            await asyncio.sleep(EVERY)
+    async def wait_for_change(self) -> None:
+        while not self._watch.poll():
+            await asyncio.sleep(POLL_INTERVAL_SECONDS)
         self._holds_still = True
 
     async def _read(self) -> bytes:
         """Its text. If that changed without `news`, it may be half written: then it is read until it stays the same."""
         still, self._holds_still = self._holds_still, False
-        text = await asyncio.to_thread(_bytes_of, self.settings.file)
-        for _ in range(TRIES):
+        text = await asyncio.to_thread(_read_bytes, self.settings.file)
+        for _ in range(MAX_READ_ATTEMPTS):
             if still or text == self._text:
                 return text
-            await asyncio.sleep(EVERY)
-            before, text = text, await asyncio.to_thread(_bytes_of, self.settings.file)
+            await asyncio.sleep(POLL_INTERVAL_SECONDS)
+            before, text = text, await asyncio.to_thread(_read_bytes, self.settings.file)
             still = text == before
         raise DiscoveryError(f"{self.settings.file}: somebody writes to it all the time")
 
 
-def _bytes_of(path: str) -> bytes:
+def _read_bytes(path: str) -> bytes:
     try:
         if Path(path).exists() and not Path(path).is_file():  # a pipe would make us wait for somebody to write
             raise DiscoveryError(f"{path}: is not a regular file")
         with open(path, "rb") as file:
-            text = file.read(LARGEST + 1)
+            text = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as problem:  # ValueError: a NUL in its name
         raise DiscoveryError(f"{path}: cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
-    if len(text) > LARGEST:
-        raise DiscoveryError(f"{path}: larger than {show_size(LARGEST)}")
+    if len(text) > MAX_FILE_BYTES:
+        raise DiscoveryError(f"{path}: larger than {format_size(MAX_FILE_BYTES)}")
     return text
 
 
-def _parsed(text: bytes, path: str, scheme: str) -> tuple[ReplicaConfig, ...]:
+def _parse(text: bytes, path: str, scheme: str) -> tuple[ReplicaConfig, ...]:
     try:
-        replicas = replicas_of(text.decode("utf-8"), path, scheme)
+        replicas = parse_replicas(text.decode("utf-8"), path, scheme)
     except UnicodeDecodeError:
         raise DiscoveryError(f"{path}: not a UTF-8 text file") from None
     except DocumentError as problem:
-        raise DiscoveryError(some(list(problem.lines))) from None
-    if len(replicas) > MOST:
-        raise too_many(len(replicas))
+        raise DiscoveryError(list_some(list(problem.lines))) from None
+    if len(replicas) > MAX_REPLICAS_PER_SOURCE:
+        raise too_many_replicas(len(replicas))
     return replicas

@@ -10,29 +10,29 @@ import msgspec
 
 from ...config import Config, ModelConfig, ReplicaConfig
 from ...config.model_rules import model_problems
-from ...config.parts import Part, Weight
-from ...documents import DocumentError, Key, Problem, Tree, convert
+from ...config.parts import Section, Weight
+from ...documents import DocumentError, Key, Problem, YamlDocument, convert
 
-WEIGHTS = ("weight", "__weight__")
+WEIGHT_LABELS = ("weight", "__weight__")
 SCHEMES = ("http", "https")
 
 Listed = tuple[str | ReplicaConfig, ...]
 
 
-class Wrapped(Part, frozen=True):
+class ReplicasDocument(Section, frozen=True):
     """Our own form with its name on it."""
 
     replicas: Listed
 
 
-class Group(Part, frozen=True):
+class TargetGroup(Section, frozen=True):
     """Targets of Prometheus with what they have in common. Labels that mean nothing here may hold anything."""
 
     targets: tuple[str, ...]
     labels: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class Entry(NamedTuple):
+class FileEntry(NamedTuple):
     """A replica, and where it stands in the file. `text`: it stands there as a text, not as a mapping."""
 
     key: Key
@@ -40,14 +40,14 @@ class Entry(NamedTuple):
     text: bool
 
 
-def replicas_of(text: str, name: str, scheme: str = "http") -> tuple[ReplicaConfig, ...]:
+def parse_replicas(text: str, name: str, scheme: str = "http") -> tuple[ReplicaConfig, ...]:
     """All replicas, or DocumentError with all that is wrong. `scheme` is for targets that have no `__scheme__`."""
-    tree = Tree(_yaml(text), name)
+    tree = YamlDocument(_yaml(text), name)
     entries = _entries(tree, scheme)
     replicas = tuple(entry.replica for entry in entries)
     # The rules of a model's list: what else there is to a model is right by default.
     problems = model_problems((), ModelConfig(replicas=replicas), Config(models={}))
-    if found := [tree.fault(_where(problem, entries)) for problem in problems]:
+    if found := [tree.diagnostic(_where(problem, entries)) for problem in problems]:
         raise DocumentError.of(found)
     return replicas
 
@@ -63,15 +63,15 @@ def _yaml(text: str) -> str:
     return text.replace("\t", " ")
 
 
-def _entries(tree: Tree, scheme: str) -> list[Entry]:
+def _entries(tree: YamlDocument, scheme: str) -> list[FileEntry]:
     if isinstance(tree.data, dict):
-        return _listed(convert(tree, Wrapped).replicas, ("replicas",))
+        return _listed(convert(tree, ReplicasDocument).replicas, ("replicas",))
     if isinstance(tree.data, list) and any(isinstance(item, dict) and "targets" in item for item in tree.data):
         return _targets(tree, scheme)
     return _listed(convert(tree, Listed), ())
 
 
-def _where(problem: Problem, entries: list[Entry]) -> Problem:
+def _where(problem: Problem, entries: list[FileEntry]) -> Problem:
     """From its place in the list of all replicas, to that in the file."""
     match problem.key:
         case ("replicas", int(place), *inner):
@@ -80,9 +80,9 @@ def _where(problem: Problem, entries: list[Entry]) -> Problem:
     return problem
 
 
-def _listed(items: Listed, key: Key) -> list[Entry]:
+def _listed(items: Listed, key: Key) -> list[FileEntry]:
     return [
-        Entry((*key, place), ReplicaConfig(url=item) if isinstance(item, str) else item, isinstance(item, str))
+        FileEntry((*key, place), ReplicaConfig(url=item) if isinstance(item, str) else item, isinstance(item, str))
         for place, item in enumerate(items)
     ]
 
@@ -90,24 +90,24 @@ def _listed(items: Listed, key: Key) -> list[Entry]:
 # ---------------------------------------------------------------------- file_sd
 
 
-def _targets(tree: Tree, scheme: str) -> list[Entry]:
-    found: dict[str, Entry] = {}
+def _targets(tree: YamlDocument, scheme: str) -> list[FileEntry]:
+    found: dict[str, FileEntry] = {}
     wrong: list[Problem] = []
-    for place, group in enumerate(convert(tree, tuple[Group, ...])):
+    for place, group in enumerate(convert(tree, tuple[TargetGroup, ...])):
         wrong += _wrong_labels(group.labels, (place, "labels"))
         if wrong:
             continue
         for number, target in enumerate(group.targets):
             replica = _replica(target, group.labels, scheme)
             # One target may be in several groups, for its different metrics. It is one replica, as the first says.
-            found.setdefault(replica.url, Entry((place, "targets", number), replica, text=True))
+            found.setdefault(replica.url, FileEntry((place, "targets", number), replica, text=True))
     if wrong:
-        raise DocumentError.of(map(tree.fault, wrong))
+        raise DocumentError.of(map(tree.diagnostic, wrong))
     return list(found.values())
 
 
 def _replica(target: str, labels: dict[str, Any], scheme: str) -> ReplicaConfig:
-    weight = next((_weight(labels[name]) for name in WEIGHTS if name in labels), 1.0)
+    weight = next((_weight(labels[name]) for name in WEIGHT_LABELS if name in labels), 1.0)
     zone, device = (str(labels.get(name, "")) for name in ("zone", "device"))
     return ReplicaConfig(url=f"{labels.get('__scheme__', scheme)}://{target}", weight=weight, zone=zone, device=device)
 
@@ -123,7 +123,7 @@ def _wrong_labels(labels: dict[str, Any], key: Key) -> Iterator[Problem]:
     for name in ("zone", "device"):
         if not isinstance(labels.get(name, ""), str | int | float):
             yield Problem((*key, name), "must be text")
-    for name in WEIGHTS:
+    for name in WEIGHT_LABELS:
         try:
             _weight(labels.get(name, 1))
         except msgspec.ValidationError:

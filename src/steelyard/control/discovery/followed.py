@@ -10,40 +10,40 @@ from random import Random
 
 import msgspec
 
-from ...config import Discovery, ReplicaConfig
+from ...config import DiscoveryConfig, ReplicaConfig
 from ..views import DiscoveryView
-from .base import some
-from .lookout import Lookout
-from .united import United, unite
+from .base import list_some
+from .lookout import SourcePoller
+from .united import MergedReplicas, merge_replicas
 
 log = logging.getLogger("steelyard.control")
 
-Changed = Callable[[str, tuple[ReplicaConfig, ...]], None]
+OnChange = Callable[[str, tuple[ReplicaConfig, ...]], None]
 
 
-class Followed:
+class ModelSources:
     """Calls `changed` when the list is another than it was."""
 
-    def __init__(self, model: str, changed: Changed, rng: Random) -> None:
+    def __init__(self, model: str, changed: OnChange, rng: Random) -> None:
         self._model = model
         self._changed = changed
         self._rng = rng
-        self._lookouts: dict[Discovery, Lookout] = {}
+        self._lookouts: dict[DiscoveryConfig, SourcePoller] = {}
         self._told: tuple[ReplicaConfig, ...] = ()  # with which `changed` was called last
         # What sources named that others took the place of: kept until those have named something.
         self._left: tuple[ReplicaConfig, ...] = ()
-        self._awaited: list[Lookout] = []
+        self._awaited: list[SourcePoller] = []
 
-    def follow(self, entries: Iterable[Discovery]) -> list[asyncio.Task[None]]:
+    def follow(self, entries: Iterable[DiscoveryConfig]) -> list[asyncio.Task[None]]:
         """From now on these. Returns the tasks of the others, which end soon."""
-        wanted = {_what(settings): settings for settings in entries}
+        wanted = {_without_timing(settings): settings for settings in entries}
         gone = [lookout for what, lookout in self._lookouts.items() if what not in wanted]
         new = [what for what in wanted if what not in self._lookouts]
         self._lookouts = {what: self._lookouts.get(what) or self._made(wanted[what]) for what in wanted}
         for what, settings in wanted.items():
-            self._lookouts[what].adjust(settings)
+            self._lookouts[what].reconfigure(settings)
         if gone:
-            self._left = unite([*(lookout.settled.replicas for lookout in gone), self._left]).replicas
+            self._left = merge_replicas([*(lookout.hold_down.replicas for lookout in gone), self._left]).replicas
             self._awaited += [self._lookouts[what] for what in new]
         self.refresh()
         return [lookout.stop() for lookout in gone]
@@ -53,7 +53,7 @@ class Followed:
         return [lookout.stop() for lookout in self._lookouts.values()]
 
     def views(self) -> list[DiscoveryView]:
-        *doubles, of_left = self._united().doubles
+        *doubles, of_left = self._united().duplicates
         found = [self._view(lookout, names) for lookout, names in zip(self._lookouts.values(), doubles, strict=True)]
         if self._left:
             found.append(self._view_of_left(set(of_left)))
@@ -75,24 +75,24 @@ class Followed:
         else:
             self._told = replicas
 
-    def _made(self, settings: Discovery) -> Lookout:
-        return Lookout(self._model, settings, self.refresh, self._rng)
+    def _made(self, settings: DiscoveryConfig) -> SourcePoller:
+        return SourcePoller(self._model, settings, self.refresh, self._rng)
 
-    def _united(self) -> United:
-        return unite([*(lookout.settled.replicas for lookout in self._lookouts.values()), self._left])
+    def _united(self) -> MergedReplicas:
+        return merge_replicas([*(lookout.hold_down.replicas for lookout in self._lookouts.values()), self._left])
 
     # ------------------------------------------------------------------ what is shown
 
-    def _view(self, lookout: Lookout, doubles: tuple[str, ...]) -> DiscoveryView:
-        settled = lookout.settled
+    def _view(self, lookout: SourcePoller, doubles: tuple[str, ...]) -> DiscoveryView:
+        settled = lookout.hold_down
         problems = [settled.problem] if settled.problem else []
         if doubles:
-            problems.append(f"a source before it names these too, as which they count: {some(list(doubles))}")
+            problems.append(f"a source before it names these too, as which they count: {list_some(list(doubles))}")
         return DiscoveryView(
             model=self._model,
             source=lookout.source.describe(),
             replicas=len(settled.replicas) - len(doubles),
-            age=None if settled.good_at is None else time.monotonic() - settled.good_at,
+            age=None if settled.last_success_at is None else time.monotonic() - settled.last_success_at,
             problem="; ".join(problems),
             held_back=settled.held_back,
         )
@@ -105,12 +105,12 @@ class Followed:
             source="sources that are no longer configured",
             replicas=len(ids),
             age=None,
-            problem=f"kept until there is something in their place from: {some(awaited)}",
+            problem=f"kept until there is something in their place from: {list_some(awaited)}",
             held_back=ids,
         )
 
 
-def _what(settings: Discovery) -> Discovery:
+def _without_timing(settings: DiscoveryConfig) -> DiscoveryConfig:
     """The source without its times: with others, it is still the same."""
-    usual = Discovery()
+    usual = DiscoveryConfig()
     return msgspec.structs.replace(settings, interval=usual.interval, hold=usual.hold)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from ...config import ReplicaConfig
 from ...core.errors import OptionError, SteelyardError
 
-MOST = 10_000  # leases
+MAX_LEASES = 10_000  # leases
 
-Key = tuple[str, str]  # model, replica id
+ReplicaKey = tuple[str, str]  # model, replica id
 
 
 class TooManyLeasesError(SteelyardError):
@@ -22,7 +22,7 @@ class TooManyLeasesError(SteelyardError):
     reason = "too_many_leases"
 
 
-class News(Enum):
+class LeaseChange(Enum):
     """What an announcement means. Whatever it is, the lease is not lapsed any more."""
 
     NEW = "new"
@@ -42,20 +42,22 @@ class Lease(NamedTuple):
     lapsed: bool = False
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ReplicaKey:
         return self.model, self.replica.name
 
 
 class Leases:
     """Pure: the caller says what time it is, and drains and removes what this names."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MAX_LEASES) -> None:
         self._most = most
         self._models: dict[str, dict[str, Lease]] = {}
         self._count = 0
-        self._ends: list[tuple[float, Key]] = []  # a heap; those of leases that were renewed since are passed over
+        self._ends: list[
+            tuple[float, ReplicaKey]
+        ] = []  # a heap; those of leases that were renewed since are passed over
 
-    def announce(self, model: str, replica: ReplicaConfig, seconds: float, instance: str, now: float) -> News:
+    def announce(self, model: str, replica: ReplicaConfig, seconds: float, instance: str, now: float) -> LeaseChange:
         """It holds for so many seconds from now. TooManyLeasesError, OptionError: it does not."""
         if not (seconds > 0 and isfinite(seconds)):
             raise OptionError(f"seconds: a lease holds for more than 0 seconds, not {seconds}")
@@ -68,7 +70,7 @@ class Leases:
             self._count += 1
         lease = Lease(model, replica, instance, now + seconds)
         self._keep(lease)
-        return _news(before, lease)
+        return _change(before, lease)
 
     def withdraw(self, model: str, id: str, instance: str) -> bool:
         """It leaves, and counts as lapsed. False: there is no such lease, or it is of another instance by now.
@@ -81,7 +83,7 @@ class Leases:
         self._models[model][id] = lease._replace(lapsed=True)
         return True
 
-    def expired(self, now: float) -> list[Key]:
+    def expired(self, now: float) -> list[ReplicaKey]:
         """Those that lapse now. Each is told once, and again only if it was renewed meanwhile."""
         found = []
         while (end := self.next_expiry()) is not None and end <= now:
@@ -97,7 +99,7 @@ class Leases:
             heappop(self._ends)
         return self._ends[0][0] if self._ends else None
 
-    def put_off(self, seconds: float, now: float) -> None:
+    def extend_expiring(self, seconds: float, now: float) -> None:
         """Those that would lapse now hold so much longer: for a while nobody could have been heard."""
         for leases in self._models.values():
             for id, lease in leases.items():
@@ -106,7 +108,7 @@ class Leases:
         self._ends = [(lease.until, lease.key) for lease in self if not lease.lapsed]
         heapify(self._ends)
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: ReplicaKey) -> None:
         """As if it had never been. Nothing happens if there is no such lease."""
         model, id = key
         if self._models.get(model, {}).pop(id, None) is not None:
@@ -116,10 +118,10 @@ class Leases:
 
     # ------------------------------------------------------------------ what there is
 
-    def lease(self, key: Key) -> Lease | None:
+    def lease(self, key: ReplicaKey) -> Lease | None:
         return self._models.get(key[0], {}).get(key[1])
 
-    def left(self, key: Key, now: float) -> float | None:
+    def seconds_left(self, key: ReplicaKey, now: float) -> float | None:
         """Seconds; 0: it lapsed. None: no such lease."""
         lease = self.lease(key)
         if lease is None:
@@ -146,16 +148,16 @@ class Leases:
             self._ends = [(lease.until, lease.key) for lease in self if not lease.lapsed]
             heapify(self._ends)
 
-    def _stands(self, until: float, key: Key) -> bool:
+    def _stands(self, until: float, key: ReplicaKey) -> bool:
         lease = self.lease(key)
         return lease is not None and not lease.lapsed and lease.until == until
 
 
-def _news(before: Lease | None, lease: Lease) -> News:
+def _change(before: Lease | None, lease: Lease) -> LeaseChange:
     if before is None:
-        return News.NEW
+        return LeaseChange.NEW
     if before.instance != lease.instance:
-        return News.RESTARTED
+        return LeaseChange.RESTARTED
     if before.replica != lease.replica:
-        return News.CHANGED
-    return News.RETURNED if before.lapsed else News.RENEWED
+        return LeaseChange.CHANGED
+    return LeaseChange.RETURNED if before.lapsed else LeaseChange.RENEWED

@@ -9,21 +9,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
-from ...config import Discovery
+from ...config import DiscoveryConfig
 from . import make_source
-from .base import MOST, DiscoveryError, Found, too_many
-from .pace import LEAST, after_failed, after_good
-from .settled import Settled
+from .base import MAX_REPLICAS_PER_SOURCE, DiscoveryError, DiscoveryResult, too_many_replicas
+from .pace import MIN_DELAY_SECONDS, delay_after_failure, delay_after_success
+from .settled import HoldDown
 
 log = logging.getLogger("steelyard.control")
 
 
-class Lookout:
+class SourcePoller:
     """Begins at once. Nothing that a source does ends it, only `stop` does."""
 
-    def __init__(self, model: str, settings: Discovery, looked: Callable[[], None], rng: Random) -> None:
+    def __init__(self, model: str, settings: DiscoveryConfig, looked: Callable[[], None], rng: Random) -> None:
         """`looked` is called after every look."""
-        self.settled = Settled()
+        self.hold_down = HoldDown()
         self.source = make_source(settings)
         self._model = model
         self._settings = settings
@@ -36,9 +36,9 @@ class Lookout:
     @property
     def answered(self) -> bool:
         """Has it ever named a replica?"""
-        return self.settled.good_at is not None
+        return self.hold_down.last_success_at is not None
 
-    def adjust(self, settings: Discovery) -> None:
+    def reconfigure(self, settings: DiscoveryConfig) -> None:
         """Other times for the same source, which is looked at soon. What is known of it stays."""
         if settings != self._settings:
             self._settings = settings
@@ -52,7 +52,7 @@ class Lookout:
 
     async def _run(self) -> None:
         while True:
-            before = self.settled.problem
+            before = self.hold_down.problem
             delay = await self._look()
             self._tell(before)
             self._looked()
@@ -61,40 +61,40 @@ class Lookout:
     async def _look(self) -> float:
         """Seconds until the next one."""
         try:
-            found = await self.source.look()
-            if len(found.replicas) > MOST:
-                raise too_many(len(found.replicas))
-            if self.settled.named(found.replicas, time.monotonic(), self._settings.hold, found.note):
+            found = await self.source.poll()
+            if len(found.replicas) > MAX_REPLICAS_PER_SOURCE:
+                raise too_many_replicas(len(found.replicas))
+            if self.hold_down.poll_succeeded(found.replicas, time.monotonic(), self._settings.hold, found.note):
                 self._failures = 0
                 return self._until_next(found)
         except DiscoveryError as problem:
-            self.settled.failed(str(problem))
+            self.hold_down.poll_failed(str(problem))
         except Exception as problem:  # whatever a source does, it is no end of looking
             if not self._failures:
                 log.exception("replicas of %s: %s", self._model, self.source.describe())
-            self.settled.failed(f"{type(problem).__name__}: {problem}")
+            self.hold_down.poll_failed(f"{type(problem).__name__}: {problem}")
         self._failures += 1
-        return after_failed(self._failures, self._settings.interval, self._rng)
+        return delay_after_failure(self._failures, self._settings.interval, self._rng)
 
-    def _until_next(self, found: Found) -> float:
-        delay = after_good(found.ttl, self._settings.interval, self._rng)
-        due = self.settled.due(self._settings.hold)
-        return delay if due is None else min(delay, max(LEAST, due - time.monotonic()))
+    def _until_next(self, found: DiscoveryResult) -> float:
+        delay = delay_after_success(found.ttl, self._settings.interval, self._rng)
+        due = self.hold_down.next_removal_at(self._settings.hold)
+        return delay if due is None else min(delay, max(MIN_DELAY_SECONDS, due - time.monotonic()))
 
     async def _rest(self, delay: float) -> None:
         """Until it is time, or the source has news."""
         with suppress(TimeoutError):
             async with asyncio.timeout(delay) as self._resting:
-                await asyncio.sleep(LEAST)
+                await asyncio.sleep(MIN_DELAY_SECONDS)
                 try:
-                    await self.source.news()
+                    await self.source.wait_for_change()
                 except Exception:
                     log.exception("replicas of %s: %s: no more news", self._model, self.source.describe())
                     await asyncio.sleep(delay)
         self._resting = None
 
     def _tell(self, before: str) -> None:
-        problem = self.settled.problem
+        problem = self.hold_down.problem
         if problem and problem != before:
             log.warning("replicas of %s: %s: %s", self._model, self.source.describe(), problem)
         elif before and not problem:

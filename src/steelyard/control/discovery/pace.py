@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from random import Random
 
-SHORTEST = 1.0  # seconds: for a TTL of 0, and between two looks that fail
-LEAST = 0.05  # for an interval of nothing: looking again at once, for ever, is what nobody wants
+MIN_RETRY_SECONDS = 1.0  # seconds: for a TTL of 0, and between two looks that fail
+MIN_DELAY_SECONDS = 0.05  # for an interval of nothing: looking again at once, for ever, is what nobody wants
 
 
-def after_good(ttl: float | None, interval: float, rng: Random) -> float:
+def delay_after_success(ttl: float | None, interval: float, rng: Random) -> float:
     """As long as the answer holds, but no longer than the interval."""
-    return _about(interval if ttl is None else min(interval, max(SHORTEST, ttl)), rng)
+    return _jittered(interval if ttl is None else min(interval, max(MIN_RETRY_SECONDS, ttl)), rng)
 
 
-def after_failed(times: int, interval: float, rng: Random) -> float:
+def delay_after_failure(times: int, interval: float, rng: Random) -> float:
     """1, 2, 4 … seconds, but no longer than the interval. `times`: in a row, this one included."""
-    return _about(min(interval, SHORTEST * 2.0 ** min(times - 1, 30)), rng)
+    return _jittered(min(interval, MIN_RETRY_SECONDS * 2.0 ** min(times - 1, 30)), rng)
 
 
-def _about(seconds: float, rng: Random) -> float:
-    return max(LEAST, seconds * (0.9 + 0.2 * rng.random()))
+def _jittered(seconds: float, rng: Random) -> float:
+    return max(MIN_DELAY_SECONDS, seconds * (0.9 + 0.2 * rng.random()))

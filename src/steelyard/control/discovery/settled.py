@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...config import ReplicaConfig
-from ...units import show_seconds
+from ...units import format_seconds
 
 
-class Settled:
+class HoldDown:
     """The replicas of one source that are in force. Pure: the caller says what was seen, and when."""
 
     def __init__(self) -> None:
         self.replicas: tuple[ReplicaConfig, ...] = ()
         self.problem = ""  # why the last look failed or is not believed, in words; empty: all is well
-        self.good_at: float | None = None  # of the last look that named replicas
+        self.last_success_at: float | None = None  # of the last look that named replicas
         self._missing: dict[str, float] = {}  # in force, but no longer named: since when
         self._interrupted = False  # by a look that failed
 
@@ -24,24 +24,24 @@ class Settled:
         """Replicas that the source no longer names, kept for now."""
         return tuple(self._missing)
 
-    def due(self, hold: float) -> float | None:
+    def next_removal_at(self, hold: float) -> float | None:
         """When a look would make something of what is held back believed; None: nothing is."""
         return min(self._missing.values()) + hold if self._missing else None
 
-    def failed(self, why: str) -> None:
+    def poll_failed(self, why: str) -> None:
         """A look that says nothing: all stays as it is, and what is held back begins its time anew."""
         self._interrupted = True
         count = len(self.replicas)
         kept = f"the {count} known from before are kept" if count else "none are known from before"
         self.problem = f"{why}; {kept}"
 
-    def named(self, replicas: Iterable[ReplicaConfig], now: float, hold: float, note: str = "") -> bool:
+    def poll_succeeded(self, replicas: Iterable[ReplicaConfig], now: float, hold: float, note: str = "") -> bool:
         """A look that worked. False: it names nothing, which is not believed."""
         named = {replica.name: replica for replica in replicas}
         if not named:
-            self.failed("; ".join(filter(None, ["it names no replicas", note])))
+            self.poll_failed("; ".join(filter(None, ["it names no replicas", note])))
             return False
-        self.good_at = now
+        self.last_success_at = now
         kept = self._kept(named, now, hold)
         self.replicas = (*named.values(), *kept)
         self.problem = "; ".join(filter(None, [self._held(hold), note]))
@@ -62,4 +62,4 @@ class Settled:
         if not self._missing:
             return ""
         count = f"{len(self._missing)} of {len(self.replicas)} replicas"
-        return f"it no longer names {count}, which are kept until it has not named them for {show_seconds(hold)}"
+        return f"it no longer names {count}, which are kept until it has not named them for {format_seconds(hold)}"

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from ...config import ReplicaConfig
 
 
-class United(NamedTuple):
+class MergedReplicas(NamedTuple):
     replicas: tuple[ReplicaConfig, ...]
-    doubles: tuple[tuple[str, ...], ...]  # for each source, the ids it names that one before it names too
+    duplicates: tuple[tuple[str, ...], ...]  # for each source, the ids it names that one before it names too
 
 
-def unite(sources: Iterable[Iterable[ReplicaConfig]]) -> United:
+def merge_replicas(sources: Iterable[Iterable[ReplicaConfig]]) -> MergedReplicas:
     """In their order; of two replicas with the same id, the first."""
     found: dict[str, ReplicaConfig] = {}
     doubles = []
@@ -22,4 +22,4 @@ def unite(sources: Iterable[Iterable[ReplicaConfig]]) -> United:
         doubles.append(tuple(name for name in named if name in found))
         for name, replica in named.items():
             found.setdefault(name, replica)
-    return United(tuple(found.values()), tuple(doubles))
+    return MergedReplicas(tuple(found.values()), tuple(doubles))

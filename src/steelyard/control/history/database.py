@@ -19,12 +19,12 @@ from typing import Any, Final
 import msgspec
 
 from ...core.errors import SteelyardError
-from ...runtimes.logs import state_folder
-from .slices import Promised, Slice, united
+from ...runtimes.logs import state_directory
+from .slices import Slice, StoredSloTarget, merge_slices
 
-MARK: Final = 0x53594152  # the application_id of our files: "SYAR"
-PATIENCE: Final = 5.0  # seconds that we wait for another process's transaction
-PAUSE: Final = 0.02  # seconds between tries
+APPLICATION_ID: Final = 0x53594152  # the application_id of our files: "SYAR"
+LOCK_TIMEOUT_SECONDS: Final = 5.0  # seconds that we wait for another process's transaction
+LOCK_RETRY_SECONDS: Final = 0.02  # seconds between tries
 # What makes version n + 1 out of version n. Never change one that was released: append.
 MIGRATIONS: Final = (
     """CREATE TABLE slices (
@@ -39,16 +39,16 @@ MIGRATIONS: Final = (
         PRIMARY KEY (step, start, model, tenant, promised)
     ) WITHOUT ROWID, STRICT""",
 )
-VERSION: Final = len(MIGRATIONS)
+SCHEMA_VERSION: Final = len(MIGRATIONS)
 COLUMNS: Final = "step, start, model, tenant, promised, ran, counts, latency"
-ONE: Final = "step = ? AND start = ? AND model = ? AND tenant = ? AND promised = ?"
-BROKEN: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
-PASSING: Final = ("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_LOCKED")
-FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+KEY_CLAUSE: Final = "step = ? AND start = ? AND model = ? AND tenant = ? AND promised = ?"
+CORRUPTION_ERRORS: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+TRANSIENT_ERRORS: Final = ("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_LOCKED")
+DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
 
 _counts = msgspec.json.Decoder(dict[str, int])
 _latency = msgspec.json.Decoder(dict[int, int])
-_promised = msgspec.json.Decoder(Promised)
+_promised = msgspec.json.Decoder(StoredSloTarget)
 _encoder = msgspec.json.Encoder()
 
 
@@ -65,10 +65,10 @@ def file_name(gateway: str) -> str:
 
 
 def default_path(gateway: str) -> Path:
-    return state_folder() / file_name(gateway)
+    return state_directory() / file_name(gateway)
 
 
-def open_to_write(path: Path) -> sqlite3.Connection:
+def open_writable(path: Path) -> sqlite3.Connection:
     """Made if it is not there, for its owner alone. HistoryError says in one sentence why not."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
         if not path.is_file():
             raise HistoryError(f"history {path}: it is not a file")
-        database = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+        database = sqlite3.connect(path, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False)
     except OSError as problem:
         raise HistoryError(f"history {path}: {problem.strerror or problem}") from problem
     except sqlite3.Error as problem:
@@ -92,7 +92,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
     return database
 
 
-def open_to_read(path: Path) -> sqlite3.Connection:
+def open_readonly(path: Path) -> sqlite3.Connection:
     """Whether or not a gateway is writing to it. HistoryError says in one sentence why not."""
     if not path.is_file():
         raise HistoryError(f"there is no history {path}")
@@ -101,16 +101,19 @@ def open_to_read(path: Path) -> sqlite3.Connection:
     resting = not Path(f"{path}-wal").exists() and not os.access(path.parent, os.W_OK)
     try:
         database = sqlite3.connect(
-            f"{where}?{'immutable=1' if resting else 'mode=ro'}", uri=True, timeout=PATIENCE, isolation_level=None
+            f"{where}?{'immutable=1' if resting else 'mode=ro'}",
+            uri=True,
+            timeout=LOCK_TIMEOUT_SECONDS,
+            isolation_level=None,
         )
         _check(database, path)
     except sqlite3.Error as problem:
-        raise HistoryError(_why(path, problem)) from problem
+        raise HistoryError(_describe(path, problem)) from problem
     return database
 
 
 @contextmanager
-def changing(database: sqlite3.Connection) -> Iterator[None]:
+def write_transaction(database: sqlite3.Connection) -> Iterator[None]:
     """All or nothing, and nobody else changes anything meanwhile."""
     database.execute("BEGIN IMMEDIATE")
     try:
@@ -122,19 +125,19 @@ def changing(database: sqlite3.Connection) -> Iterator[None]:
     database.execute("COMMIT")
 
 
-def put(database: sqlite3.Connection, part: Slice) -> None:
+def add_slice(database: sqlite3.Connection, part: Slice) -> None:
     """Added to what is there of its key. Only inside of changing()."""
     promised = _encoder.encode(part.promised).decode()
     key = (part.step, part.start, _utf8(part.model), _utf8(part.tenant), promised)
-    row = database.execute(f"SELECT {COLUMNS} FROM slices WHERE {ONE}", key).fetchone()
-    whole = united(part_of(row), part) if row else part
+    row = database.execute(f"SELECT {COLUMNS} FROM slices WHERE {KEY_CLAUSE}", key).fetchone()
+    whole = merge_slices(slice_from_row(row), part) if row else part
     database.execute(
         f"INSERT OR REPLACE INTO slices ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (*key, whole.ran, _encoder.encode(whole.counts).decode(), _encoder.encode(whole.latency).decode()),
     )
 
 
-def part_of(row: tuple[Any, ...]) -> Slice:
+def slice_from_row(row: tuple[Any, ...]) -> Slice:
     step, start, model, tenant, promised, ran, counts, latency = row
     return Slice(
         start, model, tenant, _counts.decode(counts), _latency.decode(latency), _promised.decode(promised), step, ran
@@ -146,37 +149,42 @@ def _utf8(name: str) -> str:
     return name.encode(errors="replace").decode()
 
 
-def may_pass(problem: HistoryError) -> bool:
+def is_transient(problem: HistoryError) -> bool:
     """Is it the disk that is full, or another program that holds the file?"""
     cause = problem.__cause__
-    return getattr(cause, "sqlite_errorname", "").startswith(PASSING) or getattr(cause, "errno", 0) in FULL
+    return (
+        getattr(cause, "sqlite_errorname", "").startswith(TRANSIENT_ERRORS)
+        or getattr(cause, "errno", 0) in DISK_FULL_ERRNOS
+    )
 
 
-def is_broken(problem: sqlite3.Error) -> bool:
-    return getattr(problem, "sqlite_errorname", "").startswith(BROKEN)
+def is_corrupt(problem: sqlite3.Error) -> bool:
+    return getattr(problem, "sqlite_errorname", "").startswith(CORRUPTION_ERRORS)
 
 
 def _prepare(database: sqlite3.Connection, path: Path) -> None:
     try:
-        if not _check(database, path) or _version(database) < VERSION:
-            with changing(database):
-                for version in range(_version(database), VERSION):  # read again: another process may have been quicker
+        if not _check(database, path) or _version(database) < SCHEMA_VERSION:
+            with write_transaction(database):
+                for version in range(
+                    _version(database), SCHEMA_VERSION
+                ):  # read again: another process may have been quicker
                     database.execute(MIGRATIONS[version])
-                database.execute(f"PRAGMA application_id = {MARK}")
-                database.execute(f"PRAGMA user_version = {VERSION}")
-        _write_ahead(database)
+                database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        _enable_wal(database)
         database.execute("PRAGMA synchronous = NORMAL")
-        with changing(database):  # a file that may not be written to is found out now
+        with write_transaction(database):  # a file that may not be written to is found out now
             pass
     except sqlite3.Error as problem:
-        if is_broken(problem) and _is_marked(path):
+        if is_corrupt(problem) and _has_our_header(path):
             raise
-        raise HistoryError(_why(path, problem)) from problem
+        raise HistoryError(_describe(path, problem)) from problem
 
 
-def _write_ahead(database: sqlite3.Connection) -> None:
+def _enable_wal(database: sqlite3.Connection) -> None:
     """Of two processes that do this at once one is told that the file is locked, and not made to wait."""
-    until = monotonic() + PATIENCE
+    until = monotonic() + LOCK_TIMEOUT_SECONDS
     while True:
         try:
             database.execute("PRAGMA journal_mode = WAL")
@@ -184,7 +192,7 @@ def _write_ahead(database: sqlite3.Connection) -> None:
         except sqlite3.OperationalError:
             if monotonic() > until:
                 raise
-            sleep(PAUSE)
+            sleep(LOCK_RETRY_SECONDS)
 
 
 def _check(database: sqlite3.Connection, path: Path) -> bool:
@@ -197,9 +205,9 @@ def _check(database: sqlite3.Connection, path: Path) -> bool:
         database.execute("ROLLBACK")
     if not mark and not tables:
         return False
-    if mark != MARK:
+    if mark != APPLICATION_ID:
         raise HistoryError(f"history {path}: it is a database of another program; name another file, or move it away")
-    if _version(database) > VERSION:
+    if _version(database) > SCHEMA_VERSION:
         raise HistoryError(f"history {path}: it was written by a newer steelyard; use that one, or name another file")
     return True
 
@@ -209,14 +217,14 @@ def _version(database: sqlite3.Connection) -> int:
     return version
 
 
-def _is_marked(path: Path) -> bool:
+def _has_our_header(path: Path) -> bool:
     """Was it ours before it broke? The mark is in the head of the file."""
     with path.open("rb") as file:
         head = file.read(72)
-    return head[:15] == b"SQLite format 3" and head[68:72] == MARK.to_bytes(4, "big")
+    return head[:15] == b"SQLite format 3" and head[68:72] == APPLICATION_ID.to_bytes(4, "big")
 
 
-def _why(path: Path, problem: sqlite3.Error) -> str:
+def _describe(path: Path, problem: sqlite3.Error) -> str:
     match getattr(problem, "sqlite_errorname", "").split("_")[1:2]:
         case ["NOTADB"]:
             return f"history {path}: it is not a history; name another file, or move it away"
@@ -225,5 +233,5 @@ def _why(path: Path, problem: sqlite3.Error) -> str:
         case ["READONLY"] | ["CANTOPEN"] | ["PERM"]:
             return f"history {path}: no permission to use it"
         case ["BUSY"]:
-            return f"history {path}: another program has kept it locked for {PATIENCE:.0f} seconds"
+            return f"history {path}: another program has kept it locked for {LOCK_TIMEOUT_SECONDS:.0f} seconds"
     return f"history {path}: {problem}"

@@ -9,20 +9,30 @@ from typing import Final
 import msgspec
 
 from ...core.errors import OptionError
-from ...units import duration
-from .slices import DAY, HOUR, MINUTE, Slice
+from ...units import parse_duration
+from .slices import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, Slice
 
-WIDTHS: Final = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 6 * HOUR, DAY, 7 * DAY)
-MOST: Final = 100  # steps in a chart
-OPEN: Final = 3 * MINUTE  # the last minutes are not written yet: that nothing is there says nothing
+STEP_WIDTHS_SECONDS: Final = (
+    MINUTE_SECONDS,
+    5 * MINUTE_SECONDS,
+    15 * MINUTE_SECONDS,
+    HOUR_SECONDS,
+    6 * HOUR_SECONDS,
+    DAY_SECONDS,
+    7 * DAY_SECONDS,
+)
+MAX_STEPS: Final = 100  # steps in a chart
+UNWRITTEN_SECONDS: Final = (
+    3 * MINUTE_SECONDS
+)  # the last minutes are not written yet: that nothing is there says nothing
 
 
-def moment(option: str, text: str, now: float) -> float:
+def parse_time(option: str, text: str, now: float) -> float:
     """`24h`, `7d`: so long ago; `2026-11-01`, `2026-11-01T08:00`: then, UTC unless it says otherwise. Never before 1970
     nor after now: nothing is known of that."""
     try:
         if "-" not in text:
-            return max(now - duration(text), 0.0)
+            return max(now - parse_duration(text), 0.0)
         when = datetime.fromisoformat(text)
         return min(max((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp(), 0.0), now)
     except (ValueError, OverflowError):
@@ -31,49 +41,52 @@ def moment(option: str, text: str, now: float) -> float:
         ) from None
 
 
-def shown(seconds: float, precise: bool = True) -> str:
+def format_time(seconds: float, precise: bool = True) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M" if precise else "%Y-%m-%d")
 
 
-def span(seconds: float) -> str:
+def format_span(seconds: float) -> str:
     """A long duration for people: 45 min, 23 h 40 min, 12 d."""
-    minutes = round(seconds / MINUTE)
+    minutes = round(seconds / MINUTE_SECONDS)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24) if hours >= 48 else (0, hours)
     parts = [f"{number} {unit}" for number, unit in ((days, "d"), (hours, "h"), (minutes, "min")) if number]
     return " ".join(parts[:2]) or "0 min"
 
 
-def width(since: float, until: float, finest: int) -> int:
+def step_width(since: float, until: float, finest: int) -> int:
     """Seconds of a step: no more than MOST of them, and none finer than what is kept."""
-    return next((w for w in WIDTHS if w >= finest and (until - since) / w <= MOST), max(finest, WIDTHS[-1]))
+    return next(
+        (w for w in STEP_WIDTHS_SECONDS if w >= finest and (until - since) / w <= MAX_STEPS),
+        max(finest, STEP_WIDTHS_SECONDS[-1]),
+    )
 
 
 def gaps(slices: Iterable[Slice], since: float, until: float, now: float) -> list[tuple[int, int, int]]:
     """Where nobody counted: from, to, and how many minutes of it; fewer than all where only hours are left of it."""
     times: dict[int, tuple[int, int]] = {}
-    for part in _whoever_promised(slices):
+    for part in _ignoring_targets(slices):
         step, ran = times.get(part.start, (part.step, 0))
         times[part.start] = (max(step, part.step), max(ran, part.ran))
     result: list[tuple[int, int, int]] = []
-    at = int(since // MINUTE) * MINUTE
+    at = int(since // MINUTE_SECONDS) * MINUTE_SECONDS
     for start, (step, ran) in sorted(times.items()):
         if start > at:
-            result.append((at, start, (start - at) // MINUTE))
-        if ran < step // MINUTE and start + step <= now - OPEN:
-            result.append((start, start + step, step // MINUTE - ran))
+            result.append((at, start, (start - at) // MINUTE_SECONDS))
+        if ran < step // MINUTE_SECONDS and start + step <= now - UNWRITTEN_SECONDS:
+            result.append((start, start + step, step // MINUTE_SECONDS - ran))
         at = max(at, start + step)
-    end = int(min(until, now - OPEN) // MINUTE) * MINUTE
+    end = int(min(until, now - UNWRITTEN_SECONDS) // MINUTE_SECONDS) * MINUTE_SECONDS
     if end > at:
-        result.append((at, end, (end - at) // MINUTE))
+        result.append((at, end, (end - at) // MINUTE_SECONDS))
     return result
 
 
-def _whoever_promised(slices: Iterable[Slice]) -> list[Slice]:
+def _ignoring_targets(slices: Iterable[Slice]) -> list[Slice]:
     """In an hour in which a promise changed, the minutes before and after it add up."""
     result: dict[tuple[int, int, str, str], Slice] = {}
     for part in slices:
         key = part.key[:4]
-        ran = min(part.ran + (result[key].ran if key in result else 0), part.step // MINUTE)
+        ran = min(part.ran + (result[key].ran if key in result else 0), part.step // MINUTE_SECONDS)
         result[key] = msgspec.structs.replace(part, ran=ran)
     return list(result.values())

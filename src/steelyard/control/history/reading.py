@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from math import inf
 
-from .database import COLUMNS, part_of
-from .slices import STEPS, Slice, added
+from .database import COLUMNS, slice_from_row
+from .slices import STEP_SECONDS, Slice, add_counts
 
 
 def read_slices(database: sqlite3.Connection, since: float, until: float = inf) -> Iterator[Slice]:
@@ -16,15 +16,16 @@ def read_slices(database: sqlite3.Connection, since: float, until: float = inf) 
     if until < inf:
         clauses, bounds = f"{clauses} AND start < ?", [since, until]
     rows = database.execute(
-        f"SELECT {COLUMNS} FROM slices WHERE step IN {STEPS} AND {clauses} ORDER BY start, model, tenant, step", bounds
+        f"SELECT {COLUMNS} FROM slices WHERE step IN {STEP_SECONDS} AND {clauses} ORDER BY start, model, tenant, step",
+        bounds,
     )
-    return map(part_of, rows)
+    return map(slice_from_row, rows)
 
 
-def sums(slices: Iterable[Slice]) -> dict[tuple[str, str], dict[str, int]]:
+def sum_counts(slices: Iterable[Slice]) -> dict[tuple[str, str], dict[str, int]]:
     """Counts by model and tenant."""
     total: dict[tuple[str, str], dict[str, int]] = {}
     for part in slices:
         key = (part.model, part.tenant)
-        total[key] = added(total.get(key, {}), part.counts)
+        total[key] = add_counts(total.get(key, {}), part.counts)
     return total

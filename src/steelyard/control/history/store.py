@@ -19,23 +19,23 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Final, TypeVar
 
-from .database import HistoryError, changing, is_broken, may_pass, open_to_read, open_to_write, put
-from .reading import read_slices, sums
-from .slices import Key, Slice, united
-from .upkeep import keep_up, set_aside
+from .database import HistoryError, add_slice, is_corrupt, is_transient, open_readonly, open_writable, write_transaction
+from .reading import read_slices, sum_counts
+from .slices import Slice, SliceKey, merge_slices
+from .upkeep import apply_retention, move_damaged_file
 
-WAITING: Final = 20_000  # slices that may wait for the disk; more are dropped, and that is logged once
-BATCH: Final = 500  # slices in a transaction
-RETRY: Final = 5.0  # seconds until a file that could not be written is tried again
-UPKEEP: Final = 600.0  # seconds between looks for what is old
-LAST: Final = 5.0  # seconds for the disk at the end
+MAX_PENDING_SLICES: Final = 20_000  # slices that may wait for the disk; more are dropped, and that is logged once
+MAX_BATCH_SLICES: Final = 500  # slices in a transaction
+RETRY_DELAY_SECONDS: Final = 5.0  # seconds until a file that could not be written is tried again
+RETENTION_INTERVAL_SECONDS: Final = 600.0  # seconds between looks for what is old
+CLOSE_TIMEOUT_SECONDS: Final = 5.0  # seconds for the disk at the end
 
 T = TypeVar("T")
 
 log = logging.getLogger("steelyard.history")
 
 
-class History:
+class HistoryStore:
     """`keep`: seconds. Never raises; `problem` says why nothing is kept, if so, and `behind` why nothing can be written
     just now."""
 
@@ -44,7 +44,7 @@ class History:
         self.keep = keep
         self.problem = ""
         self.behind = ""
-        self._waiting: dict[Key, Slice] = {}
+        self._waiting: dict[SliceKey, Slice] = {}
         self._lock = threading.Condition()
         self._busy = True  # until the file is open, and while something is being written
         self._over = False
@@ -63,16 +63,16 @@ class History:
                 return
             for part in slices:
                 known = self._waiting.get(part.key)
-                if known is None and len(self._waiting) >= WAITING:
+                if known is None and len(self._waiting) >= MAX_PENDING_SLICES:
                     self._drop()
                     continue
-                self._waiting[part.key] = united(known, part) if known else part
+                self._waiting[part.key] = merge_slices(known, part) if known else part
             self._lock.notify_all()
 
     def totals(self, since: float) -> dict[tuple[str, str], dict[str, int]]:
         """Counts by model and tenant of all slices that begin at `since` or later. Reads the file: not for an event
         loop. Empty where there is no history."""
-        return sums(self.minutes(since))
+        return sum_counts(self.minutes(since))
 
     def minutes(self, since: float) -> list[Slice]:
         """All slices that begin at `since` or later, oldest first: minutes, and before the last days hours and days.
@@ -85,7 +85,7 @@ class History:
         if self.problem:
             return []
         try:
-            database = open_to_read(self.path)
+            database = open_readonly(self.path)
         except HistoryError as problem:
             log.warning("%s", problem)
             return []
@@ -97,12 +97,12 @@ class History:
         finally:
             database.close()
 
-    def flush(self, patience: float = LAST) -> bool:
+    def flush(self, patience: float = CLOSE_TIMEOUT_SECONDS) -> bool:
         """Wait until all that was added is in the file; False: it is not."""
         with self._lock:
             return self._lock.wait_for(lambda: not self._waiting and not self._busy, patience) and not self.problem
 
-    def close(self, patience: float = LAST) -> None:
+    def close(self, patience: float = CLOSE_TIMEOUT_SECONDS) -> None:
         """Write what waits; at most `patience` seconds are waited for the disk."""
         with self._lock:
             self._over = True
@@ -128,22 +128,22 @@ class History:
         """Until it is over; True: begin anew, the file was damaged and is out of the way, or cannot be opened yet."""
         database: sqlite3.Connection | None = None
         try:
-            database = open_to_write(self.path)
+            database = open_writable(self.path)
             while self._turn(database):
                 pass
             return False
         except HistoryError as problem:
-            if not may_pass(problem):
+            if not is_transient(problem):
                 raise
             return self._try_later(str(problem))
         except sqlite3.DatabaseError as problem:
-            if self._begun_anew or not is_broken(problem):
+            if self._begun_anew or not is_corrupt(problem):
                 raise
             self._begun_anew = True
         finally:
             if database is not None:
                 database.close()
-        set_aside(self.path)
+        move_damaged_file(self.path)
         return True
 
     def _turn(self, database: sqlite3.Connection) -> bool:
@@ -157,13 +157,13 @@ class History:
                 return False
             self._busy = True
         if batch:
-            return self._write(database, batch[:BATCH])
+            return self._write(database, batch[:MAX_BATCH_SLICES])
         if monotonic() >= self._next_upkeep:
-            self._next_upkeep = monotonic() + UPKEEP
+            self._next_upkeep = monotonic() + RETENTION_INTERVAL_SECONDS
             with suppress(sqlite3.OperationalError):  # locked or full: the next time, then
                 # A clock that is set ahead while we run does not make everything old.
                 now = min(time(), self._began + monotonic())
-                keep_up(database, now, self.keep, lambda: bool(self._waiting or self._over))
+                apply_retention(database, now, self.keep, lambda: bool(self._waiting or self._over))
         return True
 
     def _write(self, database: sqlite3.Connection, batch: Sequence[Slice]) -> bool:
@@ -171,9 +171,9 @@ class History:
         with self._lock:
             taken = [self._waiting.pop(part.key) for part in batch]
         try:
-            with changing(database):
+            with write_transaction(database):
                 for part in taken:
-                    put(database, part)
+                    add_slice(database, part)
         except sqlite3.OperationalError as problem:
             self._put_back(taken)
             return self._try_later(f"history {self.path}: {problem}")
@@ -188,7 +188,7 @@ class History:
         with self._lock:
             for part in taken:
                 known = self._waiting.get(part.key)
-                self._waiting[part.key] = united(known, part) if known else part
+                self._waiting[part.key] = merge_slices(known, part) if known else part
 
     def _try_later(self, problem: str) -> bool:
         """The disk is full or another program holds the file: again in a while, unless it is over."""
@@ -197,7 +197,7 @@ class History:
             self.behind = f"{problem}; trying again"
             log.error("%s", self.behind)
         with self._lock:
-            return not self._lock.wait_for(lambda: self._over, RETRY)
+            return not self._lock.wait_for(lambda: self._over, RETRY_DELAY_SECONDS)
 
     def _give_up(self, problem: str) -> None:
         log.error("%s; no history is kept", problem)

@@ -8,14 +8,25 @@ from typing import Final
 
 import msgspec
 
-from ...units import show_seconds
-from .periods import MOST, WIDTHS, gaps, width
-from .slices import HOUR, MINUTE, WHOLE, Promised, Slice, added, available, coarser, in_time, quantile
+from ...units import format_seconds
+from .periods import MAX_STEPS, STEP_WIDTHS_SECONDS, gaps, step_width
+from .slices import (
+    HOUR_SECONDS,
+    MINUTE_SECONDS,
+    NO_TENANT,
+    Slice,
+    StoredSloTarget,
+    add_counts,
+    availability_good_bad,
+    latency_good_bad,
+    quantile,
+    roll_up,
+)
 
 QUANTILES: Final = (0.5, 0.9, 0.99)
 
 
-class Objective(msgspec.Struct, frozen=True):
+class ObjectiveSummary(msgspec.Struct, frozen=True):
     """One promise, and how it was kept by requests to which it was made."""
 
     kind: str  # latency, availability
@@ -43,20 +54,20 @@ class Objective(msgspec.Struct, frozen=True):
         return self.bad / allowed if allowed > 1e-9 else inf
 
 
-class Step(msgspec.Struct):
+class SummaryStep(msgspec.Struct):
     start: int
     counts: dict[str, int]
     latency: dict[int, int]
     ran: int  # minutes
 
 
-class Row(msgspec.Struct):
+class SummaryRow(msgspec.Struct):
     """A model, or a tenant of it."""
 
     model: str
     tenant: str | None  # None: all of them
     counts: dict[str, int]
-    objectives: list[Objective]
+    objectives: list[ObjectiveSummary]
     worst: tuple[int, float] | None  # the hour (or longer step) with the smallest share of good answers, in percent
 
     @property
@@ -66,9 +77,9 @@ class Row(msgspec.Struct):
 
 class ModelSummary(msgspec.Struct):
     name: str
-    whole: Row
-    tenants: list[Row]
-    steps: list[Step]
+    whole: SummaryRow
+    tenants: list[SummaryRow]
+    steps: list[SummaryStep]
     quantiles: list[float]  # seconds, of QUANTILES
     timed: bool  # was a time promised? If not, good is what was answered at all
 
@@ -81,10 +92,10 @@ class Summary(msgspec.Struct):
     gaps: list[tuple[int, int, int]]
     models: list[ModelSummary]
     slices: list[Slice]  # all of it, in steps
-    drawn: float  # where charts begin: of decades only what is known
+    chart_start: float  # where charts begin: of decades only what is known
 
 
-def summarise(
+def summarize(
     found: Iterable[Slice],
     since: float,
     until: float,
@@ -94,24 +105,24 @@ def summarise(
 ) -> Summary:
     """Of slices that touch the period: where only hours or days are left of it, it begins and ends with whole ones."""
     slices = [part for part in found if part.start + part.step > since and part.start < until]
-    since = min([since // MINUTE * MINUTE, *(part.start for part in slices)])
-    until = max([until, *(part.start + part.step for part in slices if part.step > MINUTE)])
-    finest = max((part.step for part in slices), default=MINUTE)
+    since = min([since // MINUTE_SECONDS * MINUTE_SECONDS, *(part.start for part in slices)])
+    until = max([until, *(part.start + part.step for part in slices if part.step > MINUTE_SECONDS)])
+    finest = max((part.step for part in slices), default=MINUTE_SECONDS)
     missing = gaps(slices, since, until, now)
     chosen = [part for part in slices if model in (None, part.model)]
     drawn = since
-    if until - since > MOST * WIDTHS[-1]:
+    if until - since > MAX_STEPS * STEP_WIDTHS_SECONDS[-1]:
         drawn = max(since, min([part.start for part in slices], default=until - 1.0))
-    step = width(drawn, until, finest)
-    worst_step = max(HOUR, finest)
+    step = step_width(drawn, until, finest)
+    worst_step = max(HOUR_SECONDS, finest)
     names = sorted({part.model for part in chosen})
     models = [_model(name, [p for p in chosen if p.model == name], step, worst_step, tenant) for name in names]
-    wide = [p for p in coarser(chosen, step) if tenant in (None, p.tenant)]
+    wide = [p for p in roll_up(chosen, step) if tenant in (None, p.tenant)]
     return Summary(since, until, step, worst_step, missing, models, sorted(wide, key=lambda p: p.key[:4]), drawn)
 
 
 def good_and_bad(counts: dict[str, int], timed: bool) -> tuple[int, int]:
-    return in_time(counts) if timed else available(counts)
+    return latency_good_bad(counts) if timed else availability_good_bad(counts)
 
 
 def _model(name: str, slices: Sequence[Slice], step: int, worst_step: int, tenant: str | None) -> ModelSummary:
@@ -121,7 +132,7 @@ def _model(name: str, slices: Sequence[Slice], step: int, worst_step: int, tenan
     latency: dict[int, int] = {}
     if tenant is None:  # it is counted by model alone
         for part in slices:
-            latency = added(latency, part.latency)
+            latency = add_counts(latency, part.latency)
     return ModelSummary(
         name,
         _row(name, tenant, asked, worst_step),
@@ -132,50 +143,50 @@ def _model(name: str, slices: Sequence[Slice], step: int, worst_step: int, tenan
     )
 
 
-def _row(model: str, tenant: str | None, slices: Sequence[Slice], worst_step: int) -> Row:
+def _row(model: str, tenant: str | None, slices: Sequence[Slice], worst_step: int) -> SummaryRow:
     counts: dict[str, int] = {}
-    by_promise: dict[Promised, dict[str, int]] = {}
+    by_promise: dict[StoredSloTarget, dict[str, int]] = {}
     for part in slices:
-        counts = added(counts, part.counts)
-        by_promise[part.promised] = added(by_promise.get(part.promised, {}), part.counts)
-    return Row(model, tenant, counts, _objectives(by_promise), _worst(slices, worst_step))
+        counts = add_counts(counts, part.counts)
+        by_promise[part.promised] = add_counts(by_promise.get(part.promised, {}), part.counts)
+    return SummaryRow(model, tenant, counts, _objectives(by_promise), _worst(slices, worst_step))
 
 
-def _objectives(by_promise: dict[Promised, dict[str, int]]) -> list[Objective]:
+def _objectives(by_promise: dict[StoredSloTarget, dict[str, int]]) -> list[ObjectiveSummary]:
     """One for each thing promised; where another part of a promise changed, it is still the same one."""
-    result: dict[tuple[str, str, float], Objective] = {}
+    result: dict[tuple[str, str, float], ObjectiveSummary] = {}
     for promised, counts in by_promise.items():
-        for kind, words, target in promises(promised):
-            good, bad = in_time(counts) if kind == "latency" else available(counts)
-            known = result.get((kind, words, target), Objective(kind, words, target, 0, 0))
-            result[kind, words, target] = Objective(kind, words, target, known.good + good, known.bad + bad)
+        for kind, words, target in describe_targets(promised):
+            good, bad = latency_good_bad(counts) if kind == "latency" else availability_good_bad(counts)
+            known = result.get((kind, words, target), ObjectiveSummary(kind, words, target, 0, 0))
+            result[kind, words, target] = ObjectiveSummary(kind, words, target, known.good + good, known.bad + bad)
     return [result[key] for key in sorted(result, key=lambda key: (key[0] != "latency", key[1], key[2]))]
 
 
-def promises(promised: Promised) -> list[tuple[str, str, float]]:
+def describe_targets(promised: StoredSloTarget) -> list[tuple[str, str, float]]:
     """Kind, words and percent of each."""
     result: list[tuple[str, str, float]] = []
     if promised.timed:
         limits = []
         if promised.latency is not None:
-            limits.append(f"within {show_seconds(promised.latency)}")
+            limits.append(f"within {format_seconds(promised.latency)}")
         if promised.first_byte is not None:
-            limits.append(f"first byte within {show_seconds(promised.first_byte)}")
+            limits.append(f"first byte within {format_seconds(promised.first_byte)}")
         result.append(("latency", f"{promised.percentile:g} % {', '.join(limits)}", promised.percentile))
     if promised.availability is not None:
         result.append(("availability", f"{promised.availability:g} % answered", promised.availability))
     return result
 
 
-def _steps(slices: Sequence[Slice], step: int, tenant: str | None) -> list[Step]:
-    result: dict[int, Step] = {}
-    for part in coarser(slices, step):
-        known = result.setdefault(part.start, Step(part.start, {}, {}, 0))
+def _steps(slices: Sequence[Slice], step: int, tenant: str | None) -> list[SummaryStep]:
+    result: dict[int, SummaryStep] = {}
+    for part in roll_up(slices, step):
+        known = result.setdefault(part.start, SummaryStep(part.start, {}, {}, 0))
         known.ran = max(known.ran, part.ran)
         if tenant in (None, part.tenant):
-            known.counts = added(known.counts, part.counts)
-        if tenant is None and part.tenant == WHOLE:
-            known.latency = added(known.latency, part.latency)
+            known.counts = add_counts(known.counts, part.counts)
+        if tenant is None and part.tenant == NO_TENANT:
+            known.latency = add_counts(known.latency, part.latency)
     return [result[start] for start in sorted(result)]
 
 

@@ -11,28 +11,28 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from .database import COLUMNS, HistoryError, changing, part_of, put
-from .slices import DAY, HOUR, MINUTE, coarser
+from .database import COLUMNS, HistoryError, add_slice, slice_from_row, write_transaction
+from .slices import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, roll_up
 
 # Steps of so many seconds become steps of so many once they are so old.
-AGEING: Final = ((MINUTE, HOUR, 3 * DAY), (HOUR, DAY, 60 * DAY))
-DROPPED: Final = 5000  # slices in a transaction
+ROLLUPS: Final = ((MINUTE_SECONDS, HOUR_SECONDS, 3 * DAY_SECONDS), (HOUR_SECONDS, DAY_SECONDS, 60 * DAY_SECONDS))
+MAX_DELETED_SLICES: Final = 5000  # slices in a transaction
 
 log = logging.getLogger("steelyard.history")
 
 
-def keep_up(database: sqlite3.Connection, now: float, keep: float, hurried: Callable[[], bool]) -> None:
+def apply_retention(database: sqlite3.Connection, now: float, keep: float, hurried: Callable[[], bool]) -> None:
     """Compact what is old and drop what is too old, a little in each transaction. `hurried`: leave the rest."""
-    while not hurried() and _forget(database, now - keep):
+    while not hurried() and _delete_expired(database, now - keep):
         pass
-    for fine, wide, age in AGEING:
+    for fine, wide, age in ROLLUPS:
         while not hurried() and compact(database, fine, wide, now - age):
             pass
 
 
 def compact(database: sqlite3.Connection, fine: int, wide: int, before: float) -> bool:
     """The oldest hour (day) of minutes (hours), if it was over before then; False: there is none."""
-    with changing(database):
+    with write_transaction(database):
         (oldest,) = database.execute("SELECT min(start) FROM slices WHERE step = ?", (fine,)).fetchone()
         if oldest is None or oldest // wide * wide + wide > before:
             return False
@@ -40,21 +40,21 @@ def compact(database: sqlite3.Connection, fine: int, wide: int, before: float) -
         where = "step = ? AND start >= ? AND start < ?"
         rows = database.execute(f"SELECT {COLUMNS} FROM slices WHERE {where}", bounds).fetchall()
         database.execute(f"DELETE FROM slices WHERE {where}", bounds)
-        for part in coarser(map(part_of, rows), wide):
-            put(database, part)
+        for part in roll_up(map(slice_from_row, rows), wide):
+            add_slice(database, part)
     return True
 
 
-def _forget(database: sqlite3.Connection, before: float) -> bool:
-    with changing(database):
-        chosen = f"SELECT step, start, model, tenant, promised FROM slices WHERE start + step <= ? LIMIT {DROPPED}"
+def _delete_expired(database: sqlite3.Connection, before: float) -> bool:
+    with write_transaction(database):
+        chosen = f"SELECT step, start, model, tenant, promised FROM slices WHERE start + step <= ? LIMIT {MAX_DELETED_SLICES}"
         cursor = database.execute(
             f"DELETE FROM slices WHERE (step, start, model, tenant, promised) IN ({chosen})", (before,)
         )
-        return cursor.rowcount >= DROPPED
+        return cursor.rowcount >= MAX_DELETED_SLICES
 
 
-def set_aside(path: Path) -> Path:
+def move_damaged_file(path: Path) -> Path:
     """A damaged file, under a name that tells when; one that was there of that name is replaced."""
     when = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     aside = path.with_name(f"{path.name}.damaged-{when}")

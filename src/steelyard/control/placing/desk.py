@@ -6,71 +6,71 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from ...protocols.health import Question
-from ...protocols.repository import Entry, Repository, Said
-from ..probing.answer import Reply
-from ..probing.errors import NonsenseError, SilentError
-from ..probing.round import named, shown
-from ..probing.target import Target
-from ..probing.tls import Contexts
-from ..probing.way import Way
+from ...protocols.health import ServerRequest
+from ...protocols.repository import IndexEntry, OperationReply, RepositoryDialect
+from ..probing.answer import ProbeResponse
+from ..probing.errors import InvalidResponseError, ResponseTimeoutError
+from ..probing.round import describe_request, printable_line
+from ..probing.target import ProbeTarget
+from ..probing.tls import TlsContexts
+from ..probing.way import ProbeOrigin
 
-LIMIT = 4 << 20  # bytes of an answer: an index of many thousand models
-INDEX = 5.0  # seconds for an index
-UNLOAD = 60.0  # seconds for the answer to an unload: MLServer answers when it is done
-FIRST, LONGEST = 0.02, 0.5  # seconds between two looks at an index that is waited for
+MAX_INDEX_BYTES = 4 << 20  # bytes of an answer: an index of many thousand models
+INDEX_TIMEOUT_SECONDS = 5.0  # seconds for an index
+UNLOAD_TIMEOUT_SECONDS = 60.0  # seconds for the answer to an unload: MLServer answers when it is done
+FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.02, 0.5  # seconds between two looks at an index that is waited for
 
 
-class Desk:
+class RepositoryClient:
     """For one model at one server. Whatever goes wrong on the way is an AskError."""
 
-    def __init__(self, target: Target, repository: Repository, contexts: Contexts) -> None:
+    def __init__(self, target: ProbeTarget, repository: RepositoryDialect, contexts: TlsContexts) -> None:
         self.model = target.model
         self.repository = repository
-        self._way = Way(target, contexts)
+        self._way = ProbeOrigin(target, contexts)
         self._headers = {"content-type": "application/json", **target.health.headers}
 
     @property
     def kind(self) -> str:
         return self.repository.name
 
-    async def index(self) -> dict[str, Entry]:
+    async def index(self) -> dict[str, IndexEntry]:
         question = self.repository.index()
-        reply = await self._put(question, INDEX)
+        reply = await self._put(question, INDEX_TIMEOUT_SECONDS)
         found = self.repository.read_index(reply.status, reply.body)
         if found is None:
-            asked = named(question.method, question.path)
-            raise NonsenseError(f"answers {reply.status} to {asked}, and that is no list of its models")
+            asked = describe_request(question.method, question.path)
+            raise InvalidResponseError(f"answers {reply.status} to {asked}, and that is no list of its models")
         return found
 
-    async def load(self, timeout: float) -> Said:
+    async def load(self, timeout: float) -> OperationReply:
         reply = await self._put(self.repository.load(self.model), timeout)
-        return _fit(self.repository.loaded(reply.status, reply.body))
+        return _printable(self.repository.loaded(reply.status, reply.body))
 
-    async def unload(self) -> Said:
-        reply = await self._put(self.repository.unload(self.model), UNLOAD)
-        return _fit(self.repository.unloaded(reply.status, reply.body))
+    async def unload(self) -> OperationReply:
+        reply = await self._put(self.repository.unload(self.model), UNLOAD_TIMEOUT_SECONDS)
+        return _printable(self.repository.unloaded(reply.status, reply.body))
 
-    async def until(self, done: Callable[[Entry], bool], otherwise: Entry) -> Entry:
+    async def wait_until(self, done: Callable[[IndexEntry], bool], otherwise: IndexEntry) -> IndexEntry:
         """What the index says of the model, when `done` is content with it. `otherwise`: it says nothing.
 
         As long as it takes: who calls has a limit. A server that loads may be too busy to answer for a while.
         """
-        pause = FIRST
+        pause = FIRST_POLL_SECONDS
         while True:
-            with suppress(SilentError):
+            with suppress(ResponseTimeoutError):
                 entry = (await self.index()).get(self.model, otherwise)
                 if done(entry):
-                    return entry._replace(reason=shown(entry.reason))
+                    return entry._replace(reason=printable_line(entry.reason))
             await asyncio.sleep(pause)
-            pause = min(LONGEST, 2 * pause)
+            pause = min(MAX_POLL_SECONDS, 2 * pause)
 
-    async def _put(self, question: Question, timeout: float) -> Reply:
+    async def _put(self, question: ServerRequest, timeout: float) -> ProbeResponse:
         headers = self._headers if question.body else {k: v for k, v in self._headers.items() if k != "content-type"}
-        request = self._way.compose(question.method, question.path, headers, question.body)
-        return await self._way.ask(request, timeout=timeout, limit=LIMIT)
+        request = self._way.build_request(question.method, question.path, headers, question.body)
+        return await self._way.send(request, timeout=timeout, limit=MAX_INDEX_BYTES)
 
 
-def _fit(said: Said) -> Said:
+def _printable(said: OperationReply) -> OperationReply:
     """What a server says, fit to be shown."""
-    return said._replace(reason=shown(said.reason))
+    return said._replace(reason=printable_line(said.reason))

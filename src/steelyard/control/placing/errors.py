@@ -5,37 +5,37 @@ from __future__ import annotations
 from ...core.errors import SteelyardError
 
 
-class PlacingError(SteelyardError):
+class PlacementError(SteelyardError):
     """A model is not where it should be."""
 
     reason = "placing"
 
 
-class NoRoomError(PlacingError):
+class NoMemoryError(PlacementError):
     """The room that was there, or was made, is gone again."""
 
     reason = "no_room"
 
 
-class StillRunsError(PlacingError):
+class DrainTimeoutError(PlacementError):
     """What was to make room still has requests in flight, and they are not cut off."""
 
     reason = "still_runs"
 
 
-class UnloadError(PlacingError):
+class UnloadError(PlacementError):
     """A server did not unload a model."""
 
     reason = "unload_failed"
 
 
-class LoadError(PlacingError):
+class LoadError(PlacementError):
     """A server did not load a model."""
 
     reason = "load_failed"
 
 
-class LoadTimeoutError(PlacingError):
+class LoadTimeoutError(PlacementError):
     """A load took longer than `placement.timeout`."""
 
     reason = "load_timeout"

@@ -8,50 +8,55 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from ...protocols.repository import Presence
-from ..probing.errors import AskError, RefusedError
+from ...protocols.repository import ModelPresence
+from ..probing.errors import ConnectRefusedError, ReplicaRequestError
 from .errors import UnloadError
-from .hands import Hands
-from .host import Copy
-from .unloading import ABSENT, GONE, unload
+from .hands import PlacementDependencies
+from .host import ManagedCopy
+from .unloading import ABSENT_ENTRY, UNLOADED_TIMEOUT_SECONDS, unload_and_wait
 
-PARTING, RUNNING = 2.0, 30.0  # seconds until it is unloaded: where nothing ran of late, and where something did
-LOOK = 0.05  # seconds between two looks whether its server does something else
-AGAIN, LONGEST = 5.0, 300.0  # seconds until it is tried again: twice as long each time
-MOST = 256  # of more, the rest stays where it is
+IDLE_UNLOAD_DELAY_SECONDS, BUSY_UNLOAD_DELAY_SECONDS = (
+    2.0,
+    30.0,
+)  # seconds until it is unloaded: where nothing ran of late, and where something did
+BUSY_POLL_SECONDS = 0.05  # seconds between two looks whether its server does something else
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 300.0  # seconds until it is tried again: twice as long each time
+MAX_PENDING_UNLOADS = 256  # of more, the rest stays where it is
 
 log = logging.getLogger("steelyard.control.placing")
 
-Where = tuple[str, str]  # server and model
+CopyKey = tuple[str, str]  # server and model
 
 
-class Trouble(NamedTuple):
+class UnloadFailure(NamedTuple):
     times: int
     since: float
     why: str
 
 
-class Farewells:
-    def __init__(self, hands: Hands, clock: Callable[[], float]) -> None:
-        self.troubles: dict[Where, Trouble] = {}
+class OrphanUnloader:
+    def __init__(self, hands: PlacementDependencies, clock: Callable[[], float]) -> None:
+        self.failures: dict[CopyKey, UnloadFailure] = {}
         self._hands = hands
         self._clock = clock
-        self._tasks: dict[Where, asyncio.Task[None]] = {}
+        self._tasks: dict[CopyKey, asyncio.Task[None]] = {}
 
-    def begin(self, copy: Copy, running: bool) -> None:
+    def schedule(self, copy: ManagedCopy, running: bool) -> None:
         """`running`: it had requests when one last heard of it. Nobody counts them any more."""
         where = (copy.host.name, copy.model)
-        if where in self._tasks or len(self._tasks) >= MOST:
+        if where in self._tasks or len(self._tasks) >= MAX_PENDING_UNLOADS:
             return
-        task = asyncio.get_running_loop().create_task(self._part(copy, RUNNING if running else PARTING))
+        task = asyncio.get_running_loop().create_task(
+            self._part(copy, BUSY_UNLOAD_DELAY_SECONDS if running else IDLE_UNLOAD_DELAY_SECONDS)
+        )
         self._tasks[where] = task
         task.add_done_callback(partial(self._ended, where))
 
-    def end(self, copy: Copy) -> None:
+    def cancel(self, copy: ManagedCopy) -> None:
         """It is back."""
         if (task := self._tasks.pop((copy.host.name, copy.model), None)) is not None:
             task.cancel()
-            self.troubles.pop((copy.host.name, copy.model), None)
+            self.failures.pop((copy.host.name, copy.model), None)
 
     async def close(self) -> None:
         tasks = list(self._tasks.values())
@@ -59,43 +64,47 @@ class Farewells:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ended(self, where: Where, task: asyncio.Task[None]) -> None:
+    def _ended(self, where: CopyKey, task: asyncio.Task[None]) -> None:
         if self._tasks.get(where) is task:
             del self._tasks[where]
-            self.troubles.pop(where, None)
+            self.failures.pop(where, None)
         if not task.cancelled() and (problem := task.exception()) is not None:
             log.error("an unload of %s at %s went wrong", where[1], where[0], exc_info=problem)
 
-    async def _part(self, copy: Copy, pause: float) -> None:
+    async def _part(self, copy: ManagedCopy, pause: float) -> None:
         where = (copy.host.name, copy.model)
         while True:
             await asyncio.sleep(pause)
             while copy.host.busy:
-                await asyncio.sleep(LOOK)
+                await asyncio.sleep(BUSY_POLL_SECONDS)
             try:
                 await self._unload(copy)
             except UnloadError as problem:
-                known = self.troubles.get(where, Trouble(0, self._clock(), ""))
-                self.troubles[where] = known._replace(times=known.times + 1, why=str(problem))
-                pause = min(LONGEST, AGAIN * 2.0 ** min(known.times, 10))
+                known = self.failures.get(where, UnloadFailure(0, self._clock(), ""))
+                self.failures[where] = known._replace(times=known.times + 1, why=str(problem))
+                pause = min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(known.times, 10))
             else:
                 return
 
-    async def _unload(self, copy: Copy) -> None:
-        copy.host.busy = copy.host.doubted = True
+    async def _unload(self, copy: ManagedCopy) -> None:
+        copy.host.busy = copy.host.discard_poll = True
         where = f"{copy.model}, which left the configuration, at {copy.host.name}"
         try:
-            async with asyncio.timeout(GONE):  # a load that was begun goes on, whoever is still interested
-                entry = await copy.desk.until(lambda e: e.presence in (Presence.READY, Presence.ABSENT), ABSENT)
-            if entry.presence is Presence.READY:
-                await unload(copy.desk, where)
+            async with asyncio.timeout(
+                UNLOADED_TIMEOUT_SECONDS
+            ):  # a load that was begun goes on, whoever is still interested
+                entry = await copy.repository.wait_until(
+                    lambda e: e.presence in (ModelPresence.READY, ModelPresence.ABSENT), ABSENT_ENTRY
+                )
+            if entry.presence is ModelPresence.READY:
+                await unload_and_wait(copy.repository, where)
                 self._hands.note("unloaded: it left the configuration", *copy.key)
-        except RefusedError:
+        except ConnectRefusedError:
             return  # nobody is there, and nothing is
         except TimeoutError:
             raise UnloadError(f"{where} was not unloaded: what became of its load is not known") from None
-        except AskError as problem:
+        except ReplicaRequestError as problem:
             raise UnloadError(f"{where} was not unloaded: {problem}") from None
         finally:
             copy.host.busy = False
-            copy.host.look_by(self._clock())
+            copy.host.poll_by(self._clock())

@@ -8,10 +8,10 @@ from typing import NamedTuple, Protocol
 
 from ...core.replica import Event
 from ...link.messages import ToWorker
-from ..probing.target import Key
+from ..probing.target import ReplicaKey
 
 
-class Room(Protocol):
+class MemoryRoom(Protocol):
     """What is known of memory. What it says of a key that it does not know is 0, empty, or nothing at all."""
 
     def rooms(self) -> Mapping[str, int]:
@@ -20,29 +20,29 @@ class Room(Protocol):
     def budgets(self) -> Mapping[str, int]:
         """Device → bytes that may be given out there in all."""
 
-    def room_at(self, key: Key) -> int:
+    def room_at(self, key: ReplicaKey) -> int:
         """Bytes that a load may take there now: as much, or more where its server keeps some for later."""
 
     def footprint(self, model: str) -> int:
         """Bytes a copy holds, declared or learned; 0: unknown."""
 
-    def reserve(self, key: Key, amount: int) -> bool:
+    def reserve(self, key: ReplicaKey, amount: int) -> bool:
         """Room for a load, in the book, under its lock. What was reserved for the key before is part of it."""
 
-    def release(self, key: Key) -> None:
+    def release(self, key: ReplicaKey) -> None:
         """It is not there any more, or never came."""
 
-    def resident(self, key: Key) -> None:
+    def resident(self, key: ReplicaKey) -> None:
         """It is there: it counts, though nobody reserved room for it, and what it holds can be measured."""
 
-    def is_over(self, key: Key) -> bool:
+    def is_over(self, key: ReplicaKey) -> bool:
         """Is more of its device in use than may be given out?"""
 
-    def weighed(self, key: Key, amount: int, now: float) -> None:
+    def weighed(self, key: ReplicaKey, amount: int, now: float) -> None:
         """Its server says how much more it holds since it loaded it."""
 
 
-class Wish(NamedTuple):
+class ReportedDemand(NamedTuple):
     """What workers reported of a model, all together."""
 
     waiting: int = 0  # requests that wait
@@ -52,13 +52,17 @@ class Wish(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
-    room: Room
-    move: Callable[[Key, Event, str], None]  # something happens to a replica, and why: tells all workers
-    see_anew: Callable[[Key], None]  # what probes saw before does not count: look now, and say LOADED if it is ready
-    drained: Callable[[Key], Awaitable[bool]]  # until no worker has a request there, with what was moved before in
+class PlacementDependencies:
+    room: MemoryRoom
+    move: Callable[[ReplicaKey, Event, str], None]  # something happens to a replica, and why: tells all workers
+    see_anew: Callable[
+        [ReplicaKey], None
+    ]  # what probes saw before does not count: look now, and say LOADED if it is ready
+    drained: Callable[
+        [ReplicaKey], Awaitable[bool]
+    ]  # until no worker has a request there, with what was moved before in
     # force; False: some still do, and it was waited long enough
-    demands: Callable[[], Mapping[str, Wish]]
-    in_flight: Callable[[], Mapping[Key, int]]  # requests that run, of all workers
+    demands: Callable[[], Mapping[str, ReportedDemand]]
+    in_flight: Callable[[], Mapping[ReplicaKey, int]]  # requests that run, of all workers
     note: Callable[[str, str, str], None]  # what happened in words, model, replica
     tell: Callable[[ToWorker], None]  # to all workers

@@ -5,39 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...config import ANY, Config, Placement
+from ...config import ANY_MODEL, Config, PlacementConfig
 from ...protocols.repository import repository_of
-from ..probing.target import Key, Target
-from ..probing.tls import Contexts
-from .desk import Desk
-from .host import Copy, Host, host_name
+from ..probing.target import ProbeTarget, ReplicaKey
+from ..probing.tls import TlsContexts
+from .desk import RepositoryClient
+from .host import Host, ManagedCopy, host_name
 
 
-class Change(NamedTuple):
-    gone: list[Copy]
-    fresh: list[Copy]
+class HostChanges(NamedTuple):
+    gone: list[ManagedCopy]
+    fresh: list[ManagedCopy]
     empty: list[Host]  # servers without any copy now
 
 
-class Houses:
+class Hosts:
     def __init__(self) -> None:
         self.hosts: dict[str, Host] = {}
-        self.copies: dict[Key, Copy] = {}
+        self.copies: dict[ReplicaKey, ManagedCopy] = {}
         self.models: set[str] = set()
-        self._contexts = Contexts()
+        self._contexts = TlsContexts()
 
-    def find(self, server: str, model: str) -> Copy | None:
+    def find(self, server: str, model: str) -> ManagedCopy | None:
         host = self.hosts.get(server)
         return host.copies.get(model) if host is not None else None
 
-    def are_new(self, since: float) -> bool:
+    def has_unpolled(self, since: float) -> bool:
         """Is there one that came after that and was not looked at yet?"""
         return any(not host.asked and host.came > since for host in self.hosts.values())
 
-    def follow(self, config: Config, now: float) -> Change:
-        wanted = dict(_wanted(config))
+    def follow(self, config: Config, now: float) -> HostChanges:
+        wanted = dict(_configured_targets(config))
         self.models = {model for model, _ in wanted}
-        gone = [copy for key, copy in self.copies.items() if not _stays(copy, wanted.get(key))]
+        gone = [copy for key, copy in self.copies.items() if not _is_unchanged(copy, wanted.get(key))]
         for copy in gone:
             del self.copies[copy.key]
             del copy.host.copies[copy.model]
@@ -50,14 +50,14 @@ class Houses:
         empty = [host for host in self.hosts.values() if not host.copies]
         for host in empty:
             del self.hosts[host.name]
-        return Change(gone, fresh, empty)
+        return HostChanges(gone, fresh, empty)
 
-    def _renew(self, copy: Copy, target: Target, settings: Placement) -> None:
+    def _renew(self, copy: ManagedCopy, target: ProbeTarget, settings: PlacementConfig) -> None:
         if copy.target != target:
-            copy.desk = self._desk(target, settings)
+            copy.repository = self._desk(target, settings)
         copy.target, copy.settings = target, settings
 
-    def _settle(self, target: Target, settings: Placement, now: float) -> Copy | None:
+    def _settle(self, target: ProbeTarget, settings: PlacementConfig, now: float) -> ManagedCopy | None:
         """None: the same model is listed twice for one server; it is there once."""
         name = host_name(target)
         host = self.hosts.get(name) or Host(name, now)
@@ -65,27 +65,27 @@ class Houses:
             return None
         self.hosts[name] = host
         host.device = target.settings.device
-        copy = Copy(target, settings, host, self._desk(target, settings), now)
+        copy = ManagedCopy(target, settings, host, self._desk(target, settings), now)
         host.copies[target.model] = self.copies[target.key] = copy
         return copy
 
-    def _desk(self, target: Target, settings: Placement) -> Desk:
-        return Desk(target, repository_of(settings.through, target.dialect), self._contexts)
+    def _desk(self, target: ProbeTarget, settings: PlacementConfig) -> RepositoryClient:
+        return RepositoryClient(target, repository_of(settings.through, target.dialect), self._contexts)
 
 
-def _wanted(config: Config) -> Iterator[tuple[Key, tuple[Target, Placement]]]:
+def _configured_targets(config: Config) -> Iterator[tuple[ReplicaKey, tuple[ProbeTarget, PlacementConfig]]]:
     for name, model in config.models.items():
-        if model.placement is None or name == ANY:
+        if model.placement is None or name == ANY_MODEL:
             continue
         for replica in model.replicas:
-            target = Target(name, replica, model.dialect, model.health, model.load, model.tls)
+            target = ProbeTarget(name, replica, model.dialect, model.health, model.load, model.tls)
             yield target.key, (target, model.placement)
 
 
-def _stays(copy: Copy, wanted: tuple[Target, Placement] | None) -> bool:
+def _is_unchanged(copy: ManagedCopy, wanted: tuple[ProbeTarget, PlacementConfig] | None) -> bool:
     """Is what is known of it true of what is wanted?"""
     if wanted is None:
         return False
     target, settings = wanted
     same = copy.target.is_same_server(target) and copy.target.settings.device == target.settings.device
-    return same and copy.desk.kind == repository_of(settings.through, target.dialect).name
+    return same and copy.repository.kind == repository_of(settings.through, target.dialect).name

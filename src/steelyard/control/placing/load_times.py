@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-UP, DOWN = 0.7, 0.2  # of a difference is believed at once: to hope for too much is worse than to fear too much
+RISE_WEIGHT, FALL_WEIGHT = (
+    0.7,
+    0.2,
+)  # of a difference is believed at once: to hope for too much is worse than to fear too much
 
 
 class LoadTimes:
     def __init__(self) -> None:
         self._measured: dict[str, float] = {}
 
-    def of(self, model: str, configured: float) -> float:
+    def seconds(self, model: str, configured: float) -> float:
         return self._measured.get(model, configured)
 
     def is_measured(self, model: str) -> bool:
@@ -17,7 +20,7 @@ class LoadTimes:
 
     def learn(self, model: str, seconds: float) -> None:
         before = self._measured.get(model, seconds)
-        self._measured[model] = before + (UP if seconds > before else DOWN) * (seconds - before)
+        self._measured[model] = before + (RISE_WEIGHT if seconds > before else FALL_WEIGHT) * (seconds - before)
 
     def keep(self, models: set[str]) -> None:
         """Forget all others."""

@@ -5,43 +5,43 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import NamedTuple
 
-from ..probing.target import Key
-from .errors import PlacingError
+from ..probing.target import ReplicaKey
+from .errors import PlacementError
 
-FIRST, LONGEST = 1.0, 60.0  # seconds
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 60.0  # seconds
 
 
-class Setback(NamedTuple):
+class LoadFailure(NamedTuple):
     times: int  # in a row
-    until: float  # it is not tried before
+    retry_at: float  # it is not tried before
     at: float
     since: float  # the first of them
     reason: str  # of the error
     why: str  # in words
 
 
-class Setbacks:
+class LoadBackoff:
     """By replica: a model at a server."""
 
     def __init__(self) -> None:
-        self._known: dict[Key, Setback] = {}
+        self._known: dict[ReplicaKey, LoadFailure] = {}
 
-    def failed(self, key: Key, problem: PlacingError, now: float) -> None:
+    def failed(self, key: ReplicaKey, problem: PlacementError, now: float) -> None:
         known = self._known.get(key)
         times, since = (known.times + 1, known.since) if known is not None else (1, now)
-        pause = min(LONGEST, FIRST * 2.0 ** min(times - 1, 20))
-        self._known[key] = Setback(times, now + pause, now, since, problem.reason, str(problem))
+        pause = min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(times - 1, 20))
+        self._known[key] = LoadFailure(times, now + pause, now, since, problem.reason, str(problem))
 
-    def went_well(self, key: Key) -> None:
+    def succeeded(self, key: ReplicaKey) -> None:
         self._known.pop(key, None)
 
-    def may_try(self, key: Key, now: float) -> bool:
+    def may_try(self, key: ReplicaKey, now: float) -> bool:
         known = self._known.get(key)
-        return known is None or now >= known.until
+        return known is None or now >= known.retry_at
 
-    def keep(self, keys: Container[Key]) -> None:
+    def keep(self, keys: Container[ReplicaKey]) -> None:
         """Forget all others."""
         self._known = {key: setback for key, setback in self._known.items() if key in keys}
 
-    def all(self) -> dict[Key, Setback]:
+    def all(self) -> dict[ReplicaKey, LoadFailure]:
         return dict(self._known)

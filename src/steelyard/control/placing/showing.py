@@ -2,88 +2,88 @@
 
 from __future__ import annotations
 
-from ..views import Alarm, HostView, LoadingView, LoadTimeView, PlacingView, SetbackView
-from .farewells import Farewells
-from .houses import Houses
-from .job import Job
+from ..views import Alarm, HostView, LoadFailureView, LoadJobView, LoadTimeView, PlacementView
+from .farewells import OrphanUnloader
+from .houses import Hosts
+from .job import PlacementJob
 from .load_times import LoadTimes
-from .setbacks import Setbacks
-from .works import Works
+from .setbacks import LoadBackoff
+from .works import JobRunner
 
-OFTEN = 3  # times in a row that a load fails, or a server does not answer, before it is worth an alarm
+ALARM_FAILURES = 3  # times in a row that a load fails, or a server does not answer, before it is worth an alarm
 
 
-def placing_view(houses: Houses, works: Works, now: float) -> PlacingView:
-    times = works.times
+def placement_view(houses: Hosts, works: JobRunner, now: float) -> PlacementView:
+    times = works.load_times
     usual = {copy.model: float(copy.settings.load_time) for copy in houses.copies.values()}
-    return PlacingView(
-        loading=tuple(_loading(job, times, now) for job in works.jobs),
-        setbacks=tuple(
-            SetbackView(
+    return PlacementView(
+        jobs=tuple(_loading(job, times, now) for job in works.jobs),
+        failures=tuple(
+            LoadFailureView(
                 model=model,
                 replica=replica,
                 reason=setback.reason,
                 why=setback.why,
-                times=setback.times,
+                consecutive_failures=setback.times,
                 age=now - setback.at,
-                again_in=max(0.0, setback.until - now),
+                retry_in=max(0.0, setback.retry_at - now),
             )
-            for (model, replica), setback in works.setbacks.all().items()
+            for (model, replica), setback in works.backoff.all().items()
         ),
         hosts=tuple(HostView(server=h.name, known=h.known, problem=h.problem) for h in houses.hosts.values()),
         load_times=tuple(
-            LoadTimeView(model=model, seconds=times.of(model, configured), measured=times.is_measured(model))
+            LoadTimeView(model=model, seconds=times.seconds(model, configured), measured=times.is_measured(model))
             for model, configured in usual.items()
         ),
     )
 
 
-def alarms(houses: Houses, setbacks: Setbacks, farewells: Farewells, now: float) -> list[Alarm]:
+def placement_alarms(houses: Hosts, setbacks: LoadBackoff, farewells: OrphanUnloader, now: float) -> list[Alarm]:
     """A load that failed once may go well elsewhere, or the next time."""
     failed = [
         Alarm(
             code=setback.reason,
-            what=f"{setback.why} ({setback.times} times in a row)",
+            message=f"{setback.why} ({setback.times} times in a row)",
             age=now - setback.since,
             model=model,
             replica=replica,
         )
         for (model, replica), setback in setbacks.all().items()
-        if setback.times >= OFTEN
+        if setback.times >= ALARM_FAILURES
     ]
     unheard = [
         Alarm(
             code="models_unknown",
-            what=f"{host.name} does not say which models it has: {host.problem}",
-            age=now - host.unheard_since,
-            about=host.name,
+            message=f"{host.name} does not say which models it has: {host.problem}",
+            age=now - host.failing_since,
+            subject=host.name,
         )
         for host in houses.hosts.values()
-        if host.silent >= OFTEN
+        if host.failures >= ALARM_FAILURES
     ]
     left = [
         Alarm(
             code="unload_failed",
-            what=f"{trouble.why} ({trouble.times} times)",
+            message=f"{trouble.why} ({trouble.times} times)",
             age=now - trouble.since,
             model=model,
-            about=host,
+            subject=host,
         )
-        for (host, model), trouble in farewells.troubles.items()
+        for (host, model), trouble in farewells.failures.items()
     ]
     return [*failed, *unheard, *left]
 
 
-def _loading(job: Job, times: LoadTimes, now: float) -> LoadingView:
-    main = job.main
+def _loading(job: PlacementJob, times: LoadTimes, now: float) -> LoadJobView:
+    main = job.primary
     model, replica = main.key
-    return LoadingView(
+    return LoadJobView(
         model=model,
         replica=replica,
         server=main.host.name,
         stage=job.stage,
         seconds=now - job.began,
-        expected=times.of(model, float(main.settings.load_time)),
-        evicts=tuple(copy.model for copy in job.going),
+        expected=times.seconds(model, float(main.settings.load_time)),
+        evicts=tuple(copy.model for copy in job.evict),
         why=job.why,
     )

@@ -4,66 +4,75 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ...core.placement import Demand, Holding, ServerRoom
+from ...core.placement import ModelCopy, ModelDemand, ServerState
 from ...core.replica import State
-from ..probing.target import Key
-from .hands import Room, Wish
-from .host import Copy, Host, Phase
+from ..probing.target import ReplicaKey
+from .hands import MemoryRoom, ReportedDemand
+from .host import CopyPhase, Host, ManagedCopy
 from .load_times import LoadTimes
-from .setbacks import Setbacks
+from .setbacks import LoadBackoff
 
-GOING, LOADING = "unloading", "loading"
-STATES = {
-    Phase.RESIDENT: "resident",
-    Phase.ROOMED: LOADING,
-    Phase.LOADING: LOADING,
-    Phase.DRAINING: GOING,
-    Phase.UNLOADING: GOING,
-    Phase.UNSURE: GOING,  # it may hold memory, and nobody can count on it
+UNLOADING, LOADING = "unloading", "loading"
+HOLDING_STATES = {
+    CopyPhase.RESIDENT: "resident",
+    CopyPhase.RESERVED: LOADING,
+    CopyPhase.LOADING: LOADING,
+    CopyPhase.DRAINING: UNLOADING,
+    CopyPhase.UNLOADING: UNLOADING,
+    CopyPhase.UNKNOWN: UNLOADING,  # it may hold memory, and nobody can count on it
 }
-AWAY = (State.DRAINING, State.UNREACHABLE)  # loaded or not, it serves nobody
+NOT_SERVING_STATES = (State.DRAINING, State.UNREACHABLE)  # loaded or not, it serves nobody
 
 
 def server_room(
-    host: Host, room: Room, rooms: Mapping[str, int], setbacks: Setbacks, running: Mapping[Key, int], now: float
-) -> ServerRoom:
+    host: Host,
+    room: MemoryRoom,
+    rooms: Mapping[str, int],
+    setbacks: LoadBackoff,
+    running: Mapping[ReplicaKey, int],
+    now: float,
+) -> ServerState:
     copies = host.copies.values()
     there = room.room_at(next(iter(host.copies.values())).key)  # whichever: it is one process
-    return ServerRoom(
+    return ServerState(
         host.name,
         host.device,
         tuple(_holding(copy, room, running) for copy in copies if _is_held(copy)),
-        frozenset(copy.model for copy in copies if _may_come(copy) and setbacks.may_try(copy.key, now)),
+        frozenset(copy.model for copy in copies if _may_load(copy) and setbacks.may_try(copy.key, now)),
         busy=host.busy or host.is_unsure,
-        kept=max(0, there - rooms[host.device]) if host.device in rooms else 0,
+        cached_bytes=max(0, there - rooms[host.device]) if host.device in rooms else 0,
     )
 
 
-def _is_held(copy: Copy) -> bool:
-    return copy.phase is not Phase.ABSENT or copy.ordered is not None
+def _is_held(copy: ManagedCopy) -> bool:
+    return copy.phase is not CopyPhase.ABSENT or copy.load_ordered_at is not None
 
 
-def _holding(copy: Copy, room: Room, running: Mapping[Key, int]) -> Holding:
-    if copy.ordered is not None and copy.phase is Phase.ABSENT:
+def _holding(copy: ManagedCopy, room: MemoryRoom, running: Mapping[ReplicaKey, int]) -> ModelCopy:
+    if copy.load_ordered_at is not None and copy.phase is CopyPhase.ABSENT:
         # Its victims drain or unload: it has no bytes yet, but it comes, and no second server must make room for it.
-        return Holding(copy.model, 0, LOADING, copy.ordered, 0, copy.settings.pinned)
-    resident = copy.phase is Phase.RESIDENT
-    size = room.footprint(copy.model) if resident else copy.size
-    state = GOING if resident and copy.state in AWAY else STATES[copy.phase]
-    return Holding(copy.model, size, state, copy.since, running.get(copy.key, 0), copy.settings.pinned)
+        return ModelCopy(copy.model, 0, LOADING, copy.load_ordered_at, 0, copy.settings.pinned)
+    resident = copy.phase is CopyPhase.RESIDENT
+    size = room.footprint(copy.model) if resident else copy.reserved_bytes
+    state = UNLOADING if resident and copy.replica_state in NOT_SERVING_STATES else HOLDING_STATES[copy.phase]
+    return ModelCopy(copy.model, size, state, copy.since, running.get(copy.key, 0), copy.settings.pinned)
 
 
-def _may_come(copy: Copy) -> bool:
+def _may_load(copy: ManagedCopy) -> bool:
     """An operator who drains a replica does not want it to be loaded there."""
-    return copy.state is not State.DRAINING
+    return copy.replica_state is not State.DRAINING
 
 
-def demands(copies: Iterable[Copy], wishes: Mapping[str, Wish], room: Room, times: LoadTimes) -> dict[str, Demand]:
-    found: dict[str, Demand] = {}
+def model_demands(
+    copies: Iterable[ManagedCopy], wishes: Mapping[str, ReportedDemand], room: MemoryRoom, times: LoadTimes
+) -> dict[str, ModelDemand]:
+    found: dict[str, ModelDemand] = {}
     for copy in copies:
         model = copy.model
         if model not in found:
-            wish = wishes.get(model, Wish())
-            seconds = times.of(model, copy.settings.load_time)
-            found[model] = Demand(model, room.footprint(model), seconds, *wish[:3], wish.rate, copy.settings.pinned)
+            wish = wishes.get(model, ReportedDemand())
+            seconds = times.seconds(model, copy.settings.load_time)
+            found[model] = ModelDemand(
+                model, room.footprint(model), seconds, *wish[:3], wish.rate, copy.settings.pinned
+            )
     return found

@@ -7,43 +7,45 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from ...link.messages import Coming
-from .errors import PlacingError
-from .hands import Hands
-from .host import Copy
-from .job import Job
+from ...link.messages import StartProgress
+from .errors import PlacementError
+from .hands import PlacementDependencies
+from .host import ManagedCopy
+from .job import PlacementJob
 from .load_times import LoadTimes
-from .setbacks import Setbacks
+from .setbacks import LoadBackoff
 
 log = logging.getLogger("steelyard.control.placing")
 
 
-class Works:
+class JobRunner:
     """`ended(job)` is told of each, when its servers are free again."""
 
-    def __init__(self, hands: Hands, ended: Callable[[Job], None], clock: Callable[[], float]) -> None:
-        self.times = LoadTimes()
-        self.setbacks = Setbacks()
+    def __init__(
+        self, hands: PlacementDependencies, ended: Callable[[PlacementJob], None], clock: Callable[[], float]
+    ) -> None:
+        self.load_times = LoadTimes()
+        self.backoff = LoadBackoff()
         self._hands = hands
         self._tell_ended = ended
         self._clock = clock
-        self._jobs: dict[asyncio.Task[None], Job] = {}
+        self._jobs: dict[asyncio.Task[None], PlacementJob] = {}
         self._closed = False
 
     @property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[PlacementJob]:
         return list(self._jobs.values())
 
-    def start(self, coming: Copy | None, going: list[Copy], why: str) -> None:
+    def start(self, coming: ManagedCopy | None, going: list[ManagedCopy], why: str) -> None:
         """Unless one of their servers does something else just now, or does not answer."""
-        job = Job(self._hands, self.times, self._clock, coming, going, why)
+        job = PlacementJob(self._hands, self.load_times, self._clock, coming, going, why)
         hosts = {copy.host for copy in job.copies}
         if self._closed or any(host.busy or not host.known for host in hosts):
             return
         for host in hosts:
-            host.busy = host.doubted = True
+            host.busy = host.discard_poll = True
         if coming is not None:
-            coming.ordered = self._clock()
+            coming.load_ordered_at = self._clock()
         if going and coming is not None:
             gone = " and ".join(f"{copy.model} at {copy.host.name}" for copy in going)
             self._hands.note(f"to be loaded in place of {gone}: {why}", *coming.key)
@@ -51,19 +53,19 @@ class Works:
         self._jobs[task] = job
         task.add_done_callback(partial(self._ended, job))
 
-    def end_with(self, copy: Copy) -> None:
+    def cancel_for(self, copy: ManagedCopy) -> None:
         """Whatever has to do with it."""
         for task, job in self._jobs.items():
             if copy in job.copies:
                 task.cancel()
 
-    def coming(self) -> list[Coming]:
+    def loads_in_progress(self) -> list[StartProgress]:
         """What is being loaded, and when it should be ready."""
         found = []
         for job in self.jobs:
-            if job.coming is not None and job.loads_since is not None:
-                usual = self.times.of(job.coming.model, float(job.coming.settings.load_time))
-                found.append(Coming(job.coming.model, max(0.0, job.loads_since + usual - self._clock())))
+            if job.load is not None and job.load_started_at is not None:
+                usual = self.load_times.seconds(job.load.model, float(job.load.settings.load_time))
+                found.append(StartProgress(job.load.model, max(0.0, job.load_started_at + usual - self._clock())))
         return found
 
     async def close(self) -> None:
@@ -72,31 +74,31 @@ class Works:
             task.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
-    def _ended(self, job: Job, task: asyncio.Task[None]) -> None:
+    def _ended(self, job: PlacementJob, task: asyncio.Task[None]) -> None:
         del self._jobs[task]
         if not task.cancelled():
             problem = task.exception()
             if problem is None:
                 self._went_well(job)
             else:
-                self._failed(job.main, problem)
+                self._failed(job.primary, problem)
         for copy in job.copies:
-            copy.host.busy, copy.ordered = False, None
+            copy.host.busy, copy.load_ordered_at = False, None
             if copy.host.is_unsure:
-                copy.host.look_by(self._clock())
+                copy.host.poll_by(self._clock())
         self._tell_ended(job)
 
-    def _failed(self, copy: Copy, problem: BaseException) -> None:
-        if not isinstance(problem, PlacingError):
+    def _failed(self, copy: ManagedCopy, problem: BaseException) -> None:
+        if not isinstance(problem, PlacementError):
             log.error("a load or unload of %s at %s went wrong", copy.model, copy.host.name, exc_info=problem)
-            problem = PlacingError(f"{type(problem).__name__}: {problem}")
-        if not copy.dropped:
-            self.setbacks.failed(copy.key, problem, self._clock())
+            problem = PlacementError(f"{type(problem).__name__}: {problem}")
+        if not copy.removed:
+            self.backoff.failed(copy.key, problem, self._clock())
             self._hands.note(str(problem), *copy.key)
 
-    def _went_well(self, job: Job) -> None:
-        if job.coming is not None and not job.coming.dropped:
-            self.setbacks.went_well(job.coming.key)
-            seconds = self._clock() - (job.loads_since or job.began)
-            self._hands.note(f"loaded in {seconds:.1f} s", *job.coming.key)
-            job.coming.host.look_by(self._clock())  # it may say how much it holds now
+    def _went_well(self, job: PlacementJob) -> None:
+        if job.load is not None and not job.load.removed:
+            self.backoff.succeeded(job.load.key)
+            seconds = self._clock() - (job.load_started_at or job.began)
+            self._hands.note(f"loaded in {seconds:.1f} s", *job.load.key)
+            job.load.host.poll_by(self._clock())  # it may say how much it holds now

@@ -8,27 +8,27 @@ from typing import Any, NamedTuple
 import httptools
 
 from ...addresses import Address
-from ...units import show_size
-from .errors import AskError, NonsenseError, told
+from ...units import format_size
+from .errors import InvalidResponseError, ReplicaRequestError, classify_error
 
-LONGEST_HEAD = 64 << 10
-FRAMED = (b"content-length", b"transfer-encoding")
+MAX_HEAD_BYTES = 64 << 10
+FRAMING_HEADER_NAMES = (b"content-length", b"transfer-encoding")
 
 
-class Reply(NamedTuple):
+class ProbeResponse(NamedTuple):
     status: int
     headers: dict[bytes, bytes]  # names in lower case
     body: bytes
 
 
-class Answer(asyncio.Protocol):
+class ResponseReader(asyncio.Protocol):
     """Sends `request` when the connection is there, and keeps the answer in `done`.
 
     A body longer than `limit` is an error, or, with `cut`, read to its end without being kept.
     """
 
     def __init__(self, address: Address, request: bytes, limit: int, *, cut: bool = False) -> None:
-        self.done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.done: asyncio.Future[ProbeResponse] = asyncio.get_running_loop().create_future()
         self.connected = False
         self.begun = False
         self._address = address
@@ -63,9 +63,9 @@ class Answer(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._fail(NonsenseError("its answer is not HTTP/1.1"))
-        if self._received > LONGEST_HEAD and not self._status:
-            self._fail(NonsenseError(f"the head of its answer is longer than {show_size(LONGEST_HEAD)}"))
+            self._fail(InvalidResponseError("its answer is not HTTP/1.1"))
+        if self._received > MAX_HEAD_BYTES and not self._status:
+            self._fail(InvalidResponseError(f"the head of its answer is longer than {format_size(MAX_HEAD_BYTES)}"))
 
     def eof_received(self) -> None:
         self._over(None)
@@ -76,16 +76,16 @@ class Answer(asyncio.Protocol):
     def _over(self, problem: Exception | None) -> None:
         if self.done.done():
             return
-        if self._status and problem is None and not any(name in self._headers for name in FRAMED):
+        if self._status and problem is None and not any(name in self._headers for name in FRAMING_HEADER_NAMES):
             self.on_message_complete()  # it ends with the connection (RFC 9112, section 6.3)
         elif self.begun:
-            self._fail(NonsenseError("hangs up before its answer ends"))
+            self._fail(InvalidResponseError("hangs up before its answer ends"))
         elif problem is None or isinstance(problem, ConnectionError):
-            self._fail(NonsenseError("hangs up without an answer"))
+            self._fail(InvalidResponseError("hangs up without an answer"))
         else:
-            self._fail(told(problem, self._address))
+            self._fail(classify_error(problem, self._address))
 
-    def _fail(self, problem: AskError) -> None:
+    def _fail(self, problem: ReplicaRequestError) -> None:
         if not self.done.done():
             self.done.set_exception(problem)
 
@@ -110,8 +110,8 @@ class Answer(asyncio.Protocol):
         elif self._cut:
             self._body += data[:room]
         else:
-            self._fail(NonsenseError(f"its answer is longer than {show_size(self._limit)}"))
+            self._fail(InvalidResponseError(f"its answer is longer than {format_size(self._limit)}"))
 
     def on_message_complete(self) -> None:
         if self._status and not self.done.done():
-            self.done.set_result(Reply(self._status, self._headers, bytes(self._body)))
+            self.done.set_result(ProbeResponse(self._status, self._headers, bytes(self._body)))

@@ -12,36 +12,36 @@ from time import monotonic
 
 from ...addresses import replica_address
 from ...config.probe_rules import PLACEHOLDERS
-from ...runtimes.endings import how_it_ended
-from ..last_words import LastWords
-from .round import shown
-from .seen import Kind, Seen
-from .target import Target
+from ...runtimes.endings import describe_exit
+from ..last_words import StderrTail
+from .round import printable_line
+from .seen import ProbeResult, ProbeStatus
+from .target import ProbeTarget
 
-READY, LOADING = 0, 75  # exit codes; the second is EX_TEMPFAIL of sysexits.h: try again later
-FAREWELL = 1.0  # seconds in which what was killed should be gone
-EVERY = 0.02  # seconds between looks, where the kernel does not tell
-_PLACE = re.compile(rf"(?<!\$)\{{({'|'.join(PLACEHOLDERS)})\}}")
+READY_EXIT_CODE, LOADING_EXIT_CODE = 0, 75  # exit codes; the second is EX_TEMPFAIL of sysexits.h: try again later
+KILL_WAIT_SECONDS = 1.0  # seconds in which what was killed should be gone
+POLL_INTERVAL_SECONDS = 0.02  # seconds between looks, where the kernel does not tell
+_PLACEHOLDER = re.compile(rf"(?<!\$)\{{({'|'.join(PLACEHOLDERS)})\}}")
 
 
 class CommandProbe:
     """Exit code 0: ready; 75: loading; any other: it does not live. The last line of standard error says why."""
 
-    def __init__(self, target: Target) -> None:
-        names = _names(target)
-        self._command = [_PLACE.sub(lambda found: names[found[1]], word) for word in target.health.command]
+    def __init__(self, target: ProbeTarget) -> None:
+        names = _placeholder_values(target)
+        self._command = [_PLACEHOLDER.sub(lambda found: names[found[1]], word) for word in target.health.command]
         self._environment = {f"STEELYARD_{name.upper()}": value for name, value in names.items()}
         self._timeout = target.health.timeout
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """It remembers nothing."""
 
-    async def look(self) -> Seen:
+    async def run(self) -> ProbeResult:
         began = monotonic()
         seen = await self._run()
         return seen._replace(seconds=monotonic() - began)
 
-    async def _run(self) -> Seen:
+    async def _run(self) -> ProbeResult:
         name = self._command[0]
         try:
             process = subprocess.Popen(
@@ -53,29 +53,33 @@ class CommandProbe:
                 start_new_session=True,  # so that it can be ended with all that it started
             )
         except (OSError, ValueError) as problem:  # our mistake, or no room for another process
-            return Seen(Kind.UNKNOWN, f"{name} cannot be run: {getattr(problem, 'strerror', None) or problem}")
+            return ProbeResult(
+                ProbeStatus.UNKNOWN, f"{name} cannot be run: {getattr(problem, 'strerror', None) or problem}"
+            )
         assert process.stderr is not None
-        words = LastWords(process.stderr, lambda line: None)
+        words = StderrTail(process.stderr, lambda line: None)
         try:
             async with asyncio.timeout(self._timeout):
-                await _exit(process)
+                await _wait_for_exit(process)
         except TimeoutError:
-            return Seen(Kind.SILENT, f"{name} has not ended in time ({self._timeout:g} s)")
+            return ProbeResult(ProbeStatus.NO_RESPONSE, f"{name} has not ended in time ({self._timeout:g} s)")
         finally:
-            await _end(process)
+            await _kill_group(process)
             words.close()
-        said = shown(words.lines[-1]) if words.lines else ""
-        return _judged(process.returncode, said or f"{name} ended with {how_it_ended(process.returncode)}")
+        said = printable_line(words.lines[-1]) if words.lines else ""
+        return _result_of_exit_code(
+            process.returncode, said or f"{name} ended with {describe_exit(process.returncode)}"
+        )
 
 
-async def _exit(process: subprocess.Popen[bytes]) -> None:
+async def _wait_for_exit(process: subprocess.Popen[bytes]) -> None:
     """Returns when it has ended; its exit code is known then."""
     loop = asyncio.get_running_loop()
     try:
         handle = os.pidfd_open(process.pid)
     except OSError:  # a kernel without them, or no file descriptor left: ask now and then
         while process.poll() is None:
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(POLL_INTERVAL_SECONDS)
         return
     ended = asyncio.Event()
     loop.add_reader(handle, ended.set)
@@ -87,24 +91,24 @@ async def _exit(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-async def _end(process: subprocess.Popen[bytes]) -> None:
+async def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """With all that it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.returncode is None:
         with suppress(TimeoutError):  # the kernel may hold it, as with a disk that does not answer
-            await asyncio.wait_for(_exit(process), FAREWELL)
+            await asyncio.wait_for(_wait_for_exit(process), KILL_WAIT_SECONDS)
 
 
-def _judged(code: int, detail: str) -> Seen:
-    if code == READY:
-        return Seen(Kind.READY, detail)
-    if code == LOADING:
-        return Seen(Kind.LOADING, detail, sure=True)
-    return Seen(Kind.BROKEN, detail)
+def _result_of_exit_code(code: int, detail: str) -> ProbeResult:
+    if code == READY_EXIT_CODE:
+        return ProbeResult(ProbeStatus.READY, detail)
+    if code == LOADING_EXIT_CODE:
+        return ProbeResult(ProbeStatus.LOADING, detail, definitive=True)
+    return ProbeResult(ProbeStatus.BROKEN, detail)
 
 
-def _names(target: Target) -> dict[str, str]:
+def _placeholder_values(target: ProbeTarget) -> dict[str, str]:
     """What stands for `{url}` and the others."""
     address = replica_address(target.settings.url)
     port = target.health.port or address.port

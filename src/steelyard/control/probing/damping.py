@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-STABLE = 60.0  # seconds: who falls sooner after it became ready is damped; who stays so long is forgiven a step
-MOST = 32  # good probes in a row are asked for at most, unless `rise` is more
+STABLE_SECONDS = 60.0  # seconds: who falls sooner after it became ready is damped; who stays so long is forgiven a step
+MAX_REQUIRED_SUCCESSES = 32  # good probes in a row are asked for at most, unless `rise` is more
 
 
-class Damping:
+class FlapDamping:
     """`needed` good probes in a row make a replica ready: `rise` of them at first.
 
     Each fall within a minute of becoming ready doubles it, up to 32; each minute that it stays ready halves it, down
@@ -15,23 +15,23 @@ class Damping:
     """
 
     def __init__(self, rise: int) -> None:
-        self.needed = rise
+        self.required_successes = rise
         self._rise = rise
         self._since = self._forgiven = float("-inf")
 
     def change(self, rise: int) -> None:
         self._rise = rise
-        self.needed = max(rise, self.needed)
+        self.required_successes = max(rise, self.required_successes)
 
-    def rose(self, now: float) -> None:
+    def became_ready(self, now: float) -> None:
         self._since = self._forgiven = now
 
     def stays(self, now: float) -> None:
         """Still ready."""
-        while self.needed > self._rise and now - self._forgiven >= STABLE:
-            self.needed = max(self._rise, self.needed // 2)
-            self._forgiven += STABLE
+        while self.required_successes > self._rise and now - self._forgiven >= STABLE_SECONDS:
+            self.required_successes = max(self._rise, self.required_successes // 2)
+            self._forgiven += STABLE_SECONDS
 
-    def fell(self, now: float) -> None:
-        if now - self._since < STABLE:
-            self.needed = min(self.needed * 2, max(MOST, self._rise))
+    def became_unready(self, now: float) -> None:
+        if now - self._since < STABLE_SECONDS:
+            self.required_successes = min(self.required_successes * 2, max(MAX_REQUIRED_SUCCESSES, self._rise))

@@ -6,104 +6,108 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...protocols import make_dialect
-from ...protocols.health import Question, Verdict, by_status
-from .answer import Reply
-from .errors import AskError, RefusedError
-from .round import Round, answered
-from .seen import Kind, Seen
-from .target import Target
+from ...protocols.health import ServerReadiness, ServerRequest, readiness_by_status
+from .answer import ProbeResponse
+from .errors import ConnectRefusedError, ReplicaRequestError
+from .round import ProbeRun, describe_response
+from .seen import ProbeResult, ProbeStatus
+from .target import ProbeTarget
 
-Judge = Callable[[Question, int, bytes], Verdict]
-Explain = Callable[[Question, int, bytes], str]
-SAYS_NO = 503  # the status of a server that is not ready and knows it
+ResponseClassifier = Callable[[ServerRequest, int, bytes], ServerReadiness]
+ResponseHint = Callable[[ServerRequest, int, bytes], str]
+NOT_READY_STATUS = 503  # the status of a server that is not ready and knows it
 
 
-class Dialogue(NamedTuple):
+class ProbeSequence(NamedTuple):
     """Ready, if every question of `ready` is answered with READY. `live` is asked when one was not."""
 
-    ready: tuple[Question, ...]
-    judge: Judge
-    live: Question | None = None  # None: any answer proves life
-    judge_live: Judge | None = None  # None: as the others
-    explain: Explain = lambda question, status, body: ""  # what to set, where it is not ready
+    ready: tuple[ServerRequest, ...]
+    classify: ResponseClassifier
+    live: ServerRequest | None = None  # None: any answer proves life
+    judge_live: ResponseClassifier | None = None  # None: as the others
+    explain: ResponseHint = lambda question, status, body: ""  # what to set, where it is not ready
 
 
-def given(path: str) -> Dialogue:
+def sequence_for_path(path: str) -> ProbeSequence:
     """A path from the configuration: whoever names it means it, so a 404 is no 'wrong server' but 'not ready'."""
-    return Dialogue((Question(path),), _good_or_not, explain=_is_it_right)
+    return ProbeSequence((ServerRequest(path),), _ready_or_loading, explain=_path_hint)
 
 
-def of_dialect(name: str, model: str) -> Dialogue:
+def sequence_for_dialect(name: str, model: str) -> ProbeSequence:
     dialect = make_dialect(name)
-    questions = dialect.questions(model)
-    return Dialogue(
+    questions = dialect.probe_plan(model)
+    return ProbeSequence(
         questions.ready,
-        lambda question, status, body: dialect.judge(question, status, body, model),
+        lambda question, status, body: dialect.readiness(question, status, body, model),
         questions.live,
         explain=lambda question, status, body: dialect.explain(question, status, body, model),
     )
 
 
-def configured(target: Target) -> Dialogue | None:
+def configured_sequence(target: ProbeTarget) -> ProbeSequence | None:
     """What to ask this replica; None: that has to be found out."""
     path = target.settings.ready or target.health.path
     if path:
-        dialogue = given(path)
+        dialogue = sequence_for_path(path)
     elif target.dialect:
-        dialogue = of_dialect(target.dialect, target.model)
+        dialogue = sequence_for_dialect(target.dialect, target.model)
     else:
         return None
     if target.health.live:
-        dialogue = dialogue._replace(live=Question(target.health.live), judge_live=_good_or_not)
+        dialogue = dialogue._replace(live=ServerRequest(target.health.live), judge_live=_ready_or_loading)
     return dialogue
 
 
-async def converse(dialogue: Dialogue, round: Round) -> Seen:
+async def run_sequence(dialogue: ProbeSequence, round: ProbeRun) -> ProbeResult:
     """AskError: somewhere in it there was no answer."""
-    seen = Seen(Kind.READY, "nothing is asked")
-    asked: list[Question] = []
+    seen = ProbeResult(ProbeStatus.READY, "nothing is asked")
+    asked: list[ServerRequest] = []
     for question in dialogue.ready:
         round.explain = dialogue.explain
-        seen = await _asked(question, dialogue.judge, round)
+        seen = await _send_and_classify(question, dialogue.classify, round)
         asked.append(question)
-        if seen.kind is not Kind.READY:
+        if seen.status is not ProbeStatus.READY:
             break
-    if dialogue.live is None or dialogue.live in asked or seen.kind in (Kind.READY, Kind.BROKEN):
+    if dialogue.live is None or dialogue.live in asked or seen.status in (ProbeStatus.READY, ProbeStatus.BROKEN):
         return seen
-    return await _alive(dialogue.live, dialogue.judge_live or dialogue.judge, round, seen)
+    return await _check_liveness(dialogue.live, dialogue.judge_live or dialogue.classify, round, seen)
 
 
-async def _asked(question: Question, judge: Judge, round: Round) -> Seen:
-    reply = await round.put(question)
+async def _send_and_classify(question: ServerRequest, judge: ResponseClassifier, round: ProbeRun) -> ProbeResult:
+    reply = await round.send(question)
     verdict = judge(question, reply.status, reply.body)
-    if verdict is Verdict.ABSENT and question.instead is not None:
-        return await _asked(question.instead, judge, round)
-    return _seen(verdict, question, reply, round)
+    if verdict is ServerReadiness.ABSENT and question.fallback is not None:
+        return await _send_and_classify(question.fallback, judge, round)
+    return _result(verdict, question, reply, round)
 
 
-async def _alive(live: Question, judge: Judge, round: Round, before: Seen) -> Seen:
+async def _check_liveness(
+    live: ServerRequest, judge: ResponseClassifier, round: ProbeRun, before: ProbeResult
+) -> ProbeResult:
     """It is not ready; does it live? A server that does not know this question has answered it all the same."""
     try:
-        seen = await _asked(live, judge, round)
-    except RefusedError:
+        seen = await _send_and_classify(live, judge, round)
+    except ConnectRefusedError:
         raise
-    except AskError:  # it did answer, a moment ago
+    except ReplicaRequestError:  # it did answer, a moment ago
         return before
-    if seen.kind in (Kind.READY, Kind.ABSENT):
+    if seen.status in (ProbeStatus.READY, ProbeStatus.ABSENT):
         return before
-    return Seen(Kind.BROKEN, f"{before.detail}, and {seen.detail}: it does not live", sure=before.sure)
+    return ProbeResult(
+        ProbeStatus.BROKEN, f"{before.detail}, and {seen.detail}: it does not live", definitive=before.definitive
+    )
 
 
-def _seen(verdict: Verdict, question: Question, reply: Reply, round: Round) -> Seen:
-    kind = Kind(verdict.value)
-    sure = kind is Kind.BROKEN or (kind is Kind.LOADING and reply.status == SAYS_NO)
-    why = "" if kind is Kind.READY else round.explained(question, reply.status, reply.body)
-    return Seen(kind, answered(question, reply) + why, sure=sure)
+def _result(verdict: ServerReadiness, question: ServerRequest, reply: ProbeResponse, round: ProbeRun) -> ProbeResult:
+    kind = ProbeStatus(verdict.value)
+    sure = kind is ProbeStatus.BROKEN or (kind is ProbeStatus.LOADING and reply.status == NOT_READY_STATUS)
+    why = "" if kind is ProbeStatus.READY else round.explained(question, reply.status, reply.body)
+    return ProbeResult(kind, describe_response(question, reply) + why, definitive=sure)
 
 
-def _is_it_right(question: Question, status: int, body: bytes) -> str:
-    return "is health.path right?" if by_status(status) is Verdict.ABSENT else ""
+def _path_hint(question: ServerRequest, status: int, body: bytes) -> str:
+    return "is health.path right?" if readiness_by_status(status) is ServerReadiness.ABSENT else ""
 
 
-def _good_or_not(question: Question, status: int, body: bytes) -> Verdict:
-    return Verdict.READY if by_status(status) is Verdict.READY else Verdict.LOADING
+def _ready_or_loading(question: ServerRequest, status: int, body: bytes) -> ServerReadiness:
+    return ServerReadiness.READY if readiness_by_status(status) is ServerReadiness.READY else ServerReadiness.LOADING

@@ -5,56 +5,56 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...protocols import make_dialect
-from ...protocols.base import ANY
-from ...protocols.health import Question, Verdict, by_status, fields
-from .dialogue import Dialogue, Judge, converse, of_dialect
-from .round import Round
-from .seen import Kind, Seen
+from ...protocols.base import ANY_MODEL
+from ...protocols.health import ServerReadiness, ServerRequest, json_object, readiness_by_status
+from .dialogue import ProbeSequence, ResponseClassifier, run_sequence, sequence_for_dialect
+from .round import ProbeRun
+from .seen import ProbeResult, ProbeStatus
 
-KIT = Question("/steelyard/ready")  # of steelyard.replica
-NO_PATH = Seen(Kind.READY, "answers, but has no readiness path: set health.path")
-SAYS_NOT_NOW = frozenset((502, 503, 504))  # it, or a proxy in front of it, means what it says
+AGENT_READY = ServerRequest("/steelyard/ready")  # of steelyard.replica
+READY_WITHOUT_PATH = ProbeResult(ProbeStatus.READY, "answers, but has no readiness path: set health.path")
+UNAVAILABLE_STATUSES = frozenset((502, 503, 504))  # it, or a proxy in front of it, means what it says
 
 
-class Candidate(NamedTuple):
+class DetectionCandidate(NamedTuple):
     """Something to ask, and what counts as an answer as long as it is a guess that it is known there."""
 
-    dialogue: Dialogue
-    guess: Judge
+    dialogue: ProbeSequence
+    guess: ResponseClassifier
 
     @property
-    def guessed(self) -> Dialogue:
-        return self.dialogue._replace(judge=self.guess)
+    def guessed(self) -> ProbeSequence:
+        return self.dialogue._replace(classify=self.guess)
 
 
-class Finder:
+class ServerDetector:
     """Tries one dialogue after another; what is there is asked from then on, until another server may be there.
 
     A server may still be putting itself together, so they are tried again where none is there: all of them in each
     look, or, where it counts as ready nevertheless, one.
     """
 
-    def __init__(self, candidates: tuple[Candidate, ...], otherwise: Seen | None = None) -> None:
+    def __init__(self, candidates: tuple[DetectionCandidate, ...], otherwise: ProbeResult | None = None) -> None:
         """`otherwise` is what is seen where none is there; None: what the last of them shows, which is not ready."""
         self._candidates = candidates
         self._otherwise = otherwise
-        self._found: Candidate | None = None
+        self._found: DetectionCandidate | None = None
         self._turn: int | None = None  # of the candidate to try next, when all were asked and none was there
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Another server may be there now."""
         self._found = self._turn = None
 
-    async def look(self, round: Round) -> Seen:
+    async def run(self, round: ProbeRun) -> ProbeResult:
         if self._found is not None:
-            seen = await converse(self._found.dialogue, round)
-            if seen.kind is not Kind.ABSENT:
+            seen = await run_sequence(self._found.dialogue, round)
+            if seen.status is not ProbeStatus.ABSENT:
                 return seen
-            self.forget()
+            self.reset()
         turn, self._turn = self._turn, None  # whoever does not answer this time may be another by the next
         for candidate in self._candidates if turn is None else self._candidates[turn : turn + 1]:
-            seen = await converse(candidate.guessed, round)
-            if seen.kind is not Kind.ABSENT:
+            seen = await run_sequence(candidate.guessed, round)
+            if seen.status is not ProbeStatus.ABSENT:
                 self._found = candidate
                 return seen
         if self._otherwise is not None:
@@ -62,57 +62,68 @@ class Finder:
         return self._otherwise or seen
 
 
-def of_anything(model: str, live: Dialogue | None = None) -> Finder:
+def detect_any_server(model: str, live: ProbeSequence | None = None) -> ServerDetector:
     """Our kit, or the readiness of a server that many use. Else any answer is taken for ready.
 
     The path that only one server has, and that it answers in words of its own, comes before those that an application
     of any paths may take for a request. `live`: a dialogue whose liveness question is to be asked in all of them.
     """
     oip = make_dialect("oip")
-    health = Dialogue((Question("/health"),), lambda question, status, body: by_status(status))
-    known: tuple[Candidate, ...] = (
-        Candidate(Dialogue((KIT,), _kit), _kit),
-        _server("rayserve", lambda question, status, body: make_dialect("rayserve").judge(question, status, body, ANY)),
-        Candidate(health, _candid),
-        Candidate(of_dialect("oip", model), lambda q, s, body: _unsaid(s) or oip.judge(q, s, body, model)),
-        _server("bentoml", _candid),
-        _server("torchserve", _ping),
+    health = ProbeSequence((ServerRequest("/health"),), lambda question, status, body: readiness_by_status(status))
+    known: tuple[DetectionCandidate, ...] = (
+        DetectionCandidate(ProbeSequence((AGENT_READY,), _classify_agent), _classify_agent),
+        _dialect_candidate(
+            "rayserve",
+            lambda question, status, body: make_dialect("rayserve").readiness(question, status, body, ANY_MODEL),
+        ),
+        DetectionCandidate(health, _classify_guessed_path),
+        DetectionCandidate(
+            sequence_for_dialect("oip", model),
+            lambda q, s, body: _not_oip_status(s) or oip.readiness(q, s, body, model),
+        ),
+        _dialect_candidate("bentoml", _classify_guessed_path),
+        _dialect_candidate("torchserve", _classify_torchserve),
     )
     if live is not None:
-        known = tuple(one._replace(dialogue=_living(one.dialogue, live)) for one in known)
-    return Finder(known, NO_PATH)
+        known = tuple(one._replace(dialogue=_with_liveness(one.dialogue, live)) for one in known)
+    return ServerDetector(known, READY_WITHOUT_PATH)
 
 
-def of_kit_or(dialogue: Dialogue) -> Finder:
+def detect_agent_or(dialogue: ProbeSequence) -> ServerDetector:
     """A server in Python may have our kit, which knows better than the app when it loads and when it leaves."""
-    return Finder((Candidate(dialogue._replace(ready=(KIT,), judge=_kit), _kit), Candidate(dialogue, dialogue.judge)))
+    return ServerDetector(
+        (
+            DetectionCandidate(dialogue._replace(ready=(AGENT_READY,), classify=_classify_agent), _classify_agent),
+            DetectionCandidate(dialogue, dialogue.classify),
+        )
+    )
 
 
-def _server(dialect: str, guess: Judge) -> Candidate:
-    return Candidate(of_dialect(dialect, ANY), guess)
+def _dialect_candidate(dialect: str, guess: ResponseClassifier) -> DetectionCandidate:
+    return DetectionCandidate(sequence_for_dialect(dialect, ANY_MODEL), guess)
 
 
-def _living(dialogue: Dialogue, like: Dialogue) -> Dialogue:
+def _with_liveness(dialogue: ProbeSequence, like: ProbeSequence) -> ProbeSequence:
     return dialogue._replace(live=like.live, judge_live=like.judge_live)
 
 
-def _unsaid(status: int) -> Verdict | None:
+def _not_oip_status(status: int) -> ServerReadiness | None:
     """Of the protocol's statuses, a server that is not ready uses 400, and one without the model 404."""
-    return None if 200 <= status < 300 or status in (400, 404, *SAYS_NOT_NOW) else Verdict.ABSENT
+    return None if 200 <= status < 300 or status in (400, 404, *UNAVAILABLE_STATUSES) else ServerReadiness.ABSENT
 
 
-def _candid(question: Question, status: int, body: bytes) -> Verdict:
+def _classify_guessed_path(question: ServerRequest, status: int, body: bytes) -> ServerReadiness:
     """Of a path that others may not know, may not tell a stranger, or may take for a request and fail at it."""
     if 200 <= status < 300:
-        return Verdict.READY
-    return Verdict.LOADING if status in SAYS_NOT_NOW else Verdict.ABSENT
+        return ServerReadiness.READY
+    return ServerReadiness.LOADING if status in UNAVAILABLE_STATUSES else ServerReadiness.ABSENT
 
 
-def _kit(question: Question, status: int, body: bytes) -> Verdict:
+def _classify_agent(question: ServerRequest, status: int, body: bytes) -> ServerReadiness:
     """Others may answer any path with something; the kit says who it is."""
-    return by_status(status) if "instance" in fields(body) else Verdict.ABSENT
+    return readiness_by_status(status) if "instance" in json_object(body) else ServerReadiness.ABSENT
 
 
-def _ping(question: Question, status: int, body: bytes) -> Verdict:
+def _classify_torchserve(question: ServerRequest, status: int, body: bytes) -> ServerReadiness:
     """TorchServe tells its health in words; what else answers a ping merely lives."""
-    return by_status(status) if isinstance(fields(body).get("status"), str) else Verdict.ABSENT
+    return readiness_by_status(status) if isinstance(json_object(body).get("status"), str) else ServerReadiness.ABSENT

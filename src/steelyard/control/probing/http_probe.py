@@ -3,69 +3,78 @@
 from __future__ import annotations
 
 from ...addresses import replica_address
-from ...protocols import BY_NAME
-from .dialogue import Dialogue, configured, converse
-from .errors import AskError, CannotAskError, NonsenseError, RefusedError, SilentError
-from .finding import Finder, of_anything, of_kit_or
-from .round import Line, Round, named
-from .seen import MISCONFIGURED, Kind, Seen
-from .target import Target
-from .tls import Contexts
+from ...protocols import SERVER_DIALECTS
+from .dialogue import ProbeSequence, configured_sequence, run_sequence
+from .errors import (
+    ConnectRefusedError,
+    InvalidResponseError,
+    LocalFailureError,
+    ReplicaRequestError,
+    ResponseTimeoutError,
+)
+from .finding import ServerDetector, detect_agent_or, detect_any_server
+from .round import ProbeRun, RequestCache, describe_request
+from .seen import MISCONFIGURED, ProbeResult, ProbeStatus
+from .target import ProbeTarget
+from .tls import TlsContexts
 
-GENERIC = ("openai", "http")  # what servers of all kinds speak: whether they have a readiness path is not known
+GENERIC_DIALECTS = (
+    "openai",
+    "http",
+)  # what servers of all kinds speak: whether they have a readiness path is not known
 
-KINDS: dict[type[AskError], Kind] = {
-    RefusedError: Kind.REFUSED,
-    NonsenseError: Kind.BROKEN,
-    CannotAskError: Kind.UNKNOWN,
+STATUS_OF_ERROR: dict[type[ReplicaRequestError], ProbeStatus] = {
+    ConnectRefusedError: ProbeStatus.REFUSED,
+    InvalidResponseError: ProbeStatus.BROKEN,
+    LocalFailureError: ProbeStatus.UNKNOWN,
 }  # whatever else keeps an answer from coming is silence
 
 
 class HttpProbe:
     """Asks what the configuration says, else what the dialect says, else what the replica turns out to answer."""
 
-    def __init__(self, target: Target, contexts: Contexts) -> None:
-        self._line = Line(target, contexts)
-        self._plan = _plan(target)
+    def __init__(self, target: ProbeTarget, contexts: TlsContexts) -> None:
+        self._line = RequestCache(target, contexts)
+        self._plan = _plan_for(target)
         self._dialect = target.dialect
         self._own_port = replica_address(target.settings.url).port
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Another server may be there now."""
-        if isinstance(self._plan, Finder):
-            self._plan.forget()
+        if isinstance(self._plan, ServerDetector):
+            self._plan.reset()
 
-    async def look(self) -> Seen:
-        round = Round(self._line)
+    async def run(self) -> ProbeResult:
+        round = ProbeRun(self._line)
         try:
-            if isinstance(self._plan, Finder):
-                seen = await self._plan.look(round)
+            if isinstance(self._plan, ServerDetector):
+                seen = await self._plan.run(round)
             else:
-                seen = await converse(self._plan, round)
-        except AskError as problem:
-            seen = Seen(KINDS.get(type(problem), Kind.SILENT), self._words(problem, round))
-        if seen.kind is Kind.ABSENT:
+                seen = await run_sequence(self._plan, round)
+        except ReplicaRequestError as problem:
+            seen = ProbeResult(STATUS_OF_ERROR.get(type(problem), ProbeStatus.NO_RESPONSE), self._words(problem, round))
+        if seen.status is ProbeStatus.ABSENT:
             wrong = f"so it is no {self._dialect} server: set its dialect, or health.path"
             seen = seen._replace(detail=f"{MISCONFIGURED}: {seen.detail}, {wrong}")
         return seen._replace(instance=round.instance, seconds=round.seconds)
 
-    def _words(self, problem: AskError, round: Round) -> str:
+    def _words(self, problem: ReplicaRequestError, round: ProbeRun) -> str:
         if round.question is None:
             return str(problem)
-        if isinstance(problem, RefusedError):
+        if isinstance(problem, ConnectRefusedError):
             port = self._line.composed(round.question)[0].address.port
             elsewhere = f" on port {port}" if round.question.port and port != self._own_port else ""
             return f"{problem}{elsewhere}{round.explained(round.question, 0, b'') if elsewhere else ''}"
-        limit = f" ({self._line.timeout:g} s)" if isinstance(problem, SilentError) else ""
-        return f"{problem}{limit}: {named(round.question.method, round.question.path)}"
+        limit = f" ({self._line.timeout:g} s)" if isinstance(problem, ResponseTimeoutError) else ""
+        return f"{problem}{limit}: {describe_request(round.question.method, round.question.path)}"
 
 
-def _plan(target: Target) -> Dialogue | Finder:
-    dialogue = configured(target)
+def _plan_for(target: ProbeTarget) -> ProbeSequence | ServerDetector:
+    dialogue = configured_sequence(target)
     if dialogue is None:
-        return of_anything(target.model)
-    if target.settings.ready or target.health.path or target.dialect in BY_NAME:
+        return detect_any_server(target.model)
+    if target.settings.ready or target.health.path or target.dialect in SERVER_DIALECTS:
         return dialogue
-    if target.dialect in GENERIC:
-        return of_anything(target.model, dialogue if target.health.live else None)
-    return of_kit_or(dialogue)
+    if target.dialect in GENERIC_DIALECTS:
+        return detect_any_server(target.model, dialogue if target.health.live else None)
+    return detect_agent_or(dialogue)

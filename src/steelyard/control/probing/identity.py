@@ -7,17 +7,17 @@ from operator import eq
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-MOST = 64  # names remembered
+MAX_REMEMBERED_IDENTITIES = 64  # names remembered
 
 
-class Identity(Generic[T]):
+class ProcessIdentity(Generic[T]):
     def __init__(self, is_same: Callable[[T, T], bool] = eq) -> None:
         self.current: T | None = None
         self._is_same = is_same
         self._before: list[T] = []
         self._several = False  # one that was gone came back: processes that take turns, as with `--workers 4`
 
-    def changes(self, who: T) -> bool:
+    def is_restart(self, who: T) -> bool:
         """It says that it is `who`: is that a restart? The first name is none."""
         if self.current is None:
             self.current = who
@@ -27,7 +27,7 @@ class Identity(Generic[T]):
         if any(self._is_same(who, other) for other in self._before):
             self._several = True
         else:
-            self._before = [*self._before, self.current][-MOST:]
+            self._before = [*self._before, self.current][-MAX_REMEMBERED_IDENTITIES:]
         self.current = who
         return not self._several
 

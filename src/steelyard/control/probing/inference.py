@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from ...config import Asking, Inference
-from .errors import AskError, CannotAskError, SilentError
-from .round import instance_of, named
-from .seen import Tried
-from .target import Target
-from .tls import Contexts
-from .way import Way, compose, method_of
+from ...config import InferenceProbe, SyntheticRequest
+from .errors import LocalFailureError, ReplicaRequestError, ResponseTimeoutError
+from .round import describe_request, instance_of
+from .seen import CheckResult
+from .target import ProbeTarget
+from .tls import TlsContexts
+from .way import ProbeOrigin, build_configured_request, method_of
 
-LIMIT = 8 << 20  # bytes of an answer that are looked into
-BUSY = (429, 503)  # declined: a server at its limit may say so
+MAX_INFERENCE_BODY_BYTES = 8 << 20  # bytes of an answer that are looked into
+BUSY_STATUSES = (429, 503)  # declined: a server at its limit may say so
 
 
-async def infer(target: Target, contexts: Contexts) -> Tried:
+async def run_inference_check(target: ProbeTarget, contexts: TlsContexts) -> CheckResult:
     """Ask once, and look at the answer. On the replica's own port, like real requests."""
     wanted = target.health.inference
     assert wanted is not None
-    what = named(method_of(wanted), wanted.path)
-    way = Way(target, contexts)
+    what = describe_request(method_of(wanted), wanted.path)
+    way = ProbeOrigin(target, contexts)
     try:
-        request = compose(way, wanted, target.health.headers)
-        reply = await way.ask(request, timeout=wanted.timeout, limit=LIMIT, cut=True)
-    except AskError as problem:
-        return failed(what, problem, wanted)
+        request = build_configured_request(way, wanted, target.health.headers)
+        reply = await way.send(request, timeout=wanted.timeout, limit=MAX_INFERENCE_BODY_BYTES, cut=True)
+    except ReplicaRequestError as problem:
+        return failed_check(what, problem, wanted)
     instance = instance_of(reply)
-    if wrong := _wrong(wanted, reply.status, reply.body):
-        return Tried(f"{what}: {wrong}", doubtful=reply.status in BUSY, instance=instance)
-    return Tried(instance=instance)
+    if wrong := _mismatch(wanted, reply.status, reply.body):
+        return CheckResult(f"{what}: {wrong}", ambiguous=reply.status in BUSY_STATUSES, instance=instance)
+    return CheckResult(instance=instance)
 
 
-def _wrong(wanted: Inference, status: int, body: bytes) -> str:
+def _mismatch(wanted: InferenceProbe, status: int, body: bytes) -> str:
     if status != wanted.status:
         return f"answers {status}, not {wanted.status}"
     if wanted.contains and wanted.contains.encode() not in body:
@@ -39,8 +39,10 @@ def _wrong(wanted: Inference, status: int, body: bytes) -> str:
     return ""
 
 
-def failed(what: str, problem: AskError, asking: Asking) -> Tried:
+def failed_check(what: str, problem: ReplicaRequestError, asking: SyntheticRequest) -> CheckResult:
     """There was no answer."""
-    silent = isinstance(problem, SilentError)
+    silent = isinstance(problem, ResponseTimeoutError)
     limit = f" ({asking.timeout:g} s)" if silent else ""
-    return Tried(f"{what}: {problem}{limit}", doubtful=silent, void=isinstance(problem, CannotAskError))
+    return CheckResult(
+        f"{what}: {problem}{limit}", ambiguous=silent, inconclusive=isinstance(problem, LocalFailureError)
+    )

@@ -18,154 +18,154 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from ...config import Health
+from ...config import HealthConfig
 from ...core.replica import Event
-from .damping import Damping
-from .lives import Change, Lives
-from .pace import Pace
-from .seen import ANSWERS, Kind, Seen, Tried
-from .trials import Trial, Trials
+from .damping import FlapDamping
+from .lives import ProcessChange, RestartDetector
+from .pace import ProbeInterval
+from .seen import ALIVE_STATUSES, CheckResult, ProbeResult, ProbeStatus
+from .trials import CheckSchedule, RequestCheck
 
 INFINITY = float("inf")
-UNSEEN = Seen(Kind.UNKNOWN, "not looked at yet")
+NOT_PROBED_YET = ProbeResult(ProbeStatus.UNKNOWN, "not looked at yet")
 
 
-class Told(NamedTuple):
+class HealthChange(NamedTuple):
     event: Event
     why: str
 
 
-class Keeper:
+class HealthTracker:
     """`saw` and `tried` return what has changed. Then look again at `due`, and see to what is to be tried.
 
     While something is tried and it is not ready, `due` is infinite: the outcome comes first. If `trying` is None again
     before there is an outcome, it is not wanted any more.
     """
 
-    def __init__(self, health: Health, rng: Random, now: float) -> None:
+    def __init__(self, health: HealthConfig, rng: Random, now: float) -> None:
         self.ready = False
-        self.due = now
-        self.trying: Trial | None = None
-        self.last = UNSEEN
-        self.looked_at = -INFINITY  # when the last look ended
-        self.good = 0  # looks in a row
-        self.bad = 0
-        self.lives = Lives()
-        self.cooled = 0  # how often it had to begin anew: what others know of it before is void
+        self.next_probe_at = now
+        self.check_wanted: RequestCheck | None = None
+        self.last_result = NOT_PROBED_YET
+        self.last_probe_at = -INFINITY  # when the last look ended
+        self.successes = 0  # looks in a row
+        self.failures = 0
+        self.lives = RestartDetector()
+        self.generation = 0  # how often it had to begin anew: what others know of it before is void
         self.loading_since: float | None = None
         self._fall_at = health.fall
-        self._damping = Damping(health.rise)
-        self._pace = Pace(health, rng)
-        self._trials = Trials(health)
+        self._damping = FlapDamping(health.rise)
+        self._pace = ProbeInterval(health, rng)
+        self._trials = CheckSchedule(health)
         self._told: Event | None = None  # None: nothing, or nothing that still counts
         self._lost_since = now
         self._unheard = 0  # looks in a row without an answer
         self._excused = 0  # silent looks in a row that did not count, because it was busy
         self._was_ready = False  # when it was to be seen anew
         self._risen = False  # it became ready with this look
-        self._news: list[Told] = []
+        self._news: list[HealthChange] = []
 
     @property
-    def needed(self) -> int:
+    def required_successes(self) -> int:
         """Good looks in a row, to be ready."""
-        return self._damping.needed
+        return self._damping.required_successes
 
-    def see_anew(self, now: float) -> None:
+    def reprobe(self, now: float) -> None:
         """What was seen before does not count: ready only after a look that begins now."""
         self._was_ready = self._was_ready or self.ready
         self.ready = False
-        self.trying = self._told = None
-        self.good = self.bad = self._unheard = self._excused = 0
-        self.lives.doubt()
+        self.check_wanted = self._told = None
+        self.successes = self.failures = self._unheard = self._excused = 0
+        self.lives.lost_contact()
         self._trials.doubt()
-        self.due = now
+        self.next_probe_at = now
 
-    def unloaded(self, now: float) -> None:
+    def model_unloaded(self, now: float) -> None:
         """Its model was taken off its server on purpose: that is no fall, and it is cold when it comes back."""
-        self.see_anew(now)
+        self.reprobe(now)
         self._was_ready = False
         self._trials.cool()
-        self.cooled += 1
+        self.generation += 1
 
-    def change(self, health: Health, now: float) -> None:
+    def change(self, health: HealthConfig, now: float) -> None:
         """Other settings for the same server. How it stands is told again."""
         self._fall_at = health.fall
         self._damping.change(health.rise)
         self._pace.change(health)
         self._trials.health = health
-        self._told = self.trying = None
-        self.due = now
+        self._told = self.check_wanted = None
+        self.next_probe_at = now
 
     # ------------------------------------------------------------------ a look
 
-    def saw(self, seen: Seen, now: float, *, busy: bool = False) -> list[Told]:
+    def probe_finished(self, seen: ProbeResult, now: float, *, busy: bool = False) -> list[HealthChange]:
         """A look ended now. `busy`: real requests make progress there."""
-        self.last, self.looked_at = seen, now
-        if seen.kind in ANSWERS:
+        self.last_result, self.last_probe_at = seen, now
+        if seen.status in ALIVE_STATUSES:
             self._identify(seen.instance, now)
-        if seen.kind is Kind.READY:
+        if seen.status is ProbeStatus.READY:
             self._good(now)
-        elif seen.kind is Kind.SILENT and busy and self.ready:
+        elif seen.status is ProbeStatus.NO_RESPONSE and busy and self.ready:
             self._excused += 1
-            self.last = seen._replace(detail=f"{seen.detail}; busy: real requests make progress")
-        elif seen.kind is not Kind.UNKNOWN:
+            self.last_result = seen._replace(detail=f"{seen.detail}; busy: real requests make progress")
+        elif seen.status is not ProbeStatus.UNKNOWN:
             self._bad(seen, now)
         self._plan(now - seen.seconds, now)
         return self._told_now()
 
     def _good(self, now: float) -> None:
-        self.good += 1
+        self.successes += 1
         self._unheard = self._excused = 0
         self._was_ready = False
         if not self._trials.failing:
-            self.bad = 0
+            self.failures = 0
         if not self.ready:
             self._rise(now)
             return
         self._damping.stays(now)
-        self._tell(Event.LOADED, self.last.detail, now)
-        if self.trying is None and self._trials.due(now):
-            self.trying = Trial.INFERENCE
+        self._tell(Event.LOADED, self.last_result.detail, now)
+        if self.check_wanted is None and self._trials.due(now):
+            self.check_wanted = RequestCheck.INFERENCE
 
     def _rise(self, now: float) -> None:
         """A good look, or a trial that went well: is anything left before it is ready?"""
-        detail = self.last.detail
-        if self.good < self.needed:
-            self._tell(Event.LIVE, f"{detail}; {self.good} of {self.needed} good probes in a row", now)
-        elif (trial := self._trials.missing()) is not None:
-            self.trying = trial
+        detail = self.last_result.detail
+        if self.successes < self.required_successes:
+            self._tell(Event.LIVE, f"{detail}; {self.successes} of {self.required_successes} good probes in a row", now)
+        elif (trial := self._trials.pending()) is not None:
+            self.check_wanted = trial
             self._loads(f"{detail}; its {trial.value} is under way", now)
         else:
             self.ready = self._risen = True
-            self._damping.rose(now)
+            self._damping.became_ready(now)
             self._tell(Event.LOADED, detail, now)
 
-    def _bad(self, seen: Seen, now: float) -> None:
-        answers = seen.kind in ANSWERS
-        sure = seen.sure or seen.kind is Kind.REFUSED
+    def _bad(self, seen: ProbeResult, now: float) -> None:
+        answers = seen.status in ALIVE_STATUSES
+        sure = seen.definitive or seen.status is ProbeStatus.REFUSED
         event = Event.LIVE if answers else Event.LOST
-        self.good = 0
-        self.bad += 1
-        if seen.kind is Kind.SILENT:  # it has been so for longer
-            self.bad += self._excused
+        self.successes = 0
+        self.failures += 1
+        if seen.status is ProbeStatus.NO_RESPONSE:  # it has been so for longer
+            self.failures += self._excused
         self._excused = 0
         self._unheard = 0 if answers else self._unheard + 1
-        if seen.kind is Kind.REFUSED:
+        if seen.status is ProbeStatus.REFUSED:
             self.lives.refused()
         if self._was_ready:
             self._was_ready = False
-            self._damping.fell(now)
+            self._damping.became_unready(now)
         if self.ready:
-            if sure or self.bad >= self._fall_at:
+            if sure or self.failures >= self._fall_at:
                 self._fall(event, seen.detail, now)
         elif answers or sure or self._unheard >= self._fall_at or self._told is None:
             self._tell(event, seen.detail, now)
 
     # ------------------------------------------------------------------ a trial
 
-    def tried(self, outcome: Tried, now: float, *, busy: bool = False) -> list[Told]:
+    def check_finished(self, outcome: CheckResult, now: float, *, busy: bool = False) -> list[HealthChange]:
         """A trial ended now. `busy`: real requests make progress there."""
-        trial, self.trying = self.trying, None
+        trial, self.check_wanted = self.check_wanted, None
         if trial is None:
             return []
         if outcome.instance and self._identify(outcome.instance, now):
@@ -173,93 +173,99 @@ class Keeper:
         if self.ready:
             self._tried_again(outcome, now, busy)
         elif outcome.problem:
-            self.good = 0
-            self.bad += 1
+            self.successes = 0
+            self.failures += 1
             self._trials.failed(trial)
             self._loads(outcome.problem, now)
-            self.due = self._pace.loading(now, self._trials.failures)
+            self.next_probe_at = self._pace.loading(now, self._trials.failures)
         else:
             self._trials.passed(trial, now)
             detail = outcome.note or f"its {trial.value} went well"
-            self.last = self.last._replace(kind=Kind.READY, detail=detail)
+            self.last_result = self.last_result._replace(status=ProbeStatus.READY, detail=detail)
             self._rise(now)
             self._plan(now, now)
         return self._told_now()
 
-    def _tried_again(self, outcome: Tried, now: float, busy: bool) -> None:
+    def _tried_again(self, outcome: CheckResult, now: float, busy: bool) -> None:
         """An inference while it is ready."""
-        if outcome.void or (outcome.doubtful and busy):
+        if outcome.inconclusive or (outcome.ambiguous and busy):
             self._trials.skipped(now)
         elif not outcome.problem:
-            self._trials.passed(Trial.INFERENCE, now)
-            if self.last.kind is Kind.READY:
-                self.bad = 0
+            self._trials.passed(RequestCheck.INFERENCE, now)
+            if self.last_result.status is ProbeStatus.READY:
+                self.failures = 0
         else:
-            self._trials.failed(Trial.INFERENCE)
-            self.good = 0
-            self.bad += 1
-            self.last = self.last._replace(detail=outcome.problem)
-            if self.bad >= self._fall_at:
+            self._trials.failed(RequestCheck.INFERENCE)
+            self.successes = 0
+            self.failures += 1
+            self.last_result = self.last_result._replace(detail=outcome.problem)
+            if self.failures >= self._fall_at:
                 self._fall(Event.LIVE, outcome.problem, now)
-                self.due = self._pace.loading(now)
+                self.next_probe_at = self._pace.loading(now)
             else:
-                self.due = min(self.due, self._pace.doubted(now, now))
+                self.next_probe_at = min(self.next_probe_at, self._pace.after_failure(now, now))
 
     # ------------------------------------------------------------------ what follows
 
     def _identify(self, instance: str, now: float) -> bool:
         """Somebody answered. Is it surely another than before?"""
         change = self.lives.answered(instance)
-        if change is Change.NONE:
+        if change is ProcessChange.NONE:
             return False
         self._trials.cool()
-        self.cooled += 1
-        if change is Change.PERHAPS:
+        self.generation += 1
+        if change is ProcessChange.POSSIBLE:
             return False
-        self.good = self.bad = 0
+        self.successes = self.failures = 0
         if self.ready:
             self._fall(Event.LIVE, "restarted: another process answers", now)
         return True
 
     def _fall(self, event: Event, why: str, now: float) -> None:
         self.ready = False
-        self.trying = None
-        self.good = 0
+        self.check_wanted = None
+        self.successes = 0
         self._trials.doubt()
-        self._damping.fell(now)
+        self._damping.became_unready(now)
         self._tell(event, why, now)
 
     def _loads(self, detail: str, now: float) -> None:
         self._tell(Event.LIVE, detail, now)
-        self.last = self.last._replace(kind=Kind.LOADING, detail=detail)
+        self.last_result = self.last_result._replace(status=ProbeStatus.LOADING, detail=detail)
 
     def _tell(self, event: Event, why: str, now: float) -> None:
         if event is Event.LOST and self._told is not Event.LOST:
             self._lost_since = now
-            self.lives.doubt()
+            self.lives.lost_contact()
         if event is not Event.LIVE:
             self.loading_since = None
         elif self.loading_since is None:
             self.loading_since = now
         if event is not self._told:
             self._told = event
-            self._news.append(Told(event, why))
+            self._news.append(HealthChange(event, why))
 
-    def _told_now(self) -> list[Told]:
+    def _told_now(self) -> list[HealthChange]:
         news, self._news = self._news, []
         return news
 
     def _plan(self, began: float, now: float) -> None:
         if self.ready:
-            soon = (self.bad or self._excused) and self.trying is None and self.last.kind is not Kind.UNKNOWN
+            soon = (
+                (self.failures or self._excused)
+                and self.check_wanted is None
+                and self.last_result.status is not ProbeStatus.UNKNOWN
+            )
             first, self._risen = self._risen, False
             if soon:
-                self.due = self._pace.doubted(began, now)
+                self.next_probe_at = self._pace.after_failure(began, now)
             else:
-                self.due = self._pace.risen(began, now) if first else self._pace.ready(began, now)
-        elif self.trying is not None:
-            self.due = INFINITY
+                self.next_probe_at = (
+                    self._pace.after_becoming_ready(began, now) if first else self._pace.ready(began, now)
+                )
+        elif self.check_wanted is not None:
+            self.next_probe_at = INFINITY
         elif self._told is Event.LOST:
-            self.due = self._pace.lost(now, now - self._lost_since)
+            self.next_probe_at = self._pace.while_unreachable(now, now - self._lost_since)
         else:
-            self.due = self._pace.loading(now)
+            self.next_probe_at = self._pace.loading(now)

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T", bound=Hashable)
 
 
-class Lane(Generic[T]):
+class ConcurrencyLimiter(Generic[T]):
     """`start` is called for each when there is room; `leave` makes room."""
 
     def __init__(self, size: int, start: Callable[[T], None]) -> None:
@@ -17,14 +17,14 @@ class Lane(Generic[T]):
         self._running = 0
         self._waiting: dict[T, None] = {}  # in the order they came
 
-    def enter(self, what: T) -> None:
+    def submit(self, what: T) -> None:
         if self._running < self._size:
             self._running += 1
             self._start(what)
         else:
             self._waiting[what] = None
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """One that was started has ended."""
         self._running -= 1
         if self._waiting:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from enum import Enum
 
-from .identity import Identity
+from .identity import ProcessIdentity
 
 
-class Change(Enum):
+class ProcessChange(Enum):
     NONE = "the same, as far as one can tell"
-    PERHAPS = "perhaps another: it was lost meanwhile"
+    POSSIBLE = "perhaps another: it was lost meanwhile"
     RESTARTED = "another"
 
 
-class Lives:
+class RestartDetector:
     def __init__(self) -> None:
         self.restarts = 0
-        self._identity: Identity[str] = Identity()
+        self._identity: ProcessIdentity[str] = ProcessIdentity()
         self._lived = False
         self._refused = False  # since it lived
         self._in_doubt = False
@@ -26,7 +26,7 @@ class Lives:
         """Who it says it is; empty: it does not say."""
         return self._identity.current or ""
 
-    def doubt(self) -> None:
+    def lost_contact(self) -> None:
         """It was lost from sight."""
         self._in_doubt = True
 
@@ -34,13 +34,13 @@ class Lives:
         """Nobody listens: if somebody did before, that process is gone."""
         self._refused = self._refused or self._lived
 
-    def answered(self, instance: str) -> Change:
+    def answered(self, instance: str) -> ProcessChange:
         same = bool(instance) and self._identity.is_current(instance)
-        renamed = bool(instance) and self._identity.changes(instance)
+        renamed = bool(instance) and self._identity.is_restart(instance)
         gone, doubt = self._refused, self._in_doubt
         self._lived = True
         self._refused = self._in_doubt = False
         if renamed or (gone and not same):
             self.restarts += 1
-            return Change.RESTARTED
-        return Change.PERHAPS if doubt and not same else Change.NONE
+            return ProcessChange.RESTARTED
+        return ProcessChange.POSSIBLE if doubt and not same else ProcessChange.NONE

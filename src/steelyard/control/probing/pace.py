@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from random import Random
 
-from ...config import Health
+from ...config import HealthConfig
 
-JITTER = 0.1
-PATIENT = 60.0  # seconds unreachable, after which it is looked for less and less often
-SLACKENING = 12.0  # each so many seconds more add one to the pause
+JITTER_RATIO = 0.1
+UNREACHABLE_GRACE_SECONDS = 60.0  # seconds unreachable, after which it is looked for less and less often
+SECONDS_PER_ADDED_SECOND = 12.0  # each so many seconds more add one to the pause
 
 
-class Pace:
-    def __init__(self, health: Health, rng: Random) -> None:
+class ProbeInterval:
+    def __init__(self, health: HealthConfig, rng: Random) -> None:
         self.change(health)
         self._rng = rng
 
-    def change(self, health: Health) -> None:
+    def change(self, health: HealthConfig) -> None:
         self._interval = float(health.interval)
         self._loading = float(health.loading_interval)
 
@@ -24,11 +24,11 @@ class Pace:
         """`interval` after the last look began; at least a tenth of it after it ended, however long it took."""
         return max(began + self._jittered(self._interval), now + 0.1 * self._interval)
 
-    def risen(self, began: float, now: float) -> float:
+    def after_becoming_ready(self, began: float, now: float) -> float:
         """It just became ready: some time within `interval`, so that those who started together part ways."""
         return max(began + self._rng.uniform(0.2, 1.0) * self._interval, now + 0.1 * self._interval)
 
-    def doubted(self, began: float, now: float) -> float:
+    def after_failure(self, began: float, now: float) -> float:
         """It was ready, and the last look was bad: at once, or `loading_interval` after that look began.
 
         Silence has taken its time already, so two silent looks take `interval` and two timeouts to be found out.
@@ -40,10 +40,10 @@ class Pace:
         pause = self._loading * 2.0 ** min(failures - 1, 20) if failures else self._loading
         return now + self._jittered(min(pause, max(self._interval, self._loading)))
 
-    def lost(self, now: float, seconds: float) -> float:
+    def while_unreachable(self, now: float, seconds: float) -> float:
         """`loading_interval` too; when it has been unreachable for more than a minute, slower, up to `interval`."""
-        pause = min(self._interval, (seconds - PATIENT) / SLACKENING)
+        pause = min(self._interval, (seconds - UNREACHABLE_GRACE_SECONDS) / SECONDS_PER_ADDED_SECOND)
         return now + self._jittered(max(pause, self._loading))
 
     def _jittered(self, seconds: float) -> float:
-        return seconds * self._rng.uniform(1.0 - JITTER, 1.0 + JITTER)
+        return seconds * self._rng.uniform(1.0 - JITTER_RATIO, 1.0 + JITTER_RATIO)

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
 INFINITY = float("inf")
-TICK = 0.001  # seconds: timers are no finer
+TIMER_RESOLUTION_SECONDS = 0.001  # seconds: timers are no finer
 
 
 class Schedule(Generic[T]):
@@ -60,7 +60,7 @@ class Schedule(Generic[T]):
 
     def _wake(self) -> None:
         self._timer = None
-        now = self._loop.time() + TICK
+        now = self._loop.time() + TIMER_RESOLUTION_SECONDS
         while self._heap and self._heap[0][0] <= now:
             when, _, what = heappop(self._heap)
             if self._times.get(what) == when:

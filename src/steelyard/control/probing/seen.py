@@ -6,33 +6,33 @@ from enum import Enum
 from typing import NamedTuple
 
 
-class Kind(Enum):
+class ProbeStatus(Enum):
     READY = "ready"
     LOADING = "loading"  # it answers, and is not ready
     ABSENT = "absent"  # it answers, and does not know what was asked
     REFUSED = "refused"  # nobody listens
-    SILENT = "silent"  # no answer in time, or no way to it
+    NO_RESPONSE = "silent"  # no answer in time, or no way to it
     BROKEN = "broken"  # what it says is nonsense, or that it is beyond help
     UNKNOWN = "unknown"  # this machine could not look: nothing was learned
 
 
 MISCONFIGURED = "misconfigured"  # with this begins what is told of a server that is not what it was said to be
-ANSWERS = frozenset((Kind.READY, Kind.LOADING, Kind.ABSENT))  # there is a server that lives
+ALIVE_STATUSES = frozenset((ProbeStatus.READY, ProbeStatus.LOADING, ProbeStatus.ABSENT))  # there is a server that lives
 
 
-class Seen(NamedTuple):
-    kind: Kind
+class ProbeResult(NamedTuple):
+    status: ProbeStatus
     detail: str  # in words
     instance: str = ""  # who the server process says it is
     seconds: float = 0.0  # the look took
-    sure: bool = False  # the server itself says that it is not ready: no need to ask twice
+    definitive: bool = False  # the server itself says that it is not ready: no need to ask twice
 
 
-class Tried(NamedTuple):
+class CheckResult(NamedTuple):
     """What came of a real request that was sent to try a replica out."""
 
     problem: str = ""  # in words; empty: it went well
-    doubtful: bool = False  # too late or too busy: no failure, if real requests make progress there
-    void: bool = False  # this machine could not ask: nothing was learned
+    ambiguous: bool = False  # too late or too busy: no failure, if real requests make progress there
+    inconclusive: bool = False  # this machine could not ask: nothing was learned
     note: str = ""  # what should be known although it went well
     instance: str = ""

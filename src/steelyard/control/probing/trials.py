@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from enum import Enum
 
-from ...config import Health
+from ...config import HealthConfig
 
 
-class Trial(Enum):
+class RequestCheck(Enum):
     WARM_UP = "warm-up"
     INFERENCE = "inference"
 
 
-class Trials:
+class CheckSchedule:
     """The warm-up comes first: an inference on a cold model may well take longer than it is given."""
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self, health: HealthConfig) -> None:
         self.health = health
         self.failing = False  # the last inference failed
         self.failures = 0  # in a row, of either
@@ -32,12 +32,12 @@ class Trials:
         self.failing = False
         self._proven = None
 
-    def missing(self) -> Trial | None:
+    def pending(self) -> RequestCheck | None:
         """What it has yet to pass before it is ready."""
         if self.health.warm_up and not self._warm:
-            return Trial.WARM_UP
+            return RequestCheck.WARM_UP
         if self.health.inference is not None and self._proven is None:
-            return Trial.INFERENCE
+            return RequestCheck.INFERENCE
         return None
 
     def due(self, now: float) -> bool:
@@ -45,17 +45,17 @@ class Trials:
         wanted = self.health.inference
         return wanted is not None and (self.failing or self._proven is None or now >= self._proven + wanted.every)
 
-    def passed(self, trial: Trial, now: float) -> None:
+    def passed(self, trial: RequestCheck, now: float) -> None:
         self.failures = 0
-        if trial is Trial.WARM_UP:
+        if trial is RequestCheck.WARM_UP:
             self._warm = True
         else:
             self.failing = False
             self._proven = now
 
-    def failed(self, trial: Trial) -> None:
+    def failed(self, trial: RequestCheck) -> None:
         self.failures += 1
-        self.failing = trial is Trial.INFERENCE
+        self.failing = trial is RequestCheck.INFERENCE
 
     def skipped(self, now: float) -> None:
         """Nothing was learned: the next one comes in its turn."""

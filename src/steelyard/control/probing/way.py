@@ -10,23 +10,23 @@ from urllib.parse import quote
 import msgspec
 
 from ...addresses import Address, replica_address
-from ...config import Asking
-from .answer import Reply
-from .asking import ask
-from .errors import CannotAskError
-from .target import Target
-from .tls import Contexts
+from ...config import SyntheticRequest
+from .answer import ProbeResponse
+from .asking import send_request
+from .errors import LocalFailureError
+from .target import ProbeTarget
+from .tls import TlsContexts
 
-PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
-FRAMING = ("connection", "content-length", "transfer-encoding")  # ours to say
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
+FRAMING_HEADERS = ("connection", "content-length", "transfer-encoding")  # ours to say
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 
-class Way:
+class ProbeOrigin:
     """To a port of a replica; 0: its own."""
 
-    def __init__(self, target: Target, contexts: Contexts, port: int = 0) -> None:
+    def __init__(self, target: ProbeTarget, contexts: TlsContexts, port: int = 0) -> None:
         address = replica_address(target.settings.url)
         if port and not address.path:
             address = msgspec.structs.replace(address, port=port)
@@ -34,44 +34,46 @@ class Way:
         self._tls = target.tls
         self._contexts = contexts
 
-    async def ask(self, request: bytes, *, timeout: float, limit: int, cut: bool = False) -> Reply:
+    async def send(self, request: bytes, *, timeout: float, limit: int, cut: bool = False) -> ProbeResponse:
         """An AskError, if there is no answer."""
-        tls = self._contexts.of(self._tls) if self.address.tls else None
+        tls = self._contexts.get(self._tls) if self.address.tls else None
         name = self._tls.server_name
-        return await ask(self.address, request, timeout=timeout, limit=limit, tls=tls, server_name=name, cut=cut)
+        return await send_request(
+            self.address, request, timeout=timeout, limit=limit, tls=tls, server_name=name, cut=cut
+        )
 
-    def compose(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
+    def build_request(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
         """A whole request. CannotAskError: a method or a header that would make another request of it."""
-        if not _NAME.fullmatch(method):
-            raise CannotAskError(f"{method!r} is not a method")
+        if not _HEADER_NAME.fullmatch(method):
+            raise LocalFailureError(f"{method!r} is not a method")
         fields = {"host": self.address.authority, "user-agent": "steelyard", "accept": "*/*"}
         for name, value in headers.items():
-            if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-                raise CannotAskError(f"header {name!r} has characters that no header may have")
+            if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+                raise LocalFailureError(f"header {name!r} has characters that no header may have")
             fields[name.lower()] = value
-        for name in FRAMING:
+        for name in FRAMING_HEADERS:
             fields.pop(name, None)
         if body or method in ("POST", "PUT", "PATCH"):
             fields["content-length"] = str(len(body))
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        head = f"{method} {quote(path, safe=PRINTABLE)} HTTP/1.1\r\n{lines}connection: close\r\n\r\n"
+        head = f"{method} {quote(path, safe=PRINTABLE_ASCII)} HTTP/1.1\r\n{lines}connection: close\r\n\r\n"
         return head.encode("latin-1" if head.isascii() else "utf-8") + body
 
 
-def method_of(asking: Asking) -> str:
+def method_of(asking: SyntheticRequest) -> str:
     return asking.method.upper() or ("GET" if asking.body is None else "POST")
 
 
-def compose(way: Way, asking: Asking, headers: Mapping[str, str]) -> bytes:
+def build_configured_request(way: ProbeOrigin, asking: SyntheticRequest, headers: Mapping[str, str]) -> bytes:
     """A request as it is configured. `headers` go with it, unless it has its own of that name."""
-    body, kind = _body(asking.body)
+    body, kind = _encode_body(asking.body)
     fields = {"content-type": kind} if kind else {}
     for name, value in (*headers.items(), *asking.headers.items()):
         fields[name.lower()] = value
-    return way.compose(method_of(asking), asking.path, fields, body)
+    return way.build_request(method_of(asking), asking.path, fields, body)
 
 
-def _body(body: Any) -> tuple[bytes, str]:
+def _encode_body(body: Any) -> tuple[bytes, str]:
     if body is None:
         return b"", ""
     if not isinstance(body, str):

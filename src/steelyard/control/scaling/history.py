@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from ..views import ScalingStepView
 
-KEPT = 200
+MAX_STEPS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScalingStep:
     when: float
     before: int
     after: int
@@ -23,11 +23,11 @@ class Step:
     carried_out: bool = True
 
 
-class History:
+class ScalingHistory:
     def __init__(self) -> None:
-        self._steps: deque[Step] = deque(maxlen=KEPT)
+        self._steps: deque[ScalingStep] = deque(maxlen=MAX_STEPS)
 
-    def add(self, step: Step) -> None:
+    def add(self, step: ScalingStep) -> None:
         self._steps.append(step)
 
     def views(self, now: float) -> tuple[ScalingStepView, ...]:
@@ -38,9 +38,9 @@ class History:
                 before=step.before,
                 after=step.after,
                 why=step.why,
-                offered=step.offered,
-                lately=step.lately,
-                forecast=step.forecast,
+                offered_load=step.offered,
+                recent_load=step.lately,
+                forecast_load=step.forecast,
                 p99=step.p99,
                 carried_out=step.carried_out,
             )

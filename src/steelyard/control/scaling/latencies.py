@@ -6,19 +6,19 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from math import exp, log
 
-from ...core.histogram import OFFSET, PER_BUCKET, SIZE, SMALLEST
+from ...core.histogram import BUCKET_COUNT, BUCKET_OFFSET, BUCKETS_PER_LN, MIN_BUCKET_SECONDS
 
-WINDOW = 30.0  # seconds that count as of late …
-SLICE = 3.0  # … and leave it so many at a time
+WINDOW_SECONDS = 30.0  # seconds that count as of late …
+SLICE_SECONDS = 3.0  # … and leave it so many at a time
 
 
-def bucket(seconds: float) -> int:
+def bucket_of(seconds: float) -> int:
     """Where an answer after so many seconds is counted; what took longer, up to 0.4 %, may be counted there too."""
-    index = int(log(seconds) * PER_BUCKET + OFFSET) if seconds > SMALLEST else 0
-    return min(index, SIZE - 1)
+    index = int(log(seconds) * BUCKETS_PER_LN + BUCKET_OFFSET) if seconds > MIN_BUCKET_SECONDS else 0
+    return min(index, BUCKET_COUNT - 1)
 
 
-class Latencies:
+class RecentLatencies:
     """Buckets of core.histogram → answers; only those that were hit."""
 
     def __init__(self) -> None:
@@ -30,13 +30,13 @@ class Latencies:
         """These totals are others' than before: what came in between is not known."""
         self._totals = _sum(histograms)
 
-    def take_in(self, histograms: Iterable[Mapping[int, int]], now: float) -> dict[int, int]:
+    def update(self, histograms: Iterable[Mapping[int, int]], now: float) -> dict[int, int]:
         """What came since the last time."""
         before, totals = self._totals, _sum(histograms)
         came = {index: more for index, count in totals.items() if (more := count - before.get(index, 0)) > 0}
         self._totals = totals
         if came:
-            if not self._slices or now - self._slices[-1][0] >= SLICE:
+            if not self._slices or now - self._slices[-1][0] >= SLICE_SECONDS:
                 self._slices.append((now, {}))
             _add(self._slices[-1][1], came)
             _add(self._recent, came)
@@ -49,12 +49,12 @@ class Latencies:
         for index in sorted(self._recent, reverse=True):
             left -= self._recent[index]
             if left < 0:
-                return SMALLEST * exp((index - 0.5) / PER_BUCKET) if index else SMALLEST
+                return MIN_BUCKET_SECONDS * exp((index - 0.5) / BUCKETS_PER_LN) if index else MIN_BUCKET_SECONDS
         return 0.0
 
     def _expire(self, now: float) -> None:
         recent = self._recent
-        while self._slices and now - self._slices[0][0] >= WINDOW:
+        while self._slices and now - self._slices[0][0] >= WINDOW_SECONDS:
             for index, count in self._slices.popleft()[1].items():
                 recent[index] -= count
                 if not recent[index]:

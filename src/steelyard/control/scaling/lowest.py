@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import deque
 
 
-class Lowest:
+class WindowedMinimum:
     """A drop counts at once, a rise only when it has lasted."""
 
     def __init__(self, window: float) -> None:
         self._window = window
         self._kept: deque[tuple[float, int]] = deque()  # ever larger numbers, each with when it was last seen
 
-    def see(self, number: int, now: float) -> int:
+    def add(self, number: int, now: float) -> int:
         kept = self._kept
         while kept and kept[-1][1] >= number:
             kept.pop()

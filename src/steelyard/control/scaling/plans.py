@@ -7,34 +7,34 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from ...config import Autoscale
-from ...config.zones import zone
-from ...core.schedule import DAY, make_period, planned
+from ...config import AutoscaleConfig
+from ...config.zones import time_zone
+from ...core.schedule import MINUTES_PER_DAY, make_period, scheduled_minimum
 
-MARGIN = 60.0  # seconds by which replicas should be ready before they are needed
+READY_MARGIN_SECONDS = 60.0  # seconds by which replicas should be ready before they are needed
 
 
-def time_of_day() -> datetime:
+def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Plan:
+class ScheduledMinimum:
     """One model's."""
 
-    def __init__(self, scale: Autoscale) -> None:
-        self._zone = zone(scale.timezone)
+    def __init__(self, scale: AutoscaleConfig) -> None:
+        self._zone = time_zone(scale.timezone)
         self._periods = tuple(make_period(p.start, p.end, p.min, p.days) for p in scale.schedule)
 
-    def least(self, wall: datetime, cold_start: float) -> int:
+    def replicas(self, wall: datetime, cold_start: float) -> int:
         """Replicas that are needed now, or when one that is started now is ready. `wall` knows its zone."""
         if not self._periods:
             return 0
-        ahead = timedelta(seconds=cold_start + MARGIN)
-        now = planned(self._periods, self._minute(wall), ahead / timedelta(minutes=1))
+        ahead = timedelta(seconds=cold_start + READY_MARGIN_SECONDS)
+        now = scheduled_minimum(self._periods, self._minute(wall), ahead / timedelta(minutes=1))
         # Summer time may begin in between; then the clock shows another time by then than it would have.
-        return max(now, planned(self._periods, self._minute(wall + ahead)))
+        return max(now, scheduled_minimum(self._periods, self._minute(wall + ahead)))
 
     def _minute(self, wall: datetime) -> float:
         """Of the week, as clocks on the wall there show it."""
         local = wall.astimezone(self._zone)
-        return local.weekday() * DAY + local.hour * 60 + local.minute + local.second / 60
+        return local.weekday() * MINUTES_PER_DAY + local.hour * 60 + local.minute + local.second / 60

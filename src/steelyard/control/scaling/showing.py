@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from ...core.request import INFINITY
-from ...core.scalers.base import Want
-from ..starting.keeper import Keeper, Kept
+from ...core.scalers.base import Recommendation
+from ..starting.keeper import ReplicaController, ReplicaSetSummary
 from ..views import ScalingView
-from .options import options
-from .steering import Steering
+from .options import scaling_options
+from .steering import ModelAutoscaler
 
 
-def view(steering: Steering, keeper: Keeper, ready: int, now: float) -> ScalingView:
-    model, verdict = steering.model, steering.verdict
+def scaling_view(steering: ModelAutoscaler, keeper: ReplicaController, ready: int, now: float) -> ScalingView:
+    model, verdict = steering.model, steering.decision
     count = steering.count()
-    kept = keeper.kept(steering.name) if model.runtime is not None else Kept()
+    kept = keeper.summary(steering.name) if model.runtime is not None else ReplicaSetSummary()
     cold_start, measured = steering.cold_start()
-    want = verdict.want if verdict is not None else Want(0, "")
+    want = verdict.recommendation if verdict is not None else Recommendation(0, "")
     least, most = _bounds(steering)
     return ScalingView(
         model=steering.name,
         mode=steering.mode,
         scaler=model.autoscale.scaler if model.autoscale is not None else "",
-        wanted=steering.number,
-        least=least,
-        most=None if most == INFINITY else int(most),
+        desired=steering.desired,
+        min_replicas=least,
+        max_replicas=None if most == INFINITY else int(most),
         ready=ready,
         starting=count.starting,
         leaving=count.leaving,
         why=steering.why,
-        offered=want.offered,
-        lately=want.lately,
-        forecast=want.forecast,
-        burn=want.burn,
+        offered_load=want.offered,
+        recent_load=want.recent_work,
+        forecast_load=want.forecast,
+        burn_rate=want.burn,
         panicking=want.panicking,
         cold_start=cold_start,
         cold_start_measured=measured,
@@ -41,16 +41,16 @@ def view(steering: Steering, keeper: Keeper, ready: int, now: float) -> ScalingV
         stops=kept.stops,
         crashes=kept.crashes,
         instances=kept.instances,
-        setback=kept.setback,
-        history=steering.history.views(now),
+        start_failure=kept.setback,
+        steps=steering.history.views(now),
     )
 
 
-def _bounds(steering: Steering) -> tuple[int, float]:
+def _bounds(steering: ModelAutoscaler) -> tuple[int, float]:
     """In force, schedules included."""
-    if steering.verdict is not None:
-        return steering.verdict.least, steering.verdict.most
+    if steering.decision is not None:
+        return steering.decision.min_replicas, steering.decision.max_replicas
     if steering.model.autoscale is not None:
-        scale = options(steering.model.autoscale)
-        return scale.least, scale.most
-    return steering.number, steering.number
+        scale = scaling_options(steering.model.autoscale)
+        return scale.min_replicas, scale.max_replicas
+    return steering.desired, steering.desired

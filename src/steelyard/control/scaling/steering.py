@@ -4,42 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...config import Autoscale, ModelConfig
+from ...config import AutoscaleConfig, ModelConfig
 from ...core.request import INFINITY
-from ...core.scalers.base import Seen
-from ...core.scaling import Scaling, Verdict
-from ...link.messages import ModelReport, Wanted
-from ..starting.keeper import Count
-from .hands import ScalingHands
-from .history import History, Step
-from .lowest import Lowest
-from .options import ACT, FIXED, mode, options
-from .plans import Plan
-from .signals import Signals, terms
-from .troubles import Troubles
-from .verdicts import change
+from ...core.scalers.base import ScalingMetrics
+from ...core.scaling import ScalingDecider, ScalingDecision
+from ...link.messages import ModelReport, ReplicaDemand
+from ..starting.keeper import ReplicaCounts
+from .hands import AutoscalerDependencies
+from .history import ScalingHistory, ScalingStep
+from .lowest import WindowedMinimum
+from .options import ACT, FIXED, scaling_mode, scaling_options
+from .plans import ScheduledMinimum
+from .signals import ScalingSignals, signal_terms
+from .troubles import ScalingAlarms
+from .verdicts import describe_change
 
-SETTLE = 60.0  # seconds for which what was found running stays, at the least: nothing is known of the time before
-FIRST_LOOK = 5.0  # seconds until probes have seen who serves
-LASTING = 30.0  # seconds for which a replica that is not ours must serve before one of ours goes for it
+ADOPTED_KEEP_SECONDS = (
+    60.0  # seconds for which what was found running stays, at the least: nothing is known of the time before
+)
+FIRST_PROBE_SECONDS = 5.0  # seconds until probes have seen who serves
+EXTERNAL_REPLICA_SECONDS = (
+    30.0  # seconds for which a replica that is not ours must serve before one of ours goes for it
+)
 AS_CONFIGURED = "as configured"
 
 
-class Steering:
-    def __init__(self, name: str, model: ModelConfig, hands: ScalingHands) -> None:
+class ModelAutoscaler:
+    def __init__(self, name: str, model: ModelConfig, hands: AutoscalerDependencies) -> None:
         self.name = name
         self.mode = ""  # fixed, act, recommend
-        self.number = 0  # how many there should be, others' included
+        self.desired = 0  # how many there should be, others' included
         self.why = ""
-        self.verdict: Verdict | None = None  # the last one
-        self.history = History()
-        self.troubles = Troubles(name, hands)
-        self.decided = -INFINITY  # when
+        self.decision: ScalingDecision | None = None  # the last one
+        self.history = ScalingHistory()
+        self.alarms = ScalingAlarms(name, hands)
+        self.decided_at = -INFINITY  # when
         self._hands = hands
-        self._signals = Signals(terms(model))
-        self._scaling: Scaling | None = None  # none to be had: the number stays as it is
-        self._plan = Plan(Autoscale())
-        self._others = Lowest(LASTING)
+        self._signals = ScalingSignals(signal_terms(model))
+        self._scaling: ScalingDecider | None = None  # none to be had: the number stays as it is
+        self._plan = ScheduledMinimum(AutoscaleConfig())
+        self._others = WindowedMinimum(EXTERNAL_REPLICA_SECONDS)
         self._kept = 0  # so many of ours stay at first
         self._began = hands.clock()  # in this mode
 
@@ -47,13 +51,13 @@ class Steering:
 
     def follow(self, model: ModelConfig) -> None:
         self.model = model
-        self._signals.terms = terms(model)
-        before, self.mode = self.mode, mode(model)
-        self.decided = -INFINITY  # by other rules: decide soon
+        self._signals.terms = signal_terms(model)
+        before, self.mode = self.mode, scaling_mode(model)
+        self.decided_at = -INFINITY  # by other rules: decide soon
         if self.mode != before:
-            self.verdict, self.why, self.number = None, "", self._hands.ready().get(self.name, 0)
+            self.decision, self.why, self.desired = None, "", self._hands.ready().get(self.name, 0)
             self._began = self._hands.clock()
-            self.troubles.over()
+            self.alarms.clear()
         self._use()
         if self.mode == ACT != before:
             self._begin()
@@ -66,26 +70,26 @@ class Steering:
         if scale is None:
             self._scaling = None
             return
-        with self.troubles.spared():
-            self._plan = Plan(scale)
+        with self.alarms.guarded():
+            self._plan = ScheduledMinimum(scale)
             if self._scaling is None:
-                self._scaling = Scaling(options(scale))
+                self._scaling = ScalingDecider(scaling_options(scale))
             else:
-                self._scaling.use(options(scale))
+                self._scaling.reconfigure(scaling_options(scale))
 
     def _begin(self) -> None:
         """What runs goes on: of the time before nothing is known, so nobody can say yet that it is too much."""
         assert self.model.autoscale is not None
-        scale, count = options(self.model.autoscale), self.count()
+        scale, count = scaling_options(self.model.autoscale), self.count()
         others = self._not_ours(self._hands.ready().get(self.name, 0), count, self._began)
-        self._kept = int(min(count.ready + count.starting, scale.most))
-        self.number = int(min(max(scale.least, self._floor(others)), scale.most))
+        self._kept = int(min(count.ready + count.starting, scale.max_replicas))
+        self.desired = int(min(max(scale.min_replicas, self._floor(others)), scale.max_replicas))
         self.why = "as many as ran already, or the least"
-        self._hands.keeper.want(self.name, max(0, self.number - others), self.why)
+        self._hands.keeper.scale(self.name, max(0, self.desired - others), self.why)
 
-    def _not_ours(self, ready: int, count: Count, now: float) -> int:
+    def _not_ours(self, ready: int, count: ReplicaCounts, now: float) -> int:
         """Replicas that serve and were not started here. At first those that are configured are expected to."""
-        expected = len(self.model.replicas) - sum(count) if now < self._began + FIRST_LOOK else 0
+        expected = len(self.model.replicas) - sum(count) if now < self._began + FIRST_PROBE_SECONDS else 0
         return max(0, ready - count.ready, expected)
 
     def _floor(self, others: int) -> int:
@@ -95,12 +99,12 @@ class Steering:
     def _stay(self) -> None:
         """As many as the configuration says, where it is not decided here."""
         if self.model.runtime is not None:
-            self._hands.keeper.want(self.name, self.model.runtime.replicas, AS_CONFIGURED)
+            self._hands.keeper.scale(self.name, self.model.runtime.replicas, AS_CONFIGURED)
             if self.mode == FIXED:
-                self.number, self.why = self.model.runtime.replicas, AS_CONFIGURED
+                self.desired, self.why = self.model.runtime.replicas, AS_CONFIGURED
 
-    def count(self) -> Count:
-        return self._hands.keeper.count(self.name) if self.model.runtime is not None else Count()
+    def count(self) -> ReplicaCounts:
+        return self._hands.keeper.count(self.name) if self.model.runtime is not None else ReplicaCounts()
 
     def cold_start(self) -> tuple[float, bool]:
         """Seconds, and whether they were measured."""
@@ -110,24 +114,24 @@ class Steering:
 
     # ------------------------------------------------------------------ decisions
 
-    def wanted(self, message: Wanted, now: float) -> bool:
+    def wanted(self, message: ReplicaDemand, now: float) -> bool:
         """Requests wait. Is it to be decided at once? One that is wanted already is being started, or is backed off."""
-        self._signals.wanted(message.waiting, message.work, now)
-        return self.mode == ACT and not self._hands.keeper.wanted(self.name)
+        self._signals.model_requested(message.waiting, message.queued_work, now)
+        return self.mode == ACT and not self._hands.keeper.desired(self.name)
 
     def decide(self, reports: Sequence[ModelReport], ready: int, now: float) -> None:
         """`ready`: replicas that serve, whoever started them."""
-        self.decided = now
+        self.decided_at = now
         if self.mode != ACT:
             self._stay()
         if self.mode == FIXED:
-            self.troubles.over()
+            self.alarms.clear()
             return
-        self._signals.take_in(reports, now, ready=ready)
+        self._signals.update(reports, now, ready=ready)
         count = self.count()
-        others = self._others.see(self._not_ours(ready, count, now), now)
+        others = self._others.add(self._not_ours(ready, count, now), now)
         cold_start = self.cold_start()[0]
-        seen = self._signals.seen(now, ready=ready, coming=count.starting, cold_start=cold_start)
+        seen = self._signals.snapshot(now, ready=ready, coming=count.starting, cold_start=cold_start)
         self._kept = min(self._kept, count.ready + count.starting)
         verdict = self._verdict(seen, others)
         if self.mode == ACT:
@@ -135,42 +139,46 @@ class Steering:
         elif verdict is not None:
             self._recommend(seen, verdict)
         if verdict is not None:
-            self.troubles.decided(seen, verdict)
+            self.alarms.decided(seen, verdict)
 
-    def _verdict(self, seen: Seen, others: int) -> Verdict | None:
+    def _verdict(self, seen: ScalingMetrics, others: int) -> ScalingDecision | None:
         """None: there is none, because deciding fails."""
         if self._scaling is None:
             return None
-        with self.troubles.spared():
-            planned = self._plan.least(self._hands.wall(), seen.cold_start)
-            kept = self._floor(others) if self.mode == ACT and seen.now < self._began + SETTLE else 0
-            self.verdict = self._scaling.decide(seen, planned=planned, kept=kept)
-            return self.verdict
+        with self.alarms.guarded():
+            planned = self._plan.replicas(self._hands.wall(), seen.cold_start)
+            kept = self._floor(others) if self.mode == ACT and seen.now < self._began + ADOPTED_KEEP_SECONDS else 0
+            self.decision = self._scaling.decide(seen, planned=planned, kept=kept)
+            return self.decision
         return None
 
-    def _act(self, seen: Seen, verdict: Verdict | None, others: int) -> None:
-        number, why = (verdict.replicas, verdict.why) if verdict is not None else (self.number, self.why)
+    def _act(self, seen: ScalingMetrics, verdict: ScalingDecision | None, others: int) -> None:
+        number, why = (verdict.replicas, verdict.reason) if verdict is not None else (self.desired, self.why)
         if not number and seen.waiting:  # whatever a scaler says, or if it cannot: who waits is not left waiting
             number, why = 1, "1: requests wait"
-        if number != self.number:
-            what = change(self.number, number, why)
-            self._remember(self.number, number, what, seen, carried_out=True)
+        if number != self.desired:
+            what = describe_change(self.desired, number, why)
+            self._remember(self.desired, number, what, seen, carried_out=True)
             self._hands.note(what, self.name)
-        self.number, self.why = number, why
-        self._hands.keeper.want(self.name, max(0, number - others), why)
+        self.desired, self.why = number, why
+        self._hands.keeper.scale(self.name, max(0, number - others), why)
 
-    def _recommend(self, seen: Seen, verdict: Verdict) -> None:
-        there, number = seen.ready + seen.coming, verdict.replicas
-        if not there and seen.now < self._began + FIRST_LOOK:
+    def _recommend(self, seen: ScalingMetrics, verdict: ScalingDecision) -> None:
+        there, number = seen.ready + seen.starting, verdict.replicas
+        if not there and seen.now < self._began + FIRST_PROBE_SECONDS:
             return  # nobody has looked yet at who serves
-        before = self.number if self.why else there
+        before = self.desired if self.why else there
         if number != before:
-            what = f"would go {change(there, number, verdict.why)}" if number != there else f"would stay at {there}"
+            what = (
+                f"would go {describe_change(there, number, verdict.reason)}"
+                if number != there
+                else f"would stay at {there}"
+            )
             self._remember(before, number, what, seen, carried_out=False)
             self._hands.note(what, self.name)
-        self.number, self.why = number, verdict.why
+        self.desired, self.why = number, verdict.reason
 
-    def _remember(self, before: int, number: int, why: str, seen: Seen, *, carried_out: bool) -> None:
-        want = self.verdict.want if self.verdict is not None else None
-        numbers = (want.offered, want.lately, want.forecast) if want is not None else (0.0, 0.0, 0.0)
-        self.history.add(Step(seen.now, before, number, why, *numbers, seen.p99, carried_out))
+    def _remember(self, before: int, number: int, why: str, seen: ScalingMetrics, *, carried_out: bool) -> None:
+        want = self.decision.recommendation if self.decision is not None else None
+        numbers = (want.offered, want.recent_work, want.forecast) if want is not None else (0.0, 0.0, 0.0)
+        self.history.add(ScalingStep(seen.now, before, number, why, *numbers, seen.p99, carried_out))

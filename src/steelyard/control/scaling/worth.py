@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from ...link.messages import ModelReport
 
-FADE = 0.8  # of what is known of requests, with each look
+DECAY = 0.8  # of what is known of requests, with each look
 
 
-class Known(NamedTuple):
+class LearnedTotals(NamedTuple):
     """Of the workers that have learned, together."""
 
     workers: int = 0
@@ -22,9 +22,9 @@ class Known(NamedTuple):
     typical: float = 0.0  # seconds of a request, on average over the workers
 
 
-def known(reports: Sequence[ModelReport]) -> Known:
+def learned_totals(reports: Sequence[ModelReport]) -> LearnedTotals:
     those = [report for report in reports if report.learned]
-    return Known(
+    return LearnedTotals(
         len(those),
         fsum(report.offered for report in those),
         fsum(report.done for report in those),
@@ -34,7 +34,7 @@ def known(reports: Sequence[ModelReport]) -> Known:
     )
 
 
-class Worth:
+class CostNormalizer:
     """A request of a worker that only guesses is worth as much as those of the others of late."""
 
     def __init__(self) -> None:
@@ -43,23 +43,23 @@ class Worth:
         self._guessed = 0  # requests that came before anybody had learned: in the line these are guesses still
         self._all = 0  # requests that came
 
-    def growth(self, now: Known, last: Known, arrived: int, total: int) -> tuple[float, float, float]:
+    def growth(self, now: LearnedTotals, last: LearnedTotals, arrived: int, total: int) -> tuple[float, float, float]:
         """Work that came, work that was done and the seconds this took. `arrived`: requests at all workers since the
         last look, `total`: ever."""
         self._typical, self._all = now.typical, total
         if not last.workers:
             self._guessed = total
         if now.workers != last.workers:  # what one that has just learned counted before were guesses
-            return self.each * arrived, 0.0, 0.0
+            return self.seconds_per_request * arrived, 0.0, 0.0
         offered, came = max(0.0, now.offered - last.offered), max(0, now.arrived - last.arrived)
         if came:
-            self._offered = FADE * self._offered + offered
-            self._arrived = FADE * self._arrived + came
-        more = self.each * max(0, arrived - came)
+            self._offered = DECAY * self._offered + offered
+            self._arrived = DECAY * self._arrived + came
+        more = self.seconds_per_request * max(0, arrived - came)
         return offered + more, max(0.0, now.done - last.done), max(0.0, now.busy - last.busy)
 
     @property
-    def each(self) -> float:
+    def seconds_per_request(self) -> float:
         """Seconds of a request."""
         return self._offered / self._arrived if self._arrived else self._typical
 
@@ -72,7 +72,7 @@ class Worth:
         return sum(self._line(report, early) for report in reports)
 
     def _line(self, report: ModelReport, early: bool) -> float:
-        worth = report.waiting * self.each
+        worth = report.waiting * self.seconds_per_request
         if not worth or (report.learned and not early):
             return report.backlog
         return min(report.backlog, worth) if report.learned else worth

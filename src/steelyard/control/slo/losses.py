@@ -7,39 +7,39 @@ from typing import Final, NamedTuple
 
 from ..views import Alarm
 
-LATELY: Final = 60.0  # seconds after the last one that was lost it is over
-NAMES: Final = {"access_log": "lines of the access log", "decisions": "lines of the decision log"}
+CLEAR_AFTER_SECONDS: Final = 60.0  # seconds after the last one that was lost it is over
+RECORD_NAMES: Final = {"access_log": "lines of the access log", "decisions": "lines of the decision log"}
 
 
-class Losing(NamedTuple):
+class ActiveLoss(NamedTuple):
     before: int  # lost when it began
     since: float
     seen: float  # when the last one was lost
 
 
-class Losses:
+class LostTelemetry:
     def __init__(self) -> None:
         self._known: dict[str, int] = {}
-        self._losing: dict[str, Losing] = {}
+        self._losing: dict[str, ActiveLoss] = {}
 
-    def look(self, lost: Mapping[str, int], now: float) -> None:
+    def update(self, lost: Mapping[str, int], now: float) -> None:
         """`lost`: so far, by what they are."""
         for what, count in lost.items():
             before = self._known.get(what, 0)
             if count > before:
                 begun = self._losing.get(what)
-                self._losing[what] = begun._replace(seen=now) if begun else Losing(before, now, now)
+                self._losing[what] = begun._replace(seen=now) if begun else ActiveLoss(before, now, now)
             self._known[what] = max(count, before)
-        for what in [what for what, losing in self._losing.items() if now - losing.seen >= LATELY]:
+        for what in [what for what, losing in self._losing.items() if now - losing.seen >= CLEAR_AFTER_SECONDS]:
             del self._losing[what]
 
     def alarms(self, now: float) -> list[Alarm]:
         return [
             Alarm(
                 code="lines_lost",
-                what=_in_words(what, self._known[what] - losing.before),
+                message=_in_words(what, self._known[what] - losing.before),
                 age=now - losing.since,
-                about=what,
+                subject=what,
             )
             for what, losing in sorted(self._losing.items())
         ]
@@ -47,4 +47,4 @@ class Losses:
 
 def _in_words(what: str, count: int) -> str:
     why = "they cannot be sent" if what == "spans" else "its disk is full, or too slow"
-    return f"{NAMES.get(what, what)} are being lost ({count} so far): {why}"
+    return f"{RECORD_NAMES.get(what, what)} are being lost ({count} so far): {why}"

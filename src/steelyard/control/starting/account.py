@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from .started import Started
+from .started import ManagedReplica
 
 
-class Account:
+class ReplicaUsage:
     def __init__(self) -> None:
         self.seconds = 0.0
         self.cost = 0.0
         self.starts = self.stops = self.crashes = 0
 
-    def pay(self, replica: Started, price: float, now: float) -> None:
+    def charge(self, replica: ManagedReplica, price: float, now: float) -> None:
         """For its time until now; `price`: of an hour."""
-        seconds = max(0.0, now - replica.paid)
-        replica.paid = now
+        seconds = max(0.0, now - replica.charged_until)
+        replica.charged_until = now
         self.seconds += seconds
         self.cost += seconds / 3600.0 * price

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...config import ReplicaConfig
-from ...link.messages import Coming
-from .hands import StartingHands
-from .life import Phase
-from .started import Started
+from ...link.messages import StartProgress
+from .hands import ReplicaDependencies
+from .life import ReplicaPhase
+from .started import ManagedReplica
 
-NEW = (Phase.STARTING, Phase.READY)
+MEMBER_PHASES = (ReplicaPhase.STARTING, ReplicaPhase.READY)
 
 
-class Bulletin:
-    def __init__(self, model: str, hands: StartingHands) -> None:
+class FleetNotifier:
+    def __init__(self, model: str, hands: ReplicaDependencies) -> None:
         self._model = model
         self._hands = hands
         self._told: list[ReplicaConfig] = []
         self._promised = 0.0  # one should be ready by then
 
-    def members(self, replicas: Iterable[Started]) -> None:
+    def publish_members(self, replicas: Iterable[ManagedReplica]) -> None:
         """Those whose address is known; nothing, if nothing has changed."""
-        members = [r for r in replicas if r.instance.url and (r.member or r.phase in NEW)]
+        members = [r for r in replicas if r.instance.url and (r.member or r.phase in MEMBER_PHASES)]
         for replica in members:
             replica.member = True
         told = [replica.settings for replica in members]
@@ -34,13 +34,13 @@ class Bulletin:
         """The fleet knows none of them any more."""
         self._told = []
 
-    def coming(self, seconds: float, now: float, *, guessed: bool, failure: str = "") -> None:
+    def publish_ready_time(self, seconds: float, now: float, *, guessed: bool, failure: str = "") -> None:
         """0.0: none is. `guessed`: how long it takes was never measured. `failure`: why the last one failed."""
         if seconds > 0.0:
             self._promised = now + seconds
-            self._hands.tell(Coming(self._model, seconds, guessed, failure))
+            self._hands.tell(StartProgress(self._model, seconds, guessed, failure))
 
-    def broken(self) -> None:
+    def withdraw_ready_time(self) -> None:
         """What was promised will not be."""
         self._promised = 0.0
 

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...config import Runtime
+from ...config import RuntimeConfig
 from ...core.replica import Event
-from .hands import Worth
-from .life import LEAVING, Phase, Turn
-from .orders import SEEN
-from .started import Started
-from .tools import Tools
+from .hands import ReplicaLoad
+from .life import TERMINATING_PHASES, PhaseEvent, ReplicaPhase
+from .orders import ADOPTED_READY_SECONDS
+from .started import ManagedReplica
+from .tools import ControllerContext
 
-PARTING = 2.0  # seconds until one without requests is stopped, when its model is gone: nobody counts them any more
-SHORT = 30.0  # seconds, at the most, for requests on one that is given up; or where nobody counts them
+IDLE_STOP_DELAY_SECONDS = (
+    2.0  # seconds until one without requests is stopped, when its model is gone: nobody counts them any more
+)
+MAX_SHORT_DRAIN_SECONDS = (
+    30.0  # seconds, at the most, for requests on one that is given up; or where nobody counts them
+)
 
 
-class Departures:
+class ReplicaShutdown:
     """`gone` hears of each when it is."""
 
-    def __init__(self, model: str, tools: Tools, gone: Callable[[Started], None]) -> None:
-        self.settings = Runtime(command="")  # the last in force: how long to wait
+    def __init__(self, model: str, tools: ControllerContext, gone: Callable[[ManagedReplica], None]) -> None:
+        self.settings = RuntimeConfig(command="")  # the last in force: how long to wait
         self.impatient = False  # told to end at once
         self._model = model
         self._tools = tools
@@ -32,48 +36,50 @@ class Departures:
         """Seconds for one that is stopped."""
         return 0.0 if self.impatient else float(self.settings.stop_timeout)
 
-    def leave(self, replica: Started, why: str, *, given_up: bool = False) -> None:
+    def drain_and_stop(self, replica: ManagedReplica, why: str, *, given_up: bool = False) -> None:
         """Drained, where the fleet knows it, and stopped. Nothing hurries that, unless it is `given_up`."""
         now = self._tools.clock()
-        if replica.phase in LEAVING:
+        if replica.phase in TERMINATING_PHASES:
             return
         self._hands.note(f"leaves: {why}", *replica.key)
-        if replica.phase is Phase.ORDERED:
-            replica.take(Turn.STOP, now)  # as soon as its start was answered
+        if replica.phase is ReplicaPhase.REQUESTED:
+            replica.transition(PhaseEvent.STOP, now)  # as soon as its start was answered
         else:
-            replica.take(Turn.DRAIN if replica.member else Turn.STOP, now)
+            replica.transition(PhaseEvent.DRAIN if replica.member else PhaseEvent.STOP, now)
             if replica.member:
                 self._hands.move(replica.key, Event.DRAIN, why)
-            self._end(replica, min(SHORT, self._longest) if given_up else self._longest, self._rest(replica))
+            self._end(
+                replica, min(MAX_SHORT_DRAIN_SECONDS, self._longest) if given_up else self._longest, self._rest(replica)
+            )
 
-    def stop_now(self, replica: Started) -> None:
+    def stop_now(self, replica: ManagedReplica) -> None:
         """All ends."""
-        if replica.phase is Phase.STOPPING:
+        if replica.phase is ReplicaPhase.STOPPING:
             return
-        ordered = replica.phase is Phase.ORDERED
-        replica.take(Turn.STOP, self._tools.clock())
+        ordered = replica.phase is ReplicaPhase.REQUESTED
+        replica.transition(PhaseEvent.STOP, self._tools.clock())
         if not ordered:
-            self._tools.errands.call_off(replica)
-            self.send_away(replica)
+            self._tools.operations.cancel(replica)
+            self.stop(replica)
 
-    def kill(self, replica: Started) -> None:
+    def kill(self, replica: ManagedReplica) -> None:
         """One that is being stopped, without waiting any longer."""
-        if replica.phase is Phase.STOPPING and replica.errand is not None:
-            self._tools.errands.kill(replica)
+        if replica.phase is ReplicaPhase.STOPPING and replica.operation is not None:
+            self._tools.operations.kill(replica)
 
-    def send_away(self, replica: Started) -> None:
+    def stop(self, replica: ManagedReplica) -> None:
         """One that does not drain."""
         self._end(replica, 0.0, 0.0)
 
-    def back(self, replica: Started, now: float) -> None:
+    def cancel_drain(self, replica: ManagedReplica, now: float) -> None:
         """It is not stopped yet, and needed after all."""
-        self._tools.errands.call_off(replica)
-        replica.take(Turn.UNDRAIN, now)
-        replica.expected = now + SEEN
+        self._tools.operations.cancel(replica)
+        replica.transition(PhaseEvent.UNDRAIN, now)
+        replica.ready_by = now + ADOPTED_READY_SECONDS
         self._hands.move(replica.key, Event.UNDRAIN, "it is needed after all")
 
-    def _end(self, replica: Started, drain: float, rest: float) -> None:
-        self._tools.errands.end(replica, drain, rest, self.patience, self._gone)
+    def _end(self, replica: ManagedReplica, drain: float, rest: float) -> None:
+        self._tools.operations.stop(replica, drain, rest, self.patience, self._gone)
 
     @property
     def _longest(self) -> float:
@@ -81,9 +87,13 @@ class Departures:
         drain = self.settings.drain
         return float(self._tools.config.timeouts.total if drain is None else drain)
 
-    def _rest(self, replica: Started) -> float:
+    def _rest(self, replica: ManagedReplica) -> float:
         """When a model is gone, nobody counts its requests any more."""
         if self._model in self._tools.config.models:
             return 0.0
-        worth = self._hands.worths(self._model).get(replica.id, Worth(in_flight=1))
-        return (SHORT if self.settings.drain is None else float(self.settings.drain)) if worth.in_flight else PARTING
+        worth = self._hands.worths(self._model).get(replica.id, ReplicaLoad(in_flight=1))
+        return (
+            (MAX_SHORT_DRAIN_SECONDS if self.settings.drain is None else float(self.settings.drain))
+            if worth.in_flight
+            else IDLE_STOP_DELAY_SECONDS
+        )

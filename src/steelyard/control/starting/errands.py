@@ -8,20 +8,23 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from ...runtimes import CannotStartError, Instance, Order
-from .hands import StartingHands
-from .life import Phase, Turn
-from .started import Started
+from ...runtimes import Instance, ReplicaSpec, ReplicaStartError
+from .hands import ReplicaDependencies
+from .life import PhaseEvent, ReplicaPhase
+from .started import ManagedReplica
 
-AGAIN, LONGEST = 1.0, 60.0  # seconds until a stop that failed is tried again: twice as long each time
-SLACK = 5.0  # seconds that a drain may take longer than it should
-STARTS = 5.0  # seconds for starts under way to be answered, when all ends
+STOP_RETRY_SECONDS, MAX_STOP_RETRY_SECONDS = (
+    1.0,
+    60.0,
+)  # seconds until a stop that failed is tried again: twice as long each time
+DRAIN_SLACK_SECONDS = 5.0  # seconds that a drain may take longer than it should
+START_ANSWER_SECONDS = 5.0  # seconds for starts under way to be answered, when all ends
 
 log = logging.getLogger("steelyard.control.starting")
 
 
-class Errands:
-    def __init__(self, hands: StartingHands, clock: Callable[[], float]) -> None:
+class ReplicaOperations:
+    def __init__(self, hands: ReplicaDependencies, clock: Callable[[], float]) -> None:
         self._hands = hands
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -30,29 +33,34 @@ class Errands:
 
     def start(
         self,
-        replica: Started,
-        order: Order,
-        began: Callable[[Started, Instance], None],
-        refused: Callable[[Started, str, str], None],
+        replica: ManagedReplica,
+        order: ReplicaSpec,
+        began: Callable[[ManagedReplica, Instance], None],
+        refused: Callable[[ManagedReplica, str, str], None],
     ) -> None:
         self._send(self._starts, replica, self._start(replica, order, began, refused))
 
-    def end(
-        self, replica: Started, drain: float, rest: float, patience: float, gone: Callable[[Started], None]
+    def stop(
+        self,
+        replica: ManagedReplica,
+        drain: float,
+        rest: float,
+        patience: float,
+        gone: Callable[[ManagedReplica], None],
     ) -> None:
         """Of one that drains, drained first, and given a `rest`."""
         self._send(self._ends, replica, self._end(replica, drain, rest, patience, gone))
 
-    def kill(self, replica: Started) -> None:
+    def kill(self, replica: ManagedReplica) -> None:
         """Beside the stop that is under way, which ends by it."""
         task = self._loop.create_task(replica.runtime.stop(*replica.key, patience=0.0))
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)
-        task.add_done_callback(_look_at)
+        task.add_done_callback(_log_failure)
 
-    def call_off(self, replica: Started) -> None:
-        if replica.errand is not None:
-            replica.errand.cancel()
+    def cancel(self, replica: ManagedReplica) -> None:
+        if replica.operation is not None:
+            replica.operation.cancel()
 
     async def finish(self, seconds: float) -> None:
         """Waits for all that is under way, at most so long."""
@@ -63,14 +71,14 @@ class Errands:
     async def finish_starts(self) -> None:
         """Waits for the starts that are under way: what comes of them can be found then."""
         if self._starts:
-            await asyncio.wait(self._starts, timeout=STARTS)
+            await asyncio.wait(self._starts, timeout=START_ANSWER_SECONDS)
 
     async def close(self) -> None:
         """A start is answered or not; one that is called off may leave a process that nobody knows."""
         for task in self._ends:
             task.cancel()
         if self._starts:
-            await asyncio.wait(self._starts, timeout=STARTS)
+            await asyncio.wait(self._starts, timeout=START_ANSWER_SECONDS)
         left = self._starts | self._ends
         for task in left:
             task.cancel()
@@ -78,48 +86,53 @@ class Errands:
 
     # ------------------------------------------------------------------
 
-    def _send(self, kind: set[asyncio.Task[None]], replica: Started, errand: Coroutine[Any, Any, None]) -> None:
-        task = replica.errand = self._loop.create_task(errand)
+    def _send(self, kind: set[asyncio.Task[None]], replica: ManagedReplica, errand: Coroutine[Any, Any, None]) -> None:
+        task = replica.operation = self._loop.create_task(errand)
         kind.add(task)
         task.add_done_callback(kind.discard)
-        task.add_done_callback(_look_at)
+        task.add_done_callback(_log_failure)
 
     async def _start(
         self,
-        replica: Started,
-        order: Order,
-        began: Callable[[Started, Instance], None],
-        refused: Callable[[Started, str, str], None],
+        replica: ManagedReplica,
+        order: ReplicaSpec,
+        began: Callable[[ManagedReplica, Instance], None],
+        refused: Callable[[ManagedReplica, str, str], None],
     ) -> None:
         try:
             instance = await replica.runtime.start(order)
-        except CannotStartError as problem:
+        except ReplicaStartError as problem:
             refused(replica, problem.reason, str(problem))
         except Exception as problem:
             log.exception("a start of %s/%s went wrong", *replica.key)
             with suppress(Exception):  # nobody knows what is left of it
-                await replica.runtime.stop(*replica.key, patience=STARTS)
+                await replica.runtime.stop(*replica.key, patience=START_ANSWER_SECONDS)
             refused(replica, "failed", f"{type(problem).__name__}: {problem}")
         else:
             began(replica, instance)
 
     async def _end(
-        self, replica: Started, drain: float, rest: float, patience: float, gone: Callable[[Started], None]
+        self,
+        replica: ManagedReplica,
+        drain: float,
+        rest: float,
+        patience: float,
+        gone: Callable[[ManagedReplica], None],
     ) -> None:
-        if replica.phase is Phase.DRAINING:
+        if replica.phase is ReplicaPhase.DRAINING:
             await self._drained(replica, drain)
             await asyncio.sleep(rest)
-            replica.take(Turn.STOP, self._clock())
-        pause = AGAIN
+            replica.transition(PhaseEvent.STOP, self._clock())
+        pause = STOP_RETRY_SECONDS
         while not await self._stopped(replica, patience, pause):
             await asyncio.sleep(pause)
-            pause = min(LONGEST, 2.0 * pause)
+            pause = min(MAX_STOP_RETRY_SECONDS, 2.0 * pause)
         gone(replica)
 
-    async def _drained(self, replica: Started, seconds: float) -> None:
+    async def _drained(self, replica: ManagedReplica, seconds: float) -> None:
         drained = False
         try:
-            async with asyncio.timeout(seconds + SLACK):
+            async with asyncio.timeout(seconds + DRAIN_SLACK_SECONDS):
                 drained = await self._hands.drained(replica.key, seconds)
         except TimeoutError:
             pass
@@ -129,7 +142,7 @@ class Errands:
             what = f"stopped though requests may still run there, after {seconds:g} s"
             self._hands.note(what, *replica.key, level=logging.WARNING)
 
-    async def _stopped(self, replica: Started, patience: float, pause: float) -> bool:
+    async def _stopped(self, replica: ManagedReplica, patience: float, pause: float) -> bool:
         try:
             await replica.runtime.stop(*replica.key, patience=patience)
         except Exception as problem:
@@ -139,6 +152,6 @@ class Errands:
         return True
 
 
-def _look_at(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (problem := task.exception()) is not None:
         log.error("a start or stop of a replica went wrong", exc_info=problem)

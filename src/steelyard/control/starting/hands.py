@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol
 from ...config import ReplicaConfig
 from ...core.replica import Event
 from ...link.messages import ToWorker
-from ..probing.target import Key
+from ..probing.target import ReplicaKey
 
 
-class Room(Protocol):
+class MemoryRoom(Protocol):
     """What is known of memory on devices (control.devices.Accounts)."""
 
     def rooms(self) -> Mapping[str, int]:
@@ -22,7 +22,7 @@ class Room(Protocol):
         """Bytes a replica holds, declared or learned; 0: unknown."""
 
 
-class Worth(NamedTuple):
+class ReplicaLoad(NamedTuple):
     """How a replica does, as workers last reported."""
 
     in_flight: int = 0
@@ -32,12 +32,14 @@ class Worth(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StartingHands:
-    room: Room
+class ReplicaDependencies:
+    room: MemoryRoom
     members: Callable[[str, Iterable[ReplicaConfig]], None]  # model, all its started replicas from now on: the fleet
     # probes them and tells the workers
-    move: Callable[[Key, Event, str], None]  # something happens to a replica, and why: tells all workers
-    drained: Callable[[Key, float], Awaitable[bool]]  # until no worker has a request there, at most so many seconds
-    worths: Callable[[str], Mapping[str, Worth]]  # of a model's replicas, by id
+    move: Callable[[ReplicaKey, Event, str], None]  # something happens to a replica, and why: tells all workers
+    drained: Callable[
+        [ReplicaKey, float], Awaitable[bool]
+    ]  # until no worker has a request there, at most so many seconds
+    worths: Callable[[str], Mapping[str, ReplicaLoad]]  # of a model's replicas, by id
     note: Callable[..., None]  # (what, model, replica="", level=logging.INFO): into the chronicle
     tell: Callable[[ToWorker], None]  # to all workers

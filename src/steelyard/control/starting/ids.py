@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable
 _NUMBERED = re.compile(r"p([1-9][0-9]{0,17})")
 
 
-class Ids:
+class ReplicaIds:
     def __init__(self) -> None:
         self._last: dict[str, int] = {}  # by model
 

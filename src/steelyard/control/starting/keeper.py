@@ -9,47 +9,47 @@ from collections.abc import Callable, Mapping
 
 from ...config import Config
 from ...core.replica import State
-from ...runtimes import Instance, Phase, Runtime
+from ...runtimes import Instance, InstancePhase, Runtime
 from ..placing.load_times import LoadTimes
-from ..probing.target import Key
+from ..probing.target import ReplicaKey
 from ..views import Alarm
-from .errands import Errands
-from .flock import Flock
-from .hands import StartingHands
-from .ids import Ids
-from .showing import Count, Kept, alarms, count, kept
-from .tools import Tools
+from .errands import ReplicaOperations
+from .flock import ReplicaSet
+from .hands import ReplicaDependencies
+from .ids import ReplicaIds
+from .showing import ReplicaCounts, ReplicaSetSummary, count_replicas, replica_alarms, summarize
+from .tools import ControllerContext
 
-GRACE = 5.0  # seconds beside the patience of those that are stopped
-PAUSE = 5.0  # seconds in which a model whose handling went wrong is left alone
+STOP_GRACE_SECONDS = 5.0  # seconds beside the patience of those that are stopped
+FAILED_MODEL_PAUSE_SECONDS = 5.0  # seconds in which a model whose handling went wrong is left alone
 
-__all__ = ["Count", "Keeper", "Kept"]
+__all__ = ["ReplicaController", "ReplicaCounts", "ReplicaSetSummary"]
 
 log = logging.getLogger("steelyard.control.starting")
 
 
-class Keeper:
+class ReplicaController:
     """To be made and used inside a running loop."""
 
     def __init__(
-        self, hands: StartingHands, runtimes: Mapping[str, Runtime], *, clock: Callable[[], float] | None = None
+        self, hands: ReplicaDependencies, runtimes: Mapping[str, Runtime], *, clock: Callable[[], float] | None = None
     ) -> None:
         """`runtimes`: by kind. They are closed with it."""
         self._clock = clock or asyncio.get_running_loop().time
-        self._flocks: dict[str, Flock] = {}
+        self._flocks: dict[str, ReplicaSet] = {}
         self._begun = False
-        self._ended: set[Key] = set()  # while it begins
+        self._ended: set[ReplicaKey] = set()  # while it begins
         self._paused: dict[str, float] = {}  # models that are left alone until then
-        self._tools = Tools(
+        self._tools = ControllerContext(
             config=Config(models={}),
             hands=hands,
             runtimes=runtimes,
             clock=self._clock,
-            errands=Errands(hands, self._clock),
+            operations=ReplicaOperations(hands, self._clock),
             rooms=self._rooms,
-            ours=self._ours,
-            times=LoadTimes(),
-            ids=Ids(),
+            replicas_per_device=self._ours,
+            load_times=LoadTimes(),
+            ids=ReplicaIds(),
         )
 
     # ------------------------------------------------------------------ what others tell
@@ -58,8 +58,8 @@ class Keeper:
         """Takes over what an earlier supervisor left, before anything is started: adopted where the model still has a
         runtime, stopped where not; with `spare`, not before `spare_no_more`. `heir_of`: that one's pid, if it lives.
         Whatever fails here is noted, and does not keep it from starting."""
-        self._tools.sparing = spare
-        self.follow(config)
+        self._tools.keep_adopted = spare
+        self.config_changed(config)
         for kind, runtime in self._tools.runtimes.items():
             try:
                 runtime.watch(self._told)
@@ -72,55 +72,55 @@ class Keeper:
         self._begun = True
         self._ended.clear()
         for model in list(self._flocks):
-            self._carefully(model, Flock.settle)
+            self._carefully(model, ReplicaSet.reconcile)
 
-    def spare_no_more(self) -> None:
+    def release_adopted(self) -> None:
         """The workers of the last supervisor are gone: what was adopted may be stopped as any other."""
-        self._tools.sparing = False
+        self._tools.keep_adopted = False
         for model in list(self._flocks):
-            self._carefully(model, Flock.settle)
+            self._carefully(model, ReplicaSet.reconcile)
 
-    def follow(self, config: Config) -> None:
+    def config_changed(self, config: Config) -> None:
         """From now on these models; replicas with other settings are replaced one by one, those of models that are
         gone, or have no runtime any more, are drained and stopped."""
         now = self._clock()
         for flock in self._flocks.values():
-            flock.pay(now)  # at the price until now
+            flock.charge(now)  # at the price until now
         self._tools.config = config
         for model in {*self._flocks, *(name for name, each in config.models.items() if each.runtime is not None)}:
             settings = config.models[model].runtime if model in config.models else None
             self._paused.pop(model, None)
             self._flock(model)
-            self._carefully(model, Flock.follow, settings)
-        self._tools.times.keep(set(config.models))
+            self._carefully(model, ReplicaSet.follow, settings)
+        self._tools.load_times.keep(set(config.models))
         self._forget_empty()
 
-    def want(self, model: str, replicas: int, why: str) -> None:
+    def scale(self, model: str, replicas: int, why: str) -> None:
         """So many of ours should run. Starts and stops follow at once; again and again the same number does nothing."""
-        self._carefully(model, Flock.want, replicas, why)
+        self._carefully(model, ReplicaSet.scale, replicas, why)
 
-    def wanted(self, model: str) -> int:
+    def desired(self, model: str) -> int:
         flock = self._flocks.get(model)
-        return (flock.wanted or 0) if flock is not None else 0
+        return (flock.desired or 0) if flock is not None else 0
 
-    def state(self, key: Key, state: State) -> None:
+    def state_changed(self, key: ReplicaKey, state: State) -> None:
         """What has become of a replica in the eyes of the fleet: the first READY after a start is its cold start."""
         model, id = key
-        self._carefully(model, Flock.stands, id, state)
+        self._carefully(model, ReplicaSet.fleet_changed, id, state)
 
     def tick(self, now: float) -> None:
         """What time alone brings about; called a few times a second."""
-        if self._tools.resting:
+        if self._tools.paused:
             return
         for model in list(self._flocks):
             if now >= self._paused.get(model, now):
-                self._carefully(model, Flock.tick, now)
+                self._carefully(model, ReplicaSet.tick, now)
         self._forget_empty()
 
     def _told(self, instance: Instance) -> None:
-        if not self._begun and instance.phase is Phase.ENDED:
+        if not self._begun and instance.phase is InstancePhase.ENDED:
             self._ended.add((instance.model, instance.id))
-        self._carefully(instance.model, Flock.told, instance)
+        self._carefully(instance.model, ReplicaSet.runtime_changed, instance)
 
     def _carefully(self, model: str, act: Callable[..., None], *args: object) -> None:
         """What goes wrong with one model must not concern the others."""
@@ -131,19 +131,19 @@ class Keeper:
             act(flock, *args)
         except Exception:
             log.exception("the replicas of %s were not handled", model)
-            self._paused[model] = self._clock() + PAUSE
+            self._paused[model] = self._clock() + FAILED_MODEL_PAUSE_SECONDS
 
     # ------------------------------------------------------------------ who is there
 
-    def _flock(self, model: str) -> Flock:
+    def _flock(self, model: str) -> ReplicaSet:
         if model not in self._flocks:
-            self._flocks[model] = Flock(model, self._tools)
+            self._flocks[model] = ReplicaSet(model, self._tools)
         return self._flocks[model]
 
     def _adopt(self, instance: Instance, kind: str) -> None:
         known = self._flock(instance.model).replicas
         if instance.id not in known and (instance.model, instance.id) not in self._ended:
-            self._carefully(instance.model, Flock.adopt, instance, kind)
+            self._carefully(instance.model, ReplicaSet.adopt, instance, kind)
 
     def _forget_empty(self) -> None:
         """Models that are gone, when the last of their replicas is."""
@@ -162,14 +162,14 @@ class Keeper:
             for replica in flock.replicas.values():
                 device = replica.instance.device
                 if device in rooms and not replica.is_counted(now):
-                    rooms[device] -= flock.orders.footprint()
+                    rooms[device] -= flock.start_requests.footprint()
         return rooms
 
     # ------------------------------------------------------------------ what others ask
 
-    def count(self, model: str) -> Count:
+    def count(self, model: str) -> ReplicaCounts:
         flock = self._flocks.get(model)
-        return count(flock) if flock is not None else Count()
+        return count_replicas(flock) if flock is not None else ReplicaCounts()
 
     def cold_start(self, model: str) -> tuple[float, bool]:
         """Seconds from a start to readiness, and whether that was measured (else as configured)."""
@@ -183,69 +183,69 @@ class Keeper:
     def failure(self, model: str) -> str:
         """Why the last start of the model failed; empty: none did, or another is on its way."""
         flock = self._flocks.get(model)
-        return flock.failure(self._clock()) if flock is not None else ""
+        return flock.last_failure(self._clock()) if flock is not None else ""
 
-    def kept(self, model: str) -> Kept:
+    def summary(self, model: str) -> ReplicaSetSummary:
         flock = self._flocks.get(model)
-        return kept(flock, self._clock()) if flock is not None else Kept()
+        return summarize(flock, self._clock()) if flock is not None else ReplicaSetSummary()
 
-    def last_words(self, key: Key, lines: int) -> tuple[str, ...] | None:
+    def log_tail(self, key: ReplicaKey, lines: int) -> tuple[str, ...] | None:
         """The end of a replica's log; None: it is none of ours."""
         flock = self._flocks.get(key[0])
-        return flock.last_words(key[1], lines) if flock is not None else None
+        return flock.log_tail(key[1], lines) if flock is not None else None
 
     def alarms(self) -> list[Alarm]:
         now = self._clock()
-        return [alarm for flock in self._flocks.values() for alarm in alarms(flock, now)]
+        return [alarm for flock in self._flocks.values() for alarm in replica_alarms(flock, now)]
 
     # ------------------------------------------------------------------ the end
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Nothing is started any more, whatever ends; what is being started may still become ready, and serve."""
-        self._tools.resting = True
+        self._tools.paused = True
 
     async def hand_over(self) -> None:
         """A successor takes over: nothing is started or stopped, and what is being started is waited for."""
-        self.rest()
-        await self._tools.errands.finish_starts()
+        self.pause()
+        await self._tools.operations.finish_starts()
         for runtime in self._tools.runtimes.values():
-            runtime.let_go()
+            runtime.release()
 
-    async def take_back(self) -> None:
+    async def resume(self) -> None:
         """The successor did not start: all goes on."""
-        self._tools.resting = False
+        self._tools.paused = False
         for runtime in self._tools.runtimes.values():
             await runtime.list()
         for model in list(self._flocks):
-            self._carefully(model, Flock.settle)
+            self._carefully(model, ReplicaSet.reconcile)
 
-    def fall_silent(self) -> None:
+    def stop_reporting(self) -> None:
         """The fleet ends: nobody is told any more who is there."""
-        self._tools.resting = self._tools.ending = True
+        self._tools.paused = self._tools.silent = True
 
-    def hurry(self) -> None:
+    def kill_stopping(self) -> None:
         """All that is being stopped, or will be, is killed."""
         for flock in self._flocks.values():
-            flock.departures.impatient = True
+            flock.shutdown.impatient = True
             for replica in flock.replicas.values():
-                flock.departures.kill(replica)
+                flock.shutdown.kill(replica)
 
     async def stop_all(self, *, spare: bool = False) -> None:
         """Every replica of ours ends (the supervisor does, and its workers have): SIGTERM, patience, SIGKILL.
 
         With `spare`, those that were adopted go on.
         """
-        self.fall_silent()
+        self.stop_reporting()
         patience = 0.0
         for flock in self._flocks.values():
             for replica in [r for r in flock.replicas.values() if not (spare and r.adopted)]:
-                patience = max(patience, flock.departures.patience)
-                flock.departures.stop_now(replica)
-        await self._tools.errands.finish(patience + GRACE)
+                patience = max(patience, flock.shutdown.patience)
+                flock.shutdown.stop_now(replica)
+        await self._tools.operations.finish(patience + STOP_GRACE_SECONDS)
 
     async def close(self) -> None:
         """Nothing is started or stopped any more; what runs goes on."""
-        self.fall_silent()
-        await self._tools.errands.close()
+        self.stop_reporting()
+        await self._tools.operations.close()
         for runtime in self._tools.runtimes.values():
             await runtime.close()

@@ -7,73 +7,73 @@ from enum import Enum
 from ...core.errors import IllegalTransitionError
 
 
-class Phase(Enum):
-    ORDERED = "ordered"  # the runtime was asked, and has not answered
+class ReplicaPhase(Enum):
+    REQUESTED = "ordered"  # the runtime was asked, and has not answered
     STARTING = "starting"  # it runs, and is not ready (yet, or any more)
     READY = "ready"
-    ASIDE = "aside"  # an operator drains it: it is neither counted nor stopped
+    CORDONED = "aside"  # an operator drains it: it is neither counted nor stopped
     DRAINING = "draining"  # on its way out; may still come back
     STOPPING = "stopping"
     GONE = "gone"
 
 
-class Turn(Enum):
+class PhaseEvent(Enum):
     """What happens in it."""
 
     STARTED = "started"
-    REFUSED = "refused"  # it was not started
-    SEEN_READY = "seen ready"
-    FELL = "fell"  # no longer ready
-    SET_ASIDE = "set aside"
-    TAKEN_BACK = "taken back"
+    START_FAILED = "refused"  # it was not started
+    BECAME_READY = "seen ready"
+    BECAME_UNREADY = "fell"  # no longer ready
+    CORDON = "set aside"
+    UNCORDON = "taken back"
     DRAIN = "drain"
     UNDRAIN = "undrain"
     STOP = "stop"
     ENDED = "ended"
 
 
-TABLE: dict[Phase, dict[Turn, Phase]] = {
-    Phase.ORDERED: {
-        Turn.STARTED: Phase.STARTING,
-        Turn.REFUSED: Phase.GONE,
-        Turn.STOP: Phase.STOPPING,  # when the runtime has answered
-        Turn.ENDED: Phase.GONE,
+TRANSITIONS: dict[ReplicaPhase, dict[PhaseEvent, ReplicaPhase]] = {
+    ReplicaPhase.REQUESTED: {
+        PhaseEvent.STARTED: ReplicaPhase.STARTING,
+        PhaseEvent.START_FAILED: ReplicaPhase.GONE,
+        PhaseEvent.STOP: ReplicaPhase.STOPPING,  # when the runtime has answered
+        PhaseEvent.ENDED: ReplicaPhase.GONE,
     },
-    Phase.STARTING: {
-        Turn.SEEN_READY: Phase.READY,
-        Turn.SET_ASIDE: Phase.ASIDE,
-        Turn.DRAIN: Phase.DRAINING,
-        Turn.STOP: Phase.STOPPING,
-        Turn.ENDED: Phase.GONE,
+    ReplicaPhase.STARTING: {
+        PhaseEvent.BECAME_READY: ReplicaPhase.READY,
+        PhaseEvent.CORDON: ReplicaPhase.CORDONED,
+        PhaseEvent.DRAIN: ReplicaPhase.DRAINING,
+        PhaseEvent.STOP: ReplicaPhase.STOPPING,
+        PhaseEvent.ENDED: ReplicaPhase.GONE,
     },
-    Phase.READY: {
-        Turn.FELL: Phase.STARTING,
-        Turn.SET_ASIDE: Phase.ASIDE,
-        Turn.DRAIN: Phase.DRAINING,
-        Turn.STOP: Phase.STOPPING,
-        Turn.ENDED: Phase.GONE,
+    ReplicaPhase.READY: {
+        PhaseEvent.BECAME_UNREADY: ReplicaPhase.STARTING,
+        PhaseEvent.CORDON: ReplicaPhase.CORDONED,
+        PhaseEvent.DRAIN: ReplicaPhase.DRAINING,
+        PhaseEvent.STOP: ReplicaPhase.STOPPING,
+        PhaseEvent.ENDED: ReplicaPhase.GONE,
     },
-    Phase.ASIDE: {
-        Turn.TAKEN_BACK: Phase.STARTING,
-        Turn.DRAIN: Phase.DRAINING,
-        Turn.STOP: Phase.STOPPING,
-        Turn.ENDED: Phase.GONE,
+    ReplicaPhase.CORDONED: {
+        PhaseEvent.UNCORDON: ReplicaPhase.STARTING,
+        PhaseEvent.DRAIN: ReplicaPhase.DRAINING,
+        PhaseEvent.STOP: ReplicaPhase.STOPPING,
+        PhaseEvent.ENDED: ReplicaPhase.GONE,
     },
-    Phase.DRAINING: {
-        Turn.UNDRAIN: Phase.STARTING,  # readiness must be seen again
-        Turn.STOP: Phase.STOPPING,
-        Turn.ENDED: Phase.GONE,
+    ReplicaPhase.DRAINING: {
+        PhaseEvent.UNDRAIN: ReplicaPhase.STARTING,  # readiness must be seen again
+        PhaseEvent.STOP: ReplicaPhase.STOPPING,
+        PhaseEvent.ENDED: ReplicaPhase.GONE,
     },
-    Phase.STOPPING: {Turn.ENDED: Phase.GONE, Turn.REFUSED: Phase.GONE},
-    Phase.GONE: {},
+    ReplicaPhase.STOPPING: {PhaseEvent.ENDED: ReplicaPhase.GONE, PhaseEvent.START_FAILED: ReplicaPhase.GONE},
+    ReplicaPhase.GONE: {},
 }
 
-ALIVE = (Phase.ORDERED, Phase.STARTING, Phase.READY)
-LEAVING = (Phase.DRAINING, Phase.STOPPING)
+ALIVE_PHASES = (ReplicaPhase.REQUESTED, ReplicaPhase.STARTING, ReplicaPhase.READY)
+TERMINATING_PHASES = (ReplicaPhase.DRAINING, ReplicaPhase.STOPPING)
 
 
-def next_phase(phase: Phase, turn: Turn) -> Phase:
+def next_phase(phase: ReplicaPhase, turn: PhaseEvent) -> ReplicaPhase:
     try:
-        return TABLE[phase][turn]
+        return TRANSITIONS[phase][turn]
     except KeyError:
         raise IllegalTransitionError(f"a started replica that is {phase.value} cannot be {turn.value}") from None

@@ -4,40 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...config import Runtime
-from ...runtimes import Instance, Order, Phase, fingerprint
+from ...config import RuntimeConfig
+from ...runtimes import Instance, InstancePhase, ReplicaSpec, fingerprint
 from .ids import smallest_free
-from .rooms import device_for
-from .started import Started
-from .tools import Tools
+from .rooms import choose_device
+from .started import ManagedReplica
+from .tools import ControllerContext
 
-SEEN = 1.0  # seconds until a replica that serves already is seen ready again
+ADOPTED_READY_SECONDS = 1.0  # seconds until a replica that serves already is seen ready again
 
 
-class Orders:
-    def __init__(self, model: str, tools: Tools) -> None:
+class StartRequestBuilder:
+    def __init__(self, model: str, tools: ControllerContext) -> None:
         self._model = model
         self._tools = tools
         self._size = 0  # bytes, as the accounts said
 
-    def new(self, settings: Runtime, others: Mapping[str, Started], now: float) -> tuple[Started, Order]:
+    def new(
+        self, settings: RuntimeConfig, others: Mapping[str, ManagedReplica], now: float
+    ) -> tuple[ManagedReplica, ReplicaSpec]:
         """NoRoomError: there is no device for it."""
         tools, model = self._tools, self._model
-        device = device_for(self.footprint(), settings.devices, tools.rooms(), tools.ours())
+        device = choose_device(self.footprint(), settings.devices, tools.rooms(), tools.replicas_per_device())
         id = tools.ids.next(model, {*tools.listed(model), *tools.hands.worths(model), *others})
-        instance = Instance(model, id, "", device, fingerprint(settings), Phase.STARTING, 0.0)
-        replica = Started(instance, tools.runtimes[settings.kind], _free_number(others), now)
-        replica.expected = now + tools.cold_start(model)[0]
-        return replica, Order(model, id, settings, device, tools.gpu(device), replica.number)
+        instance = Instance(model, id, "", device, fingerprint(settings), InstancePhase.STARTING, 0.0)
+        replica = ManagedReplica(instance, tools.runtimes[settings.kind], _free_number(others), now)
+        replica.ready_by = now + tools.cold_start(model)[0]
+        return replica, ReplicaSpec(model, id, settings, device, tools.gpu(device), replica.number)
 
-    def found(self, instance: Instance, kind: str, others: Mapping[str, Started], now: float) -> Started:
+    def found(self, instance: Instance, kind: str, others: Mapping[str, ManagedReplica], now: float) -> ManagedReplica:
         """It runs already."""
-        replica = Started(instance, self._tools.runtimes[kind], _free_number(others), now, adopted=True)
-        replica.expected = now + SEEN
+        replica = ManagedReplica(instance, self._tools.runtimes[kind], _free_number(others), now, adopted=True)
+        replica.ready_by = now + ADOPTED_READY_SECONDS
         self._tools.ids.used(self._model, instance.id)
         return replica
 
-    def misplaced(self, settings: Runtime, device: str) -> bool:
+    def misplaced(self, settings: RuntimeConfig, device: str) -> bool:
         """Could none be started where it is any more?"""
         gone = device != "" and device not in self._tools.config.devices
         return gone or (bool(settings.devices) and device not in settings.devices)
@@ -48,5 +50,5 @@ class Orders:
         return self._size or self._tools.declared(self._model)
 
 
-def _free_number(others: Mapping[str, Started]) -> int:
+def _free_number(others: Mapping[str, ManagedReplica]) -> int:
     return smallest_free(replica.number for replica in others.values())

@@ -5,78 +5,80 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from ...core.leaving import Candidate, leavers
-from .hands import Worth
-from .life import Phase
-from .setbacks import Setbacks
-from .started import Started
+from ...core.leaving import ScaleDownCandidate, choose_removals
+from .hands import ReplicaLoad
+from .life import ReplicaPhase
+from .setbacks import CrashBackoff
+from .started import ManagedReplica
 
-OUTDATED = "its settings are no longer in force"
+OUTDATED_REASON = "its settings are no longer in force"
 
 
-class Plan(NamedTuple):
-    leave: tuple[tuple[Started, str], ...] = ()  # and why
-    back: tuple[Started, ...] = ()  # on their way out, and needed after all
+class ReconcilePlan(NamedTuple):
+    terminate: tuple[tuple[ManagedReplica, str], ...] = ()  # and why
+    undrain: tuple[ManagedReplica, ...] = ()  # on their way out, and needed after all
     starts: int = 0  # new ones
     missing: int = 0  # that there should be, whether they may be started now or not
 
 
-def plan(
+def plan_reconcile(
     wanted: int,
-    replicas: Iterable[Started],
-    outdated: Callable[[Started], bool],
-    setbacks: Setbacks,
-    choose: Callable[[list[Started], int], list[tuple[Started, str]]],
+    replicas: Iterable[ManagedReplica],
+    outdated: Callable[[ManagedReplica], bool],
+    setbacks: CrashBackoff,
+    choose: Callable[[list[ManagedReplica], int], list[tuple[ManagedReplica, str]]],
     now: float,
-) -> Plan:
+) -> ReconcilePlan:
     """Replicas with other settings serve on until a new one is ready for each: one more than wanted is the most."""
     known = list(replicas)
-    hopeless = [r for r in known if outdated(r) and (r.phase is Phase.ASIDE or (r.coming and not r.adopted))]
+    hopeless = [
+        r for r in known if outdated(r) and (r.phase is ReplicaPhase.CORDONED or (r.is_starting and not r.adopted))
+    ]
     alive = [r for r in known if r.alive and r not in hopeless]
     old = [r for r in alive if outdated(r)] if wanted else []
-    coming = [r for r in alive if r.phase is not Phase.READY and not outdated(r)]
-    allowed = wanted + (1 if old and (coming or setbacks.row) else 0)
-    leave = [(r, OUTDATED) for r in hopeless]
+    coming = [r for r in alive if r.phase is not ReplicaPhase.READY and not outdated(r)]
+    allowed = wanted + (1 if old and (coming or setbacks.consecutive_failures) else 0)
+    leave = [(r, OUTDATED_REASON) for r in hopeless]
     if len(alive) > allowed:
-        return Plan(leave=(*leave, *choose(alive, len(alive) - allowed)))
+        return ReconcilePlan(terminate=(*leave, *choose(alive, len(alive) - allowed)))
     missing = wanted - len(alive)
-    back = [r for r in known if r.phase is Phase.DRAINING and r.drained_ready and r.member and not outdated(r)]
+    back = [r for r in known if r.phase is ReplicaPhase.DRAINING and r.drained_ready and r.member and not outdated(r)]
     back = sorted(back, key=lambda r: -r.since)[: max(0, missing)]
     missing = max(0, missing - len(back))
     if old and not coming and len(alive) == wanted:
         missing = 1
-    since = sum(1 for r in alive if r.phase is Phase.READY and r.since >= setbacks.at)
-    trying = sum(1 for r in alive if r.coming and not r.adopted)
-    return Plan(tuple(leave), tuple(back), setbacks.starts(missing, trying, since, now), missing)
+    since = sum(1 for r in alive if r.phase is ReplicaPhase.READY and r.since >= setbacks.at)
+    trying = sum(1 for r in alive if r.is_starting and not r.adopted)
+    return ReconcilePlan(tuple(leave), tuple(back), setbacks.starts(missing, trying, since, now), missing)
 
 
-def least_valuable(
+def least_valuable_first(
     wanted: int,
-    worths: Callable[[], Mapping[str, Worth]],
-    outdated: Callable[[Started], bool],
-    price: Callable[[Started], float],
+    worths: Callable[[], Mapping[str, ReplicaLoad]],
+    outdated: Callable[[ManagedReplica], bool],
+    price: Callable[[ManagedReplica], float],
     now: float,
-) -> Callable[[list[Started], int], list[tuple[Started, str]]]:
+) -> Callable[[list[ManagedReplica], int], list[tuple[ManagedReplica, str]]]:
     """Who goes when there are too many. No ready one, as long as there are no more of those than wanted."""
 
-    def choose(alive: list[Started], count: int) -> list[tuple[Started, str]]:
+    def choose(alive: list[ManagedReplica], count: int) -> list[tuple[ManagedReplica, str]]:
         seen = worths()  # only now: to ask is not for nothing
         left, chosen = list(alive), []
         for _ in range(count):
-            ready = [r for r in left if r.phase is Phase.READY]
+            ready = [r for r in left if r.phase is ReplicaPhase.READY]
             pool = left if len(ready) > wanted else [r for r in left if r not in ready] or left
-            (id, why), *_ = leavers((candidate(r, seen.get(r.id, Worth())) for r in pool), 1)
+            (id, why), *_ = choose_removals((candidate(r, seen.get(r.id, ReplicaLoad())) for r in pool), 1)
             gone = next(r for r in pool if r.id == id)
             left.remove(gone)
             chosen.append((gone, why))
         return chosen
 
-    def candidate(replica: Started, worth: Worth) -> Candidate:
-        return Candidate(
+    def candidate(replica: ManagedReplica, worth: ReplicaLoad) -> ScaleDownCandidate:
+        return ScaleDownCandidate(
             id=replica.id,
             outdated=outdated(replica),
-            ready=replica.phase is Phase.READY,
-            useful=not worth.ejected and (replica.coming or replica.phase is Phase.READY),
+            ready=replica.phase is ReplicaPhase.READY,
+            in_rotation=not worth.ejected and (replica.is_starting or replica.phase is ReplicaPhase.READY),
             slowness=worth.slowness,
             age=now - replica.began,
             cache=worth.cache,

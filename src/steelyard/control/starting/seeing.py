@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from ...core.replica import State
-from .life import Phase, Turn
-from .started import Started
+from .life import PhaseEvent, ReplicaPhase
+from .started import ManagedReplica
 
 
-def see(replica: Started, state: State, now: float) -> float | None:
+def apply_fleet_state(replica: ManagedReplica, state: State, now: float) -> float | None:
     """Seconds of its cold start, if it ends here. An ejected one is as good as ready; one that is draining and not by
     us, an operator took out."""
     if state is State.DRAINING:
-        if replica.phase in (Phase.STARTING, Phase.READY):
-            replica.take(Turn.SET_ASIDE, now)
+        if replica.phase in (ReplicaPhase.STARTING, ReplicaPhase.READY):
+            replica.transition(PhaseEvent.CORDON, now)
         return None
-    if replica.phase is Phase.ASIDE:
-        replica.take(Turn.TAKEN_BACK, now)
+    if replica.phase is ReplicaPhase.CORDONED:
+        replica.transition(PhaseEvent.UNCORDON, now)
     ready = state in (State.READY, State.EJECTED)
-    if ready and replica.phase is Phase.STARTING:
+    if ready and replica.phase is ReplicaPhase.STARTING:
         first = not replica.was_ready and not replica.adopted
-        replica.take(Turn.SEEN_READY, now)
+        replica.transition(PhaseEvent.BECAME_READY, now)
         return now - replica.began if first else None
-    if not ready and replica.phase is Phase.READY:
-        replica.take(Turn.FELL, now)
+    if not ready and replica.phase is ReplicaPhase.READY:
+        replica.transition(PhaseEvent.BECAME_UNREADY, now)
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Shortage:
+class MemoryShortage:
     def __init__(self) -> None:
         self.why = ""  # empty: there is none
         self.since = 0.0

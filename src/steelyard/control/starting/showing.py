@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..views import Alarm, InstanceView, StartSetbackView
-from .flock import Flock
-from .life import Phase
-from .started import Started
+from ..views import Alarm, InstanceView, StartFailureView
+from .flock import ReplicaSet
+from .life import ReplicaPhase
+from .started import ManagedReplica
 
-_SHOWN = {Phase.ORDERED: "starting", Phase.STARTING: "starting", Phase.READY: "ready"}
+_SHOWN_PHASES = {ReplicaPhase.REQUESTED: "starting", ReplicaPhase.STARTING: "starting", ReplicaPhase.READY: "ready"}
 
 
-class Count(NamedTuple):
+class ReplicaCounts(NamedTuple):
     """A model's started replicas."""
 
     ready: int = 0
@@ -20,11 +20,11 @@ class Count(NamedTuple):
     leaving: int = 0
 
 
-class Kept(NamedTuple):
+class ReplicaSetSummary(NamedTuple):
     """For whoever looks."""
 
     instances: tuple[InstanceView, ...] = ()
-    setback: StartSetbackView | None = None
+    setback: StartFailureView | None = None
     replica_seconds: float = 0.0
     cost: float = 0.0  # replica-hours × price of the device, where it has one, else of the model
     starts: int = 0
@@ -32,18 +32,18 @@ class Kept(NamedTuple):
     crashes: int = 0
 
 
-def count(flock: Flock) -> Count:
+def count_replicas(flock: ReplicaSet) -> ReplicaCounts:
     """Those that an operator drains count as leaving."""
-    phases = [_phase(replica) for replica in flock.replicas.values()]
-    return Count(phases.count("ready"), phases.count("starting"), phases.count("leaving"))
+    phases = [_shown_phase(replica) for replica in flock.replicas.values()]
+    return ReplicaCounts(phases.count("ready"), phases.count("starting"), phases.count("leaving"))
 
 
-def kept(flock: Flock, now: float) -> Kept:
-    flock.pay(now)
-    account = flock.account
-    return Kept(
+def summarize(flock: ReplicaSet, now: float) -> ReplicaSetSummary:
+    flock.charge(now)
+    account = flock.usage
+    return ReplicaSetSummary(
         instances=tuple(_instance(flock, replica, now) for replica in flock.replicas.values()),
-        setback=_setback(flock, now),
+        setback=_last_failure(flock, now),
         replica_seconds=account.seconds,
         cost=account.cost,
         starts=account.starts,
@@ -52,65 +52,65 @@ def kept(flock: Flock, now: float) -> Kept:
     )
 
 
-def alarms(flock: Flock, now: float) -> list[Alarm]:
-    found, setbacks, model = [], flock.troubles.setbacks, flock.model
-    if flock.troubles.shortage.why:
-        what = f"no replica of {model} can be started: {flock.troubles.shortage.why}"
-        found.append(Alarm(code="no_room", what=what, age=now - flock.troubles.shortage.since, model=model))
-    tries = flock.missing or any(replica.coming for replica in flock.replicas.values())
-    trouble = setbacks.trouble
+def replica_alarms(flock: ReplicaSet, now: float) -> list[Alarm]:
+    found, setbacks, model = [], flock.failures.backoff, flock.model
+    if flock.failures.shortage.why:
+        what = f"no replica of {model} can be started: {flock.failures.shortage.why}"
+        found.append(Alarm(code="no_room", message=what, age=now - flock.failures.shortage.since, model=model))
+    tries = flock.missing or any(replica.is_starting for replica in flock.replicas.values())
+    trouble = setbacks.last_failure
     if trouble is not None and tries and (setbacks.looping or trouble.reason == "never_ready"):
         code = "never_ready" if trouble.reason == "never_ready" else "crash_loop"
-        times = f"{setbacks.row} times in a row" if setbacks.row > 1 else "once"
-        said = f": {trouble.last_words[-1]}" if trouble.last_words else ""
+        times = f"{setbacks.consecutive_failures} times in a row" if setbacks.consecutive_failures > 1 else "once"
+        said = f": {trouble.log_tail[-1]}" if trouble.log_tail else ""
         what = f"replicas of {model} fail ({times}): {trouble.why}{said}"
-        found.append(Alarm(code=code, what=what, age=now - setbacks.since, model=model))
+        found.append(Alarm(code=code, message=what, age=now - setbacks.since, model=model))
     return found
 
 
-def _phase(replica: Started) -> str:
-    return _SHOWN.get(replica.phase, "leaving")
+def _shown_phase(replica: ManagedReplica) -> str:
+    return _SHOWN_PHASES.get(replica.phase, "leaving")
 
 
-def _instance(flock: Flock, replica: Started, now: float) -> InstanceView:
+def _instance(flock: ReplicaSet, replica: ManagedReplica, now: float) -> InstanceView:
     instance = replica.instance
     return InstanceView(
         model=flock.model,
         replica=replica.id,
         url=instance.url,
         device=instance.device,
-        phase=_phase(replica),
+        phase=_shown_phase(replica),
         seconds=now - replica.began,
-        where=instance.where,
-        log=instance.log,
+        location=instance.location,
+        log=instance.log_path,
         adopted=replica.adopted,
         outdated=flock.outdated(replica),
     )
 
 
-def _setback(flock: Flock, now: float) -> StartSetbackView | None:
-    setbacks, shortage = flock.troubles.setbacks, flock.troubles.shortage
+def _last_failure(flock: ReplicaSet, now: float) -> StartFailureView | None:
+    setbacks, shortage = flock.failures.backoff, flock.failures.shortage
     if shortage.why:
-        return StartSetbackView(
+        return StartFailureView(
             replica="",
             reason="no_room",
             why=shortage.why,
-            last_words=(),
-            times=1,
+            log_tail=(),
+            consecutive_failures=1,
             age=now - shortage.since,
-            again_in=0.0,
-            looping=False,
+            retry_in=0.0,
+            crash_looping=False,
         )
-    trouble = setbacks.trouble
+    trouble = setbacks.last_failure
     if trouble is None:
         return None
-    return StartSetbackView(
+    return StartFailureView(
         replica=trouble.replica,
         reason=trouble.reason,
         why=trouble.why,
-        last_words=trouble.last_words,
-        times=max(1, setbacks.row),
+        log_tail=trouble.log_tail,
+        consecutive_failures=max(1, setbacks.consecutive_failures),
         age=now - setbacks.at,
-        again_in=setbacks.again_in(now),
-        looping=setbacks.looping,
+        retry_in=setbacks.retry_in(now),
+        crash_looping=setbacks.looping,
     )

@@ -7,42 +7,42 @@ import asyncio
 from ...config import ReplicaConfig
 from ...core.replica import State
 from ...runtimes import Instance, Runtime
-from ...runtimes import Phase as RunPhase
-from ..probing.target import Key
-from .life import ALIVE, Phase, Turn, next_phase
+from ...runtimes import InstancePhase as RunPhase
+from ..probing.target import ReplicaKey
+from .life import ALIVE_PHASES, PhaseEvent, ReplicaPhase, next_phase
 
-UP = (State.LOADING, State.READY, State.EJECTED, State.DRAINING)  # the ledger counts its bytes
-LOST = 30.0  # seconds out of reach after which the ledger does so no more; see devices/holder.py
-LATE, SOONEST = 0.1, 0.1  # part of its age, seconds
-UNSURE = 1.0  # part of its age, where starts were never measured: half of it may be over
-STEADY = 30.0  # seconds: one that was ready for so long did not fail in its start
+COUNTED_STATES = (State.LOADING, State.READY, State.EJECTED, State.DRAINING)  # the ledger counts its bytes
+UNREACHABLE_SECONDS = 30.0  # seconds out of reach after which the ledger does so no more; see devices/holder.py
+LATE_AGE_RATIO, MIN_READY_SECONDS = 0.1, 0.1  # part of its age, seconds
+UNMEASURED_AGE_RATIO = 1.0  # part of its age, where starts were never measured: half of it may be over
+PROVEN_AFTER_SECONDS = 30.0  # seconds: one that was ready for so long did not fail in its start
 # Seconds: one that was ready and has not answered for so long will not any more. One that answers and is not ready may
 # be loading anew, and one that was never ready may open its port late: they have `start_timeout`.
-HUNG = 60.0
+HUNG_AFTER_SECONDS = 60.0
 
 
-class Started:
+class ManagedReplica:
     def __init__(self, instance: Instance, runtime: Runtime, number: int, now: float, *, adopted: bool = False) -> None:
         self.instance = instance
         self.runtime = runtime
         self.number = number
         self.adopted = adopted
-        self.phase = Phase.STARTING if adopted else Phase.ORDERED
+        self.phase = ReplicaPhase.STARTING if adopted else ReplicaPhase.REQUESTED
         self.began = now - (instance.age if adopted else 0.0)
         self.since = now  # in this phase
         self.was_ready = False  # ever
         self.proven = False  # it was ready for a while, so its settings are good
         self.drained_ready = False  # when it was told to leave
         self.member = False  # the fleet knows it
-        self.paid = now  # its time is accounted for until here
-        self.expected: float | None = None  # when it should be ready
-        self.errand: asyncio.Task[None] | None = None  # its start, or its end
+        self.charged_until = now  # its time is accounted for until here
+        self.ready_by: float | None = None  # when it should be ready
+        self.operation: asyncio.Task[None] | None = None  # its start, or its end
         self._up = False
         self._lost: float | None = None
         self._silent: float | None = None  # it does not answer, since then
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ReplicaKey:
         return self.instance.model, self.instance.id
 
     @property
@@ -51,12 +51,12 @@ class Started:
 
     @property
     def alive(self) -> bool:
-        return self.phase in ALIVE
+        return self.phase in ALIVE_PHASES
 
     @property
-    def coming(self) -> bool:
+    def is_starting(self) -> bool:
         """Being started, and never ready before."""
-        return self.phase in (Phase.ORDERED, Phase.STARTING) and not self.was_ready
+        return self.phase in (ReplicaPhase.REQUESTED, ReplicaPhase.STARTING) and not self.was_ready
 
     @property
     def has_ended(self) -> bool:
@@ -66,49 +66,49 @@ class Started:
     def settings(self) -> ReplicaConfig:
         return ReplicaConfig(url=self.instance.url, id=self.id, device=self.instance.device)
 
-    def take(self, turn: Turn, now: float) -> None:
+    def transition(self, turn: PhaseEvent, now: float) -> None:
         before, self.phase = self.phase, next_phase(self.phase, turn)
         self.since = now
-        if turn is Turn.DRAIN:
-            self.drained_ready = before is Phase.READY
-        if turn is Turn.SEEN_READY:
+        if turn is PhaseEvent.DRAIN:
+            self.drained_ready = before is ReplicaPhase.READY
+        if turn is PhaseEvent.BECAME_READY:
             self.was_ready = True
-        if turn in (Turn.SEEN_READY, Turn.FELL):
-            self.expected = None
+        if turn in (PhaseEvent.BECAME_READY, PhaseEvent.BECAME_UNREADY):
+            self.ready_by = None
 
     @property
     def on_trial(self) -> bool:
         return self.alive and not self.proven
 
     def is_steady(self, now: float) -> bool:
-        return self.phase is Phase.READY and now - self.since >= STEADY
+        return self.phase is ReplicaPhase.READY and now - self.since >= PROVEN_AFTER_SECONDS
 
     def is_overdue(self, now: float, timeout: float) -> bool:
-        return self.phase in (Phase.ORDERED, Phase.STARTING) and now - self.since >= timeout
+        return self.phase in (ReplicaPhase.REQUESTED, ReplicaPhase.STARTING) and now - self.since >= timeout
 
     def is_hung(self, now: float) -> bool:
-        was_ready = self.was_ready and self.phase is Phase.STARTING
-        return was_ready and self._silent is not None and now - self._silent >= HUNG
+        was_ready = self.was_ready and self.phase is ReplicaPhase.STARTING
+        return was_ready and self._silent is not None and now - self._silent >= HUNG_AFTER_SECONDS
 
     def ready_in(self, now: float, measured: bool = True) -> float | None:
         """Seconds; one that is late is later by a part of what it took so far. None: nobody expects it."""
-        if self.expected is None or self.phase not in (Phase.ORDERED, Phase.STARTING):
+        if self.ready_by is None or self.phase not in (ReplicaPhase.REQUESTED, ReplicaPhase.STARTING):
             return None
-        if not measured and now > self.expected:
-            return max(UNSURE * (now - self.since), SOONEST)
-        return max(self.expected - now, LATE * (now - self.since), SOONEST)
+        if not measured and now > self.ready_by:
+            return max(UNMEASURED_AGE_RATIO * (now - self.since), MIN_READY_SECONDS)
+        return max(self.ready_by - now, LATE_AGE_RATIO * (now - self.since), MIN_READY_SECONDS)
 
-    def stood(self, state: State, now: float) -> None:
+    def fleet_state_changed(self, state: State, now: float) -> None:
         """In the eyes of the fleet, from now on."""
         if state is not State.UNREACHABLE:
             self._silent = None
         elif self._silent is None:
             self._silent = now
-        if state in UP:
+        if state in COUNTED_STATES:
             self._up, self._lost = True, None
         elif self._lost is None:
             self._lost = now
 
     def is_counted(self, now: float) -> bool:
         """Does the ledger count what it holds?"""
-        return self._up and (self._lost is None or now - self._lost < LOST)
+        return self._up and (self._lost is None or now - self._lost < UNREACHABLE_SECONDS)

@@ -5,30 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...config import Autoscale, Config
+from ...config import AutoscaleConfig, Config
 from ...runtimes import Runtime
 from ..placing.load_times import LoadTimes
-from .errands import Errands
-from .hands import StartingHands
-from .ids import Ids
+from .errands import ReplicaOperations
+from .hands import ReplicaDependencies
+from .ids import ReplicaIds
 
-NO_AUTOSCALE = Autoscale()
+NO_AUTOSCALE = AutoscaleConfig()
 
 
 @dataclass(slots=True)
-class Tools:
+class ControllerContext:
     config: Config
-    hands: StartingHands
+    hands: ReplicaDependencies
     runtimes: Mapping[str, Runtime]
     clock: Callable[[], float]
-    errands: Errands
+    operations: ReplicaOperations
     rooms: Callable[[], Mapping[str, int]]  # bytes free on devices, without those that are promised already
-    ours: Callable[[], Mapping[str, int]]  # started replicas on devices
-    times: LoadTimes
-    ids: Ids
-    resting: bool = False  # nothing is started any more
-    ending: bool = False  # nor is anybody told who is there
-    sparing: bool = False  # what was adopted is left alone: workers of the last supervisor still send requests there
+    replicas_per_device: Callable[[], Mapping[str, int]]  # started replicas on devices
+    load_times: LoadTimes
+    ids: ReplicaIds
+    paused: bool = False  # nothing is started any more
+    silent: bool = False  # nor is anybody told who is there
+    keep_adopted: bool = (
+        False  # what was adopted is left alone: workers of the last supervisor still send requests there
+    )
 
     def listed(self, model: str) -> set[str]:
         """Names of the replicas that the configuration has itself."""
@@ -51,8 +53,8 @@ class Tools:
     def cold_start(self, model: str) -> tuple[float, bool]:
         """Seconds, and whether that was measured."""
         configured = float(self._autoscale(model).cold_start)
-        return self.times.of(model, configured), self.times.is_measured(model)
+        return self.load_times.seconds(model, configured), self.load_times.is_measured(model)
 
-    def _autoscale(self, model: str) -> Autoscale:
+    def _autoscale(self, model: str) -> AutoscaleConfig:
         config = self.config.models.get(model)
         return config.autoscale if config is not None and config.autoscale is not None else NO_AUTOSCALE

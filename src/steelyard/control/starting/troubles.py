@@ -4,71 +4,71 @@ from __future__ import annotations
 
 import logging
 
-from .hands import StartingHands
-from .setbacks import Setbacks, Trouble
-from .shortage import Shortage
-from .started import Started
+from .hands import ReplicaDependencies
+from .setbacks import CrashBackoff, StartFailure
+from .shortage import MemoryShortage
+from .started import ManagedReplica
 
-WORDS = 20  # lines of a log that are kept
-SAID = 3  # of them, in the chronicle, and to whoever waits
-LONGEST_TOLD = 500  # characters
-WITH_OPERATORS = " are in the gateway's log and admin API"
+MAX_LOG_LINES = 20  # lines of a log that are kept
+SHOWN_LOG_LINES = 3  # of them, in the chronicle, and to whoever waits
+MAX_MESSAGE_CHARACTERS = 500  # characters
+SEE_ADMIN_API = " are in the gateway's log and admin API"
 
 log = logging.getLogger("steelyard.control.starting")
 
 
-class Troubles:
-    def __init__(self, hands: StartingHands) -> None:
-        self.setbacks = Setbacks()
-        self.shortage = Shortage()
+class FailureRecorder:
+    def __init__(self, hands: ReplicaDependencies) -> None:
+        self.backoff = CrashBackoff()
+        self.shortage = MemoryShortage()
         self._hands = hands
 
-    def failed(self, replica: Started, reason: str, why: str, began: float, former: int, now: float) -> None:
+    def failed(self, replica: ManagedReplica, reason: str, why: str, began: float, former: int, now: float) -> None:
         """`former`: so many run with settings that are no longer in force, and should have been replaced."""
-        self.setbacks.failed(self._trouble(replica, reason, _with_former(why, former)), began, now)
+        self.backoff.failed(self._trouble(replica, reason, _with_outdated_count(why, former)), began, now)
 
-    def ended(self, replica: Started, why: str, now: float) -> None:
+    def ended(self, replica: ManagedReplica, why: str, now: float) -> None:
         """It had proved itself."""
-        self.setbacks.ended(self._trouble(replica, "ended", why), now)
+        self.backoff.ended(self._trouble(replica, "ended", why), now)
 
-    def ended_leaving(self, replica: Started, why: str) -> None:
+    def ended_leaving(self, replica: ManagedReplica, why: str) -> None:
         """It would have ended anyway."""
         self._trouble(replica, "ended", why)
 
     def no_room(self, model: str, why: str, former: int, now: float) -> None:
-        why = _with_former(why, former)
+        why = _with_outdated_count(why, former)
         if self.shortage.begin(why, now):
             self._hands.note(f"no replica can be started: {why}", model, level=logging.WARNING)
 
-    def told(self, with_words: bool) -> str:
+    def client_message(self, with_words: bool) -> str:
         """Why the last start failed, for clients that wait for it; empty: none did. What it printed may have secrets in
         it, and is for operators unless they say otherwise."""
-        trouble = self.setbacks.trouble
-        if trouble is None or not self.setbacks.row:
+        trouble = self.backoff.last_failure
+        if trouble is None or not self.backoff.consecutive_failures:
             return ""
         said = ""
-        if trouble.last_words:
-            said = f"; its last words{': ' + _joined(trouble.last_words) if with_words else WITH_OPERATORS}"
-        return "".join(c if c.isprintable() else " " for c in f"{trouble.why}{said}")[:LONGEST_TOLD]
+        if trouble.log_tail:
+            said = f"; its last words{': ' + _join_lines(trouble.log_tail) if with_words else SEE_ADMIN_API}"
+        return "".join(c if c.isprintable() else " " for c in f"{trouble.why}{said}")[:MAX_MESSAGE_CHARACTERS]
 
-    def _trouble(self, replica: Started, reason: str, why: str) -> Trouble:
-        words = _last_words(replica)
-        said = f"; its last words: {_joined(words)}" if words else ""
+    def _trouble(self, replica: ManagedReplica, reason: str, why: str) -> StartFailure:
+        words = _log_tail(replica)
+        said = f"; its last words: {_join_lines(words)}" if words else ""
         self._hands.note(f"{why}{said}", *replica.key, level=logging.WARNING)
-        return Trouble(replica.id, reason, why, words)
+        return StartFailure(replica.id, reason, why, words)
 
 
-def _joined(words: tuple[str, ...]) -> str:
-    return " | ".join(words[-SAID:])
+def _join_lines(words: tuple[str, ...]) -> str:
+    return " | ".join(words[-SHOWN_LOG_LINES:])
 
 
-def _with_former(why: str, former: int) -> str:
+def _with_outdated_count(why: str, former: int) -> str:
     return f"{why}; {former} with the settings before serve on" if former else why
 
 
-def _last_words(replica: Started) -> tuple[str, ...]:
+def _log_tail(replica: ManagedReplica) -> tuple[str, ...]:
     try:
-        return replica.runtime.last_words(*replica.key, WORDS)
+        return replica.runtime.log_tail(*replica.key, MAX_LOG_LINES)
     except Exception:
         log.exception("the last words of %s/%s could not be read", *replica.key)
         return ()

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import OptionError
 from ..request import INFINITY
-from ..shares import pick_by_share as pick_by_share
+from ..shares import weighted_choice as weighted_choice
 
 if TYPE_CHECKING:
     from ..outcome import Outcome
     from ..pool import Pool
     from ..replica import Replica
-    from ..request import Flight, Request
+    from ..request import Attempt, Request
 
 
 class Policy:
@@ -63,17 +63,17 @@ class Policy:
     def reweighted(self, replica: Replica, now: float) -> None:
         """A replica's weight was changed."""
 
-    def sent(self, flight: Flight, now: float) -> None:
+    def sent(self, flight: Attempt, now: float) -> None:
         """A request was dispatched; load is already counted."""
 
-    def finished(self, flight: Flight, seconds: float, outcome: Outcome, now: float) -> None:
+    def finished(self, flight: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
         """An attempt ended. `seconds` is its duration; for a failure, no less than `PENALTY` × what was predicted."""
 
     def tick(self, members: Sequence[Replica], now: float) -> None:
         """About once a second."""
 
 
-def two_of(candidates: Sequence[Replica], random: Callable[[], float]) -> tuple[Replica, Replica]:
+def random_pair(candidates: Sequence[Replica], random: Callable[[], float]) -> tuple[Replica, Replica]:
     """Two different ones at random, of at least two."""
     count = len(candidates)
     i = int(random() * count)
@@ -81,10 +81,10 @@ def two_of(candidates: Sequence[Replica], random: Callable[[], float]) -> tuple[
     return candidates[i], candidates[j if j < i else j + 1]
 
 
-def pressure(replica: Replica) -> float:
+def weighted_load(replica: Replica) -> float:
     """Requests there for its weight. Failures in a row count as requests: one that fails at once is always idle, and
     would otherwise draw everyone's requests."""
-    return (replica.load + replica.strikes) / replica.share
+    return (replica.load + replica.failure_penalty) / replica.effective_weight
 
 
 def number(

@@ -7,9 +7,9 @@ from random import Random
 
 from ..replica import Replica
 from ..request import Request
-from .base import Policy, number, pick_by_share, pressure
+from .base import Policy, number, weighted_choice, weighted_load
 
-REMEMBERED = 4096  # keys whose order of replicas is kept
+MAX_CACHED_KEYS = 4096  # keys whose order of replicas is kept
 
 
 class ConsistentHash(Policy):
@@ -42,15 +42,15 @@ class ConsistentHash(Policy):
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         if request.key is None:
-            least = min(map(pressure, candidates))
-            return pick_by_share([r for r in candidates if pressure(r) == least], self._random())
+            least = min(map(weighted_load, candidates))
+            return weighted_choice([r for r in candidates if weighted_load(r) == least], self._random())
         ranked = self._ranked.get(request.key)
         if ranked is None:
             ranked = self._rank(request.key)
         total = share = 0.0
         for replica in candidates:
             total += replica.load
-            share += replica.share
+            share += replica.effective_weight
         # The newcomer counts: with an idle fleet everyone is under the bound.
         allowed = self._bound * (total + 1.0) / share
         possible = candidates if len(candidates) < len(ranked) else None
@@ -60,17 +60,19 @@ class ConsistentHash(Policy):
                 continue
             if fallback is None:
                 fallback = replica
-            if (replica.load + 1) / replica.share <= allowed or not (replica.load or replica.strikes):
+            if (replica.load + 1) / replica.effective_weight <= allowed or not (
+                replica.load or replica.failure_penalty
+            ):
                 return replica
         return fallback if fallback is not None else candidates[0]
 
     def score(self, request: Request, replica: Replica, now: float) -> float:
         """Its place in the key's own order; the least is chosen unless that one is over the bound."""
-        return pressure(replica) if request.key is None else _score(request.key, replica)
+        return weighted_load(replica) if request.key is None else _score(request.key, replica)
 
     def _rank(self, key: str) -> list[Replica]:
         scored = sorted(self._members, key=lambda r: (_score(key, r), r.id))
-        if len(self._ranked) >= REMEMBERED:
+        if len(self._ranked) >= MAX_CACHED_KEYS:
             del self._ranked[next(iter(self._ranked))]
         self._ranked[key] = scored
         return scored

@@ -9,7 +9,7 @@ from ..request import Request
 from .base import Policy, number
 from .weighted_round_robin import smooth_pick
 
-LEAST, MOST = 0.1, 10.0
+MIN_WEIGHT_FACTOR, MAX_WEIGHT_FACTOR = 0.1, 10.0
 
 
 class LatencyAware(Policy):
@@ -35,8 +35,8 @@ class LatencyAware(Policy):
         if not tails:
             return
         typical = median(tails.values())
-        self._factor = {r: min(MOST, max(LEAST, typical / tail)) for r, tail in tails.items()}
+        self._factor = {r: min(MAX_WEIGHT_FACTOR, max(MIN_WEIGHT_FACTOR, typical / tail)) for r, tail in tails.items()}
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         factor = self._factor
-        return smooth_pick(candidates, [r.share * factor.get(r, 1.0) for r in candidates])
+        return smooth_pick(candidates, [r.effective_weight * factor.get(r, 1.0) for r in candidates])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..replica import Replica
 from ..request import Request
-from .base import Policy, pick_by_share, pressure
+from .base import Policy, weighted_choice, weighted_load
 
 
 class LeastConnections(Policy):
@@ -18,13 +18,13 @@ class LeastConnections(Policy):
         least = float("inf")
         tied: list[Replica] = []
         for replica in candidates:
-            load = (replica.load + replica.strikes) / replica.share
+            load = (replica.load + replica.failure_penalty) / replica.effective_weight
             if load < least:
                 least = load
                 tied = [replica]
             elif load == least:
                 tied.append(replica)
-        return tied[0] if len(tied) == 1 else pick_by_share(tied, self._random())
+        return tied[0] if len(tied) == 1 else weighted_choice(tied, self._random())
 
     def score(self, request: Request, replica: Replica, now: float) -> float:
-        return pressure(replica)
+        return weighted_load(replica)

@@ -6,10 +6,10 @@ from random import Random
 from ..latency import DecayedMean
 from ..outcome import Outcome
 from ..replica import Replica
-from ..request import Flight, Request
-from .base import Policy, number, pick_by_share
+from ..request import Attempt, Request
+from .base import Policy, number, weighted_choice
 
-SAME = 1.001
+TIE_FACTOR = 1.001
 
 
 class LeastResponseTime(Policy):
@@ -27,19 +27,23 @@ class LeastResponseTime(Policy):
     def joined(self, replica: Replica, now: float) -> None:
         replica.notes = DecayedMean(self._tau)
 
-    def finished(self, flight: Flight, seconds: float, outcome: Outcome, now: float) -> None:
+    def finished(self, flight: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
         if flight.replica.notes is not None:
             flight.replica.notes.add(seconds, now)
         self._pool_mean.add(seconds, now)
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         unknown = self._pool_mean.value(1.0)
-        scores = [(r.load + r.strikes + 1) * r.notes.value(unknown) / r.share for r in candidates]
+        scores = [(r.load + r.failure_penalty + 1) * r.notes.value(unknown) / r.effective_weight for r in candidates]
         # Means of equal latencies differ in their last digits, and the lowest of those would take everything.
-        line = min(scores) * SAME
+        line = min(scores) * TIE_FACTOR
         tied = [replica for replica, score in zip(candidates, scores, strict=True) if score <= line]
-        return tied[0] if len(tied) == 1 else pick_by_share(tied, self._random())
+        return tied[0] if len(tied) == 1 else weighted_choice(tied, self._random())
 
     def score(self, request: Request, replica: Replica, now: float) -> float:
         mean: DecayedMean = replica.notes
-        return (replica.load + replica.strikes + 1) * mean.value(self._pool_mean.value(1.0)) / replica.share
+        return (
+            (replica.load + replica.failure_penalty + 1)
+            * mean.value(self._pool_mean.value(1.0))
+            / replica.effective_weight
+        )

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from itertools import islice
 from random import Random
 
-from ..cheapest import cheapest
+from ..cheapest import least_cost_replica
 from ..pool import Pool
 from ..replica import Replica
-from ..request import INFINITY, Flight, Request
+from ..request import INFINITY, Attempt, Request
 from .base import Policy, number
 
-MANY = 64  # above this many candidates a sample is looked at
-SAMPLE = 8
-OLDEST = 4  # flights of a full replica looked at for which is over first
-AS_FAST = 1.1  # times the fastest replica's slowness: nothing better to wait for
+SAMPLE_ABOVE_CANDIDATES = 64  # above this many candidates a sample is looked at
+SAMPLE_SIZE = 8
+MAX_ATTEMPTS_SCANNED = 4  # flights of a full replica looked at for which is over first
+NEAR_FASTEST_FACTOR = 1.1  # times the fastest replica's slowness: nothing better to wait for
 
 
 class LeastWork(Policy):
@@ -40,33 +40,35 @@ class LeastWork(Policy):
 
     def attach(self, pool: Pool) -> None:
         self._pool = pool
-        self._due = pool.trials.due
+        self._due = pool.exploration.due
         self._remaining = pool.estimator.remaining
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         if self._due:
-            trial = self._pool.trials.take(request, candidates, self._pool.estimator.typical, now)
+            trial = self._pool.exploration.take(request, candidates, self._pool.estimator.typical_seconds, now)
             if trial is not None:
                 self._spared = request
                 return trial
         if len(candidates) == 1:
             return candidates[0]
-        if len(candidates) > MANY:
+        if len(candidates) > SAMPLE_ABOVE_CANDIDATES:
             candidates = self._sample(request, candidates)
-        self._last = choice = cheapest(request, candidates, self._pool.estimator, self._tie, self._random, now)
+        self._last = choice = least_cost_replica(
+            request, candidates, self._pool.estimator, self._tie, self._random, now
+        )
         return choice
 
     def score(self, request: Request, replica: Replica, now: float) -> float:
         """As core/cheapest.py works it out."""
-        seconds = request.base * replica.slowness * replica.drag
+        seconds = request.base * replica.slowness * replica.slow_start_factor
         if replica.load:
-            seconds += self._pool.estimator.in_the_way(replica, now)
+            seconds += self._pool.estimator.queueing_delay(replica, now)
         return seconds + self._cold_seconds(request, replica)
 
     def _sample(self, request: Request, candidates: Sequence[Replica]) -> list[Replica]:
         random = self._random
         count = len(candidates)
-        drawn = {candidates[int(random() * count)]: None for _ in range(SAMPLE)}
+        drawn = {candidates[int(random() * count)]: None for _ in range(SAMPLE_SIZE)}
         last = self._last
         if last is not None and self._pool.is_open(last) and last not in request.avoid:
             drawn[last] = None
@@ -77,9 +79,9 @@ class LeastWork(Policy):
             self._spared = None
             return 0.0
         pool = self._pool
-        slowness = _believed(replica)
+        slowness = _penalized_slowness(replica)
         cold = self._cold_seconds(request, replica)
-        if (slowness <= AS_FAST * pool.fastest and not cold) or not pool.drain_rate:
+        if (slowness <= NEAR_FASTEST_FACTOR * pool.fastest and not cold) or not pool.drain_rate:
             return 0.0  # as good as any: nothing to wait for
         base = request.base * self._remaining.mean
         here = base * slowness + cold
@@ -104,7 +106,9 @@ class LeastWork(Policy):
     def _soon_warm(self, request: Request, now: float) -> list[tuple[float, float]]:
         """As `_soon_free`, of the busy replicas that hold what this request needs."""
         return [
-            (self._free_in(r, now), _believed(r)) for r in self._busy() if r.warm is not None and request.key in r.warm
+            (self._free_in(r, now), _penalized_slowness(r))
+            for r in self._busy()
+            if r.warm is not None and request.key in r.warm
         ]
 
     def _soon_free(self, now: float) -> list[tuple[float, float]]:
@@ -114,7 +118,7 @@ class LeastWork(Policy):
         stamp = (now, pool.active, pool.finished)
         if stamp != self._soon_stamp:
             self._soon_stamp = stamp
-            found = sorted((self._free_in(r, now), _believed(r)) for r in self._busy())
+            found = sorted((self._free_in(r, now), _penalized_slowness(r)) for r in self._busy())
             self._soon = []
             least = INFINITY
             for free, slowness in found:
@@ -125,24 +129,24 @@ class LeastWork(Policy):
 
     def _busy(self) -> list[Replica]:
         members = self._pool.members
-        if len(members) <= MANY:
+        if len(members) <= SAMPLE_ABOVE_CANDIDATES:
             return [r for r in members if r.load >= r.limit]
         random = self._random
         count = len(members)
-        return [r for r in (members[int(random() * count)] for _ in range(SAMPLE)) if r.load >= r.limit]
+        return [r for r in (members[int(random() * count)] for _ in range(SAMPLE_SIZE)) if r.load >= r.limit]
 
     def _free_in(self, replica: Replica, now: float) -> float:
         """Seconds until a slot is free on a full replica."""
         soonest = INFINITY
-        flight: Flight
-        for flight in islice(replica.flights, OLDEST):
+        flight: Attempt
+        for flight in islice(replica.running_attempts, MAX_ATTEMPTS_SCANNED):
             left = self._remaining.after(now - flight.started, flight.predicted)
             if left < soonest:
                 soonest = left
         return soonest
 
 
-def _believed(replica: Replica) -> float:
+def _penalized_slowness(replica: Replica) -> float:
     """Its slowness, with doubt where it failed of late. Slow start is no reason to let requests wait for another: it is
     a smaller share of them, and while any wait an idle replica is better than none."""
-    return replica.slowness * 2.0**replica.strikes if replica.strikes else replica.slowness
+    return replica.slowness * 2.0**replica.failure_penalty if replica.failure_penalty else replica.slowness

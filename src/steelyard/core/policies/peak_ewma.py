@@ -7,10 +7,10 @@ from random import Random
 from ..latency import DecayedMean
 from ..outcome import Outcome
 from ..replica import Replica
-from ..request import Flight, Request
-from .base import Policy, number, pick_by_share, two_of
+from ..request import Attempt, Request
+from .base import Policy, number, random_pair, weighted_choice
 
-UNANSWERED = 1e9
+UNANSWERED_PENALTY = 1e9
 
 
 class _Peak:
@@ -36,7 +36,7 @@ class PeakEwma(Policy):
     def joined(self, replica: Replica, now: float) -> None:
         replica.notes = _Peak(now)
 
-    def finished(self, flight: Flight, seconds: float, outcome: Outcome, now: float) -> None:
+    def finished(self, flight: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
         self._usual.add(seconds, now)
         peak: _Peak | None = flight.replica.notes
         if peak is None:
@@ -51,11 +51,11 @@ class PeakEwma(Policy):
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         if len(candidates) == 1:
             return candidates[0]
-        one, other = two_of(candidates, self._random)
+        one, other = random_pair(candidates, self._random)
         mine, theirs = self._score(one, now), self._score(other, now)
         if abs(mine - theirs) > 1e-6 * (mine + theirs):
             return one if mine < theirs else other
-        return pick_by_share((one, other), self._random())
+        return weighted_choice((one, other), self._random())
 
     def score(self, request: Request, replica: Replica, now: float) -> float:
         return self._score(replica, now)
@@ -66,7 +66,7 @@ class PeakEwma(Policy):
         peak: _Peak = replica.notes
         if not peak.cost:
             if replica.in_flight:
-                return UNANSWERED * (replica.in_flight + 1) / replica.share
-            return self._usual.value(1.0) * (replica.load + replica.strikes) / replica.share
+                return UNANSWERED_PENALTY * (replica.in_flight + 1) / replica.effective_weight
+            return self._usual.value(1.0) * (replica.load + replica.failure_penalty) / replica.effective_weight
         cost = peak.cost * exp(min(0.0, peak.stamp - now) / self._tau)
-        return cost * (replica.load + replica.strikes + 1) / replica.share
+        return cost * (replica.load + replica.failure_penalty + 1) / replica.effective_weight

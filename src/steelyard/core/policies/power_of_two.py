@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..replica import Replica
 from ..request import Request
-from .base import Policy, pick_by_share, pressure, two_of
+from .base import Policy, random_pair, weighted_choice, weighted_load
 
 
 class PowerOfTwo(Policy):
@@ -17,11 +17,11 @@ class PowerOfTwo(Policy):
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         if len(candidates) == 1:
             return candidates[0]
-        one, other = two_of(candidates, self._random)
-        mine, theirs = pressure(one), pressure(other)
+        one, other = random_pair(candidates, self._random)
+        mine, theirs = weighted_load(one), weighted_load(other)
         if mine != theirs:
             return one if mine < theirs else other
-        return one if one.share == other.share else pick_by_share((one, other), self._random())
+        return one if one.effective_weight == other.effective_weight else weighted_choice((one, other), self._random())
 
     def score(self, request: Request, replica: Replica, now: float) -> float:
-        return pressure(replica)
+        return weighted_load(replica)

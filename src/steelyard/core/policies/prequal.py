@@ -6,10 +6,10 @@ from random import Random
 from ..latency import DecayedMean
 from ..outcome import Outcome
 from ..replica import Replica
-from ..request import Flight, Request
-from .base import Policy, number, pick_by_share, pressure
+from ..request import Attempt, Request
+from .base import Policy, number, weighted_choice, weighted_load
 
-SAME = 1.001  # means of equal latencies differ in their last digits
+TIE_FACTOR = 1.001  # means of equal latencies differ in their last digits
 
 
 class _Probe:
@@ -55,7 +55,7 @@ class Prequal(Policy):
     def left(self, replica: Replica, now: float) -> None:
         self._probes = [p for p in self._probes if p.replica is not replica]
 
-    def finished(self, flight: Flight, seconds: float, outcome: Outcome, now: float) -> None:
+    def finished(self, flight: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
         if flight.replica.notes is not None:
             flight.replica.notes.add(seconds, now)
         self._latency.add(seconds, now)
@@ -65,11 +65,11 @@ class Prequal(Policy):
             return candidates[0]
         usable = self._fresh(request, candidates, now)
         if len(usable) < 2:
-            choice = pick_by_share(candidates, self._random())
+            choice = weighted_choice(candidates, self._random())
         else:
             probe = self._pick(usable)
             choice = probe.replica
-            probe.in_flight += 1.0 / choice.share  # it will be one busier than the probe said
+            probe.in_flight += 1.0 / choice.effective_weight  # it will be one busier than the probe said
         self._forget()
         self._look(candidates, now)
         return choice
@@ -85,7 +85,7 @@ class Prequal(Policy):
         return [
             p
             for p in self._probes
-            if p.replica.load < p.replica.limit and not p.replica.held and p.replica not in request.avoid
+            if p.replica.load < p.replica.limit and not p.replica.suspended and p.replica not in request.avoid
         ]
 
     def _pick(self, probes: list[_Probe]) -> _Probe:
@@ -93,7 +93,7 @@ class Prequal(Policy):
         line = ordered[min(len(ordered) - 1, int(self._hot * len(ordered)))]
         # By their own quantile some probes are always at or under the line, so "all hot" never happens here.
         cold = [p for p in probes if p.in_flight <= line]
-        level = min(cold, key=_latency_of).latency * SAME
+        level = min(cold, key=_latency_of).latency * TIE_FACTOR
         tied = [p for p in cold if p.latency <= level]
         least = min(p.in_flight for p in tied)
         tied = [p for p in tied if p.in_flight == least]
@@ -113,7 +113,7 @@ class Prequal(Policy):
         for _ in range(self._rate):
             replica = candidates[int(self._random() * len(candidates))]
             latency = replica.notes.value(unknown) if replica.notes is not None else unknown
-            busy = pressure(replica)
+            busy = weighted_load(replica)
             # Prequal asks for the latency at the present number in flight; from outside, this is the nearest to it.
             self._probes.append(_Probe(replica, busy, latency * (busy + 1.0), now))
         if len(self._probes) > self._size:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..replica import Replica
 from ..request import Request
-from .base import Policy, pick_by_share
+from .base import Policy, weighted_choice
 
 
 class Random(Policy):
@@ -15,4 +15,4 @@ class Random(Policy):
     loses = "leaves some replicas idle while others queue"
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
-        return pick_by_share(candidates, self._random())
+        return weighted_choice(candidates, self._random())

@@ -33,4 +33,4 @@ class WeightedRoundRobin(Policy):
     loses = "blind to what happens: a replica that slows down keeps its share"
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
-        return smooth_pick(candidates, [replica.share for replica in candidates])
+        return smooth_pick(candidates, [replica.effective_weight for replica in candidates])

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import OptionError
 from ..naming import find_class
-from .base import Scaler, Seen, Want
+from .base import Recommendation, Scaler, ScalingMetrics
 
 SCALERS: dict[str, str] = {
     "work": "steelyard.core.scalers.work:WorkScaler",
@@ -16,7 +16,7 @@ SCALERS: dict[str, str] = {
     "hpa": "steelyard.core.scalers.hpa:KubernetesScaler",
 }
 
-__all__ = ["SCALERS", "Scaler", "Seen", "Want", "find_scaler", "make_scaler", "scaler_options"]
+__all__ = ["SCALERS", "Recommendation", "Scaler", "ScalingMetrics", "find_scaler", "make_scaler", "scaler_options"]
 
 
 def find_scaler(name: str) -> type[Scaler]:

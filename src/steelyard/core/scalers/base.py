@@ -7,38 +7,40 @@ from typing import ClassVar, NamedTuple
 from ..request import INFINITY
 
 
-class Seen(NamedTuple):
+class ScalingMetrics(NamedTuple):
     """A model as all balancers together see it now. Work is in seconds on a typical replica with nothing beside it."""
 
     now: float
     ready: int = 0  # replicas that serve
-    coming: int = 0  # started, not ready yet
+    starting: int = 0  # started, not ready yet
     offered: float = 0.0  # work that came, since the beginning; only ever grows
     arrived: int = 0  # requests that came, since the beginning
     running: int = 0  # requests at replicas
     waiting: int = 0  # requests in the line
     backlog: float = 0.0  # work in the line
-    learned: bool = True  # is anything known of how long requests take? Else work is a guess: look at requests
+    estimates_learned: bool = (
+        True  # is anything known of how long requests take? Else work is a guess: look at requests
+    )
     rate: float = 1.0  # work that one replica does in a second, when full; about its slots. A first guess:
-    done: float = 0.0  # work that was answered, since the beginning; with what it was counted as when it came
-    busy: float = 0.0  # and seconds that it took, one request beside another; 0.0: not known
+    completed_work: float = 0.0  # work that was answered, since the beginning; with what it was counted as when it came
+    busy_seconds: float = 0.0  # and seconds that it took, one request beside another; 0.0: not known
     slots: float = 1.0  # requests that one replica takes at once
     cold_start: float = 10.0  # seconds from the start of a replica to its first request
     answered: int = 0  # requests that ended since the beginning, refused and failed ones included
     late: int = 0  # of these, not within what was promised
-    promised: float = INFINITY  # seconds; INFINITY: nothing is
-    allowed: float = 0.01  # share of the requests that may be late
+    slo_seconds: float = INFINITY  # seconds; INFINITY: nothing is
+    slo_late_share: float = 0.01  # share of the requests that may be late
     p99: float = 0.0  # seconds, of the last half minute; 0: none ended
-    sure: bool = True  # are the slots what somebody configured? Else they were learned, and may be too many
+    slots_configured: bool = True  # are the slots what somebody configured? Else they were learned, and may be too many
 
 
-class Want(NamedTuple):
+class Recommendation(NamedTuple):
     """What a scaler would have, and the numbers behind it, for whoever asks why."""
 
     replicas: int
-    why: str  # in words, without the number: `4.1 s/s of work offered, forecast 5.2 in 8 s`
+    reason: str  # in words, without the number: `4.1 s/s of work offered, forecast 5.2 in 8 s`
     offered: float = 0.0  # seconds of work per second, over the long window
-    lately: float = 0.0  # over the short one
+    recent_work: float = 0.0  # over the short one
     forecast: float = 0.0  # what is expected when a replica that is started now is ready
     burn: float = 0.0  # how many times as fast as allowed the promise is broken
     panicking: bool = False
@@ -53,6 +55,6 @@ class Scaler:
 
     rule: ClassVar[str] = ""  # what it does, in one line
 
-    def want(self, seen: Seen) -> Want:
+    def recommend(self, seen: ScalingMetrics) -> Recommendation:
         """What it would have now, its own dynamics included; bounds, steps and zero are `core.scaling`'s business."""
         raise NotImplementedError

@@ -6,42 +6,44 @@ from itertools import pairwise
 from math import exp, sqrt
 from typing import NamedTuple
 
-from .base import Seen
-from .windows import Totals
+from .base import ScalingMetrics
+from .windows import SlidingTotals
 
-SURE = 3.5  # standard deviations by which lately must be above before
-PARTS = (1.0, 1 / 3)  # of the short window: a large rise shows in the first two seconds
-LIKELY = 2.0  # standard deviations of the long window, within which a longer one agrees with it
-LONGER = (2, 4, 8)  # long windows
-FEW = 30  # requests in the long window: so few say little of how much work will come
-QUARTERS = 4
-HISTORY = 10.0  # long windows that are remembered, for trends
-PRIOR = 10.0  # requests by which the first guess of how uneven they are is outweighed
-UNEVEN = 2.0  # that guess: variance of work that comes, over that of equal requests at random; 2 is exponential
-FARTHEST = 2.0  # times the work of now that a forecast may say
+RISE_STDEVS = 3.5  # standard deviations by which lately must be above before
+RISE_WINDOW_SHARES = (1.0, 1 / 3)  # of the short window: a large rise shows in the first two seconds
+STEADY_STDEVS = 2.0  # standard deviations of the long window, within which a longer one agrees with it
+STEADY_WINDOW_MULTIPLES = (2, 4, 8)  # long windows
+FEW_REQUESTS = 30  # requests in the long window: so few say little of how much work will come
+TREND_QUARTERS = 4
+HISTORY_WINDOWS = 10.0  # long windows that are remembered, for trends
+PRIOR_REQUESTS = 10.0  # requests by which the first guess of how uneven they are is outweighed
+PRIOR_DISPERSION = (
+    2.0  # that guess: variance of work that comes, over that of equal requests at random; 2 is exponential
+)
+MAX_FORECAST_FACTOR = 2.0  # times the work of now that a forecast may say
 
 
 class Rates(NamedTuple):
     """Seconds of work per second."""
 
     steady: float  # over the long window
-    lately: float  # over the short one
-    risen: float  # what it is since it rose beyond chance; 0.0: it did not
-    newest: float  # over the shortest time in which a rise may show, chance or not
+    recent: float  # over the short one
+    after_rise: float  # what it is since it rose beyond chance; 0.0: it did not
+    latest: float  # over the shortest time in which a rise may show, chance or not
     forecast: float  # in as many seconds as were asked for; 0.0: there is no trend
     requests: float  # that came in the long window
 
 
-class Flow:
+class ArrivalRate:
     def __init__(self, short: float, long: float) -> None:
         self.short, self.long = short, long
-        self._recent = Totals(long)
-        self._history = Totals(HISTORY * long)
+        self._recent = SlidingTotals(long)
+        self._history = SlidingTotals(HISTORY_WINDOWS * long)
         self._work = self._requests = self._noise = 0.0
         self._last: tuple[float, float, int] | None = None  # time, work, requests
         self._step = (0.0, 0.0)  # rate and seconds of the step before
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: ScalingMetrics) -> None:
         """A count that went back began anew: what came meanwhile is not known, and taken as nothing."""
         if self._last is not None:
             when, offered, arrived = self._last
@@ -71,7 +73,7 @@ class Flow:
         steady = self._steady(span, work, requests, variance)
         shortest = min(patience / 4.0, self.long / 4.0)
         risen = self._risen(variance, shortest)
-        newest = self._newest(max(min(PARTS) * self.short, shortest))
+        newest = self._newest(max(min(RISE_WINDOW_SHARES) * self.short, shortest))
         forecast = self._forecast(max(steady, risen), variance, ahead) if ahead is not None else 0.0
         return Rates(steady, lately, risen, newest, forecast, requests)
 
@@ -79,12 +81,12 @@ class Flow:
         """Over the longest time that does not contradict the long window: where few requests come, chance is large."""
         if requests <= 0:
             return 0.0
-        known = max(span, self.short if requests <= FEW else self.short * min(PARTS) / 2.0)
+        known = max(span, self.short if requests <= FEW_REQUESTS else self.short * min(RISE_WINDOW_SHARES) / 2.0)
         # The first request only says that there is traffic; how much is said by those that come after it.
         rate = found = work / known * max(0.0, 1.0 - 1.0 / requests)
-        for times in LONGER:
+        for times in STEADY_WINDOW_MULTIPLES:
             span, (work, _, _) = self._history.over(times * self.long)
-            if span < 0.99 * times * self.long or abs(work / span - rate) > LIKELY * sqrt(variance / self.long):
+            if span < 0.99 * times * self.long or abs(work / span - rate) > STEADY_STDEVS * sqrt(variance / self.long):
                 break
             found = work / span
         return found
@@ -97,7 +99,7 @@ class Flow:
         if known < self.short:
             return found
         before = earlier / known
-        for part in PARTS:
+        for part in RISE_WINDOW_SHARES:
             seconds = max(part * self.short, shortest)
             span, (work, requests, _) = self._recent.over(seconds)
             if span < 0.99 * seconds or requests <= 0:
@@ -105,9 +107,9 @@ class Flow:
             expected = count / known * seconds
             mean = max(work / requests, earlier / count if count > 0 else 0.0)
             # The noise of both, where few requests came: by the requests, or by what was measured if that is more.
-            spread = mean * sqrt(UNEVEN * (expected + requests) / 2.0)
+            spread = mean * sqrt(PRIOR_DISPERSION * (expected + requests) / 2.0)
             spread = max(spread, sqrt(variance * seconds)) if expected > 0 else spread
-            if work - before * seconds > SURE * spread:
+            if work - before * seconds > RISE_STDEVS * spread:
                 # What came all at once is a backlog, and no rate: it must have been so in both halves.
                 half = self._recent.over(seconds / 2.0)[1][0]
                 found = max(found, 2.0 * min(half, work - half) / seconds)
@@ -122,9 +124,9 @@ class Flow:
 
         Damped: the farther ahead, the less a trend is believed to go on (Gardner and McKenzie 1985).
         """
-        window = min(max(self.long, QUARTERS * ahead), HISTORY * self.long)
-        quarter = window / QUARTERS
-        parts = [self._history.over(quarter, ago=i * quarter) for i in range(QUARTERS)]
+        window = min(max(self.long, TREND_QUARTERS * ahead), HISTORY_WINDOWS * self.long)
+        quarter = window / TREND_QUARTERS
+        parts = [self._history.over(quarter, ago=i * quarter) for i in range(TREND_QUARTERS)]
         if any(span < 0.99 * quarter for span, _ in parts):
             return 0.0
         rates = [growth[0] / span for span, growth in reversed(parts)]
@@ -132,12 +134,12 @@ class Flow:
         if slope * quarter <= sqrt(2.0 * variance / quarter):
             return 0.0
         horizon = quarter / 2.0 + window * (1.0 - exp(-ahead / window))
-        return min(max(level, rates[-1] + slope * horizon), FARTHEST * max(level, rates[-1]))
+        return min(max(level, rates[-1] + slope * horizon), MAX_FORECAST_FACTOR * max(level, rates[-1]))
 
 
 def _variance(work: float, requests: float, noise: float, span: float) -> float:
     """Of the work that comes in a second; with few requests rather the guess than what was measured."""
     if requests <= 0 or span <= 0:
         return 0.0
-    guess = UNEVEN * work / span * work / requests
-    return (PRIOR * guess + noise / span * requests) / (PRIOR + requests)
+    guess = PRIOR_DISPERSION * work / span * work / requests
+    return (PRIOR_REQUESTS * guess + noise / span * requests) / (PRIOR_REQUESTS + requests)

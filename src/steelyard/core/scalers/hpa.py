@@ -12,12 +12,12 @@ from __future__ import annotations
 from math import ceil
 
 from ..request import INFINITY
-from .base import Scaler, Seen, Want
+from .base import Recommendation, Scaler, ScalingMetrics
 from .options import number
-from .windows import Average, Highest
+from .windows import SlidingAverage, SlidingMaximum
 
-AT_ONCE = 4  # replicas that may be added in a period, …
-TIMES = 2.0  # … or as many as make it so many times as many, whichever is more
+MAX_ADDED_REPLICAS = 4  # replicas that may be added in a period, …
+MAX_SCALE_UP_FACTOR = 2.0  # … or as many as make it so many times as many, whichever is more
 
 
 class KubernetesScaler(Scaler):
@@ -40,29 +40,29 @@ class KubernetesScaler(Scaler):
         self.period = number("period", period, above=0.0, most=3600.0)
         self.window = number("window", window, above=0.0, most=3600.0)
         self.down_after = number("down_after", down_after, least=0.0, most=3600.0)
-        self._use = Average(self.window)
-        self._recommended = Highest(self.down_after)
-        self._said: Want | None = None
+        self._use = SlidingAverage(self.window)
+        self._recommended = SlidingMaximum(self.down_after)
+        self._said: Recommendation | None = None
         self._synced = -INFINITY
 
-    def want(self, seen: Seen) -> Want:
-        self._use.add(seen.now, _in_use(seen))
-        asleep = seen.ready + seen.coming == 0
+    def want(self, seen: ScalingMetrics) -> Recommendation:
+        self._use.add(seen.now, _utilization(seen))
+        asleep = seen.ready + seen.starting == 0
         if asleep and seen.running + seen.waiting:
             return self._say(seen.now, 1, "requests wait, and there is no replica")
         if self._said is None:
-            self._recommended.add(seen.now, seen.ready + seen.coming)
+            self._recommended.add(seen.now, seen.ready + seen.starting)
         if self._said is None or seen.now - self._synced >= self.period:
             return self._decide(seen)
         return self._said
 
-    def _decide(self, seen: Seen) -> Want:
-        current = seen.ready + seen.coming
+    def _decide(self, seen: ScalingMetrics) -> Recommendation:
+        current = seen.ready + seen.starting
         use = self._use.over(self.window)[0]
         wished = self._wished(seen, use / self.target)
         highest = int(self._recommended.add(seen.now, wished))
         stable = max(wished, min(current, highest))
-        limited = min(stable, max(current + AT_ONCE, ceil(TIMES * current)))
+        limited = min(stable, max(current + MAX_ADDED_REPLICAS, ceil(MAX_SCALE_UP_FACTOR * current)))
         why = f"{use:.0%} of slots in use, {self.target:.0%} is the target"
         if limited < stable:
             why += f", {stable} wanted, but no more are added at once"
@@ -70,31 +70,31 @@ class KubernetesScaler(Scaler):
             why += f", fewer only when they were too many for {self.down_after:g} s"
         return self._say(seen.now, limited, why)
 
-    def _wished(self, seen: Seen, ratio: float) -> int:
+    def _wished(self, seen: ScalingMetrics, ratio: float) -> int:
         """What the replicas are multiplied by; those that are coming count as idle when more are wanted."""
-        current = seen.ready + seen.coming
+        current = seen.ready + seen.starting
         if not seen.ready:
             return current  # nothing is measured
-        if ratio > 1.0 and seen.coming:
+        if ratio > 1.0 and seen.starting:
             ratio *= seen.ready / current
             if ratio < 1.0 or ratio - 1.0 <= self.tolerance:
                 return current
-            return max(current, _whole(ratio * current))
+            return max(current, _ceil(ratio * current))
         if abs(1.0 - ratio) <= self.tolerance + 1e-9:
             return current
-        return _whole(ratio * seen.ready)
+        return _ceil(ratio * seen.ready)
 
-    def _say(self, now: float, replicas: int, why: str) -> Want:
+    def _say(self, now: float, replicas: int, why: str) -> Recommendation:
         self._synced = now
-        self._said = Want(replicas, why)
+        self._said = Recommendation(replicas, why)
         return self._said
 
 
-def _in_use(seen: Seen) -> float:
+def _utilization(seen: ScalingMetrics) -> float:
     """Share of the slots; 0 where there are none."""
     slots = seen.slots if 0 < seen.slots < INFINITY else max(1.0, seen.rate)
     return min(1.0, seen.running / (seen.ready * slots)) if seen.ready else 0.0
 
 
-def _whole(value: float) -> int:
+def _ceil(value: float) -> int:
     return ceil(value - 1e-9)

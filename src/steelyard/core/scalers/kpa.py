@@ -11,12 +11,12 @@ from __future__ import annotations
 from math import ceil, floor
 
 from ..request import INFINITY
-from .base import Scaler, Seen, Want
+from .base import Recommendation, Scaler, ScalingMetrics
 from .options import number
-from .windows import Average, Highest
+from .windows import SlidingAverage, SlidingMaximum
 
-TICK = 2.0  # seconds between decisions
-UNLIMITED = 100.0  # container-concurrency-target-default: where a replica takes as many as come
+TICK_SECONDS = 2.0  # seconds between decisions
+DEFAULT_CONCURRENCY_TARGET = 100.0  # container-concurrency-target-default: where a replica takes as many as come
 
 
 class KnativeScaler(Scaler):
@@ -42,38 +42,38 @@ class KnativeScaler(Scaler):
         self.up_rate = number("up_rate", up_rate, above=1.0)
         self.down_rate = number("down_rate", down_rate, above=1.0)
         self.down_delay = number("down_delay", down_delay, least=0.0, most=3600.0)
-        self._stable = Average(self.window)
-        self._panic = Average(self.panic_window)
-        self._delayed = Highest(self.down_delay)
+        self._stable = SlidingAverage(self.window)
+        self._panic = SlidingAverage(self.panic_window)
+        self._delayed = SlidingMaximum(self.down_delay)
         self._panicked = -INFINITY  # when it last was over the threshold
         self._most = 0  # in this panic
-        self._said: Want | None = None
+        self._said: Recommendation | None = None
         self._ticked = -INFINITY
 
-    def want(self, seen: Seen) -> Want:
+    def want(self, seen: ScalingMetrics) -> Recommendation:
         self._stable.add(seen.now, seen.running + seen.waiting)
         self._panic.add(seen.now, seen.running + seen.waiting)
         if self._said is None:
             self._begin(seen)
-        poked = seen.waiting > 0 and seen.ready + seen.coming == 0  # the activator does not wait for the next tick
-        if self._said is None or poked or seen.now - self._ticked >= TICK:
+        poked = seen.waiting > 0 and seen.ready + seen.starting == 0  # the activator does not wait for the next tick
+        if self._said is None or poked or seen.now - self._ticked >= TICK_SECONDS:
             self._ticked = seen.now
             self._said = self._decide(seen)
         return self._said
 
-    def _begin(self, seen: Seen) -> None:
+    def _begin(self, seen: ScalingMetrics) -> None:
         """With more than one replica it begins in panic: nothing is known yet that would speak for fewer."""
         if seen.ready > 1:
             self._panicked, self._most = seen.now, seen.ready
 
-    def _decide(self, seen: Seen) -> Want:
-        target = self.target * (seen.slots if 0 < seen.slots < INFINITY else UNLIMITED)
+    def _decide(self, seen: ScalingMetrics) -> Recommendation:
+        target = self.target * (seen.slots if 0 < seen.slots < INFINITY else DEFAULT_CONCURRENCY_TARGET)
         (stable,), (lately,) = self._stable.over(self.window), self._panic.over(self.panic_window)
         ready = max(1, seen.ready)
         most, least = ceil(self.up_rate * ready), floor(ready / self.down_rate)
-        wanted = min(max(_whole(stable / target), least), most)
-        at_once = min(max(_whole(lately / target), least), most)
-        if _whole(lately / target) / ready >= self.panic_threshold:
+        wanted = min(max(_ceil(stable / target), least), most)
+        at_once = min(max(_ceil(lately / target), least), most)
+        if _ceil(lately / target) / ready >= self.panic_threshold:
             self._panicked = seen.now
         elif self._panicked + self.window < seen.now:
             self._panicked, self._most = -INFINITY, 0
@@ -81,13 +81,13 @@ class KnativeScaler(Scaler):
         if panicking:
             self._most = wanted = max(wanted, at_once, self._most)
         held = int(self._delayed.add(seen.now, wanted)) if self.down_delay else wanted
-        return Want(held, _words(stable, lately, target, panicking), panicking=panicking)
+        return Recommendation(held, _explain(stable, lately, target, panicking), panicking=panicking)
 
 
-def _whole(value: float) -> int:
+def _ceil(value: float) -> int:
     return ceil(value - 1e-9)
 
 
-def _words(stable: float, lately: float, target: float, panicking: bool) -> str:
+def _explain(stable: float, lately: float, target: float, panicking: bool) -> str:
     text = f"{stable:.1f} requests at once, {lately:.1f} lately, {target:.1f} for each replica"
     return f"{text}, panicking" if panicking else text

@@ -23,7 +23,7 @@ def number(
     raise OptionError(f"{name}: must be {wanted}, not {value!r}")
 
 
-def truth(name: str, value: bool) -> bool:
+def boolean(name: str, value: bool) -> bool:
     if not isinstance(value, bool):
         raise OptionError(f"{name}: must be true or false, not {value!r}")
     return value

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 
-SAMPLES = 240
-STEPS = 64
+MAX_SAMPLES = 240
+MAX_STEPS = 64
 
 
-class Totals:
+class SlidingTotals:
     """Sums that only grow, remembered for `longest` seconds; between two samples they are taken to grow evenly."""
 
     def __init__(self, longest: float) -> None:
-        self._spacing = 2.0 * longest / SAMPLES
-        self._samples: deque[tuple[float, tuple[float, ...]]] = deque(maxlen=SAMPLES + 2)
+        self._spacing = 2.0 * longest / MAX_SAMPLES
+        self._samples: deque[tuple[float, tuple[float, ...]]] = deque(maxlen=MAX_SAMPLES + 2)
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -44,11 +44,11 @@ class Totals:
         return later[1]
 
 
-class Average:
+class SlidingAverage:
     """Averages over time of values that were sampled: each holds since the sample before."""
 
     def __init__(self, longest: float) -> None:
-        self._totals = Totals(longest)
+        self._totals = SlidingTotals(longest)
         self._sums: tuple[float, ...] = ()
         self._values: tuple[float, ...] = ()
         self._last = 0.0
@@ -68,7 +68,7 @@ class Average:
         return tuple(s / span for s in sums) if span > 0 else self._values
 
 
-class Highest:
+class SlidingMaximum:
     """The highest of the values of the last `seconds`."""
 
     def __init__(self, seconds: float) -> None:
@@ -83,7 +83,7 @@ class Highest:
         steps = self._steps
         while steps and steps[-1][1] <= value:
             steps.pop()
-        if len(steps) >= STEPS:  # two become one that holds as long as the later and is as high as the earlier
+        if len(steps) >= MAX_STEPS:  # two become one that holds as long as the later and is as high as the earlier
             when, _ = steps.pop()
             steps.append((when, steps.pop()[1]))
         steps.append((now, value))

@@ -5,20 +5,24 @@ from __future__ import annotations
 from math import ceil, sqrt
 
 from ..request import INFINITY
-from .base import Scaler, Seen, Want
-from .flow import FEW, Flow, Rates
-from .options import number, truth
-from .pace import Pace
-from .spare import Spare
-from .windows import Average, Highest
+from .base import Recommendation, Scaler, ScalingMetrics
+from .flow import FEW_REQUESTS, ArrivalRate, Rates
+from .options import boolean, number
+from .pace import ServiceRate
+from .spare import Headroom
+from .windows import SlidingAverage, SlidingMaximum
 
-PATIENCE = 5.0  # seconds within which a backlog should be worked off, or half of what is promised if that is less, …
-QUICKEST = 0.5  # … but not sooner than this
-SHARE = 0.5  # of a promise, or of what is left of it after the start: those that wait have waited for some time
-PACE = 5.0  # long windows over which it is measured how fast replicas work
-CROWD = 4  # requests in the line, more than all slots, that are no chance
-ALONE = 0.5  # share of one replica's time, below which one is enough
-PANIC = 2.0  # times as many needed as there are
+MAX_BACKLOG_SECONDS = (
+    5.0  # seconds within which a backlog should be worked off, or half of what is promised if that is less, …
+)
+MIN_BACKLOG_SECONDS = 0.5  # … but not sooner than this
+SLO_BACKLOG_SHARE = (
+    0.5  # of a promise, or of what is left of it after the start: those that wait have waited for some time
+)
+SERVICE_RATE_WINDOWS = 5.0  # long windows over which it is measured how fast replicas work
+CROWD_REQUESTS = 4  # requests in the line, more than all slots, that are no chance
+SINGLE_REPLICA_UTILIZATION = 0.5  # share of one replica's time, below which one is enough
+PANIC_FACTOR = 2.0  # times as many needed as there are
 
 
 class WorkScaler(Scaler):
@@ -46,27 +50,27 @@ class WorkScaler(Scaler):
         usual = number("spare", spare, least=0.0, most=10.0)
         least = min(usual, number("least_spare", least_spare, least=0.0, most=10.0))
         most = max(usual, number("most_spare", most_spare, least=0.0, most=10.0))
-        self.forecast = truth("forecast", forecast)
-        self._flow = Flow(self.panic_window, self.window)
-        self._spare = Spare(usual, least, most, self.panic_window, self.window)
-        self._pace = Pace(PACE * self.window)
+        self.forecast = boolean("forecast", forecast)
+        self._flow = ArrivalRate(self.panic_window, self.window)
+        self._spare = Headroom(usual, least, most, self.panic_window, self.window)
+        self._pace = ServiceRate(SERVICE_RATE_WINDOWS * self.window)
         self._rate = 1.0  # work that a replica does in a second, when full
-        self._requests = Average(self.panic_window)
-        self._at_once = Highest(self.window)
-        self._needed = Highest(self.down_after)
-        self._shortest = Highest(self.panic_window)  # line in the short window, with the sign turned
+        self._requests = SlidingAverage(self.panic_window)
+        self._at_once = SlidingMaximum(self.window)
+        self._needed = SlidingMaximum(self.down_after)
+        self._shortest = SlidingMaximum(self.panic_window)  # line in the short window, with the sign turned
         self._standing = False  # was there one all the time?
         self._panicked = -INFINITY  # when twice as many were needed
         self._most = 0  # said last, or at the most in this panic
         self._peak = 0.0  # requests at once, in the long window
         self._begun = self._learned = False
 
-    def want(self, seen: Seen) -> Want:
+    def want(self, seen: ScalingMetrics) -> Recommendation:
         self._take_in(seen)
         rates = self._flow.rates(seen.cold_start if self.forecast else None, self._patience(seen))
-        work = max(rates.steady, rates.risen, rates.forecast)
-        base = self._for_work(seen, work, few=rates.requests <= FEW)
-        self._spare.see(seen, tight=seen.ready + seen.coming <= base)
+        work = max(rates.steady, rates.after_rise, rates.forecast)
+        base = self._for_work(seen, work, few=rates.requests <= FEW_REQUESTS)
+        self._spare.observe(seen, tight=seen.ready + seen.starting <= base)
         behind = self._for_backlog(seen, rates)
         need = max(base, behind, 1 if seen.running + seen.waiting else 0)
         panicking = self._panicking(seen, rates, need)
@@ -74,18 +78,18 @@ class WorkScaler(Scaler):
         self._most = held = max(held, self._most) if panicking else held
         why = self._words(seen, rates, work, panicking)
         if behind > base:
-            why += f", {_short(seen.backlog)} s of work waiting"
+            why += f", {_format_work(seen.backlog)} s of work waiting"
         if held > need:
             why += (
                 f", {held} needed {'in this panic' if panicking else f'within the last {self._needed.seconds:.0f} s'}"
             )
-        return Want(held, why, rates.steady, rates.lately, work, self._spare.burn, panicking)
+        return Recommendation(held, why, rates.steady, rates.recent, work, self._spare.burn, panicking)
 
-    def _take_in(self, seen: Seen) -> None:
-        if seen.learned and not self._learned:  # the work of before was a guess, and may have been far off
-            self._flow = Flow(self.panic_window, self.window)
-            self._pace = Pace(PACE * self.window)
-        self._learned = seen.learned
+    def _take_in(self, seen: ScalingMetrics) -> None:
+        if seen.estimates_learned and not self._learned:  # the work of before was a guess, and may have been far off
+            self._flow = ArrivalRate(self.panic_window, self.window)
+            self._pace = ServiceRate(SERVICE_RATE_WINDOWS * self.window)
+        self._learned = seen.estimates_learned
         self._flow.add(seen)
         self._pace.add(seen)
         self._rate = self._pace.rate(seen)
@@ -97,33 +101,41 @@ class WorkScaler(Scaler):
         self._needed.seconds = max(self.down_after, self.down_starts * seen.cold_start)
         if not self._begun:  # nothing is known yet that would speak for fewer than there are
             self._begun = True
-            self._needed.add(seen.now, seen.ready + seen.coming)
+            self._needed.add(seen.now, seen.ready + seen.starting)
 
-    def _for_work(self, seen: Seen, work: float, *, few: bool) -> int:
+    def _for_work(self, seen: ScalingMetrics, work: float, *, few: bool) -> int:
         width = self._width(seen)
-        if not seen.learned and not seen.ready:  # the first will show how long they take, and if more are needed
+        if (
+            not seen.estimates_learned and not seen.ready
+        ):  # the first will show how long they take, and if more are needed
             return 1 if self._peak else 0
-        if not seen.learned:  # requests at once are as many as there is work in seconds per second (Little's law)
+        if (
+            not seen.estimates_learned
+        ):  # requests at once are as many as there is work in seconds per second (Little's law)
             at_once = self._requests.over(self.panic_window)[0]
-            return min(_whole(staffed(at_once, width, self._spare.now)), _whole(self._peak / width))
-        need = _whole(staffed(work, self._rate, self._spare.now))
-        if work < ALONE * self._rate and self._spare.now <= self._spare.usual:
+            return min(_ceil(square_root_staffing(at_once, width, self._spare.current)), _ceil(self._peak / width))
+        need = _ceil(square_root_staffing(work, self._rate, self._spare.current))
+        if work < SINGLE_REPLICA_UTILIZATION * self._rate and self._spare.current <= self._spare.configured:
             need = min(need, 1)  # the root of little is much: one that is idle most of the time gets no second one
         if few:  # no more than would have had one to itself each
-            return min(need, _whole(self._peak / width))
-        if seen.busy > 0.0:  # whatever was estimated: requests at once are work in seconds per second (Little's law)
-            need = min(need, _whole(staffed(self._peak, width, self._spare.now)))
+            return min(need, _ceil(self._peak / width))
+        if (
+            seen.busy_seconds > 0.0
+        ):  # whatever was estimated: requests at once are work in seconds per second (Little's law)
+            need = min(need, _ceil(square_root_staffing(self._peak, width, self._spare.current)))
         return need
 
-    def _for_backlog(self, seen: Seen, rates: Rates) -> int:
+    def _for_backlog(self, seen: ScalingMetrics, rates: Rates) -> int:
         """So many that what waits, and what comes meanwhile, is done within the patience after they are ready."""
-        if not seen.waiting or not seen.learned:
+        if not seen.waiting or not seen.estimates_learned:
             return 0
-        work = max(rates.steady, rates.risen)
+        work = max(rates.steady, rates.after_rise)
         if self._standing:
-            work = max(work, rates.lately)
-        if seen.waiting > seen.ready * self._width(seen) + CROWD:  # more than chance: what came just now tells enough
-            work = max(work, rates.newest)
+            work = max(work, rates.recent)
+        if (
+            seen.waiting > seen.ready * self._width(seen) + CROWD_REQUESTS
+        ):  # more than chance: what came just now tells enough
+            work = max(work, rates.latest)
         patience = self._patience(seen)
         rate, horizon = self._rate, seen.cold_start + patience
         left = (seen.backlog + work * horizon) / rate - seen.ready * horizon  # seconds of one replica
@@ -131,46 +143,49 @@ class WorkScaler(Scaler):
             return 0
         sooner = horizon - seen.cold_start / 2.0  # of those that are coming, about half of the start is over
         more = left / sooner
-        if more > seen.coming:
-            more = seen.coming + (left - seen.coming * sooner) / patience
-        return seen.ready + min(_whole(more), _whole(seen.waiting / self._width(seen)))
+        if more > seen.starting:
+            more = seen.starting + (left - seen.starting * sooner) / patience
+        return seen.ready + min(_ceil(more), _ceil(seen.waiting / self._width(seen)))
 
-    def _patience(self, seen: Seen) -> float:
+    def _patience(self, seen: ScalingMetrics) -> float:
         """Seconds within which replicas that are started now should have done what waits, so that it is in time."""
-        if seen.promised == INFINITY:
-            return PATIENCE
-        left = seen.promised - seen.cold_start - self._pace.seconds
-        return max(min(PATIENCE, max(QUICKEST, SHARE * seen.promised)), SHARE * left)
+        if seen.slo_seconds == INFINITY:
+            return MAX_BACKLOG_SECONDS
+        left = seen.slo_seconds - seen.cold_start - self._pace.seconds
+        return max(
+            min(MAX_BACKLOG_SECONDS, max(MIN_BACKLOG_SECONDS, SLO_BACKLOG_SHARE * seen.slo_seconds)),
+            SLO_BACKLOG_SHARE * left,
+        )
 
-    def _width(self, seen: Seen) -> float:
+    def _width(self, seen: ScalingMetrics) -> float:
         """Requests that a replica works on at once."""
-        if seen.sure and 1.0 <= seen.slots < INFINITY:
+        if seen.slots_configured and 1.0 <= seen.slots < INFINITY:
             return seen.slots
         return max(1.0, min(self._rate, seen.slots))
 
-    def _panicking(self, seen: Seen, rates: Rates, need: int) -> bool:
+    def _panicking(self, seen: ScalingMetrics, rates: Rates, need: int) -> bool:
         """Twice as many are needed as there are: never fewer until that has reached the long window."""
-        sudden = rates.risen > 0.0 or seen.waiting > 0
-        if sudden and need >= PANIC * max(1, seen.ready):
+        sudden = rates.after_rise > 0.0 or seen.waiting > 0
+        if sudden and need >= PANIC_FACTOR * max(1, seen.ready):
             self._panicked = seen.now
         return seen.now - self._panicked < self.window
 
-    def _words(self, seen: Seen, rates: Rates, work: float, panicking: bool) -> str:
-        parts = [f"{_short(rates.steady)} s/s of work offered"]
-        if not seen.learned:
+    def _words(self, seen: ScalingMetrics, rates: Rates, work: float, panicking: bool) -> str:
+        parts = [f"{_format_work(rates.steady)} s/s of work offered"]
+        if not seen.estimates_learned:
             parts = [_unlearned(seen)]
-        elif rates.risen > rates.steady:
-            parts.append(f"{_short(rates.risen)} lately")
-        if seen.learned and work > max(rates.steady, rates.risen):
-            parts.append(f"forecast {_short(work)} in {seen.cold_start:.0f} s")
-        if self._spare.helpless:
+        elif rates.after_rise > rates.steady:
+            parts.append(f"{_format_work(rates.after_rise)} lately")
+        if seen.estimates_learned and work > max(rates.steady, rates.after_rise):
+            parts.append(f"forecast {_format_work(work)} in {seen.cold_start:.0f} s")
+        if self._spare.more_replicas_would_not_help:
             parts.append("late requests though nothing waits: more replicas would not help")
-        elif self._spare.now > self._spare.usual:
-            parts.append(f"more to spare ({self._spare.now:g}) because too many were late")
+        elif self._spare.current > self._spare.configured:
+            parts.append(f"more to spare ({self._spare.current:g}) because too many were late")
         return ", ".join([*parts, "panicking"] if panicking else parts)
 
 
-def staffed(work: float, rate: float, spare: float) -> float:
+def square_root_staffing(work: float, rate: float, spare: float) -> float:
     """Replicas for this work, not rounded. A replica is as many servers as it does seconds of work in a second, each
     as fast as one request alone; one that does less than a second is one slow server."""
     servers = max(1.0, rate)
@@ -178,18 +193,18 @@ def staffed(work: float, rate: float, spare: float) -> float:
     return (busy + spare * sqrt(busy)) / servers
 
 
-def _unlearned(seen: Seen) -> str:
+def _unlearned(seen: ScalingMetrics) -> str:
     requests = seen.running + seen.waiting
-    if seen.waiting and not seen.ready + seen.coming:
+    if seen.waiting and not seen.ready + seen.starting:
         return "a request waits" if requests == 1 else f"{requests} requests wait"
     if not requests:
         return "no request now, and not known yet how long one takes"
     return f"{requests} request{'' if requests == 1 else 's'} at once, and not known yet how long they take"
 
 
-def _whole(value: float) -> int:
+def _ceil(value: float) -> int:
     return ceil(value - 1e-9)
 
 
-def _short(value: float) -> str:
+def _format_work(value: float) -> str:
     return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"

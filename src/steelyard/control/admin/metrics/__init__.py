@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...numbers import Numbers
+from ...numbers import MetricsSnapshot
 from ...views import FleetView
-from ..exposition import Family, written
+from ..exposition import Family, render
 from .gateway import gateway_families
 from .memory import memory_families
 from .models import model_families
@@ -15,14 +15,14 @@ from .replicas import replica_families
 from .scaling import scaling_families
 from .slo import slo_families
 
-TEXT = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def page(fleet: FleetView, numbers: Numbers | None = None) -> str:
-    return written(_families(fleet, numbers or Numbers()))
+def render_page(fleet: FleetView, numbers: MetricsSnapshot | None = None) -> str:
+    return render(_families(fleet, numbers or MetricsSnapshot()))
 
 
-def _families(fleet: FleetView, numbers: Numbers) -> Iterator[Family]:
+def _families(fleet: FleetView, numbers: MetricsSnapshot) -> Iterator[Family]:
     yield from gateway_families(fleet, numbers)
     yield from model_families(fleet.models, numbers)
     yield from slo_families(fleet.slo, numbers.models)

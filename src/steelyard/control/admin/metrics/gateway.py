@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from platform import python_version
 
 from ...alarm_codes import SEVERITIES
-from ...numbers import Numbers
-from ...usage import Usage
+from ...numbers import MetricsSnapshot
+from ...usage import ProcessUsage
 from ...views import FleetView, WorkerView
 from ..exposition import Family, Sample, labels
 
 
-def gateway_families(fleet: FleetView, numbers: Numbers) -> Iterator[Family]:
+def gateway_families(fleet: FleetView, numbers: MetricsSnapshot) -> Iterator[Family]:
     build = [Sample(labels(version=fleet.version, python=python_version()), 1)]
     yield Family("steelyard_build_info", "gauge", "always 1", build)
     yield Family("steelyard_uptime_seconds", "gauge", "since the supervisor began", [Sample("", fleet.uptime)])
@@ -21,14 +21,14 @@ def gateway_families(fleet: FleetView, numbers: Numbers) -> Iterator[Family]:
     yield from _workers(fleet.workers, numbers)
     unrouted = [Sample(labels(verdict=verdict), count) for verdict, count in sorted(numbers.unrouted.items())]
     yield Family("steelyard_unrouted_requests_total", "counter", "requests for no model of ours, by how", unrouted)
-    lost = [Sample(labels(what=what), count) for what, count in sorted(numbers.lost.items())]
+    lost = [Sample(labels(what=what), count) for what, count in sorted(numbers.lost_telemetry.items())]
     yield Family("steelyard_lost_total", "counter", "lines of logs and spans that could not be written or sent", lost)
     alarms = Counter(alarm.code for alarm in fleet.alarms)
     now = [Sample(labels(code=code), alarms[code]) for code in sorted(SEVERITIES.keys() | alarms.keys())]
     yield Family("steelyard_alarms", "gauge", "what a person should know now; /v1/fleet says it in words", now)
 
 
-def _workers(workers: tuple[WorkerView, ...], numbers: Numbers) -> Iterator[Family]:
+def _workers(workers: tuple[WorkerView, ...], numbers: MetricsSnapshot) -> Iterator[Family]:
     """While workers are renewed, an old one and a new one have the same number: both count."""
     seats: dict[str, list[WorkerView]] = {}
     for view in workers:
@@ -40,11 +40,11 @@ def _workers(workers: tuple[WorkerView, ...], numbers: Numbers) -> Iterator[Fami
     yield Family("steelyard_worker_connections", "gauge", "open connections of clients", open_)
     used = {seat: [numbers.workers.get(view.pid) for view in there] for seat, there in seats.items()}
     yield from _usage("steelyard_worker", "the worker", used)
-    replaced = [Sample("", numbers.replaced)]
+    replaced = [Sample("", numbers.unexpected_exits)]
     yield Family("steelyard_workers_replaced_total", "counter", "workers that ended unexpectedly", replaced)
 
 
-def _usage(prefix: str, who: str, used: dict[str, list[Usage | None]]) -> Iterator[Family]:
+def _usage(prefix: str, who: str, used: dict[str, list[ProcessUsage | None]]) -> Iterator[Family]:
     """The first is the one that stays: its CPU seconds grow from zero when it takes over, as Prometheus expects."""
     cpu = [Sample(seat, there[0].cpu if there[0] is not None else None) for seat, there in used.items()]
     yield Family(f"{prefix}_cpu_seconds_total", "counter", f"CPU time that {who} used", cpu)

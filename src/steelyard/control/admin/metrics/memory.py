@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...views import DeviceView, FleetView, HoldingView, ServerView
+from ...views import DeviceView, FleetView, ResidentModelView, ServerView
 from ..exposition import Family, Sample, labels
 
 
@@ -19,7 +19,7 @@ def memory_families(fleet: FleetView) -> Iterator[Family]:
     yield Family("steelyard_device_out_of_memory_total", "counter", "requests that ran out of memory there", ran_out)
     kept = [Sample(labels(device=view.device), len(view.quarantines)) for view in fleet.devices]
     yield Family("steelyard_device_quarantines", "gauge", "sizes of requests that are kept from it for now", kept)
-    sizes = [Sample(labels(model=view.model, kind="footprint"), view.footprint) for view in fleet.sizes]
+    sizes = [Sample(labels(model=view.model, kind="footprint"), view.footprint) for view in fleet.model_memory]
     yield Family("steelyard_model_memory_bytes", "gauge", "what a model holds with nothing running", sizes)
     held = [sample for server, holding in _holdings(fleet) for sample in _holding(server, holding)]
     yield Family("steelyard_replica_memory_bytes", "gauge", "held: by its server, whatever else runs there", held)
@@ -31,10 +31,10 @@ def _ledger(view: DeviceView) -> Iterator[Sample]:
         yield Sample(labels(device=view.device, kind=kind), getattr(view, kind) if known else None)
 
 
-def _holdings(fleet: FleetView) -> Iterator[tuple[ServerView, HoldingView]]:
-    return ((server, holding) for view in fleet.devices for server in view.servers for holding in server.holdings)
+def _holdings(fleet: FleetView) -> Iterator[tuple[ServerView, ResidentModelView]]:
+    return ((server, holding) for view in fleet.devices for server in view.servers for holding in server.models)
 
 
-def _holding(server: ServerView, holding: HoldingView) -> Iterator[Sample]:
-    for kind, amount in (("base", holding.base), ("running", holding.running), ("held", server.held)):
+def _holding(server: ServerView, holding: ResidentModelView) -> Iterator[Sample]:
+    for kind, amount in (("base", holding.base), ("running", holding.running), ("held", server.measured)):
         yield Sample(labels(model=holding.model, replica=holding.replica, kind=kind), amount)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ....core.times import BOUNDS
-from ...numbers import Numbers
-from ...status import ModelStatus
+from ....core.times import DURATION_BOUNDS_SECONDS
+from ...numbers import MetricsSnapshot
+from ...status import ModelTotals
 from ...views import ModelView
 from ..exposition import Family, Sample, histogram, labels
 
@@ -31,7 +31,7 @@ _COUNTERS = (
     ("hedges_won_total", "of these, how many answered first", "hedges_won"),
     ("ejections_total", "times that a worker took out a replica that failed or crawled", "ejected"),
 )
-_TIMES = (
+_HISTOGRAMS = (
     ("duration", "from the head of a request to the end of its answer", "total"),
     ("queue", "that requests waited for a replica", "queue"),
     ("replica", "that answered requests spent at their replica", "replica"),
@@ -39,7 +39,7 @@ _TIMES = (
 )
 
 
-def model_families(models: tuple[ModelView, ...], numbers: Numbers) -> Iterator[Family]:
+def model_families(models: tuple[ModelView, ...], numbers: MetricsSnapshot) -> Iterator[Family]:
     named = {view.model: labels(model=view.model) for view in models}
     for name, meaning, field in _GAUGES:
         now = [Sample(named[view.model], float(getattr(view, field))) for view in models]
@@ -55,10 +55,10 @@ def model_families(models: tuple[ModelView, ...], numbers: Numbers) -> Iterator[
         for code, count in sorted(status.statuses.items())
     ]
     yield Family("steelyard_model_responses_total", "counter", "requests that ended, by HTTP status", answers)
-    oldest = [Sample(of, status.oldest) for of, status in known]
+    oldest = [Sample(of, status.oldest_wait) for of, status in known]
     yield Family("steelyard_model_oldest_waiting_seconds", "gauge", "how long the first in line has waited", oldest)
     yield _work(known, numbers)
-    for name, meaning, field in _TIMES:
+    for name, meaning, field in _HISTOGRAMS:
         times = [sample for of, status in known for sample in _times(of, status, field)]
         yield Family(f"steelyard_request_{name}_seconds", "histogram", f"seconds {meaning}", times)
 
@@ -71,7 +71,7 @@ def _ended(models: tuple[ModelView, ...]) -> Iterator[Family]:
     ended = [
         Sample(labels(model=view.model, verdict=verdict), number)
         for view in models
-        for verdict, number in view.verdicts.items()
+        for verdict, number in view.outcomes.items()
     ]
     yield Family("steelyard_model_requests_total", "counter", "requests that ended, by how", ended)
     latencies = [
@@ -82,10 +82,10 @@ def _ended(models: tuple[ModelView, ...]) -> Iterator[Family]:
     yield Family("steelyard_model_latency_seconds", "summary", "of all answers since the start", latencies)
 
 
-def _work(known: list[tuple[str, ModelStatus]], numbers: Numbers) -> Family:
+def _work(known: list[tuple[str, ModelTotals]], numbers: MetricsSnapshot) -> Family:
     there: dict[str, float] = defaultdict(float)
     for replica in numbers.replicas.values():
-        there[replica.model] += replica.seconds
+        there[replica.model] += replica.estimated_work
     work = [
         Sample(f'{of},where="{where}"', seconds)
         for of, status in known
@@ -94,6 +94,6 @@ def _work(known: list[tuple[str, ModelStatus]], numbers: Numbers) -> Family:
     return Family("steelyard_model_work_seconds", "gauge", "seconds of estimated work that are not done yet", work)
 
 
-def _times(of: str, status: ModelStatus, field: str) -> Iterator[Sample]:
+def _times(of: str, status: ModelTotals, field: str) -> Iterator[Sample]:
     found = status.times.get(field)
-    return histogram(of, BOUNDS, found.counts, found.total) if found is not None else iter(())
+    return histogram(of, DURATION_BOUNDS_SECONDS, found.counts, found.total) if found is not None else iter(())

@@ -12,7 +12,7 @@ def probe_families(replicas: tuple[ReplicaView, ...], counts: Mapping[tuple[str,
     looks = [Sample(labels(model=model, verdict=verdict), n) for (model, verdict), n in sorted(counts.items())]
     yield Family("steelyard_probes_total", "counter", "looks at replicas, by what they saw", looks)
     probed = [(labels(model=view.model, replica=view.id), view.probe) for view in replicas if view.probe is not None]
-    last = [Sample(f'{of},verdict="{probe.verdict}"', 1) for of, probe in probed]
+    last = [Sample(f'{of},verdict="{probe.result}"', 1) for of, probe in probed]
     yield Family("steelyard_replica_probe_verdict", "gauge", "1, with what the last probe saw as a label", last)
     took = [Sample(of, probe.seconds if probe.age is not None else None) for of, probe in probed]
     yield Family("steelyard_replica_probe_seconds", "gauge", "how long the last probe took", took)

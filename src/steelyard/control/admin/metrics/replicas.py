@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from ...status import Key, ReplicaStatus
+from ...status import ReplicaKey, ReplicaTotals
 from ...views import ReplicaView
 from ..exposition import Family, Sample, labels
 
-_NUMBERS: tuple[tuple[str, str, str, Callable[[ReplicaView], float | None]], ...] = (
-    ("state_seconds", "gauge", "how long it has been in its state", lambda view: view.since),
+_PER_REPLICA: tuple[tuple[str, str, str, Callable[[ReplicaView], float | None]], ...] = (
+    ("state_seconds", "gauge", "how long it has been in its state", lambda view: view.state_age),
     ("requests_in_flight", "gauge", "requests it runs for us", lambda view: view.in_flight),
     ("work_seconds", "gauge", "estimated work that it has", lambda view: view.work),
     ("slowness_ratio", "gauge", "seconds there for one on a typical replica", lambda view: view.slowness),
     ("weight", "gauge", "its share of requests, as set", lambda view: view.weight),
-    ("requests_total", "counter", "requests sent to it", lambda view: view.picks),
+    ("requests_total", "counter", "requests sent to it", lambda view: view.dispatched),
     ("failures_total", "counter", "of these, how many failed", lambda view: view.failures),
 )
 
 
-def replica_families(replicas: tuple[ReplicaView, ...], totals: Mapping[Key, ReplicaStatus]) -> Iterator[Family]:
+def replica_families(replicas: tuple[ReplicaView, ...], totals: Mapping[ReplicaKey, ReplicaTotals]) -> Iterator[Family]:
     known = [(labels(model=view.model, replica=view.id), view) for view in replicas]
     states = [Sample(f'{of},state="{view.state}"', 1) for of, view in known]
     yield Family("steelyard_replica_state", "gauge", "1, with the state as a label", states)
-    for name, kind, meaning, number in _NUMBERS:
+    for name, kind, meaning, number in _PER_REPLICA:
         yield Family(f"steelyard_replica_{name}", kind, meaning, [Sample(of, number(view)) for of, view in known])
     attempts = [
         Sample(f'{of},outcome="{outcome}"', count)
@@ -34,7 +34,9 @@ def replica_families(replicas: tuple[ReplicaView, ...], totals: Mapping[Key, Rep
     yield Family("steelyard_replica_attempts_total", "counter", "attempts that ended there, by how", attempts)
     lately = [Sample(of, _share(view)) for of, view in known]
     yield Family("steelyard_replica_failure_ratio", "gauge", "share of the last minute's attempts that failed", lately)
-    ejected = [Sample(of, totals[key].times_ejected) for of, view in known if (key := (view.model, view.id)) in totals]
+    ejected = [
+        Sample(of, totals[key].ejections_total) for of, view in known if (key := (view.model, view.id)) in totals
+    ]
     yield Family("steelyard_replica_ejections_total", "counter", "times that a worker took it out", ejected)
 
 

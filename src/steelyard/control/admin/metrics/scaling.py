@@ -18,7 +18,7 @@ _GAUGES = (
     ("leaving", "replicas that drain or are being stopped", "leaving"),
     ("cold_start_seconds", "from the start of a replica to its readiness", "cold_start"),
 )
-_DECIDED = (  # by a scaler
+_SCALER_GAUGES = (  # by a scaler
     ("forecast_work", "seconds of work per second expected one cold start ahead", "forecast"),
     ("burn_rate", "times as fast as allowed that the promise is broken", "burn"),
     ("panicking", "1: a sudden peak, what came lately decides alone", "panicking"),
@@ -38,7 +38,7 @@ def scaling_families(scaling: tuple[ScalingView, ...]) -> Iterator[Family]:
     scaled = [view for view in scaling if view.scaler]
     offered = [sample for view in scaled for sample in _offered(view)]
     yield _family("offered_work", "gauge", "seconds of work that come per second", offered)
-    for name, meaning, field in _DECIDED:
+    for name, meaning, field in _SCALER_GAUGES:
         yield _family(name, "gauge", meaning, [_sample(view, field) for view in scaled])
     for name, meaning, field in _COUNTERS:
         yield _family(name, "counter", meaning, [_sample(view, field) for view in scaling])
@@ -56,9 +56,9 @@ def _sample(view: ScalingView, field: str) -> Sample:
 
 
 def _offered(view: ScalingView) -> Iterator[Sample]:
-    for window, work in (("long", view.offered), ("short", view.lately)):
+    for window, work in (("long", view.offered_load), ("short", view.recent_load)):
         yield Sample(labels(model=view.model, window=window), work)
 
 
 def _loops(view: ScalingView) -> bool:
-    return view.setback is not None and view.setback.looping
+    return view.start_failure is not None and view.start_failure.crash_looping

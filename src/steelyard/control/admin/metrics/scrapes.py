@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from ...operations import Operations
-from . import page
+from ...operations import AdminService
+from . import render_page
 
-FRESH = 1.0  # seconds for which a page is shared: workers report no more often
+CACHE_SECONDS = 1.0  # seconds for which a page is shared: workers report no more often
 
 
-class Scrapes:
-    def __init__(self, operations: Operations, clock: Callable[[], float] = monotonic) -> None:
+class MetricsCache:
+    def __init__(self, operations: AdminService, clock: Callable[[], float] = monotonic) -> None:
         self._operations = operations
         self._clock = clock
         self._page = ""
@@ -21,6 +21,6 @@ class Scrapes:
     def page(self) -> str:
         now = self._clock()
         if not self._page or now >= self._until:
-            self._page = page(*self._operations.numbers())
-            self._until = now + FRESH
+            self._page = render_page(*self._operations.metrics())
+            self._until = now + CACHE_SECONDS
         return self._page

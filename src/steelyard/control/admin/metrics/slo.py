@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ....core.slo import JUDGEMENTS
-from ...status import ModelStatus
+from ....core.slo import SLO_VERDICTS
+from ...status import ModelTotals
 from ...views import ObjectiveView, SloView
 from ..exposition import Family, Sample, labels
 
-NOBODY = "none"  # is at fault
+NO_FAULT = "none"  # is at fault
 _HOUR, _MINUTE = 3600.0, 60.0
 
 
-def slo_families(slo: tuple[SloView, ...], totals: Mapping[str, ModelStatus]) -> Iterator[Family]:
+def slo_families(slo: tuple[SloView, ...], totals: Mapping[str, ModelTotals]) -> Iterator[Family]:
     judged = [sample for _, status in sorted(totals.items()) for sample in _judged(status)]
     yield Family("steelyard_slo_requests_total", "counter", "requests that ended, by what was promised", judged)
     promised = [(_of(view, objective), objective) for view in slo for objective in view.objectives]
@@ -29,18 +29,18 @@ def slo_families(slo: tuple[SloView, ...], totals: Mapping[str, ModelStatus]) ->
     yield Family("steelyard_slo_budget_left_ratio", "gauge", "share of the error budget; below 0: overspent", left)
 
 
-def _judged(status: ModelStatus) -> Iterator[Sample]:
+def _judged(status: ModelTotals) -> Iterator[Sample]:
     """All judgements of a tenant from its first request on: a rate needs the zero before the one."""
-    for tenant, counts in sorted(status.judged.items()):
+    for tenant, counts in sorted(status.slo_verdicts.items()):
         of = labels(model=status.model, tenant=tenant)
-        together = dict.fromkeys(_JUDGEMENTS, 0)  # whatever the deadline
-        for about, count in zip(_JUDGEMENTS, counts, strict=True):
+        together = dict.fromkeys(_VERDICT_LABELS, 0)  # whatever the deadline
+        for about, count in zip(_VERDICT_LABELS, counts, strict=True):
             together[about] += count
         for about, count in together.items():
             yield Sample(f"{of},{about}", count)
 
 
-_JUDGEMENTS = tuple(labels(verdict=verdict, fault=fault or NOBODY) for verdict, fault in JUDGEMENTS)
+_VERDICT_LABELS = tuple(labels(verdict=verdict, fault=fault or NO_FAULT) for verdict, fault in SLO_VERDICTS)
 
 
 def _of(view: SloView, objective: ObjectiveView) -> str:
@@ -54,13 +54,13 @@ def _limits(of: str, objective: ObjectiveView) -> Iterator[Sample]:
 
 def _kept(of: str, objective: ObjectiveView) -> Iterator[Sample]:
     for window in objective.windows:
-        yield Sample(f'{of},window="{_length(window.seconds)}"', _share(window.kept))
-    yield Sample(f'{of},window="period"', _share(objective.budget.kept))
+        yield Sample(f'{of},window="{_length(window.seconds)}"', _share(window.attainment))
+    yield Sample(f'{of},window="period"', _share(objective.budget.attainment))
 
 
 def _burns(of: str, objective: ObjectiveView) -> Iterator[Sample]:
     for window in objective.windows:
-        yield Sample(f'{of},window="{_length(window.seconds)}"', window.burn)
+        yield Sample(f'{of},window="{_length(window.seconds)}"', window.burn_rate)
 
 
 def _share(percent: float | None) -> float | None:
