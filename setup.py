@@ -10,58 +10,55 @@ from pathlib import Path
 
 from setuptools import setup
 
-# Not here: modules of numpy arithmetic, which gain nothing, and enumerations with an __init__, which mypyc cannot do.
-PROTOCOLS = ["openai_body", "text"]
-# request_bytes: its state travels as a message, and what mypyc says of a NamedTuple's types is not readable.
-CORE_PLAIN = {
-    "ejection_reason",
-    "first_byte",
-    "kinds",
-    "leaving",
-    "naming",
-    "options",
-    "outcome",
-    "peaks",
-    "reason",
-    "regression",
-    "relative_fit",
-    "request_bytes",
-    "scaling",
-    "schedule",
-}
-GATEWAY_PLAIN = {  # not on the way of most requests
-    "__main__",
-    "accepting",
-    "access_log",
-    "decision_log",
-    "fallback_health",
-    "fleet",
-    "line_file",
-    "memory_left",
-    "otel",
-    "otlp",
-    "reports",
-    "shortages",
-    "spans",
-    "tidings",
-    "tls",
-    "worker",
+# The rooms whose modules are compiled, and what stays plain there: modules of numpy arithmetic gain nothing, mypyc cannot
+# do enumerations with an __init__, and some are not on the way of most requests. Paths are under src/steelyard.
+COMPILED = ["core", "gateway", "protocols/bodies/openai.py", "protocols/bodies/text.py"]
+PLAIN = {
+    "core/estimator/first_byte.py",
+    "core/estimator/kind_offsets.py",
+    "core/estimator/regression.py",
+    "core/memory/peak_model.py",
+    "core/memory/relative_fit.py",
+    "core/memory/request_size.py",  # its state travels as a message, and what mypyc says of a NamedTuple's types is not readable
+    "core/options.py",
+    "core/outcome.py",
+    "core/outliers/ejection_reason.py",
+    "core/plugins.py",
+    "core/policies",  # users look at their options and derive their own from them
+    "core/reason.py",
+    "core/scalers",
+    "core/scaling/decider.py",
+    "core/scaling/scale_down.py",
+    "core/scaling/schedule.py",
+    "core/statistics/sliding_windows.py",
+    "gateway/__main__.py",
+    "gateway/telemetry/access_log.py",
+    "gateway/telemetry/decision_log.py",
+    "gateway/telemetry/log_file.py",
+    "gateway/telemetry/otel.py",
+    "gateway/telemetry/otlp_exporter.py",
+    "gateway/telemetry/tracing.py",
+    "gateway/telemetry/worker_report.py",
+    "gateway/worker/acceptor.py",
+    "gateway/worker/fleet.py",
+    "gateway/worker/fleet_updates.py",
+    "gateway/worker/overload.py",
+    "gateway/worker/passive_health.py",
+    "gateway/worker/process.py",
+    "gateway/worker/tls.py",
 }
 
 
 def hot_modules() -> list[str]:
-    return [
-        *_modules("core", CORE_PLAIN),
-        *_modules("gateway", GATEWAY_PLAIN),
-        *(f"src/steelyard/protocols/{name}.py" for name in PROTOCOLS),
+    root = Path("src/steelyard")
+    found = [
+        path for room in COMPILED for path in ([root / room] if room.endswith(".py") else (root / room).rglob("*.py"))
     ]
+    return sorted(str(path) for path in found if path.stem != "__init__" and not _is_plain(path.relative_to(root)))
 
 
-def _modules(room: str, plain: set[str]) -> list[str]:
-    found = Path(f"src/steelyard/{room}").rglob("*.py")
-    # Policies and scalers stay plain: users look at their options and derive their own from them.
-    own = {"policies", "scalers"}
-    return sorted(str(path) for path in found if path.stem not in plain | {"__init__"} and not own & {*path.parts})
+def _is_plain(path: Path) -> bool:
+    return any(str(part) in PLAIN for part in (path, *path.parents))
 
 
 class LenientSignature(inspect.Signature):

@@ -20,9 +20,9 @@ import msgspec
 from rich.console import Console
 from rich.progress import Progress
 
-from steelyard.simulate.result import RunResult
+from steelyard.simulate.engine.result import RunResult
 from steelyard.simulate.run import IDEAL, Task, run_task
-from steelyard.simulate.workload import random_jobs
+from steelyard.simulate.workload.generator import random_jobs
 
 from . import openloop
 from .contests import CONTESTS, Contest

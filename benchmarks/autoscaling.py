@@ -17,11 +17,11 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from steelyard.simulate.catalog import find_scenarios
-from steelyard.simulate.result import RunResult
+from steelyard.simulate.engine.result import RunResult
+from steelyard.simulate.report.summary import scenarios_with_slo, summarise
 from steelyard.simulate.run import Task, check_scenario, run_all, tasks
-from steelyard.simulate.scenario import Scenario
-from steelyard.simulate.summary import scenarios_with_slo, summarise
+from steelyard.simulate.scenario.catalog import find_scenarios
+from steelyard.simulate.scenario.schema import Scenario
 
 from .autoscaling_chart import chart
 from .autoscaling_scores import markdown

@@ -6,13 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from steelyard.simulate.frontier import mean_replica_hours
-from steelyard.simulate.page_style import PAGE_STYLE
-from steelyard.simulate.scaler_names import base_scaler
-from steelyard.simulate.scaling_charts import scaler_styles
-from steelyard.simulate.scenario import Scenario
-from steelyard.simulate.summary import SummaryRow
-from steelyard.simulate.svg import SOFT, chart_style, inline_svg
+from steelyard.simulate.report.scaling_charts import scaler_styles
+from steelyard.simulate.report.style import PAGE_STYLE
+from steelyard.simulate.report.summary import SummaryRow, mean_replica_hours
+from steelyard.simulate.report.svg import SOFT, chart_style, inline_svg
+from steelyard.simulate.scenario.scaler_spec import base_scaler
+from steelyard.simulate.scenario.schema import Scenario
 
 TITLE = "Requests answered as promised against replica-hours, by scaler"
 COLUMNS = 3

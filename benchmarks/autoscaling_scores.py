@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from steelyard.simulate.frontier import mean_replica_hours
-from steelyard.simulate.scenario import Scenario
-from steelyard.simulate.summary import SummaryRow
-from steelyard.simulate.wording import number, seconds
+from steelyard.simulate.report.formatting import number, seconds
+from steelyard.simulate.report.summary import SummaryRow, mean_replica_hours
+from steelyard.simulate.scenario.schema import Scenario
 
 from .pages import markdown_table
 

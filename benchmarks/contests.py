@@ -8,8 +8,14 @@ from typing import Literal
 import msgspec
 
 from steelyard.documents import Seconds
-from steelyard.simulate.catalog import EXPONENTIAL_SIZES, LOGNORMAL_SIZES, PARETO_SIZES, TWO_SLOW_FLEET, UNEQUAL_FLEET
-from steelyard.simulate.scenario import Arrivals, Fault, ReplicaGroup, Scenario, Workload
+from steelyard.simulate.scenario.catalog import (
+    EXPONENTIAL_SIZES,
+    LOGNORMAL_SIZES,
+    PARETO_SIZES,
+    TWO_SLOW_FLEET,
+    UNEQUAL_FLEET,
+)
+from steelyard.simulate.scenario.schema import Arrivals, Fault, ReplicaGroup, Scenario, Workload
 
 EIGHT = (ReplicaGroup(count=8),)
 FAULT_AT = 10.0

@@ -22,7 +22,7 @@ from time import monotonic, sleep
 
 from rich.console import Console
 
-from steelyard.simulate.job import Job
+from steelyard.simulate.engine.job import Job
 
 from . import openloop
 from .flooders import KINDS

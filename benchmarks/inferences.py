@@ -9,9 +9,9 @@ from time import monotonic, sleep
 
 import uvloop
 
-from steelyard.simulate.job import Job
-from steelyard.simulate.scenario import ReplicaGroup, Scenario, Sizes, Workload
-from steelyard.simulate.workload import random_jobs
+from steelyard.simulate.engine.job import Job
+from steelyard.simulate.scenario.schema import ReplicaGroup, Scenario, Sizes, Workload
+from steelyard.simulate.workload.generator import random_jobs
 
 from .openloop import Caller, OpenLoop, Outcome
 from .probed import MODEL

@@ -12,7 +12,7 @@ from time import monotonic
 
 import uvloop
 
-from steelyard.simulate.job import Job
+from steelyard.simulate.engine.job import Job
 
 from .ends import ClientEnd
 from .timer import Timer

@@ -18,10 +18,10 @@ from typing import Any
 
 from steelyard.config import parse_config
 from steelyard.core.balancer import Balancer
-from steelyard.gateway.carrier import Proxy
-from steelyard.gateway.client import ClientConnection
-from steelyard.gateway.fleet import WorkerFleet
-from steelyard.gateway.upstream import UpstreamConnection
+from steelyard.gateway.proxy.client_connection import ClientConnection
+from steelyard.gateway.proxy.proxy import Proxy
+from steelyard.gateway.proxy.upstream_connection import UpstreamConnection
+from steelyard.gateway.worker.fleet import WorkerFleet
 
 BODY = (
     b'{"model":"m","messages":[{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":"'

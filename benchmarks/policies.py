@@ -16,11 +16,11 @@ import msgspec
 from rich.console import Console
 from rich.progress import Progress
 
-from steelyard.simulate import catalog
-from steelyard.simulate.result import RunResult
+from steelyard.simulate.engine.result import RunResult
+from steelyard.simulate.report.summary import SummaryRow, summarise
 from steelyard.simulate.run import run_all, tasks
-from steelyard.simulate.scenario import Scenario
-from steelyard.simulate.summary import SummaryRow, summarise
+from steelyard.simulate.scenario import catalog
+from steelyard.simulate.scenario.schema import Scenario
 
 from .machine import describe
 from .pages import markdown_table, write_section

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from steelyard.documents import Seconds
-from steelyard.simulate.scenario import Sizes
+from steelyard.simulate.scenario.schema import Sizes
 
 from . import inferences
 from .crowd import CONTROL, SEEN, address

@@ -23,10 +23,10 @@ from time import monotonic
 from rich.console import Console
 
 from steelyard.documents import Seconds
-from steelyard.simulate.replay import Comparison, compare
-from steelyard.simulate.replay_log import read_recording
-from steelyard.simulate.scenario import Fault, ReplicaGroup, Scenario, Sizes, Workload
-from steelyard.simulate.workload import random_jobs
+from steelyard.simulate.replay.compare import Comparison, compare
+from steelyard.simulate.replay.recording import read_recording
+from steelyard.simulate.scenario.schema import Fault, ReplicaGroup, Scenario, Sizes, Workload
+from steelyard.simulate.workload.generator import random_jobs
 from steelyard.units import format_seconds
 
 from . import openloop

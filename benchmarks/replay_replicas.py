@@ -11,9 +11,9 @@ from time import monotonic
 
 import uvloop
 
-from steelyard.simulate.job import Job
-from steelyard.simulate.scenario import Batching
-from steelyard.simulate.servers import BatchServer
+from steelyard.simulate.engine.job import Job
+from steelyard.simulate.engine.servers import BatchServer
+from steelyard.simulate.scenario.schema import Batching
 
 from .replicas import Connection, Plan, Replica
 from .timer import Timer

@@ -16,7 +16,7 @@ from time import monotonic
 import msgspec
 import uvloop
 
-from steelyard.simulate.scenario import Scenario
+from steelyard.simulate.scenario.schema import Scenario
 
 from .ends import ServerEnd
 from .timer import Timer

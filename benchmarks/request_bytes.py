@@ -14,8 +14,8 @@ from math import exp, log
 from random import Random
 from statistics import mean, median
 
-from steelyard.core import upper
-from steelyard.core.request_bytes import RequestSizeModel
+from steelyard.core.memory import upper_bound
+from steelyard.core.memory.request_size import RequestSizeModel
 
 from .machine import describe
 from .pages import markdown_table
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--powers", help="of each feature, instead of those in use: 2, or nothing")
     options = parser.parse_args()
     if options.powers is not None:
-        upper.TERM_POWERS = tuple(float(power) for power in options.powers.split(",") if power)
+        upper_bound.TERM_POWERS = tuple(float(power) for power in options.powers.split(",") if power)
     lines = []
     for case in CASES:
         trials = [trial(case, seed) for seed in range(options.seeds)]

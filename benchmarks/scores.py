@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from steelyard.simulate.result import RunResult
+from steelyard.simulate.engine.result import RunResult
+from steelyard.simulate.report.summary import QUANTILES, Estimate, SummaryRow, paired_p99_ratio, summarise
 from steelyard.simulate.run import IDEAL
-from steelyard.simulate.summary import QUANTILES, Estimate, SummaryRow, paired_p99_ratio, summarise
 
 from .contests import Contest
 from .pages import markdown_table

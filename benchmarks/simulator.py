@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from steelyard.simulate.run import Task, run_task
-from steelyard.simulate.scenario import ReplicaGroup, Scenario, Workload
+from steelyard.simulate.scenario.schema import ReplicaGroup, Scenario, Workload
 
 from .machine import describe
 

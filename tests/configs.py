@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from steelyard.config import Config
 from steelyard.documents import Seconds, Share, Size
-from steelyard.documents.mistakes import alternatives, is_struct
+from steelyard.documents.validation import alternatives, is_struct
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(allow_nan=False) | st.text(),

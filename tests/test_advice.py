@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from steelyard.advice import GATEWAY_ADVICE, MODEL_ADVICE, Advice, advise, notes
 from steelyard.config import Config, ModelConfig, list_problems, load_config, parse_config
-from steelyard.config.rules import find_problems
+from steelyard.config.rules.gateway import find_problems
 from steelyard.documents import format_key
 
 from .configs import CONFIGS

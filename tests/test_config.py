@@ -69,8 +69,8 @@ def test_without_a_word_a_model_is_balanced_as_the_core_does_it() -> None:
 def test_what_a_model_says_reaches_the_core() -> None:
     keys = {"concurrency": 4, "queue": 0, "hold": True, "retry": {"attempts": 1}, "hedge": {"enabled": True}}
     options = model(**keys, ejection={"slow": 9}, warm_keys=3).pool_options()
-    assert (options.concurrency, options.max_queue, options.wait_for_ready, options.warm_keys) == (4, 0, True, 3)
-    assert (options.retry.max_attempts, options.hedge.enabled, options.ejection.slow_factor) == (1, True, 9.0)
+    assert (options.concurrency, options.queue, options.hold, options.warm_keys) == (4, 0, True, 3)
+    assert (options.retry.attempts, options.hedge.enabled, options.ejection.slow) == (1, True, 9.0)
 
 
 def test_a_replica_without_an_id_is_called_by_its_address() -> None:
@@ -110,7 +110,7 @@ def test_what_is_allowed(keys: dict[str, Any]) -> None:
     [
         {"dialect": "openai", "policy": "prequal", "policy_options": {"max_age": 2.0}},
         {"policy": "steelyard.core.policies.random:Random"},
-        {"dialect": "steelyard.protocols.plain:PlainHttp"},
+        {"dialect": "steelyard.protocols.dialects.http:PlainHttp"},
         {"paths": ["/a", "/a/b", "/%20", "/"]},
         {"slow_start": 0, "queue": 0},
         {"slo": {"availability": 99.9}, "health": {"path": "/ready?deep=1"}},
@@ -282,7 +282,7 @@ PLACED = at("http://a:1", "g", dialect="oip", placement={})
     [
         {},
         {"dialect": "triton"},
-        {"dialect": "steelyard.protocols.triton:Triton"},
+        {"dialect": "steelyard.protocols.dialects.triton:Triton"},
         {"dialect": "triton", "placement": {"through": "repository", "pinned": True, "load_time": 0}},
         {"dialect": "", "placement": {"through": "kit"}},
         {"dialect": "vllm", "placement": {"through": "kit"}},

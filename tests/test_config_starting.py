@@ -10,12 +10,11 @@ import pytest
 import yaml
 
 from steelyard.config import Config, list_problems, load_config, parse_config
-from steelyard.config.programs import missing_program_error, redacted_command
-from steelyard.config.scaling import RuntimeConfig
-from steelyard.config.scaling_rules import MAX_REPLICAS
-from steelyard.config.starting_rules import max_started, port_range
-from steelyard.config.zones import time_zone
-from steelyard.control.in_force import MIN_BOARD_COLUMNS
+from steelyard.config.commands import missing_program_error, redacted_command
+from steelyard.config.rules.autoscale import MAX_REPLICAS
+from steelyard.config.rules.runtime import max_started, port_range
+from steelyard.config.sections.scaling import RuntimeConfig, time_zone
+from steelyard.control.fleet.active_config import MIN_BOARD_COLUMNS
 from steelyard.documents import DocumentError
 from steelyard.link.messages import Apply, FrameDecoder, ToWorker, encode_frame
 
@@ -60,7 +59,7 @@ def test_what_can_be_started(runtime: dict[str, Any]) -> None:
     (message,) = FrameDecoder(ToWorker).feed(encode_frame(Apply(number=1, config=found, slots={})))
     assert isinstance(message, Apply)
     assert message.config == found
-    assert found.models["m"].pool_options().wait_for_ready
+    assert found.models["m"].pool_options().hold
 
 
 @pytest.mark.parametrize(
@@ -257,7 +256,7 @@ def test_zones() -> None:
 
 
 def test_a_machine_without_time_zones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.config.zones.available_timezones", set)
+    monkeypatch.setattr("steelyard.config.sections.scaling.available_timezones", set)
     with pytest.raises(ValueError, match="'Moon/Base': this machine has no time zones but UTC: pip install tzdata"):
         time_zone("Moon/Base")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.config.templates import PLACEHOLDERS, fill_in, placeholder_error, split_command, uses_placeholder
+from steelyard.config.commands import PLACEHOLDERS, fill_in, placeholder_error, split_command, uses_placeholder
 
 VALUES = {"port": 8000, "model": "meta/llama 3", "device": "node1/gpu0", "gpu": "0", "id": "r1", "url": "http://a:8000"}
 

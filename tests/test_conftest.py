@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.runtimes.logs import state_directory
+from steelyard.runtimes.process.log_files import state_directory
 from tests.real.processes import Program
 
 ROOT = Path(__file__).parents[1]
@@ -29,7 +29,11 @@ def test_the_folder_for_state_is_removed(tmp_path: Path, workers: str) -> None:
 
 def test_no_history_is_left_in_the_home_folder() -> None:
     """Neither by a gateway inside a test nor by one that a test starts."""
-    command = [sys.executable, "-c", "from steelyard.runtimes.logs import state_folder; print(state_folder())"]
+    command = [
+        sys.executable,
+        "-c",
+        "from steelyard.runtimes.process.log_files import state_folder; print(state_folder())",
+    ]
     started = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     assert Path(started) == state_directory() == Path(os.environ["XDG_STATE_HOME"], "steelyard")
     assert "steelyard-tests-" in started

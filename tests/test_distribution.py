@@ -57,7 +57,7 @@ def test_the_wheel_has_the_package_its_data_and_the_files_for_prometheus_and_gra
 
 
 def test_the_traces_are_small(built: Path) -> None:
-    data = ROOT / "src/steelyard/simulate/data"
+    data = ROOT / "src/steelyard/simulate/workload/data"
     assert sum(file.stat().st_size for file in data.iterdir()) < 600_000
 
 

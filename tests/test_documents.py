@@ -14,10 +14,10 @@ from steelyard.documents import (
     decode_value,
     encode_value,
     format_key,
-    type_problems,
     line_of,
     parse,
     read,
+    type_problems,
 )
 
 

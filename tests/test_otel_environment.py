@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from steelyard.config import TracingConfig, parse_config
-from steelyard.config.otel_environment import DEFAULT_TIMEOUT_SECONDS, exporter
+from steelyard.config.otlp_exporter import DEFAULT_TIMEOUT_SECONDS, exporter
 from steelyard.documents import DocumentError
 
 BASE = "OTEL_EXPORTER_OTLP_"

@@ -31,7 +31,7 @@ class Planned(NamedTuple):
 
 
 def features_of(shape: Shape) -> tuple[float, float, float]:
-    """As the gateway sees it: elements, batch, text (protocols/oip_body.py)."""
+    """As the gateway sees it: elements, batch, text (protocols/bodies/oip.py)."""
     return float(math.prod(shape)), float(shape[0]), 0.0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from steelyard.core.request_bytes import RequestSizeModel
+from steelyard.core.memory.request_size import RequestSizeModel
 
 from ..pages import markdown_table
 from .load import Answer

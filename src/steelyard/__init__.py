@@ -79,7 +79,7 @@ _WHERE = {
     "EjectionOptions": ".core.options",
     "Event": ".core.replica",
     "EventKind": ".library",
-    "Flight": ".core.request",
+    "Attempt": ".core.request",
     "HedgeOptions": ".core.options",
     "IllegalTransitionError": ".core.errors",
     "LoadBalancer": ".library",

@@ -39,7 +39,7 @@ IDLE_LOAD = 0.05  # requests per replica on average: few enough that each ends b
 MAX_UNEVENNESS = 0.15  # of the fair share: how far a share may be off
 MAX_WEIGHT_DEVIATION = 0.10
 MAX_FAILING_SHARE = 1.2  # times its fair share: the most a failing replica may get
-NO_RETRIES = RetryOptions(max_attempts=1)  # a failure is the end: the shares counted are the policy's own choices
+NO_RETRIES = RetryOptions(attempts=1)  # a failure is the end: the shares counted are the policy's own choices
 NO_EJECTION = EjectionOptions(enabled=False)
 
 ODD_FEATURES: tuple[tuple[float, ...], ...] = (
@@ -168,9 +168,7 @@ class PolicyConformance:
 
     def test_it_survives_replicas_that_come_and_go_with_requests_in_flight(self) -> None:
         for concurrency in (2, "unlimited"):
-            fleet = self._fleet(
-                6, concurrency=concurrency, ejection=EjectionOptions(base_ejection_time=0.5), slow_start=1.0
-            )
+            fleet = self._fleet(6, concurrency=concurrency, ejection=EjectionOptions(seconds=0.5), slow_start=1.0)
             fleet.failing.add("r2")
             rng = Random(7)
             for step in range(400):

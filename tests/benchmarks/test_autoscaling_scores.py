@@ -10,11 +10,11 @@ from benchmarks.autoscaling_chart import chart
 from benchmarks.autoscaling_scores import judge, markdown
 
 from steelyard.documents import Seconds
-from steelyard.simulate.changing import Autoscale
-from steelyard.simulate.result import FleetRecord, RunResult
+from steelyard.simulate.engine.result import FleetRecord, RunResult
+from steelyard.simulate.report.summary import SummaryRow, summarise
 from steelyard.simulate.run import check_scaler
-from steelyard.simulate.scenario import ReplicaGroup, Scenario
-from steelyard.simulate.summary import SummaryRow, summarise
+from steelyard.simulate.scenario.dynamics import Autoscale
+from steelyard.simulate.scenario.schema import ReplicaGroup, Scenario
 
 SCENARIO = Scenario(
     name="A9 made up, cold", slo=Seconds(1), loads=(2.0,), fleet=(ReplicaGroup(),), autoscale=Autoscale()
@@ -69,7 +69,7 @@ def test_the_chart_is_readable_without_seeing_it_and_in_the_dark() -> None:
     assert svg.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
     assert "<title>" in svg
     assert "prefers-color-scheme: dark" in svg
-    assert not re.search(r"#0[1-5]0[1-5]0[0-9]\b", svg)  # the stand-ins of simulate/svg.py
+    assert not re.search(r"#0[1-5]0[1-5]0[0-9]\b", svg)  # the stand-ins of simulate/report/svg.py
 
 
 def test_the_defaults_run_over_all_seeds_and_the_knobs_over_one() -> None:

@@ -18,7 +18,7 @@ from benchmarks.gpu.scores import HEADER, LEARNED, figures, learned, own_words, 
 from benchmarks.gpu.server import Alone
 
 from steelyard.config import load_config
-from steelyard.protocols.oip_body import infer_info
+from steelyard.protocols.bodies.oip import infer_info
 
 GIB = 1 << 30
 

@@ -10,7 +10,7 @@ from benchmarks.replicas import WORK, Pace, Plan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.simulate.job import Job
+from steelyard.simulate.engine.job import Job
 
 
 @pytest.mark.parametrize(

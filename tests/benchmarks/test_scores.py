@@ -6,7 +6,7 @@ import pytest
 from benchmarks.contests import CONTESTS, Contest
 from benchmarks.scores import LAG, OURS, Scores
 
-from steelyard.simulate.result import RunResult
+from steelyard.simulate.engine.result import RunResult
 
 EVEN: Contest = CONTESTS["even"][0]
 UNEVEN: Contest = CONTESTS["uneven"][0]

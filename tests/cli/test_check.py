@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from steelyard.cli import main, screen
+from steelyard.cli import main, output
 from steelyard.config import schema
 
 EXAMPLE = Path(__file__).parents[2] / "examples/gateway.yaml"
@@ -127,7 +127,7 @@ def test_errors_for_programs(folder: Path) -> None:
 
 
 def test_in_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(screen, "stdout", lambda: Console(force_terminal=True, width=80, color_system=None))
+    monkeypatch.setattr(output, "stdout", lambda: Console(force_terminal=True, width=80, color_system=None))
     lines = [line.rstrip() for line in check("unwise.yaml").stdout.splitlines()]
     assert lines[0] == "warning  models.a  unwise.yaml:2  no-sla"
     assert lines[1].startswith("         No latency or availability is promised")

@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 
 from steelyard.cli import main
 from steelyard.core.policies import POLICIES, find_policy
-from steelyard.link.decision_lines import DecisionLine, FleetLine, LoggedAttempt, LoggedCandidate, LoggedChoice
-from steelyard.link.explaining import OUTCOME_SENTENCES, explain_line, summary
-from steelyard.link.finding import lines_from_end
+from steelyard.link.decision_log.explain import OUTCOME_SENTENCES, explain_line, summary
+from steelyard.link.decision_log.lines import DecisionLine, FleetLine, LoggedAttempt, LoggedCandidate, LoggedChoice
+from steelyard.link.decision_log.search import lines_from_end
 
 FAST = LoggedCandidate("fast", 2, 0.21, 0.9, 0.31, score=0.31)
 SLOW = LoggedCandidate("slow", 0, 0.0, 4.0, 0.4, score=0.4)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.cli.files import check_directory, write_atomically
+from steelyard.cli.output import check_directory, write_atomically
 from steelyard.core.errors import OptionError
 
 FILES = {"a.txt": "one\n", "b.txt": "two µ\n"}

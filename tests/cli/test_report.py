@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from steelyard.cli import main
-from steelyard.cli.report_text import fault_counts, heading
+from steelyard.cli.report.text import fault_counts, heading
 from steelyard.control.history.database import add_slice, open_writable, write_transaction
 from steelyard.control.history.slices import (
     HOUR_SECONDS,

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from steelyard.cli import main
-from steelyard.simulate.catalog import CATALOG, TITLES, find_scenarios
-from steelyard.simulate.scenario_file import load_scenarios
+from steelyard.simulate.scenario.catalog import CATALOG, TITLES, find_scenarios
+from steelyard.simulate.scenario.file import load_scenarios
 
 SMALL = """\
 name: small
@@ -248,7 +248,7 @@ def test_nothing_is_written_when_the_report_fails(here: Path, monkeypatch: pytes
     def fail(*_: object) -> str:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("steelyard.simulate.report.render", fail)
+    monkeypatch.setattr("steelyard.simulate.report.page.render", fail)
     result = simulate("small.yaml", "--out", "out")
     assert isinstance(result.exception, RuntimeError)
     assert not (here / "out").exists()
@@ -258,7 +258,7 @@ def test_interrupted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("steelyard.cli.simulate.run_all", interrupt)
+    monkeypatch.setattr("steelyard.cli.simulate.command.run_all", interrupt)
     result = simulate("small.yaml", "--out", "out")
     assert result.exit_code == 130
     assert "Traceback" not in result.stderr

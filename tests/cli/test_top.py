@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from steelyard.cli.top import handle_key
-from steelyard.cli.top_lines import bar, clean, number, seconds, size, sparkline
-from steelyard.cli.top_screen import SORT_ORDERS, Snapshot, ViewOptions, render, sort_replicas
+from steelyard.cli.top.command import handle_key
+from steelyard.cli.top.formatting import bar, clean, number, seconds, size, sparkline
+from steelyard.cli.top.screen import SORT_ORDERS, Snapshot, ViewOptions, render, sort_replicas
 from steelyard.config import AdminConfig
-from steelyard.control.views import (
+from steelyard.control.observability.views import (
     Alarm,
     DeviceView,
     FleetEvent,

@@ -12,7 +12,7 @@ import msgspec
 from click.testing import CliRunner, Result
 
 from steelyard.cli import main
-from steelyard.control.views import FleetEvent, LiveModelView, LiveView, SampleView
+from steelyard.control.observability.views import FleetEvent, LiveModelView, LiveView, SampleView
 
 PULSE = SampleView(uptime=1.0, rate=2.0, bad_rate=0.0, p50=0.1, p99=0.2, waiting=0, in_flight=0, work=0.0)
 

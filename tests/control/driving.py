@@ -18,7 +18,7 @@ import uvloop
 
 from steelyard.addresses import Address
 from steelyard.config import Config, parse_config
-from steelyard.control.supervisor import Supervisor
+from steelyard.control.supervisor.supervisor import Supervisor
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 PATIENCE = 30.0  # seconds until a test gives up waiting
@@ -92,8 +92,8 @@ def serving(supervisor: Supervisor) -> list[int]:
 
 def die_young(patch: pytest.MonkeyPatch) -> None:
     """Whoever ends seems to have died of its start, however slow that was; and one more try at once is enough."""
-    patch.setattr("steelyard.control.backoff.HEALTHY_LIFETIME_SECONDS", inf)
-    patch.setattr("steelyard.control.backoff.IMMEDIATE_RESTARTS", 1)
+    patch.setattr("steelyard.control.workers.slot.HEALTHY_LIFETIME_SECONDS", inf)
+    patch.setattr("steelyard.control.workers.slot.IMMEDIATE_RESTARTS", 1)
 
 
 def release(pids: Iterable[int]) -> None:

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 
 from steelyard.config import Config, ReplicaConfig, parse_config
-from steelyard.control import fleet as fleet_module
-from steelyard.control.fleet import Fleet
-from steelyard.control.probing.target import ProbeTarget, ReplicaKey
-from steelyard.control.views import ProbeView
+from steelyard.control.fleet import fleet as fleet_module
+from steelyard.control.fleet.fleet import Fleet
+from steelyard.control.health.probe import ProbeTarget, ReplicaKey
+from steelyard.control.observability.views import ProbeView
 from steelyard.core.balancer import Balancer
 from steelyard.core.replica import Event
-from steelyard.gateway.carrier import Proxy
-from steelyard.gateway.fleet import WorkerFleet as Ways
-from steelyard.gateway.tidings import apply_load_readings, apply_replica_events
+from steelyard.gateway.proxy.proxy import Proxy
+from steelyard.gateway.worker.fleet import WorkerFleet as Ways
+from steelyard.gateway.worker.fleet_updates import apply_load_readings, apply_replica_events
 from steelyard.link.messages import (
     Applied,
     Apply,

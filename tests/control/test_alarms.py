@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import steelyard.control
-from steelyard.control import log
-from steelyard.control.alarm_codes import SEVERITIES
-from steelyard.control.alarms import CLEAR_AFTER_SECONDS, RAISE_AFTER_SECONDS, AlarmLog
-from steelyard.control.chronicle import EventLog
-from steelyard.control.views import Alarm
+from steelyard.control.observability.alarm_codes import SEVERITIES
+from steelyard.control.observability.alarms import CLEAR_AFTER_SECONDS, RAISE_AFTER_SECONDS, AlarmLog
+from steelyard.control.observability.event_log import EventLog
+from steelyard.control.observability.views import Alarm
+from steelyard.control.supervisor import log_setup
 
 NOBODY = Alarm(code="no_ready_replica", message="no replica of m is ready", age=0.0, model="m")
 FAILING = Alarm(code="replica_failing", message="m/a: 7 of 10 attempts failed", age=0.0, model="m", replica="a")
@@ -55,11 +55,11 @@ def test_what_is_over_at_once_is_not_said() -> None:
 
 def test_no_replica_ready_is_an_error_in_the_log_and_has_fields() -> None:
     stream = io.StringIO()
-    log.configure_logging("json", stream)
+    log_setup.configure_logging("json", stream)
     try:
         seen((0.0, [NOBODY, FAILING]), (9.0, [NOBODY, FAILING]), (20.0, [NOBODY]))
     finally:
-        log.configure_logging("text", io.StringIO())
+        log_setup.configure_logging("text", io.StringIO())
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     told = [(line["level"], line["event"], line["code"], line["model"], line.get("replica")) for line in lines]
     assert told == [
@@ -72,12 +72,12 @@ def test_no_replica_ready_is_an_error_in_the_log_and_has_fields() -> None:
 @pytest.mark.parametrize(("level", "said"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
 def test_how_much_is_logged_is_the_operator_s_choice(level: str, said: int) -> None:
     stream = io.StringIO()
-    logger = log.configure_logging("text", stream, level)
+    logger = log_setup.configure_logging("text", stream, level)
     try:
         for number in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
             logger.getChild("fleet").log(number, "something")
     finally:
-        log.configure_logging("text", io.StringIO())
+        log_setup.configure_logging("text", io.StringIO())
     assert len(stream.getvalue().splitlines()) == said
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from steelyard.control.backoff import RestartBackoff
+from steelyard.control.workers.slot import RestartBackoff
 
 
 def test_who_keeps_dying_young_waits_longer_and_longer() -> None:

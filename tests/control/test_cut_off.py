@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from steelyard.control.cut_off import lost_requests, show_requests
-from steelyard.link.board import LoadBoard
+from steelyard.control.observability.lost_requests import lost_requests, show_requests
+from steelyard.link.load_board import LoadBoard
 from steelyard.link.messages import ModelReport, WorkerReport
 
 SLOTS = {"m": {"a": 0, "b": 1}, "n": {"a": 2}}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from steelyard.control.demand import DemandTracker
+from steelyard.control.placement.model_demand import DemandTracker
 from steelyard.link.messages import ModelReport, WorkerReport
 
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from steelyard.config import ModelConfig, parse_config
-from steelyard.control.ejections import Ejections
-from steelyard.core.ejection_reason import EjectionReason, EjectionRule
+from steelyard.control.fleet.ejections import Ejections
+from steelyard.core.outliers.ejection_reason import EjectionReason, EjectionRule
 from steelyard.link.messages import ReplicaEvent, ReplicaReport, WorkerReport
 
 CALM = "calm: {ejection: {enabled: false}}"

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 from steelyard.config import Config
-from steelyard.control.fleet import PROGRESS_BATCH_SECONDS, PROGRESS_TIMEOUT_SECONDS, Fleet
-from steelyard.control.probing.prober import BUSY_CHECK_TIMEOUT_SECONDS
-from steelyard.core.ejection_reason import EjectionReason, EjectionRule
+from steelyard.control.fleet.fleet import PROGRESS_BATCH_SECONDS, PROGRESS_TIMEOUT_SECONDS, Fleet
+from steelyard.control.health.prober import BUSY_CHECK_TIMEOUT_SECONDS
+from steelyard.core.outliers.ejection_reason import EjectionReason, EjectionRule
 from steelyard.core.replica import Event
 from steelyard.link.messages import (
     LoadReadings,

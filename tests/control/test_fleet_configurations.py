@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from steelyard.control.errors import BoardFullError
-from steelyard.control.in_force import MIN_BOARD_COLUMNS
+from steelyard.control.fleet.active_config import MIN_BOARD_COLUMNS
 from steelyard.core.replica import Event
 from steelyard.link.messages import Apply, MemberUpdate, ReplicaEvents, ReplicaFailure
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from steelyard.config import Config, ReplicaConfig
-from steelyard.control.operating import FleetAdmin
+from steelyard.control.supervisor.fleet_admin import FleetAdmin
 from steelyard.core.errors import SteelyardError
 from steelyard.core.replica import Event
 from steelyard.link.messages import ReplicaFailure

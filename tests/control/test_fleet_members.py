@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.in_force import MIN_BOARD_COLUMNS
+from steelyard.control.fleet.active_config import MIN_BOARD_COLUMNS
 from steelyard.core.replica import Event
 from steelyard.link.messages import ReplicaFailure
 from steelyard.protocols.load import EngineLoad

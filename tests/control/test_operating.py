@@ -14,12 +14,12 @@ import pytest
 
 from steelyard.addresses import listen_address
 from steelyard.config import Config, ReplicaConfig
-from steelyard.control.in_force import MIN_BOARD_COLUMNS
-from steelyard.control.operating import FleetAdmin
-from steelyard.control.operations import AdminService, ConflictError, InvalidError, NotFoundError
-from steelyard.control.roster import DISCOVERED, STARTED
-from steelyard.control.supervisor import Supervisor
-from steelyard.control.views import ReplicaView, ScalingStepView, ScalingView
+from steelyard.control.fleet.active_config import MIN_BOARD_COLUMNS
+from steelyard.control.fleet.registry import DISCOVERED, STARTED
+from steelyard.control.observability.views import ReplicaView, ScalingStepView, ScalingView
+from steelyard.control.supervisor.admin_service import AdminService, ConflictError, InvalidError, NotFoundError
+from steelyard.control.supervisor.fleet_admin import FleetAdmin
+from steelyard.control.supervisor.supervisor import Supervisor
 from steelyard.core.errors import SteelyardError
 from tests.harness.processes import free_port
 
@@ -525,7 +525,7 @@ def test_a_reload_that_is_refused_says_why(caplog: pytest.LogCaptureFixture) -> 
 def remembered() -> Iterator[None]:
     """Who leaves is not forgotten here, however slow the machine is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("steelyard.control.registrations.MAX_REPORT_AGE_SECONDS", inf)
+        patch.setattr("steelyard.control.fleet.registrations.MAX_REPORT_AGE_SECONDS", inf)
         yield
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from steelyard.addresses import Address, listen_address
-from steelyard.control.orphans import find_orphaned_workers
-from steelyard.control.sockets import ListenerSockets
+from steelyard.control.listeners.listeners import ListenerSockets
+from steelyard.control.takeover.orphaned_workers import find_orphaned_workers
 
 SLEEP = "import sys, time; print(flush=True); time.sleep(60)"
 COMMAND = (sys.executable, "-c", SLEEP)

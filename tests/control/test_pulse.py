@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.control.pulse import MAX_LOOKBACK_SECONDS, MAX_SAMPLES, SampleHistory, quantiles
-from steelyard.control.status import ModelTotals, ReplicaTotals, histogram
-from steelyard.core.slo import ABANDONED, FAILED, LATE, MET, REPLICA, VERDICT_COUNT, VERDICT_INDEX
+from steelyard.control.observability.samples import MAX_LOOKBACK_SECONDS, MAX_SAMPLES, SampleHistory, quantiles
+from steelyard.control.observability.totals import ModelTotals, ReplicaTotals, histogram
+from steelyard.core.slo.verdicts import ABANDONED, FAILED, LATE, MET, REPLICA, VERDICT_COUNT, VERDICT_INDEX
 
 
 def status(ended: int = 0, latency: dict[int, int] | None = None, **judged: int) -> ModelTotals:

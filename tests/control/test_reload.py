@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from steelyard.config import Config, load_config
-from steelyard.control.supervisor import Supervisor
+from steelyard.control.supervisor.supervisor import Supervisor
 from steelyard.documents import DocumentError
 
 from .driving import ask, config, die_young, lines, release, run, serving, supervised, until
@@ -147,7 +147,7 @@ def test_more_replicas_than_the_board_has_room_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
-        monkeypatch.setattr("steelyard.control.in_force.MIN_BOARD_COLUMNS", 3)
+        monkeypatch.setattr("steelyard.control.fleet.active_config.MIN_BOARD_COLUMNS", 3)
         source = Source(config(models="a b c d"))
         async with supervised(reread=source) as supervisor:
             assert not await supervisor.reload()

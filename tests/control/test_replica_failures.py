@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from steelyard.control.replica_failures import CLEAR_AFTER_SECONDS, ReplicaFailures, is_failing
-from steelyard.control.status import ReplicaTotals
-from steelyard.control.views import Alarm
+from steelyard.control.observability.replica_failures import CLEAR_AFTER_SECONDS, ReplicaFailures, is_failing
+from steelyard.control.observability.totals import ReplicaTotals
+from steelyard.control.observability.views import Alarm
 
 A, B = ("m", "a"), ("m", "b")
 

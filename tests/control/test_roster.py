@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from steelyard.config import Config, ReplicaConfig, parse_config
-from steelyard.control.roster import ADDED, DISCOVERED, REGISTERED, ReplicaRegistry, difference
+from steelyard.control.fleet.registry import ADDED, DISCOVERED, REGISTERED, ReplicaRegistry, difference
 
 LISTED = "models: {m: {replicas: [{id: a, url: 'http://a:1'}, {id: b, url: 'http://b:1', weight: 2}]}, n: {}}"
 

@@ -10,11 +10,14 @@ import pytest
 
 from steelyard import __version__
 from steelyard.config import ReplicaConfig
-from steelyard.control.alarms import LOADING_ALARM_SECONDS, UNREACHABLE_ALARM_SECONDS, models_without_replicas
-from steelyard.control.crew import WorkerPool
-from steelyard.control.showing import SHOWN_SCALING_STEPS, fleet_view
-from steelyard.control.status import RetiredTotals, WorkerStatus
-from steelyard.control.views import (
+from steelyard.control.observability.alarms import (
+    LOADING_ALARM_SECONDS,
+    UNREACHABLE_ALARM_SECONDS,
+    models_without_replicas,
+)
+from steelyard.control.observability.fleet_view import SHOWN_SCALING_STEPS, fleet_view
+from steelyard.control.observability.totals import RetiredTotals, WorkerStatus
+from steelyard.control.observability.views import (
     Alarm,
     FleetView,
     ReplicaView,
@@ -22,7 +25,8 @@ from steelyard.control.views import (
     ScalingView,
     StartFailureView,
 )
-from steelyard.core.ejection_reason import EjectionReason, EjectionRule
+from steelyard.control.workers.pool import WorkerPool
+from steelyard.core.outliers.ejection_reason import EjectionReason, EjectionRule
 from steelyard.core.replica import Event
 from steelyard.link.messages import ModelReport, ReplicaReport, WorkerReport
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.control import limits, log
-from steelyard.control.flood import LogRateLimit
-from steelyard.control.notify import notify, notify_reloading
-from steelyard.runtimes.endings import describe_exit
+from steelyard.control import process_resources
+from steelyard.control.supervisor import log_setup
+from steelyard.control.systemd import notify, notify_reloading
+from steelyard.control.workers.stderr_tail import LogRateLimit
+from steelyard.system import describe_exit
 
 from .driving import config
 
@@ -38,7 +39,7 @@ def loggers() -> Iterator[None]:
 
 def test_a_line_is_a_line_whatever_was_said(loggers: None) -> None:
     stream = io.StringIO()
-    log.configure_logging("text", stream)
+    log_setup.configure_logging("text", stream)
     logger = logging.getLogger("steelyard.control")
     logger.info("listening on %s", "http://127.0.0.1:8080")
     logger.warning("two\nlines and \x1b[2J an escape")
@@ -56,7 +57,7 @@ def test_a_line_is_a_line_whatever_was_said(loggers: None) -> None:
 
 def test_json(loggers: None) -> None:
     stream = io.StringIO()
-    log.configure_logging("json", stream)
+    log_setup.configure_logging("json", stream)
     logging.getLogger("steelyard.control").error("a\nb é", extra={"worker": 3})
     entry = json.loads(stream.getvalue())
     assert (entry["level"], entry["message"], entry["worker"]) == ("error", "a\nb é", 3)
@@ -66,10 +67,10 @@ def test_levels_have_colours_on_a_terminal_only(loggers: None, monkeypatch: pyte
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    log.configure_logging("text", stream).error("no")
+    log_setup.configure_logging("text", stream).error("no")
     assert "\x1b[31merror  \x1b[0m no" in stream.getvalue()
     monkeypatch.setenv("NO_COLOR", "1")
-    log.configure_logging("text", stream).error("plain")
+    log_setup.configure_logging("text", stream).error("plain")
     assert "Z error   plain" in stream.getvalue()
 
 
@@ -78,7 +79,7 @@ def test_a_terminal_that_is_gone_is_no_reason_to_stop(loggers: None) -> None:
         def write(self, text: str) -> int:
             raise OSError(5, "Input/output error")
 
-    log.configure_logging("text", Gone()).error("nobody hears this")
+    log_setup.configure_logging("text", Gone()).error("nobody hears this")
 
 
 def test_who_says_very_much_is_not_passed_on_whole() -> None:
@@ -94,7 +95,7 @@ def test_open_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, soft), hard))
-        assert limits.raise_open_files() == hard or hard == resource.RLIM_INFINITY
+        assert process_resources.raise_open_files() == hard or hard == resource.RLIM_INFINITY
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -102,8 +103,8 @@ def test_open_files() -> None:
 
 def test_too_few_open_files_are_warned_of() -> None:
     made = config(more="limits: {connections: 1000}\n")
-    assert limits.open_files_warning(made, 10_000) == ""
-    warning = limits.open_files_warning(made, 1024)
+    assert process_resources.open_files_warning(made, 10_000) == ""
+    warning = process_resources.open_files_warning(made, 1024)
     assert "limits.connections = 1000 may need 2128" in warning
     assert "set limits.connections to 448" in warning
 

@@ -11,7 +11,7 @@ import pytest
 
 from steelyard.addresses import Address, listen_address
 from steelyard.control.errors import ListenError
-from steelyard.control.sockets import ListenerSockets
+from steelyard.control.listeners.listeners import ListenerSockets
 
 
 def open_files() -> int:

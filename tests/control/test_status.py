@@ -4,7 +4,7 @@ from math import isnan
 
 import pytest
 
-from steelyard.control.status import (
+from steelyard.control.observability.totals import (
     MAX_RETIRED_TENANTS,
     OTHER_TENANTS,
     RetiredTotals,
@@ -13,8 +13,8 @@ from steelyard.control.status import (
     merge_reports,
     unrouted_requests,
 )
-from steelyard.core.histogram import Histogram
-from steelyard.core.slo import MET_INDEX, VERDICT_COUNT, VERDICT_INDEX
+from steelyard.core.slo.verdicts import MET_INDEX, VERDICT_COUNT, VERDICT_INDEX
+from steelyard.core.statistics.histogram import Histogram
 from steelyard.link.messages import ModelReport, ReplicaReport, WorkerReport
 
 

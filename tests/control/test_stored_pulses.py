@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.chronicle import EventLog
 from steelyard.control.history.slices import MINUTE_SECONDS, Slice
-from steelyard.control.live import LiveFeed
-from steelyard.control.stored_pulses import POINT_INTERVAL_SECONDS, stored_samples
+from steelyard.control.observability.event_log import EventLog
+from steelyard.control.observability.live import LiveFeed
+from steelyard.control.observability.stored_samples import POINT_INTERVAL_SECONDS, stored_samples
 
 BEGAN = 1_800_000_000.0 + 30.0  # in the middle of a minute
 MINUTE_BEFORE = 1_800_000_000 - MINUTE_SECONDS

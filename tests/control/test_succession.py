@@ -16,12 +16,12 @@ import pytest
 
 from steelyard.addresses import listen_address
 from steelyard.config import Config, ReplicaConfig
-from steelyard.control.control_socket import control_socket_path
 from steelyard.control.errors import ListenError, StartError, TakeOverError
-from steelyard.control.fleet_state import restore_snapshot, take_snapshot
-from steelyard.control.inherited import InheritedSockets
-from steelyard.control.sockets import ListenerSockets
-from steelyard.control.supervisor import Supervisor
+from steelyard.control.listeners.inherited import InheritedSockets
+from steelyard.control.listeners.listeners import ListenerSockets
+from steelyard.control.supervisor.supervisor import Supervisor
+from steelyard.control.takeover.control_socket import control_socket_path
+from steelyard.control.takeover.fleet_snapshot import restore_snapshot, take_snapshot
 from steelyard.core.replica import Event
 from steelyard.link.handover import (
     FleetState,
@@ -110,7 +110,7 @@ def test_if_the_new_one_fails_the_old_one_goes_on(
 
 
 def test_a_model_that_is_served_there_must_be_ready_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.control.fleet_state.READY_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr("steelyard.control.takeover.fleet_snapshot.READY_TIMEOUT_SECONDS", 0.3)
 
     async def work() -> None:
         async with supervised() as old:

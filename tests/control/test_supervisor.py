@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.control.backoff import RestartBackoff
 from steelyard.control.errors import ListenError, StartError
-from steelyard.control.supervisor import Supervisor
+from steelyard.control.supervisor.supervisor import Supervisor
+from steelyard.control.workers.slot import RestartBackoff
 
 from .driving import (
     FAKE,
@@ -129,7 +129,7 @@ def test_a_worker_that_does_not_drain_is_killed(
 ) -> None:
     async def work() -> None:
         monkeypatch.setenv("FAKE_WORKER", "stubborn")
-        monkeypatch.setattr("steelyard.control.seat.DRAIN_GRACE_SECONDS", 0.2)
+        monkeypatch.setattr("steelyard.control.workers.slot.DRAIN_GRACE_SECONDS", 0.2)
         supervisor = Supervisor(config(workers=2), command=FAKE)
         await supervisor.start()
         assert await supervisor.stop(0.1) is False

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.control.watch import FileWatcher
+from steelyard.control.file_watcher import FileWatcher
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from steelyard.core.replica import Replica
 from steelyard.core.request import Request, RequestPhase
 
 NO_EJECTION = EjectionOptions(enabled=False)
-NO_RETRY = RetryOptions(max_attempts=1)
+NO_RETRY = RetryOptions(attempts=1)
 
 
 def fleet(*ids: str, policy: str = "round_robin", seed: int = 1, **options) -> Balancer:

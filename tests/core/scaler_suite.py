@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core.scalers import Recommendation, ScalingMetrics, make_scaler
-from steelyard.core.scaling import ScalingDecider, ScalingOptions
+from steelyard.core.scaling.decider import ScalingDecider, ScalingOptions
 
 loads = st.lists(
     st.tuples(

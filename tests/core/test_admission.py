@@ -216,7 +216,7 @@ def test_requests_are_held_for_a_model_that_is_woken():
 
 def test_models_do_not_share_a_line():
     balancer = fleet("a", concurrency=1, queue=1)
-    balancer.add_model("other", "round_robin", PoolOptions(concurrency=1, max_queue=1))
+    balancer.add_model("other", "round_robin", PoolOptions(concurrency=1, queue=1))
     balancer.add_replica("a", "other", now=0.0)
     for model in ("", "other"):
         assert sent(balancer.submit(Request(model), 0.0)) == "a"
@@ -369,16 +369,16 @@ def test_a_request_never_submitted_cannot_be_finished_or_cancelled():
         (lambda: PoolOptions(concurrency=0), "concurrency"),
         (lambda: PoolOptions(concurrency="many"), "concurrency"),
         (lambda: PoolOptions(concurrency=1.5), "concurrency"),
-        (lambda: PoolOptions(max_queue=-1), "queue"),
-        (lambda: PoolOptions(queue_timeout=0), "max_wait"),
-        (lambda: PoolOptions(queue_timeout=INFINITY), "max_wait"),
-        (lambda: PoolOptions(queue_timeout=float("nan")), "max_wait"),
+        (lambda: PoolOptions(queue=-1), "queue"),
+        (lambda: PoolOptions(max_wait=0), "max_wait"),
+        (lambda: PoolOptions(max_wait=INFINITY), "max_wait"),
+        (lambda: PoolOptions(max_wait=float("nan")), "max_wait"),
         (lambda: PoolOptions(slow_start=-1), "slow_start"),
         (lambda: PoolOptions(interval=0), "interval"),
         (lambda: PoolOptions(warm_keys=-1), "warm_keys"),
-        (lambda: RetryOptions(max_attempts=0), "retry.attempts"),
+        (lambda: RetryOptions(attempts=0), "retry.attempts"),
         (lambda: RetryOptions(budget=1.5), "retry.budget"),
-        (lambda: RetryOptions(initial_tokens=60), "retry.reserve"),
+        (lambda: RetryOptions(reserve=60), "retry.reserve"),
         (lambda: HedgeOptions(quantile=1.0), "hedge.quantile"),
         (lambda: HedgeOptions(budget=0), "hedge.budget"),
     ],

@@ -50,15 +50,13 @@ class Driver(RuleBasedStateMachine):
         self.names = 0
         options = PoolOptions(
             concurrency=concurrency,
-            max_queue=queue,
-            queue_timeout=3.0,
-            wait_for_ready=hold,
+            queue=queue,
+            max_wait=3.0,
+            hold=hold,
             slow_start=2.0,
             warm_keys=warm_keys,
-            ejection=EjectionOptions(
-                consecutive_failures=2, base_ejection_time=2.0, max_ejection_time=6.0, slow_duration=1.0
-            ),
-            retry=RetryOptions(initial_tokens=10.0),
+            ejection=EjectionOptions(consecutive=2, seconds=2.0, longest=6.0, slow_for=1.0),
+            retry=RetryOptions(reserve=10.0),
             hedge=HedgeOptions(enabled=hedge, budget=1.0),
         )
         for model in MODELS:
@@ -367,7 +365,7 @@ class Driver(RuleBasedStateMachine):
     def the_lines_hold_who_waits(self):
         for pool in self.pools():
             line = list(pool.queue.ordered())
-            assert len(line) == len(pool.queue) <= pool.options.max_queue
+            assert len(line) == len(pool.queue) <= pool.options.queue
             mine = {request for request in self.waiting if request.model == pool.model}
             assert {*line, *pool.preempted} == mine
             assert len(line) + len(pool.preempted) == len(mine)
@@ -384,7 +382,7 @@ class Driver(RuleBasedStateMachine):
             ejected = any(r.state is State.EJECTED for r in pool.replicas.values())
             # Who starts, loads or drains is not missing: no reason to panic.
             expected = sum(r.state in (State.READY, State.EJECTED, State.UNREACHABLE) for r in pool.replicas.values())
-            assert pool.panicking == (ejected and ready < pool.options.ejection.panic_threshold * expected)
+            assert pool.panicking == (ejected and ready < pool.options.ejection.panic * expected)
 
     @invariant()
     def nobody_waits_beside_an_open_replica(self):

@@ -5,13 +5,13 @@ from random import Random
 import pytest
 
 from steelyard.core.balancer import Balancer
-from steelyard.core.claims import ANSWERS_BEFORE_UNMEASURED, EARMARK_AFTER_SECONDS
-from steelyard.core.memory import MemoryLedger
+from steelyard.core.memory.admission import ANSWERS_BEFORE_UNMEASURED, EARMARK_AFTER_SECONDS
+from steelyard.core.memory.ledger import MemoryLedger
+from steelyard.core.memory.request_size import RequestSizeModel
 from steelyard.core.options import HedgeOptions, PoolOptions, RetryOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import Event, State
 from steelyard.core.request import Request, RequestPhase
-from steelyard.core.request_bytes import RequestSizeModel
 
 from .driving import pass_time, refused, runs_on, sent, waits
 
@@ -120,7 +120,7 @@ def test_who_leaves_gives_back_when_its_server_should_be_done():
     ],
 )
 def test_what_its_server_was_not_heard_to_end_goes_on(outcome, over):
-    shop = Shop(devices=1, retry=RetryOptions(max_attempts=1))
+    shop = Shop(devices=1, retry=RetryOptions(attempts=1))
     request = shop.run(units=3, now=5.0)
     shop.finish(request, 5.1, outcome)
     assert (shop.reserved() == 2) is over

@@ -6,7 +6,7 @@ import pytest
 
 from steelyard.core.balancer import Balancer
 from steelyard.core.decision import Reject
-from steelyard.core.first_byte import FirstByteEstimator
+from steelyard.core.estimator.first_byte import FirstByteEstimator
 from steelyard.core.outcome import Outcome
 from steelyard.core.request import Request
 

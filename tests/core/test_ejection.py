@@ -4,13 +4,13 @@ from math import log
 
 import pytest
 
-from steelyard.core.ejection import SUCCESS_RATE_INTERVAL_SECONDS, OutlierDetector
-from steelyard.core.ejection_reason import EjectionReason, EjectionRule
+from steelyard.core.estimator.slowness import SlownessFilter
 from steelyard.core.options import EjectionOptions
 from steelyard.core.outcome import Outcome
+from steelyard.core.outliers.detector import SUCCESS_RATE_INTERVAL_SECONDS, OutlierDetector
+from steelyard.core.outliers.ejection_reason import EjectionReason, EjectionRule
 from steelyard.core.replica import Event, Replica, State
 from steelyard.core.request import Request
-from steelyard.core.slowness import SlownessFilter
 
 from .driving import NO_EJECTION, NO_RETRY, fleet, pass_time, replica, sent, serve_on
 
@@ -70,7 +70,7 @@ def test_the_clients_own_doing_neither_counts_nor_forgives(outcome):
 
 
 def test_the_number_of_failures_can_be_set_and_all_of_it_switched_off():
-    balancer = fleet(*"abc", ejection=EjectionOptions(consecutive_failures=2))
+    balancer = fleet(*"abc", ejection=EjectionOptions(consecutive=2))
     fail(balancer, "b", 2, 1.0)
     assert out(balancer) == "b"
     balancer = fleet(*"abc", ejection=NO_EJECTION)
@@ -320,7 +320,7 @@ def test_its_usual_speed_survives_an_ejection():
 
 
 def test_rules_that_compare_eject_a_tenth_at_most_and_one_at_least():
-    at_once = EjectionOptions(slow_duration=0.0)
+    at_once = EjectionOptions(slow_for=0.0)
 
     def ejected(count, slow, already=0):
         replicas = with_slowness(*([9.0] * slow + [1.0] * (count - slow)))
@@ -420,7 +420,7 @@ def test_a_panic_ends_when_enough_are_back():
 
 
 def test_a_panic_can_be_switched_off():
-    balancer = fleet(*"abcd", ejection=EjectionOptions(panic_threshold=0.0))
+    balancer = fleet(*"abcd", ejection=EjectionOptions(panic=0.0))
     for id in "abcd":
         fail(balancer, id, 5, 1.0)
     assert not balancer.pool().members

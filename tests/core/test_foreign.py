@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.core.errors import OptionError
-from steelyard.core.foreign import (
+from steelyard.core.replica import (
     EXTERNAL_LOAD_READINGS,
     MAX_EXTERNAL_LOAD_FACTOR,
     MIN_EXTERNAL_LOAD_CAP,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.core.latency import (
+from steelyard.core.statistics.latency import (
     BUCKET_COUNT,
     MIN_BUCKET_SECONDS,
     DecayedMean,

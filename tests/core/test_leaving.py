@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.core.leaving import ScaleDownCandidate, choose_removals
+from steelyard.core.scaling.scale_down import ScaleDownCandidate, choose_removals
 
 
 def gone(candidates, count):

@@ -9,13 +9,13 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from steelyard.core.balancer import Balancer
 from steelyard.core.decision import Reject, Send
-from steelyard.core.memory import MemoryLedger
+from steelyard.core.memory.ledger import MemoryLedger
+from steelyard.core.memory.request_size import RequestSizeModel
 from steelyard.core.options import PoolOptions, RetryOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import Event, State
 from steelyard.core.request import Request, RequestPhase
-from steelyard.core.request_bytes import RequestSizeModel
-from steelyard.link.book import SharedLedger
+from steelyard.link.shared_ledger import SharedLedger
 
 MODELS = ("a", "b", "c")
 DEVICES = {"big": (1000, 0.1), "small": (300, 0.0)}
@@ -33,10 +33,10 @@ class Worker:
         self.balancer = Balancer(Random(row), self.ledger)
         self.requests: list[Request] = []
         settle(self.ledger, concurrency)
-        retry = RetryOptions(max_attempts=2, initial_tokens=50.0)
+        retry = RetryOptions(attempts=2, reserve=50.0)
         for number, model in enumerate(MODELS):
             sizes = RequestSizeModel(10.0, 1.0) if model != "c" else RequestSizeModel()
-            self.balancer.add_model(model, "least_work", PoolOptions(wait_for_ready=True, retry=retry), sizes=sizes)
+            self.balancer.add_model(model, "least_work", PoolOptions(hold=True, retry=retry), sizes=sizes)
             self.balancer.pool(model).memory.load_state(FOOTPRINTS[model], sizes.state(), False)
             for place in places(self.ledger, number):
                 id = place.device.name

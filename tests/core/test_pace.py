@@ -4,7 +4,7 @@ import pytest
 
 from steelyard.core.request import INFINITY
 from steelyard.core.scalers import ScalingMetrics
-from steelyard.core.scalers.pace import DEFAULT_MAX_CONCURRENCY, ServiceRate
+from steelyard.core.scalers.service_rate import DEFAULT_MAX_CONCURRENCY, ServiceRate
 from steelyard.core.scalers.work import WorkScaler
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.core.eviction import MAX_EXHAUSTIVE_CANDIDATES, least_loss_set
-from steelyard.core.placement import LoadDecision, ModelCopy, ModelDemand, PlacementPlanner, ServerState
-from steelyard.core.spread import LoadSpread, mean_waiting
+from steelyard.core.placement.eviction import MAX_EXHAUSTIVE_CANDIDATES, least_loss_set
+from steelyard.core.placement.load_spread import LoadSpread, mean_waiting
+from steelyard.core.placement.planner import LoadDecision, ModelCopy, ModelDemand, PlacementPlanner, ServerState
 
 GIB = 1 << 30
 MODELS = ("a", "b", "c", "d", "e", "f")

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from steelyard.core.ejection_reason import EjectionRule
 from steelyard.core.options import EjectionOptions
 from steelyard.core.outcome import Outcome
+from steelyard.core.outliers.ejection_reason import EjectionRule
 from steelyard.core.replica import State
 from steelyard.core.request import INFINITY, Request
 

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from steelyard.core.ejection_reason import EjectionReason, EjectionRule
 from steelyard.core.outcome import Outcome
+from steelyard.core.outliers.ejection_reason import EjectionReason, EjectionRule
 from steelyard.core.replica import State
 from steelyard.core.request import INFINITY
 

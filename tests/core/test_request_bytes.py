@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.core.peaks import columns_of
-from steelyard.core.request_bytes import MAX_BYTES, RequestSizeModel, RequestSizeState
-from steelyard.core.upper import UpperBound, basis
+from steelyard.core.memory.peak_model import columns_of
+from steelyard.core.memory.request_size import MAX_BYTES, RequestSizeModel, RequestSizeState
+from steelyard.core.memory.upper_bound import UpperBound, basis
 
 MIB = 1 << 20
 

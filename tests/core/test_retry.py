@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steelyard.core.attempts.retry import RetryBudget
 from steelyard.core.decision import Reject, Send
 from steelyard.core.options import EjectionOptions, RetryOptions
 from steelyard.core.outcome import Outcome, Retryable
 from steelyard.core.replica import Event
 from steelyard.core.request import Request, RequestPhase
-from steelyard.core.retry import RetryBudget
 
 from .driving import NO_EJECTION, NO_RETRY, fleet, pass_time, refused, replica, runs_on, sent, start, waits
 
@@ -153,7 +153,7 @@ def test_a_retry_that_finds_the_line_full_is_refused():
 
 @pytest.mark.parametrize("attempts", [1, 2, 3, 5])
 def test_a_request_is_tried_so_many_times_in_all(attempts):
-    balancer = fleet(*"abcdefgh", retry=RetryOptions(max_attempts=attempts, initial_tokens=10.0))
+    balancer = fleet(*"abcdefgh", retry=RetryOptions(attempts=attempts, reserve=10.0))
     request = start(balancer)
     while retried(balancer, request, Outcome.UNREACHABLE) is not None:
         pass
@@ -216,14 +216,14 @@ def test_a_storm_uses_the_whole_budget():
 
 
 def test_good_times_save_up_for_bad_ones_but_not_without_bound():
-    budget = RetryBudget(RetryOptions(budget=0.2, initial_tokens=3.0, max_tokens=50.0))
+    budget = RetryBudget(RetryOptions(budget=0.2, reserve=3.0, saved=50.0))
     for _ in range(10_000):
         budget.deposit()
     assert sum(budget.try_spend(Request(), Outcome.ERROR, 0.0) for _ in range(1000)) == 50
 
 
 def test_a_refusal_costs_nothing():
-    budget = RetryBudget(RetryOptions(initial_tokens=1.0, budget=0.0))
+    budget = RetryBudget(RetryOptions(reserve=1.0, budget=0.0))
     expired = Request(deadline=1.0)
     assert not budget.try_spend(expired, Outcome.ERROR, 2.0)
     assert not budget.try_spend(Request(idempotent=False), Outcome.ERROR, 2.0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from steelyard.core.scalers import ScalingMetrics, make_scaler
 from steelyard.core.scalers.work import square_root_staffing
-from steelyard.core.scaling import ScalingOptions
+from steelyard.core.scaling.decider import ScalingOptions
 
 from .toy_queue import Shared, Toy
 

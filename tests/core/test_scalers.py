@@ -4,7 +4,13 @@ import pytest
 
 from steelyard.core.errors import OptionError
 from steelyard.core.scalers import SCALERS, Recommendation, Scaler, find_scaler, make_scaler, scaler_options
-from steelyard.core.scalers.windows import MAX_SAMPLES, MAX_STEPS, SlidingAverage, SlidingMaximum, SlidingTotals
+from steelyard.core.statistics.sliding_windows import (
+    MAX_SAMPLES,
+    MAX_STEPS,
+    SlidingAverage,
+    SlidingMaximum,
+    SlidingTotals,
+)
 
 from .scaler_suite import ScalerSuite
 

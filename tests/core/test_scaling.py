@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from steelyard.core.errors import OptionError
 from steelyard.core.scalers import Recommendation, Scaler, ScalingMetrics
-from steelyard.core.scaling import ScalingDecider, ScalingOptions
+from steelyard.core.scaling.decider import ScalingDecider, ScalingOptions
 
 
 class Obedient(Scaler):

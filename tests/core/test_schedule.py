@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.core.errors import OptionError
-from steelyard.core.schedule import (
+from steelyard.core.scaling.schedule import (
     DAY_NAMES,
     MINUTES_PER_DAY,
     MINUTES_PER_WEEK,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from steelyard.core.slo import (
+from steelyard.core.slo.verdicts import (
     NO_SLO,
     SLO_VERDICTS,
     SloTarget,

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.core.slo import NO_SLO, SLO_VERDICTS, VERDICT_COUNT, VERDICT_INDEX, SloTarget
-from steelyard.core.slo_windows import (
+from steelyard.core.slo.burn_rate import (
     ALERT_WINDOWS_SECONDS,
     HOUR_SECONDS,
     LONGEST_WINDOW_SECONDS,
@@ -20,6 +19,7 @@ from steelyard.core.slo_windows import (
     period_windows,
     slo_counts,
 )
+from steelyard.core.slo.verdicts import NO_SLO, SLO_VERDICTS, VERDICT_COUNT, VERDICT_INDEX, SloTarget
 
 DAY = 24 * HOUR_SECONDS
 IN_TIME = Objective("latency", 99.0)

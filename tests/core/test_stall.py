@@ -1,7 +1,7 @@
 """Frozen or busy: what the requests that run on a replica tell of it."""
 
 from steelyard.core.outcome import Outcome
-from steelyard.core.stall import MIN_STALL_SECONDS, is_stalled
+from steelyard.core.outliers.probation import MIN_STALL_SECONDS, is_stalled
 
 from .driving import fleet, replica, serve, start
 

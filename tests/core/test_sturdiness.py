@@ -76,7 +76,7 @@ def test_a_policy_that_raises_when_told_of_an_end_does_not_keep_the_request():
 
 def test_what_was_decided_before_a_policy_raised_reaches_the_driver():
     balancer = Balancer(Random(1))
-    balancer.add_model("", f"{__name__}:RaisesInChoose", PoolOptions(wait_for_ready=True))
+    balancer.add_model("", f"{__name__}:RaisesInChoose", PoolOptions(hold=True))
     first, second = Request(id="first"), Request(id="second")
     balancer.submit(first, 0.0)
     balancer.submit(second, 0.0)
@@ -170,7 +170,7 @@ def test_news_of_other_balancers_is_forgotten_when_nobody_confirms_it():
 
 
 def test_a_long_good_time_shortens_the_next_sentence():
-    balancer = fleet(*"abc", ejection=EjectionOptions(max_ejection_time=100.0))
+    balancer = fleet(*"abc", ejection=EjectionOptions(longest=100.0))
     replica = balancer.pool().find("a")
     replica.ejection_backoff = 3
     pass_time(balancer, 0.0, 350.0)

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.core.times import DURATION_BOUNDS_SECONDS, DurationCounts, bound_index
+from steelyard.core.statistics.histogram import DURATION_BOUNDS_SECONDS, DurationCounts, bound_index
 
 
 @given(st.floats(0.0, 1000.0) | st.sampled_from(DURATION_BOUNDS_SECONDS))

@@ -8,11 +8,11 @@ import pytest
 
 from steelyard.core.balancer import Balancer
 from steelyard.core.decision import Send
+from steelyard.core.estimator.exploration import REQUESTS_PER_EXPLORATION
+from steelyard.core.estimator.slowness import MAX_EXPLORATION_BACKOFF, SlownessFilter
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import Event, State
 from steelyard.core.request import Request
-from steelyard.core.slowness import MAX_EXPLORATION_BACKOFF, SlownessFilter
-from steelyard.core.trials import REQUESTS_PER_EXPLORATION
 
 from .driving import NO_EJECTION, fleet, replica, serve_on
 

@@ -9,7 +9,7 @@ from random import Random
 
 from steelyard.core.request import INFINITY
 from steelyard.core.scalers import ScalingMetrics
-from steelyard.core.scaling import ScalingDecider, ScalingOptions
+from steelyard.core.scaling.decider import ScalingDecider, ScalingOptions
 
 
 @dataclass

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from steelyard.cli import main
-from steelyard.demo import model as module
 from steelyard.demo.corpus import TOPICS
-from steelyard.demo.model import Embedder, Matrix
+from steelyard.demo.replica import model as module
+from steelyard.demo.replica.model import Embedder, Matrix
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,11 @@ import pytest
 import uvloop
 
 from steelyard.control.errors import StartError
-from steelyard.demo import endpoints, fleet
-from steelyard.demo.endpoints import Endpoints
-from steelyard.demo.fleet import ReplicaProcess, ReplicaProcesses, replica_arguments, running_replicas
-from steelyard.demo.model import Embedder, Matrix
+from steelyard.demo import replica_processes
+from steelyard.demo.replica import endpoints
+from steelyard.demo.replica.endpoints import Endpoints
+from steelyard.demo.replica.model import Embedder, Matrix
+from steelyard.demo.replica_processes import ReplicaProcess, ReplicaProcesses, replica_arguments, running_replicas
 from tests.harness.processes import descendants
 
 HEALTH = b"GET /health HTTP/1.1\r\n\r\n"
@@ -216,8 +217,13 @@ def test_a_client_that_leaves_does_no_harm(replica: ReplicaProcess, connection: 
 
 def test_one_that_does_not_start_takes_the_others_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(descendants(os.getpid()))
-    commands = iter([fleet.tied_command("steelyard.demo.replica"), (sys.executable, "-c", "raise SystemExit(3)")])
-    monkeypatch.setattr(fleet, "tied_command", lambda module: next(commands))
+    commands = iter(
+        [
+            replica_processes.tied_command("steelyard.demo.replica.__main__"),
+            (sys.executable, "-c", "raise SystemExit(3)"),
+        ]
+    )
+    monkeypatch.setattr(replica_processes, "tied_command", lambda module: next(commands))
     ended = pytest.raises(StartError, match="replica broken ended with exit code 3 before it was ready")
     with ended, running(good=1, broken=1):
         pass
@@ -230,7 +236,9 @@ def test_why_one_cannot_start_is_told_in_one_line(
     told = pytest.raises(StartError, match=r"^replica one cannot start: OSError: .*address already in use$")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        monkeypatch.setattr(fleet, "replica_arguments", lambda _, pace, loading: replica_arguments(port, pace, loading))
+        monkeypatch.setattr(
+            replica_processes, "replica_arguments", lambda _, pace, loading: replica_arguments(port, pace, loading)
+        )
         with told, running(one=1):
             pass
     assert capfd.readouterr() == ("", "")

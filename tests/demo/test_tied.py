@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from steelyard.demo.tied import tied_command
+from steelyard.demo.die_with_parent import tied_command
 from tests.harness.processes import alive
 from tests.harness.waiting import wait_until
 

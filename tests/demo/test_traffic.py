@@ -15,8 +15,7 @@ import pytest
 
 from steelyard.control.errors import StartError
 from steelyard.demo import client
-from steelyard.demo.fleet import ReplicaProcess
-from steelyard.demo.tally import TrafficStats
+from steelyard.demo.replica_processes import ReplicaProcess
 from steelyard.demo.traffic import (
     LARGE_SENTENCES,
     LARGE_SHARE,
@@ -26,6 +25,7 @@ from steelyard.demo.traffic import (
     make_request,
     measure_capacity,
 )
+from steelyard.demo.traffic_stats import TrafficStats
 
 OK = b"HTTP/1.1 200 OK\r\nsteelyard-replica: fast\r\ncontent-length: 2\r\n\r\n{}"
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nsteelyard-reason: no_replica\r\ncontent-length: 0\r\n\r\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.demo.wordpiece import MAX_TOKENS, WordPiece, words
+from steelyard.demo.replica.wordpiece import MAX_TOKENS, WordPiece, words
 
 KNOWN = {
     "heavy rain and wind": [3082, 4542, 1998, 3612],

@@ -15,7 +15,7 @@ from steelyard.advice import GATEWAY_ADVICE, MODEL_ADVICE
 from steelyard.cli import main
 from steelyard.config import Config
 from steelyard.documents import Seconds, Share, Size
-from steelyard.documents.mistakes import alternatives, is_struct
+from steelyard.documents.validation import alternatives, is_struct
 from steelyard.units import BYTES_PER_UNIT, SECONDS_PER_UNIT, parse_duration, parse_share, parse_size
 
 from .test_docs import NONE, ROOT, blocks, rows, section, text_of

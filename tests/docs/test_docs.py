@@ -25,9 +25,9 @@ from steelyard.config import load_config
 from steelyard.core.policies import find_policy, policy_options
 from steelyard.core.replica import TRANSITIONS
 from steelyard.documents import Seconds
-from steelyard.simulate.catalog import CATALOG
-from steelyard.simulate.scenario import Scenario
-from steelyard.simulate.scenario_file import load_scenarios
+from steelyard.simulate.scenario.catalog import CATALOG
+from steelyard.simulate.scenario.file import load_scenarios
+from steelyard.simulate.scenario.schema import Scenario
 from steelyard.units import parse_duration
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from steelyard.cli import main
-from steelyard.gateway.decision_log import MAX_CHOICES
-from steelyard.link.decision_lines import (
+from steelyard.gateway.telemetry.decision_log import MAX_CHOICES
+from steelyard.link.decision_log.lines import (
     DecisionLine,
     ExcludedReplica,
     FleetLine,

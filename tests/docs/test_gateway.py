@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from steelyard.core.reason import Reason
-from steelyard.gateway import answers
-from steelyard.gateway.answers import ErrorReply
-from steelyard.gateway.fields import OPTION as FOR_US
-from steelyard.gateway.fields import REQUEST_ROLES, MalformedMessageError
+from steelyard.gateway.http.headers import OPTION as FOR_US
+from steelyard.gateway.http.headers import REQUEST_ROLES, MalformedMessageError
+from steelyard.gateway.proxy import local_replies
+from steelyard.gateway.proxy.local_replies import ErrorReply
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text(encoding="utf-8")
 
@@ -20,10 +20,13 @@ def told() -> set[tuple[str, int]]:
 
 
 def test_every_reason_is_told_with_its_status() -> None:
-    ours = [value for value in vars(answers).values() if isinstance(value, ErrorReply)]
-    ours += [answers.bad_request(MalformedMessageError("x")), answers.method_not_allowed(MalformedMessageError("x"))]
-    ours += [answers.model_contradiction("a", "b"), answers.body_ambiguous("x")]
-    ours += [answers.loop_detected(MalformedMessageError("x"))]
+    ours = [value for value in vars(local_replies).values() if isinstance(value, ErrorReply)]
+    ours += [
+        local_replies.bad_request(MalformedMessageError("x")),
+        local_replies.method_not_allowed(MalformedMessageError("x")),
+    ]
+    ours += [local_replies.model_contradiction("a", "b"), local_replies.body_ambiguous("x")]
+    ours += [local_replies.loop_detected(MalformedMessageError("x"))]
     codes = {(failure.code, failure.status) for failure in ours} - {("deadline", 504)}  # told in the core's row
     assert told() == codes | {(reason.code, reason.status) for reason in Reason}
 

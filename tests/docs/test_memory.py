@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from steelyard.control.placing import errors
+from steelyard.control.placement import errors
 from steelyard.core.reason import Reason
 
 from .test_docs import ROOT, rows, section, text_of

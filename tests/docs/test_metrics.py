@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from steelyard.core.times import DURATION_BOUNDS_SECONDS
+from steelyard.core.statistics.histogram import DURATION_BOUNDS_SECONDS
 
 from .test_docs import section, text_of
 

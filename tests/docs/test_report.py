@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from steelyard.cli import main
-from steelyard.cli.report_csv import CSV_COLUMNS
+from steelyard.cli.report.export import CSV_COLUMNS
 from steelyard.control.history.slices import VERDICT_KEYS
 
 from .test_docs import ROOT, blocks, rows, section

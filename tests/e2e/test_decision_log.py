@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from steelyard.link.decision_lines import DecisionLine, FleetLine, LogLine
+from steelyard.link.decision_log.lines import DecisionLine, FleetLine, LogLine
 from tests.harness import Serving, StubReplica, config, model, scripts, wait_until
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from steelyard.link.decision_lines import DecisionLine, LogLine
-from steelyard.link.explaining import explain_line
+from steelyard.link.decision_log.explain import explain_line
+from steelyard.link.decision_log.lines import DecisionLine, LogLine
 from tests.harness import Serving, StubReplica, config, request, scripts, wait_until
 
 LEARNED_FROM = 8  # answers, after which seconds are predicted

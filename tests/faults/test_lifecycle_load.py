@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from steelyard.control.views import LoadSignalView
+from steelyard.control.observability.views import LoadSignalView
 from tests.harness import Connection, Serving, new_id, request, scripts, wait_until
 from tests.harness.probed import ProbedReplica, Watched, watched
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from steelyard.control.views import ProbeView
+from steelyard.control.observability.views import ProbeView
 from tests.harness import (
     PATIENCE,
     Connection,

@@ -6,7 +6,7 @@ import resource
 import threading
 import time
 
-from steelyard.gateway.memory_left import CHECK_SECONDS
+from steelyard.gateway.worker.overload import CHECK_SECONDS
 from tests.harness import MIB, Serving, StubReplica, config, new_id, scripts, wait_until
 from tests.harness.client import Truncated
 from tests.harness.processes import memory

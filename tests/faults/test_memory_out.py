@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from steelyard.control.views import DeviceView, ModelMemoryView
+from steelyard.control.observability.views import DeviceView, ModelMemoryView
 from tests.harness import Response, new_id, scripts, wait_until
 from tests.harness.admin import PROBED, AdminClient, admin_config
 from tests.harness.probed import ProbedReplica

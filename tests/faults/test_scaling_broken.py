@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.control.views import StartFailureView
+from steelyard.control.observability.views import StartFailureView
 from tests.harness import PATIENCE, wait_until
 from tests.harness.probed import ProbedReplica
 from tests.harness.processes import free_port

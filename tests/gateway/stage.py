@@ -15,13 +15,13 @@ import pytest
 
 from steelyard.config import Config, parse_config
 from steelyard.core.balancer import Balancer
-from steelyard.core.memory import MemoryLedger
+from steelyard.core.memory.ledger import MemoryLedger
 from steelyard.core.replica import Event, Replica, State
-from steelyard.gateway.accounts import ModelStats
-from steelyard.gateway.carrier import Proxy
-from steelyard.gateway.client import ClientConnection
-from steelyard.gateway.fleet import WorkerFleet
-from steelyard.gateway.memory import DeviceMemory
+from steelyard.gateway.proxy.client_connection import ClientConnection
+from steelyard.gateway.proxy.proxy import Proxy
+from steelyard.gateway.telemetry.model_stats import ModelStats
+from steelyard.gateway.worker.device_memory import DeviceMemory
+from steelyard.gateway.worker.fleet import WorkerFleet
 from steelyard.link.messages import FromWorker
 
 from .loop import Dial, Loop, Wire

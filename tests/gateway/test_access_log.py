@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from steelyard.config import AccessLogConfig as Settings
-from steelyard.gateway import line_file
-from steelyard.gateway.access_log import AccessLog
-from steelyard.gateway.log_line import milliseconds
+from steelyard.gateway.telemetry import log_file
+from steelyard.gateway.telemetry.access_log import AccessLog
+from steelyard.gateway.telemetry.access_log_json import milliseconds
 
 from .reading import answer, request
 from .stage import Stage
@@ -169,18 +169,18 @@ class Stuck:
             self.free.wait(300)
             return write(fd, data)
 
-        monkeypatch.setattr("steelyard.gateway.line_file.os.write", slow)
+        monkeypatch.setattr("steelyard.gateway.telemetry.log_file.os.write", slow)
 
 
 def test_a_disk_that_does_not_keep_up_costs_lines_not_memory(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_file, "FLUSH_BYTES", 200 * line_file.MAX_BATCH_LINES)
-    monkeypatch.setattr(line_file, "MAX_QUEUED_BATCHES", 2)
+    monkeypatch.setattr(log_file, "FLUSH_BYTES", 200 * log_file.MAX_BATCH_LINES)
+    monkeypatch.setattr(log_file, "MAX_QUEUED_BATCHES", 2)
     disk = Stuck(monkeypatch)
     read = logged(stage, tmp_path / "log")
     client = stage.client()
-    for number in range(20 * line_file.MAX_BATCH_LINES):
+    for number in range(20 * log_file.MAX_BATCH_LINES):
         client.says(request(f"GET /{number}"))
         stage.replica().says(answer())
     assert disk.reached.wait(30)
@@ -188,8 +188,8 @@ def test_a_disk_that_does_not_keep_up_costs_lines_not_memory(
     client.says(request("GET /after"))
     stage.replica().says(answer())
     lines = read()
-    assert len(lines) <= 6 * line_file.MAX_BATCH_LINES
-    assert len(lines) + sum(line.get("dropped", 0) for line in lines) == 20 * line_file.MAX_BATCH_LINES + 1
+    assert len(lines) <= 6 * log_file.MAX_BATCH_LINES
+    assert len(lines) + sum(line.get("dropped", 0) for line in lines) == 20 * log_file.MAX_BATCH_LINES + 1
 
 
 def test_a_log_that_is_closed_while_its_disk_hangs_leaves_the_descriptor_alone(
@@ -219,7 +219,7 @@ def test_closing_does_not_wait_for_a_disk_that_hangs(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reload closes the old log in the loop: with a full queue it must not stand still until the disk is back."""
-    monkeypatch.setattr(line_file, "MAX_QUEUED_BATCHES", 1)
+    monkeypatch.setattr(log_file, "MAX_QUEUED_BATCHES", 1)
     disk = Stuck(monkeypatch)
     log = AccessLog(Settings(path=str(tmp_path / "log")))
     stage.carrier.log = log
@@ -258,7 +258,7 @@ def test_a_full_disk_is_told_when_there_is_room_again(
             raise OSError(errno.ENOSPC, "full")
         return write(fd, data)
 
-    monkeypatch.setattr("steelyard.gateway.line_file.os.write", disk)
+    monkeypatch.setattr("steelyard.gateway.telemetry.log_file.os.write", disk)
     client = stage.client()
     for number in range(3):
         client.says(request(f"GET /{number}"))
@@ -289,7 +289,7 @@ def test_a_line_of_which_only_a_part_found_room_spoils_no_other(
         room[0] -= wrote
         return wrote
 
-    monkeypatch.setattr("steelyard.gateway.line_file.os.write", disk)
+    monkeypatch.setattr("steelyard.gateway.telemetry.log_file.os.write", disk)
     client = stage.client()
     client.says(request("GET /torn"))
     stage.replica().says(answer())

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.core.histogram import BUCKET_COUNT, Histogram
-from steelyard.gateway.accounts import OUTCOMES, ModelStats
+from steelyard.core.statistics.histogram import BUCKET_COUNT, Histogram
+from steelyard.gateway.telemetry.model_stats import OUTCOMES, ModelStats
 
 from .reading import answer, request
 from .stage import Stage

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.link import board as module
-from steelyard.link.board import LoadBoard
+from steelyard.link import load_board as module
+from steelyard.link.load_board import LoadBoard
 
 
 @pytest.fixture

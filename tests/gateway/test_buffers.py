@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.gateway.forwarding import client_network
+from steelyard.gateway.http.forwarding import client_network
 
 from .loop import Wire
 from .reading import answer, chunked, read_answer, request

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from steelyard.gateway import chunks
-from steelyard.gateway.chunks import ChunkedReader
-from steelyard.gateway.fields import MalformedMessageError
+from steelyard.gateway.http import chunked as chunks
+from steelyard.gateway.http.chunked import ChunkedReader
+from steelyard.gateway.http.headers import MalformedMessageError
 
 from .reading import Message, chunked, take_body
 from .streams import LINE, Changes, changes, cut, mutated, streams

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.gateway.carrier import MAX_STALE_DEADLINES
+from steelyard.gateway.proxy.proxy import MAX_STALE_DEADLINES
 
 from .reading import answer, read_answer, request
 from .stage import Stage

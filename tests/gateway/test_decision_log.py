@@ -15,15 +15,15 @@ import pytest
 from numpy import float32
 
 from steelyard.config import DecisionLogConfig as Settings
-from steelyard.core.ejection_reason import EjectionReason, EjectionRule
 from steelyard.core.options import PoolOptions, RetryOptions
+from steelyard.core.outliers.ejection_reason import EjectionReason, EjectionRule
 from steelyard.core.policies.base import Policy
 from steelyard.core.replica import Event
 from steelyard.documents import Share, Size
-from steelyard.gateway.decision_log import MAX_CHOICES, DecisionLog
-from steelyard.gateway.line_file import LogFile
-from steelyard.link.decision_lines import DecisionLine, FleetLine, LogLine
-from steelyard.link.explaining import explain_line
+from steelyard.gateway.telemetry.decision_log import MAX_CHOICES, DecisionLog
+from steelyard.gateway.telemetry.log_file import LogFile
+from steelyard.link.decision_log.explain import explain_line
+from steelyard.link.decision_log.lines import DecisionLine, FleetLine, LogLine
 
 from .reading import answer, request
 from .stage import Stage
@@ -193,7 +193,7 @@ def test_the_fleet_is_told_first_and_when_it_changes(stage: Stage, tmp_path: Pat
 def test_options_that_are_not_the_defaults_are_told(stage: Stage, tmp_path: Path) -> None:
     log = Log(stage, tmp_path / "log")
     stage.pass_time(1.0)
-    options = PoolOptions(max_queue=7, slow_start=2.0, restart_grace=5.0, retry=RetryOptions(max_attempts=1))
+    options = PoolOptions(queue=7, slow_start=2.0, restart_grace=5.0, retry=RetryOptions(attempts=1))
     stage.balancer.set_options("m", options, now=stage.loop.now)
     first, changed = log.lines()
     assert isinstance(first, FleetLine)
@@ -300,7 +300,7 @@ def test_who_cannot_rename_a_full_file_keeps_nobody_waiting(tmp_path: Path, monk
             tried.set()
             raise PermissionError
 
-        patch.setattr("steelyard.gateway.line_file.os.rename", refuse)
+        patch.setattr("steelyard.gateway.telemetry.log_file.os.rename", refuse)
         one.say(b"y" * 90)
         one.flush()
         assert tried.wait(20)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.gateway.upstream import UpstreamConnection
+from steelyard.gateway.proxy.upstream_connection import UpstreamConnection
 
 from .reading import answer, read_answer, read_request, request
 from .stage import Stage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from steelyard.gateway.turns import MAX_CHUNKS_PER_TURN, MAX_REQUESTS_PER_TURN
+from steelyard.gateway.proxy.fair_turns import MAX_CHUNKS_PER_TURN, MAX_REQUESTS_PER_TURN
 
 from .loop import Wire
 from .reading import answer, chunked, read_answer, read_answers, read_request, request

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from steelyard.core.replica import State
-from steelyard.gateway.fallback_health import (
+from steelyard.gateway.worker.passive_health import (
     ASSUME_LOADED_SECONDS,
     FIRST_RETRY_SECONDS,
     MAX_RETRY_SECONDS,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.gateway import fields
-from steelyard.gateway.fields import (
+from steelyard.gateway.http import headers
+from steelyard.gateway.http.headers import (
     REQUEST_ROLES,
     RESPONSE_ROLES,
     Header,
@@ -115,16 +115,16 @@ def test_a_plain_line_of_answers_is_still_special_in_requests() -> None:
     assert answers.classify_new(b"host: a") is None
     field = requests.classify_new(b"host: a")
     assert field is not None
-    assert field.role == fields.HOST
+    assert field.role == headers.HOST
 
 
 def test_the_memory_is_bounded() -> None:
     known = HeaderTable(REQUEST_ROLES)
-    for number in range(3 * fields.MAX_CACHED_LINES):
+    for number in range(3 * headers.MAX_CACHED_LINES):
         known.classify_new(b"x-number: %d" % number)
-        assert len(known.cache) <= fields.MAX_CACHED_LINES
-    known.classify_new(b"x-long: " + b"a" * fields.MAX_CACHED_LINE_BYTES)
-    assert max(map(len, known.cache)) <= fields.MAX_CACHED_LINE_BYTES
+        assert len(known.cache) <= headers.MAX_CACHED_LINES
+    known.classify_new(b"x-long: " + b"a" * headers.MAX_CACHED_LINE_BYTES)
+    assert max(map(len, known.cache)) <= headers.MAX_CACHED_LINE_BYTES
 
 
 def test_what_is_refused_is_not_remembered() -> None:
@@ -147,9 +147,9 @@ def test_what_a_dialect_wants_to_know_never_takes_the_place_of_a_check() -> None
     known = HeaderTable(REQUEST_ROLES, (b"content-length", b"x-tenant"))
     length, tenant = known.classify_new(b"Content-Length: 5"), known.classify_new(b"X-Tenant: a")
     assert length is not None
-    assert length.role == fields.CONTENT_LENGTH
+    assert length.role == headers.CONTENT_LENGTH
     assert tenant is not None
-    assert tenant.role == fields.WANTED
+    assert tenant.role == headers.WANTED
 
 
 @pytest.mark.parametrize("line", [b"Authorization: key", b"authorization: key", b"AUTHORIZATION:key"])
@@ -157,7 +157,7 @@ def test_a_secret_that_names_the_tenant_is_looked_at(line: bytes) -> None:
     known = HeaderTable(REQUEST_ROLES, (b"authorization",))
     field = known.classify_new(line)
     assert field is not None
-    assert (field.role, field.value) == (fields.WANTED, b"key")
+    assert (field.role, field.value) == (headers.WANTED, b"key")
     assert not known.cache
 
 

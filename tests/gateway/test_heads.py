@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.gateway.fields import MalformedMessageError
-from steelyard.gateway.response_head import MAX_CACHED_STATUS_LINES, StatusLineCache
+from steelyard.gateway.http.headers import MalformedMessageError
+from steelyard.gateway.http.response_head import MAX_CACHED_STATUS_LINES, StatusLineCache
 
 from .reading import answer, read_answer, read_request, request
 from .stage import Stage

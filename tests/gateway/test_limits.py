@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.gateway.client import MAX_LINGER_BYTES
+from steelyard.gateway.proxy.client_connection import MAX_LINGER_BYTES
 
 from .reading import answer, chunked, read_answer, read_request, request
 from .stage import Stage

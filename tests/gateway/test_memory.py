@@ -6,10 +6,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from steelyard.core.memory.request_size import RequestSizeModel
 from steelyard.core.replica import Event
-from steelyard.core.request_bytes import RequestSizeModel
-from steelyard.gateway.reports import build_report
-from steelyard.gateway.tidings import apply_replica_events
+from steelyard.gateway.telemetry.worker_report import build_report
+from steelyard.gateway.worker.fleet_updates import apply_replica_events
 from steelyard.link.messages import (
     DeviceCapacities,
     MemorySizes,

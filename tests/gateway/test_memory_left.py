@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.gateway.memory_left import RESERVE_BYTES, MemoryMonitor
+from steelyard.gateway.worker.overload import RESERVE_BYTES, MemoryMonitor
 from steelyard.link import cgroup
 
 from .reading import answer, read_answer, request
@@ -19,7 +19,7 @@ OPENAI = "models: {m: {dialect: openai, replicas: [{url: 'http://a:1'}]}}"
 def left(monkeypatch: pytest.MonkeyPatch, stage: Stage, size: int | None) -> None:
     """So much is, at the next look."""
     monkeypatch.setattr(MemoryMonitor, "measure", lambda _: size)
-    monkeypatch.setattr("steelyard.gateway.memory_left.monotonic", stage.loop.time)
+    monkeypatch.setattr("steelyard.gateway.worker.overload.monotonic", stage.loop.time)
     stage.pass_time(1)
 
 

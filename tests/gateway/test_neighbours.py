@@ -11,9 +11,9 @@ from steelyard.config import parse_config
 from steelyard.core.policies.base import Policy
 from steelyard.core.replica import Replica
 from steelyard.core.request import Request
-from steelyard.gateway.fleet import WorkerFleet
-from steelyard.gateway.neighbours import REFRESH_SECONDS, PeerWorkers
-from steelyard.link.board import LoadBoard
+from steelyard.gateway.worker.fleet import WorkerFleet
+from steelyard.gateway.worker.peer_workers import REFRESH_SECONDS, PeerWorkers
+from steelyard.link.load_board import LoadBoard
 
 from .loop import Wire
 from .reading import answer, read_answer, request

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from steelyard.gateway.accounts import MAX_STATUSES
-from steelyard.gateway.reports import build_report
+from steelyard.gateway.telemetry.model_stats import MAX_STATUSES
+from steelyard.gateway.telemetry.worker_report import build_report
 from steelyard.link.messages import ReplicaReport
 
 from .reading import answer, request

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.gateway.client import MAX_PIPELINED_BYTES
+from steelyard.gateway.proxy.client_connection import MAX_PIPELINED_BYTES
 
 from .reading import answer, chunked, read_answer, read_answers, read_request, request
 from .stage import Stage

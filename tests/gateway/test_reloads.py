@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.gateway.client import IDLE_DRAIN_SECONDS
+from steelyard.gateway.proxy.client_connection import IDLE_DRAIN_SECONDS
 
 from .reading import answer, read_answer, read_answers, request
 from .stage import Stage

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from steelyard.config import parse_config
-from steelyard.gateway.rights import TrustPolicy
+from steelyard.gateway.routing.client_identity import TrustPolicy
 
 from .loop import Wire
 from .reading import answer, read_answer, read_request, request

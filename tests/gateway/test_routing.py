@@ -3,9 +3,9 @@
 import pytest
 
 from steelyard.config import parse_config
-from steelyard.gateway import routing
-from steelyard.gateway.fields import MalformedMessageError
-from steelyard.gateway.routing import MethodNotAllowedError, Router
+from steelyard.gateway.http.headers import MalformedMessageError
+from steelyard.gateway.routing import router as routing
+from steelyard.gateway.routing.router import MethodNotAllowedError, Router
 
 FLEET = """
 models:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from steelyard.gateway.otel import server_attributes
-from steelyard.gateway.otlp import encode_export_request
-from steelyard.gateway.span_bytes import CLIENT_SPAN, INTERNAL_SPAN, SERVER_SPAN, encode_span, varint
+from steelyard.gateway.telemetry.otel import server_attributes
+from steelyard.gateway.telemetry.otlp_exporter import encode_export_request
+from steelyard.gateway.telemetry.span_encoding import CLIENT_SPAN, INTERNAL_SPAN, SERVER_SPAN, encode_span, varint
 
 TRACE, ID, PARENT = bytes(range(16)), bytes(range(8)), b"\xff" * 8
 ANYTHING = st.text() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)

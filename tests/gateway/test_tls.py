@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from steelyard.config import TlsConfig
-from steelyard.gateway.tls import listener_context, tls_fingerprint
+from steelyard.gateway.worker.tls import listener_context, tls_fingerprint
 
 from ..harness.certificates import Authority
 

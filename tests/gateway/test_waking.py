@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.core.slo import REFUSED, REFUSED_BY_DEADLINE, REPLICA, VERDICT_INDEX
-from steelyard.gateway.reports import build_report
+from steelyard.core.slo.verdicts import REFUSED, REFUSED_BY_DEADLINE, REPLICA, VERDICT_INDEX
+from steelyard.gateway.telemetry.worker_report import build_report
 from steelyard.link.messages import MemberUpdate, ReplicaDemand, StartProgress
 
 from .reading import answer, read_answer, request

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.core.request import INFINITY
-from steelyard.gateway.exchange import Exchange
-from steelyard.gateway.fields import MalformedMessageError
-from steelyard.gateway.forwarding import TrustedNetworks
-from steelyard.gateway.wishes import apply_request_options
+from steelyard.gateway.http.forwarding import TrustedNetworks
+from steelyard.gateway.http.headers import MalformedMessageError
+from steelyard.gateway.proxy.exchange import Exchange
+from steelyard.gateway.proxy.request_options import apply_request_options
 
 from .reading import Message, read_request, request
 from .stage import Stage

@@ -6,7 +6,7 @@ import errno
 from typing import Any
 
 from steelyard.core.request import RequestPhase
-from steelyard.gateway.exchange import Exchange
+from steelyard.gateway.proxy.exchange import Exchange
 
 from .players import Asked, Client, Replica
 from .stage import Stage

@@ -1,4 +1,4 @@
-"""The admin API of a running gateway, asked as an operator would. What it shows is read as `control/views.py` says."""
+"""The admin API of a running gateway, asked as an operator would. What it shows is read as `control/observability/views.py` says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from steelyard.control.views import Alarm, DiscoveryView, FleetEvent, FleetView, ModelView, ReplicaView
+from steelyard.control.observability.views import Alarm, DiscoveryView, FleetEvent, FleetView, ModelView, ReplicaView
 
 from .processes import free_port
 from .waiting import PATIENCE, wait_until

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.memory_box import Box, Hosted, way_in
 from benchmarks.memory_load import MIB, Job, Mix
 
-from steelyard.control.views import DeviceView
+from steelyard.control.observability.views import DeviceView
 
 from .admin import PROBED, AdminClient, admin_config
 from .serving import Serving, config

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 import uvloop
 
-from steelyard.control.views import ScalingView
+from steelyard.control.observability.views import ScalingView
 
 from .admin import PROBED, AdminClient, admin_config
 from .client import Address, Response, Truncated, request

@@ -17,7 +17,7 @@ from ..harness.scripts import SSE_HEAD, chunk, endless, fails, header, raw
 from ..harness.waiting import PATIENCE
 from .conftest import Stubs
 
-PLENTY = RetryOptions(initial_tokens=50.0)
+PLENTY = RetryOptions(reserve=50.0)
 numbers = count()
 
 

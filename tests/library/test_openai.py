@@ -64,7 +64,7 @@ def test_openai_chats_over_several_replicas_one_of_them_dead(http: Any, stubs: S
         [dead, *(stub.url for stub in stubs)],
         policy="round_robin",
         eject=False,
-        retry=RetryOptions(initial_tokens=50.0),
+        retry=RetryOptions(reserve=50.0),
     )
     with sync_client(http, lb) as client:
         for _ in range(6):

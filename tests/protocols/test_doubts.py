@@ -5,8 +5,8 @@ import json
 import pytest
 
 from steelyard.protocols import make_dialect
-from steelyard.protocols.doubts import find_models
-from steelyard.protocols.multipart import form_ambiguity, form_field
+from steelyard.protocols.bodies.ambiguity import find_models
+from steelyard.protocols.bodies.multipart import form_ambiguity, form_field
 
 openai = make_dialect("openai")
 CHAT = openai.call("POST", "/v1/chat/completions")

@@ -247,7 +247,7 @@ def test_a_new_dialect_is_one_line_and_is_asked_in_its_turn(monkeypatch):
         monkeypatch.setitem(DIALECTS, name, DIALECTS[name])
     monkeypatch.delitem(DIALECTS, "http")
     monkeypatch.setitem(DIALECTS, "echo", f"{__name__}:Own")
-    monkeypatch.setitem(DIALECTS, "http", "steelyard.protocols.plain:PlainHttp")
+    monkeypatch.setitem(DIALECTS, "http", "steelyard.protocols.dialects.http:PlainHttp")
     try:
         dialect, call = classify_call("GET", "/echo")
         assert (dialect.name, call) == ("echo", ApiCall("echo"))

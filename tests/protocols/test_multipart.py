@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.protocols.multipart import MAX_PARTS, MAX_VALUE_BYTES, form_field
+from steelyard.protocols.bodies.multipart import MAX_PARTS, MAX_VALUE_BYTES, form_field
 
 FORM = b"multipart/form-data; boundary=xyz"
 

@@ -7,7 +7,7 @@ import pytest
 import steelyard
 from steelyard.protocols import ApiCall, BodyInfo, ModelView, make_dialect
 from steelyard.protocols.base import MAX_FEATURE
-from steelyard.protocols.text import DEFAULT_OUTPUT_TOKENS
+from steelyard.protocols.bodies.text import DEFAULT_OUTPUT_TOKENS
 
 oip = make_dialect("oip")
 # As tritonclient 2.73 makes it: the JSON, then 48 bytes of FP32 and a string with its length.

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.protocols import ApiCall, BodyInfo, ModelView, make_dialect
-from steelyard.protocols.openai import ENDPOINTS, MAX_UNREAD_CHARS
-from steelyard.protocols.text import DEFAULT_OUTPUT_TOKENS, MEDIA_CHARS
+from steelyard.protocols.bodies.text import DEFAULT_OUTPUT_TOKENS, MEDIA_CHARS
+from steelyard.protocols.dialects.openai import ENDPOINTS, MAX_UNREAD_CHARS
 
 openai = make_dialect("openai")
 FLEET = [ModelView("small", 0, 1, 1_700_000_000), ModelView("meta-llama/Llama-3.1-8B-Instruct", 2, 2, 1_700_000_001)]

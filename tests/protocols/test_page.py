@@ -5,11 +5,11 @@ import re
 from pathlib import Path
 
 from steelyard.protocols import DIALECTS, SERVER_DIALECTS, ServerRequest, make_dialect
+from steelyard.protocols.bodies.openai import DEFAULT_COMPLETION_TOKENS, DEFAULT_IMAGE_PATCHES, DEFAULT_IMAGE_STEPS
+from steelyard.protocols.bodies.text import DEFAULT_OUTPUT_TOKENS, MEDIA_CHARS
+from steelyard.protocols.dialects.openai import ENDPOINTS, MAX_UNREAD_CHARS, STORED_COLLECTIONS
+from steelyard.protocols.dialects.tgi import DEFAULT_NEW_TOKENS
 from steelyard.protocols.load import METRIC_FIELDS
-from steelyard.protocols.openai import ENDPOINTS, MAX_UNREAD_CHARS, STORED_COLLECTIONS
-from steelyard.protocols.openai_body import DEFAULT_COMPLETION_TOKENS, DEFAULT_IMAGE_PATCHES, DEFAULT_IMAGE_STEPS
-from steelyard.protocols.text import DEFAULT_OUTPUT_TOKENS, MEDIA_CHARS
-from steelyard.protocols.tgi import DEFAULT_NEW_TOKENS
 
 PAGE = (Path(__file__).parents[2] / "docs/dialects.md").read_text(encoding="utf-8")
 

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from steelyard.config import parse_config
-from steelyard.gateway.routing import Router
+from steelyard.gateway.routing.router import Router
 from steelyard.protocols import DIALECTS, SERVER_DIALECTS, ApiCall, BodyInfo, MetricsLocation, ModelView, make_dialect
-from steelyard.protocols.openai import MAX_UNREAD_CHARS
-from steelyard.protocols.tgi import DEFAULT_NEW_TOKENS
+from steelyard.protocols.dialects.openai import MAX_UNREAD_CHARS
+from steelyard.protocols.dialects.tgi import DEFAULT_NEW_TOKENS
 
 tgi, torchserve = make_dialect("tgi"), make_dialect("torchserve")
 FAMILIES = {"vllm": "openai", "sglang": "openai", "tgi": "openai", "triton": "oip"}

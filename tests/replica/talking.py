@@ -8,7 +8,7 @@ from typing import Any
 
 import uvloop
 
-from steelyard.replica.asgi import App, Message, Receive, Scope, Send
+from steelyard.replica.http.asgi import App, Message, Receive, Scope, Send
 
 PATIENCE = 30.0  # seconds until a test gives up waiting
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from steelyard.replica import gpu
-from steelyard.replica.gpu import GpuMemory, read_gpus
+from steelyard.replica.memory import gpu
+from steelyard.replica.memory.gpu import GpuMemory, read_gpus
 
 GIB = 1 << 30
 

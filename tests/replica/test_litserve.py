@@ -71,7 +71,7 @@ def test_a_child_that_nobody_knows_of_yet_is_ended_too(tmp_path: Path) -> None:
     script = tmp_path / "half_started.py"
     script.write_text(
         "import os, signal, time\n"
-        "from steelyard.replica.parent import Parent\n"
+        "from steelyard.replica.parent_process import Parent\n"
         "older = os.fork()\n"
         "if not older:\n"
         "    os.close(1)\n"

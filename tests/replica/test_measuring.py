@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from steelyard.replica.peaks import MeasuredSection, MemorySpan, PeakTracker, current_request
+from steelyard.replica.memory.peaks import MeasuredSection, MemorySpan, PeakTracker, current_request
 
 from .talking import run
 from .test_peaks import Scale, made

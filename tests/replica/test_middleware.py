@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from steelyard.replica import ReplicaAgent, watch
+from steelyard.replica import ReplicaAgent, readiness_probe
 
 from .talking import Model, Talk, ask, run, scope, soon
 
@@ -283,7 +283,7 @@ def test_paths_that_are_always_answered_are_not_counted() -> None:
 
 
 def test_ready_when_asks_the_app_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "READY_INTERVAL_SECONDS", 0.1)
+    monkeypatch.setattr(readiness_probe, "READY_INTERVAL_SECONDS", 0.1)
 
     async def story() -> None:
         kit = made(ready_when="/health?deep=1")

@@ -6,7 +6,7 @@ import inspect
 import re
 
 from steelyard.replica import ReplicaAgent
-from steelyard.replica.answers import AGENT_PATHS
+from steelyard.replica.http.endpoints import AGENT_PATHS
 
 from ..docs.test_docs import rows, section, text_of
 from .talking import ask, run

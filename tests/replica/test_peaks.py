@@ -12,17 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.core.errors import OptionError
-from steelyard.replica.gauge import GaugeReading, MemoryGauge
-from steelyard.replica.holding import WINDOW_SECONDS, CacheAllowance, HeldMemory, MemoryBaseline, WindowedMinimum
-from steelyard.replica.options import spare
-from steelyard.replica.peaks import (
+from steelyard.replica.memory.baseline import (
+    WINDOW_SECONDS,
+    CacheAllowance,
+    HeldMemory,
+    MemoryBaseline,
+    WindowedMinimum,
+)
+from steelyard.replica.memory.gauge import GaugeReading, MemoryGauge
+from steelyard.replica.memory.out_of_memory import is_out_of_memory
+from steelyard.replica.memory.peaks import (
     MAX_MEASUREMENTS_PER_SECOND,
     MeasuredSection,
     MemorySpan,
     PeakTracker,
     current_request,
 )
-from steelyard.replica.ran_out import is_out_of_memory
+from steelyard.replica.options import spare
 
 
 class Scale(MemoryGauge):

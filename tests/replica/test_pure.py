@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from steelyard.core.errors import OptionError
 from steelyard.replica import ReplicaAgent
-from steelyard.replica.drain import DrainProgress
-from steelyard.replica.gpu import GpuMemory
-from steelyard.replica.memory import MemoryMeter, ProcessMemory, memory_limit_bytes, resident_bytes
-from steelyard.replica.place import address_from_request, replica_name
-from steelyard.replica.renewal import MAX_RETRY_SECONDS, MIN_RETRY_SECONDS, REFUSED_RETRY_SECONDS, Renewal
+from steelyard.replica.lifecycle import DrainProgress
+from steelyard.replica.memory.gpu import GpuMemory
+from steelyard.replica.memory.meter import MemoryMeter, ProcessMemory, memory_limit_bytes, resident_bytes
+from steelyard.replica.registration.own_address import address_from_request, replica_name
+from steelyard.replica.registration.renewal import MAX_RETRY_SECONDS, MIN_RETRY_SECONDS, REFUSED_RETRY_SECONDS, Renewal
 
 GATEWAY = "http://127.0.0.1:9080"
 

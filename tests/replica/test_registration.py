@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from steelyard.replica import ReplicaAgent
-from steelyard.replica.client import GatewayClient, GatewayUnreachableError
+from steelyard.replica.registration.gateway_client import GatewayClient, GatewayUnreachableError
 
 from ..harness.processes import free_port
 from ..harness.waiting import wait_until
@@ -102,7 +102,7 @@ def test_it_survives_a_gateway_that_is_away(fake: FakeGateway, caplog: pytest.Lo
 
 
 def test_with_a_gateway_that_is_gone_it_still_ends(fake: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.replica.registration.WITHDRAW_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr("steelyard.replica.registration.registrar.WITHDRAW_TIMEOUT_SECONDS", 0.3)
     kit = begun(fake, settle=0.2)
     wait_until(lambda: fake.leases, "a lease")
     fake.stop()

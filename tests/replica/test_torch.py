@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from steelyard.replica import ReplicaAgent, gpu
-from steelyard.replica.gauge import DEFAULT_CONTEXT_BYTES, GaugeReading, MemoryGauge
-from steelyard.replica.peaks import MeasuredSection, PeakTracker
+from steelyard.replica import ReplicaAgent
+from steelyard.replica.memory import gpu
+from steelyard.replica.memory.gauge import DEFAULT_CONTEXT_BYTES, GaugeReading, MemoryGauge
+from steelyard.replica.memory.peaks import MeasuredSection, PeakTracker
 
 from .talking import ask, run
 from .test_gpu import Nvml

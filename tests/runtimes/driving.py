@@ -13,8 +13,9 @@ from uuid import uuid4
 
 import uvloop
 
-from steelyard.runtimes import Instance, InstancePhase, ProcessRuntime, Runtime, proc
-from steelyard.runtimes.marks import GATEWAY
+from steelyard.runtimes import Instance, InstancePhase, ProcessRuntime, Runtime
+from steelyard.runtimes.process import procfs
+from steelyard.runtimes.process.ownership import GATEWAY
 
 PATIENCE = 30.0  # seconds until a test gives up waiting
 
@@ -49,13 +50,13 @@ def gateway() -> Iterator[str]:
 
 def _children(name: str) -> list[int]:
     """Those that had not yet begun their program when they were looked at have no marks."""
-    stats = {pid: proc.stat(pid) for pid in _left.pop(name, ())}
+    stats = {pid: procfs.stat(pid) for pid in _left.pop(name, ())}
     return [pid for pid, seen in stats.items() if seen is not None and seen.parent == os.getpid()]
 
 
 def started_under(name: str) -> list[int]:
     """Replicas and whatever they started."""
-    return [pid for pid in proc.pids() if proc.environment(pid).get(GATEWAY) == name]
+    return [pid for pid in procfs.pids() if procfs.environment(pid).get(GATEWAY) == name]
 
 
 @asynccontextmanager

@@ -12,7 +12,8 @@ from hypothesis import strategies as some
 
 from steelyard.config import RuntimeConfig as Settings
 from steelyard.documents import Size
-from steelyard.runtimes import ReplicaSpec, ReplicaStartError, logs
+from steelyard.runtimes import ReplicaSpec, ReplicaStartError
+from steelyard.runtimes.process import log_files
 
 from .commands import shell
 from .driving import ends, gateway, opened, run, until, until_said
@@ -42,12 +43,12 @@ def test_the_folder_for_state(variables: dict[str, str], folder: str, monkeypatc
         monkeypatch.delenv(name, raising=False)
     for name, value in (variables | {"HOME": "/home/me"}).items():
         monkeypatch.setenv(name, value)
-    assert logs.state_directory() == Path(folder)
+    assert log_files.state_directory() == Path(folder)
 
 
 @given(some.lists(some.text() | some.sampled_from(["..", ".", "a/b", "a%2Fb", "\0", "-rf", "x" * 300]), unique=True))
 def test_every_name_has_a_file_of_its_own_inside_the_folder(names: list[str]) -> None:
-    files = [logs.log_file("/logs", "gateway", name, name) for name in names]
+    files = [log_files.log_file("/logs", "gateway", name, name) for name in names]
     assert len(set(files)) == len(files)
     for file in files:
         assert file.parts[:3] == ("/", "logs", "gateway")
@@ -58,8 +59,8 @@ def test_every_name_has_a_file_of_its_own_inside_the_folder(names: list[str]) ->
 def test_nobody_else_may_read_it(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        path = logs.log_file(str(tmp_path / "new"), "gateway", "a/model", "one")
-        os.close(logs.open_log(path))
+        path = log_files.log_file(str(tmp_path / "new"), "gateway", "a/model", "one")
+        os.close(log_files.open_log(path))
     finally:
         os.umask(before)
     assert path == tmp_path / "new" / "gateway" / "a%2Fmodel" / "one.log"
@@ -70,7 +71,7 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
 def test_a_link_is_not_followed(name: str, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("mine")
-    path = logs.log_file(str(tmp_path), name, "m", "one")
+    path = log_files.log_file(str(tmp_path), name, "m", "one")
     path.parent.mkdir(parents=True)
     path.symlink_to(precious)
 
@@ -88,30 +89,30 @@ def test_a_link_is_not_followed(name: str, tmp_path: Path) -> None:
 
 def test_a_long_log_is_cut_while_its_writer_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "one.log"
-    writer = logs.open_log(path)
+    writer = log_files.open_log(path)
     for number in range(2000):
         os.write(writer, b"line %06d\n" % number)
-    assert logs.needs_rotation(str(path), 10000)
-    logs.rotate(str(path), 10000)
+    assert log_files.needs_rotation(str(path), 10000)
+    log_files.rotate(str(path), 10000)
     before = Path(f"{path}.1")
     assert (path.stat().st_size, before.stat().st_size) == (0, 5000)
     assert before.stat().st_mode & 0o777 == 0o600
-    assert logs.last_lines(str(path), 0, 2) == ("line 001998", "line 001999")
+    assert log_files.last_lines(str(path), 0, 2) == ("line 001998", "line 001999")
     os.write(writer, b"after\n")
     os.close(writer)
     assert path.read_bytes() == b"after\n"
-    assert logs.last_lines(str(path), 0, 2) == ("line 001999", "after")
-    assert not logs.needs_rotation(str(path), 10000)
+    assert log_files.last_lines(str(path), 0, 2) == ("line 001999", "after")
+    assert not log_files.needs_rotation(str(path), 10000)
 
 
 def test_cutting_what_is_gone_does_nothing(tmp_path: Path) -> None:
-    logs.rotate(str(tmp_path / "away.log"), 10)
-    assert not logs.needs_rotation(str(tmp_path / "away.log"), 10)
+    log_files.rotate(str(tmp_path / "away.log"), 10)
+    assert not log_files.needs_rotation(str(tmp_path / "away.log"), 10)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_chatty_replica_is_bounded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.runtimes.process.LOG_CHECK_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr("steelyard.runtimes.process.runtime.LOG_CHECK_INTERVAL_SECONDS", 0.01)
 
     async def story() -> None:
         async with opened(name) as runtime:
@@ -154,7 +155,11 @@ def test_only_the_last_few_logs_of_ended_replicas_are_kept(name: str, tmp_path: 
                 await until(lambda: heard and heard[-1].id == started.id)  # noqa: B023
                 os.utime(started.log_path, (number, number))
             found = {path.name for path in Path(stays.log_path).parent.iterdir()}
-            assert found == {"stays.log", "8.log", *(f"{number}.log" for number in range(8 - logs.MAX_ENDED_LOGS, 8))}
+            assert found == {
+                "stays.log",
+                "8.log",
+                *(f"{number}.log" for number in range(8 - log_files.MAX_ENDED_LOGS, 8)),
+            }
 
     run(story())
 
@@ -184,7 +189,7 @@ def test_a_log_is_not_removed_while_anybody_writes_there(name: str, tmp_path: Pa
             stays = await ours.start(ReplicaSpec("m", "stays", Settings(command="sleep 1000", log=str(tmp_path))))
             os.utime(stays.log_path, (0, 0))
             heard = ends(others)
-            for number in range(logs.MAX_ENDED_LOGS + 3):
+            for number in range(log_files.MAX_ENDED_LOGS + 3):
                 await others.start(ReplicaSpec("m", str(number), Settings(command="echo x", log=str(tmp_path))))
                 await until(lambda: len(heard) > number)  # noqa: B023
             assert Path(stays.log_path).exists()
@@ -214,7 +219,7 @@ def test_a_log_is_not_removed_while_anybody_writes_there(name: str, tmp_path: Pa
 )
 def test_last_lines_are_for_people(octets: bytes, shown: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(octets)
-    assert logs.last_lines(str(tmp_path / "log"), 0, 20) == shown
+    assert log_files.last_lines(str(tmp_path / "log"), 0, 20) == shown
 
 
 @given(some.binary(max_size=500), some.integers(0, 600), some.integers(-1, 5))
@@ -222,7 +227,7 @@ def test_no_octets_are_too_strange(octets: bytes, begin: int, lines: int) -> Non
     path = Path(os.environ.get("TMPDIR", "/tmp"), f"steelyard-test-{os.getpid()}.log")
     try:
         path.write_bytes(octets)
-        found = logs.last_lines(str(path), begin, lines)
+        found = log_files.last_lines(str(path), begin, lines)
     finally:
         path.unlink()
     assert len(found) <= max(lines, 0)
@@ -232,10 +237,10 @@ def test_no_octets_are_too_strange(octets: bytes, begin: int, lines: int) -> Non
 def test_only_the_end_is_read_and_only_from_where_it_begins(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"old\n" + b"y" * 99 + b"\n" + b"new\n" * 3)
-    assert logs.last_lines(str(path), 104, 20) == ("new",) * 3
-    assert logs.last_lines(str(path), 104, 2) == ("new",) * 2
+    assert log_files.last_lines(str(path), 104, 20) == ("new",) * 3
+    assert log_files.last_lines(str(path), 104, 2) == ("new",) * 2
     with open(path, "r+b") as log:
         log.truncate(1 << 30)  # with a hole: it takes no room
         log.seek(0, 2)
         log.write(b"\nlast\n")
-    assert logs.last_lines(str(path), 0, 1) == ("last",)
+    assert log_files.last_lines(str(path), 0, 1) == ("last",)

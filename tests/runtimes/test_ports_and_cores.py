@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from steelyard.runtimes import ReplicaStartError
-from steelyard.runtimes.cores import choose_cpus, pinned_to
-from steelyard.runtimes.ports import PortAllocator
+from steelyard.runtimes.process.allocation import PortAllocator, choose_cpus, pinned_to
 
 from .driving import spare_ports
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from steelyard.config import RuntimeConfig as Settings
-from steelyard.runtimes import InstancePhase, ReplicaSpec, proc
+from steelyard.runtimes import InstancePhase, ReplicaSpec
+from steelyard.runtimes.process import procfs
 
 from ..harness.waiting import wait_until
 from .commands import shell
@@ -46,7 +47,7 @@ def test_a_killed_supervisors_replica_is_adopted_and_stopped(name: str, tmp_path
     with supervisor(name, tmp_path) as (_, said):
         where, _, url = said[0].rpartition(" ")
     pid = int(where.removeprefix("pid "))
-    assert proc.is_alive(pid)
+    assert procfs.is_alive(pid)
 
     async def story() -> None:
         async with opened(name) as runtime:
@@ -57,7 +58,7 @@ def test_a_killed_supervisors_replica_is_adopted_and_stopped(name: str, tmp_path
             assert (await runtime.list())[0].location == where
             await until_said(runtime, found, "up")
             await runtime.stop("m", "one", patience=20)
-            assert not proc.is_alive(pid)
+            assert not procfs.is_alive(pid)
             assert heard[0].exit_reason == "ended (exit code unknown: it was started by an earlier supervisor)"
 
     run(story())
@@ -148,7 +149,7 @@ def test_what_is_left_of_a_replica_that_ended_without_a_supervisor_is_killed(nam
 
     async def story() -> None:
         async with opened(name) as runtime:
-            await until(lambda: not proc.is_alive(pid))
+            await until(lambda: not procfs.is_alive(pid))
             assert await runtime.list() == ()
             await until(lambda: not started_under(name))
 
@@ -209,9 +210,9 @@ def test_a_replica_that_threw_its_marks_away_is_known_to_who_started_it(name: st
         async with opened(name) as runtime:
             settings = Settings(command=shell("exec env -i sleep 1000"), log=str(tmp_path))
             started = await runtime.start(ReplicaSpec("m", "one", settings))
-            await until(lambda: not proc.environment(pid_of(started)))
+            await until(lambda: not procfs.environment(pid_of(started)))
             assert [instance.location for instance in await runtime.list()] == [started.location]
             await runtime.stop("m", "one", patience=20)
-            assert not proc.is_alive(pid_of(started))
+            assert not procfs.is_alive(pid_of(started))
 
     run(story())

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from steelyard.config import RuntimeConfig as Settings
-from steelyard.runtimes import ReplicaSpec, proc
-from steelyard.runtimes.marks import is_descendant
-from steelyard.runtimes.relatives import Descendants
+from steelyard.runtimes import ReplicaSpec
+from steelyard.runtimes.process import procfs
+from steelyard.runtimes.process.descendants import Descendants
+from steelyard.runtimes.process.ownership import is_descendant
 
 from .commands import shell
 from .driving import ends, gateway, opened, pid_of, run, spare_ports, started_under, until, until_said
@@ -42,7 +43,7 @@ def test_how_it_ended(name: str, tmp_path: Path, script: str, how: str) -> None:
             started = await runtime.start(ReplicaSpec("m", "one", Settings(command=shell(script), log=str(tmp_path))))
             await until(lambda: heard)
             assert heard[0].exit_reason == how
-            assert proc.stat(pid_of(started)) is None  # no zombie
+            assert procfs.stat(pid_of(started)) is None  # no zombie
 
     run(story())
 
@@ -72,7 +73,7 @@ def test_a_full_disk_may_be_why_and_is_told(name: str, tmp_path: Path, monkeypat
 
 def test_a_kernel_that_does_not_tell(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pidfd_open", no_pidfd)
-    monkeypatch.setattr("steelyard.runtimes.process.LOG_CHECK_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr("steelyard.runtimes.process.runtime.LOG_CHECK_INTERVAL_SECONDS", 0.01)
 
     async def story() -> None:
         async with opened(name) as runtime:
@@ -103,7 +104,7 @@ def test_one_that_was_halted_is_stopped(name: str, tmp_path: Path) -> None:
                 await until_said(runtime, started, "up")
                 os.kill(pid_of(started), signal.SIGSTOP)
                 await runtime.stop("m", "one", patience=patience)
-                assert not proc.is_alive(pid_of(started))
+                assert not procfs.is_alive(pid_of(started))
                 assert heard[-1].exit_reason == how
 
     run(story())
@@ -227,18 +228,18 @@ def test_no_zombies_of_others_are_left_to_us(name: str, tmp_path: Path, ended_by
                 os.kill(pid_of(started), signal.SIGKILL)
             else:
                 await runtime.stop("m", "one", patience=20)
-            await until(lambda: not any(proc.stat(pid) for pid in pids))
+            await until(lambda: not any(procfs.stat(pid) for pid in pids))
 
     run(story())
 
 
 def test_those_without_a_group_are_nobodys_relatives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads of the kernel, and in a container what was started from outside."""
-    stranger = proc.Stat("S", 0, 0, 0, 5)
-    monkeypatch.setattr(proc, "stat", lambda pid: stranger if pid else None)
-    monkeypatch.setattr(proc, "environment", lambda pid: {})
+    stranger = procfs.Stat("S", 0, 0, 0, 5)
+    monkeypatch.setattr(procfs, "stat", lambda pid: stranger if pid else None)
+    monkeypatch.setattr(procfs, "environment", lambda pid: {})
     assert not is_descendant(4711, 0, 0, "token")
-    monkeypatch.setattr(proc, "stat", lambda pid: stranger._replace(state="Z", parent=os.getpid()) if pid else None)
+    monkeypatch.setattr(procfs, "stat", lambda pid: stranger._replace(state="Z", parent=os.getpid()) if pid else None)
     monkeypatch.setattr(os, "waitpid", lambda pid, options: (pid, 0))
     assert (
         Descendants(0, 0, "token").signal_all(signal.SIGCONT) == 0
@@ -306,7 +307,7 @@ def test_what_ends_after_close_is_not_told(name: str, tmp_path: Path) -> None:
             heard = ends(runtime)
             started = await runtime.start(ReplicaSpec("m", "one", Settings(command="sleep 1000", log=str(tmp_path))))
         os.kill(pid_of(started), signal.SIGKILL)
-        await until(lambda: not proc.is_alive(pid_of(started)))
+        await until(lambda: not procfs.is_alive(pid_of(started)))
         assert heard == []
         os.waitpid(pid_of(started), 0)
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from steelyard.config import RuntimeConfig as Settings
-from steelyard.runtimes import Instance, ReplicaSpec, ReplicaStartError, fingerprint, proc
+from steelyard.runtimes import Instance, ReplicaSpec, ReplicaStartError, fingerprint
+from steelyard.runtimes.process import procfs
 
 from .commands import shell
 from .driving import ends, gateway, opened, pid_of, run, spare_ports, started_under, until, until_said
@@ -154,7 +155,7 @@ def test_it_is_cut_off_from_the_supervisor(name: str, tmp_path: Path) -> None:
             started = await runtime.start(ReplicaSpec("m", "one", settings))
             await until_said(runtime, started, "up")
             pid = pid_of(started)
-            seen = proc.stat(pid)
+            seen = procfs.stat(pid)
             assert seen is not None
             assert seen.session == seen.group == pid
             files = Path(f"/proc/{pid}/fd")
@@ -252,7 +253,7 @@ def test_a_port_that_a_stranger_has(name: str, tmp_path: Path) -> None:
         port = stranger.getsockname()[1]
         problem = refused(name, tmp_path, command="true", url=f"http://127.0.0.1:{port}")
         assert problem.reason == "port_taken"
-        assert str(problem) == f"127.0.0.1:{port} is in use by pid {os.getpid()} ({proc.process_name(os.getpid())})"
+        assert str(problem) == f"127.0.0.1:{port} is in use by pid {os.getpid()} ({procfs.process_name(os.getpid())})"
         assert refused(name, tmp_path, command="true {port}", ports=f"{port}-{port}").reason == "no_port"
     with socket.create_server(("0.0.0.0", 0)) as stranger:
         port = stranger.getsockname()[1]

@@ -13,11 +13,11 @@ from steelyard.core.decision import Reject, Send
 from steelyard.core.options import PoolOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import State
-from steelyard.link.decision_lines import DecisionLine, FleetLine, FleetMember, LoggedAttempt, LogLine
-from steelyard.simulate.engine import Simulation
-from steelyard.simulate.job import Job
-from steelyard.simulate.result import RunResult
-from steelyard.simulate.servers import Server
+from steelyard.link.decision_log.lines import DecisionLine, FleetLine, FleetMember, LoggedAttempt, LogLine
+from steelyard.simulate.engine.job import Job
+from steelyard.simulate.engine.result import RunResult
+from steelyard.simulate.engine.servers import Server
+from steelyard.simulate.engine.simulation import Simulation
 
 CLOCK = 5000.0  # CLOCK_MONOTONIC when it began
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from steelyard.simulate.result import RunResult, Timeline
+from steelyard.simulate.engine.result import RunResult, Timeline
 
 
 def made_up(

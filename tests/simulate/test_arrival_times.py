@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from steelyard.documents import Seconds
-from steelyard.simulate.arrival_times import TimeWarp
-from steelyard.simulate.changing import LoadStep, TrafficShape
-from steelyard.simulate.scenario import Scenario, Workload
-from steelyard.simulate.workload import arrival_seconds, random_jobs
+from steelyard.simulate.scenario.dynamics import LoadStep, TrafficShape
+from steelyard.simulate.scenario.schema import Scenario, Workload
+from steelyard.simulate.workload.arrivals import TimeWarp
+from steelyard.simulate.workload.generator import arrival_seconds, random_jobs
 
 RATE = 100.0
 

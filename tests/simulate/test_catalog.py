@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from steelyard.core.errors import OptionError
-from steelyard.simulate.catalog import CATALOG, TITLES, find_scenarios, scenario_for_trace
 from steelyard.simulate.run import IDEAL, Task, check_scenario, has_ideal, run_all, run_task, tasks
-from steelyard.simulate.scenario import Fault, Scenario
-from steelyard.simulate.traces import read_trace
+from steelyard.simulate.scenario.catalog import CATALOG, TITLES, find_scenarios, scenario_for_trace
+from steelyard.simulate.scenario.schema import Fault, Scenario
+from steelyard.simulate.workload.traces import read_trace
 
 from .watched import arrivals_after_warmup, everything, watch
 

@@ -9,9 +9,9 @@ import pytest
 
 from steelyard.core.balancer import Balancer
 from steelyard.core.options import PoolOptions
-from steelyard.simulate.job import Job
-from steelyard.simulate.result import RunResult
-from steelyard.simulate.servers import BatchServer, Server, SlotServer
+from steelyard.simulate.engine.job import Job
+from steelyard.simulate.engine.result import RunResult
+from steelyard.simulate.engine.servers import BatchServer, Server, SlotServer
 
 from .watched import Watched
 

@@ -12,10 +12,10 @@ from math import factorial, log
 import pytest
 
 from steelyard.documents import Seconds
-from steelyard.simulate.result import RunResult
+from steelyard.simulate.engine.result import RunResult
 from steelyard.simulate.run import Task, run_task
-from steelyard.simulate.scenario import Balancing, Batching, ReplicaGroup, Scenario, Sizes, Workload
-from steelyard.simulate.workload import random_jobs
+from steelyard.simulate.scenario.schema import Balancing, Batching, ReplicaGroup, Scenario, Sizes, Workload
+from steelyard.simulate.workload.generator import random_jobs
 
 EXPONENTIAL = Sizes(kind="exponential", mean=Seconds(1.0))
 CONSTANT = Sizes(kind="constant", mean=Seconds(1.0))

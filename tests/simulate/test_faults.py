@@ -9,10 +9,10 @@ import pytest
 
 from steelyard.core.outcome import Outcome
 from steelyard.documents import Seconds
-from steelyard.simulate import engine
-from steelyard.simulate.result import RunResult
+from steelyard.simulate.engine import simulation
+from steelyard.simulate.engine.result import RunResult
 from steelyard.simulate.run import Task, run_task
-from steelyard.simulate.scenario import (
+from steelyard.simulate.scenario.schema import (
     Arrivals,
     Balancers,
     Balancing,
@@ -358,15 +358,15 @@ def test_the_timeline_goes_on_until_the_last_request_is_over() -> None:
 @pytest.mark.parametrize("load", [0.0, 0.7])
 def test_a_trace_of_one_request_can_be_run(tmp_path: Path, load: float, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
-    at = engine.Simulation.call_at
+    at = simulation.Simulation.call_at
 
-    def bounded(self: engine.Simulation, when: float, action: object) -> None:
+    def bounded(self: simulation.Simulation, when: float, action: object) -> None:
         nonlocal calls
         calls += 1
         assert calls < 10_000, "it plans for ever"
         at(self, when, action)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(engine.Simulation, "at", bounded)
+    monkeypatch.setattr(simulation.Simulation, "at", bounded)
     file = tmp_path / "one.csv"
     file.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2024-01-01 00:00:00,100,10\n", encoding="utf-8")
     scenario = Scenario(workload=Workload(trace=Trace(file=str(file), format="azure")), loads=(load,))

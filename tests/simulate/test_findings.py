@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from steelyard.documents import Seconds
-from steelyard.simulate.catalog import CATALOG, find_scenarios
-from steelyard.simulate.findings import describe, policy_finding, warnings
-from steelyard.simulate.result import RunResult
-from steelyard.simulate.scenario import Fault, ReplicaGroup, Scenario
-from steelyard.simulate.summary import summarise
+from steelyard.simulate.engine.result import RunResult
+from steelyard.simulate.report.findings import describe, policy_finding, warnings
+from steelyard.simulate.report.summary import summarise
+from steelyard.simulate.scenario.catalog import CATALOG, find_scenarios
+from steelyard.simulate.scenario.schema import Fault, ReplicaGroup, Scenario
 
 from .runs import made_up
 

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from steelyard.documents import Seconds
-from steelyard.simulate.ideal import run_ideal
-from steelyard.simulate.job import Job
-from steelyard.simulate.result import RunResult
-from steelyard.simulate.scenario import Fault, ReplicaGroup
+from steelyard.simulate.engine.ideal import run_ideal
+from steelyard.simulate.engine.job import Job
+from steelyard.simulate.engine.result import RunResult
+from steelyard.simulate.scenario.schema import Fault, ReplicaGroup
 
 
 def some_jobs(rng: Random, number: int, rate: float, mean: float = 1.0) -> list[Job]:

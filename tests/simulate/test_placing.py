@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from steelyard.core.errors import OptionError
 from steelyard.documents import Seconds
 from steelyard.simulate import run
-from steelyard.simulate.catalog import find_scenarios
-from steelyard.simulate.perfect import perfect_placement
-from steelyard.simulate.placing import MODEL_BYTES, SimulatedPlacer
-from steelyard.simulate.result import RunResult
+from steelyard.simulate.engine.result import RunResult
+from steelyard.simulate.placement.placer import MODEL_BYTES, SimulatedPlacer, perfect_placement
+from steelyard.simulate.report.summary import best_p99, summarise
 from steelyard.simulate.run import (
     Task,
     base_policy,
@@ -26,8 +25,8 @@ from steelyard.simulate.run import (
     split_placement,
     split_policy,
 )
-from steelyard.simulate.scenario import Balancers, Batching, Fault, Models, ReplicaGroup, Scenario, Workload
-from steelyard.simulate.summary import best_p99, summarise
+from steelyard.simulate.scenario.catalog import find_scenarios
+from steelyard.simulate.scenario.schema import Balancers, Batching, Fault, Models, ReplicaGroup, Scenario, Workload
 
 from .runs import made_up
 from .watched import everything

@@ -11,14 +11,14 @@ import pytest
 
 from steelyard.core.errors import OptionError
 from steelyard.core.replica import Event
-from steelyard.link.decision_lines import DecisionLine, FleetLine, FleetMember, LogLine
-from steelyard.simulate.engine import Simulation
-from steelyard.simulate.replay import Comparison, compare, infer_slo, observed_figures
-from steelyard.simulate.replay_fit import calibrate
-from steelyard.simulate.replay_log import Recording, read_recording
-from steelyard.simulate.replay_run import replay
-from steelyard.simulate.replay_servers import BatchModel, ServerModel, SlotModel
-from steelyard.simulate.replay_words import sentences
+from steelyard.link.decision_log.lines import DecisionLine, FleetLine, FleetMember, LogLine
+from steelyard.simulate.engine.simulation import Simulation
+from steelyard.simulate.replay.calibration import calibrate
+from steelyard.simulate.replay.compare import Comparison, compare, infer_slo, observed_figures
+from steelyard.simulate.replay.findings import sentences
+from steelyard.simulate.replay.recording import Recording, read_recording
+from steelyard.simulate.replay.run import replay
+from steelyard.simulate.replay.server_models import BatchModel, ServerModel, SlotModel
 
 from .recorder import CLOCK, fleet_line, jobs, record, write
 
@@ -253,7 +253,7 @@ def test_a_log_in_which_nothing_was_served(tmp_path: Path) -> None:
 
 def test_events_are_those_of_the_lifecycle() -> None:
     from steelyard.core.replica import TRANSITIONS, Replica, State
-    from steelyard.simulate.replay_fleet import events_to
+    from steelyard.simulate.replay.fleet import events_to
 
     for state in State:
         for wanted in State:

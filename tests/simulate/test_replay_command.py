@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from steelyard.cli import main
-from steelyard.simulate.servers import SlotServer
+from steelyard.simulate.engine.servers import SlotServer
 
 from .recorder import fleet_line, jobs, record, write
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from steelyard.core.options import EjectionOptions, HedgeOptions, PoolOptions
-from steelyard.simulate.replay import MIN_RELATIVE_ERROR, compare, observed_figures
-from steelyard.simulate.replay_figures import BlockBootstrap
-from steelyard.simulate.replay_fit import calibrate
-from steelyard.simulate.replay_fleet import pool_options
-from steelyard.simulate.replay_log import Recording, read_recording
-from steelyard.simulate.replay_run import replay
-from steelyard.simulate.replay_words import sentences
-from steelyard.simulate.servers import SlotServer
+from steelyard.simulate.engine.servers import SlotServer
+from steelyard.simulate.replay.calibration import calibrate
+from steelyard.simulate.replay.compare import MIN_RELATIVE_ERROR, compare, observed_figures
+from steelyard.simulate.replay.findings import sentences
+from steelyard.simulate.replay.fleet import pool_options
+from steelyard.simulate.replay.recording import Recording, read_recording
+from steelyard.simulate.replay.run import replay
+from steelyard.simulate.replay.statistics import BlockBootstrap
 
 from .recorder import fleet_line, jobs, record, write
 
@@ -89,6 +89,6 @@ def test_the_options_of_the_log_are_those_of_the_replay() -> None:
     line = fleet_line(["a"], "least_work", concurrency=4, queue=10, options=told)
     hedge, ejection = HedgeOptions(enabled=True, quantile=0.9, budget=0.05), EjectionOptions(enabled=False)
     assert pool_options(line, None) == PoolOptions(
-        concurrency=4, max_queue=10, slow_start=2.0, hedge=hedge, ejection=ejection
+        concurrency=4, queue=10, slow_start=2.0, hedge=hedge, ejection=ejection
     )
     assert pool_options(line, 2).concurrency == 2

@@ -16,15 +16,15 @@ from steelyard.core.options import EjectionOptions, PoolOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import State
 from steelyard.core.request import RequestPhase
-from steelyard.link.decision_lines import DecisionLine, LoggedAttempt, LogLine
-from steelyard.simulate.engine import Simulation
-from steelyard.simulate.job import Job
-from steelyard.simulate.replay import Comparison, compare
-from steelyard.simulate.replay_fit import calibrate
-from steelyard.simulate.replay_log import read_recording
-from steelyard.simulate.replay_words import sentences
-from steelyard.simulate.result import RunResult
-from steelyard.simulate.servers import Server, SlotServer
+from steelyard.link.decision_log.lines import DecisionLine, LoggedAttempt, LogLine
+from steelyard.simulate.engine.job import Job
+from steelyard.simulate.engine.result import RunResult
+from steelyard.simulate.engine.servers import Server, SlotServer
+from steelyard.simulate.engine.simulation import Simulation
+from steelyard.simulate.replay.calibration import calibrate
+from steelyard.simulate.replay.compare import Comparison, compare
+from steelyard.simulate.replay.findings import sentences
+from steelyard.simulate.replay.recording import read_recording
 
 from .recorder import CLOCK, Recorder, fleet_line, jobs, write
 from .test_replay_log import line

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from steelyard.core.errors import OptionError
-from steelyard.link.decision_lines import DecisionLine, LoggedAttempt, LogLine
-from steelyard.simulate import replay_log
-from steelyard.simulate.replay_log import read_recording
+from steelyard.link.decision_log.lines import DecisionLine, LoggedAttempt, LogLine
+from steelyard.simulate.replay import recording as recordings
+from steelyard.simulate.replay.recording import read_recording
 
 from .recorder import CLOCK, fleet_line, write
 
@@ -78,7 +78,7 @@ def test_lines_that_are_none_of_ours_are_counted(tmp_path: Path, text: bytes) ->
 
 
 def test_a_line_without_end_is_passed_over_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_log, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(recordings, "MAX_LINE_BYTES", 1000)
     path = write(tmp_path / "log", usual())
     path.write_bytes(b"x" * 5500 + b"\n" + path.read_bytes())
     recording = read_recording(path)
@@ -135,6 +135,6 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_too_many_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_log, "MAX_REQUESTS", 10)
+    monkeypatch.setattr(recordings, "MAX_REQUESTS", 10)
     with pytest.raises(OptionError, match="more than 10 requests"):
         read_recording(write(tmp_path / "log", usual()))

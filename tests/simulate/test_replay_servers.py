@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core.balancer import Balancer
-from steelyard.simulate.engine import Simulation
-from steelyard.simulate.job import Job
-from steelyard.simulate.replay_servers import SERVER_MODELS, UNLIMITED_SLOTS, BatchModel, ServerModel, SlotModel
-from steelyard.simulate.replay_speeds import change_points
-from steelyard.simulate.result import RunResult
+from steelyard.simulate.engine.job import Job
+from steelyard.simulate.engine.result import RunResult
+from steelyard.simulate.engine.simulation import Simulation
+from steelyard.simulate.replay.server_models import SERVER_MODELS, UNLIMITED_SLOTS, BatchModel, ServerModel, SlotModel
+from steelyard.simulate.replay.speeds import change_points
 
 GAPS = st.lists(st.tuples(st.floats(0.0, 0.2), st.floats(0.01, 1.0)), min_size=1, max_size=40)
 

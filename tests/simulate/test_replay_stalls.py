@@ -8,13 +8,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from steelyard.link.decision_lines import DecisionLine, LogLine
-from steelyard.simulate.job import Job
-from steelyard.simulate.replay import compare
-from steelyard.simulate.replay_fit import calibrate
-from steelyard.simulate.replay_log import Recording, read_recording
-from steelyard.simulate.replay_words import sentences
-from steelyard.simulate.servers import BatchServer, SlotServer
+from steelyard.link.decision_log.lines import DecisionLine, LogLine
+from steelyard.simulate.engine.job import Job
+from steelyard.simulate.engine.servers import BatchServer, SlotServer
+from steelyard.simulate.replay.calibration import calibrate
+from steelyard.simulate.replay.compare import compare
+from steelyard.simulate.replay.findings import sentences
+from steelyard.simulate.replay.recording import Recording, read_recording
 
 from .recorder import CLOCK, jobs, record, write
 

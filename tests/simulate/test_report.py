@@ -11,11 +11,11 @@ import pytest
 
 from steelyard.core.errors import SteelyardError
 from steelyard.documents import Seconds
-from steelyard.simulate.charts import spread_labels, survival
-from steelyard.simulate.report import render
-from steelyard.simulate.result import RunResult
+from steelyard.simulate.engine.result import RunResult
+from steelyard.simulate.report.charts import spread_labels, survival
+from steelyard.simulate.report.page import render
 from steelyard.simulate.run import run_all, tasks
-from steelyard.simulate.scenario import Fault, ReplicaGroup, Scenario, Workload
+from steelyard.simulate.scenario.schema import Fault, ReplicaGroup, Scenario, Workload
 
 from .runs import made_up
 

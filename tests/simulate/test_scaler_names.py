@@ -9,10 +9,10 @@ import pytest
 from steelyard.core.errors import OptionError
 from steelyard.core.scalers.base import ScalingMetrics
 from steelyard.documents import DocumentError, Seconds
-from steelyard.simulate.changing import Autoscale
-from steelyard.simulate.scaler_names import base_scaler, initial_replicas, make_scaler, split_scaler
-from steelyard.simulate.scenario import ReplicaGroup, Scenario
-from steelyard.simulate.scenario_file import load_scenarios, to_yaml
+from steelyard.simulate.scenario.dynamics import Autoscale
+from steelyard.simulate.scenario.file import load_scenarios, to_yaml
+from steelyard.simulate.scenario.scaler_spec import base_scaler, initial_replicas, make_scaler, split_scaler
+from steelyard.simulate.scenario.schema import ReplicaGroup, Scenario
 
 
 def test_a_name_carries_its_options() -> None:

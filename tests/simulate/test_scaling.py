@@ -11,15 +11,15 @@ import pytest
 from steelyard.core.options import PoolOptions
 from steelyard.core.replica import State
 from steelyard.core.scalers.base import Recommendation, ScalingMetrics
-from steelyard.core.scaling import ScalingDecision
+from steelyard.core.scaling.decider import ScalingDecision
 from steelyard.documents import Seconds
-from steelyard.simulate.catalog import find_scenarios
-from steelyard.simulate.changing import Autoscale, TrafficShape
-from steelyard.simulate.job import Job
-from steelyard.simulate.result import FleetRecord, RunResult
+from steelyard.simulate.autoscaling.fleet import AutoscaledBalancer, AutoscaledFleet
+from steelyard.simulate.engine.job import Job
+from steelyard.simulate.engine.result import FleetRecord, RunResult
 from steelyard.simulate.run import Task, run_task, tasks
-from steelyard.simulate.scaling import AutoscaledBalancer, AutoscaledFleet
-from steelyard.simulate.scenario import ReplicaGroup, Scenario, Sizes, Workload
+from steelyard.simulate.scenario.catalog import find_scenarios
+from steelyard.simulate.scenario.dynamics import Autoscale, TrafficShape
+from steelyard.simulate.scenario.schema import ReplicaGroup, Scenario, Sizes, Workload
 
 from .watched import Watched, arrivals_after_warmup, everything
 
@@ -53,9 +53,7 @@ class Stage:
         slo: float = float("inf"),
     ) -> None:
         self.balancer = AutoscaledBalancer(Random(1))
-        self.balancer.add_model(
-            "", "least_work", PoolOptions(concurrency=slots, max_queue=10_000, wait_for_ready=True, queue_timeout=900)
-        )
+        self.balancer.add_model("", "least_work", PoolOptions(concurrency=slots, queue=10_000, hold=True, max_wait=900))
         self.result = RunResult("s", "least_work@1", 1.0, 1, scaler="scripted", fleet=FleetRecord())
         assert self.result.fleet is not None
         self.record = self.result.fleet

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from steelyard.cli import main
-from steelyard.simulate.catalog import find_scenarios
-from steelyard.simulate.scenario_file import load_scenarios
+from steelyard.simulate.scenario.catalog import find_scenarios
+from steelyard.simulate.scenario.file import load_scenarios
 
 MINE = """
 name: mine

@@ -6,15 +6,14 @@ from io import StringIO
 
 from rich.console import Console
 
-from steelyard.cli.scaling_table import print_scaled_rows
+from steelyard.cli.simulate.scaling_table import print_scaled_rows
 from steelyard.documents import Seconds
-from steelyard.simulate.changing import Autoscale
-from steelyard.simulate.frontier import dominates, pareto_front
-from steelyard.simulate.report import render
-from steelyard.simulate.result import FleetRecord, RunResult
-from steelyard.simulate.scaling_report import scaling_finding
-from steelyard.simulate.scenario import ReplicaGroup, Scenario
-from steelyard.simulate.summary import SummaryRow, rows_csv, runs_csv, summarise
+from steelyard.simulate.engine.result import FleetRecord, RunResult
+from steelyard.simulate.report.page import render
+from steelyard.simulate.report.scaling_section import scaling_finding
+from steelyard.simulate.report.summary import SummaryRow, dominates, pareto_front, rows_csv, runs_csv, summarise
+from steelyard.simulate.scenario.dynamics import Autoscale
+from steelyard.simulate.scenario.schema import ReplicaGroup, Scenario
 
 from .runs import made_up
 

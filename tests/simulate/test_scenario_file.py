@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from steelyard.documents import DocumentError, parse
-from steelyard.simulate.catalog import CATALOG, find_scenarios
-from steelyard.simulate.scenario import Scenario
-from steelyard.simulate.scenario_file import load_scenarios, to_yaml
+from steelyard.simulate.scenario.catalog import CATALOG, find_scenarios
+from steelyard.simulate.scenario.file import load_scenarios, to_yaml
+from steelyard.simulate.scenario.schema import Scenario
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from heapq import heappop, heappush
 
 import pytest
 
-from steelyard.simulate.job import Job
-from steelyard.simulate.scenario import Batching
-from steelyard.simulate.servers import BatchServer, ModelMemory, PrefixCache, Server, SlotServer
+from steelyard.simulate.engine.job import Job
+from steelyard.simulate.engine.servers import BatchServer, ModelMemory, PrefixCache, Server, SlotServer
+from steelyard.simulate.scenario.schema import Batching
 
 
 class Talk:

@@ -6,8 +6,7 @@ from math import isnan
 
 import pytest
 
-from steelyard.simulate.scenario import Scenario, Workload
-from steelyard.simulate.summary import (
+from steelyard.simulate.report.summary import (
     best_p99,
     best_within_slo,
     estimate,
@@ -18,6 +17,7 @@ from steelyard.simulate.summary import (
     student_t,
     summarise,
 )
+from steelyard.simulate.scenario.schema import Scenario, Workload
 
 from .runs import made_up
 

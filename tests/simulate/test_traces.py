@@ -9,7 +9,7 @@ from statistics import mean, pstdev
 
 import pytest
 
-from steelyard.simulate.traces import FEATURES, MAX_BACKWARD_SECONDS, TraceError, TraceRow, detect, read_trace
+from steelyard.simulate.workload.traces import FEATURES, MAX_BACKWARD_SECONDS, TraceError, TraceRow, detect, read_trace
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens"
 ALIBABA = (

@@ -4,8 +4,8 @@ from math import nan
 
 import pytest
 
-from steelyard.simulate import wording
-from steelyard.simulate.summary import Estimate
+from steelyard.simulate.report import formatting
+from steelyard.simulate.report.summary import Estimate
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from steelyard.simulate.summary import Estimate
     ],
 )
 def test_seconds_and_their_confidence_share_a_unit(mean: float, half: float, texts: tuple[str, str]) -> None:
-    assert wording.seconds(Estimate(mean, half)) == texts
+    assert formatting.seconds(Estimate(mean, half)) == texts
 
 
 @pytest.mark.parametrize(
@@ -27,22 +27,22 @@ def test_seconds_and_their_confidence_share_a_unit(mean: float, half: float, tex
     [(0, "0 %"), (0.00002, "0.002 %"), (0.5, "50.0 %"), (0.9995, "99.95 %"), (1, "100 %"), (nan, "–"), (None, "–")],
 )
 def test_a_small_share_is_not_rounded_to_none_nor_a_large_one_to_all(share: float | None, text: str) -> None:
-    assert wording.percent(share) == text
+    assert formatting.percent(share) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.05, "50 ms"), (1.5, "1.5 s"), (2e-5, "20 µs"), (0, "0 s"), (36000, "36,000 s")]
 )
 def test_plain_seconds(seconds: float, text: str) -> None:
-    assert wording.round_seconds(seconds) == text
+    assert formatting.round_seconds(seconds) == text
 
 
 def test_times() -> None:
-    assert wording.ratio(Estimate(1.312, 0.041)) == ("1.31×", "± 0.04")
-    assert wording.ratio(Estimate(1.0, 0.0)) == ("1.00×", "")
-    assert wording.ratio(None) == ("–", "")
+    assert formatting.ratio(Estimate(1.312, 0.041)) == ("1.31×", "± 0.04")
+    assert formatting.ratio(Estimate(1.0, 0.0)) == ("1.00×", "")
+    assert formatting.ratio(None) == ("–", "")
 
 
 def test_load() -> None:
-    assert wording.load(0.85) == "85 %"
-    assert wording.load(0) == "as recorded"
+    assert formatting.load(0.85) == "85 %"
+    assert formatting.load(0) == "as recorded"

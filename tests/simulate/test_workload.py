@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from steelyard.documents import Seconds
-from steelyard.simulate.job import Job
-from steelyard.simulate.scenario import Arrivals, Models, ReplicaGroup, Scenario, Sizes, Workload
-from steelyard.simulate.workload import JOBS_PER_BLOCK, TYPICAL_FEATURE, log_size_variance, random_jobs
+from steelyard.simulate.engine.job import Job
+from steelyard.simulate.scenario.schema import Arrivals, Models, ReplicaGroup, Scenario, Sizes, Workload
+from steelyard.simulate.workload.generator import JOBS_PER_BLOCK, TYPICAL_FEATURE, log_size_variance, random_jobs
 
 MANY = 60_000
 

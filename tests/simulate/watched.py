@@ -11,10 +11,10 @@ import pytest
 from steelyard.core.decision import Reject, Send
 from steelyard.core.outcome import Outcome
 from steelyard.simulate import run
-from steelyard.simulate.engine import Simulation
-from steelyard.simulate.job import Job
-from steelyard.simulate.result import RunResult
-from steelyard.simulate.scenario import Scenario
+from steelyard.simulate.engine.job import Job
+from steelyard.simulate.engine.result import RunResult
+from steelyard.simulate.engine.simulation import Simulation
+from steelyard.simulate.scenario.schema import Scenario
 
 
 class Sent(NamedTuple):

@@ -15,8 +15,8 @@ from .health import HEALTH_CHECKS
 from .memory import MEMORY_CHECKS
 from .models import BALANCING_CHECKS as BALANCING
 from .models import is_plain_http
-from .promises import SLO_CHECKS, UNIT_CHECKS
 from .scaling import SCALING_CHECKS, STARTING_CHECKS
+from .slo import SLO_CHECKS, UNIT_CHECKS
 
 GATEWAY_ADVICE = {**FRONT, **UNIT_CHECKS, **MEMORY_CHECKS, **STARTING_CHECKS}
 MODEL_ADVICE = {**BALANCING, **SLO_CHECKS, **HEALTH_CHECKS, **SCALING_CHECKS}

@@ -8,11 +8,10 @@ from urllib.parse import quote
 
 from ..addresses import listen_address
 from ..config import ANY_MODEL, Config, TimeoutsConfig
-from ..config.forms import parse_network
+from ..config.formats import parse_network
 from ..documents import Key
 from ..units import format_seconds
-from .found import Findings
-from .models import is_plain_http
+from .models import Findings, is_plain_http
 
 SERVER_KEEP_ALIVE_SECONDS = 5.0  # seconds after which common servers (uvicorn, Node) close an unused connection
 

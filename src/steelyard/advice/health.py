@@ -9,8 +9,7 @@ from ..config import HealthConfig, LoadMetricsConfig, ModelConfig
 from ..documents import Key
 from ..protocols import find_dialect
 from ..units import format_seconds
-from .found import Findings
-from .models import may_generate
+from .models import Findings, may_generate
 
 LIVENESS_PATHS = ("/", "/ping", "/live", "/livez", "/health/live", "/v1/models", "/v2", "/v2/health/live", "/metrics")
 SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh")

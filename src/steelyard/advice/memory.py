@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from ..config import Config, MemoryConfig, ModelConfig
 from ..protocols import find_dialect
 from ..units import format_size
-from .found import Findings
-from .tenants import ResidentModel, join_names, resident_models, usable_memory
+from .models import Findings
+from .residents import ResidentModel, join_names, resident_models, usable_memory
 
 MIN_HEADROOM = 0.02  # headroom: less is used up by what nobody counts (contexts, fragments)
 PREALLOCATING_DIALECTS = ("vllm", "sglang", "tgi")  # take all they need when they start: a request takes nothing more

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ..addresses import replica_address
 from ..config import ModelConfig, ReplicaTlsConfig
 from ..documents import Key
 from ..protocols import find_dialect
-from ..protocols.openai import OpenAI
-from ..protocols.plain import PlainHttp
-from .found import Findings
+from ..protocols.dialects.http import PlainHttp
+from ..protocols.dialects.openai import OpenAI
+
+# What one check gives back.
+
+Findings = Iterator[tuple[Key, str, str]]  # the key, what is so, what to do
 
 LOAD_BLIND_POLICIES = ("round_robin", "weighted_round_robin", "random")  # look neither at load nor at sizes
 HIGH_RETRY_BUDGET = 0.5  # retries per request: half as many attempts again, just when the fleet is failing

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from ..config import AutoscaleConfig, Config, ModelConfig
-from ..config.programs import missing_program_error
-from ..config.starting_rules import max_started
+from ..config.commands import missing_program_error
+from ..config.rules.runtime import max_started
 from ..core.scalers import find_scaler, scaler_options
 from ..documents import Key
 from ..units import format_seconds
-from .found import Findings
+from .models import Findings
 
 
 def unknown_started_size(config: Config) -> Findings:

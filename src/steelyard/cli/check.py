@@ -15,9 +15,9 @@ from rich.text import Text
 
 from ..advice import Advice, Note, advise, notes
 from ..config import Config, check_tree, schema, tree_of
-from ..config.starting_rules import max_started
+from ..config.rules.runtime import max_started
 from ..documents import Diagnostic, DocumentError, PartialDocument, YamlDocument, format_key, printable
-from . import screen
+from . import output
 
 EXIT_VALID, EXIT_WARNINGS, EXIT_INVALID = 0, 1, 2
 T = TypeVar("T", Advice, Note)
@@ -53,7 +53,7 @@ def check(config: Path | None, strict: bool, form: str, wants_schema: bool) -> i
     if form == "json":
         click.echo(_json(report.as_dict()))
     else:
-        report.show(screen.stdout())
+        report.show(output.stdout())
     return EXIT_INVALID if report.errors else EXIT_WARNINGS if strict and report.warnings else EXIT_VALID
 
 

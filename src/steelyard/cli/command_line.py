@@ -12,16 +12,16 @@ import click
 
 from ..core.errors import SteelyardError
 from ..documents import DocumentError, did_you_mean_or_list
-from ..simulate.traces import TraceError
+from ..simulate.workload.traces import TraceError
 
 # Imported only when used: `steelyard policies` has no need of numpy.
 COMMANDS: dict[str, str] = {
     "demo": "steelyard.cli.demo:demo",
     "demo-replica": "steelyard.cli.demo_replica:demo_replica",
     "serve": "steelyard.cli.serve:serve",
-    "top": "steelyard.cli.top:top",
-    "report": "steelyard.cli.report:report",
-    "simulate": "steelyard.cli.simulate:simulate",
+    "top": "steelyard.cli.top.command:top",
+    "report": "steelyard.cli.report.command:report",
+    "simulate": "steelyard.cli.simulate.command:simulate",
     "policies": "steelyard.cli.policies:policies",
     "check": "steelyard.cli.check:check",
     "explain": "steelyard.cli.explain:explain",

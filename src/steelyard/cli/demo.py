@@ -9,7 +9,7 @@ import uvloop
 
 from ..demo.run import run
 from ..demo.settings import DemoOptions
-from . import screen
+from . import output
 
 HELP = """See it work: three replicas of unequal speed, the gateway in front, mixed traffic, a guided minute.
 
@@ -38,4 +38,4 @@ measured as you watch. Nothing is left behind. Exit code 1: a request failed. Mo
 def demo(seconds: int | None, unguided: bool, policy: str | None, workers: int | None, port: int | None) -> int:
     options = DemoOptions(seconds, policy, workers, port, guided=not unguided)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(run(options, screen.stdout()))
+        return runner.run(run(options, output.stdout()))

@@ -30,7 +30,7 @@ def demo_replica(port: int, model: str, speed: float, slots: int, loading: float
     """
     import uvicorn
 
-    from ..demo.sample_server import EchoServer
+    from ..demo.replica.echo_server import EchoServer
 
     try:
         listening = socket.create_server(("127.0.0.1", port))

@@ -14,10 +14,10 @@ from rich.text import Text
 from ..config import load_config
 from ..core.errors import OptionError
 from ..documents import printable
-from ..link.decision_lines import DecisionLine, LoggedChoice
-from ..link.explaining import deciding_choice, explain_line, format_seconds, score_meaning, summary
-from ..link.finding import SearchResult, search
-from . import screen
+from ..link.decision_log.explain import deciding_choice, explain_line, format_seconds, score_meaning, summary
+from ..link.decision_log.lines import DecisionLine, LoggedChoice
+from ..link.decision_log.search import SearchResult, search
+from . import output
 
 HELP = """Why did this request go where it went? In words, from the decision log.
 
@@ -57,7 +57,7 @@ def explain(request_id: str, log: Path | None, config: Path | None, as_json: boo
         for line in found.lines:
             click.echo(_json(line))
         return
-    console = screen.stdout(piped=120)
+    console = output.stdout(piped=120)
     for number, line in enumerate(found.lines):
         if number:
             console.print()

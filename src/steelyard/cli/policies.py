@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.policies import POLICIES, find_policy, policy_options
-from . import screen
+from . import output
 
 
 @click.command()
@@ -37,14 +37,14 @@ def _list_all() -> None:
     for name in POLICIES:
         kind = find_policy(name)
         table.add_row(Text(name, style="bold"), Text(kind.rule), Text(kind.wins), Text(kind.loses))
-    console = screen.stdout(piped=150)
+    console = output.stdout(piped=150)
     console.print(table)
     console.print("steelyard policies NAME tells more of one.", style="dim")
 
 
 def _show_one(name: str) -> None:
     kind = find_policy(name)
-    console = screen.stdout(piped=100)
+    console = output.stdout(piped=100)
     console.print(Text(name, style="bold"))
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(style="dim", no_wrap=True)

@@ -24,13 +24,13 @@ from ..config import (
     load_config,
     with_overrides,
 )
-from ..config.programs import redacted_command
-from ..control import log
-from ..control.configuration import summary
-from ..control.inherited import systemd_sockets
-from ..control.limits import open_files_warning, raise_open_files
-from ..control.run import run
-from ..control.supervisor import Supervisor
+from ..config.commands import redacted_command
+from ..control.listeners.inherited import systemd_sockets
+from ..control.process_resources import open_files_warning, raise_open_files
+from ..control.supervisor import log_setup
+from ..control.supervisor.reload import summary
+from ..control.supervisor.run import run
+from ..control.supervisor.supervisor import Supervisor
 from ..core.errors import OptionError
 from ..documents import Seconds
 from ..protocols import DIALECTS
@@ -165,7 +165,10 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str | No
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Of what goes to stderr.")
 @click.option(
-    "--log-level", type=click.Choice(log.LEVELS), default="info", help="The least that goes to stderr; by default info."
+    "--log-level",
+    type=click.Choice(log_setup.LEVELS),
+    default="info",
+    help="The least that goes to stderr; by default info.",
 )
 def serve(
     config: Path | None,
@@ -234,7 +237,7 @@ def _with_log(config: Config, path: str) -> Config:
 
 def _serve(reread: Callable[[], Config], files: list[Path], log_format: str, log_level: str, take_over: bool) -> int:
     config = reread()
-    logger = log.configure_logging(log_format, level=log_level)
+    logger = log_setup.configure_logging(log_format, level=log_level)
     if warning := open_files_warning(config, raise_open_files()):
         logger.warning(warning)
     logger.info("steelyard %s: %s", __version__, summary(config))

@@ -1,11 +1,12 @@
 """The configuration: what a file may say, with safe defaults. One place; everything else is handed its part."""
 
-from .flags import from_replicas, with_overrides
+from .json_schema import schema
 from .load import CheckedConfig, check_tree, load_config, parse_config, tree_of
-from .memory import DeviceConfig, MemoryConfig, PlacementConfig
-from .model_rules import replica_problems
-from .observing import DecisionLogConfig, HistoryConfig, SloConfig, TenantSloConfig, TracingConfig
-from .parts import (
+from .overrides import from_replicas, with_overrides
+from .rules.gateway import list_problems
+from .rules.model import replica_problems
+from .secret_files import read_tokens
+from .sections.base import (
     AccessLogConfig,
     EjectionConfig,
     HedgeConfig,
@@ -15,12 +16,7 @@ from .parts import (
     TimeoutsConfig,
     TlsConfig,
 )
-from .rules import list_problems
-from .scaling import AutoscaleConfig, RuntimeConfig, SchedulePeriod
-from .schema import schema
-from .shape import ANY_MODEL, Config, ModelConfig, ReplicaConfig
-from .tokens import read_tokens
-from .watching import (
+from .sections.health import (
     AdminConfig,
     DiscoveryConfig,
     HealthConfig,
@@ -29,6 +25,10 @@ from .watching import (
     SyntheticRequest,
     WarmUpRequest,
 )
+from .sections.memory import DeviceConfig, MemoryConfig, PlacementConfig
+from .sections.observability import DecisionLogConfig, HistoryConfig, SloConfig, TenantSloConfig, TracingConfig
+from .sections.root import ANY_MODEL, Config, ModelConfig, ReplicaConfig
+from .sections.scaling import AutoscaleConfig, RuntimeConfig, SchedulePeriod
 
 __all__ = [
     "ANY_MODEL",

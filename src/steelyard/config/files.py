@@ -11,11 +11,10 @@ from typing import TypeVar
 import msgspec
 
 from ..documents import Key, Problem
-from .headers import read_headers
-from .parts import Section
-from .scaling import RuntimeConfig
-from .shape import Config, ModelConfig
-from .tokens import read_tokens
+from .secret_files import read_headers, read_tokens
+from .sections.base import ReplicaTlsConfig, Section
+from .sections.root import Config, ModelConfig
+from .sections.scaling import RuntimeConfig
 
 STDOUT = "-"
 SectionT = TypeVar("SectionT", bound=Section)
@@ -164,3 +163,17 @@ class _EncryptedKeyError(Exception):
 def _no_password() -> str:
     """Asked for by OpenSSL, which would otherwise wait for somebody to type it."""
     raise _EncryptedKeyError
+
+
+# TLS to replicas, made from the files a configuration names: the same for requests and for probes.
+
+
+def replica_tls_context(tls: ReplicaTlsConfig) -> ssl.SSLContext:
+    """Reads the files; OSError (OpenSSL's errors are such) if they cannot be used."""
+    context = ssl.create_default_context(cafile=tls.ca or None)
+    if tls.certificate:
+        context.load_cert_chain(tls.certificate, tls.key)
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

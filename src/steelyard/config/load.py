@@ -21,8 +21,8 @@ from ..documents import (
     read,
 )
 from .files import file_problems, with_absolute_paths
-from .rules import find_problems
-from .shape import Config
+from .rules.gateway import find_problems
+from .sections.root import Config
 
 _MAX_ROUNDS = 4  # each leaves more out, until what is left is valid
 

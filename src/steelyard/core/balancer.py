@@ -12,22 +12,21 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from .claims import BlockedSizes, MemoryAdmission
-from .deadlines import can_meet_deadlines, latest_start
 from .decision import Cancel, Decision, Reject, Send, Wait
-from .ejection_reason import EjectionReason, EjectionRule
 from .errors import MisuseError, OptionError, UnknownModelError
-from .foreign import ExternalLoad
-from .memory import MemoryLedger, Residency
+from .estimator.deadlines import can_meet_deadlines, latest_start
+from .memory.admission import BlockedSizes, MemoryAdmission
+from .memory.ledger import MemoryLedger, Residency
+from .memory.request_size import RequestSizeModel
 from .options import PoolOptions
 from .outcome import Outcome, Retryable
+from .outliers.ejection_reason import EjectionReason, EjectionRule
 from .policies import make_policy
 from .pool import Pool
 from .queue import RequestQueue
 from .reason import Reason
-from .replica import Event, Replica, State, check_weight
+from .replica import Event, ExternalLoad, Replica, State, check_weight
 from .request import INFINITY, Attempt, Request, RequestPhase
-from .request_bytes import RequestSizeModel
 
 MAX_QUEUE_LOOKAHEAD = 32  # waiting requests looked at for a replica that is not a good place for the first
 MIN_RECHECK_SECONDS = 0.001
@@ -211,7 +210,7 @@ class Balancer:
     ) -> Sequence[Decision]:
         """How many requests the replica itself says it has, running and waiting; it holds for `lasting` seconds.
 
-        This corrects the own counts (somebody else may use the replica too) and never replaces them: core/foreign.py.
+        This corrects the own counts (somebody else may use the replica too) and never replaces them: core/replica.py.
         """
         pool = self.pool(model)
         replica = pool.find(id)
@@ -393,12 +392,12 @@ class Balancer:
         retries = pool.retry_budget
         if (
             not request.idempotent
-            or retries.options.max_attempts < 2
+            or retries.options.attempts < 2
             or not any(r not in request.avoid for r in pool.members)
         ):
             return False
         counted = request.attempt_count
-        request.attempt_count = min(counted, retries.options.max_attempts - 1)
+        request.attempt_count = min(counted, retries.options.attempts - 1)
         if retries.can_retry(request, now):
             return True
         request.attempt_count = counted
@@ -672,7 +671,7 @@ class Balancer:
                 continue
             request.phase = RequestPhase.DONE
             reason = Reason.DEADLINE if request.deadline_bound else Reason.QUEUE_TIMEOUT
-            if reason is Reason.QUEUE_TIMEOUT and not pool.members and not pool.options.wait_for_ready:
+            if reason is Reason.QUEUE_TIMEOUT and not pool.members and not pool.options.hold:
                 reason = Reason.NO_REPLICA
             if pool.memory is not None:
                 pool.memory.release_earmark(request)

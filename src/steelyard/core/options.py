@@ -21,44 +21,42 @@ class EjectionOptions:
     """When a replica that answers probes is taken out for how it treats real requests."""
 
     enabled: bool = True
-    consecutive_failures: int = 5  # failures in a row
-    stdev_factor: float = 1.9  # success rate this many σ under the mean…
-    min_rate_gap: float = 0.1  # …and this much under it, so that tiny differences eject nobody
-    min_replicas: int = 5
-    min_requests: int = 20
-    slow_factor: float = 3.0  # times slower than it usually is itself…
-    slow_duration: float = 10.0  # …for this long
-    base_ejection_time: float = 30.0  # × times ejected
-    max_ejection_time: float = 300.0
-    max_ejected_share: float = 0.1  # of the pool by the statistical rules; at least one
-    panic_threshold: float = 0.5  # fewer healthy than this: use ejected ones too rather than overload the rest
+    consecutive: int = 5  # failures in a row
+    deviations: float = 1.9  # success rate this many σ under the mean…
+    margin: float = 0.1  # …and this much under it, so that tiny differences eject nobody
+    least_replicas: int = 5
+    least_requests: int = 20
+    slow: float = 3.0  # times slower than it usually is itself…
+    slow_for: float = 10.0  # …for this long
+    seconds: float = 30.0  # × times ejected
+    longest: float = 300.0
+    most: float = 0.1  # of the pool by the statistical rules; at least one
+    panic: float = 0.5  # fewer healthy than this: use ejected ones too rather than overload the rest
 
     def __post_init__(self) -> None:
-        _require(self.consecutive_failures >= 1, "ejection.consecutive", "at least 1", self.consecutive_failures)
-        _require(0 <= self.max_ejected_share <= 1, "ejection.most", "a share from 0 to 1", self.max_ejected_share)
-        _require(0 <= self.panic_threshold <= 1, "ejection.panic", "a share from 0 to 1", self.panic_threshold)
-        _require(self.slow_factor > 1, "ejection.slow", "more than 1", self.slow_factor)
+        _require(self.consecutive >= 1, "ejection.consecutive", "at least 1", self.consecutive)
+        _require(0 <= self.most <= 1, "ejection.most", "a share from 0 to 1", self.most)
+        _require(0 <= self.panic <= 1, "ejection.panic", "a share from 0 to 1", self.panic)
+        _require(self.slow > 1, "ejection.slow", "more than 1", self.slow)
         _require(
-            0 < self.base_ejection_time <= self.max_ejection_time,
+            0 < self.seconds <= self.longest,
             "ejection.seconds",
             "positive, at most ejection.longest",
-            self.base_ejection_time,
+            self.seconds,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RetryOptions:
-    max_attempts: int = 3  # in all
+    attempts: int = 3  # in all
     budget: float = 0.2  # retries per request, so a failing pool sees at most 1.2 attempts per request
-    initial_tokens: float = 3.0  # retries in hand at the start
-    max_tokens: float = 50.0  # most that may be saved up
+    reserve: float = 3.0  # retries in hand at the start
+    saved: float = 50.0  # most that may be saved up
 
     def __post_init__(self) -> None:
-        _require(self.max_attempts >= 1, "retry.attempts", "at least 1", self.max_attempts)
+        _require(self.attempts >= 1, "retry.attempts", "at least 1", self.attempts)
         _require(0 <= self.budget <= 1, "retry.budget", "a share from 0 to 1", self.budget)
-        _require(
-            0 <= self.initial_tokens <= self.max_tokens, "retry.reserve", "from 0 to retry.saved", self.initial_tokens
-        )
+        _require(0 <= self.reserve <= self.saved, "retry.reserve", "from 0 to retry.saved", self.reserve)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +75,10 @@ class HedgeOptions:
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
     concurrency: Concurrency = "unlimited"  # requests a replica takes at once; the rest wait here
-    max_queue: int = 1024  # requests that may wait
-    queue_timeout: float = 30.0  # seconds a request without a deadline may wait
+    queue: int = 1024  # requests that may wait
+    max_wait: float = 30.0  # seconds a request without a deadline may wait
     start_wait: float = 0.0  # seconds, if more, while none is ready and one is being started
-    wait_for_ready: bool = False  # wait (not refuse) while no replica is ready
+    hold: bool = False  # wait (not refuse) while no replica is ready
     restart_grace: float = 0.0  # else: seconds to wait after the last ready replica was lost, as it may only restart
     slow_start: float = 10.0  # seconds over which a newly ready replica takes up its weight
     warm_keys: int = 0  # keys (sessions, prefixes, adapters) a replica is believed to keep warm; 0: not tracked
@@ -93,8 +91,8 @@ class PoolOptions:
         number = isinstance(self.concurrency, int) and not isinstance(self.concurrency, bool)
         ok = self.concurrency in ("auto", "unlimited") or (number and int(self.concurrency) >= 1)
         _require(ok, "concurrency", "a whole number from 1, 'auto' or 'unlimited'", self.concurrency)
-        _require(self.max_queue >= 0, "queue", "0 or more", self.max_queue)
-        _require(0 < self.queue_timeout < INFINITY, "max_wait", "a positive number of seconds", self.queue_timeout)
+        _require(self.queue >= 0, "queue", "0 or more", self.queue)
+        _require(0 < self.max_wait < INFINITY, "max_wait", "a positive number of seconds", self.max_wait)
         _require(self.start_wait >= 0, "start_wait", "0 or more seconds", self.start_wait)
         _require(self.restart_grace >= 0, "restart_grace", "0 or more seconds", self.restart_grace)
         _require(self.slow_start >= 0, "slow_start", "0 or more seconds", self.slow_start)

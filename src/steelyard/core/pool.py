@@ -9,22 +9,21 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from itertools import islice
 
-from .claims import MemoryAdmission
-from .concurrency import PROBING_REPLICAS_ONE_IN, next_limit, probe_above, probe_below
-from .ejection import OutlierDetector
-from .ejection_reason import EjectionReason, EjectionRule, describe_failure
+from .attempts.retry import HedgeBudget, RetryBudget
 from .errors import OptionError, UnknownReplicaError
-from .estimate import MIN_REQUESTS_FOR_FEATURES, Estimator
-from .foreign import MIN_EXTERNAL_LOAD_CAP, external_load_cap
+from .estimator.concurrency_limit import PROBING_REPLICAS_ONE_IN, next_limit, probe_above, probe_below
+from .estimator.estimator import MIN_REQUESTS_FOR_FEATURES, Estimator
+from .estimator.exploration import Exploration
+from .memory.admission import MemoryAdmission
 from .options import PoolOptions
 from .outcome import Outcome
+from .outliers.detector import OutlierDetector
+from .outliers.ejection_reason import EjectionReason, EjectionRule, describe_failure
+from .outliers.probation import MIN_OVERDUE_SECONDS, ProbationTracker
 from .policies.base import Policy
-from .probation import MIN_OVERDUE_SECONDS, ProbationTracker
 from .queue import RequestQueue
-from .replica import Event, Replica, State, next_state
+from .replica import MIN_EXTERNAL_LOAD_CAP, Event, Replica, State, external_load_cap, next_state
 from .request import INFINITY, Attempt, Request
-from .retry import HedgeBudget, RetryBudget
-from .trials import Exploration
 
 FAILURE_LATENCY_FACTOR = 3.0  # a failure counts as this many times slower than predicted
 MIN_SLOW_START_SHARE = 0.1
@@ -47,7 +46,7 @@ class Pool:
         self.options = options
         self.estimator = Estimator()
         self.exploration = Exploration()
-        self.queue = RequestQueue(options.max_queue)
+        self.queue = RequestQueue(options.queue)
         self.outliers = OutlierDetector(options.ejection)
         self.probation = ProbationTracker(self)
         self.retry_budget = RetryBudget(options.retry)
@@ -111,7 +110,7 @@ class Pool:
     def reconfigure(self, options: PoolOptions) -> None:
         """Other options from now on. What was learned stays, and nobody who waits loses the place."""
         self.options = options
-        self.queue.limit = options.max_queue
+        self.queue.limit = options.queue
         self.outliers.options = options.ejection
         self.retry_budget.options = options.retry
         self.hedge_budget.options = options.hedge
@@ -252,9 +251,7 @@ class Pool:
             states[before] -= 1
         states[replica.state] += 1
         self.expected_count = expected = sum(states[state] for state in EXPECTED_STATES)
-        self.panicking = (
-            bool(states[State.EJECTED]) and states[State.READY] < self.options.ejection.panic_threshold * expected
-        )
+        self.panicking = bool(states[State.EJECTED]) and states[State.READY] < self.options.ejection.panic * expected
         if self.panicking is not panicked:
             self._rotate(now)
             return
@@ -496,7 +493,7 @@ class Pool:
                 and now >= replica.external_readings.expires
             ):
                 self.update_external_load(replica, now)
-            if now - replica.ready_since > self.options.ejection.max_ejection_time and replica.ejection_backoff:
+            if now - replica.ready_since > self.options.ejection.longest and replica.ejection_backoff:
                 replica.ejection_backoff -= 1  # a long time without trouble earns a shorter sentence
                 replica.ready_since = now - self.options.slow_start
             if replica.slow_start_factor != 1.0:
@@ -569,7 +566,7 @@ class Pool:
 
     def may_wait_for_ready(self, now: float) -> bool:
         """May a request wait although no replica is ready? Also without `hold`, while one may only be restarting."""
-        if self.options.wait_for_ready:
+        if self.options.hold:
             return True
         restarting = now < self.lost_at + self.options.restart_grace
         return restarting and any(self._states[state] for state in RECOVERABLE_STATES)
@@ -577,10 +574,10 @@ class Pool:
     def queue_deadline(self, since: float) -> float:
         """When a request without a deadline that waits since then has waited long enough."""
         options = self.options
-        usual = since + options.queue_timeout
+        usual = since + options.max_wait
         if self.members:
             return usual
-        if not options.wait_for_ready:
+        if not options.hold:
             return min(usual, self.lost_at + options.restart_grace)
         if self.next_ready_at <= 0.0:
             return usual
@@ -588,7 +585,7 @@ class Pool:
 
     def time_to_drain(self) -> float:
         """Seconds until what waits now has started."""
-        return self.queue.work / self.drain_rate if self.drain_rate else self.options.queue_timeout
+        return self.queue.work / self.drain_rate if self.drain_rate else self.options.max_wait
 
 
 def _by_order(replica: Replica) -> int:

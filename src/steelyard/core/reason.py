@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from .slo import CLIENT, OVERLOAD, REPLICA
+from .slo.verdicts import CLIENT, OVERLOAD, REPLICA
 
 
 class Reason(Enum):

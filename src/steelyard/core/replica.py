@@ -5,15 +5,47 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from .ejection_reason import EjectionReason
 from .errors import IllegalTransitionError, OptionError
-from .foreign import ExternalLoad
-from .latency import WindowedQuantiles
-from .memory import Residency
+from .memory.ledger import Residency
+from .outliers.ejection_reason import EjectionReason
 from .request import INFINITY, Attempt
+from .statistics.latency import WindowedQuantiles
 
 if TYPE_CHECKING:
-    from .probation import Probation
+    from .outliers.probation import Probation
+
+from collections.abc import Sequence
+
+# Requests on a replica that neither this balancer nor its fellows sent, concluded from what the replica says it has.
+
+EXTERNAL_LOAD_READINGS = 3
+MAX_EXTERNAL_LOAD_FACTOR = 4  # times the largest load of our own on any replica …
+MIN_EXTERNAL_LOAD_CAP = 8  # … and a few more
+
+
+class ExternalLoad:
+    __slots__ = ("_beyond", "expires")
+
+    def __init__(self) -> None:
+        self._beyond: list[float] = []  # by how much each of the last readings exceeded our own count
+        self.expires = 0.0
+
+    def observe(self, requests: float, own: int, lasting: float, now: float) -> None:
+        """It says it has so many, and `own` are ours and our fellows'. It holds for `lasting` seconds."""
+        if now >= self.expires:
+            self._beyond.clear()
+        self._beyond = [*self._beyond[1 - EXTERNAL_LOAD_READINGS :], max(0.0, requests - own)]
+        self.expires = now + lasting
+
+    def estimate(self, now: float) -> int:
+        """How many requests there are not ours, as far as the last readings agree."""
+        return int(min(self._beyond)) if now < self.expires and len(self._beyond) >= EXTERNAL_LOAD_READINGS else 0
+
+
+def external_load_cap(largest: int) -> int:
+    """The most that is believed, where the largest load of our own on any replica is this."""
+    return MAX_EXTERNAL_LOAD_FACTOR * largest + MIN_EXTERNAL_LOAD_CAP
+
 
 MIN_WEIGHT, MAX_WEIGHT = 1e-6, 1e6
 
@@ -197,7 +229,9 @@ class Replica:
         self.external_load = 0  # of `outside`: those that no balancer we know of sent
         self.external_readings: ExternalLoad | None = None  # what it says itself, behind `foreign`
         self.load = 0  # the sum of the two
-        self.attained_service = 0.0  # work done by each request that ran here all along; see core/curve.py
+        self.attained_service = (
+            0.0  # work done by each request that ran here all along; see core/estimator/batching_curve.py
+        )
         self.attained_at = 0.0  # when that was brought up to date
         self.outstanding_work = 0.0  # seconds of work we have there, each request as if alone
         self.running_attempts: dict[Attempt, None] = {}  # oldest first
@@ -216,7 +250,7 @@ class Replica:
         self.answered_at = 0.0  # when an answer last came, whole, even an error
         self.unanswered = 0  # attempts in a row without one, though it should have come
         self.unanswered_since = 0.0  # when the first of them was sent
-        self.probation: Probation | None = None  # it has to show that it answers; see core/probation.py
+        self.probation: Probation | None = None  # it has to show that it answers; see core/outliers/probation.py
         self.suspended = False  # it gets no requests just now, for that reason
         self.failure_penalty = 0  # failures in a row, forgiven one a second; each halves the share
         self.ejection_backoff = 0  # that count for how long the next one lasts
@@ -240,3 +274,21 @@ def check_weight(id: str, weight: object) -> None:
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not MIN_WEIGHT <= weight <= MAX_WEIGHT:
         wanted = f"a positive number, from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}"
         raise OptionError(f"replica {id!r}: weight must be {wanted}, not {weight!r}")
+
+
+# Who of several equally good replicas: by their weights.
+
+
+def weighted_choice(tied: Sequence[Replica], random_value: float) -> Replica:
+    """One of several equally good replicas, by their weights. `random_value` is uniform in [0, 1)."""
+    if len(tied) == 1:
+        return tied[0]
+    total = 0.0
+    for replica in tied:
+        total += replica.effective_weight
+    left = random_value * total
+    for replica in tied:
+        left -= replica.effective_weight
+        if left < 0.0:
+            return replica
+    return tied[-1]

@@ -6,8 +6,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .claims import MemoryRequirement
-    from .memory import Residency
+    from .memory.admission import MemoryRequirement
+    from .memory.ledger import Residency
     from .pool import Pool
     from .replica import Replica
 

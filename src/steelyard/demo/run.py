@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
+import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -13,17 +18,41 @@ from rich.text import Text
 
 from ..config import Config
 from ..control.errors import ListenError, StartError
-from ..control.supervisor import Supervisor
+from ..control.supervisor.supervisor import Supervisor
 from .corpus import MODEL_NAME
-from .fleet import HOST, SLOWDOWNS, ReplicaProcesses, running_replicas
+from .die_with_parent import tied_command
 from .interrupt import Interrupt
-from .model import check_installed
-from .scratch import temporary_folder
+from .replica.model import check_installed
+from .replica_processes import HOST, SLOWDOWNS, ReplicaProcesses, running_replicas
+from .session import DemoSession, print_introduction
 from .settings import DemoOptions, Ports, choose_ports, claim_default_ports, configuration
-from .show import DemoSession, print_introduction
 from .summary import NEXT_STEPS, summary
-from .tied import tied_command
 from .traffic import LOAD_SHARE, Traffic, measure_capacity
+
+# A folder that is gone when the demo is, even if that was killed and could clean up nothing.
+
+# Reads until the demo, who holds the other end, is gone.
+_CLEANUP_SCRIPT = 'read -r _; rm -rf -- "$1"'
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    folder = tempfile.mkdtemp(prefix="steelyard-demo-")
+    sweeper = subprocess.Popen(
+        ["/bin/sh", "-c", _CLEANUP_SCRIPT, "sh", folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        process_group=0,  # Ctrl-C in the terminal is for the demo alone
+    )
+    try:
+        yield Path(folder)
+    finally:
+        assert sweeper.stdin is not None
+        sweeper.stdin.close()
+        sweeper.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
 
 DRAIN_SECONDS = 2.0  # seconds for what somebody else has sent
 SLO_FACTOR = 25.0  # promised: so many times what a request takes on average at the fastest

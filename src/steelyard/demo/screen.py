@@ -8,12 +8,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..control.status import UNKNOWN_STATE, FleetStatus, ModelTotals, ReplicaTotals
+from ..control.observability.totals import UNKNOWN_STATE, FleetStatus, ModelTotals, ReplicaTotals
 from ..units import format_seconds
 from .corpus import MODEL_NAME
-from .fleet import SLOWDOWNS, ReplicaProcess
+from .replica_processes import SLOWDOWNS, ReplicaProcess
 from .steps import StepResult
-from .tally import RECENT_SECONDS, TrafficStats
+from .traffic_stats import RECENT_SECONDS, TrafficStats
 
 BAR_COLUMNS = 8  # columns of the whole
 LEGEND = f"p50, p99: last {RECENT_SECONDS:g} s · share: in this step · speed: learned, median 1"

@@ -10,15 +10,15 @@ from pathlib import Path
 import msgspec
 
 from ..config import AdminConfig, Config, ModelConfig, ReplicaConfig, with_overrides
-from ..config.observing import HistoryConfig, SloConfig
-from ..config.parts import EjectionConfig
-from ..config.scaling import AutoscaleConfig, RuntimeConfig
-from ..control.tcp_socket import BindAddress, is_in_use
+from ..config.sections.base import EjectionConfig
+from ..config.sections.observability import HistoryConfig, SloConfig
+from ..config.sections.scaling import AutoscaleConfig, RuntimeConfig
+from ..control.listeners.tcp import BindAddress, is_in_use
 from ..core.errors import OptionError
 from ..documents import Seconds
 from .corpus import MODEL_NAME
-from .fleet import HOST, SINGLE_THREAD_ENV, SLOWDOWNS, replica_arguments
-from .tied import tied_command
+from .die_with_parent import tied_command
+from .replica_processes import HOST, SINGLE_THREAD_ENV, SLOWDOWNS, replica_arguments
 
 DEFAULT_PORT, DEFAULT_ADMIN_PORT = 8080, 9080  # if nobody has them
 MAX_REPLICAS = 5  # replicas
@@ -97,7 +97,7 @@ def with_autoscaling(config: Config, folder: Path) -> Config:
     """The same, but more replicas are started when these have too much to do. Of the speed of `half`."""
     runtime = RuntimeConfig(
         command=(
-            *tied_command("steelyard.demo.replica"),
+            *tied_command("steelyard.demo.replica.__main__"),
             *replica_arguments("{port}", SLOWDOWNS["half"], EXTRA_LOAD_SECONDS),
         ),
         environment=SINGLE_THREAD_ENV,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..units import format_seconds
-from .tally import TrafficStats
+from .traffic_stats import TrafficStats
 
 BASELINE_POLICY = "round_robin"  # what the other policy is compared with
 TOUR_SECONDS = 60  # seconds

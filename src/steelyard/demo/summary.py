@@ -11,7 +11,7 @@ from rich.text import Text
 from ..units import format_seconds
 from .screen import table
 from .steps import StepResult, merge_rounds
-from .tally import TrafficStats
+from .traffic_stats import TrafficStats
 
 NOTE_COLUMNS = 62  # columns; the whole table fits into 100
 NEXT_STEPS = {

@@ -13,8 +13,8 @@ import msgspec
 from ..control.errors import StartError
 from .client import Client
 from .corpus import MODEL_NAME, SENTENCES
-from .fleet import HOST, ReplicaProcess
-from .tally import TrafficStats
+from .replica_processes import HOST, ReplicaProcess
+from .traffic_stats import TrafficStats
 
 EMBEDDINGS_PATH = "/v1/embeddings"
 SMALL_SENTENCES, LARGE_SENTENCES = (1, 1), (4, 8)  # sentences, from and to

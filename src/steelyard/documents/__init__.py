@@ -1,11 +1,11 @@
 """YAML files into typed values. An error names the file, the line and the key path, and says what would be right."""
 
-from .faults import Diagnostic, DocumentError, Key, Problem, format_key, printable
-from .mistakes import UNUSABLE, PartialDocument, shorthand, type_problems
-from .reading import convert, line_of, load, parse, read
-from .suggestions import did_you_mean, did_you_mean_or_list
-from .tree import YamlDocument
-from .values import Seconds, Share, Size, decode_value, encode_value
+from .problems import Diagnostic, DocumentError, Key, Problem, format_key, printable
+from .quantities import Seconds, Share, Size, decode_value, encode_value
+from .reader import convert, line_of, load, parse, read
+from .validation import UNUSABLE, PartialDocument, shorthand, type_problems
+from .wording import did_you_mean, did_you_mean_or_list
+from .yaml_document import YamlDocument
 
 __all__ = [
     "UNUSABLE",

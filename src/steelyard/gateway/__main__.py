@@ -9,9 +9,9 @@ from pathlib import Path
 
 import uvloop
 
-from ..link.board import LoadBoard
-from ..link.book import SharedLedger
-from .worker import Worker
+from ..link.load_board import LoadBoard
+from ..link.shared_ledger import SharedLedger
+from .worker.process import Worker
 
 
 async def _run(arguments: argparse.Namespace) -> None:

@@ -12,10 +12,8 @@ from typing import Any
 from ..core.errors import OptionError
 from ..core.outcome import Outcome
 from ..library.balancer import LoadBalancer
-from ..library.errors import Refused
-from ..library.failures import CALLER_LEFT, outcome_of_status
-from ..library.routed import RoutedRequest
-from ..library.target import Target
+from ..library.failures import CALLER_LEFT, Refused, outcome_of_status
+from ..library.routed_request import RoutedRequest, Target
 
 IDEMPOTENT_METHODS = {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}  # RFC 9110, 9.2.2
 DESCRIBE_KEYS = ("features", "kind", "key", "tenant", "priority", "timeout")

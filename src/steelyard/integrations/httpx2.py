@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 
 from ..library.balancer import LoadBalancer
-from ..library.errors import Refused
+from ..library.failures import Refused
 from ._transport import AsyncRoutingTransport, AsyncStream, SyncRoutingTransport, SyncStream
 
 CONNECTION_LIMITS = httpx2.Limits(

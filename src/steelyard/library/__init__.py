@@ -6,11 +6,10 @@ lb.complete_request(target)
 """
 
 from .balancer import LoadBalancer
-from .errors import Refused
 from .events import BalancerEvent, EventKind
-from .failures import default_failures
+from .failures import Refused, default_failures
+from .routed_request import Target
 from .stats import ReplicaStats, Stats
-from .target import Target
 
 __all__ = [
     "BalancerEvent",

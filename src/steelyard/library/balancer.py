@@ -13,17 +13,15 @@ from ..core.options import Concurrency, EjectionOptions, HedgeOptions, PoolOptio
 from ..core.outcome import Outcome
 from ..core.replica import Event, State
 from ..core.request import Request, RequestPhase
-from . import checks
+from . import arguments
 from .calls import acall, call
 from .engine import Engine
 from .events import EventKind, EventQueue, OnEvent
 from .failures import FailureClassifier, Failures
-from .races import hedged_acall, hedged_call
-from .requests import RequestFactory
-from .route import Route
-from .routed import RoutedRequest
+from .hedged_calls import hedged_acall, hedged_call
+from .request_factory import RequestFactory
+from .routed_request import Route, RoutedRequest, Target
 from .stats import Stats, stats_of
-from .target import Target
 
 T = TypeVar("T")
 LEASE_SECONDS = 3600.0
@@ -56,23 +54,23 @@ class LoadBalancer:
         seed: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        ids = checks.replica_ids(replicas)
-        by_id = checks.weights_by_id(ids, weights)
-        checks.integer("queue", queue)
-        checks.seconds("max_wait", max_wait)
+        ids = arguments.replica_ids(replicas)
+        by_id = arguments.weights_by_id(ids, weights)
+        arguments.integer("queue", queue)
+        arguments.seconds("max_wait", max_wait)
         options = PoolOptions(
             concurrency=concurrency,
-            max_queue=queue,
-            queue_timeout=max_wait,
-            ejection=checks.ejection(eject),
-            retry=checks.retrying(retry),
-            hedge=checks.hedging(hedge),
+            queue=queue,
+            max_wait=max_wait,
+            ejection=arguments.ejection(eject),
+            retry=arguments.retrying(retry),
+            hedge=arguments.hedging(hedge),
         )
-        lease = None if lease is None else checks.positive_seconds("lease", lease)
+        lease = None if lease is None else arguments.positive_seconds("lease", lease)
         if on_event is not None:
-            checks.function("on_event", on_event, "one event")
-        checks.function("clock", clock, "nothing")
-        checks.strings(policy=policy)
+            arguments.function("on_event", on_event, "one event")
+        arguments.function("clock", clock, "nothing")
+        arguments.strings(policy=policy)
         self.classify_failure = FailureClassifier(failures)
         self._requests = RequestFactory(clock)
         now = clock()
@@ -102,7 +100,7 @@ class LoadBalancer:
         With a limited concurrency, `wait` is how many seconds to block for a free replica. Raises `Refused`.
         """
         request = self._requests.new(features, kind, key, tenant, priority, timeout)
-        return RoutedRequest(self._engine, request, checks.seconds("wait", wait)).start()
+        return RoutedRequest(self._engine, request, arguments.seconds("wait", wait)).start()
 
     def complete_request(
         self, target: str, outcome: Outcome | str = Outcome.OK, *, latency: float | None = None
@@ -112,16 +110,16 @@ class LoadBalancer:
         `outcome` is an `Outcome` or its name ("ok", "error", …): failures teach the balancer to avoid a replica.
         `latency` in seconds replaces the time since `route_request`, for instance when replaying a log.
         """
-        how = checks.outcome(outcome)
+        how = arguments.outcome(outcome)
         if latency is not None:
-            checks.seconds("latency", latency)
+            arguments.seconds("latency", latency)
         with self._engine.turn() as now:
             request = self._running(target, now)
             if request is None:
                 return  # its lease had expired
             if latency is not None and request.attempt is not None:
                 self._engine.pool.backdate(request.attempt, latency, now)
-            request.attempt_count = self._engine.pool.options.retry.max_attempts  # a retry is the caller's to make
+            request.attempt_count = self._engine.pool.options.retry.attempts  # a retry is the caller's to make
             self._engine.end_attempt(request, how, now)
 
     # ------------------------------------------------------------------ a block, a function
@@ -142,7 +140,7 @@ class LoadBalancer:
         An exception counts against the replica if `failures` says so; a cancellation never does. `wait` is how many
         seconds to wait for a free replica (None: `max_wait`).
         """
-        wait = None if wait is None else checks.seconds("wait", wait)
+        wait = None if wait is None else arguments.seconds("wait", wait)
         request = self._requests.new(features, kind, key, tenant, priority, timeout)
         return Route(RoutedRequest(self._engine, request, wait), self.classify_failure)
 
@@ -162,7 +160,7 @@ class LoadBalancer:
         """Run `fn(replica)` and return what it returns. Where it fails, it is run again on another replica, within the
         budget of retries; with `hedge`, a slow one is run on a second replica as well. Not `idempotent`: only where
         the first replica cannot have done anything."""
-        checks.function("fn", fn, "the replica")
+        arguments.function("fn", fn, "the replica")
         routed = self.new_request(features, kind, key, tenant, priority, timeout, wait, idempotent)
         return (hedged_call if self._may_hedge(idempotent) else call)(routed, fn, self.classify_failure)
 
@@ -180,14 +178,14 @@ class LoadBalancer:
         idempotent: bool = True,
     ) -> T:
         """`call` for a function whose result is awaited."""
-        checks.function("fn", fn, "the replica")
+        arguments.function("fn", fn, "the replica")
         routed = self.new_request(features, kind, key, tenant, priority, timeout, wait, idempotent)
         return await (hedged_acall if self._may_hedge(idempotent) else acall)(routed, fn, self.classify_failure)
 
     # ------------------------------------------------------------------ replicas
 
     def add_replica(self, id: str, weight: float = 1.0) -> None:
-        checks.replica_id(id)
+        arguments.replica_id(id)
         with self._engine.turn() as now:
             self._engine.carry_out(self._engine.balancer.add_replica(id, weight=weight, now=now))
             self._engine.events.add(EventKind.ADDED, id, f"Replica {id!r} is added.")
@@ -219,7 +217,7 @@ class LoadBalancer:
             self._engine.balancer.set_weight(id, weight, now=now)
 
     def set_policy(self, policy: str, **options: Any) -> None:
-        checks.strings(policy=policy)
+        arguments.strings(policy=policy)
         with self._engine.turn() as now:
             self._engine.carry_out(self._engine.balancer.set_policy("", policy, options, now=now))
 
@@ -281,7 +279,7 @@ class LoadBalancer:
         idempotent: bool = True,
     ) -> RoutedRequest:
         """A request that the core may send again. For integrations: `start`, then `retry` or `end`."""
-        wait = None if wait is None else checks.seconds("wait", wait)
+        wait = None if wait is None else arguments.seconds("wait", wait)
         request = self._requests.new(features, kind, key, tenant, priority, timeout)
-        request.idempotent = checks.boolean("idempotent", idempotent)
+        request.idempotent = arguments.boolean("idempotent", idempotent)
         return RoutedRequest(self._engine, request, wait)

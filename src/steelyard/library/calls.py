@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 from ..core.errors import MisuseError
 from ..core.outcome import Outcome
 from .failures import FailureClassifier
-from .routed import RoutedRequest
-from .target import Target
+from .routed_request import RoutedRequest, Target
 
 T = TypeVar("T")
 

@@ -19,11 +19,11 @@ from ..core.outcome import Outcome
 from ..core.pool import Pool
 from ..core.replica import Replica
 from ..core.request import Request, RequestPhase
-from . import forks
-from .ejections import EjectionNotifier
+from . import fork_hooks
+from .ejection_events import EjectionNotifier
 from .events import EventQueue
 from .leases import ENDED_BY_FORK, Leases
-from .waiting import Waiter, Waiters
+from .waiters import Waiter, Waiters
 
 
 class Engine:
@@ -48,7 +48,7 @@ class Engine:
         self._busy = False  # in a turn
         self._put_off: deque[Callable[[float], None]] = deque()
         self._waiters = Waiters(self.abandon)
-        forks.register(self)
+        fork_hooks.register(self)
 
     # ------------------------------------------------------------------ turns
 

@@ -12,10 +12,27 @@ from asyncio import CancelledError
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..core.errors import OptionError
+from ..core.errors import OptionError, SteelyardError
 from ..core.outcome import Outcome
-from .errors import Refused
+from ..core.reason import Reason
 from .events import logger
+
+# What the library raises when a request is refused.
+
+
+class Refused(SteelyardError):
+    """No replica can take the request. `reason` is stable; `retry_after` says in how many seconds to try again."""
+
+    def __init__(self, why: Reason, retry_after: float = 0.0) -> None:
+        super().__init__(why.sentence)
+        self.why = why
+        self.reason = why.code
+        self.status = why.status
+        self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[type[Refused], tuple[Reason, float]]:
+        return Refused, (self.why, self.retry_after)
+
 
 Predicate = Callable[[BaseException], "Outcome | bool | None"]
 Failures = type[BaseException] | Predicate | Iterable[type[BaseException] | Predicate]

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from ..config import Config, ReplicaConfig
-from ..core.ejection_reason import EjectionReason
-from ..core.request_bytes import RequestSizeState
+from ..core.memory.request_size import RequestSizeState
+from ..core.outliers.ejection_reason import EjectionReason
 from ..documents import decode_value, encode_value
 
 MAX_SAMPLES_PER_REPORT = 256  # of what requests were measured to need, in one report
@@ -80,7 +80,7 @@ class MemorySizes(msgspec.Struct, frozen=True, tag="sizes"):
 
     model: str
     footprint: int  # what it holds with nothing running, where it is resident
-    requests: RequestSizeState  # core/request_bytes.py
+    requests: RequestSizeState  # core/memory/request_size.py
     unmeasured: bool = False  # its servers do not say what requests need, and nobody declared it: they count as nothing
 
 
@@ -259,7 +259,7 @@ class ModelReport(msgspec.Struct, frozen=True):
 class WorkerAlarm(msgspec.Struct, frozen=True, array_like=True):
     """What a worker lacks, which a person should know now."""
 
-    code: str  # stable: control/alarm_codes.py
+    code: str  # stable: control/observability/alarm_codes.py
     what: str  # in words
     age: float  # seconds
 

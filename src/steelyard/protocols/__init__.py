@@ -5,23 +5,23 @@ from __future__ import annotations
 from functools import cache
 
 from ..core.errors import OptionError
-from ..core.naming import find_class
+from ..core.plugins import find_class
 from .base import ApiCall, BodyInfo, Dialect, LocalReply, ModelView
 from .health import ProbePlan, ServerReadiness, ServerRequest, readiness_by_status
 from .load import EngineLoad, MetricsLocation, read_metrics, read_orca
 
 # In this order they are asked whether a path is theirs; the last takes everything.
 DIALECTS: dict[str, str] = {
-    "openai": "steelyard.protocols.openai:OpenAI",
-    "vllm": "steelyard.protocols.vllm:Vllm",
-    "sglang": "steelyard.protocols.sglang:Sglang",
-    "tgi": "steelyard.protocols.tgi:Tgi",
-    "oip": "steelyard.protocols.oip:OpenInference",
-    "triton": "steelyard.protocols.triton:Triton",
-    "torchserve": "steelyard.protocols.torchserve:TorchServe",
-    "rayserve": "steelyard.protocols.rayserve:RayServe",
-    "bentoml": "steelyard.protocols.bentoml:BentoML",
-    "http": "steelyard.protocols.plain:PlainHttp",
+    "openai": "steelyard.protocols.dialects.openai:OpenAI",
+    "vllm": "steelyard.protocols.dialects.vllm:Vllm",
+    "sglang": "steelyard.protocols.dialects.sglang:Sglang",
+    "tgi": "steelyard.protocols.dialects.tgi:Tgi",
+    "oip": "steelyard.protocols.dialects.oip:OpenInference",
+    "triton": "steelyard.protocols.dialects.triton:Triton",
+    "torchserve": "steelyard.protocols.dialects.torchserve:TorchServe",
+    "rayserve": "steelyard.protocols.dialects.rayserve:RayServe",
+    "bentoml": "steelyard.protocols.dialects.bentoml:BentoML",
+    "http": "steelyard.protocols.dialects.http:PlainHttp",
 }
 # Those of one server, not of a family: no path tells them, so they are spoken only where the configuration says so.
 SERVER_DIALECTS = frozenset(("vllm", "sglang", "tgi", "triton", "torchserve", "rayserve", "bentoml"))

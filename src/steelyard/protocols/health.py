@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from .text import DECODE_ERRORS
+from .bodies.text import DECODE_ERRORS
 
 
 class ServerReadiness(Enum):

@@ -3,6 +3,6 @@
 Only the standard library is imported here, so a model server pays nothing for what it does not use.
 """
 
-from .kit import ReplicaAgent
+from .agent import ReplicaAgent
 
 __all__ = ["ReplicaAgent"]

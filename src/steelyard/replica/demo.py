@@ -16,9 +16,9 @@ from typing import Any, TextIO
 import uvicorn
 
 from ..units import parse_size
-from .asgi import App, Message, Receive, Scope, Send, header
+from .agent import ReplicaAgent
 from .ballast import Ballast, limit, sizes
-from .kit import ReplicaAgent
+from .http.asgi import App, Message, Receive, Scope, Send, header
 from .options import ANY_MODEL
 from .pretending import Shelf, application
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..core.errors import OptionError
 from ..units import parse_share, parse_size
-from .holding import CacheAllowance
+from .memory.baseline import CacheAllowance
 
 _GATEWAY = re.compile(r"https?://[^/?#\s@]+(/[^?#\s@]*)?|unix:/[^\0]+", re.IGNORECASE)
 _URL = re.compile(r"https?://[^/?#\s@]+/?|unix:/[^\0]+", re.IGNORECASE)

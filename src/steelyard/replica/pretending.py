@@ -17,8 +17,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..units import parse_size
+from .agent import ReplicaAgent
 from .ballast import Ballast
-from .kit import ReplicaAgent
 
 LONGEST = 3600.0  # seconds of pretended work
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .base import Instance, InstancePhase, ReplicaSpec, ReplicaStartError, Runtime, fingerprint
-from .process import ProcessRuntime
+from .process.runtime import ProcessRuntime
 
 RUNTIMES: dict[str, Callable[[str], Runtime]] = {"process": ProcessRuntime}  # made with the gateway's name
 

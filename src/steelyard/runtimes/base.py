@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import NamedTuple, Protocol
 
 from ..config import RuntimeConfig as Settings
-from ..config.templates import split_command
+from ..config.commands import split_command
 from ..core.errors import SteelyardError
 
 

@@ -12,22 +12,21 @@ from typing import Literal, cast
 
 from ..core.balancer import Balancer
 from ..core.errors import OptionError
-from ..core.placement import PlacementPlanner
+from ..core.placement.planner import PlacementPlanner
 from ..core.policies import make_policy
 from ..core.replica import Event, State
 from ..core.request import INFINITY
-from .engine import Simulation
-from .ideal import run_ideal
-from .job import Job
-from .model_balancer import build_multi_model_balancer, model_names, route_by_model
-from .perfect import perfect_placement
-from .placing import SimulatedPlacer
-from .result import RunResult
-from .scaled_run import run_scaled
-from .scaler_names import make_scaler
-from .scenario import Balancers, Fault, Scenario
-from .servers import Server, make_server
-from .workload import arrival_seconds, model_shares, random_jobs, trace_jobs, trace_load
+from .autoscaling.run import run_scaled
+from .engine.ideal import run_ideal
+from .engine.job import Job
+from .engine.result import RunResult
+from .engine.servers import Server, make_server
+from .engine.simulation import Simulation
+from .placement.balancer import build_multi_model_balancer, model_names, route_by_model
+from .placement.placer import SimulatedPlacer, perfect_placement
+from .scenario.scaler_spec import make_scaler
+from .scenario.schema import Balancers, Fault, Scenario
+from .workload.generator import arrival_seconds, model_shares, random_jobs, trace_jobs, trace_load
 
 IDEAL = "ideal"
 PERFECT_PLACEMENT = "perfect"

@@ -9,11 +9,10 @@ from typing import Any, TypeVar, get_args, get_origin
 import msgspec
 
 from steelyard.config import ReplicaConfig
-from steelyard.control.chronicle import EventLog
-from steelyard.control.live import LiveFeed
-from steelyard.control.numbers import MetricsSnapshot
-from steelyard.control.operations import ConflictError, InvalidError, NotFoundError
-from steelyard.control.views import (
+from steelyard.control.observability.event_log import EventLog
+from steelyard.control.observability.live import LiveFeed
+from steelyard.control.observability.metrics_snapshot import MetricsSnapshot
+from steelyard.control.observability.views import (
     Alarm,
     DeviceView,
     DiscoveryView,
@@ -35,6 +34,7 @@ from steelyard.control.views import (
     WorkerReplicaView,
     WorkerView,
 )
+from steelyard.control.supervisor.admin_service import ConflictError, InvalidError, NotFoundError
 from steelyard.core.policies import POLICIES
 
 LEASE = 60.0

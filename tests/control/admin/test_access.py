@@ -11,9 +11,9 @@ from starlette.datastructures import Headers
 
 from steelyard.addresses import listen_address
 from steelyard.config import AdminConfig
-from steelyard.control.admin.access import AccessControl, is_local
-from steelyard.control.admin.auth import AccessError, TokenFile
-from steelyard.control.admin.refusals import ApiError
+from steelyard.control.admin.errors import ApiError
+from steelyard.control.admin.security.access import AccessControl, is_local
+from steelyard.control.admin.security.tokens import AccessError, TokenFile
 
 from .serving import TOKEN, served
 from .test_routes import failed

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.config import AdminConfig
-from steelyard.control.admin.allow import ReplicaAllowlist
+from steelyard.control.admin.security.replica_allowlist import ReplicaAllowlist
 from steelyard.core.errors import OptionError
 
 EVERYTHING = ("0.0.0.0/0", "::/0", "*.internal", "*.example", "metadata", "host.example", "*.0x1")

@@ -14,8 +14,8 @@ import httpx
 import msgspec
 
 from steelyard.config import AdminConfig
-from steelyard.control.admin import watchers
-from steelyard.control.supervisor import Supervisor
+from steelyard.control.admin import live_subscribers
+from steelyard.control.supervisor.supervisor import Supervisor
 
 from ..driving import PATIENCE, ask, config, run, supervised, until
 from .serving import TOKEN, Served, served
@@ -160,7 +160,7 @@ def test_who_does_not_read_is_dropped(admin: Served, monkeypatch: Any) -> None:
 
 
 def test_there_is_room_for_so_many(admin: Served, monkeypatch: Any) -> None:
-    monkeypatch.setattr(watchers, "MAX_SUBSCRIBERS", 1)
+    monkeypatch.setattr(live_subscribers, "MAX_SUBSCRIBERS", 1)
     with httpx.stream("GET", f"{admin.url}/v1/live", trust_env=False, timeout=PATIENCE) as answer:
         assert answer.headers["content-type"] == "text/event-stream"
         refused = admin.http.get("/v1/live")

@@ -11,7 +11,7 @@ import httpx
 import msgspec
 
 from steelyard.config import AdminConfig, parse_config
-from steelyard.control.supervisor import Supervisor
+from steelyard.control.supervisor.supervisor import Supervisor
 
 from ..driving import PATIENCE, run, supervised
 from ..placing.stage import Shelf

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.control.admin.metrics import CONTENT_TYPE, render_page
-from steelyard.control.admin.metrics.scrapes import MetricsCache
-from steelyard.control.alarm_codes import SEVERITIES
-from steelyard.control.numbers import MetricsSnapshot
-from steelyard.control.status import ModelTotals, ReplicaTotals
-from steelyard.control.usage import ProcessUsage, process_usage
-from steelyard.control.views import (
+from steelyard.control.admin.metrics.cache import MetricsCache
+from steelyard.control.observability.alarm_codes import SEVERITIES
+from steelyard.control.observability.metrics_snapshot import MetricsSnapshot
+from steelyard.control.observability.totals import ModelTotals, ReplicaTotals
+from steelyard.control.observability.views import (
     Alarm,
     FleetView,
     ModelView,
@@ -29,8 +28,9 @@ from steelyard.control.views import (
     WindowView,
     WorkerView,
 )
-from steelyard.core.slo import VERDICT_COUNT, VERDICT_INDEX
-from steelyard.core.times import DURATION_BOUNDS_SECONDS
+from steelyard.control.process_resources import ProcessUsage, process_usage
+from steelyard.core.slo.verdicts import VERDICT_COUNT, VERDICT_INDEX
+from steelyard.core.statistics.histogram import DURATION_BOUNDS_SECONDS
 from steelyard.link.messages import Durations
 from steelyard.protocols import read_metrics
 from tests.harness.metrics_page import MetricsPage, lint

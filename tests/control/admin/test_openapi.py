@@ -7,8 +7,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from steelyard.control.admin.errors import ERROR_CODES
 from steelyard.control.admin.openapi import document
-from steelyard.control.admin.refusals import ERROR_CODES
 from steelyard.control.admin.routes import OPENAPI_PATH, ROUTES
 
 from .serving import Served, served

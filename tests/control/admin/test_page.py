@@ -19,9 +19,9 @@ import pytest
 
 from steelyard.cli import main
 from steelyard.config import AdminConfig, ReplicaConfig, parse_config
-from steelyard.control.admin.bodies import Log
-from steelyard.control.admin.refusals import ERROR_CODES
-from steelyard.control.views import (
+from steelyard.control.admin.errors import ERROR_CODES
+from steelyard.control.admin.schemas import Log
+from steelyard.control.observability.views import (
     DeviceView,
     InstanceView,
     ModelMemoryView,

@@ -11,8 +11,8 @@ from starlette.datastructures import Headers
 from steelyard.addresses import listen_address
 from steelyard.config import AdminConfig
 from steelyard.control.admin import pages
-from steelyard.control.admin.access import AccessControl
-from steelyard.control.admin.refusals import ApiError
+from steelyard.control.admin.errors import ApiError
+from steelyard.control.admin.security.access import AccessControl
 from steelyard.core.policies import POLICIES
 
 from .serving import TOKEN, Served, served

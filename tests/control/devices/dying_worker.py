@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 import time
 
-from steelyard.core.memory import MemoryLedger
-from steelyard.link.book import SharedLedger
+from steelyard.core.memory.ledger import MemoryLedger
+from steelyard.link.shared_ledger import SharedLedger
 
 REFUSED = 200  # in a row: nobody has the lock for so long
 

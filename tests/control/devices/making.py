@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from steelyard.config import Config, parse_config
-from steelyard.control.devices import MemoryAccounting
-from steelyard.control.devices.meters import MeterPoller
-from steelyard.control.slots import BoardColumns
+from steelyard.control.fleet.board_columns import BoardColumns
+from steelyard.control.memory import MemoryAccounting
+from steelyard.control.memory.meters.poller import MeterPoller
 from steelyard.core.replica import State
-from steelyard.link.book import SharedLedger
 from steelyard.link.messages import OutOfMemory, ToWorker, WorkerReport
+from steelyard.link.shared_ledger import SharedLedger
 
 MIB = 1 << 20
 GIB = 1 << 30

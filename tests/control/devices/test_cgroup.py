@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.control.devices.cgroup import CgroupMeter
-from steelyard.control.devices.look import MeterReading
+from steelyard.control.memory.meters.base import MeterReading
+from steelyard.control.memory.meters.cgroup import CgroupMeter
 
 
 def group(folder: Path, limit: int | str, used: int, inactive: int = 0) -> Path:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from steelyard.control.devices.ghosts import MAX_HOLD_SECONDS, MIN_HOLD_SECONDS
-from steelyard.core.memory import MemoryLedger
+from steelyard.control.memory.orphaned_reservations import MAX_HOLD_SECONDS, MIN_HOLD_SECONDS
+from steelyard.core.memory.ledger import MemoryLedger
 
 from .making import ON_DEMAND, READY, Made, made, model
 

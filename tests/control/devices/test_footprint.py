@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.control.devices.footprint import DECAY_PER_MEASUREMENT, Footprint
+from steelyard.control.memory.footprint import DECAY_PER_MEASUREMENT, Footprint
 
 
 def test_declared_is_where_to_begin() -> None:

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from steelyard.control.devices.holder import UNREACHABLE_SECONDS
-from steelyard.control.devices.look import MeterReading
-from steelyard.control.devices.meters import MeterPoller, PolledReading
-from steelyard.core.memory import Device, LedgerCells, LocalCells, MemoryLedger, Residency
+from steelyard.control.memory.device_replica import UNREACHABLE_SECONDS
+from steelyard.control.memory.meters.base import MeterReading
+from steelyard.control.memory.meters.poller import MeterPoller, PolledReading
+from steelyard.core.memory.ledger import Device, LedgerCells, LocalCells, MemoryLedger, Residency
 from steelyard.core.replica import State
-from steelyard.link.book import SharedLedger
+from steelyard.link.shared_ledger import SharedLedger
 from steelyard.protocols.load import EngineLoad
 
 from .making import LOADING, ON_DEMAND, READY, UNREACHABLE, Made, model

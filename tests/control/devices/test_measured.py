@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from steelyard.control.devices.overcount import OVERCOUNT_SAMPLES, OvercountDetector
-from steelyard.link.book import SharedLedger
+from steelyard.control.memory.external_usage import OVERCOUNT_SAMPLES, OvercountDetector
 from steelyard.link.messages import DeviceCapacities, MemorySizes, ReplicaReport
+from steelyard.link.shared_ledger import SharedLedger
 from steelyard.protocols.load import EngineLoad
 
 from .making import LOADING, ON_DEMAND, READY, UNLOADED, UNREACHABLE, made, model, report

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from steelyard.control.devices.look import MeterReading
-from steelyard.control.devices.nvml import NOT_INSTALLED, GpuMeter, Nvml
+from steelyard.control.memory.meters.base import MeterReading
+from steelyard.control.memory.meters.nvml import NOT_INSTALLED, GpuMeter, Nvml
 
 GIB = 1 << 30
 UUID = "GPU-8f6d1f0e-0000-0000-0000-000000000000"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steelyard.control.devices.quarantines import (
+from steelyard.control.memory.quarantines import (
     FIRST_QUARANTINE_SECONDS,
     FORGET_AFTER_SECONDS,
     MAX_QUARANTINE_SECONDS,

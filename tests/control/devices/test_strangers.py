@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.control.devices.strangers import ExternalUsage
+from steelyard.control.memory.external_usage import ExternalUsage
 
 
 def looked(*looks: tuple[int, int, int]) -> int:

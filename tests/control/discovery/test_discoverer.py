@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from steelyard.config import DiscoveryConfig, ReplicaConfig
-from steelyard.control.discovery import DiscoveryError, DiscoveryResult, Source, lookout
+from steelyard.control.discovery import DiscoveryError, DiscoveryResult, Source, source_poller
 from steelyard.control.discovery import file as file_module
-from steelyard.control.discovery.discoverer import DiscoveryManager
-from steelyard.control.views import DiscoveryView
+from steelyard.control.discovery.manager import DiscoveryManager
+from steelyard.control.observability.views import DiscoveryView
 from steelyard.core.errors import OptionError
 from steelyard.documents import Seconds
 
@@ -58,8 +58,8 @@ class Scripted(Source):
 def says(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(Scripted, "says", {})
     monkeypatch.setattr(Scripted, "made", [])
-    monkeypatch.setattr(lookout, "make_source", Scripted)
-    monkeypatch.setattr(lookout, "MIN_DELAY_SECONDS", 0.001)
+    monkeypatch.setattr(source_poller, "make_source", Scripted)
+    monkeypatch.setattr(source_poller, "MIN_DELAY_SECONDS", 0.001)
     return Scripted.says
 
 
@@ -199,7 +199,7 @@ def test_a_source_that_never_answers_does_not_hold_up_the_others(says: dict[str,
 
 def test_too_many_are_not_taken(says: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        monkeypatch.setattr(lookout, "MAX_REPLICAS_PER_SOURCE", 2)
+        monkeypatch.setattr(source_poller, "MAX_REPLICAS_PER_SOURCE", 2)
         says["x"] = "a b c"
         async with discovering(m=(at("x"),)) as (discoverer, seen):
             await until(lambda: "it names 3 replicas" in view(discoverer).problem)

@@ -10,9 +10,10 @@ import dns.asyncresolver
 import pytest
 
 from steelyard.config import DiscoveryConfig, ReplicaConfig
-from steelyard.control.discovery import DiscoveryError, DiscoveryResult, dns_query
-from steelyard.control.discovery import dns as dns_source
-from steelyard.control.discovery.dns import DnsSource
+from steelyard.control.discovery import DiscoveryError, DiscoveryResult
+from steelyard.control.discovery.dns import resolver
+from steelyard.control.discovery.dns import source as dns_source
+from steelyard.control.discovery.dns.source import DnsSource
 
 from .name_server import NameServer, name_server
 from .running import run
@@ -36,7 +37,7 @@ def urls(found: DiscoveryResult) -> list[str]:
 
 async def why(asked: DnsSource, longest: float = 5.0) -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dns_query, "QUERY_TIMEOUT_SECONDS", longest)
+        patch.setattr(resolver, "QUERY_TIMEOUT_SECONDS", longest)
         with pytest.raises(DiscoveryError) as problem:
             await asked.poll()
     return str(problem.value)

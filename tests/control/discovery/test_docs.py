@@ -7,8 +7,8 @@ from pathlib import Path
 from textwrap import dedent
 
 from steelyard.config import DiscoveryConfig
-from steelyard.control.discovery.file_forms import parse_replicas
-from steelyard.control.discovery.settled import HoldDown
+from steelyard.control.discovery.file_formats import parse_replicas
+from steelyard.control.discovery.hold_down import HoldDown
 
 from .naming import replicas
 

@@ -14,17 +14,10 @@ from typing import Protocol
 import pytest
 
 from steelyard.config import Config, DiscoveryConfig, ModelConfig
-from steelyard.config.model_rules import model_problems
-from steelyard.control.discovery import (
-    SOURCES,
-    DiscoveryError,
-    DiscoveryResult,
-    Source,
-    dns_query,
-    kind_of,
-    make_source,
-)
+from steelyard.config.rules.model import model_problems
+from steelyard.control.discovery import SOURCES, DiscoveryError, DiscoveryResult, Source, kind_of, make_source
 from steelyard.control.discovery import file as file_module
+from steelyard.control.discovery.dns import resolver
 
 from .name_server import NameServer, name_server
 from .naming import ids
@@ -135,7 +128,7 @@ def hosts(found: DiscoveryResult) -> str:
 
 async def why(source: Source) -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dns_query, "QUERY_TIMEOUT_SECONDS", 0.5)  # nonsense is as good as silence
+        patch.setattr(resolver, "QUERY_TIMEOUT_SECONDS", 0.5)  # nonsense is as good as silence
         with pytest.raises(DiscoveryError) as problem:
             await source.poll()
     return str(problem.value)

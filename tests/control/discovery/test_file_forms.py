@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.config import ReplicaConfig
-from steelyard.control.discovery.file_forms import parse_replicas
+from steelyard.control.discovery.file_formats import parse_replicas
 from steelyard.documents import DocumentError
 
 from ...configs import PLAIN

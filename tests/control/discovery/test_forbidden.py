@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.control.forbidden import forbidden_reason
+from steelyard.control.address_guard import forbidden_reason
 
 NEVER = [
     "169.254.169.254",

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.config import ReplicaConfig
-from steelyard.control.discovery.settled import HoldDown
+from steelyard.control.discovery.hold_down import HoldDown
 
 from .naming import ids, replica, replicas
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from steelyard.config import DiscoveryConfig
 from steelyard.control.discovery import kind_of
 from steelyard.control.discovery.base import list_some
-from steelyard.control.discovery.pace import MIN_DELAY_SECONDS, delay_after_failure, delay_after_success
-from steelyard.control.discovery.united import merge_replicas
+from steelyard.control.discovery.model_sources import merge_replicas
+from steelyard.control.discovery.source_poller import MIN_DELAY_SECONDS, delay_after_failure, delay_after_success
 from steelyard.core.errors import OptionError
 
 from .naming import ids, replica, replicas

@@ -29,9 +29,11 @@ from steelyard.control.history.database import (
     file_name,
     open_readonly,
     open_writable,
+    read_slices,
+    sum_counts,
     write_transaction,
 )
-from steelyard.control.history.reading import read_slices, sum_counts
+from steelyard.control.history.retention import apply_retention
 from steelyard.control.history.slices import (
     DAY_SECONDS,
     HOUR_SECONDS,
@@ -44,7 +46,6 @@ from steelyard.control.history.slices import (
     start_of_minute,
 )
 from steelyard.control.history.store import HistoryStore
-from steelyard.control.history.upkeep import apply_retention
 
 KEEP = 400.0 * DAY_SECONDS
 NOW = start_of_minute(time())  # real, because a history forgets by the real clock

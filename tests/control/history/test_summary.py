@@ -27,8 +27,8 @@ from steelyard.control.history.slices import (
 )
 from steelyard.control.history.summary import ObjectiveSummary, describe_targets, summarize
 from steelyard.core.errors import OptionError
-from steelyard.core.histogram import Histogram
-from steelyard.core.slo import LATE, REPLICA, VERDICT_COUNT, VERDICT_INDEX, SloTarget
+from steelyard.core.slo.verdicts import LATE, REPLICA, VERDICT_COUNT, VERDICT_INDEX, SloTarget
+from steelyard.core.statistics.histogram import Histogram
 
 BEGIN = 1793491200  # 2026-11-01 00:00 UTC
 PROMISED = StoredSloTarget(latency=0.2, availability=99.9)

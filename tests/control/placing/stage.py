@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from steelyard.config import Config, parse_config
-from steelyard.control.placing.hands import PlacementDependencies, ReportedDemand
-from steelyard.control.placing.placer import PlacementController
-from steelyard.control.standing import ReplicaStatus
-from steelyard.core.placement import LoadDecision, ModelDemand, PlacementPlanner, ServerState
+from steelyard.control.fleet.replica_status import ReplicaStatus
+from steelyard.control.placement.controller import PlacementController
+from steelyard.control.placement.dependencies import PlacementDependencies, ReportedDemand
+from steelyard.core.placement.planner import LoadDecision, ModelDemand, PlacementPlanner, ServerState
 from steelyard.core.replica import Event, State
 from steelyard.link.messages import ToWorker
 

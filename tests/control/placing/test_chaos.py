@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from steelyard.control.placing import job as job_module
-from steelyard.control.placing import setbacks as setbacks_module
-from steelyard.control.placing import settling as settling_module
-from steelyard.core.placement import LoadDecision, ModelDemand, PlacementPlanner, ServerState
+from steelyard.control.placement import index_reconciler as settling_module
+from steelyard.control.placement import job as job_module
+from steelyard.control.placement import load_history as setbacks_module
+from steelyard.core.placement.planner import LoadDecision, ModelDemand, PlacementPlanner, ServerState
 from steelyard.core.replica import Event
 
 from ..driving import run

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from steelyard.control.placing import shortages as shortages_module
-from steelyard.control.placing.hands import ReportedDemand
-from steelyard.core.placement import LoadDecision, PlacementPlanner
+from steelyard.control.placement import shortages as shortages_module
+from steelyard.control.placement.dependencies import ReportedDemand
+from steelyard.core.placement.planner import LoadDecision, PlacementPlanner
 from steelyard.link.messages import ReplicaDemand
 
 from ..driving import run

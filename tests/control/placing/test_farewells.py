@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from steelyard.control.placing import farewells as farewells_module
+from steelyard.control.placement import orphan_unloader as farewells_module
 
 from .stage import READY, SIZE, Shelf, Stage, acted
 

@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from steelyard.control.placing import job as job_module
-from steelyard.control.placing import settling as settling_module
-from steelyard.control.placing.hands import ReportedDemand
+from steelyard.control.placement import index_reconciler as settling_module
+from steelyard.control.placement import job as job_module
+from steelyard.control.placement.dependencies import ReportedDemand
 from steelyard.core.replica import Event
 from steelyard.link.messages import ReplicaDemand, StartProgress
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from steelyard.control.placing.shortages import ALARM_DELAY_SECONDS, UnplaceableModels
-from steelyard.core.placement import LoadDecision, ModelCopy, ModelDemand, ServerState
+from steelyard.control.placement.shortages import ALARM_DELAY_SECONDS, UnplaceableModels
+from steelyard.core.placement.planner import LoadDecision, ModelCopy, ModelDemand, ServerState
 
 MIB = 1 << 20
 WANTED = {"m": ModelDemand("m", 100 * MIB, 1.0, 1, 1.0, 1.0, 0.1)}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.placing.errors import LoadError
-from steelyard.control.placing.hands import ReportedDemand
-from steelyard.control.placing.load_times import LoadTimes
-from steelyard.control.placing.setbacks import LoadBackoff
-from steelyard.control.placing.wishes import SIGNAL_TTL_SECONDS, DemandSignals
+from steelyard.control.placement.dependencies import ReportedDemand
+from steelyard.control.placement.errors import LoadError
+from steelyard.control.placement.load_history import LoadBackoff, LoadTimes
+from steelyard.control.placement.model_demand import SIGNAL_TTL_SECONDS, DemandSignals
 from steelyard.link.messages import ReplicaDemand
 
 KEY = ("m", "a")

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from steelyard.config import Config
-from steelyard.control.placing import desk as desk_module
-from steelyard.control.placing import looks as looks_module
-from steelyard.control.placing import settling as settling_module
+from steelyard.control.placement import index_poller as looks_module
+from steelyard.control.placement import index_reconciler as settling_module
+from steelyard.control.placement import repository_client as desk_module
 from steelyard.core.replica import Event
 
 from ..driving import run

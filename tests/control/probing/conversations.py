@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 from steelyard.config import HealthConfig, InferenceProbe, WarmUpRequest
-from steelyard.control.probing.keeper import HealthTracker
-from steelyard.control.probing.seen import CheckResult, ProbeResult, ProbeStatus
+from steelyard.control.health.probe import CheckResult, ProbeResult, ProbeStatus
+from steelyard.control.health.tracker import HealthTracker
 from steelyard.core.replica import Event
 
 READY = ProbeResult(ProbeStatus.READY, "answers 200")

@@ -16,9 +16,7 @@ import pytest
 
 from steelyard.addresses import Address
 from steelyard.config import ReplicaTlsConfig
-from steelyard.control.probing.answer import ProbeResponse
-from steelyard.control.probing.asking import send_request
-from steelyard.control.probing.errors import (
+from steelyard.control.health.client.errors import (
     ConnectRefusedError,
     InvalidResponseError,
     LocalFailureError,
@@ -26,7 +24,8 @@ from steelyard.control.probing.errors import (
     ResponseTimeoutError,
     classify_error,
 )
-from steelyard.control.probing.tls import TlsContexts
+from steelyard.control.health.client.origin import TlsContexts, send_request
+from steelyard.control.health.client.response import ProbeResponse
 from tests.control.driving import run
 from tests.harness.certificates import Authority
 

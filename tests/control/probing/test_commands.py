@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from steelyard.control.probing.prober import MAX_COMMAND_PROBES
+from steelyard.control.health.prober import MAX_COMMAND_PROBES
 from tests.control.driving import run, until
 
 from .servers import target, watching

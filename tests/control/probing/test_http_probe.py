@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.probing.http_probe import HttpProbe
-from steelyard.control.probing.seen import ProbeResult, ProbeStatus
-from steelyard.control.probing.target import ProbeTarget
-from steelyard.control.probing.tls import TlsContexts
+from steelyard.control.health.client.origin import TlsContexts
+from steelyard.control.health.http_probe import HttpProbe
+from steelyard.control.health.probe import ProbeResult, ProbeStatus, ProbeTarget
 from tests.control.driving import run
 
 from .servers import Asked, Server, serving, target

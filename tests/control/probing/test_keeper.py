@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.probing.seen import CheckResult, ProbeStatus
+from steelyard.control.health.probe import CheckResult, ProbeStatus
 
 from .conversations import (
     ABSENT,

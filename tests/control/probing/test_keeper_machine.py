@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from steelyard.config import HealthConfig
-from steelyard.control.probing.damping import MAX_REQUIRED_SUCCESSES
-from steelyard.control.probing.keeper import INFINITY, HealthChange, HealthTracker
-from steelyard.control.probing.seen import ALIVE_STATUSES, CheckResult, ProbeResult, ProbeStatus
-from steelyard.control.probing.trials import RequestCheck
+from steelyard.control.health.probe import ALIVE_STATUSES, CheckResult, ProbeResult, ProbeStatus
+from steelyard.control.health.probe_interval import MAX_REQUIRED_SUCCESSES
+from steelyard.control.health.request_checks import RequestCheck
+from steelyard.control.health.tracker import INFINITY, HealthChange, HealthTracker
 from steelyard.core.replica import TRANSITIONS, Event, State, next_state
 
 from .conversations import INFERENCE, WARM_UP

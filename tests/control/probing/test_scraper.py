@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from steelyard.config import LoadMetricsConfig
-from steelyard.control.probing import metrics as metrics_module
-from steelyard.control.probing import scraper as scraper_module
-from steelyard.control.probing.metrics import NOT_FOUND_RETRY_SECONDS, MetricsReader, metrics_location
-from steelyard.control.probing.scraper import LoadScraper
-from steelyard.control.probing.target import ProbeTarget, ReplicaKey
-from steelyard.control.probing.tls import TlsContexts
+from steelyard.control.health.client.origin import TlsContexts
+from steelyard.control.health.load import metrics as metrics_module
+from steelyard.control.health.load import scraper as scraper_module
+from steelyard.control.health.load.metrics import NOT_FOUND_RETRY_SECONDS, MetricsReader, metrics_location
+from steelyard.control.health.load.scraper import LoadScraper
+from steelyard.control.health.probe import ProbeTarget, ReplicaKey
 from steelyard.protocols import EngineLoad, MetricsLocation
 from tests.control.driving import PATIENCE, run, until
 

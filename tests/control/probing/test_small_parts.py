@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.config import HealthConfig, WarmUpRequest
-from steelyard.control.probing.errors import LocalFailureError
-from steelyard.control.probing.identity import ProcessIdentity
-from steelyard.control.probing.lane import ConcurrencyLimiter
-from steelyard.control.probing.pace import ProbeInterval
-from steelyard.control.probing.schedule import INFINITY, Schedule
-from steelyard.control.probing.tls import TlsContexts
-from steelyard.control.probing.way import ProbeOrigin, build_configured_request
+from steelyard.control.health.client.errors import LocalFailureError
+from steelyard.control.health.client.origin import ProbeOrigin, TlsContexts, build_configured_request
+from steelyard.control.health.concurrency import ConcurrencyLimiter
+from steelyard.control.health.probe_interval import ProbeInterval
+from steelyard.control.health.restarts import ProcessIdentity
+from steelyard.control.health.schedule import INFINITY, Schedule
 from tests.control.driving import run, until
 
 from .servers import target

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from steelyard.control.probing.keeper import INFINITY
-from steelyard.control.probing.seen import CheckResult, ProbeStatus
-from steelyard.control.probing.trials import RequestCheck
+from steelyard.control.health.probe import CheckResult, ProbeStatus
+from steelyard.control.health.request_checks import RequestCheck
+from steelyard.control.health.tracker import INFINITY
 
 from .conversations import (
     ERROR,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from steelyard.control.scaling.latencies import bucket_of
-from steelyard.core.slo import VERDICT_COUNT, VERDICT_INDEX
+from steelyard.control.autoscaling.latencies import bucket_of
+from steelyard.core.slo.verdicts import VERDICT_COUNT, VERDICT_INDEX
 from steelyard.link.messages import ModelReport, WorkerReport
 
 

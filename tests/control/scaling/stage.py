@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from steelyard.config import Config, parse_config
-from steelyard.control.scaling.autoscaler import Autoscaler, AutoscalerDependencies
-from steelyard.control.starting.keeper import ReplicaCounts, ReplicaSetSummary
+from steelyard.control.autoscaling.autoscaler import Autoscaler, AutoscalerDependencies
+from steelyard.control.replicas.controller import ReplicaCounts, ReplicaSetSummary
 from steelyard.core.scalers.base import Recommendation, Scaler, ScalingMetrics
 from steelyard.link.messages import ModelReport, ReplicaDemand
 from tests.control.scaling.reporting import of_worker

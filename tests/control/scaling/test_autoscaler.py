@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from steelyard.control.scaling import steering
-from steelyard.control.starting.keeper import ReplicaCounts
+from steelyard.control.autoscaling import model_autoscaler
+from steelyard.control.replicas.controller import ReplicaCounts
 from tests.control.scaling.reporting import report
 from tests.control.scaling.stage import RUNTIME, Stage, Told, scaled
 
@@ -128,7 +128,9 @@ def test_one_of_others_that_comes_and_goes_does_not_take_ours_along():
 def test_a_decision_at_most_twice_a_second_however_many_report(monkeypatch):
     stage = Stage(m=scaled()).begin()
     times = []
-    monkeypatch.setattr(steering.ModelAutoscaler, "decide", lambda self, *args: _decided(self, times, stage.now))
+    monkeypatch.setattr(
+        model_autoscaler.ModelAutoscaler, "decide", lambda self, *args: _decided(self, times, stage.now)
+    )
     for _ in range(400):
         stage.now += 0.01
         stage.scaler.worker_reported()
@@ -139,7 +141,9 @@ def test_a_decision_at_most_twice_a_second_however_many_report(monkeypatch):
 def test_a_report_too_soon_after_a_decision_does_not_wait_for_the_next_one(monkeypatch):
     stage = Stage(m=scaled()).begin()
     times = []
-    monkeypatch.setattr(steering.ModelAutoscaler, "decide", lambda self, *args: _decided(self, times, stage.now))
+    monkeypatch.setattr(
+        model_autoscaler.ModelAutoscaler, "decide", lambda self, *args: _decided(self, times, stage.now)
+    )
     stage.scaler.worker_reported()
     stage.now += 0.25
     stage.scaler.worker_reported()

@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from steelyard.control.scaling.history import MAX_STEPS
-from steelyard.control.starting.keeper import ReplicaCounts
+from steelyard.control.autoscaling.history import MAX_STEPS
+from steelyard.control.replicas.controller import ReplicaCounts
 from tests.control.scaling.reporting import report
 from tests.control.scaling.stage import Stage, Told, configured, scaled
 

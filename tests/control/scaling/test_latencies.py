@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.control.scaling.latencies import SLICE_SECONDS, WINDOW_SECONDS, RecentLatencies, bucket_of
-from steelyard.core.histogram import BUCKET_COUNT, Histogram
+from steelyard.control.autoscaling.latencies import SLICE_SECONDS, WINDOW_SECONDS, RecentLatencies, bucket_of
+from steelyard.core.statistics.histogram import BUCKET_COUNT, Histogram
 
 
 def test_what_came_is_the_difference_of_what_workers_counted():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.config import AutoscaleConfig, SchedulePeriod
-from steelyard.control.scaling.plans import ScheduledMinimum, utc_now
+from steelyard.control.autoscaling.settings import ScheduledMinimum, utc_now
 
 PARIS = ZoneInfo("Europe/Paris")
 

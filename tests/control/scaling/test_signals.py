@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from steelyard.config import ModelConfig, SloConfig
-from steelyard.control.scaling.signals import (
+from steelyard.control.autoscaling.signals import (
     WAITING_SIGNAL_TTL_SECONDS,
     ScalingSignals,
     SignalTerms,
@@ -14,7 +14,7 @@ from steelyard.control.scaling.signals import (
     signal_terms,
 )
 from steelyard.core.request import INFINITY
-from steelyard.core.slo import SLO_VERDICTS, VERDICT_COUNT, VERDICT_INDEX
+from steelyard.core.slo.verdicts import SLO_VERDICTS, VERDICT_COUNT, VERDICT_INDEX
 from steelyard.documents import Seconds
 from tests.control.scaling.reporting import of_worker, report
 

@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.config import AutoscaleConfig, ModelConfig, RuntimeConfig
-from steelyard.control.scaling.history import MAX_STEPS, ScalingHistory, ScalingStep
-from steelyard.control.scaling.lowest import WindowedMinimum
-from steelyard.control.scaling.options import scaling_mode, scaling_options
-from steelyard.control.scaling.troubles import MAX_REACHED_ALARM_SECONDS, ScalingAlarms
+from steelyard.control.autoscaling.alarms import MAX_REACHED_ALARM_SECONDS, ScalingAlarms
+from steelyard.control.autoscaling.history import MAX_STEPS, ScalingHistory, ScalingStep
+from steelyard.control.autoscaling.model_autoscaler import WindowedMinimum
+from steelyard.control.autoscaling.settings import scaling_mode, scaling_options
 from steelyard.core.request import INFINITY
 from steelyard.core.scalers.base import Recommendation, ScalingMetrics
-from steelyard.core.scaling import ScalingDecision, ScalingOptions
+from steelyard.core.scaling.decider import ScalingDecision, ScalingOptions
 from steelyard.documents import Seconds
 from tests.control.scaling.stage import Stage
 

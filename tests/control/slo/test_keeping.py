@@ -7,14 +7,13 @@ from pathlib import Path
 import uvloop
 
 from steelyard.config import Config, parse_config
-from steelyard.control.alarms import AlarmLog
-from steelyard.control.chronicle import EventLog
-from steelyard.control.history.database import open_readonly
-from steelyard.control.history.reading import read_slices
+from steelyard.control.history.database import open_readonly, read_slices
 from steelyard.control.history.store import HistoryStore
-from steelyard.control.slo.keeping import WRITE_INTERVAL_SECONDS, SloTracker
-from steelyard.control.status import RetiredTotals
-from steelyard.core.slo import VERDICT_COUNT, VERDICT_INDEX
+from steelyard.control.observability.alarms import AlarmLog
+from steelyard.control.observability.event_log import EventLog
+from steelyard.control.observability.totals import RetiredTotals
+from steelyard.control.slo.tracker import WRITE_INTERVAL_SECONDS, SloTracker
+from steelyard.core.slo.verdicts import VERDICT_COUNT, VERDICT_INDEX
 from steelyard.link.messages import ModelReport, WorkerReport
 
 WALL = 1_700_000_000.0

@@ -12,15 +12,14 @@ import pytest
 import uvloop
 
 from steelyard.config import parse_config
-from steelyard.control.configuration import split_reloadable
 from steelyard.control.history import store
-from steelyard.control.history.database import default_path, open_readonly
-from steelyard.control.history.reading import read_slices
+from steelyard.control.history.database import default_path, open_readonly, read_slices
 from steelyard.control.history.slices import Slice
 from steelyard.control.history.store import HistoryStore
-from steelyard.control.slo.keeping import SloTracker
-from steelyard.control.status import RetiredTotals
-from steelyard.core.slo import VERDICT_COUNT, VERDICT_INDEX
+from steelyard.control.observability.totals import RetiredTotals
+from steelyard.control.slo.tracker import SloTracker
+from steelyard.control.supervisor.reload import split_reloadable
+from steelyard.core.slo.verdicts import VERDICT_COUNT, VERDICT_INDEX
 from steelyard.link.messages import ModelReport, WorkerReport
 
 CONFIG = "{tenant_header: x-tenant, models: {m: {replicas: [], slo: {latency: 1s, tenants: {gold: {latency: 200ms}}}}}}"

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from steelyard.config import Config, ReplicaConfig, parse_config
-from steelyard.control.standing import ReplicaStatus
-from steelyard.control.starting.hands import ReplicaDependencies, ReplicaLoad
-from steelyard.control.starting.keeper import ReplicaController
+from steelyard.control.fleet.replica_status import ReplicaStatus
+from steelyard.control.replicas.controller import ReplicaController
+from steelyard.control.replicas.dependencies import ReplicaDependencies, ReplicaLoad
 from steelyard.core.replica import Event, State
 from steelyard.link.messages import StartProgress, ToWorker
 from steelyard.runtimes import Runtime

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from steelyard.control.starting.rooms import NoDeviceMemoryError, choose_device
+from steelyard.control.replicas.start_requests import NoDeviceMemoryError, choose_device
 from steelyard.core.replica import Event
 
 from ..driving import run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steelyard.control.starting.started import HUNG_AFTER_SECONDS
+from steelyard.control.replicas.managed_replica import HUNG_AFTER_SECONDS
 from steelyard.core.replica import Event
 
 from ..driving import run

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.starting.hands import ReplicaLoad
-from steelyard.control.starting.keeper import ReplicaCounts
+from steelyard.control.replicas.controller import ReplicaCounts
+from steelyard.control.replicas.dependencies import ReplicaLoad
 from steelyard.core.replica import Event, State
 from steelyard.link.messages import StartProgress
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.starting.departures import MAX_SHORT_DRAIN_SECONDS
-from steelyard.control.starting.started import HUNG_AFTER_SECONDS
+from steelyard.control.replicas.managed_replica import HUNG_AFTER_SECONDS
+from steelyard.control.replicas.shutdown import MAX_SHORT_DRAIN_SECONDS
 from steelyard.core.replica import Event
 
 from ..driving import run

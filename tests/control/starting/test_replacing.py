@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from steelyard.config import Config
-from steelyard.control.starting import departures
-from steelyard.control.starting.keeper import ReplicaCounts
+from steelyard.control.replicas import shutdown
+from steelyard.control.replicas.controller import ReplicaCounts
 from steelyard.core.replica import Event
 from steelyard.runtimes import Instance, InstancePhase, ReplicaStartError, fingerprint
 
@@ -185,7 +185,7 @@ def test_without_a_runtime_all_leave() -> None:
 
 def test_a_model_that_is_gone_has_time_for_its_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        monkeypatch.setattr(departures, "IDLE_STOP_DELAY_SECONDS", 0.01)
+        monkeypatch.setattr(shutdown, "IDLE_STOP_DELAY_SECONDS", 0.01)
         async with staged(config("drain: 10ms", models=("m", "n"))) as stage:
             await three(stage)
             stage.keeper.config_changed(config(models=("n",)))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.starting.ids import ReplicaIds, smallest_free
-from steelyard.control.starting.life import TRANSITIONS, PhaseEvent, ReplicaPhase, next_phase
-from steelyard.control.starting.setbacks import FORGET_AFTER_SECONDS, CrashBackoff, StartFailure
-from steelyard.control.starting.shortage import MemoryShortage
-from steelyard.control.starting.started import ManagedReplica
+from steelyard.control.replicas.context import ReplicaIds, smallest_free
+from steelyard.control.replicas.crash_backoff import FORGET_AFTER_SECONDS, CrashBackoff, MemoryShortage, StartFailure
+from steelyard.control.replicas.lifecycle import TRANSITIONS, PhaseEvent, ReplicaPhase, next_phase
+from steelyard.control.replicas.managed_replica import ManagedReplica
 from steelyard.core.errors import IllegalTransitionError
 from steelyard.core.replica import State
 from steelyard.runtimes import Instance

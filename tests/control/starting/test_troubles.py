@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from steelyard.control.starting import errands
+from steelyard.control.replicas import operations
 from steelyard.core.replica import Event, State
 from steelyard.runtimes import ReplicaStartError
 
@@ -258,7 +258,7 @@ def test_one_that_ends_while_it_drains_is_gone_and_nothing_else() -> None:
 
 def test_a_stop_that_fails_is_tried_until_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        monkeypatch.setattr(errands, "STOP_RETRY_SECONDS", 0.01)
+        monkeypatch.setattr(operations, "STOP_RETRY_SECONDS", 0.01)
         async with staged(fail_stops=2) as stage:
             await stage.want(1)
             await stage.want(0)

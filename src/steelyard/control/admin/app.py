@@ -16,18 +16,18 @@ from starlette.routing import Route as Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...core.errors import SteelyardError
-from ..operations import AdminService
-from . import openapi, pages, reading
-from .access import PUBLIC_PATHS, AccessControl
-from .allow import ReplicaAllowlist
-from .bodies import NoInput
-from .calls import AdminCall
+from ..supervisor.admin_service import AdminService
+from . import openapi, pages, request_parsing
+from .errors import JSON_CONTENT_TYPE, ApiError, api_error_for, encode
+from .handlers.call import AdminCall
+from .live_stream import EventStream
+from .live_subscribers import LiveSubscribers
 from .metrics import CONTENT_TYPE
-from .metrics.scrapes import MetricsCache
-from .refusals import JSON_CONTENT_TYPE, ApiError, api_error_for, encode
+from .metrics.cache import MetricsCache
 from .routes import OPENAPI_PATH, ROUTES, Route
-from .stream import EventStream
-from .watchers import LiveSubscribers
+from .schemas import NoInput
+from .security.access import PUBLIC_PATHS, AccessControl
+from .security.replica_allowlist import ReplicaAllowlist
 
 log = logging.getLogger("steelyard.admin")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -95,9 +95,9 @@ def _by_method(methods: dict[str, Endpoint]) -> Endpoint:
 
 def _endpoint(situation: AdminContext, route: Route) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        path = reading.path_parameters(request)
-        query = NoInput() if route.path in PUBLIC_PATHS else reading.query(request, route.query)
-        body = NoInput() if route.method == "GET" else await reading.body(request, route.accepts)
+        path = request_parsing.path_parameters(request)
+        query = NoInput() if route.path in PUBLIC_PATHS else request_parsing.query(request, route.query)
+        body = NoInput() if route.method == "GET" else await request_parsing.body(request, route.accepts)
         call = AdminCall(
             situation.operations,
             situation.allowed,
@@ -121,7 +121,7 @@ def _endpoint(situation: AdminContext, route: Route) -> Endpoint:
 
 def _openapi_endpoint(situation: AdminContext) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        reading.query(request, NoInput)
+        request_parsing.query(request, NoInput)
         return _response(200, openapi.document(token=situation.access.needs_token), {})
 
     return endpoint

@@ -16,7 +16,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from .refusals import JSON_CONTENT_TYPE, ApiError, default_headers
+from .errors import JSON_CONTENT_TYPE, ApiError, default_headers
 
 MAX_AUTHORIZED_CONNECTIONS = 64  # connections of those who are allowed; above, requests are refused
 MAX_UNAUTHORIZED_CONNECTIONS = 3 * MAX_AUTHORIZED_CONNECTIONS

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from ... import __version__
-from .access import PUBLIC_PATHS
-from .bodies import PRINTABLE_PATTERN, ErrorResponse, NoInput, RequestBody
-from .refusals import ERROR_CODES, encode
+from .errors import ERROR_CODES, encode
 from .routes import OPENAPI_PATH, ROUTES, Route
+from .schemas import PRINTABLE_PATTERN, ErrorResponse, NoInput, RequestBody
+from .security.access import PUBLIC_PATHS
 
 _REF = "#/components/schemas/{name}"
 _DEFAULT_HEADERS = ("cache-control", "x-content-type-options")

@@ -12,17 +12,17 @@ from uvicorn.server import ServerState
 
 from ...addresses import Address, listen_address
 from ...config import AdminConfig
-from .. import tcp_socket
 from ..errors import ADDRESS_ABSENT_ERRNOS, ListenError, listen_error
-from ..inherited import InheritedSockets
-from ..operations import AdminService
-from ..unix_socket import UnixListener
-from .access import AccessControl
-from .allow import ReplicaAllowlist
+from ..listeners import tcp
+from ..listeners.inherited import InheritedSockets
+from ..listeners.unix import UnixListener
+from ..supervisor.admin_service import AdminService
 from .app import Application
 from .connection import AdminConnection
-from .metrics.scrapes import MetricsCache
-from .watchers import LiveSubscribers
+from .live_subscribers import LiveSubscribers
+from .metrics.cache import MetricsCache
+from .security.access import AccessControl
+from .security.replica_allowlist import ReplicaAllowlist
 
 DEFAULT_LISTEN_ADDRESS = "127.0.0.1:9080"
 _LISTEN_BACKLOG = 128
@@ -135,7 +135,7 @@ def _tcp_sockets(address: Address, inherited: InheritedSockets) -> list[socket.s
     """Without SO_REUSEPORT: two supervisors that share an address would each get half of what is asked."""
     made: list[socket.socket] = []
     port, absent = address.port, OSError(errno.EADDRNOTAVAIL, "")
-    for place in tcp_socket.resolve(address):
+    for place in tcp.resolve(address):
         try:
             made += inherited.claim(place) or [_listening(place, port)]
         except OSError as problem:
@@ -151,7 +151,7 @@ def _tcp_sockets(address: Address, inherited: InheritedSockets) -> list[socket.s
     return made
 
 
-def _listening(place: tcp_socket.BindAddress, port: int) -> socket.socket:
+def _listening(place: tcp.BindAddress, port: int) -> socket.socket:
     return socket.create_server(
         (place.host, port), family=place.family, dualstack_ipv6=place.dual_stack, backlog=_LISTEN_BACKLOG
     )

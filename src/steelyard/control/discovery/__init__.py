@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from ...config import DiscoveryConfig
 from ...core.errors import OptionError
-from ...core.naming import find_class
+from ...core.plugins import find_class
 from .base import DiscoveryError, DiscoveryResult, Source
 
 SOURCES: dict[str, str] = {
     "file": "steelyard.control.discovery.file:FileSource",
-    "dns": "steelyard.control.discovery.dns:DnsSource",
+    "dns": "steelyard.control.discovery.dns.source:DnsSource",
 }
 
 __all__ = ["SOURCES", "DiscoveryError", "DiscoveryResult", "Source", "find_source", "kind_of", "make_source"]

@@ -8,9 +8,9 @@ from pathlib import Path
 from ...config import DiscoveryConfig, ReplicaConfig
 from ...documents import DocumentError
 from ...units import format_size
-from ..watch import FileWatcher
+from ..file_watcher import FileWatcher
 from .base import MAX_REPLICAS_PER_SOURCE, DiscoveryError, DiscoveryResult, Source, list_some, too_many_replicas
-from .file_forms import parse_replicas
+from .file_formats import parse_replicas
 
 POLL_INTERVAL_SECONDS = 0.5  # seconds between two looks at whether it changed
 MAX_FILE_BYTES = 16 << 20  # bytes

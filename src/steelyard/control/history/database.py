@@ -10,8 +10,9 @@ import errno
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, Final
@@ -19,8 +20,8 @@ from typing import Any, Final
 import msgspec
 
 from ...core.errors import SteelyardError
-from ...runtimes.logs import state_directory
-from .slices import Slice, StoredSloTarget, merge_slices
+from ...runtimes.process.log_files import state_directory
+from .slices import STEP_SECONDS, Slice, StoredSloTarget, add_counts, merge_slices
 
 APPLICATION_ID: Final = 0x53594152  # the application_id of our files: "SYAR"
 LOCK_TIMEOUT_SECONDS: Final = 5.0  # seconds that we wait for another process's transaction
@@ -235,3 +236,27 @@ def _describe(path: Path, problem: sqlite3.Error) -> str:
         case ["BUSY"]:
             return f"history {path}: another program has kept it locked for {LOCK_TIMEOUT_SECONDS:.0f} seconds"
     return f"history {path}: {problem}"
+
+
+# What a history says, read from its file.
+
+
+def read_slices(database: sqlite3.Connection, since: float, until: float = inf) -> Iterator[Slice]:
+    """Those that begin in that time, oldest first."""
+    clauses, bounds = "start >= ?", [since]
+    if until < inf:
+        clauses, bounds = f"{clauses} AND start < ?", [since, until]
+    rows = database.execute(
+        f"SELECT {COLUMNS} FROM slices WHERE step IN {STEP_SECONDS} AND {clauses} ORDER BY start, model, tenant, step",
+        bounds,
+    )
+    return map(slice_from_row, rows)
+
+
+def sum_counts(slices: Iterable[Slice]) -> dict[tuple[str, str], dict[str, int]]:
+    """Counts by model and tenant."""
+    total: dict[tuple[str, str], dict[str, int]] = {}
+    for part in slices:
+        key = (part.model, part.tenant)
+        total[key] = add_counts(total.get(key, {}), part.counts)
+    return total

@@ -12,9 +12,19 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from ...core.histogram import BUCKET_GROWTH, MIN_BUCKET_SECONDS
 from ...core.request import INFINITY
-from ...core.slo import ABANDONED, CLIENT, FAILED, LATE, MET, REFUSED, SLO_VERDICTS, VERDICT_DEADLINES, SloTarget
+from ...core.slo.verdicts import (
+    ABANDONED,
+    CLIENT,
+    FAILED,
+    LATE,
+    MET,
+    REFUSED,
+    SLO_VERDICTS,
+    VERDICT_DEADLINES,
+    SloTarget,
+)
+from ...core.statistics.histogram import BUCKET_GROWTH, MIN_BUCKET_SECONDS
 
 MINUTE_SECONDS: Final = 60
 HOUR_SECONDS: Final = 3600

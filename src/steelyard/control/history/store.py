@@ -19,10 +19,19 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Final, TypeVar
 
-from .database import HistoryError, add_slice, is_corrupt, is_transient, open_readonly, open_writable, write_transaction
-from .reading import read_slices, sum_counts
+from .database import (
+    HistoryError,
+    add_slice,
+    is_corrupt,
+    is_transient,
+    open_readonly,
+    open_writable,
+    read_slices,
+    sum_counts,
+    write_transaction,
+)
+from .retention import apply_retention, move_damaged_file
 from .slices import Slice, SliceKey, merge_slices
-from .upkeep import apply_retention, move_damaged_file
 
 MAX_PENDING_SLICES: Final = 20_000  # slices that may wait for the disk; more are dropped, and that is logged once
 MAX_BATCH_SLICES: Final = 500  # slices in a transaction

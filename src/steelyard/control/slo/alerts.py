@@ -6,12 +6,12 @@ from time import gmtime, strftime
 from typing import Final, NamedTuple
 
 from ...core.request import INFINITY
-from ...core.slo import LATENCY, SloTarget
-from ...core.slo_windows import BURN_RATE_ALERTS, HOUR_SECONDS, Objective, percent_met
+from ...core.slo.burn_rate import BURN_RATE_ALERTS, HOUR_SECONDS, Objective, percent_met
+from ...core.slo.verdicts import LATENCY, SloTarget
 from ...units import format_duration, format_seconds
-from ..alarm_codes import PAGE
-from ..views import Alarm
-from .ledger import TenantCounts, TenantKey
+from ..observability.alarm_codes import PAGE
+from ..observability.views import Alarm
+from .accounting import TenantCounts, TenantKey
 
 CLEAR_AFTER_SECONDS: Final = (
     60.0  # seconds that it must be over before it is: a promise on the brink is one alert, not fifty

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from ..errors import OptionError
-from ..naming import find_class
+from ..plugins import find_class
 from .base import Policy
 
 POLICIES: dict[str, str] = {

@@ -8,8 +8,8 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import OptionError
+from ..replica import weighted_choice as weighted_choice
 from ..request import INFINITY
-from ..shares import weighted_choice as weighted_choice
 
 if TYPE_CHECKING:
     from ..outcome import Outcome

@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from ..latency import DecayedMean
 from ..outcome import Outcome
 from ..replica import Replica
 from ..request import Attempt, Request
+from ..statistics.latency import DecayedMean
 from .base import Policy, number, weighted_choice
 
 TIE_FACTOR = 1.001

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import islice
 from random import Random
 
-from ..cheapest import least_cost_replica
+from ..estimator.least_cost import least_cost_replica
 from ..pool import Pool
 from ..replica import Replica
 from ..request import INFINITY, Attempt, Request
@@ -59,7 +59,7 @@ class LeastWork(Policy):
         return choice
 
     def score(self, request: Request, replica: Replica, now: float) -> float:
-        """As core/cheapest.py works it out."""
+        """As core/estimator/least_cost.py works it out."""
         seconds = request.base * replica.slowness * replica.slow_start_factor
         if replica.load:
             seconds += self._pool.estimator.queueing_delay(replica, now)

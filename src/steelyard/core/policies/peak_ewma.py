@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from math import exp
 from random import Random
 
-from ..latency import DecayedMean
 from ..outcome import Outcome
 from ..replica import Replica
 from ..request import Attempt, Request
+from ..statistics.latency import DecayedMean
 from .base import Policy, number, random_pair, weighted_choice
 
 UNANSWERED_PENALTY = 1e9

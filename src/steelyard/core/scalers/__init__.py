@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import OptionError
-from ..naming import find_class
+from ..plugins import find_class
 from .base import Recommendation, Scaler, ScalingMetrics
 
 SCALERS: dict[str, str] = {

@@ -12,9 +12,8 @@ from __future__ import annotations
 from math import ceil
 
 from ..request import INFINITY
-from .base import Recommendation, Scaler, ScalingMetrics
-from .options import number
-from .windows import SlidingAverage, SlidingMaximum
+from ..statistics.sliding_windows import SlidingAverage, SlidingMaximum
+from .base import Recommendation, Scaler, ScalingMetrics, number
 
 MAX_ADDED_REPLICAS = 4  # replicas that may be added in a period, …
 MAX_SCALE_UP_FACTOR = 2.0  # … or as many as make it so many times as many, whichever is more

@@ -11,9 +11,8 @@ from __future__ import annotations
 from math import ceil, floor
 
 from ..request import INFINITY
-from .base import Recommendation, Scaler, ScalingMetrics
-from .options import number
-from .windows import SlidingAverage, SlidingMaximum
+from ..statistics.sliding_windows import SlidingAverage, SlidingMaximum
+from .base import Recommendation, Scaler, ScalingMetrics, number
 
 TICK_SECONDS = 2.0  # seconds between decisions
 DEFAULT_CONCURRENCY_TARGET = 100.0  # container-concurrency-target-default: where a replica takes as many as come

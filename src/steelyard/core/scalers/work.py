@@ -5,12 +5,11 @@ from __future__ import annotations
 from math import ceil, sqrt
 
 from ..request import INFINITY
-from .base import Recommendation, Scaler, ScalingMetrics
-from .flow import FEW_REQUESTS, ArrivalRate, Rates
-from .options import boolean, number
-from .pace import ServiceRate
-from .spare import Headroom
-from .windows import SlidingAverage, SlidingMaximum
+from ..statistics.sliding_windows import SlidingAverage, SlidingMaximum
+from .arrival_rate import FEW_REQUESTS, ArrivalRate, Rates
+from .base import Recommendation, Scaler, ScalingMetrics, boolean, number
+from .headroom import Headroom
+from .service_rate import ServiceRate
 
 MAX_BACKLOG_SECONDS = (
     5.0  # seconds within which a backlog should be worked off, or half of what is promised if that is less, …

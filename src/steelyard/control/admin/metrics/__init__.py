@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...numbers import MetricsSnapshot
-from ...views import FleetView
-from ..exposition import Family, render
+from ...observability.metrics_snapshot import MetricsSnapshot
+from ...observability.views import FleetView
+from .exposition import Family, render
 from .gateway import gateway_families
 from .memory import memory_families
 from .models import model_families
-from .probes import probe_families
-from .replicas import replica_families
+from .replicas import probe_families, replica_families
 from .scaling import scaling_families
 from .slo import slo_families
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from platform import python_version
 
-from ...alarm_codes import SEVERITIES
-from ...numbers import MetricsSnapshot
-from ...usage import ProcessUsage
-from ...views import FleetView, WorkerView
-from ..exposition import Family, Sample, labels
+from ...observability.alarm_codes import SEVERITIES
+from ...observability.metrics_snapshot import MetricsSnapshot
+from ...observability.views import FleetView, WorkerView
+from ...process_resources import ProcessUsage
+from .exposition import Family, Sample, labels
 
 
 def gateway_families(fleet: FleetView, numbers: MetricsSnapshot) -> Iterator[Family]:

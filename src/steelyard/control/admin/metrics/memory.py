@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...views import DeviceView, FleetView, ResidentModelView, ServerView
-from ..exposition import Family, Sample, labels
+from ...observability.views import DeviceView, FleetView, ResidentModelView, ServerView
+from .exposition import Family, Sample, labels
 
 
 def memory_families(fleet: FleetView) -> Iterator[Family]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ....core.times import DURATION_BOUNDS_SECONDS
-from ...numbers import MetricsSnapshot
-from ...status import ModelTotals
-from ...views import ModelView
-from ..exposition import Family, Sample, histogram, labels
+from ....core.statistics.histogram import DURATION_BOUNDS_SECONDS
+from ...observability.metrics_snapshot import MetricsSnapshot
+from ...observability.totals import ModelTotals
+from ...observability.views import ModelView
+from .exposition import Family, Sample, histogram, labels
 
 _GAUGES = (
     ("replicas", "replicas that are known", "replicas"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from ...status import ReplicaKey, ReplicaTotals
-from ...views import ReplicaView
-from ..exposition import Family, Sample, labels
+from ...observability.totals import ReplicaKey, ReplicaTotals
+from ...observability.views import ReplicaView
+from .exposition import Family, Sample, labels
 
 _PER_REPLICA: tuple[tuple[str, str, str, Callable[[ReplicaView], float | None]], ...] = (
     ("state_seconds", "gauge", "how long it has been in its state", lambda view: view.state_age),
@@ -43,3 +43,18 @@ def replica_families(replicas: tuple[ReplicaView, ...], totals: Mapping[ReplicaK
 def _share(view: ReplicaView) -> float | None:
     """Of a replica that was sent nothing, nobody knows."""
     return view.recent.failed / view.recent.attempts if view.recent.attempts else None
+
+
+# What probes see of replicas.
+
+
+def probe_families(replicas: tuple[ReplicaView, ...], counts: Mapping[tuple[str, str], int]) -> Iterator[Family]:
+    looks = [Sample(labels(model=model, verdict=verdict), n) for (model, verdict), n in sorted(counts.items())]
+    yield Family("steelyard_probes_total", "counter", "looks at replicas, by what they saw", looks)
+    probed = [(labels(model=view.model, replica=view.id), view.probe) for view in replicas if view.probe is not None]
+    last = [Sample(f'{of},verdict="{probe.result}"', 1) for of, probe in probed]
+    yield Family("steelyard_replica_probe_verdict", "gauge", "1, with what the last probe saw as a label", last)
+    took = [Sample(of, probe.seconds if probe.age is not None else None) for of, probe in probed]
+    yield Family("steelyard_replica_probe_seconds", "gauge", "how long the last probe took", took)
+    restarts = [Sample(of, probe.restarts) for of, probe in probed]
+    yield Family("steelyard_replica_restarts_total", "counter", "restarts of its server that were seen", restarts)

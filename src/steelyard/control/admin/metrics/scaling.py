@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...views import ScalingView
-from ..exposition import Family, Sample, labels
+from ...observability.views import ScalingView
+from .exposition import Family, Sample, labels
 
 _PREFIX = "steelyard_scaling_"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ....core.slo import SLO_VERDICTS
-from ...status import ModelTotals
-from ...views import ObjectiveView, SloView
-from ..exposition import Family, Sample, labels
+from ....core.slo.verdicts import SLO_VERDICTS
+from ...observability.totals import ModelTotals
+from ...observability.views import ObjectiveView, SloView
+from .exposition import Family, Sample, labels
 
 NO_FAULT = "none"  # is at fault
 _HOUR, _MINUTE = 3600.0, 60.0

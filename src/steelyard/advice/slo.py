@@ -1,0 +1,83 @@
+"""Warnings about times and promises: those that are never reached, and those that were hardly meant so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from ..config import Config, ModelConfig, SloConfig, TenantSloConfig
+from ..documents import Key, Seconds
+from ..units import format_seconds
+from .models import Findings
+
+SUSPICIOUS_BARE_SECONDS = 60.0  # seconds from which a number without a unit was rather meant as milliseconds
+
+
+def slo_above_timeout(key: Key, model: ModelConfig) -> Findings:
+    """an `slo.latency` or `slo.first_byte` above `timeout`"""
+    for where, slo in _objectives(key, model):
+        for name in ("latency", "first_byte"):
+            seconds = getattr(slo, name)
+            if seconds is not None and model.timeout is not None and seconds > model.timeout:
+                what = f"{format_seconds(seconds)} is promised, and timeout ends a request after"
+                what = f"{what} {format_seconds(model.timeout)}: what is late has failed already."
+                yield (*where, name), what, "Make it shorter than timeout, or timeout longer."
+
+
+def wait_above_timeout(key: Key, model: ModelConfig) -> Findings:
+    """a `max_wait` above `timeout`"""
+    wait, usual = model.max_wait, ModelConfig().max_wait
+    if model.starts_on_demand:
+        return  # there a start has to fit as well, which has a warning of its own
+    if wait is not None and wait != usual and model.timeout is not None and wait > model.timeout:
+        what = f"{format_seconds(wait)} is never reached: timeout ends a request after {format_seconds(model.timeout)}."
+        yield (*key, "max_wait"), what, "Make it shorter than timeout, or leave it out."
+
+
+def fraction_as_percent(key: Key, model: ModelConfig) -> Findings:
+    """a `percentile` or an `availability` below 1, which is a percentage: 0.99 is less than one request in a hundred"""
+    for where, slo in _objectives(key, model):
+        for name in ("percentile", "availability"):
+            value = getattr(slo, name)
+            if value is not None and value < 1.0:
+                what = f"{value:g} is {value:g} % of requests."
+                yield (*where, name), what, f"Write {value * 100:g} if that is meant."
+
+
+def _objectives(key: Key, model: ModelConfig) -> Iterator[tuple[Key, SloConfig | TenantSloConfig]]:
+    if model.slo is not None:
+        yield (*key, "slo"), model.slo
+        yield from (((*key, "slo", "tenants", name), own) for name, own in model.slo.tenants.items())
+
+
+def no_unit(config: Config) -> Findings:
+    """a duration of a minute or more, written without a unit"""
+    for key, seconds in _bare_durations((), config):
+        if seconds >= SUSPICIOUS_BARE_SECONDS:
+            what = f"{seconds:g} without a unit is {seconds:g} seconds."
+            yield key, what, f"Write {seconds:g}s, or {seconds:g}ms if that is meant."
+
+
+def _bare_durations(key: Key, value: object) -> Iterator[tuple[Key, Seconds]]:
+    """All durations below a key that were written as a bare number."""
+    if isinstance(value, Seconds):
+        if value.bare:
+            yield key, value
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from _bare_durations((*key, name), getattr(value, name))
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _bare_durations((*key, name), inner)
+    elif isinstance(value, tuple):
+        for place, inner in enumerate(value):
+            yield from _bare_durations((*key, place), inner)
+
+
+SLO_CHECKS: dict[str, Callable[[Key, ModelConfig], Findings]] = {
+    "slo-above-timeout": slo_above_timeout,
+    "wait-above-timeout": wait_above_timeout,
+    "share-as-percent": fraction_as_percent,
+}
+UNIT_CHECKS: dict[str, Callable[[Config], Findings]] = {"no-unit": no_unit}

@@ -1,0 +1,81 @@
+"""Several files into one directory, all or nothing: a reader never finds half a result, nor an old one mixed in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import mkdtemp
+
+from rich.console import Console
+
+from ..core.errors import OptionError
+
+
+def check_directory(directory: Path, names: Mapping[str, object] | list[str]) -> None:
+    """Could the files be written there? Better asked before a long run than after it."""
+    if directory.exists() and not directory.is_dir():
+        raise OptionError(f"--out {directory}: there is a file of that name")
+    for name in names:
+        if (directory / name).is_dir():
+            raise OptionError(f"--out {directory}: {name} is a directory there")
+    nearest = next(place for place in (directory, *directory.absolute().parents) if place.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise OptionError(f"--out {directory}: cannot write to {nearest}")
+
+
+def write_atomically(directory: Path, files: Mapping[str, str]) -> None:
+    """Written aside first, on the same disk, then moved into place. After an error nothing is there that was not."""
+    check_directory(directory, files)
+    directory = directory.absolute()
+    made = _make_parents(directory)
+    aside: Path | None = None
+    try:
+        aside = Path(mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+        for name, text in files.items():
+            (aside / name).write_text(text, encoding="utf-8", newline="\n")
+        if directory.exists():
+            for name in files:
+                os.replace(aside / name, directory / name)
+            aside.rmdir()
+        else:
+            aside.chmod(0o777 & ~_umask())  # mkdtemp makes it for the owner alone
+            aside.rename(directory)
+    except BaseException as problem:
+        if aside is not None:
+            shutil.rmtree(aside, ignore_errors=True)
+        for parent in reversed(made):
+            parent.rmdir()
+        if isinstance(problem, OSError):
+            raise OptionError(f"--out {directory}: {problem.strerror or problem}") from problem
+        raise
+
+
+def _make_parents(directory: Path) -> list[Path]:
+    """Those that were missing, outermost first."""
+    missing = [parent for parent in directory.parents if not parent.exists()][::-1]
+    for parent in missing:
+        parent.mkdir()
+    return missing
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+# Consoles: as wide as the terminal, and wide enough when the output goes to a file or a pipe.
+
+PIPED_COLUMNS = 200  # columns: nothing is cut off, grep finds whole words
+
+
+def stdout(piped: int = PIPED_COLUMNS) -> Console:
+    narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if narrow else piped, highlight=False, emoji=False)
+
+
+def stderr() -> Console:
+    return Console(stderr=True, highlight=False, emoji=False)

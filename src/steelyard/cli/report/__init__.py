@@ -1,0 +1,1 @@
+"""`steelyard report`: what was promised in a period, and whether it was kept."""

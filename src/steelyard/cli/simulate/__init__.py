@@ -1,0 +1,1 @@
+"""`steelyard simulate`: policies and scalers compared on simulated or recorded traffic."""

@@ -1,0 +1,258 @@
+"""`steelyard simulate`: policies and scalers compared on a fleet and traffic of your own, or on built-in workloads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import click
+import msgspec
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ...core.errors import OptionError
+from ...simulate.engine.result import RunResult
+from ...simulate.report import formatting
+from ...simulate.report.findings import warnings
+from ...simulate.report.summary import rows_csv, runs_csv, scenarios_with_slo, summarise
+from ...simulate.run import IDEAL, Task, check_scenario, has_ideal, run_all, tasks
+from ...simulate.scenario.catalog import CATALOG, TITLES, find_scenarios, scenario_for_trace
+from ...simulate.scenario.file import load_scenarios, to_yaml
+from ...simulate.scenario.schema import Scenario
+from .. import output
+from ..output import check_directory, write_atomically
+from .replay import show_replay
+from .result_table import print_rows
+from .scaling_table import print_scaled_rows
+
+OUTPUT_FILES = ["results.csv", "runs.csv", "report.html"]
+MIN_PARALLEL_REQUESTS = 20_000  # requests: fewer are done before other processes have started
+
+_BUILT_IN_HELP = "\n".join(f"  {name:<4} {TITLES[name]}" for name in CATALOG)
+HELP = f"""Compare policies and scalers on simulated replicas: the real balancer, virtual time.
+
+SCENARIO is a YAML file or one of the built-in workloads:
+
+\b
+{_BUILT_IN_HELP}
+
+\b
+Examples:
+  steelyard simulate W3 --requests 5000 --seeds 3
+  steelyard simulate W2 --policy least_connections,least_work@1 --load 0.8,0.9
+  steelyard simulate --trace requests.csv --out results
+  steelyard simulate W9 --show > mine.yaml         # a start for your own
+  steelyard simulate mine.yaml --policy mypackage.routing:MyPolicy,least_work
+  steelyard simulate A1 --scaler work,kpa,hpa@target=0.6,fixed@5
+  steelyard simulate --replay decisions.jsonl --policy least_work,round_robin
+
+A policy may carry its concurrency, the requests a replica takes at once while the rest wait in the balancer: name@1,
+name@auto, name@unlimited. `steelyard policies` lists them. "ideal" is the reference, a central queue that knows all.
+In A1 to A6 a scaler decides how many replicas there are: work, kpa, hpa, each with options as in kpa@target=0.5, or
+fixed@N, which keeps N.
+
+--replay asks what another policy would have done with what really happened: it takes a decision log (`decisions` in the
+configuration, with sample: 1), replays the policy that ran, says how far that is from what was observed, and then
+replays yours: docs/replay.md.
+"""
+
+
+def _items(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
+    """`a,b,c`"""
+    if value is None:
+        return None
+    items = [item.strip() for item in value.split(",")]
+    if not all(items):
+        raise click.BadParameter(f"{value!r}: write one or more, with commas between")
+    return list(dict.fromkeys(items))
+
+
+def _loads(context: click.Context, parameter: click.Parameter, value: str | None) -> list[float] | None:
+    try:
+        items = _items(context, parameter, value)
+        return None if items is None else [float(item) for item in items]
+    except ValueError:
+        raise click.BadParameter(f"{value!r}: write shares of the capacity, such as 0.7,0.9") from None
+
+
+def _concurrency(context: click.Context, parameter: click.Parameter, value: str | None) -> int | str | None:
+    if value is None or value in ("auto", "unlimited"):
+        return value
+    if value.isdecimal() and int(value) >= 1:
+        return int(value)
+    raise click.BadParameter(f"{value!r}: a whole number from 1, auto or unlimited")
+
+
+@click.command(help=HELP, short_help="Compare policies on simulated replicas and traffic.")
+@click.argument("scenario", required=False)
+@click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Recorded traffic instead (CSV, JSONL).")
+@click.option("--replay", type=click.Path(path_type=Path), metavar="LOG", help="A gateway's decision log instead.")
+@click.option("--model", metavar="NAME", help="With --replay: the model, where the log has several.")
+@click.option("--policy", callback=_items, metavar="A,B,…", help="Compare these.")
+@click.option("--scaler", callback=_items, metavar="A,B,…", help="Compare these, where the fleet's size changes.")
+@click.option("--load", callback=_loads, metavar="0.7,0.9", help="Shares of the fleet's capacity; 0: as recorded.")
+@click.option("--requests", type=click.IntRange(min=1), metavar="N", help="Requests in each run.")
+@click.option("--seeds", type=click.IntRange(min=1), metavar="N", help="Runs of each policy, scaler and load.")
+@click.option(
+    "--concurrency", callback=_concurrency, metavar="N|auto|unlimited", help="For policies without an @ of their own."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help=f"Write {', '.join(OUTPUT_FILES)} there; with --replay, replay.csv and replay.html.",
+)
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by default one a core.")
+@click.option("--no-ideal", is_flag=True, help="Leave the reference out.")
+@click.option("--show", is_flag=True, help="Print the scenario as YAML and run nothing.")
+def simulate(
+    scenario: str | None,
+    trace: Path | None,
+    replay: Path | None,
+    model: str | None,
+    policy: list[str] | None,
+    scaler: list[str] | None,
+    load: list[float] | None,
+    requests: int | None,
+    seeds: int | None,
+    concurrency: int | str | None,
+    out: Path | None,
+    jobs: int | None,
+    no_ideal: bool,
+    show: bool,
+) -> None:
+    if replay is not None:
+        unfit = {"SCENARIO": scenario, "--trace": trace, "--scaler": scaler, "--load": load, "--requests": requests}
+        unfit |= {"--concurrency": concurrency, "--jobs": jobs, "--no-ideal": no_ideal, "--show": show}
+        given = [name for name, value in unfit.items() if value]
+        if given:
+            raise click.UsageError(f"--replay goes with --policy, --model, --seeds and --out only, not with {given[0]}")
+        show_replay(replay, model or "", policy or [], seeds, out)
+        return
+    if model is not None:
+        raise click.UsageError("--model goes with --replay only")
+    changes = {"policies": policy, "loads": load, "requests": requests, "seeds": seeds}
+    scenarios = [_with_overrides(one, changes, concurrency, scaler) for one in _find(scenario, trace)]
+    if show:
+        click.echo("---\n".join(to_yaml(one) for one in scenarios), nl=False)
+        return
+    scenarios = [_with_reference(one, wanted=not no_ideal) for one in scenarios]
+    for one in scenarios:
+        check_scenario(one)
+    if out is not None:
+        _check_output(out)
+    results = _run([task for one in scenarios for task in tasks(one)], jobs)
+    _print(scenarios, results)
+    if out is not None:
+        write_atomically(out, _files(scenarios, results))
+        click.echo(f"wrote {', '.join(str(out / name) for name in OUTPUT_FILES)}")
+
+
+def _find(scenario: str | None, trace: Path | None) -> list[Scenario]:
+    if (scenario is None) == (trace is None):
+        raise click.UsageError(
+            "name one scenario (a YAML file, W1 to W11, A1 to A6), --trace FILE or --replay LOG; see --help"
+        )
+    if trace is not None:
+        return [scenario_for_trace(trace)]
+    assert scenario is not None
+    if scenario.upper() in CATALOG:
+        return find_scenarios(scenario)
+    if not Path(scenario).exists() and not Path(scenario).suffix:
+        return find_scenarios(scenario)  # which says what there is
+    return load_scenarios(scenario)
+
+
+def _with_overrides(
+    scenario: Scenario, changes: dict[str, Any], concurrency: int | str | None, scalers: list[str] | None
+) -> Scenario:
+    """With what the command line says instead."""
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items() if value}
+    if concurrency is not None:
+        limit = cast('int | Literal["auto", "unlimited"]', concurrency)
+        given["balancing"] = msgspec.structs.replace(scenario.balancing, concurrency=limit)
+    if scalers is not None:
+        if scenario.autoscale is None:
+            raise OptionError(f"{scenario.name}: --scaler needs a scenario with `autoscale`, such as A1")
+        given["autoscale"] = msgspec.structs.replace(scenario.autoscale, scalers=tuple(scalers))
+    try:
+        return msgspec.structs.replace(scenario, **given)
+    except ValueError as problem:
+        raise OptionError(f"{scenario.name}: {problem}") from None
+
+
+def _with_reference(scenario: Scenario, *, wanted: bool) -> Scenario:
+    policies = [policy for policy in scenario.policies if policy != IDEAL]
+    if wanted and has_ideal(scenario):
+        policies.insert(0, IDEAL)
+    if not policies:
+        raise OptionError(f"{scenario.name}: no policy is left to compare")
+    return msgspec.structs.replace(scenario, policies=tuple(policies))
+
+
+def _check_output(out: Path) -> None:
+    from ...simulate.report.svg import require_matplotlib
+
+    require_matplotlib()
+    check_directory(out, OUTPUT_FILES)
+
+
+# ---------------------------------------------------------------------- running and showing
+
+
+def _run(todo: Sequence[Task], jobs: int | None) -> list[RunResult]:
+    processes = jobs or _cores(todo)
+    with _progress(len(todo)) as done:
+        return run_all(list(todo), processes=min(processes, len(todo)), done=done)
+
+
+def _cores(todo: Sequence[Task]) -> int:
+    if sum(task.scenario.requests for task in todo) < MIN_PARALLEL_REQUESTS:
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[RunResult], None]]:
+    """A bar on stderr, for people only: nothing when that is a file or a pipe."""
+    console = output.stderr()
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("simulating", total=total)
+
+        def done(result: RunResult) -> None:
+            who = f"{result.policy}, {result.scaler}" if result.scaler else result.policy
+            at = f"{who}, load {formatting.load(result.load)}"
+            progress.update(bar, advance=1, description=at)
+
+        yield done
+
+
+def _print(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> None:
+    rows = summarise(results, scenarios_with_slo(scenarios))
+    console = output.stdout()
+    for one in scenarios:
+        show = print_rows if one.autoscale is None else print_scaled_rows
+        show(console, one.name, [row for row in rows if row.scenario == one.name])
+        for warning in warnings(one, [result for result in results if result.scenario == one.name]):
+            click.echo(f"note: {one.name}: {warning}", err=True)
+
+
+def _files(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> dict[str, str]:
+    from ...simulate.report.page import render
+
+    rows = summarise(results, scenarios_with_slo(scenarios))
+    return {
+        "results.csv": rows_csv(rows),
+        "runs.csv": runs_csv(results),
+        "report.html": render(scenarios, results),
+    }

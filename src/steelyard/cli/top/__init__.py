@@ -1,0 +1,1 @@
+"""`steelyard top`: the fleet, live in a terminal."""

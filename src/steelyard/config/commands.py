@@ -1,0 +1,99 @@
+"""The commands and addresses of started replicas: words in braces, filled in for each replica."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from .sections.scaling import RuntimeConfig
+
+PLACEHOLDERS = ("port", "model", "device", "gpu", "id", "url")
+
+# `{{name}}` is of other templates (a chat template's), `${name}` is a shell's; both are left as they are, and so is
+# every brace of JSON.
+_PLACEHOLDER = re.compile(r"\{\{[a-z]+\}\}|(?<!\$)\{([a-z]+)\}")
+
+
+def split_command(command: str | Sequence[str]) -> list[str]:
+    """The words of a command: a text is split like a shell's. ValueError says why it cannot be."""
+    if isinstance(command, str):
+        try:
+            found = shlex.split(command)
+        except ValueError:
+            raise ValueError(
+                f"{command!r}: a quote or a backslash at its end is not finished; write it as a list of words instead"
+            ) from None
+    else:
+        found = list(command)
+    if not found or not found[0]:
+        raise ValueError("name a program, for example python server.py --port {port}")
+    return found
+
+
+def fill_in(text: str, values: Mapping[str, object]) -> str:
+    """With the words of `values` in place of their braces. A word without a value stays as it is."""
+
+    def value(found: re.Match[str]) -> str:
+        return str(values[found[1]]) if found[1] in PLACEHOLDERS and found[1] in values else found[0]
+
+    return _PLACEHOLDER.sub(value, text)
+
+
+def uses_placeholder(text: str, word: str) -> bool:
+    return word in _placeholders(text)
+
+
+def placeholder_error(text: str) -> str:
+    """A word in braces that nothing is filled in for; an empty text: there is none."""
+    for name in _placeholders(text):
+        if name not in PLACEHOLDERS:
+            close = get_close_matches(name, PLACEHOLDERS, 1)
+            known = ", ".join(f"`{{{word}}}`" for word in PLACEHOLDERS)
+            hint = f"did you mean `{{{close[0]}}}`?" if close else f"there are {known}"
+            return f"`{{{name}}}` is not filled in: {hint}"
+    return ""
+
+
+def _placeholders(text: str) -> Iterator[str]:
+    return (found[1] for found in _PLACEHOLDER.finditer(text) if found[1])
+
+
+# Is the program of a runtime there? Looked at when somebody asks: at a reload it may be there again.
+
+
+def missing_program_error(runtime: RuntimeConfig) -> str:
+    """Why the first word of its command cannot be run; empty: it can be, or only a start can tell."""
+    try:
+        program = split_command(runtime.command)[0]
+        return _missing_program_error(
+            program, Path(runtime.folder), runtime.environment.get("PATH", os.environ.get("PATH", ""))
+        )
+    except ValueError:  # a NUL, a quote that does not end: told elsewhere
+        return ""
+
+
+def redacted_command(runtime: RuntimeConfig) -> str:
+    """For people: without its options, which may be long, and secret."""
+    shown: list[str] = []
+    for word in split_command(runtime.command):
+        if word.startswith("-") and word != "-m":  # python -m uvicorn
+            break
+        name, is_set, _ = word.partition("=")  # env KEY=secret python server.py
+        shown.append(f"{name}=…" if is_set else word)
+    return " ".join(shown)
+
+
+def _missing_program_error(program: str, folder: Path, path: str) -> str:
+    if "{" in program + path:  # not known before it is filled in
+        return ""
+    if "/" not in program:
+        return "" if shutil.which(program, path=path) else f"there is no program {program} on the PATH"
+    found = folder / program
+    if not found.is_file():
+        return f"there is no program {found}"
+    return "" if os.access(found, os.X_OK) else f"{found} may not be run"

@@ -1,0 +1,83 @@
+"""The JSON schema of the configuration, for editors: completion, explanations, and red lines under mistakes."""
+
+from __future__ import annotations
+
+from functools import cache, reduce
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import msgspec
+
+from ..documents import Seconds, Share, Size, shorthand
+from ..units import BYTES_PER_UNIT, SECONDS_PER_UNIT, format_size, parse_duration, parse_size
+from .sections.root import Config
+
+DAY_SECONDS = SECONDS_PER_UNIT["d"]
+
+
+def schema() -> dict[str, Any]:
+    """Accepts what the types accept. That values fit each other only `steelyard check` can tell."""
+    made = msgspec.json.schema(_schema_twin(Config), schema_hook=_quantity)
+    whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Steelyard configuration", **made}
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(whole))  # lists, where a default is a tuple
+    return plain
+
+
+def _quantity(kind: type) -> dict[str, Any]:
+    if kind is Seconds:
+        return {**_number(SECONDS_PER_UNIT, "number"), "examples": ["200ms", "1.5s", "2m"]}
+    if kind is Size:
+        return {**_number(BYTES_PER_UNIT, "integer"), "examples": ["64KiB", "10MiB", "80GiB"]}
+    if kind is Share:
+        return {**_number(["%"], "number"), "maximum": 1, "examples": ["10%", 0.1]}
+    raise NotImplementedError(kind.__name__)
+
+
+def _number(units: Any, bare: str) -> dict[str, Any]:
+    some = "|".join(unit for unit in units if unit)
+    return {"type": [bare, "string"], "minimum": 0, "pattern": rf"^\s*[0-9]+(\.[0-9]+)?\s*({some})?\s*$"}
+
+
+# msgspec writes defaults into the schema, but not those of Seconds, Size and Share. So it is given a likeness of each
+# type, with defaults as people write them.
+
+
+@cache
+def _schema_twin(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    fields = [(field.name, _with_schema_twins(field.type), _default(field)) for field in msgspec.structs.fields(kind)]
+    return msgspec.defstruct(
+        kind.__name__, fields, namespace={"__doc__": kind.__doc__}, forbid_unknown_fields=True, kw_only=True
+    )
+
+
+def _with_schema_twins(kind: Any) -> Any:
+    origin, parts = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _schema_twin(kind) | str if shorthand(kind) else _schema_twin(kind)
+    if origin is Annotated:
+        return Annotated[(_with_schema_twins(parts[0]), *parts[1:])]
+    if origin in (Union, UnionType):
+        return reduce(or_, map(_with_schema_twins, parts))
+    if origin in (tuple, dict):
+        return origin[tuple(map(_with_schema_twins, parts))]
+    return kind
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    value = field.default
+    if field.required or isinstance(value, msgspec.Struct):
+        return msgspec.field() if field.required else msgspec.field(default_factory=object)  # of an object: not written
+    if field.default_factory is not msgspec.NODEFAULT:
+        return msgspec.field(default_factory=field.default_factory)
+    return _default_text(value)
+
+
+def _default_text(value: Any) -> Any:
+    if isinstance(value, Seconds):
+        text = f"{value / DAY_SECONDS:g}d" if value >= DAY_SECONDS else f"{value:g}s"
+        return text if parse_duration(text) == value else float(value)
+    if isinstance(value, Size):
+        text = format_size(value).replace(" ", "")
+        return text if parse_size(text) == value else int(value)
+    return float(value) if isinstance(value, Share) else value

@@ -1,0 +1,1 @@
+"""What types cannot express: impossible values, and values that do not fit each other."""

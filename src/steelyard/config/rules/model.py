@@ -1,0 +1,167 @@
+"""The rules of one model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from random import Random
+from typing import Any
+
+import msgspec
+
+from ...addresses import is_host, replica_address
+from ...core.errors import OptionError
+from ...core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
+from ...core.policies import POLICIES, find_policy, make_policy, policy_options
+from ...documents import Key, Problem, did_you_mean, did_you_mean_or_list
+from ...protocols import DIALECTS, find_dialect
+from ..formats import option_problems, path_error, target_error
+from ..sections.base import Section
+from ..sections.root import Config, ModelConfig, ReplicaConfig
+from .admin import gateway_address_error
+from .autoscale import autoscale_problems
+from .discovery import discovery_problems
+from .health import probe_problems
+from .memory import placement_problems
+from .runtime import runtime_problems
+
+_REPLICA_NAME = re.compile(r"[\x21-\x7e]{1,128}")  # replicas are named in response headers
+_DIALECT_BY_SERVER = {
+    **dict.fromkeys(("mlserver", "kserve", "ovms"), "oip"),
+    **dict.fromkeys(("ollama", "llama.cpp", "llamacpp", "llama-cpp-python", "lmstudio"), "openai"),
+    **dict.fromkeys(("litserve", "fastapi", "flask"), "http"),
+    **dict.fromkeys(("ray", "ray-serve", "ray_serve"), "rayserve"),
+    "bento": "bentoml",
+}
+
+
+def model_problems(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]:
+    for rule in (_dialect, _policy, _options, _paths, _timeout_and_slo, probe_problems, discovery_problems, _tls):
+        yield from rule(key, model)
+    yield from _replicas(key, model, config)
+    yield from placement_problems(key, model, config)
+    yield from runtime_problems(key, model, config)
+    yield from autoscale_problems(key, model)
+
+
+def _dialect(key: Key, model: ModelConfig) -> Iterator[Problem]:
+    name = model.dialect
+    if not name or name in DIALECTS:
+        return
+    if name.lower() in _DIALECT_BY_SERVER:
+        spoken = _DIALECT_BY_SERVER[name.lower()]
+        yield Problem((*key, "dialect"), f"no dialect {name!r}: servers of that name speak {spoken}; write {spoken}")
+        return
+    if name.lower() in DIALECTS:
+        yield Problem((*key, "dialect"), f"no dialect {name!r} (did you mean `{name.lower()}`?)")
+        return
+    try:
+        find_dialect(name)
+    except OptionError as problem:
+        yield Problem((*key, "dialect"), _did_you_mean("dialect", name, DIALECTS) or str(problem))
+
+
+def _policy(key: Key, model: ModelConfig) -> Iterator[Problem]:
+    try:
+        known = policy_options(find_policy(model.policy))
+    except OptionError as problem:
+        yield Problem((*key, "policy"), _did_you_mean("policy", model.policy, POLICIES) or str(problem))
+        return
+    name, given = model.policy, model.policy_options
+    yield from option_problems(
+        (*key, "policy_options"), name, given, known, lambda: make_policy(name, Random(0), given)
+    )
+
+
+def _did_you_mean(what: str, name: str, known: Iterable[str]) -> str:
+    close = did_you_mean(name, known)
+    return f"no {what} {name!r}{close}" if close else ""
+
+
+def _options(key: Key, model: ModelConfig) -> Iterator[Problem]:
+    """What the core itself checks. Each part by itself, so that one mistake does not hide another."""
+    parts: tuple[tuple[Section, Callable[..., object]], ...] = (
+        (model.ejection, EjectionOptions),
+        (model.retry, RetryOptions),
+        (model.hedge, HedgeOptions),
+    )
+    for part, make in parts:
+        yield from _option_errors(key, make, **msgspec.structs.asdict(part))
+    names = ("concurrency", "queue", "max_wait", "restart_grace", "slow_start", "warm_keys", "interval")
+    given = {name: getattr(model, name) for name in names}
+    yield from _option_errors(key, PoolOptions, **{name: value for name, value in given.items() if value is not None})
+    if not model.ejection.slow_for:
+        yield Problem((*key, "ejection", "slow_for"), "must be more than 0")
+
+
+def _option_errors(key: Key, make: Callable[..., object], **options: Any) -> Iterator[Problem]:
+    try:
+        make(**options)
+    except OptionError as problem:
+        option, _, what = str(problem).partition(": ")  # `retry.reserve: must be …`
+        yield Problem((*key, *option.split(".")), what)
+
+
+def _paths(key: Key, model: ModelConfig) -> Iterator[Problem]:
+    for place, path in enumerate(model.paths):
+        if what := path_error(path):
+            yield Problem((*key, "paths", place), what)
+        elif path in model.paths[:place]:
+            yield Problem((*key, "paths", place), f"{path!r} is there twice")
+
+
+def _timeout_and_slo(key: Key, model: ModelConfig) -> Iterator[Problem]:
+    if model.timeout is not None and not model.timeout:
+        yield Problem((*key, "timeout"), "must be more than 0")
+    slo = model.slo
+    if slo is None:
+        return
+    for name in ("latency", "first_byte"):
+        if getattr(slo, name) == 0:
+            yield Problem((*key, "slo", name), "must be more than 0")
+    if slo.latency is slo.first_byte is slo.availability is None:
+        yield Problem((*key, "slo"), "promises nothing: give latency, first_byte or availability")
+
+
+def _tls(key: Key, model: ModelConfig) -> Iterator[Problem]:
+    tls = model.tls
+    if bool(tls.certificate) != bool(tls.key):
+        missing, there = ("key", "certificate") if tls.certificate else ("certificate", "key")
+        yield Problem((*key, "tls", there), f"certificate and key go together: add {missing}")
+    if tls.server_name and not is_host(tls.server_name):
+        yield Problem((*key, "tls", "server_name"), f"{tls.server_name!r} is not a host name")
+    if not tls.verify and (tls.ca or tls.server_name):
+        yield Problem((*key, "tls", "verify"), "false makes ca and server_name useless: leave it out, or them")
+
+
+def _replicas(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]:
+    seen: dict[str, int] = {}
+    for place, replica in enumerate(model.replicas):
+        here: Key = (*key, "replicas", place)
+        if config.devices and replica.device and replica.device not in config.devices:
+            hint = did_you_mean_or_list(replica.device, config.devices, otherwise="there are")
+            yield Problem((*here, "device"), f"no {replica.device!r} under devices{hint}")
+        found = list(replica_problems(here, replica))
+        yield from found
+        if any(problem.key[-1] == "url" for problem in found):
+            continue  # it may have no name
+        if what := gateway_address_error(replica_address(replica.url), config):
+            yield Problem((*here, "url"), what)
+        name = replica.name
+        if seen.setdefault(name, place) != place:
+            yield Problem(here, f"{name!r} is the name of replicas[{seen[name]}] too; give each an id of its own")
+
+
+def replica_problems(key: Key, replica: ReplicaConfig) -> Iterator[Problem]:
+    """Of one replica, wherever it comes from."""
+    if replica.ready and (what := target_error(replica.ready)):
+        yield Problem((*key, "ready"), what)
+    try:
+        replica_address(replica.url)
+    except ValueError as problem:
+        yield Problem((*key, "url"), str(problem))
+        return
+    name = replica.name
+    if not _REPLICA_NAME.fullmatch(name):
+        what = f"{name!r}: the name of a replica has 1 to 128 characters of ASCII, without spaces; give it an id"
+        yield Problem((*key, "id" if replica.id else "url"), what)

@@ -1,0 +1,85 @@
+"""The rules of tracing and the decision log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from urllib.parse import urlsplit
+
+from ...documents import Key, Problem
+from ..otlp_exporter import endpoint
+from ..sections.observability import SloConfig, TracingConfig
+from ..sections.root import Config
+
+_REQUIRED_MODULES = ("opentelemetry", "opentelemetry.proto", "google.protobuf")
+
+
+def tracing_problems(config: Config) -> Iterator[Problem]:
+    tracing = config.tracing
+    if tracing is not None:
+        if what := _endpoint_problem(tracing):
+            yield Problem(("tracing", "endpoint"), what)
+        if not tracing.service:
+            yield Problem(("tracing", "service"), "name the service, for example steelyard")
+        if not _is_installed():
+            yield Problem(("tracing",), "needs OpenTelemetry: pip install 'steelyard[otel]'")
+    if config.decisions is not None and not config.decisions.path:
+        yield Problem(("decisions", "path"), "name a file")
+
+
+def _endpoint_problem(tracing: TracingConfig) -> str:
+    try:
+        found = endpoint(tracing, os.environ)
+    except ValueError as problem:
+        return str(problem)
+    if not found:
+        return "name the collector, for example http://127.0.0.1:4318/v1/traces, or set OTEL_EXPORTER_OTLP_ENDPOINT"
+    return "" if _is_url(found) else f"{found!r} is not a URL: write for example http://127.0.0.1:4318/v1/traces"
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 80) > 0
+    except ValueError:
+        return False
+
+
+def _is_installed() -> bool:
+    try:
+        return all(find_spec(name) is not None for name in _REQUIRED_MODULES)
+    except ModuleNotFoundError:
+        return False
+
+
+# The rules of what is promised.
+
+_MIN_PERIOD_SECONDS = 3600.0  # seconds of an error budget
+_OVERFLOW_TENANT = "*"  # the name under which tenants are counted that are too many
+_MAX_TENANT_NAME_CHARS = 256
+
+
+def slo_problems(config: Config) -> Iterator[Problem]:
+    for name, model in config.models.items():
+        if model.slo is not None:
+            yield from _slo(("models", name, "slo"), model.slo, named=bool(config.tenant_header or config.tenants))
+    if not config.history.keep:
+        yield Problem(("history", "keep"), "must be more than 0")
+
+
+def _slo(key: Key, slo: SloConfig, *, named: bool) -> Iterator[Problem]:
+    if slo.period < _MIN_PERIOD_SECONDS:
+        yield Problem((*key, "period"), "must be at least 1h")
+    if slo.tenants and not named:
+        yield Problem((*key, "tenants"), "nothing says whose a request is: set tenant_header, for example to x-tenant")
+    for tenant, own in slo.tenants.items():
+        place = (*key, "tenants", tenant)
+        if not tenant or tenant == _OVERFLOW_TENANT or len(tenant) > _MAX_TENANT_NAME_CHARS:
+            what = f"the name of a tenant has 1 to {_MAX_TENANT_NAME_CHARS} characters, and is not {_OVERFLOW_TENANT}"
+            yield Problem(place, what)
+        for time in ("latency", "first_byte"):
+            if getattr(own, time) == 0:
+                yield Problem((*place, time), "must be more than 0")
+        if own.latency is own.percentile is own.availability is own.first_byte is None:
+            yield Problem(place, "promises nothing of its own: give latency, first_byte, percentile or availability")

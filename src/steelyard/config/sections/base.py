@@ -1,0 +1,150 @@
+"""The parts of the configuration. What a key means is said here once; editors and docs/configuration.md show it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ...documents import Seconds, Share, Size
+
+
+def described(meaning: str, **schema: Any) -> msgspec.Meta:
+    """What a key means, and what its JSON schema should say besides."""
+    return msgspec.Meta(description=meaning, extra_json_schema=schema or None)
+
+
+CLASS_PATH_SCHEMA = {"type": "string", "pattern": "^[^:]+:[^:]+$"}  # in a JSON schema: package.module:Class
+
+# Not above what a message to a worker can carry, nor where a number is surely a slip of the keyboard.
+Count = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
+Natural = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+Weight = Annotated[float, msgspec.Meta(ge=1e-6, le=1e6)]  # as the core checks it
+NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]  # 0: none given
+Status = Annotated[int, msgspec.Meta(ge=100, le=599)]
+Percent = Annotated[float, msgspec.Meta(gt=0, lt=100)]
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """Part of the configuration: unknown keys are errors, because a misspelt limit is no limit."""
+
+
+class TlsConfig(Section, frozen=True):
+    """TLS for clients. The files are read again when they change."""
+
+    certificate: Annotated[str, described("file with the certificate and its chain, PEM")]
+    key: Annotated[str, described("file with its private key, PEM, without a password")]
+    client_ca: Annotated[str, described("file; clients must show a certificate signed by one of these")] = ""
+
+
+class ReplicaTlsConfig(Section, frozen=True):
+    """TLS to replicas with https URLs."""
+
+    ca: Annotated[str, described("file with the authorities to trust; empty: those of the system")] = ""
+    certificate: Annotated[str, described("file with a certificate to show to the replica")] = ""
+    key: Annotated[str, described("file with its private key")] = ""
+    server_name: Annotated[str, described("name expected in the replica's certificate, if that is not its host")] = ""
+    verify: Annotated[bool, described("whether the replica's certificate is checked")] = True
+
+
+class LimitsConfig(Section, frozen=True):
+    """What a client may ask of the gateway."""
+
+    header_bytes: Annotated[Size, described("most bytes of a request's first line and headers")] = Size(64 << 10)
+    headers: Annotated[Count, described("most headers of one request")] = 100
+    body: Annotated[Size, described("most bytes of one request's body")] = Size(256 << 20)
+    replay: Annotated[
+        Size,
+        described(
+            "bytes of a body kept to look into it and to send it again; larger ones are streamed; 0: none are kept"
+        ),
+    ] = Size(8 << 20)
+    buffer: Annotated[Size, described("bytes waiting to be written to one connection before its source is paused")] = (
+        Size(256 << 10)
+    )
+    body_rate: Annotated[
+        Size,
+        described("least bytes a second of a body, over any `timeouts.body`; slower ones are refused; 0: any rate"),
+    ] = Size(256)
+    buffered: Annotated[Size, described("most bytes of bodies held in a worker, all together")] = Size(256 << 20)
+    client_share: Annotated[
+        Share, described("share of `buffered` above which a client's address gives way to others when it is used up")
+    ] = Share(0.25)
+    connections: Annotated[Count, described("most connections of clients, a worker; TLS handshakes count")] = 8192
+    idle_connections: Annotated[Count, described("most unused connections kept open to one replica, a worker")] = 256
+
+
+class TimeoutsConfig(Section, frozen=True):
+    """How long the gateway waits."""
+
+    header: Annotated[
+        Seconds, described("from a request's first byte to the end of its headers; also for a TLS handshake")
+    ] = Seconds(10)
+    body: Annotated[Seconds, described("between two pieces of a request's body")] = Seconds(30)
+    body_total: Annotated[
+        Seconds, described("for all of a request's body; time in which the gateway does not read is not counted")
+    ] = Seconds(600)
+    idle: Annotated[Seconds, described("a client's connection without a request")] = Seconds(75)
+    write: Annotated[Seconds, described("for a client that reads nothing of its answer")] = Seconds(60)
+    connect: Annotated[Seconds, described("for a connection to a replica")] = Seconds(2)
+    first_byte: Annotated[Seconds, described("from sending to the first byte of the answer")] = Seconds(300)
+    stream: Annotated[Seconds, described("between two pieces of an answer")] = Seconds(300)
+    total: Annotated[Seconds, described("for one request, waiting and trying again included")] = Seconds(3600)
+    # Servers close theirs after 5 s and up: ours must go first, or a request meets a connection that is being closed.
+    replica_idle: Annotated[Seconds, described("an unused connection to a replica; less than the replica's own")] = (
+        Seconds(4)
+    )
+    drain: Annotated[Seconds, described("for requests in flight when told to stop; 0: they are cut off")] = Seconds(30)
+
+
+class AccessLogConfig(Section, frozen=True):
+    """A line for each request."""
+
+    path: Annotated[str, described("file to append to; `-` is standard output")]
+    format: Annotated[Literal["json", "text"], described("`json` or `text`")] = "json"
+
+
+class EjectionConfig(Section, frozen=True):
+    """When a replica is taken out for how it treats real requests."""
+
+    enabled: Annotated[bool, described("whether replicas are taken out at all")] = True
+    consecutive: Annotated[Count, described("failures in a row after which a replica is taken out")] = 5
+    deviations: Annotated[
+        Positive, described("taken out too: a success rate this many standard deviations under the mean, …")
+    ] = 1.9
+    margin: Annotated[Share, described("… and at least this much under it")] = Share(0.1)
+    least_replicas: Annotated[Count, described("replicas it takes to compare them")] = 5
+    least_requests: Annotated[Count, described("requests it takes of each")] = 20
+    slow: Annotated[
+        Positive, described("taken out too: this many times as slow as it usually is itself, more than 1, …")
+    ] = 3.0
+    slow_for: Annotated[Seconds, described("… for this long")] = Seconds(10)
+    seconds: Annotated[Seconds, described("taken out for this long, times how often it was")] = Seconds(30)
+    longest: Annotated[Seconds, described("longest that it is out")] = Seconds(300)
+    most: Annotated[Share, described("share of the replicas that may be out by comparison at once; at least one")] = (
+        Share(0.1)
+    )
+    panic: Annotated[Share, described("share of healthy replicas under which those taken out are used too")] = Share(
+        0.5
+    )
+
+
+class RetryConfig(Section, frozen=True):
+    """A failed request, sent again to another replica."""
+
+    attempts: Annotated[Count, described("attempts in all, the first included; 1: no retries")] = 3
+    budget: Annotated[Share, described("retries per request, so that a failing fleet is not flooded")] = Share(0.2)
+    reserve: Annotated[NotNegative, described("retries in hand at the start")] = 3.0
+    saved: Annotated[NotNegative, described("most retries that are saved up")] = 50.0
+
+
+class HedgeConfig(Section, frozen=True):
+    """A second attempt elsewhere while the first still runs; the loser is cancelled."""
+
+    enabled: Annotated[bool, described("whether late requests are sent twice")] = False
+    quantile: Annotated[
+        Share, described("late is who takes longer than this share of requests, measured by what was predicted")
+    ] = Share(0.95)
+    budget: Annotated[Share, described("share of the work done that may be spent on second attempts")] = Share(0.02)

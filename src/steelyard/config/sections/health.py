@@ -1,0 +1,122 @@
+"""The parts of the configuration about replicas: how they are found, asked and changed while the gateway runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ...documents import Seconds
+from .base import Count, Port, Section, Status, described
+
+
+class SyntheticRequest(Section, frozen=True):
+    """A request that Steelyard itself sends to a replica."""
+
+    path: Annotated[str, described("where to, with a query if it needs one", examples=["/v1/completions"])]
+    method: Annotated[str, described("its method; empty: POST with a body, GET without")] = ""
+    headers: Annotated[dict[str, str], described("headers to send besides")] = msgspec.field(default_factory=dict)
+    body: Annotated[Any, described("text is sent as it is, anything else as JSON")] = None
+    timeout: Annotated[Seconds, described("longest that the answer may take")] = Seconds(30)
+
+
+class InferenceProbe(SyntheticRequest, frozen=True):
+    """A real inference that must succeed before a replica counts as ready, and again now and then."""
+
+    status: Annotated[Status, described("the status it must answer")] = 200
+    contains: Annotated[str, described("text that must be in the answer")] = ""
+    every: Annotated[Seconds, described("time between two of these while it is ready; 0: with every probe")] = Seconds(
+        30
+    )
+
+
+class WarmUpRequest(SyntheticRequest, frozen=True):
+    """A request sent to a replica that just became ready, before the first real one."""
+
+    times: Annotated[Count, described("how often, one after the other")] = 1
+
+
+class HealthConfig(Section, frozen=True):
+    """How to ask whether a replica is ready, and how often."""
+
+    enabled: Annotated[bool, described("false: every replica counts as ready as soon as it is known")] = True
+    path: Annotated[str, described("path of the readiness probe; empty: what the dialect says")] = ""
+    live: Annotated[str, described("path of the liveness probe; empty: what the dialect says")] = ""
+    port: Annotated[Port, described("port of both, if it is not the replica's own")] = 0
+    headers: Annotated[
+        dict[str, str],
+        described("headers of the probes and reads of metrics, and of inferences and warm-ups without their own"),
+    ] = msgspec.field(default_factory=dict)
+    command: Annotated[
+        tuple[str, ...],
+        described(
+            "a program to run instead: exit code 0 is ready, 75 is loading; "
+            "`{url}`, `{host}`, `{port}`, `{id}` and `{model}` are filled in",
+            examples=[["./ready.sh", "{host}", "{port}"]],
+        ),
+    ] = ()
+    interval: Annotated[Seconds, described("time between two probes of a ready replica, give or take a tenth")] = (
+        Seconds(5)
+    )
+    loading_interval: Annotated[Seconds, described("time between two probes of one that is not ready")] = Seconds(0.5)
+    timeout: Annotated[Seconds, described("longest that a probe may take")] = Seconds(2)
+    rise: Annotated[Count, described("good probes in a row before a replica is ready")] = 1
+    fall: Annotated[Count, described("bad probes in a row before a ready replica is taken out")] = 2
+    inference: Annotated[InferenceProbe | None, described("a real inference as part of the probe")] = None
+    warm_up: Annotated[tuple[WarmUpRequest, ...], described("requests sent before the first real one")] = ()
+
+
+class LoadMetricsConfig(Section, frozen=True):
+    """What a replica itself says of its load. It corrects the gateway's own counts and never replaces them."""
+
+    enabled: Annotated[bool | None, described("whether its metrics are read; without it, the dialect says")] = None
+    path: Annotated[str, described("path of its metrics; empty: what the dialect says")] = ""
+    port: Annotated[Port, described("port of its metrics, if it is not the replica's own")] = 0
+    interval: Annotated[Seconds, described("time between two reads, at least a second")] = Seconds(5)
+    orca: Annotated[
+        bool | None,
+        described(
+            "ask for load reports in answers (ORCA); without it, as the dialect says, and where a replica has a "
+            "`device`"
+        ),
+    ] = None
+
+
+class DiscoveryConfig(Section, frozen=True):
+    """Where replicas are found besides those listed. One of `file` and `dns`."""
+
+    file: Annotated[
+        str, described("a list in YAML or JSON, ours or of Prometheus (`file_sd`); read again when it changes")
+    ] = ""
+    dns: Annotated[str, described("a name; each of its addresses is a replica", examples=["llama.models.svc"])] = ""
+    type: Annotated[Literal["a", "srv"], described("`a`: addresses, both IPv4 and IPv6; `srv`: hosts with ports")] = "a"
+    port: Annotated[Port, described("port of the addresses; needed with `type: a`, for `srv` names its own")] = 0
+    scheme: Annotated[Literal["http", "https"], described("how they are spoken to")] = "http"
+    server: Annotated[str, described("name server to ask, `host:port`; empty: those of the system")] = ""
+    interval: Annotated[
+        Seconds, described("longest time between two looks; DNS is asked earlier if its TTL says so")
+    ] = Seconds(30)
+    hold: Annotated[
+        Seconds, described("the sudden loss of more than half of the replicas is believed after this long")
+    ] = Seconds(60)
+
+
+class AdminConfig(Section, frozen=True):
+    """The admin API: the fleet, shown and changed while it runs."""
+
+    listen: Annotated[
+        str | None,
+        described("`host:port` or `unix:/path`; empty: no admin API; without it, 127.0.0.1:9080 if that is free"),
+    ] = None
+    token_file: Annotated[
+        str,
+        described("file with the bearer tokens that may use it, one a line; needed where other machines can reach it"),
+    ] = ""
+    allow: Annotated[
+        tuple[str, ...],
+        described("networks and host names (`*.models.svc` too) of the replicas that may be added or registered"),
+    ] = ("127.0.0.0/8", "::1/128")
+    ports: Annotated[tuple[str, ...], described("their ports, each `N` or `N-M`")] = ("1024-65535",)
+    lease: Annotated[Seconds, described("longest time for which a registration holds without being renewed")] = Seconds(
+        60
+    )

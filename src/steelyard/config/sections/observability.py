@@ -1,0 +1,101 @@
+"""The parts of the configuration about what is promised, written down and shown."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from ...core.request import INFINITY
+from ...core.slo.verdicts import SloTarget
+from ...documents import Seconds, Share, Size
+from .base import Count, Percent, Section, described
+
+DAY_SECONDS = 86400.0
+
+
+class TenantSloConfig(Section, frozen=True):
+    """What is promised to one tenant; what is not said here is as for all others."""
+
+    latency: Annotated[Seconds | None, described("longest that a request should take")] = None
+    percentile: Annotated[
+        Percent | None, described("percent of requests for which `latency` and `first_byte` hold")
+    ] = None
+    availability: Annotated[Percent | None, described("percent of requests that should succeed")] = None
+    first_byte: Annotated[Seconds | None, described("longest that the first byte of a stream should take")] = None
+
+
+class SloConfig(Section, frozen=True):
+    """What is promised to those who use the model."""
+
+    latency: Annotated[Seconds | None, described("longest that a request should take")] = None
+    percentile: Annotated[Percent, described("percent of requests for which `latency` and `first_byte` hold")] = 99.0
+    availability: Annotated[Percent | None, described("percent of requests that should succeed")] = None
+    first_byte: Annotated[
+        Seconds | None,
+        described("longest that the first byte of a stream should take; then only this counts for it, not `latency`"),
+    ] = None
+    period: Annotated[Seconds, described("time of an error budget, at least an hour")] = Seconds(30 * DAY_SECONDS)
+    tenants: Annotated[
+        dict[str, TenantSloConfig], described("other promises to some tenants, by what `tenant_header` says")
+    ] = msgspec.field(default_factory=dict)
+
+    def objective(self) -> SloTarget:
+        return SloTarget(
+            _or_infinity(self.latency), self.percentile, self.availability or 0.0, _or_infinity(self.first_byte)
+        )
+
+    def tenant_objectives(self) -> dict[str, SloTarget]:
+        """To tenants that have their own."""
+        return {tenant: self._promise_to(other) for tenant, other in self.tenants.items()}
+
+    def _promise_to(self, other: TenantSloConfig) -> SloTarget:
+        own = self.objective()
+        return SloTarget(
+            own.latency if other.latency is None else float(other.latency),
+            other.percentile or own.percentile,
+            other.availability or own.availability,
+            own.first_byte if other.first_byte is None else float(other.first_byte),
+        )
+
+
+def _or_infinity(seconds: Seconds | None) -> float:
+    return INFINITY if seconds is None else float(seconds)
+
+
+class HistoryConfig(Section, frozen=True):
+    """How requests stood to what was promised, kept over restarts for `steelyard report`."""
+
+    enabled: Annotated[bool, described("whether it is kept")] = True
+    path: Annotated[
+        str,
+        described(
+            "SQLite file; empty: `NAME.sqlite` in $STATE_DIRECTORY, or `steelyard` in $XDG_STATE_HOME, ~/.local/state"
+        ),
+    ] = ""
+    keep: Annotated[Seconds, described("time after which it is forgotten")] = Seconds(400 * DAY_SECONDS)
+
+
+class TracingConfig(Section, frozen=True):
+    """Spans of requests, sent to an OpenTelemetry collector. Needs `pip install 'steelyard[otel]'`."""
+
+    endpoint: Annotated[
+        str,
+        described(
+            "where to, OTLP over HTTP; empty: see OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT",
+            examples=["http://127.0.0.1:4318/v1/traces"],
+        ),
+    ] = ""
+    sample: Annotated[Share, described("share of requests to trace, where no caller decides")] = Share(0.01)
+    parent: Annotated[bool, described("whether a caller's `traceparent` decides, where it comes with one")] = True
+    headers_file: Annotated[str, described("file of headers to send along, a `name: value` a line")] = ""
+    service: Annotated[str, described("service.name of the spans")] = "steelyard"
+
+
+class DecisionLogConfig(Section, frozen=True):
+    """Why requests went where they went: a line for each, for `steelyard explain` and `steelyard simulate --replay`."""
+
+    path: Annotated[str, described("file to append to")]
+    sample: Annotated[Share, described("share of requests written down; to replay, 1")] = Share(0.01)
+    candidates: Annotated[Count, described("most replicas that a line tells of")] = 16
+    most: Annotated[Size, described("size at which the file is renamed to `path.1` and begun anew")] = Size(1 << 30)

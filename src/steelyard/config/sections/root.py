@@ -1,0 +1,213 @@
+"""The configuration as a whole: models with their replicas, and the gateway in front of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ...addresses import Address, listen_address, replica_address
+from ...core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
+from ...core.policies import POLICIES
+from ...documents import Seconds
+from ...protocols import DIALECTS
+from .base import (
+    CLASS_PATH_SCHEMA,
+    AccessLogConfig,
+    Count,
+    EjectionConfig,
+    HedgeConfig,
+    LimitsConfig,
+    Natural,
+    ReplicaTlsConfig,
+    RetryConfig,
+    Section,
+    TimeoutsConfig,
+    TlsConfig,
+    Weight,
+    described,
+)
+from .health import AdminConfig, DiscoveryConfig, HealthConfig, LoadMetricsConfig
+from .memory import DeviceConfig, MemoryConfig, PlacementConfig
+from .observability import DecisionLogConfig, HistoryConfig, SloConfig, TracingConfig
+from .scaling import AutoscaleConfig, RuntimeConfig
+from .tenants import TenantConfig
+
+ANY_MODEL = "*"  # the model that takes every name: what `serve --replica` without a model makes
+
+DEFAULT_MAX_WAIT_SECONDS = 30.0  # seconds: `max_wait` of a model that does not say
+
+Workers = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+Concurrency = Count | Literal["auto", "unlimited"]
+_DIALECT_NAMES = ", ".join(f"`{name}`" for name in DIALECTS)
+
+
+class ReplicaConfig(Section, frozen=True):
+    """A server that runs the model. Its URL alone may stand for it."""
+
+    __shorthand__ = "url"
+
+    url: Annotated[
+        str, described("`http://host:port`, `https://host` or `unix:/path`", examples=["http://10.0.0.1:8000"])
+    ]
+    id: Annotated[str, described("what it is called; empty: host and port")] = ""
+    weight: Annotated[Weight, described("its size against the other replicas of the model")] = 1.0
+    zone: Annotated[str, described("where it stands")] = ""
+    device: Annotated[str, described("what it runs on, a name under `devices`")] = ""
+    ready: Annotated[str, described("path of its readiness probe, if it is another than the model's `health` says")] = (
+        ""
+    )
+
+    @property
+    def name(self) -> str:
+        return self.id or str(replica_address(self.url))
+
+
+class ModelConfig(Section, frozen=True):
+    """A model and the replicas that serve it."""
+
+    replicas: Annotated[tuple[ReplicaConfig, ...], described("the servers that run it")] = ()
+    dialect: Annotated[
+        str,
+        described(
+            f"what it speaks: {_DIALECT_NAMES}, or `package.module:Class`; empty: told by each request's path",
+            anyOf=[{"enum": ["", *DIALECTS]}, CLASS_PATH_SCHEMA],
+        ),
+    ] = ""
+    paths: Annotated[
+        tuple[str, ...],
+        described("requests to these paths, and below them, are for this model", examples=[["/resnet"]]),
+    ] = ()
+    policy: Annotated[
+        str,
+        described(
+            "who gets a request: a name of `steelyard policies`, or `package.module:Class`",
+            anyOf=[{"enum": list(POLICIES)}, CLASS_PATH_SCHEMA],
+        ),
+    ] = "least_work"
+    policy_options: Annotated[
+        dict[str, Any], described("options of the policy; `steelyard policies NAME` lists them")
+    ] = msgspec.field(default_factory=dict)
+    concurrency: Annotated[
+        Concurrency, described("requests a replica takes at once, the rest wait here: a number, `auto` or `unlimited`")
+    ] = "unlimited"
+    queue: Annotated[Natural, described("requests that may wait")] = 1024
+    max_wait: Annotated[
+        Seconds | None,
+        described(
+            "time that a request without a deadline may wait; without it 30s, or as long as a start is under way"
+        ),
+    ] = None
+    hold: Annotated[bool, described("wait, not refuse, while no replica is ready")] = False
+    restart_grace: Annotated[
+        Seconds,
+        described(
+            "time for which requests wait after the last ready replica was lost, as it may only restart; 0: refused"
+        ),
+    ] = Seconds(5)
+    slow_start: Annotated[Seconds, described("time over which a newly ready replica takes up its weight")] = Seconds(10)
+    warm_keys: Annotated[
+        Natural, described("sessions or prefixes that a replica is believed to keep warm; 0: not tracked")
+    ] = 0
+    interval: Annotated[Seconds, described("time between looks at the replicas as a whole")] = Seconds(1)
+    timeout: Annotated[
+        Seconds | None, described("time in which the answer must begin, of a request that names no deadline")
+    ] = None
+    idempotent: Annotated[
+        bool | None,
+        described("whether a request that a replica may have begun may be sent again; without it, the dialect says"),
+    ] = None
+    ejection: Annotated[EjectionConfig, described("when a replica is taken out for how it treats real requests")] = (
+        EjectionConfig()
+    )
+    retry: Annotated[RetryConfig, described("a failed request, sent again to another replica")] = RetryConfig()
+    hedge: Annotated[HedgeConfig, described("a second attempt elsewhere while the first still runs")] = HedgeConfig()
+    slo: Annotated[SloConfig | None, described("what is promised")] = None
+    health: Annotated[HealthConfig, described("how to ask whether a replica is ready")] = HealthConfig()
+    load: Annotated[LoadMetricsConfig, described("what a replica itself says of its load")] = LoadMetricsConfig()
+    discovery: Annotated[tuple[DiscoveryConfig, ...], described("where more replicas are found")] = ()
+    memory: Annotated[MemoryConfig, described("what it needs of the `device` its replicas run on")] = MemoryConfig()
+    placement: Annotated[
+        PlacementConfig | None, described("loaded and unloaded on demand: its replicas are servers that can hold it")
+    ] = None
+    runtime: Annotated[RuntimeConfig | None, described("who starts its replicas, besides those under `replicas`")] = (
+        None
+    )
+    autoscale: Annotated[AutoscaleConfig | None, described("how many replicas, by what is asked of them")] = None
+    tls: Annotated[ReplicaTlsConfig, described("TLS to replicas with https URLs")] = ReplicaTlsConfig()
+
+    @property
+    def starts_on_demand(self) -> bool:
+        """May a request that finds no replica wait for one?"""
+        return self.placement is not None or self.runtime is not None
+
+    @property
+    def max_start_wait(self) -> float:
+        """Seconds that a request may wait for a replica that is being started or loaded; 0.0: `max_wait`."""
+        if self.max_wait is not None:
+            return 0.0
+        started = self.runtime.start_timeout if self.runtime is not None else 0.0
+        loaded = self.placement.timeout if self.placement is not None else 0.0
+        return float(max(started, loaded))
+
+    def pool_options(self) -> PoolOptions:
+        return PoolOptions(
+            concurrency=self.concurrency,
+            queue=self.queue,
+            max_wait=DEFAULT_MAX_WAIT_SECONDS if self.max_wait is None else self.max_wait,
+            start_wait=self.max_start_wait,
+            restart_grace=self.restart_grace,
+            hold=self.hold or self.starts_on_demand,
+            slow_start=self.slow_start,
+            warm_keys=self.warm_keys,
+            interval=self.interval,
+            ejection=EjectionOptions(**msgspec.structs.asdict(self.ejection)),
+            retry=RetryOptions(**msgspec.structs.asdict(self.retry)),
+            hedge=HedgeOptions(**msgspec.structs.asdict(self.hedge)),
+        )
+
+
+class Config(Section, frozen=True):
+    """The configuration of a gateway."""
+
+    models: Annotated[
+        dict[str, ModelConfig], described("the models by the name that requests give; `*` takes every other name")
+    ]
+    name: Annotated[
+        str,
+        described("by this a new gateway finds what a killed one of that name had started; empty: its first `listen`"),
+    ] = ""
+    listen: Annotated[
+        str | tuple[str, ...],
+        described("`host:port`, `[v6]:port`, `:port` (all addresses) or `unix:/path`; one, or a list"),
+    ] = "127.0.0.1:8080"
+    workers: Annotated[Workers, described("processes that forward requests")] = 1
+    tls: Annotated[TlsConfig | None, described("TLS for clients")] = None
+    trusted: Annotated[
+        tuple[str, ...],
+        described("networks of proxies that are believed: forwarded headers, tenants", examples=[["10.0.0.0/8"]]),
+    ] = ()
+    tenant_header: Annotated[
+        str, described("request header that names the tenant, for fair shares of the waiting line")
+    ] = ""
+    tenants: Annotated[
+        dict[str, TenantConfig], described("who the clients are, and what they may ask for, by name")
+    ] = msgspec.field(default_factory=dict)
+    limits: Annotated[LimitsConfig, described("what a client may ask of the gateway")] = LimitsConfig()
+    timeouts: Annotated[TimeoutsConfig, described("how long the gateway waits")] = TimeoutsConfig()
+    access_log: Annotated[AccessLogConfig | None, described("a line for each request")] = None
+    admin: Annotated[AdminConfig, described("the admin API")] = AdminConfig()
+    history: Annotated[HistoryConfig, described("how promises were kept, over restarts")] = HistoryConfig()
+    tracing: Annotated[TracingConfig | None, described("spans of requests for OpenTelemetry")] = None
+    decisions: Annotated[DecisionLogConfig | None, described("why requests went where they went")] = None
+    devices: Annotated[dict[str, DeviceConfig], described("what replicas run on, by name")] = msgspec.field(
+        default_factory=dict
+    )
+
+    @property
+    def listen_texts(self) -> tuple[str, ...]:
+        return (self.listen,) if isinstance(self.listen, str) else self.listen
+
+    @property
+    def listen_addresses(self) -> tuple[Address, ...]:
+        return tuple(map(listen_address, self.listen_texts))

@@ -1,0 +1,113 @@
+"""Replicas that Steelyard starts itself, and how many of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, tzinfo
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, available_timezones
+
+import msgspec
+
+from ...core.scalers import SCALERS
+from ...documents import Seconds, Size, did_you_mean
+from .base import CLASS_PATH_SCHEMA, Count, Natural, NotNegative, Section, described
+
+
+class RuntimeConfig(Section, frozen=True):
+    """Who starts the model's replicas, and how."""
+
+    command: Annotated[
+        str | tuple[str, ...],
+        described(
+            "what to run for one replica, a list of words or a text that is split like a shell's (no shell runs); "
+            "`{port}`, `{model}`, `{device}`, `{gpu}`, `{id}` and `{url}` are filled in",
+            examples=["python server.py --port {port}"],
+        ),
+    ]
+    kind: Annotated[Literal["process"], described("`process`: processes of this machine")] = "process"
+    environment: Annotated[
+        dict[str, str], described("variables besides the gateway's own; the same braces are filled in")
+    ] = msgspec.field(default_factory=dict)
+    folder: Annotated[str, described("working folder; empty: that of the configuration file")] = ""
+    url: Annotated[str, described("where a replica listens, with `{port}`; or `unix:/path` with `{id}` in it")] = (
+        "http://127.0.0.1:{port}"
+    )
+    ports: Annotated[str, described("ports to choose `{port}` from, first and last")] = "20000-29999"
+    devices: Annotated[
+        tuple[str, ...],
+        described("names under `devices`: each replica runs on one of them, where there is most room for it"),
+    ] = ()
+    cpus: Annotated[Count | None, described("cores that each replica has to itself, as long as there are enough")] = (
+        None
+    )
+    replicas: Annotated[Natural, described("how many, without `autoscale`")] = 1
+    start_timeout: Annotated[
+        Seconds, described("longest from its start until it is ready; then it counts as failed")
+    ] = Seconds(600)
+    drain: Annotated[
+        Seconds | None,
+        described("longest for requests in flight before a replica is stopped; without it, as long as they may take"),
+    ] = None
+    stop_timeout: Annotated[Seconds, described("from SIGTERM to SIGKILL")] = Seconds(10)
+    log: Annotated[str, described("folder for what replicas print; empty: `steelyard` below the folder for state")] = ""
+    log_size: Annotated[Size, described("most of it that is kept of each replica")] = Size(10 << 20)
+    show_last_words: Annotated[
+        bool, described("clients whose request waits for a start that fails are told the last lines that it printed")
+    ] = False
+
+
+class SchedulePeriod(Section, frozen=True):
+    """A time of the week in which more replicas are needed than otherwise."""
+
+    start: Annotated[str, described("`08:00`; the replicas are ready by then")]
+    end: Annotated[str, described("`18:00`; before `start`: the next day")]
+    min: Annotated[Natural, described("replicas at the least in this time")]
+    days: Annotated[str, described("`mon-fri`, `sat,sun`; empty: every day")] = ""
+
+
+class AutoscaleConfig(Section, frozen=True):
+    """How many replicas, by what is asked of them."""
+
+    mode: Annotated[Literal["act", "recommend"], described("`recommend`: say what would be done, and do nothing")] = (
+        "act"
+    )
+    min: Annotated[Natural, described("replicas at the least; 0: none while nobody asks")] = 1
+    max: Annotated[Count | None, described("replicas at the most; without it 100, or `min` if that is more")] = None
+    scaler: Annotated[
+        str,
+        described(
+            "`work` (ours), `kpa` (Knative's), `hpa` (Kubernetes'), or `package.module:Class`",
+            anyOf=[{"enum": list(SCALERS)}, CLASS_PATH_SCHEMA],
+        ),
+    ] = "work"
+    scaler_options: Annotated[dict[str, Any], described("options of the scaler")] = msgspec.field(default_factory=dict)
+    idle: Annotated[Seconds, described("with `min: 0`, time without a request after which the last replica goes")] = (
+        Seconds(300)
+    )
+    up: Annotated[Count | None, described("most replicas added within a minute")] = None
+    down: Annotated[Count | None, described("most replicas taken away within a minute")] = None
+    cold_start: Annotated[
+        Seconds, described("from the start of a replica to its readiness, until that was measured")
+    ] = Seconds(10)
+    schedule: Annotated[tuple[SchedulePeriod, ...], described("known peaks")] = ()
+    timezone: Annotated[str, described("of `schedule`, such as `Europe/Paris`; empty: the machine's own")] = ""
+    cost: Annotated[NotNegative, described("price of a replica for an hour, in whatever currency")] = 0.0
+
+
+# Time zones by name. They come from the machine, or from the package tzdata; UTC needs neither.
+
+
+def time_zone(name: str) -> tzinfo | None:
+    """None: the machine's own. ValueError says what is wrong."""
+    if not name:
+        return None
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, KeyError):  # a folder of zones, a path that leads elsewhere, or no such zone
+        known = available_timezones()
+    if not known:
+        raise ValueError(f"{name!r}: this machine has no time zones but UTC: pip install tzdata")
+    hint = did_you_mean(name, known) or ": write for example Europe/Paris"
+    raise ValueError(f"no time zone {name!r}{hint}")

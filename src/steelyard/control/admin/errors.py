@@ -1,0 +1,78 @@
+"""Answers that are no success: a status, a stable code, one sentence, and which values are to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from email.utils import formatdate
+from typing import Any
+
+import msgspec
+
+from ...core.errors import OptionError, SteelyardError
+from ...documents import encode_value
+from ..supervisor.admin_service import InvalidError, NotFoundError
+from .schemas import ErrorBody, ErrorDetail, ErrorResponse
+
+# Every status of a refusal: its code, and when it is given. The OpenAPI document shows it.
+ERROR_CODES = {
+    400: ("bad_request", "what was sent is not HTTP, or its body is not JSON"),
+    401: ("unauthorized", "no token, or none that is known"),
+    403: ("forbidden", "the request came by a name or from a page that is not this machine's"),
+    404: ("not_found", "no such path, model, replica or device"),
+    405: ("method_not_allowed", "the path does not take this method"),
+    408: ("timeout", "the request took too long to arrive"),
+    409: ("conflict", "it cannot be done to this one, or not now"),
+    413: ("too_large", "the body is larger than 1 MiB"),
+    415: ("not_json", "the body is not declared as application/json"),
+    422: ("invalid", "a value that cannot be; `details` names the key of each"),
+    431: ("head_too_large", "the head of the request is too large"),
+    500: ("internal", "a bug of Steelyard; its log says more"),
+    503: ("busy", "too many connections"),
+}
+JSON_CONTENT_TYPE = (b"content-type", b"application/json")
+
+
+class ApiError(Exception):
+    """A request that is not done."""
+
+    def __init__(
+        self, status: int, message: str, details: tuple[ErrorDetail, ...] = (), headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = dict(headers or {})
+        self.body = encode(
+            ErrorResponse(error=ErrorBody(code=ERROR_CODES[status][0], message=message, details=details))
+        )
+
+
+def validation_error(details: list[ErrorDetail]) -> ApiError:
+    """One sentence for all that is wrong."""
+    first = f"{details[0].key}: {details[0].message}" if details[0].key else details[0].message
+    more = f" (and {len(details) - 1} more)" if details[1:] else ""
+    return ApiError(422, first + more, tuple(details))
+
+
+def api_error_for(problem: SteelyardError) -> ApiError:
+    """What an operation says, as an answer."""
+    match problem:
+        case NotFoundError():
+            return ApiError(404, str(problem))
+        case InvalidError():
+            return ApiError(422, str(problem), (ErrorDetail(key=problem.key, message=problem.what),))
+        case OptionError():
+            key, _, what = str(problem).rpartition(": ")
+            return ApiError(422, str(problem), (ErrorDetail(key=key, message=what),))
+    return ApiError(
+        409, str(problem)
+    )  # ConflictError, or that the load board is full, or that there are too many leases
+
+
+def encode(value: Any) -> bytes:
+    return msgspec.json.encode(value, enc_hook=encode_value)
+
+
+def default_headers() -> list[tuple[bytes, bytes]]:
+    """Of every answer: nobody is to keep what is true only now, nor to guess what it is."""
+    date = formatdate(usegmt=True).encode()
+    return [(b"date", date), (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]

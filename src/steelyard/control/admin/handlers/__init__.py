@@ -1,0 +1,1 @@
+"""What the admin API does for each route."""

@@ -1,0 +1,122 @@
+"""What a request says: its path, its query and its body, each typed. All mistakes are told at once."""
+
+from __future__ import annotations
+
+import re
+from math import isinf
+from typing import Any, TypeVar, get_type_hints
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+import msgspec
+from starlette.requests import Request
+
+from ...documents import Key, format_key, type_problems
+from ...documents import Problem as Mistake
+from .errors import ApiError, validation_error
+from .schemas import ErrorDetail, RequestBody
+
+MAX_BODY_BYTES = 1 << 20
+_MAX_KEYS = 64  # each unknown one is compared with all that are known
+_MAX_CONTAINERS = 64  # also bounds how deep they are inside each other: whoever looks into them may do so recursively
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
+
+B = TypeVar("B", bound=RequestBody)
+
+
+def path_parameters(request: Request) -> dict[str, str]:
+    """The names in the path, which is still encoded here: a model's name may have a slash in it."""
+    try:
+        return {name: unquote_to_bytes(text).decode() for name, text in request.path_params.items()}
+    except UnicodeDecodeError:
+        raise ApiError(404, "no such path: it is not UTF-8") from None
+
+
+def query(request: Request, kind: type[B]) -> B:
+    try:
+        pairs = parse_qsl(
+            request.scope["query_string"].decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=_MAX_KEYS,
+        )
+    except ValueError:
+        raise ApiError(422, "the query is not UTF-8, or too long") from None
+    given: dict[str, str] = {}
+    for name, value in pairs:
+        if name in given:
+            raise validation_error([ErrorDetail(key=name, message="it is there twice")])
+        given[name] = value
+    return _convert({name: _coerce(kind, name, value) for name, value in given.items()}, kind)
+
+
+def _coerce(kind: type[RequestBody], name: str, text: str) -> str | int:
+    """A query is all text: what it means depends on what is asked for."""
+    number = get_type_hints(kind).get(name) is int and _NUMBER.fullmatch(text)
+    return int(text) if number else text
+
+
+async def body(request: Request, kind: type[B]) -> B:
+    """An empty one is as good as `{}` where nothing needs to be said."""
+    data = await _bytes(request)
+    if not data and kind.__struct_fields__ == ():
+        return kind()
+    if data:
+        _check_declared(request)
+    return _convert(_parsed(data), kind)
+
+
+async def _bytes(request: Request) -> bytes:
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > MAX_BODY_BYTES:
+        raise _too_large()
+    found = bytearray()
+    async for piece in request.stream():
+        found += piece
+        if len(found) > MAX_BODY_BYTES:
+            raise _too_large()
+    return bytes(found)
+
+
+def _too_large() -> ApiError:
+    return ApiError(413, f"the body is larger than {MAX_BODY_BYTES >> 20} MiB")
+
+
+def _check_declared(request: Request) -> None:
+    declared = request.headers.get("content-type", "")
+    if declared.partition(";")[0].strip().lower() != "application/json":
+        raise ApiError(415, "send the body as `content-type: application/json`")
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        value = _JSON.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        what = str(problem) if data else "it is empty"
+        raise ApiError(400, f"the body is not JSON: {what}") from None
+    if data.count(b"[") + data.count(b"{") > _MAX_CONTAINERS:
+        raise validation_error([ErrorDetail(key="", message=f"more than {_MAX_CONTAINERS} objects and lists")])
+    return value
+
+
+def _number(text: str) -> int | float:
+    """JSON has one kind of number: 2.0 is an integer too."""
+    value = float(text)
+    if isinf(value):
+        raise ValueError("number out of range")
+    return int(value) if value.is_integer() and abs(value) < 1 << 53 else value
+
+
+_JSON = msgspec.json.Decoder(float_hook=_number)
+
+
+def _convert(data: Any, kind: type[B]) -> B:
+    if isinstance(data, dict) and len(data) > _MAX_KEYS:
+        raise validation_error([ErrorDetail(key="", message=f"more than {_MAX_KEYS} keys")])
+    if found := [_detail(mistake) for mistake in type_problems(data, kind)]:
+        raise validation_error(found)
+    return msgspec.convert(data, kind)
+
+
+def _detail(mistake: Mistake) -> ErrorDetail:
+    key: Key = mistake.key if mistake.at is None else mistake.at
+    return ErrorDetail(key=format_key(key) if key else "", message=mistake.what)

@@ -1,0 +1,62 @@
+"""The bearer tokens that may use the admin API: a file with one a line, read again when it changes."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+
+from ....config.secret_files import read_tokens
+from ....core.errors import SteelyardError
+
+_FileStamp = tuple[int, int, int, int]
+
+log = logging.getLogger("steelyard.admin")
+
+
+class AccessError(SteelyardError):
+    """The admin API would be open to everybody, or to nobody."""
+
+    reason = "admin_access"
+
+
+class TokenFile:
+    """A file that cannot be used later is told, and the last good tokens stay: nobody is locked out by a slip."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._mark = _file_stamp(path)
+        self._known = _read(path)
+
+    def knows(self, token: bytes) -> bool:
+        """Takes as long whichever token it is, and however much of it is right."""
+        self._look()
+        matches = [hmac.compare_digest(token, known) for known in self._known]
+        return any(matches)
+
+    def _look(self) -> None:
+        mark = _file_stamp(self.path)
+        if mark == self._mark:
+            return
+        self._mark = mark
+        try:
+            self._known = _read(self.path)
+        except AccessError as problem:
+            log.error("%s; the last good tokens stay", problem)
+        else:
+            log.info("read %d admin tokens from %s", len(self._known), self.path)
+
+
+def _file_stamp(path: str) -> _FileStamp | None:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev
+
+
+def _read(path: str) -> tuple[bytes, ...]:
+    try:
+        return tuple(token.encode() for token in read_tokens(path))
+    except ValueError as problem:
+        raise AccessError(f"admin.token_file: {problem}") from None

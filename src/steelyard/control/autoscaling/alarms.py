@@ -1,0 +1,63 @@
+"""What a person should know of a model's scaling: more is wanted than may be, or nothing can be decided."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ...core.scalers.base import ScalingMetrics
+from ...core.scaling.decider import ScalingDecision
+from ..observability.views import Alarm
+from .dependencies import AutoscalerDependencies
+
+MAX_REACHED_ALARM_SECONDS = 60.0  # seconds for which more must be wanted than may be
+
+
+class ScalingAlarms:
+    def __init__(self, model: str, hands: AutoscalerDependencies) -> None:
+        self._model = model
+        self._hands = hands
+        self._short: tuple[float, str] | None = None  # since when more is wanted than may be, and that in words
+        self._suffers = False  # is the promise broken, or does somebody wait?
+        self._failing: tuple[float, str] | None = None  # since when, and how
+
+    def decided(self, seen: ScalingMetrics, verdict: ScalingDecision) -> None:
+        self._failing = None
+        want = verdict.recommendation
+        self._suffers = want.burn > 1.0 or seen.waiting > 0
+        if want.replicas <= verdict.max_replicas:
+            self._short = None
+            return
+        since = self._short[0] if self._short is not None else seen.now
+        self._short = (
+            since,
+            f"{self._model} needs {want.replicas} replicas, max is {verdict.max_replicas:.0f}: {want.reason}",
+        )
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Whatever fails here, a scaler of somebody's own say, leaves the number as it is, and other models alone."""
+        try:
+            yield
+        except Exception as problem:
+            self._failed(f"{type(problem).__name__}: {problem}")
+
+    def _failed(self, how: str) -> None:
+        before, now = self._failing, self._hands.clock()
+        self._failing = (now if before is None else before[0], how)
+        self._short = None
+        if before is None or before[1] != how:
+            self._hands.note(f"deciding how many replicas fails: {how}", self._model, level=logging.ERROR)
+
+    def clear(self) -> None:
+        """There is nothing to decide."""
+        self._short = self._failing = None
+
+    def alarms(self, now: float) -> Iterator[Alarm]:
+        if self._failing is not None:
+            since, how = self._failing
+            what = f"{self._model} is not scaled: {how}"
+            yield Alarm(code="scaling_failed", message=what, age=now - since, model=self._model)
+        if self._short is not None and self._suffers and now - self._short[0] >= MAX_REACHED_ALARM_SECONDS:
+            yield Alarm(code="max_reached", message=self._short[1], age=now - self._short[0], model=self._model)

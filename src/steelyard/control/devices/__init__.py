@@ -1,5 +1,0 @@
-"""The devices that replicas share: how large they are, what is in use, and what models and requests need of them."""
-
-from .accounts import MemoryAccounting
-
-__all__ = ["MemoryAccounting"]

@@ -1,0 +1,1 @@
+"""Replicas found through DNS: addresses of a name, or SRV records."""

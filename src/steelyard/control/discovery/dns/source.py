@@ -1,0 +1,88 @@
+"""Replicas that the DNS knows: the addresses of a name, or the hosts and ports of a service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import dns.exception
+import dns.name
+
+from ....config import DiscoveryConfig, ReplicaConfig
+from ...address_guard import forbidden_reason
+from ..base import MAX_REPLICAS_PER_SOURCE, DiscoveryError, DiscoveryResult, Source, list_some, too_many_replicas
+from .addresses import AddressResolver
+from .resolver import NameServers
+from .srv import Endpoint, ServiceEndpoints, resolve_service
+
+MAX_POLL_SECONDS = 30.0  # seconds for one look: a service may have many hosts
+
+
+class DnsSource(Source):
+    """Asked again when the shortest TTL of its answers is over."""
+
+    def __init__(self, settings: DiscoveryConfig) -> None:
+        super().__init__(settings)
+        self._addresses = AddressResolver()
+
+    def describe(self) -> str:
+        asked = f" at {self.settings.server}" if self.settings.server else ""
+        return f"dns {self.settings.dns} ({'SRV' if self.settings.type == 'srv' else 'A, AAAA'}){asked}"
+
+    async def poll(self) -> DiscoveryResult:
+        name = _parse_name(self.settings.dns)
+        try:
+            async with asyncio.timeout(MAX_POLL_SECONDS):
+                servers = await NameServers.find(self.settings.server)
+                ask = self._service if self.settings.type == "srv" else self._host
+                return self._found(await ask(servers, name))
+        except TimeoutError:
+            raise DiscoveryError(f"{self.settings.dns}: not all answers came within {MAX_POLL_SECONDS:g} s") from None
+
+    async def _host(self, servers: NameServers, name: dns.name.Name) -> ServiceEndpoints:
+        found = await self._addresses.resolve(servers, name)
+        if found.problem and not (found.answered and found.addresses):
+            raise DiscoveryError(found.problem)  # nothing, because somebody did not answer, is not nothing
+        if not found.exists and not found.addresses:
+            raise DiscoveryError(f"{self.settings.dns}: there is no such name")
+        places = [Endpoint(address, self.settings.port) for address in found.addresses]
+        return ServiceEndpoints(places, found.ttls, (found.problem,) if found.problem else ())
+
+    async def _service(self, servers: NameServers, name: dns.name.Name) -> ServiceEndpoints:
+        return await resolve_service(servers, name, self._addresses)
+
+    def _found(self, told: ServiceEndpoints) -> DiscoveryResult:
+        allowed, refused = _split_allowed(told.endpoints)
+        if len(allowed) > MAX_REPLICAS_PER_SOURCE:
+            raise too_many_replicas(len(allowed))
+        # Answers come in any order, and that is no change.
+        allowed.sort(key=lambda place: (place.address.version, int(place.address), place.port, -place.weight))
+        replicas: dict[str, ReplicaConfig] = {}
+        for place in allowed:
+            replica = ReplicaConfig(url=_url(self.settings.scheme, place), weight=place.weight)
+            replicas.setdefault(replica.url, replica)
+        return DiscoveryResult(
+            tuple(replicas.values()), min(told.ttls, default=None), list_some([*told.problems, *refused])
+        )
+
+
+def _parse_name(text: str) -> dns.name.Name:
+    try:
+        return dns.name.from_text(text, origin=None)  # relative: the system may have domains to search
+    except (dns.exception.DNSException, ValueError) as problem:
+        raise DiscoveryError(f"{text!r} is not a name of the DNS: {problem}") from None
+
+
+def _split_allowed(places: Iterable[Endpoint]) -> tuple[list[Endpoint], list[str]]:
+    allowed, refused = [], []
+    for place in places:
+        if why := forbidden_reason(place.address):
+            refused.append(f"{place.address} is not taken: {why}")
+        else:
+            allowed.append(place)
+    return allowed, list(dict.fromkeys(refused))
+
+
+def _url(scheme: str, place: Endpoint) -> str:
+    host = f"[{place.address}]" if place.address.version == 6 else str(place.address)
+    return f"{scheme}://{host}:{place.port}" if place.port else f"{scheme}://{host}"

@@ -1,0 +1,51 @@
+"""Discovery: the sources of all models, followed side by side. None of them can hold up another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from random import Random
+
+from ...config import DiscoveryConfig
+from ..observability.views import DiscoveryView
+from . import kind_of
+from .model_sources import ModelSources, OnChange
+
+
+class DiscoveryManager:
+    """`changed(model, replicas)` is called with all that the sources of a model name, whenever that is another list.
+
+    It may be called from within `follow`. If it raises, it is called again after the next look.
+    """
+
+    def __init__(self, changed: OnChange, *, rng: Random | None = None) -> None:
+        self._changed = changed
+        self._rng = rng or Random()
+        self._models: dict[str, ModelSources] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def set_sources(self, sources: Mapping[str, tuple[DiscoveryConfig, ...]]) -> None:
+        """From now on these; what is known of those that stay, stays. OptionError: an entry names no source."""
+        for entries in sources.values():
+            for settings in entries:
+                kind_of(settings)  # before anything is changed
+        for model in dict.fromkeys([*self._models, *sources]):
+            followed = self._models.setdefault(model, ModelSources(model, self._changed, self._rng))
+            self._end(followed.follow(sources.get(model, ())))
+        self._models = {model: followed for model, followed in self._models.items() if sources.get(model)}
+
+    def views(self) -> tuple[DiscoveryView, ...]:
+        """Every source of every model."""
+        return tuple(view for followed in self._models.values() for view in followed.views())
+
+    async def close(self) -> None:
+        """Looks no more. What was found stays in force: `changed` is not called."""
+        for followed in self._models.values():
+            self._end(followed.stop())
+        self._models = {}
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)

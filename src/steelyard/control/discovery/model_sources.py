@@ -1,0 +1,136 @@
+"""The sources of one model, and the list that they make together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+
+from ...config import DiscoveryConfig, ReplicaConfig
+from ..observability.views import DiscoveryView
+from .base import list_some
+from .source_poller import SourcePoller
+
+# The sources of one model as one list.
+
+
+class MergedReplicas(NamedTuple):
+    replicas: tuple[ReplicaConfig, ...]
+    duplicates: tuple[tuple[str, ...], ...]  # for each source, the ids it names that one before it names too
+
+
+def merge_replicas(sources: Iterable[Iterable[ReplicaConfig]]) -> MergedReplicas:
+    """In their order; of two replicas with the same id, the first."""
+    found: dict[str, ReplicaConfig] = {}
+    doubles = []
+    for replicas in sources:
+        named = {replica.name: replica for replica in replicas}
+        doubles.append(tuple(name for name in named if name in found))
+        for name, replica in named.items():
+            found.setdefault(name, replica)
+    return MergedReplicas(tuple(found.values()), tuple(doubles))
+
+
+log = logging.getLogger("steelyard.control")
+
+OnChange = Callable[[str, tuple[ReplicaConfig, ...]], None]
+
+
+class ModelSources:
+    """Calls `changed` when the list is another than it was."""
+
+    def __init__(self, model: str, changed: OnChange, rng: Random) -> None:
+        self._model = model
+        self._changed = changed
+        self._rng = rng
+        self._lookouts: dict[DiscoveryConfig, SourcePoller] = {}
+        self._told: tuple[ReplicaConfig, ...] = ()  # with which `changed` was called last
+        # What sources named that others took the place of: kept until those have named something.
+        self._left: tuple[ReplicaConfig, ...] = ()
+        self._awaited: list[SourcePoller] = []
+
+    def follow(self, entries: Iterable[DiscoveryConfig]) -> list[asyncio.Task[None]]:
+        """From now on these. Returns the tasks of the others, which end soon."""
+        wanted = {_without_timing(settings): settings for settings in entries}
+        gone = [lookout for what, lookout in self._lookouts.items() if what not in wanted]
+        new = [what for what in wanted if what not in self._lookouts]
+        self._lookouts = {what: self._lookouts.get(what) or self._made(wanted[what]) for what in wanted}
+        for what, settings in wanted.items():
+            self._lookouts[what].reconfigure(settings)
+        if gone:
+            self._left = merge_replicas([*(lookout.hold_down.replicas for lookout in gone), self._left]).replicas
+            self._awaited += [self._lookouts[what] for what in new]
+        self.refresh()
+        return [lookout.stop() for lookout in gone]
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Returns the tasks, which end soon. Nothing is called any more."""
+        return [lookout.stop() for lookout in self._lookouts.values()]
+
+    def views(self) -> list[DiscoveryView]:
+        *doubles, of_left = self._united().duplicates
+        found = [self._view(lookout, names) for lookout, names in zip(self._lookouts.values(), doubles, strict=True)]
+        if self._left:
+            found.append(self._view_of_left(set(of_left)))
+        return found
+
+    def refresh(self) -> None:
+        """After a look at one of them."""
+        current = self._lookouts.values()
+        self._awaited = [lookout for lookout in self._awaited if lookout in current and not lookout.answered]
+        if not self._awaited:
+            self._left = ()
+        replicas = self._united().replicas
+        if replicas == self._told:
+            return
+        try:
+            self._changed(self._model, replicas)
+        except Exception:  # tried again after the next look
+            log.exception("replicas of %s: what was found is not in force", self._model)
+        else:
+            self._told = replicas
+
+    def _made(self, settings: DiscoveryConfig) -> SourcePoller:
+        return SourcePoller(self._model, settings, self.refresh, self._rng)
+
+    def _united(self) -> MergedReplicas:
+        return merge_replicas([*(lookout.hold_down.replicas for lookout in self._lookouts.values()), self._left])
+
+    # ------------------------------------------------------------------ what is shown
+
+    def _view(self, lookout: SourcePoller, doubles: tuple[str, ...]) -> DiscoveryView:
+        settled = lookout.hold_down
+        problems = [settled.problem] if settled.problem else []
+        if doubles:
+            problems.append(f"a source before it names these too, as which they count: {list_some(list(doubles))}")
+        return DiscoveryView(
+            model=self._model,
+            source=lookout.source.describe(),
+            replicas=len(settled.replicas) - len(doubles),
+            age=None if settled.last_success_at is None else time.monotonic() - settled.last_success_at,
+            problem="; ".join(problems),
+            held_back=settled.held_back,
+        )
+
+    def _view_of_left(self, doubles: set[str]) -> DiscoveryView:
+        ids = tuple(replica.name for replica in self._left if replica.name not in doubles)
+        awaited = [lookout.source.describe() for lookout in self._awaited]
+        return DiscoveryView(
+            model=self._model,
+            source="sources that are no longer configured",
+            replicas=len(ids),
+            age=None,
+            problem=f"kept until there is something in their place from: {list_some(awaited)}",
+            held_back=ids,
+        )
+
+
+def _without_timing(settings: DiscoveryConfig) -> DiscoveryConfig:
+    """The source without its times: with others, it is still the same."""
+    usual = DiscoveryConfig()
+    return msgspec.structs.replace(settings, interval=usual.interval, hold=usual.hold)

@@ -1,0 +1,120 @@
+"""One source, looked at again and again for as long as it is configured."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+
+from ...config import DiscoveryConfig
+from . import make_source
+from .base import MAX_REPLICAS_PER_SOURCE, DiscoveryError, DiscoveryResult, too_many_replicas
+from .hold_down import HoldDown
+
+# When to look again. Seconds from now, a tenth more or less by chance, so that many who look do not look together.
+
+MIN_RETRY_SECONDS = 1.0  # seconds: for a TTL of 0, and between two looks that fail
+MIN_DELAY_SECONDS = 0.05  # for an interval of nothing: looking again at once, for ever, is what nobody wants
+
+
+def delay_after_success(ttl: float | None, interval: float, rng: Random) -> float:
+    """As long as the answer holds, but no longer than the interval."""
+    return _jittered(interval if ttl is None else min(interval, max(MIN_RETRY_SECONDS, ttl)), rng)
+
+
+def delay_after_failure(times: int, interval: float, rng: Random) -> float:
+    """1, 2, 4 … seconds, but no longer than the interval. `times`: in a row, this one included."""
+    return _jittered(min(interval, MIN_RETRY_SECONDS * 2.0 ** min(times - 1, 30)), rng)
+
+
+def _jittered(seconds: float, rng: Random) -> float:
+    return max(MIN_DELAY_SECONDS, seconds * (0.9 + 0.2 * rng.random()))
+
+
+log = logging.getLogger("steelyard.control")
+
+
+class SourcePoller:
+    """Begins at once. Nothing that a source does ends it, only `stop` does."""
+
+    def __init__(self, model: str, settings: DiscoveryConfig, looked: Callable[[], None], rng: Random) -> None:
+        """`looked` is called after every look."""
+        self.hold_down = HoldDown()
+        self.source = make_source(settings)
+        self._model = model
+        self._settings = settings
+        self._looked = looked
+        self._rng = rng
+        self._failures = 0  # in a row
+        self._resting: asyncio.Timeout | None = None
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def answered(self) -> bool:
+        """Has it ever named a replica?"""
+        return self.hold_down.last_success_at is not None
+
+    def reconfigure(self, settings: DiscoveryConfig) -> None:
+        """Other times for the same source, which is looked at soon. What is known of it stays."""
+        if settings != self._settings:
+            self._settings = settings
+            if self._resting is not None and not self._resting.expired():
+                self._resting.reschedule(asyncio.get_running_loop().time())
+
+    def stop(self) -> asyncio.Task[None]:
+        """Returns the task, which ends soon."""
+        self._task.cancel()
+        return self._task
+
+    async def _run(self) -> None:
+        while True:
+            before = self.hold_down.problem
+            delay = await self._look()
+            self._tell(before)
+            self._looked()
+            await self._rest(delay)
+
+    async def _look(self) -> float:
+        """Seconds until the next one."""
+        try:
+            found = await self.source.poll()
+            if len(found.replicas) > MAX_REPLICAS_PER_SOURCE:
+                raise too_many_replicas(len(found.replicas))
+            if self.hold_down.poll_succeeded(found.replicas, time.monotonic(), self._settings.hold, found.note):
+                self._failures = 0
+                return self._until_next(found)
+        except DiscoveryError as problem:
+            self.hold_down.poll_failed(str(problem))
+        except Exception as problem:  # whatever a source does, it is no end of looking
+            if not self._failures:
+                log.exception("replicas of %s: %s", self._model, self.source.describe())
+            self.hold_down.poll_failed(f"{type(problem).__name__}: {problem}")
+        self._failures += 1
+        return delay_after_failure(self._failures, self._settings.interval, self._rng)
+
+    def _until_next(self, found: DiscoveryResult) -> float:
+        delay = delay_after_success(found.ttl, self._settings.interval, self._rng)
+        due = self.hold_down.next_removal_at(self._settings.hold)
+        return delay if due is None else min(delay, max(MIN_DELAY_SECONDS, due - time.monotonic()))
+
+    async def _rest(self, delay: float) -> None:
+        """Until it is time, or the source has news."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(delay) as self._resting:
+                await asyncio.sleep(MIN_DELAY_SECONDS)
+                try:
+                    await self.source.wait_for_change()
+                except Exception:
+                    log.exception("replicas of %s: %s: no more news", self._model, self.source.describe())
+                    await asyncio.sleep(delay)
+        self._resting = None
+
+    def _tell(self, before: str) -> None:
+        problem = self.hold_down.problem
+        if problem and problem != before:
+            log.warning("replicas of %s: %s: %s", self._model, self.source.describe(), problem)
+        elif before and not problem:
+            log.info("replicas of %s: %s: all is well again", self._model, self.source.describe())

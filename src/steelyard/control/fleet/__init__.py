@@ -1,0 +1,1 @@
+"""The members of the fleet, the state of each replica, and what workers are told of both."""

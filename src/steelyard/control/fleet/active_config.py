@@ -1,0 +1,72 @@
+"""The configuration that is in force, and how another takes its place: in all workers, or in none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from ...config import Config, ReplicaConfig
+from ...link.messages import Applied, Apply, MemberUpdate, ToWorker
+from ..supervisor.reload import replica_ids
+from .board_columns import BoardColumns, assign_indices
+from .rollout import Rollout
+
+MIN_BOARD_COLUMNS = 4096  # of the load board, at least: room for replicas that a reload adds
+
+
+class ActiveConfig:
+    def __init__(self, config: Config) -> None:
+        replicas = replica_ids(config)
+        columns = max(MIN_BOARD_COLUMNS, 2 * sum(map(len, replicas.values())))
+        self.columns = BoardColumns(columns).assign(replicas)
+        self.current = Apply(1, config, self.columns.table, assign_indices({}, config.devices))
+        self._number = 1
+        self._rollout: Rollout | None = None
+
+    async def roll_out(self, config: Config, broadcast: Callable[[ToWorker], Iterable[int]]) -> str:
+        """What is wrong with the new one; then the last one stays. SlotsError, if its replicas do not fit."""
+        slots = self.columns.assign(replica_ids(config))
+        message = self._next(config, slots)
+        self._rollout = Rollout(message, broadcast(message))
+        try:
+            problem = await self._rollout.wait()
+        finally:
+            self._rollout = None
+        if problem:
+            self.current = self._next(self.current.config, self.columns)
+            broadcast(self.current)  # some workers may have taken the other
+        else:
+            self.current, self.columns = message, slots
+        return problem
+
+    def set_replicas(
+        self,
+        model: str,
+        replicas: tuple[ReplicaConfig, ...],
+        removed: tuple[str, ...],
+        added: tuple[ReplicaConfig, ...],
+    ) -> MemberUpdate:
+        """Other replicas for one model; nothing that a worker could refuse. SlotsError, if they do not fit."""
+        config = self.current.config
+        settings = msgspec.structs.replace(config.models[model], replicas=replicas)
+        config = msgspec.structs.replace(config, models={**config.models, model: settings})
+        self.columns = self.columns.assign(replica_ids(config))
+        self.current = Apply(self.current.number, config, self.columns.table, self.current.devices)
+        return MemberUpdate(model, removed, added, self.columns.table[model])
+
+    def initial_state(self) -> list[ToWorker]:
+        """The good one first: a new worker must be able to start, whatever is on its way."""
+        return [self.current, *([self._rollout.message] if self._rollout else [])]
+
+    def acknowledged(self, worker: int, answer: Applied) -> bool:
+        """False: nobody asked for it now."""
+        return self._rollout is not None and self._rollout.acknowledged(worker, answer)
+
+    def worker_died(self, worker: int, how: str) -> None:
+        if self._rollout is not None:
+            self._rollout.worker_died(worker, how)
+
+    def _next(self, config: Config, slots: BoardColumns) -> Apply:
+        self._number += 1
+        return Apply(self._number, config, slots.table, assign_indices(self.current.devices, config.devices))

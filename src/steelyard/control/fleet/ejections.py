@@ -1,0 +1,142 @@
+"""What one worker learned of a failing replica, for all of them, and for people. Pure: reports and times in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ...config import ModelConfig
+from ...core.outliers.ejection_reason import EjectionReason, EjectionRule
+from ...core.replica import Event, State
+from ...link.messages import ReplicaEvent, ReplicaReport, WorkerReport
+from .registry import ReplicaKey
+
+SAME_EJECTION_SECONDS = 2.0  # seconds: two sentences that end so close together are one; reports are up to a second old
+UNKNOWN_REASON = EjectionReason(EjectionRule.REPORTED_BY_PEER)
+
+
+class ActiveEjection(NamedTuple):
+    """A replica that some worker has ejected, as of the last reports."""
+
+    since: float
+    seconds: float  # it was to be out
+    reason: EjectionReason
+
+
+class Ejections:
+    """Each worker sees a part of the requests, so each sees a part of the failures: here they are put together."""
+
+    def __init__(self) -> None:
+        self.current: dict[ReplicaKey, ActiveEjection] = {}
+        self._until: dict[ReplicaKey, float] = {}
+        self._workers: dict[ReplicaKey, int] = {}  # the most that reported it as ejected, of those told to eject it
+        self._ignored_until: dict[ReplicaKey, float] = {}  # until when reports may still be of who was there before
+
+    def propagate(
+        self, reports: Iterable[WorkerReport], models: Mapping[str, ModelConfig], now: float
+    ) -> list[ReplicaEvent]:
+        """From the latest reports of all workers: whom all of them should eject now."""
+        self._until = {key: until for key, until in self._until.items() if until > now - SAME_EJECTION_SECONDS}
+        self._ignored_until = {key: until for key, until in self._ignored_until.items() if until > now}
+        seen: dict[ReplicaKey, list[ReplicaReport]] = {}
+        for report in reports:
+            for replica in report.replicas:
+                if (replica.consecutive_failures or replica.ejection_left) and (
+                    replica.model,
+                    replica.id,
+                ) not in self._ignored_until:
+                    seen.setdefault((replica.model, replica.id), []).append(replica)
+        found = self._restored_early(seen, now)
+        for key, views in seen.items():
+            model = models.get(key[0])
+            if key in self._ignored_until or model is None or not model.ejection.enabled:
+                continue
+            if seconds := self._ejection_seconds(key, views, model, now):
+                self._until[key] = now + seconds
+                self._workers[key] = 0
+                found.append(ReplicaEvent(*key, Event.EJECT.value, seconds, _merged_reason(views)))
+        return found
+
+    def _restored_early(self, seen: Mapping[ReplicaKey, list[ReplicaReport]], now: float) -> list[ReplicaEvent]:
+        """In a panic a good answer ends an ejection: where one worker saw it, all should try."""
+        found = []
+        for key, until in list(self._until.items()):
+            out = sum(view.ejection_left > 0.0 for view in seen.get(key, ()))
+            if out < self._workers.get(key, 0) and until > now + SAME_EJECTION_SECONDS:
+                self.forget(key, now)
+                found.append(ReplicaEvent(*key, Event.RESTORE.value))
+            else:
+                self._workers[key] = max(out, self._workers.get(key, 0))
+        self._workers = {key: count for key, count in self._workers.items() if key in self._until}
+        return found
+
+    def update(
+        self, reports: Iterable[WorkerReport], now: float
+    ) -> tuple[dict[ReplicaKey, ActiveEjection], dict[ReplicaKey, ActiveEjection]]:
+        """From the latest reports: those that were ejected since the last ones, and those that are so no longer."""
+        before, self.current = self.current, active_ejections(reports, now)
+        began = {
+            key: ejected
+            for key, ejected in self.current.items()
+            if key not in before or _is_new_ejection(before[key], ejected)
+        }
+        ended = {key: ejected for key, ejected in before.items() if key not in self.current or key in began}
+        return began, ended
+
+    def _ejection_seconds(self, key: ReplicaKey, views: list[ReplicaReport], model: ModelConfig, now: float) -> float:
+        known = self._until.get(key, 0.0)
+        longest = max(view.ejection_left for view in views)
+        if longest and now + longest > known + SAME_EJECTION_SECONDS:
+            return longest
+        failed = sum(view.consecutive_failures for view in views if view.state == State.READY.value)
+        return (
+            model.ejection.seconds
+            if now > known + SAME_EJECTION_SECONDS and failed >= model.ejection.consecutive
+            else 0.0
+        )
+
+    def active(self, now: float) -> list[ReplicaEvent]:
+        """For a worker that is new."""
+        return [
+            ReplicaEvent(
+                *key, Event.EJECT.value, until - now, self.current[key].reason if key in self.current else None
+            )
+            for key, until in self._until.items()
+            if until > now
+        ]
+
+    def forget(self, key: ReplicaKey, now: float) -> None:
+        """It is gone, or another process by now; what was reported a moment ago is not of that one."""
+        if self._until.pop(key, None) is not None:
+            self._ignored_until[key] = now + SAME_EJECTION_SECONDS
+
+
+def _is_new_ejection(before: ActiveEjection, current: ActiveEjection) -> bool:
+    """It came back and failed its trial between two reports."""
+    return current.since > before.since + max(SAME_EJECTION_SECONDS, before.seconds - SAME_EJECTION_SECONDS)
+
+
+def active_ejections(reports: Iterable[WorkerReport], now: float) -> dict[ReplicaKey, ActiveEjection]:
+    """Each replica that some worker has ejected, with the reason of one that found it itself, if any did."""
+    found: dict[ReplicaKey, ActiveEjection] = {}
+    for report in reports:
+        for r in report.replicas:
+            if not r.ejection_left:
+                continue
+            known = found.get((r.model, r.id))
+            reason = r.ejection_reason or UNKNOWN_REASON
+            if known is None or (
+                known.reason.rule is EjectionRule.REPORTED_BY_PEER and reason.rule is not EjectionRule.REPORTED_BY_PEER
+            ):
+                found[r.model, r.id] = ActiveEjection(now - r.ejected_since, r.ejected_since + r.ejection_left, reason)
+    return found
+
+
+def _merged_reason(views: list[ReplicaReport]) -> EjectionReason | None:
+    """Why one of them ejected it; or what all together saw."""
+    for view in views:
+        if view.ejection_reason is not None and view.ejection_reason.rule is not EjectionRule.REPORTED_BY_PEER:
+            return view.ejection_reason
+    last = next((view.last_error for view in views if view.last_error), "")
+    failed = sum(view.consecutive_failures for view in views)
+    return EjectionReason(EjectionRule.CONSECUTIVE_FAILURES, failed, last_failure=f"with {last}") if last else None

@@ -1,0 +1,107 @@
+"""Who the replicas of each model are: those of the configuration, found, registered, added by hand, started by us."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...config import Config, ModelConfig, ReplicaConfig
+
+ReplicaKey = tuple[str, str]  # model, replica id
+
+FILE, DISCOVERED, REGISTERED, ADDED, STARTED = "file", "discovery", "registered", "admin", "runtime"
+SOURCES = (FILE, DISCOVERED, REGISTERED, ADDED, STARTED)  # of two that name the same replica, the first is believed
+
+
+class Member(NamedTuple):
+    settings: ReplicaConfig
+    source: str
+
+
+class ReplicaRegistry:
+    """Sources in, one list a model out; and what operators changed at run time, on top of the configuration.
+
+    What an operator set stays until it is taken back or Steelyard restarts, also over reloads of the configuration.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._told: dict[str, dict[str, dict[str, ReplicaConfig]]] = {
+            DISCOVERED: {},
+            REGISTERED: {},
+            ADDED: {},
+            STARTED: {},
+        }
+        self.weight_overrides: dict[ReplicaKey, float] = {}
+        self.model_overrides: dict[str, dict[str, Any]] = {}  # policy, policy_options, concurrency
+        self.set_config(config)
+
+    def set_config(self, config: Config) -> None:
+        """What the configuration says from now on."""
+        self.config = config
+        self._told[FILE] = {name: _by_name(model.replicas) for name, model in config.models.items()}
+
+    def set_source(self, source: str, model: str, replicas: Iterable[ReplicaConfig]) -> None:
+        """From now on this source names exactly these for this model."""
+        self._told[source][model] = _by_name(replicas)
+
+    def from_source(self, source: str, model: str) -> tuple[ReplicaConfig, ...]:
+        return tuple(self._told[source].get(model, {}).values())
+
+    def find(self, model: str, id: str) -> Member | None:
+        """One of them, without a look at the others."""
+        for source in SOURCES:
+            replica = self._told[source].get(model, {}).get(id)
+            if replica is not None:
+                return Member(self._weighed(model, replica), source)
+        return None
+
+    def members(self, model: str, config: Config | None = None) -> dict[str, Member]:
+        settings = (config or self.config).models[model]
+        found: dict[str, Member] = {}
+        for source in SOURCES:
+            for replica in settings.replicas if source == FILE else self.from_source(source, model):
+                found.setdefault(replica.name, Member(self._weighed(model, replica), source))
+        return found
+
+    def _weighed(self, model: str, replica: ReplicaConfig) -> ReplicaConfig:
+        weight = self.weight_overrides.get((model, replica.name))
+        return replica if weight is None else msgspec.structs.replace(replica, weight=weight)
+
+    def effective_config(self, config: Config) -> Config:
+        """The configuration as workers get it."""
+        models = {name: self.model(name, config) for name in config.models}
+        return msgspec.structs.replace(config, models=models)
+
+    def model(self, name: str, config: Config | None = None) -> ModelConfig:
+        """One of its models."""
+        config = config or self.config
+        replicas = tuple(member.settings for member in self.members(name, config).values())
+        return msgspec.structs.replace(config.models[name], replicas=replicas, **self.model_overrides.get(name, {}))
+
+    def prune(self, models: Mapping[str, object]) -> None:
+        """What was told and set of models that are no more."""
+        for told in self._told.values():
+            for model in [name for name in told if name not in models]:
+                del told[model]
+        self.model_overrides = {name: changes for name, changes in self.model_overrides.items() if name in models}
+        self.weight_overrides = {key: weight for key, weight in self.weight_overrides.items() if key[0] in models}
+
+
+def difference(
+    before: Iterable[ReplicaConfig], after: Iterable[ReplicaConfig]
+) -> tuple[tuple[str, ...], tuple[ReplicaConfig, ...]]:
+    """Who is gone, and who is new or changed."""
+    old = {replica.name: replica for replica in before}
+    new = {replica.name: replica for replica in after}
+    gone = tuple(name for name in old if name not in new)
+    return gone, tuple(replica for name, replica in new.items() if old.get(name) != replica)
+
+
+def _by_name(replicas: Iterable[ReplicaConfig]) -> dict[str, ReplicaConfig]:
+    """The first of each name."""
+    found: dict[str, ReplicaConfig] = {}
+    for replica in replicas:
+        found.setdefault(replica.name, replica)
+    return found

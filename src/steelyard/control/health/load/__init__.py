@@ -1,0 +1,1 @@
+"""Engine metrics of replicas, scraped to correct the gateway's own counts."""

@@ -1,0 +1,1 @@
+"""Listening sockets, opened by the supervisor and inherited by workers."""

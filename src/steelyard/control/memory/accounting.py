@@ -1,0 +1,292 @@
+"""The accounts of all devices: who holds what there, measured where it can be, in the book that workers share.
+
+Meters, probes, servers and workers say what they see; what follows is written into the book (what models hold, what
+servers hold, what others use) and told to the workers (how large devices are, what requests need, which sizes are kept
+from where). All of it in the supervisor's loop; only the meters look in threads of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from ...config import Config
+from ...core.memory.ledger import MemoryLedger
+from ...core.replica import State
+from ...core.request import INFINITY
+from ...link.messages import DeviceCapacities, OutOfMemory, ToWorker, WorkerReport
+from ...link.shared_ledger import SharedLedger
+from ...protocols.load import EngineLoad
+from ...units import format_size
+from ..fleet.board_columns import ColumnTable
+from ..fleet.registry import ReplicaKey
+from ..observability.views import Alarm, DeviceView, ModelMemoryView
+from .alarms import ActiveAlarms, find_alarms, is_over
+from .device_replicas import DeviceReplicas
+from .measurement import SERVER_REPORT_TTL_SECONDS, MemoryMeasurement
+from .meters.poller import MeterPoller
+from .model_sizing import ModelSizing
+from .monitored_device import MonitoredDevice
+from .orphaned_reservations import OrphanedReservations
+from .quarantines import Quarantines
+from .views import device_views, sizes_view
+
+MAX_LEARNED_PER_TICK = 48  # measured requests in one tick, of all models: each may take a millisecond
+UNLIMITED_BYTES = 1 << 62  # bytes of room where nobody knows how large the device is
+LOG_INTERVAL_SECONDS = (
+    1.0  # seconds between two lines in the chronicle about one model that runs out of memory on one device
+)
+
+
+class MemoryAccounting:
+    def __init__(
+        self,
+        book: SharedLedger,
+        tell: Callable[[ToWorker], None],
+        note: Callable[..., None],
+        *,
+        meters: MeterPoller | None = None,
+    ) -> None:
+        """`tell` reaches all workers; `note` writes the chronicle."""
+        self._tell = tell
+        self._note = note
+        self._ledger = MemoryLedger(book)
+        self._meters = meters or MeterPoller()
+        self._watched: dict[str, MonitoredDevice] = {}
+        self._sizings: dict[str, ModelSizing] = {}
+        self._holders = DeviceReplicas(self._ledger, self.footprint)
+        self._measuring = MemoryMeasurement(self._ledger, self._holders, self._sizings)
+        self._ghosts = OrphanedReservations(book)
+        self._quarantines = Quarantines()
+        self._alarms = ActiveAlarms()
+        self._capacities: dict[str, int] = {}  # as told
+        self._noted: dict[tuple[str, str], float] = {}  # model, device → when it last ran out, in the chronicle
+        self._now = 0.0
+
+    # ------------------------------------------------------------------ who is there
+
+    def members_changed(self, config: Config, slots: ColumnTable, devices: Mapping[str, int], now: float) -> None:
+        """The configuration, or who belongs to the fleet, has changed."""
+        self._now = now
+        self._know(config, devices, now)
+        counted = {name: m for name, m in config.models.items() if any(r.device in self._watched for r in m.replicas)}
+        for name in [name for name in self._sizings if name not in counted]:
+            del self._sizings[name]
+        for name, model in counted.items():
+            self._sizings.setdefault(name, ModelSizing(name, model.memory)).declare(model.memory)
+        self._holders.follow(config, slots, now)
+        for name, model in counted.items():
+            self._sizings[name].footprint.keep({replica.name for replica in model.replicas})
+            self._holders.rebase(name)
+        self._quarantines.keep(set(counted), set(self._watched))
+        self._noted = {key: when for key, when in self._noted.items() if key[1] in self._watched}
+        self._tell_news(now)
+
+    def _know(self, config: Config, devices: Mapping[str, int], now: float) -> None:
+        named = {name: config.devices[name] for name in devices if name in config.devices}
+        self._meters.set_devices(named, now)
+        for name in [name for name in self._watched if name not in named]:
+            del self._watched[name]
+            self._ledger.remove_device(name)
+        for name, settings in named.items():
+            known = self._watched.get(name)
+            device = self._ledger.set_device(
+                name, devices[name], 0, settings.headroom, settings.concurrency or INFINITY
+            )
+            if known is None or known.device is not device or not known.is_measured_as(settings):
+                known = self._watched[name] = MonitoredDevice(device, settings, self._meters.source(name))
+                self._ledger.cells.set_external(device.index, 0)
+            known.settings = settings
+            device.capacity = known.capacity
+
+    def state_changed(self, key: ReplicaKey, state: State, now: float) -> None:
+        """How a replica stands has changed."""
+        self._now = now
+        self._holders.set_state(key, state, now)
+
+    # ------------------------------------------------------------------ what servers and workers say
+
+    def load_reported(self, key: ReplicaKey, load: EngineLoad, now: float) -> None:
+        """What a server says of itself."""
+        self._now = now
+        holder = self._holders.get(key)
+        if holder is not None:
+            self._measuring.load_reported(holder, self._watched[holder.place.device.name], load, now)
+
+    def weighed(self, key: ReplicaKey, amount: int, now: float) -> None:
+        """A server said how much more it holds since it loaded the model."""
+        self._now = now
+        holder = self._holders.get(key)
+        if holder is not None:
+            holder.base_reported_at = now
+            self._measuring.footprint_measured(holder, amount, now)
+
+    def worker_reported(self, report: WorkerReport, now: float) -> None:
+        """What servers hold, workers write into the book themselves as soon as they hear it."""
+        self._now = now
+        for sample in report.samples:
+            if sample.model in self._sizings:
+                self._sizings[sample.model].add_sample(sample)
+        for model in report.unmeasured:
+            if model in self._sizings:
+                self._sizings[model].is_silent(now)
+        for replica in report.replicas:
+            if replica.base is None:
+                continue
+            holder = self._holders.get((replica.model, replica.id))
+            if holder is not None and now - holder.base_reported_at > SERVER_REPORT_TTL_SECONDS:
+                self._measuring.base_reported(holder, replica.base, now)
+
+    def out_of_memory(self, message: OutOfMemory, now: float) -> None:
+        """A request ran out of memory: such are believed to need more, and are kept from the device for a while."""
+        self._now = now
+        holder = self._holders.get((message.model, message.id))
+        if holder is None:
+            return
+        watched, sizing = self._watched[holder.place.device.name], self._sizings[message.model]
+        watched.ran_out += 1
+        watched.last_ran_out = now
+        needed = sizing.out_of_memory(message, now)
+        seconds = self._quarantines.add(message.model, watched.name, needed, now) if needed else 0.0
+        if quarantines := self._quarantines.to_tell(now):
+            self._tell(sizing.tell(now))
+            for quarantine in quarantines:
+                self._tell(quarantine)
+        where = (message.model, watched.name)
+        if now - self._noted.get(where, -INFINITY) >= LOG_INTERVAL_SECONDS:
+            self._noted[where] = now
+            self._note_ran_out(message, watched.name, needed, seconds)
+
+    def _note_ran_out(self, message: OutOfMemory, device: str, needed: int, seconds: float) -> None:
+        had = f"{format_size(message.bytes)} were reserved for it"
+        what = f"a request ran out of memory on {device} ({message.how}): {had}"
+        if needed:
+            what += f"; such count with {format_size(needed)} now, and are kept from {device} for {seconds:.0f} s"
+        self._note("memory", what, model=message.model, replica=message.id, level=logging.WARNING)
+
+    def worker_exited(self, row: int, now: float) -> None:
+        """The worker with this row of the book is dead. Its requests may still run, so what it had still counts."""
+        self._now = now
+        left = self._ghosts.worker_exited(row, self._holders.devices, now)
+        if left:
+            self._note(
+                "memory", f"a worker died with {format_size(left)} reserved: that counts until it is surely over"
+            )
+
+    # ------------------------------------------------------------------ for who loads and unloads models
+
+    def rooms(self) -> dict[str, int]:
+        """Bytes of each device that a load may take."""
+        return {
+            name: self._ledger.free_bytes(watched.device) if watched.capacity else UNLIMITED_BYTES
+            for name, watched in self._watched.items()
+        }
+
+    def budgets(self) -> dict[str, int]:
+        """Bytes of each device that may be given out in all."""
+        return {name: watched.device.budget for name, watched in self._watched.items()}
+
+    def room_at(self, key: ReplicaKey) -> int:
+        """Bytes that a load may take there: what its server keeps for later is room for it, and for no other."""
+        holder = self._holders.get(key)
+        if holder is None:
+            return 0
+        return self._ledger.free_bytes_on(holder.place.server) if holder.place.device.capacity else UNLIMITED_BYTES
+
+    def footprint(self, model: str) -> int:
+        """What it holds with nothing running; 0: nobody knows."""
+        sizing = self._sizings.get(model)
+        return sizing.footprint.value if sizing is not None else 0
+
+    def reserve(self, key: ReplicaKey, amount: int) -> bool:
+        """Room for a model that is to be loaded there. False: there is none, now."""
+        holder = self._holders.get(key)
+        return holder is None or self._holders.reserve(holder, amount)
+
+    def release(self, key: ReplicaKey) -> None:
+        """It was unloaded, or its load failed."""
+        holder = self._holders.get(key)
+        if holder is not None:
+            self._holders.release(holder)
+
+    def resident(self, key: ReplicaKey) -> None:
+        """It was found there, though nobody reserved room for it: it counts, whether it fits or not."""
+        holder = self._holders.get(key)
+        if holder is not None and not holder.resident:
+            watched = self._watched[holder.place.device.name]
+            before = self._ledger.used(watched.device)
+            self._holders.hold(holder)
+            # Until now it was taken for a stranger's, unless its server was measured.
+            watched.external.reclaim(self._ledger.used(watched.device) - before)
+            self._ledger.cells.set_external(watched.device.index, watched.external_usage)
+
+    def is_over(self, key: ReplicaKey) -> bool:
+        """Is more of its device in use than may be given out? As measured, or else as it is in the book."""
+        holder = self._holders.get(key)
+        if holder is None:
+            return False
+        watched = self._watched[holder.place.device.name]
+        return is_over(watched, self._ledger, self._now)
+
+    def device_of(self, key: ReplicaKey) -> str:
+        """Empty: it is on none that is counted."""
+        holder = self._holders.get(key)
+        return holder.place.device.name if holder is not None else ""
+
+    # ------------------------------------------------------------------ what time brings about
+
+    def tick(self, now: float) -> None:
+        """To be called a few times a second."""
+        self._now = now
+        self._measuring.sample(self._watched, now)
+        for name, look, began in self._meters.tick(now):
+            self._measuring.reading_taken(self._watched[name], look, began, now)
+        self._ghosts.tick(now)
+        for sizing in self._sizings.values():
+            sizing.tick(now)
+        self._holders.tick(now)
+        self._learn()
+        self._tell_news(now)
+        self._look_for_troubles(now)
+
+    def _learn(self) -> None:
+        """A little of each model, so that one with many requests leaves time for the others, and for all else."""
+        waiting = [sizing for sizing in self._sizings.values() if sizing.waiting]
+        for sizing in waiting:
+            sizing.learn(max(1, MAX_LEARNED_PER_TICK // len(waiting)))
+
+    def _tell_news(self, now: float) -> None:
+        capacities = {name: w.capacity for name, w in self._watched.items() if w.capacity and not w.settings.memory}
+        if capacities != self._capacities:
+            self._capacities = capacities
+            self._tell(DeviceCapacities(dict(capacities)))
+        for sizing in self._sizings.values():
+            if sizing.due(now):
+                self._tell(sizing.tell(now))
+        for quarantine in self._quarantines.to_tell(now):
+            self._tell(quarantine)
+
+    def initial_state(self) -> list[ToWorker]:
+        """All that a new worker must know."""
+        sizes = [sizing.message() for sizing in self._sizings.values()]
+        return [DeviceCapacities(dict(self._capacities)), *sizes, *self._quarantines.in_force(self._now)]
+
+    async def close(self) -> None:
+        await self._meters.close()
+
+    # ------------------------------------------------------------------ to be shown
+
+    def views(
+        self, reports: Iterable[WorkerReport], now: float
+    ) -> tuple[tuple[DeviceView, ...], tuple[ModelMemoryView, ...]]:
+        quarantines = self._quarantines.in_force(now)
+        devices = device_views(self._watched.values(), self._ledger, self._holders, reports, quarantines, now)
+        return devices, tuple(map(sizes_view, self._sizings.values()))
+
+    def alarms(self, now: float) -> list[Alarm]:
+        """What a person should know now."""
+        self._look_for_troubles(now)
+        return self._alarms.in_force(now)
+
+    def _look_for_troubles(self, now: float) -> None:
+        self._alarms.update(find_alarms(self._watched.values(), self._ledger, self._holders, self._sizings, now), now)

@@ -1,0 +1,203 @@
+"""The replicas on devices, and the memory that is reserved for their models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ...config import Config, ReplicaConfig
+from ...core.memory.ledger import Device, MemoryLedger, Residency, Server
+from ...core.replica import State
+from ..fleet.board_columns import ColumnTable
+from ..fleet.registry import ReplicaKey
+from .device_replica import LOADED_STATES, DeviceReplica, held_bytes, reserved_bytes
+
+MAX_LOCK_ATTEMPTS = 8  # to get a lock that a worker has for some microseconds
+
+
+class _ConfiguredPlace(NamedTuple):
+    replica: ReplicaConfig
+    slot: int
+    device: Device
+
+    def is_at(self, place: Residency) -> bool:
+        return (place.device, place.server.name, place.slot) == (self.device, self.replica.url, self.slot)
+
+
+class DeviceReplicas:
+    def __init__(self, ledger: MemoryLedger, footprint: Callable[[str], int]) -> None:
+        """`footprint` says what a model holds."""
+        self._ledger = ledger
+        self._footprint = footprint
+        self._all: dict[ReplicaKey, DeviceReplica] = {}
+        self._there: dict[Residency, DeviceReplica] = {}
+        self._of: dict[str, list[DeviceReplica]] = {}  # by model
+        self._changes: Counter[Device | Server] = Counter()
+        self._leaving: list[Residency] = []
+        self._states: dict[ReplicaKey, tuple[State, float]] = {}  # of those too that are on no device
+        self.devices: dict[int, int] = {}  # column → number of the device, of all that ever were
+
+    def __iter__(self) -> Iterator[DeviceReplica]:
+        return iter(self._all.values())
+
+    def get(self, key: ReplicaKey) -> DeviceReplica | None:
+        return self._all.get(key)
+
+    def follow(self, config: Config, slots: ColumnTable, now: float) -> None:
+        """From now on exactly these, on the devices that the ledger knows."""
+        wanted = self._wanted(config, slots)
+        for key, holder in list(self._all.items()):
+            if key not in wanted or not wanted[key].is_at(holder.place):
+                self._part(self._all.pop(key))
+        for key, (replica, slot, device) in wanted.items():
+            placement = config.models[key[0]].placement
+            if key not in self._all:
+                self._come(key, self._ledger.add_residency(device, replica.url, slot), now)
+            self._all[key].on_demand = placement is not None
+            self._all[key].place.permanent = placement is None or placement.pinned
+        members = {(name, replica.name) for name, model in config.models.items() for replica in model.replicas}
+        self._states = {key: state for key, state in self._states.items() if key in members}
+        self._of = {}
+        for holder in self:
+            self._of.setdefault(holder.model, []).append(holder)
+            self._settle(holder, now)
+        there = {each for holder in self for each in (holder.place.server, holder.place.device)}
+        self._changes = Counter({each: count for each, count in self._changes.items() if each in there})
+
+    def _wanted(self, config: Config, slots: ColumnTable) -> dict[ReplicaKey, _ConfiguredPlace]:
+        devices = self._ledger.devices
+        return {
+            (name, replica.name): _ConfiguredPlace(replica, slots[name][replica.name], devices[replica.device])
+            for name, model in config.models.items()
+            for replica in model.replicas
+            if replica.device in devices and replica.name in slots.get(name, {})
+        }
+
+    def _state(self, key: ReplicaKey, now: float) -> tuple[State, float]:
+        return self._states.get(key, (State.STARTING, now))
+
+    def _come(self, key: ReplicaKey, place: Residency, now: float) -> None:
+        self._all[key] = self._there[place] = DeviceReplica(key, place, *self._state(key, now))
+        self.devices[place.slot] = place.device.index
+
+    def _part(self, holder: DeviceReplica) -> None:
+        """Its model is no longer ours to count; its requests are, until they end."""
+        place = holder.place
+        self._change(holder, 0)
+        self._ledger.cells.set_held(place.slot, 0)
+        self._ledger.cells.set_idle(place.slot, 0)
+        del self._there[place]
+        self._ledger.remove_residency(place)
+        if place in place.server.residencies:
+            self._leaving.append(place)
+
+    # ------------------------------------------------------------------ does it hold anything?
+
+    def set_state(self, key: ReplicaKey, state: State, now: float) -> None:
+        before, _ = self._state(key, now)
+        if state is not before or key not in self._states:
+            self._states[key] = (state, now)
+        holder = self._all.get(key)
+        if holder is not None:
+            holder.state, holder.since = self._states[key]
+            self._settle(holder, now)
+
+    def tick(self, now: float) -> None:
+        for holder in self:
+            self._settle(holder, now)
+        for place in self._leaving:
+            self._ledger.remove_residency(place)
+        self._leaving = [place for place in self._leaving if place in place.server.residencies]
+
+    def _settle(self, holder: DeviceReplica, now: float) -> None:
+        if holder.needs_reservation():
+            self.hold(holder)
+        elif holder.has_gone(now):
+            self.release(holder)
+            if not any(other.resident for other in self.at(holder.place.server)):
+                self._ledger.set_measured(holder.place, 0)  # its process is no more
+                self._ledger.set_measured_idle(holder.place, 0)
+        holder.follow(now)
+
+    def hold(self, holder: DeviceReplica) -> None:
+        """Its model is there, so it counts, whether it fits or not."""
+        holder.resident = True
+        self._change(holder, self._footprint(holder.model))
+
+    def reserve(self, holder: DeviceReplica, amount: int) -> bool:
+        """Room for its model that is to be loaded. False: there is none."""
+        if not any(self._ledger.reserve_model(holder.place, amount) for _ in range(MAX_LOCK_ATTEMPTS)):
+            return False
+        holder.resident = True
+        self._changed(holder)
+        return True
+
+    def release(self, holder: DeviceReplica) -> None:
+        """Its model is gone; until its server says again what it holds, it is believed to hold so much less."""
+        place, cells = holder.place, self._ledger.cells
+        base, bases = cells.base(place.slot), sum(cells.base(each.slot) for each in place.server.residencies)
+
+        def without(amount: int) -> int:
+            """What was measured before it came, or if its load failed, is without it anyway."""
+            return max(0, amount - base) if holder.measured or amount >= bases else amount
+
+        idle, held_now = without(cells.idle(place.slot)), without(cells.held(place.slot))
+        self._ledger.set_measured(place, max(idle, held_now))
+        self._ledger.set_measured_idle(place, idle)
+        holder.resident = holder.measured = False
+        self._change(holder, 0)
+
+    def rebase(self, model: str) -> None:
+        """What the model holds may be another number now."""
+        footprint = self._footprint(model)
+        for holder in self._of.get(model, ()):
+            holder.place.footprint = footprint
+            if holder.resident and self._ledger.cells.base(holder.place.slot) != footprint:
+                self._set(holder, footprint)
+
+    def _change(self, holder: DeviceReplica, amount: int) -> None:
+        self._set(holder, amount)
+        self._changed(holder)
+
+    def _set(self, holder: DeviceReplica, amount: int) -> None:
+        """It is the truth, whether it fits or not. Nobody is about to take the room, unless he takes very long."""
+        cells, device = self._ledger.cells, holder.place.device.index
+        locked = any(cells.lock(device) for _ in range(MAX_LOCK_ATTEMPTS))
+        try:
+            cells.set_base(holder.place.slot, amount)
+        finally:
+            if locked:
+                cells.unlock(device)
+
+    def _changed(self, holder: DeviceReplica) -> None:
+        """What is measured of its neighbours now cannot be compared with what was measured before."""
+        holder.changes += 1
+        self._changes[holder.place.device] += 1
+        self._changes[holder.place.server] += 1
+
+    def neighbour_changes(self, holder: DeviceReplica) -> tuple[int, int]:
+        """How often its neighbours came or went: on its server, and on its device."""
+        place = holder.place
+        return self._changes[place.server] - holder.changes, self._changes[place.device] - holder.changes
+
+    # ------------------------------------------------------------------ all together
+
+    def at(self, server: Server) -> list[DeviceReplica]:
+        return [self._there[place] for place in server.residencies if place in self._there]
+
+    def on(self, device: Device) -> list[DeviceReplica]:
+        return [holder for server in device.servers.values() for holder in self.at(server)]
+
+    def own_usage(self, device: Device) -> tuple[int, int]:
+        """What is surely in use by our servers, and what possibly is."""
+        cells = self._ledger.cells
+        loaded: dict[Server, int] = {}
+        for holder in self.on(device):
+            if holder.state in LOADED_STATES:
+                server = holder.place.server
+                loaded[server] = loaded.get(server, 0) + cells.base(holder.place.slot)
+        surely = sum(held_bytes(server, cells) or loaded.get(server, 0) for server in device.servers.values())
+        return surely, sum(
+            max(held_bytes(server, cells), reserved_bytes(server, cells)) for server in device.servers.values()
+        )

@@ -1,0 +1,1 @@
+"""Meters of device memory: NVML and cgroups."""

@@ -1,0 +1,111 @@
+"""What a model needs of a device, itself and its requests, and what workers were told of that."""
+
+from __future__ import annotations
+
+from collections import deque
+from math import inf
+
+from ...config.sections.memory import MemoryConfig
+from ...core.memory.request_size import RequestSizeModel
+from ...link.messages import MemorySample, MemorySizes, OutOfMemory
+from .footprint import Footprint
+
+MAX_PENDING_SAMPLES = 1024  # measured requests that wait to be learned from; of more, the latest
+MAX_RECENT_REQUESTS = 64  # requests whose sizes are remembered, to show them
+OUT_OF_MEMORY_CAUTION_SECONDS = 10.0  # seconds after a request ran out of memory for which none counts as nothing
+FORGET_AFTER_SECONDS = 900.0  # seconds after the last that ran out, until such are believed again
+MIN_MESSAGE_SPACING_SECONDS = 0.2  # seconds between two messages
+
+
+class ModelSizing:
+    def __init__(self, model: str, memory: MemoryConfig) -> None:
+        self.model = model
+        self.footprint = Footprint(memory.footprint)
+        self.requests = RequestSizeModel(memory.request, memory.per_unit)
+        self._declared = memory
+        self._silent = False  # its answers do not say what a request needed
+        self._late: deque[tuple[tuple[float, ...], str]] = deque(maxlen=MAX_RECENT_REQUESTS)
+        self._waiting: deque[MemorySample] = deque(maxlen=MAX_PENDING_SAMPLES)
+        self._ran_out = -inf  # when
+        self._told: tuple[int, int, bool] | None = None
+        self._told_at = -inf
+
+    def declare(self, memory: MemoryConfig) -> None:
+        """The configuration may say something else now. What it says of requests is then where to begin again."""
+        self.footprint.declared = memory.footprint
+        before = self._declared
+        if memory != before:
+            self._told = None  # workers begin with what is declared
+        if (memory.request, memory.per_unit) != (before.request, before.per_unit):
+            self.requests = RequestSizeModel(memory.request, memory.per_unit)
+            self._told = None
+        self._declared = memory
+
+    @property
+    def unmeasured(self) -> bool:
+        """Nobody says what requests need: they count as nothing."""
+        return self._silent and not self.requests.known
+
+    def is_silent(self, now: float) -> None:
+        self._silent = now - self._ran_out > OUT_OF_MEMORY_CAUTION_SECONDS
+
+    def add_sample(self, sample: MemorySample) -> None:
+        """A request was measured: to be learned from when there is time."""
+        self._waiting.append(sample)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def learn(self, most: int) -> None:
+        for _ in range(min(most, len(self._waiting))):
+            sample = self._waiting.popleft()
+            self._late.append((sample.features, sample.kind))
+            self.requests.observe(sample.features, sample.kind, sample.bytes)
+
+    def out_of_memory(self, message: OutOfMemory, now: float) -> int:
+        """What a request like this is believed to need from now on; 0: nobody can tell."""
+        at_least = max(message.available, message.bytes + 1 if message.bytes > 0 else 0)
+        self.requests.record_out_of_memory(message.features, message.kind, at_least)
+        self._silent, self._ran_out = False, now  # rather one at a time than as many as come
+        return max(0, at_least)
+
+    def tick(self, now: float) -> None:
+        """Where requests are measured, that wears off what was feared of them; elsewhere only time does."""
+        if now - self._ran_out > FORGET_AFTER_SECONDS and self._ran_out > -inf:
+            self._ran_out = -inf
+            self.requests.clear_floors()
+
+    # ------------------------------------------------------------------ what workers know
+
+    def due(self, now: float) -> bool:
+        """Is there something new, and was the last a while ago?"""
+        return self._told != self._now() and now - self._told_at >= MIN_MESSAGE_SPACING_SECONDS
+
+    def tell(self, now: float) -> MemorySizes:
+        self._told, self._told_at = self._now(), now
+        return self.message()
+
+    def message(self) -> MemorySizes:
+        return MemorySizes(self.model, self.footprint.value, self.requests.state(), self.unmeasured)
+
+    def _now(self) -> tuple[int, int, bool]:
+        return self.requests.version, self.footprint.value, self.unmeasured
+
+    # ------------------------------------------------------------------ to be shown
+
+    @property
+    def source(self) -> str:
+        """Of what is known of its requests."""
+        if self.requests.samples:
+            return "learned"
+        if self._declared.tells_requests:
+            return "declared"
+        return "unmeasured" if self.unmeasured else "learned" if self.requests.known else "unknown"
+
+    def range(self) -> tuple[int, int]:
+        """What the requests of late need, the smallest and the largest, as it is believed now."""
+        needs = [self.requests.upper_bound(features, kind) for features, kind in self._late] or [
+            self.requests.upper_bound(())
+        ]
+        return min(needs), max(needs)

@@ -1,0 +1,42 @@
+"""What dead workers had reserved. Their requests may still run where they were sent, so it counts for a while yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ...link.shared_ledger import SharedLedger
+
+MIN_HOLD_SECONDS, MAX_HOLD_SECONDS = 1.0, 60.0  # seconds
+
+
+class OrphanedReservation(NamedTuple):
+    slot: int  # -1: none, only the number of requests
+    device: int
+    amount: int
+    requests: int
+    until: float
+
+
+class OrphanedReservations:
+    def __init__(self, book: SharedLedger) -> None:
+        self._book = book
+        self._kept: list[OrphanedReservation] = []
+
+    def worker_exited(self, row: int, device_of: Mapping[int, int], now: float) -> int:
+        """The process of this row is dead. The bytes it had."""
+        left = self._book.retire(row, dict(device_of))
+        last: dict[int, float] = {}  # by device: its requests are over when the last bytes are
+        for slot, device, amount, requests, until in left:
+            until = min(max(until, now + MIN_HOLD_SECONDS), now + MAX_HOLD_SECONDS)
+            if slot >= 0:
+                last[device] = max(until, last.get(device, 0.0))
+            else:
+                until = last.get(device, until)
+            self._kept.append(OrphanedReservation(slot, device, amount, requests, until))
+        return sum(amount for _, _, amount, _, _ in left)
+
+    def tick(self, now: float) -> None:
+        for ghost in [ghost for ghost in self._kept if ghost.until <= now]:
+            self._book.release(ghost.slot, ghost.device, ghost.amount, ghost.requests)
+        self._kept = [ghost for ghost in self._kept if ghost.until > now]

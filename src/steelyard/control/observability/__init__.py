@@ -1,0 +1,1 @@
+"""Totals, events, alarms and views of the fleet."""

@@ -1,0 +1,193 @@
+"""What a person should know now: every alarm of the fleet, and its beginning and end for the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ...core.replica import State
+from ...units import format_duration
+from ..fleet.replica_status import NOT_YET_READY, ReplicaStatus
+from .alarm_codes import PAGE
+from .event_log import EventLog
+from .views import Alarm, DiscoveryView, PlacementView, ScalingView
+
+if TYPE_CHECKING:
+    from ..fleet.fleet import Fleet
+    from ..workers.process import WorkerProcess
+
+LOADING_ALARM_SECONDS: Final = (
+    600.0  # after which a replica that loads is an alarm, where nothing is known of its start
+)
+UNREACHABLE_ALARM_SECONDS: Final = 120.0  # and one that does not answer
+USUAL_START_FACTOR: Final = 2.0  # times its usual start
+RAISE_AFTER_SECONDS: Final = 2.0  # for which an alarm lasts before it is logged …
+CLEAR_AFTER_SECONDS: Final = 5.0  # … and is gone before its end is: one that comes and goes is one line
+
+
+def current_alarms(
+    fleet: Fleet,
+    scaling: Sequence[ScalingView],
+    discovery: Iterable[DiscoveryView],
+    placing: PlacementView,
+    uptime: float,
+    workers: Iterable[WorkerProcess] = (),
+) -> list[Alarm]:
+    now = fleet.now()
+    without = models_without_replicas(_ready_counts(fleet), _unloaded_models(fleet), scaling)
+    return [
+        *(
+            Alarm(
+                code="no_ready_replica",
+                message=what + _first_reason(fleet, model),
+                age=_seconds_without_ready(fleet, model, uptime),
+                model=model,
+            )
+            for model, what in without.items()
+        ),
+        *fleet.failures.alarms(now),
+        *_overdue_replicas(fleet, without, _measured_start_seconds(scaling, placing), now),
+        *(
+            Alarm(
+                code="discovery",
+                message=f"{view.model}: {view.source}: {view.problem}",
+                age=uptime if view.age is None else view.age,
+                model=view.model,
+                subject=view.source,
+            )
+            for view in discovery
+            if view.problem
+        ),
+        *([Alarm(code="board_full", message=fleet.capacity_problem, age=0.0)] if fleet.capacity_problem else []),
+        *_worker_alarms(workers),
+        *fleet.memory.alarms(),
+        *fleet.replica_controller.alarms(),
+        *fleet.autoscaler.alarms(),
+        *fleet.slo.alarms(now),
+    ]
+
+
+def _worker_alarms(workers: Iterable[WorkerProcess]) -> Iterator[Alarm]:
+    for worker in workers:
+        name = f"worker {worker.index}"
+        for said in worker.report.alarms if worker.report is not None else ():
+            yield Alarm(code=said.code, message=f"{name}: {said.what}", age=said.age, subject=name)
+
+
+def _ready_counts(fleet: Fleet) -> dict[str, int]:
+    """How many replicas of each model get requests."""
+    ready = dict.fromkeys(fleet.config.models, 0)
+    for key, standing in fleet.statuses.items():
+        if standing.state is State.READY and key not in fleet.failures.ejected and key[0] in ready:
+            ready[key[0]] += 1
+    return ready
+
+
+def _unloaded_models(fleet: Fleet) -> set[str]:
+    return {key[0] for key, standing in fleet.statuses.items() if standing.state is State.UNLOADED}
+
+
+def models_without_replicas(
+    ready: Mapping[str, int], unloaded: Iterable[str], scaling: Iterable[ScalingView]
+) -> dict[str, str]:
+    """Which models nobody serves, nor would if a request came, in words: one that is loaded or started on demand is as
+    it should be."""
+    could = {*unloaded, *(scaled.model for scaled in scaling if _can_scale_from_zero(scaled))}
+    return {model: f"no replica of {model} is ready" for model, n in ready.items() if not n and model not in could}
+
+
+def _first_reason(fleet: Fleet, model: str) -> str:
+    """Why its first replica is not ready: usually the others are not for the same reason."""
+    for key, standing in fleet.statuses.items():
+        if key[0] == model:
+            ejected = fleet.ejections.current.get(key)
+            state, why = ("ejected", ejected.reason) if ejected else (standing.state.value, standing.why)
+            return f": {key[1]} is {state}: {why}" if why else f": {key[1]} is {state}"
+    return ""
+
+
+def _can_scale_from_zero(scaled: ScalingView) -> bool:
+    """It has no replica because nobody asked for it, and would have one if somebody did; or is just getting one, and
+    requests wait for it."""
+    looping = scaled.start_failure is not None and scaled.start_failure.crash_looping
+    return (
+        scaled.mode == "act" and not scaled.min_replicas and (not scaled.desired or scaled.starting > 0) and not looping
+    )
+
+
+def _seconds_without_ready(fleet: Fleet, model: str, uptime: float) -> float:
+    """Seconds since one of its replicas was last ready; none: for as long as anything is known."""
+    last = max((standing.last_ready_at for key, standing in fleet.statuses.items() if key[0] == model), default=None)
+    return uptime if last is None else fleet.now() - last
+
+
+def _measured_start_seconds(scaling: Iterable[ScalingView], placing: PlacementView) -> dict[str, float]:
+    """Seconds that a start of a model's replica was measured to take."""
+    loads = {view.model: view.seconds for view in placing.load_times if view.measured}
+    return loads | {view.model: view.cold_start for view in scaling if view.cold_start_measured}
+
+
+def _overdue_replicas(
+    fleet: Fleet, without: Mapping[str, str], usual: Mapping[str, float], now: float
+) -> Iterator[Alarm]:
+    """Replicas that should be ready by now. Where no replica of the model is, that says it all."""
+    for (model, id), standing in fleet.statuses.items():
+        if standing.state in NOT_YET_READY and model not in without:
+            waited = now - standing.not_ready_since
+            if waited > _overdue_after_seconds(standing, usual.get(model)):
+                how = f"{standing.state.value}: {standing.why}"
+                what = f"{model}/{id}: not ready for {format_duration(waited)}: {how}"
+                yield Alarm(code="replica_not_ready", message=what, age=waited, model=model, replica=id)
+
+
+def _overdue_after_seconds(standing: ReplicaStatus, usual: float | None) -> float:
+    if standing.state is State.UNREACHABLE or usual is None:
+        return UNREACHABLE_ALARM_SECONDS if standing.state is State.UNREACHABLE else LOADING_ALARM_SECONDS
+    return max(UNREACHABLE_ALARM_SECONDS, USUAL_START_FACTOR * usual)
+
+
+class ActiveAlarm(NamedTuple):
+    alarm: Alarm  # as it was when it was logged
+    raised_at: float
+    last_seen: float
+    logged: bool
+
+
+class AlarmLog:
+    """Beginnings and ends of alarms, as events and in the log: an error for a page, a warning for a ticket."""
+
+    def __init__(self, chronicle: EventLog) -> None:
+        self._events = chronicle
+        self._known: dict[tuple[str, str, str, str], ActiveAlarm] = {}
+
+    def update(self, alarms: Iterable[Alarm], now: float) -> None:
+        """All that there are now. To be called about once a second."""
+        for alarm in alarms:
+            key = (alarm.code, alarm.model, alarm.replica, alarm.subject)
+            before = self._known.get(key)
+            since = before.raised_at if before is not None else now
+            logged = before is not None and before.logged
+            if not logged and now - since >= RAISE_AFTER_SECONDS:
+                self._record(alarm, f"alarm: {_without_subject(alarm)}")
+                self._known[key] = ActiveAlarm(alarm, since, now, logged=True)
+            else:
+                self._known[key] = ActiveAlarm(before.alarm if before is not None else alarm, since, now, logged)
+        for key, known in list(self._known.items()):
+            if now - known.last_seen >= (CLEAR_AFTER_SECONDS if known.logged else RAISE_AFTER_SECONDS):
+                del self._known[key]
+                if known.logged:
+                    lasted = format_duration(known.last_seen - known.raised_at)
+                    self._record(known.alarm, f"alarm over after {lasted}: {_without_subject(known.alarm)}")
+
+    def _record(self, alarm: Alarm, what: str) -> None:
+        level = logging.ERROR if alarm.severity == PAGE else logging.WARNING
+        self._events.record("alarm", what, model=alarm.model, replica=alarm.replica, level=level, code=alarm.code)
+
+
+def _without_subject(alarm: Alarm) -> str:
+    """Without the names that stand beside it."""
+    for name in (f"{alarm.model}/{alarm.replica}", alarm.model):
+        if name.strip("/") and alarm.message.startswith(f"{name}: "):
+            return alarm.message.removeprefix(f"{name}: ")
+    return alarm.message

@@ -1,0 +1,218 @@
+"""The fleet made visible: what the supervisor knows and what workers report, put together for people and programs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import isnan
+
+import msgspec
+
+from ... import __version__
+from ...config import ModelConfig
+from ...core.replica import State
+from ...link.messages import ModelReport, ReplicaReport
+from ...protocols.load import EngineLoad
+from ..fleet.ejections import ActiveEjection, active_ejections
+from ..fleet.fleet import LOAD_READING_LIFETIME_INTERVALS, Fleet
+from ..fleet.registry import Member, ReplicaKey
+from ..fleet.replica_status import ReplicaStatus
+from ..workers.pool import WorkerPool
+from .alarms import current_alarms
+from .live import FleetTotals
+from .replica_failures import is_failing
+from .totals import ModelTotals, ReplicaTotals, merge_reports
+from .views import (
+    FleetView,
+    LoadSignalView,
+    ModelView,
+    ReplicaView,
+    ScalingView,
+    WorkerReplicaView,
+    WorkerView,
+)
+
+MIN_SLOWNESS_SAMPLES = 20  # answers, before it is said how slow a replica is
+SHOWN_SCALING_STEPS = 5  # steps of scaling shown of each model, where all models are
+
+
+def fleet_view(fleet: Fleet, crew: WorkerPool, began: float, totals: FleetTotals | None = None) -> FleetView:
+    """`totals`: of `merge`, for those who want nothing else of the workers: what each of them sees is left out then."""
+    models, replicas = totals or merge_reports(crew.reports(), crew.retired, fleet.active_config.columns.table)
+    fleet.slo.update(crew.reports(), crew.retired, fleet.now())
+    fleet.failures.update(replicas, fleet.now())
+    seen = _by_replica(crew) if totals is None else {}
+    members = fleet.members()
+    ejected = active_ejections(crew.reports(), fleet.now())
+    shown = tuple(
+        _replica(fleet, key, member, fleet.statuses[key], replicas[key], seen.get(key, []), ejected.get(key))
+        for key, member in members.items()
+        if key in fleet.statuses and key in replicas
+    )
+    by_model: dict[str, list[ReplicaView]] = defaultdict(list)
+    for replica in shown:
+        by_model[replica.model].append(replica)
+    reports = _by_model(crew)
+    model_views = tuple(
+        _model(fleet, name, model, models[name], by_model[name], reports[name])
+        for name, model in fleet.config.models.items()
+    )
+    discovery = fleet.discoverer.views()
+    devices, sizes = fleet.memory.views()
+    scaling = tuple(map(_without_old_steps, fleet.autoscaler.views()))
+    workers = tuple(
+        WorkerView(index=w.index, pid=w.pid, serving=w.serving, connections=w.connections) for w in crew.status()
+    )
+    uptime = fleet.now() - began
+    placing = fleet.memory.placer.views()
+    return FleetView(
+        version=__version__,
+        uptime=uptime,
+        workers=workers,
+        models=model_views,
+        replicas=shown,
+        discovery=discovery,
+        alarms=tuple(current_alarms(fleet, scaling, discovery, placing, uptime, crew.workers())),
+        devices=devices,
+        model_memory=sizes,
+        placement=placing,
+        scaling=scaling,
+        slo=fleet.slo.views(fleet.now()),
+    )
+
+
+def _without_old_steps(scaled: ScalingView) -> ScalingView:
+    """Without the older part of its history."""
+    return msgspec.structs.replace(scaled, history=scaled.steps[-SHOWN_SCALING_STEPS:])
+
+
+def _by_replica(crew: WorkerPool) -> dict[ReplicaKey, list[tuple[int, ReplicaReport]]]:
+    seen: dict[ReplicaKey, list[tuple[int, ReplicaReport]]] = defaultdict(list)
+    for worker in crew.workers():
+        for replica in worker.report.replicas if worker.report is not None else ():
+            seen[replica.model, replica.id].append((worker.index, replica))
+    return seen
+
+
+def _by_model(crew: WorkerPool) -> dict[str, list[ModelReport]]:
+    seen: dict[str, list[ModelReport]] = defaultdict(list)
+    for report in crew.reports():
+        for model in report.models:
+            seen[model.model].append(model)
+    return seen
+
+
+def _model(
+    fleet: Fleet,
+    name: str,
+    model: ModelConfig,
+    status: ModelTotals,
+    replicas: list[ReplicaView],
+    reports: list[ModelReport],
+) -> ModelView:
+    answered = [r.typical for r in reports if r.outcomes.get("ok")] or [r.typical for r in reports]
+    return ModelView(
+        model=name,
+        policy=model.policy,
+        policy_options=model.policy_options,
+        concurrency=model.concurrency,
+        replicas=len(replicas),
+        ready=sum(r.state == State.READY.value for r in replicas),
+        failing=sum(r.state == State.READY.value and is_failing(r.recent) for r in replicas),
+        waiting=status.waiting,
+        in_flight=status.in_flight,
+        outcomes=status.outcomes,
+        p50=_none_if_nan(status.quantile(0.5)),
+        p99=_none_if_nan(status.quantile(0.99)),
+        typical_seconds=sum(answered) / len(answered) if answered else 0.0,
+        drain_rate=max((r.drain_rate for r in reports), default=0.0),
+        panicking=any(r.panicking for r in reports),
+        overridden=tuple(fleet.registry.model_overrides.get(name, {})),
+    )
+
+
+def _none_if_nan(seconds: float) -> float | None:
+    return None if isnan(seconds) else seconds
+
+
+def _replica(
+    fleet: Fleet,
+    key: ReplicaKey,
+    member: Member,
+    standing: ReplicaStatus,
+    status: ReplicaTotals,
+    seen: list[tuple[int, ReplicaReport]],
+    ejected: ActiveEjection | None,
+) -> ReplicaView:
+    now = fleet.now()
+    settings = member.settings
+    out = standing.state is State.READY and status.state == State.EJECTED.value
+    ejected = ejected if out else None
+    return ReplicaView(
+        model=key[0],
+        id=key[1],
+        url=settings.url,
+        source=member.source,
+        state=State.EJECTED.value if out else standing.state.value,
+        state_age=now - (standing.since if ejected is None else ejected.since),
+        why=standing.why if ejected is None else str(ejected.reason),
+        weight=settings.weight,
+        zone=settings.zone,
+        device=settings.device,
+        draining=standing.state is State.DRAINING,
+        in_flight=status.in_flight,
+        dispatched=status.dispatched,
+        failures=status.failures,
+        recent=fleet.failures.recent(key, now),
+        work=status.estimated_work,
+        slowness=status.slowness if status.slowness_samples >= MIN_SLOWNESS_SAMPLES else None,
+        slowness_samples=status.slowness_samples,
+        slowness_age=status.slowness_age if status.slowness_samples else None,
+        lease=fleet.registrations.leases.seconds_left(key, now),
+        probe=fleet.prober.view(key),
+        load_signals=_signals(fleet, key, seen),
+        workers=tuple(_worker_replica(worker, report) for worker, report in seen),
+    )
+
+
+def _signals(fleet: Fleet, key: ReplicaKey, seen: list[tuple[int, ReplicaReport]]) -> LoadSignalView | None:
+    known = fleet.scraper.view(key)
+    if known is None:
+        return None
+    load = known.load or EngineLoad()
+    return LoadSignalView(
+        running=load.running,
+        waiting=load.waiting,
+        cache=load.cache,
+        memory_used=load.memory_used,
+        memory_total=load.memory_total,
+        utilization=load.utilization,
+        age=known.age,
+        stale=known.age is not None and known.age > LOAD_READING_LIFETIME_INTERVALS * known.interval,
+        problem=known.problem,
+        external_load=max((report.external_load for _, report in seen), default=0),
+    )
+
+
+def _worker_replica(worker: int, report: ReplicaReport) -> WorkerReplicaView:
+    return WorkerReplicaView(
+        worker=worker,
+        state=report.state,
+        in_flight=report.in_flight,
+        external_load=report.other_load,
+        limit=report.limit,
+        work=report.work,
+        slowness=report.slowness,
+        slowness_samples=report.samples,
+        weight=report.weight,
+        effective_weight=report.effective_weight,
+        dispatched=report.dispatched,
+        failures=report.failures,
+        consecutive_failures=report.consecutive_failures,
+        ejections=report.ejections,
+        ejected_for=report.ejection_left,
+        p50=report.p50,
+        p99=report.p99,
+        overdue=report.overdue,
+        cache=report.cache,
+        utilization=report.utilization,
+    )

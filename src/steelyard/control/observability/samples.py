@@ -1,0 +1,132 @@
+"""The pulse of each model: totals in, what happened in each second out. Pure: the time is given."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from math import exp
+
+from ...core.slo.verdicts import ABANDONED, CLIENT, MET, SLO_VERDICTS
+from ...core.statistics.histogram import BUCKETS_PER_LN, MIN_BUCKET_SECONDS
+from ..fleet.registry import ReplicaKey
+from .totals import ModelTotals, ReplicaTotals
+from .views import SampleView
+
+MAX_SAMPLES = 300  # pulses of a model: as many seconds
+MIN_ANSWERS = 20  # answers in a second: fewer, and those of the seconds before are looked at too
+MAX_LOOKBACK_SECONDS = 5  # seconds, at most
+
+_BAD_JUDGEMENTS = tuple(
+    i for i, (verdict, fault) in enumerate(SLO_VERDICTS) if verdict not in (MET, ABANDONED) and fault != CLIENT
+)
+_IDLE_SAMPLE = SampleView(uptime=0.0, rate=0.0, bad_rate=0.0, p50=None, p99=None, waiting=0, in_flight=0, work=0.0)
+
+
+class SampleHistory:
+    """The last minutes of all models, and how many requests a second go to each replica."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, _ModelSamples] = {}
+        self._picks: dict[ReplicaKey, int] = {}
+        self.rates: dict[ReplicaKey, float] = {}
+        self.at = 0.0  # of the last
+
+    def record(
+        self, at: float, models: Mapping[str, ModelTotals], replicas: Mapping[ReplicaKey, ReplicaTotals]
+    ) -> None:
+        """`at`: seconds since the supervisor began."""
+        seconds = at - self.at
+        if seconds <= 0.0:
+            return
+        work = dict.fromkeys(models, 0.0)
+        for key, replica in replicas.items():
+            work[key[0]] = work.get(key[0], 0.0) + replica.estimated_work
+        self._models = {name: self._models.get(name) or _ModelSamples() for name in models}
+        for name, status in models.items():
+            self._models[name].beat(at, seconds, status, work[name] + status.backlog)
+        picks = {key: replica.dispatched for key, replica in replicas.items()}
+        self.rates = {key: _increase(n, self._picks.get(key, 0)) / seconds for key, n in picks.items()}
+        self._picks = picks
+        self.at = at
+
+    def latest(self, model: str) -> SampleView:
+        known = self._models.get(model)
+        return known.ring[-1] if known is not None and known.ring else _IDLE_SAMPLE
+
+    def oldest_wait(self, model: str) -> float:
+        """Seconds that the one has waited who has waited longest."""
+        known = self._models.get(model)
+        return known.oldest if known is not None else 0.0
+
+    def history(self) -> dict[str, tuple[SampleView, ...]]:
+        """The latest last."""
+        return {name: tuple(model.ring) for name, model in self._models.items()}
+
+
+class _ModelSamples:
+    __slots__ = ("_answers", "_bad", "_ended", "_latency", "oldest", "ring")
+
+    def __init__(self) -> None:
+        self.ring: deque[SampleView] = deque(maxlen=MAX_SAMPLES)
+        self.oldest = 0.0
+        self._ended = 0
+        self._bad = 0
+        self._latency: Mapping[int, int] = {}
+        self._answers: deque[dict[int, int]] = deque(
+            maxlen=MAX_LOOKBACK_SECONDS
+        )  # of each of the last seconds, by bucket
+
+    def beat(self, at: float, seconds: float, status: ModelTotals, work: float) -> None:
+        ended, bad = status.requests, _bad_requests(status.slo_verdicts.values())
+        before = self._latency
+        self._answers.append({b: n - before.get(b, 0) for b, n in status.latency.items() if n > before.get(b, 0)})
+        p50, p99 = quantiles(_recent_answers(self._answers), 0.5, 0.99)
+        self.ring.append(
+            SampleView(
+                uptime=at,
+                rate=_increase(ended, self._ended) / seconds,
+                bad_rate=_increase(bad, self._bad) / seconds,
+                p50=p50,
+                p99=p99,
+                waiting=status.waiting,
+                in_flight=status.in_flight,
+                work=work,
+            )
+        )
+        self.oldest = status.oldest_wait
+        self._ended, self._bad, self._latency = ended, bad, status.latency
+
+
+def quantiles(counts: Mapping[int, int], *wanted: float) -> list[float | None]:
+    """In seconds, of answers counted in the buckets of core.histogram; `wanted` from low to high. None: no answers."""
+    total = sum(counts.values())
+    if not total:
+        return [None] * len(wanted)
+    found: list[float | None] = []
+    seen = 0
+    for bucket in sorted(counts):
+        seen += counts[bucket]
+        while len(found) < len(wanted) and seen >= wanted[len(found)] * total:
+            found.append(MIN_BUCKET_SECONDS * exp((bucket - 0.5) / BUCKETS_PER_LN) if bucket else MIN_BUCKET_SECONDS)
+    return found
+
+
+def _recent_answers(answers: deque[dict[int, int]]) -> dict[int, int]:
+    """Those of the last second; where they are few, with those of the seconds before."""
+    total = dict(answers[-1])
+    for earlier in islice(reversed(answers), 1, None):
+        if sum(total.values()) >= MIN_ANSWERS:
+            break
+        for bucket, count in earlier.items():
+            total[bucket] = total.get(bucket, 0) + count
+    return total
+
+
+def _bad_requests(tenants: Iterable[list[int]]) -> int:
+    return sum(counts[i] for counts in tenants for i in _BAD_JUDGEMENTS if i < len(counts))
+
+
+def _increase(now: int, before: int) -> int:
+    """One that went down is another that began anew: a model that was taken out and came back."""
+    return now - before if now >= before else now

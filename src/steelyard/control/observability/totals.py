@@ -1,0 +1,289 @@
+"""What all workers say, as one. Pure: reports in, totals out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from math import inf, nan
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import msgspec
+
+from ...core.slo.verdicts import FAILED, GATEWAY, VERDICT_COUNT, VERDICT_INDEX
+from ...core.statistics.histogram import Histogram, bucket_midpoint
+from ...link.messages import Durations, ModelReport, ReplicaReport, WorkerReport
+from ..slo.accounting import OTHER_TENANTS
+from .lost_requests import NO_LOST_REQUESTS, LostRequests, only_tenant
+
+ReplicaKey = tuple[str, str]  # model, replica id
+K = TypeVar("K")
+COUNTER_FIELDS = (
+    "offered", "done", "believed", "missed", "arrived", "retried", "hedged", "hedges_won", "ejected",
+)  # fmt: skip
+UNKNOWN_STATE = "unknown"  # the state of a replica that no worker has reported yet
+
+
+class ReplicaTotals(msgspec.Struct, frozen=True):
+    """A replica as all workers together see it; counts are since the supervisor began."""
+
+    model: str
+    id: str
+    state: str  # what most workers think
+    in_flight: int
+    dispatched: int
+    failures: int
+    estimated_work: float
+    slowness: float  # mean over the workers, each by the answers it saw
+    ejections_total: int = 0
+    consecutive_ejections: int = 0  # in a row, as the worker says that knows of most
+    outcomes: dict[str, int] = {}  # attempts that ended, by core.outcome
+    last_error: str = ""  # as the worker says that saw the latest
+    last_error_age: float = inf
+    slowness_samples: int = 0  # answers behind `slowness`
+    slowness_age: float = inf  # seconds since the last of them
+
+
+class ModelTotals(msgspec.Struct, frozen=True):
+    """A model over all workers; counts are since the supervisor began."""
+
+    model: str
+    waiting: int
+    in_flight: int
+    outcomes: dict[str, int]
+    latency: dict[int, int]  # bucket of core.histogram → answers
+    slo_verdicts: dict[str, list[int]] = {}  # tenant → requests by judgement of core.slo
+    times: dict[str, Durations] = {}  # total, replica, first_byte and queue
+    backlog: float = 0.0  # seconds of work that wait
+    oldest_wait: float = 0.0  # seconds that the one has waited who has waited longest
+    offered: float = 0.0  # seconds of work that came
+    done: float = 0.0  # seconds of work that were answered
+    predicted_seconds: float = 0.0  # seconds that attempts were believed to take …
+    prediction_error_seconds: float = 0.0  # … and by how much that was off
+    arrived: int = 0
+    retried: int = 0
+    hedged: int = 0
+    hedges_won: int = 0
+    ejected: int = 0
+    statuses: dict[int, int] = {}  # requests by HTTP status; below 10: by its class; 0: there was no answer
+
+    @property
+    def requests(self) -> int:
+        return sum(self.outcomes.values())
+
+    def quantile(self, q: float) -> float:
+        """Of the latency, in seconds; nan before the first answer."""
+        wanted, seen = q * sum(self.latency.values()), 0
+        for bucket, count in sorted(self.latency.items()):
+            seen += count
+            if seen >= wanted and count:
+                return bucket_midpoint(bucket)
+        return nan
+
+
+class WorkerStatus(msgspec.Struct, frozen=True):
+    index: int
+    pid: int
+    serving: bool
+    connections: int
+
+
+class FleetStatus(msgspec.Struct, frozen=True):
+    workers: tuple[WorkerStatus, ...]
+    models: dict[str, ModelTotals]
+    replicas: dict[ReplicaKey, ReplicaTotals]
+    connections: int
+    unexpected_exits: int = 0  # workers that ended unexpectedly so far
+
+
+MAX_RETIRED_TENANTS = 100  # of a model, whose dead are counted one by one
+
+
+class RetiredTotals:
+    """What dead workers had counted: totals never go down because a worker died."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, ModelReport] = {}
+        self.replicas: dict[ReplicaKey, ReplicaReport] = {}
+        self.unrouted: dict[str, int] = {}  # requests, by verdict
+        self.lost_telemetry: dict[str, int] = {}  # lines and spans, by what they are
+
+    def retire(
+        self, report: WorkerReport, cut: LostRequests = NO_LOST_REQUESTS, others: Iterable[WorkerReport] = ()
+    ) -> None:
+        """`cut`: the requests that were cut off with it, of each model. They failed, and the fault is ours. `others`:
+        what those say who live."""
+        self.unrouted = _sum_counts((self.unrouted, report.unrouted))
+        self.lost_telemetry = _sum_counts((self.lost_telemetry, report.dropped))
+        unheard = cut.keys() - {model.model for model in report.models}
+        for model in (*report.models, *(ModelReport(name, 0, 0, {}, {}) for name in sorted(unheard))):
+            known = self.models.get(model.model)
+            counted = [*([known] if known else []), model]
+            if requests := cut.get(model.model):
+                counted.append(
+                    _failed_report(model.model, requests, only_tenant([*counted, *_reports_of(model.model, others)]))
+                )
+            self.models[model.model] = msgspec.structs.replace(
+                model,
+                waiting=0,
+                in_flight=0,
+                backlog=0.0,
+                oldest=0.0,
+                **_fold_tenants(_sum_counters(counted)),
+            )
+        for replica in report.replicas:
+            before = self.replicas.get((replica.model, replica.id))
+            self.replicas[replica.model, replica.id] = msgspec.structs.replace(
+                replica,
+                in_flight=0,
+                seconds=0.0,
+                picks=replica.dispatched + (before.dispatched if before else 0),
+                failures=replica.failures + (before.failures if before else 0),
+                times_ejected=replica.ejections_total + (before.ejections_total if before else 0),
+                outcomes=_sum_counts((replica.outcomes, before.outcomes if before else {})),
+            )
+
+    def prune(self, configured: Mapping[str, Iterable[str]]) -> None:
+        """Forget who is not configured any more: a fleet that changes for months must not be remembered for ever."""
+        wanted = {(model, id) for model, ids in configured.items() for id in ids}
+        self.models = {model: report for model, report in self.models.items() if model in configured}
+        self.replicas = {key: report for key, report in self.replicas.items() if key in wanted}
+
+
+def merge_reports(
+    reports: Iterable[WorkerReport], past: RetiredTotals, configured: Mapping[str, Iterable[str]] = MappingProxyType({})
+) -> tuple[dict[str, ModelTotals], dict[ReplicaKey, ReplicaTotals]]:
+    """The totals of the living, with the counts of the dead. Who is configured is there before anybody reports it."""
+    models: dict[str, list[ModelReport]] = {model: [] for model in configured}
+    replicas: dict[ReplicaKey, list[ReplicaReport]] = {
+        (model, id): [] for model, ids in configured.items() for id in ids
+    }
+    for report in reports:
+        for model in report.models:
+            models.setdefault(model.model, []).append(model)
+        for replica in report.replicas:
+            replicas.setdefault((replica.model, replica.id), []).append(replica)
+    return (
+        {name: _model_totals(name, models.get(name, []), past.models.get(name)) for name in {**past.models, **models}},
+        {
+            key: _replica_totals(key, replicas.get(key, []), past.replicas.get(key))
+            for key in {**past.replicas, **replicas}
+        },
+    )
+
+
+def unrouted_requests(reports: Iterable[WorkerReport], past: RetiredTotals) -> dict[str, int]:
+    """Requests that named no model of ours, by verdict, of the living and the dead."""
+    return _sum_counts((past.unrouted, *(report.unrouted for report in reports)))
+
+
+def lost_telemetry(reports: Iterable[WorkerReport], past: RetiredTotals) -> dict[str, int]:
+    """Lines of logs and spans that could not be written or sent, of the living and the dead."""
+    return _sum_counts((past.lost_telemetry, *(report.dropped for report in reports)))
+
+
+def histogram(buckets: Mapping[int, int]) -> Histogram:
+    result = Histogram()
+    for bucket, count in buckets.items():
+        result.counts[bucket] += count
+        result.count += count
+    result.maximum = inf if result.count else 0.0  # not known: the buckets are all there is
+    return result
+
+
+def _model_totals(name: str, living: list[ModelReport], dead: ModelReport | None) -> ModelTotals:
+    everyone = [*living, *([dead] if dead else [])]
+    return ModelTotals(
+        name,
+        waiting=sum(r.waiting for r in living),
+        in_flight=sum(r.in_flight for r in living),
+        backlog=sum(r.backlog for r in living),
+        oldest_wait=max((r.oldest_wait for r in living), default=0.0),
+        **_sum_counters(everyone),
+    )
+
+
+def _sum_counters(reports: list[ModelReport]) -> dict[str, Any]:
+    """All that only grows, summed."""
+    return {
+        "verdicts": _sum_counts(r.outcomes for r in reports),
+        "statuses": _sum_counts(r.statuses for r in reports),
+        "latency": _sum_counts(r.latency for r in reports),
+        "judged": _sum_lists((tenant, counts) for r in reports for tenant, counts in r.slo_verdicts.items()),
+        "times": _sum_durations(reports),
+        **{name: sum(getattr(r, name) for r in reports) for name in COUNTER_FIELDS},
+    }
+
+
+def _reports_of(model: str, reports: Iterable[WorkerReport]) -> list[ModelReport]:
+    return [each for report in reports for each in report.models if each.model == model]
+
+
+def _failed_report(model: str, requests: int, tenant: str) -> ModelReport:
+    """As a worker would have reported it."""
+    judged = [0] * VERDICT_COUNT
+    judged[VERDICT_INDEX[FAILED, GATEWAY]] = requests
+    return ModelReport(model, 0, 0, {FAILED: requests}, {}, slo_verdicts={tenant: judged})
+
+
+def _fold_tenants(counted: dict[str, Any]) -> dict[str, Any]:
+    """Each worker may have counted other tenants, whose names clients make up: those of all that ever died would be
+    more and more."""
+    judged: dict[str, list[int]] = counted["judged"]
+    few = list(judged)[:MAX_RETIRED_TENANTS]
+    return counted | {
+        "judged": _sum_lists((name if name in few else OTHER_TENANTS, counts) for name, counts in judged.items())
+    }
+
+
+def _sum_durations(reports: list[ModelReport]) -> dict[str, Durations]:
+    counts = _sum_lists((name, times.counts) for r in reports for name, times in r.times.items())
+    return {
+        name: Durations(n, sum(r.times[name].total for r in reports if name in r.times)) for name, n in counts.items()
+    }
+
+
+def _sum_lists(parts: Iterable[tuple[str, list[int]]]) -> dict[str, list[int]]:
+    """Lists of one name, number by number."""
+    total: dict[str, list[int]] = {}
+    for name, counts in parts:
+        total[name] = [a + b for a, b in zip(total[name], counts, strict=True)] if name in total else counts
+    return total
+
+
+def _replica_totals(key: ReplicaKey, living: list[ReplicaReport], dead: ReplicaReport | None) -> ReplicaTotals:
+    everyone = [*living, *([dead] if dead else [])]
+    seen = living or everyone
+    latest = min(living, key=lambda r: r.last_error_age, default=None)
+    return ReplicaTotals(
+        *key,
+        state=Counter(r.state for r in seen).most_common(1)[0][0] if seen else UNKNOWN_STATE,
+        in_flight=sum(r.in_flight for r in living),
+        ejections_total=sum(r.ejections_total for r in everyone),
+        consecutive_ejections=max((r.ejections for r in living), default=0),
+        outcomes=_sum_counts(r.outcomes for r in everyone),
+        last_error=latest.last_error if latest is not None else "",
+        last_error_age=latest.last_error_age if latest is not None else inf,
+        dispatched=sum(r.dispatched for r in everyone),
+        failures=sum(r.failures for r in everyone),
+        estimated_work=sum(r.work for r in living),
+        slowness=_mean_slowness(seen),
+        slowness_samples=sum(r.samples for r in living),
+        slowness_age=min((r.sampled_age for r in living), default=inf),
+    )
+
+
+def _mean_slowness(reports: list[ReplicaReport]) -> float:
+    """A worker that saw few answers says little; where none saw any, all say the same: what the weight says."""
+    samples = sum(r.samples for r in reports)
+    if not samples:
+        return sum(r.slowness for r in reports) / len(reports) if reports else 1.0
+    return sum(r.slowness * r.samples for r in reports) / samples
+
+
+def _sum_counts(parts: Iterable[Mapping[K, int]]) -> dict[K, int]:
+    total: dict[K, int] = {}
+    for part in parts:
+        for key, count in part.items():
+            total[key] = total.get(key, 0) + count
+    return total

@@ -1,0 +1,77 @@
+"""What the placer knows, in the form in which core.placement decides on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ...core.placement.planner import ModelCopy, ModelDemand, ServerState
+from ...core.replica import State
+from ..health.probe import ReplicaKey
+from .dependencies import MemoryRoom, ReportedDemand
+from .hosts import CopyPhase, Host, ManagedCopy
+from .load_history import LoadBackoff, LoadTimes
+
+UNLOADING, LOADING = "unloading", "loading"
+HOLDING_STATES = {
+    CopyPhase.RESIDENT: "resident",
+    CopyPhase.RESERVED: LOADING,
+    CopyPhase.LOADING: LOADING,
+    CopyPhase.DRAINING: UNLOADING,
+    CopyPhase.UNLOADING: UNLOADING,
+    CopyPhase.UNKNOWN: UNLOADING,  # it may hold memory, and nobody can count on it
+}
+NOT_SERVING_STATES = (State.DRAINING, State.UNREACHABLE)  # loaded or not, it serves nobody
+
+
+def server_room(
+    host: Host,
+    room: MemoryRoom,
+    rooms: Mapping[str, int],
+    setbacks: LoadBackoff,
+    running: Mapping[ReplicaKey, int],
+    now: float,
+) -> ServerState:
+    copies = host.copies.values()
+    there = room.room_at(next(iter(host.copies.values())).key)  # whichever: it is one process
+    return ServerState(
+        host.name,
+        host.device,
+        tuple(_holding(copy, room, running) for copy in copies if _is_held(copy)),
+        frozenset(copy.model for copy in copies if _may_load(copy) and setbacks.may_try(copy.key, now)),
+        busy=host.busy or host.is_unsure,
+        cached_bytes=max(0, there - rooms[host.device]) if host.device in rooms else 0,
+    )
+
+
+def _is_held(copy: ManagedCopy) -> bool:
+    return copy.phase is not CopyPhase.ABSENT or copy.load_ordered_at is not None
+
+
+def _holding(copy: ManagedCopy, room: MemoryRoom, running: Mapping[ReplicaKey, int]) -> ModelCopy:
+    if copy.load_ordered_at is not None and copy.phase is CopyPhase.ABSENT:
+        # Its victims drain or unload: it has no bytes yet, but it comes, and no second server must make room for it.
+        return ModelCopy(copy.model, 0, LOADING, copy.load_ordered_at, 0, copy.settings.pinned)
+    resident = copy.phase is CopyPhase.RESIDENT
+    size = room.footprint(copy.model) if resident else copy.reserved_bytes
+    state = UNLOADING if resident and copy.replica_state in NOT_SERVING_STATES else HOLDING_STATES[copy.phase]
+    return ModelCopy(copy.model, size, state, copy.since, running.get(copy.key, 0), copy.settings.pinned)
+
+
+def _may_load(copy: ManagedCopy) -> bool:
+    """An operator who drains a replica does not want it to be loaded there."""
+    return copy.replica_state is not State.DRAINING
+
+
+def model_demands(
+    copies: Iterable[ManagedCopy], wishes: Mapping[str, ReportedDemand], room: MemoryRoom, times: LoadTimes
+) -> dict[str, ModelDemand]:
+    found: dict[str, ModelDemand] = {}
+    for copy in copies:
+        model = copy.model
+        if model not in found:
+            wish = wishes.get(model, ReportedDemand())
+            seconds = times.seconds(model, copy.settings.load_time)
+            found[model] = ModelDemand(
+                model, room.footprint(model), seconds, *wish[:3], wish.rate, copy.settings.pinned
+            )
+    return found

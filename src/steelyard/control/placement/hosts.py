@@ -1,0 +1,177 @@
+"""Who is where: the servers of all models with `placement`, as the configuration has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from ...addresses import replica_address
+from ...config import ANY_MODEL, Config, PlacementConfig
+from ...core.replica import State
+from ...protocols.repository import repository_of
+from ..health.client.origin import TlsContexts
+from ..health.probe import ProbeTarget, ReplicaKey
+from .repository_client import RepositoryClient
+
+# The servers that can load models, and each model's copy there: whether it is there, as far as is known.
+
+
+class CopyPhase(Enum):
+    UNKNOWN = "unsure"  # only the server's index can tell
+    ABSENT = "absent"
+    RESERVED = "roomed"  # room is reserved, and the server not asked yet
+    LOADING = "loading"
+    RESIDENT = "resident"
+    DRAINING = "draining"  # gets nothing new, finishes what it has
+    UNLOADING = "unloading"
+
+
+class ManagedCopy:
+    """A model on a server, there or not: what the fleet calls a replica of a model with `placement`."""
+
+    def __init__(
+        self, target: ProbeTarget, settings: PlacementConfig, host: Host, desk: RepositoryClient, now: float
+    ) -> None:
+        self.target = target
+        self.settings = settings
+        self.host = host
+        self.repository = desk
+        self.phase = CopyPhase.UNKNOWN
+        self.since = now
+        self.reserved = False  # its bytes are in the book
+        self.reserved_bytes = 0  # bytes reserved
+        self.replica_state = State.STARTING  # in the eyes of the fleet
+        self.over_budget_since = float("inf")  # since when its device is over its budget, because it was found there
+        self.loaded_by_us = False  # it was loaded by us
+        self.load_ordered_at: float | None = None  # since when a job is under way that will load it, once there is room
+        self.removed = False  # no longer in the configuration
+
+    @property
+    def key(self) -> ReplicaKey:
+        return self.target.key
+
+    @property
+    def model(self) -> str:
+        return self.target.model
+
+    def set_phase(self, phase: CopyPhase, now: float) -> None:
+        if phase is not self.phase:
+            self.phase, self.since = phase, now
+
+
+class Host:
+    """A server process. One thing at a time is done there."""
+
+    def __init__(self, name: str, now: float) -> None:
+        self.name = name
+        self.device = ""
+        self.copies: dict[str, ManagedCopy] = {}  # by model
+        self.came = now
+        self.asked = False  # a look at its index has ended, well or not
+        self.known = False  # it answers, and what is there is known
+        self.problem = ""  # why not
+        self.failures = 0  # looks in a row without an answer
+        self.failing_since = now
+        self.refuses_since = float("inf")  # since when nobody listens there
+        self.last_poll_at = 0.0
+        self.next_poll_at = now  # the next look
+        self.poll_task: asyncio.Task[None] | None = None
+        self.discard_poll = False  # what a look that is under way will find does not count any more
+        self.busy = False  # a load or an unload is under way
+
+    @property
+    def repositories(self) -> list[RepositoryClient]:
+        """One for each kind of index that it has: nearly always one."""
+        return list({copy.repository.kind: copy.repository for copy in self.copies.values()}.values())
+
+    @property
+    def is_unsure(self) -> bool:
+        return any(copy.phase is CopyPhase.UNKNOWN for copy in self.copies.values())
+
+    def poll_by(self, when: float) -> None:
+        self.next_poll_at = min(self.next_poll_at, when)
+
+
+def host_name(target: ProbeTarget) -> str:
+    """What is at one address is one process."""
+    return str(replica_address(target.settings.url))
+
+
+class HostChanges(NamedTuple):
+    gone: list[ManagedCopy]
+    fresh: list[ManagedCopy]
+    empty: list[Host]  # servers without any copy now
+
+
+class Hosts:
+    def __init__(self) -> None:
+        self.hosts: dict[str, Host] = {}
+        self.copies: dict[ReplicaKey, ManagedCopy] = {}
+        self.models: set[str] = set()
+        self._contexts = TlsContexts()
+
+    def find(self, server: str, model: str) -> ManagedCopy | None:
+        host = self.hosts.get(server)
+        return host.copies.get(model) if host is not None else None
+
+    def has_unpolled(self, since: float) -> bool:
+        """Is there one that came after that and was not looked at yet?"""
+        return any(not host.asked and host.came > since for host in self.hosts.values())
+
+    def follow(self, config: Config, now: float) -> HostChanges:
+        wanted = dict(_configured_targets(config))
+        self.models = {model for model, _ in wanted}
+        gone = [copy for key, copy in self.copies.items() if not _is_unchanged(copy, wanted.get(key))]
+        for copy in gone:
+            del self.copies[copy.key]
+            del copy.host.copies[copy.model]
+        fresh = []
+        for key, (target, settings) in wanted.items():
+            if key in self.copies:
+                self._renew(self.copies[key], target, settings)
+            elif (new := self._settle(target, settings, now)) is not None:
+                fresh.append(new)
+        empty = [host for host in self.hosts.values() if not host.copies]
+        for host in empty:
+            del self.hosts[host.name]
+        return HostChanges(gone, fresh, empty)
+
+    def _renew(self, copy: ManagedCopy, target: ProbeTarget, settings: PlacementConfig) -> None:
+        if copy.target != target:
+            copy.repository = self._desk(target, settings)
+        copy.target, copy.settings = target, settings
+
+    def _settle(self, target: ProbeTarget, settings: PlacementConfig, now: float) -> ManagedCopy | None:
+        """None: the same model is listed twice for one server; it is there once."""
+        name = host_name(target)
+        host = self.hosts.get(name) or Host(name, now)
+        if target.model in host.copies:
+            return None
+        self.hosts[name] = host
+        host.device = target.settings.device
+        copy = ManagedCopy(target, settings, host, self._desk(target, settings), now)
+        host.copies[target.model] = self.copies[target.key] = copy
+        return copy
+
+    def _desk(self, target: ProbeTarget, settings: PlacementConfig) -> RepositoryClient:
+        return RepositoryClient(target, repository_of(settings.through, target.dialect), self._contexts)
+
+
+def _configured_targets(config: Config) -> Iterator[tuple[ReplicaKey, tuple[ProbeTarget, PlacementConfig]]]:
+    for name, model in config.models.items():
+        if model.placement is None or name == ANY_MODEL:
+            continue
+        for replica in model.replicas:
+            target = ProbeTarget(name, replica, model.dialect, model.health, model.load, model.tls)
+            yield target.key, (target, model.placement)
+
+
+def _is_unchanged(copy: ManagedCopy, wanted: tuple[ProbeTarget, PlacementConfig] | None) -> bool:
+    """Is what is known of it true of what is wanted?"""
+    if wanted is None:
+        return False
+    target, settings = wanted
+    same = copy.target.is_same_server(target) and copy.target.settings.device == target.settings.device
+    return same and copy.repository.kind == repository_of(settings.through, target.dialect).name

@@ -1,0 +1,90 @@
+"""Looks at the indexes of servers when they are due, a bounded number at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from ...protocols.repository import IndexEntry
+from ..health.client.errors import ReplicaRequestError
+from ..health.concurrency import ConcurrencyLimiter
+from .hosts import Host
+from .index_reconciler import IndexReconciler
+
+MAX_CONCURRENT_POLLS = 64
+MIN_POLL_SPACING_SECONDS = 0.2  # seconds between two looks at one server, however often somebody asks for one
+INTERNAL_ERROR_RETRY_SECONDS = 5.0  # seconds until the next, after one that failed for a reason of our own
+
+log = logging.getLogger("steelyard.control.placement")
+
+
+class IndexPoller:
+    """What is found while a job has begun does not count. `looked(host)` is told each look that counted."""
+
+    def __init__(self, settling: IndexReconciler, looked: Callable[[Host], None], clock: Callable[[], float]) -> None:
+        self._settling = settling
+        self._looked = looked
+        self._clock = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lane: ConcurrencyLimiter[Host] = ConcurrencyLimiter(MAX_CONCURRENT_POLLS, self._begin)
+        self._closed = False
+
+    def poll_soon(self, host: Host) -> None:
+        """At the next turn, unless it was looked at just now."""
+        host.poll_by(max(self._clock(), host.last_poll_at + MIN_POLL_SPACING_SECONDS))
+
+    def poll_if_due(self, host: Host, now: float) -> None:
+        if now >= host.next_poll_at and host.poll_task is None and not host.busy and host not in self._lane:
+            self._lane.submit(host)
+
+    def forget(self, host: Host) -> None:
+        self._lane.forget(host)
+        host.discard_poll = True
+        if host.poll_task is not None:
+            host.poll_task.cancel()
+
+    async def close(self) -> None:
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _begin(self, host: Host) -> None:
+        if self._closed:
+            return
+        host.discard_poll = host.busy
+        host.next_poll_at = float("inf")
+        task = host.poll_task = asyncio.get_running_loop().create_task(self._look(host))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._done, host))
+
+    def _done(self, host: Host, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        host.poll_task = None
+        host.asked = True
+        host.last_poll_at = self._clock()
+        if host.next_poll_at == float("inf"):
+            host.next_poll_at = host.last_poll_at + (
+                MIN_POLL_SPACING_SECONDS if host.discard_poll else INTERNAL_ERROR_RETRY_SECONDS
+            )
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            log.error("the models of %s cannot be looked at", host.name, exc_info=problem)
+        self._lane.release()
+        if not task.cancelled():
+            self._looked(host)
+
+    async def _look(self, host: Host) -> None:
+        try:
+            found: dict[str, IndexEntry] = {}
+            for desk in host.repositories:
+                index = await desk.index()
+                theirs = {model for model, copy in host.copies.items() if copy.repository.kind == desk.kind}
+                found.update((model, entry) for model, entry in index.items() if model in theirs)
+        except ReplicaRequestError as problem:
+            if not host.discard_poll:
+                self._settling.unanswered(host, problem, self._clock())
+        else:
+            if not host.discard_poll:
+                self._settling.answered(host, found, self._clock())

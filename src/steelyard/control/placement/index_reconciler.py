@@ -1,0 +1,126 @@
+"""What a server's index says, put into force: what is there counts in the book and gets requests, what is not does not.
+
+Only for copies with which nothing is being done: a job knows better than an index that was read a moment ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ...core.replica import Event
+from ...protocols.repository import IndexEntry, ModelPresence
+from ..health.client.errors import ConnectRefusedError, ReplicaRequestError
+from .dependencies import PlacementDependencies
+from .hosts import CopyPhase, Host, ManagedCopy
+
+POLL_INTERVAL_SECONDS = 10.0  # seconds between two looks at an index: somebody else may load and unload there too
+TRANSITION_POLL_SECONDS = 0.25  # seconds until the next look at one that loads or unloads without us
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = (
+    0.5,
+    5.0,
+)  # seconds until the next look at a server that does not answer: doubled each time
+REFUSED_GRACE_SECONDS = (
+    2.0  # seconds without anybody who listens, until what was there is believed to be gone: some close their door
+)
+# first, and end when their requests have ended
+OVER_BUDGET_GRACE_SECONDS = (
+    10.0  # seconds for which a device is over its budget with what was found there: then that has to go
+)
+ABSENT_ENTRY = IndexEntry(ModelPresence.ABSENT)
+INFINITY = float("inf")
+
+
+class IndexReconciler:
+    """`too_much(copy)`: it was found there, and with it there is more than the device has."""
+
+    def __init__(self, hands: PlacementDependencies, too_much: Callable[[ManagedCopy], None]) -> None:
+        self._hands = hands
+        self._too_much = too_much
+
+    def answered(self, host: Host, index: Mapping[str, IndexEntry], now: float) -> None:
+        host.known, host.problem, host.failures, host.refuses_since = True, "", 0, INFINITY
+        # The pinned first: where there is not room for all, it is theirs.
+        for copy in sorted(host.copies.values(), key=lambda copy: not copy.settings.pinned):
+            self._settle(copy, index.get(copy.model, ABSENT_ENTRY), now)
+        unsettled = any(not _is_settled(copy) for copy in host.copies.values())
+        host.poll_by(now + (TRANSITION_POLL_SECONDS if unsettled else POLL_INTERVAL_SECONDS))
+
+    def unanswered(self, host: Host, problem: ReplicaRequestError, now: float) -> None:
+        """What it has is counted until it answers again, or is surely gone: nobody listens there, and not just now."""
+        host.known, host.problem = False, str(problem)
+        if not host.failures:
+            host.failing_since = now
+        host.failures += 1
+        host.poll_by(now + min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(host.failures - 1, 10)))
+        if not isinstance(problem, ConnectRefusedError):
+            host.refuses_since = INFINITY
+            return
+        host.refuses_since = min(host.refuses_since, now)
+        for copy in host.copies.values():
+            if now >= host.refuses_since + REFUSED_GRACE_SECONDS:
+                self._let_go(copy)
+            if copy.phase is not CopyPhase.UNKNOWN:
+                copy.set_phase(CopyPhase.UNKNOWN, now)
+                self._hands.move(copy.key, Event.UNLOAD, f"its server {problem}")
+
+    def _settle(self, copy: ManagedCopy, entry: IndexEntry, now: float) -> None:
+        match entry.presence:
+            case ModelPresence.READY:
+                self._there(copy, now)
+                self._is_too_much(copy, now)
+                if entry.bytes and copy.reserved:
+                    self._hands.room.weighed(copy.key, entry.bytes, now)
+            case ModelPresence.ABSENT:
+                self._gone(copy, entry.reason or "not loaded", now)
+            case (
+                ModelPresence.LOADING | ModelPresence.UNLOADING
+            ):  # by somebody else, or a load of ours that was given up
+                self._count(copy)
+                phase = CopyPhase(entry.presence.value)
+                if copy.phase is not phase:
+                    copy.set_phase(phase, now)
+                    self._hands.move(copy.key, Event.UNLOAD, f"its server is {phase.value} it")
+
+    def _there(self, copy: ManagedCopy, now: float) -> None:
+        if copy.phase is CopyPhase.RESIDENT:
+            return
+        if not copy.reserved:  # it has its bytes, whether there was room for them or not
+            copy.reserved, copy.reserved_bytes = True, self._hands.room.footprint(copy.model)
+            if copy.reserved_bytes > self._hands.room.room_at(copy.key):
+                copy.over_budget_since = now
+        copy.set_phase(CopyPhase.RESIDENT, now)
+        self._hands.room.resident(copy.key)
+        self._hands.move(copy.key, Event.LOAD, "loaded")
+        self._hands.see_anew(copy.key)
+
+    def _is_too_much(self, copy: ManagedCopy, now: float) -> None:
+        """Nobody was asked before it came. It stays if there is room for it after all, or soon will be."""
+        if copy.over_budget_since == INFINITY:
+            return
+        if copy.settings.pinned or not self._hands.room.is_over(copy.key):
+            copy.over_budget_since = INFINITY
+        elif now >= copy.over_budget_since + OVER_BUDGET_GRACE_SECONDS:
+            self._too_much(copy)
+
+    def _count(self, copy: ManagedCopy) -> None:
+        """Its bytes are in the book from now on, if there is room for them."""
+        if not copy.reserved:
+            amount = self._hands.room.footprint(copy.model)
+            copy.reserved = self._hands.room.reserve(copy.key, amount)
+            copy.reserved_bytes = amount if copy.reserved else 0
+
+    def _gone(self, copy: ManagedCopy, why: str, now: float) -> None:
+        self._let_go(copy)
+        copy.over_budget_since, copy.loaded_by_us = INFINITY, False
+        if copy.phase is not CopyPhase.ABSENT:
+            copy.set_phase(CopyPhase.ABSENT, now)
+            self._hands.move(copy.key, Event.UNLOAD, why)
+
+    def _let_go(self, copy: ManagedCopy) -> None:
+        if copy.reserved:
+            copy.reserved, copy.reserved_bytes = False, 0
+            self._hands.room.release(copy.key)
+
+
+def _is_settled(copy: ManagedCopy) -> bool:
+    return copy.phase in (CopyPhase.ABSENT, CopyPhase.RESIDENT) and copy.over_budget_since == INFINITY

@@ -1,0 +1,190 @@
+"""One change of who is where: models that go make room for one that comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from ...core.replica import Event
+from ...link.messages import StartProgress
+from ...protocols.repository import ModelPresence, OperationProgress
+from ..health.client.errors import ReplicaRequestError
+from .dependencies import PlacementDependencies
+from .errors import DrainTimeoutError, LoadError, LoadTimeoutError, NoMemoryError
+from .hosts import CopyPhase, ManagedCopy
+from .load_history import LoadTimes
+from .repository_client import ABSENT_ENTRY, unload_and_wait
+
+MAX_DRAIN_SECONDS = 60.0  # seconds for requests in flight; `drained` may have less patience
+MAX_RESERVE_SECONDS = (
+    5.0  # seconds for the room that was made to show in the book; longer where servers are seldom asked what they hold
+)
+RESERVE_POLL_SECONDS = 0.05  # seconds between two looks for it
+
+
+class PlacementJob:
+    """Runs to its end, or fails with a PlacingError. However it ends, each copy is what it is known to be: back in use,
+    gone, or UNSURE until the server's index was read. No room is given back before its model is gone."""
+
+    def __init__(
+        self,
+        hands: PlacementDependencies,
+        times: LoadTimes,
+        clock: Callable[[], float],
+        coming: ManagedCopy | None,
+        going: Sequence[ManagedCopy],
+        why: str,
+    ) -> None:
+        self.load = coming
+        self.evict = going
+        self.why = why
+        self.began = clock()
+        self.load_started_at: float | None = None
+        self._hands = hands
+        self._times = times
+        self._clock = clock
+
+    @property
+    def primary(self) -> ManagedCopy:
+        """The one it is about."""
+        return self.load if self.load is not None else self.evict[0]
+
+    @property
+    def copies(self) -> list[ManagedCopy]:
+        return [*self.evict, *([self.load] if self.load is not None else [])]
+
+    @property
+    def stage(self) -> str:
+        """For whoever looks."""
+        phases = {copy.phase for copy in self.evict}
+        for phase in (CopyPhase.DRAINING, CopyPhase.UNLOADING):
+            if phase in phases:
+                return str(phase.value)
+        return "loading" if self.load_started_at is not None else "waiting for room"
+
+    async def run(self) -> None:
+        """PlacingError: it did not go well."""
+        try:
+            self._announce()
+            await self._drain()
+            await self._unload()
+            if self.load is not None:
+                await self._reserve(self.load)
+                await self._load(self.load)
+        except BaseException as problem:  # a cancellation too
+            self._abandon(str(problem) or "given up")
+            raise
+
+    def _announce(self) -> None:
+        if self.load is not None:
+            model = self.load.model
+            self._hands.tell(StartProgress(model, self._times.seconds(model, float(self.load.settings.load_time))))
+
+    # ------------------------------------------------------------------ those that go
+
+    async def _drain(self) -> None:
+        for copy in self.evict:
+            self._turn(copy, CopyPhase.DRAINING)
+            why = f"makes room for {self.load.model}" if self.load is not None else self.why
+            self._hands.move(copy.key, Event.UNLOAD, why)
+        done = await asyncio.gather(*map(self._drained, self.evict))
+        if still := [copy for copy, is_done in zip(self.evict, done, strict=True) if not is_done]:
+            names = ", ".join(f"{copy.model} at {copy.host.name}" for copy in still)
+            raise DrainTimeoutError(f"requests still run on {names}, which should make room")
+
+    async def _drained(self, copy: ManagedCopy) -> bool:
+        try:
+            return await asyncio.wait_for(self._hands.drained(copy.key), MAX_DRAIN_SECONDS)
+        except TimeoutError:
+            return False
+
+    async def _unload(self) -> None:
+        if not self.evict:
+            return
+        done = await asyncio.gather(*map(self._unload_one, self.evict), return_exceptions=True)
+        for problem in filter(None, done):
+            raise problem
+        # Only now, and just before it is reserved again: between the two others could take it.
+        for copy in self.evict:
+            self._let_go(copy)
+
+    async def _unload_one(self, copy: ManagedCopy) -> None:
+        self._turn(copy, CopyPhase.UNLOADING)
+        await unload_and_wait(copy.repository, f"{copy.model} at {copy.host.name}")
+        copy.loaded_by_us = False
+        self._turn(copy, CopyPhase.ABSENT)
+
+    # ------------------------------------------------------------------ the one that comes
+
+    async def _reserve(self, copy: ManagedCopy) -> None:
+        room, amount = self._hands.room, self._hands.room.footprint(copy.model)
+        until = self._clock() + MAX_RESERVE_SECONDS * max(
+            1.0, *(float(each.target.load.interval) / 4.0 for each in self.copies)
+        )
+        while not room.reserve(copy.key, amount):
+            if self._clock() >= until:
+                raise NoMemoryError(f"{copy.host.device or copy.host.name} has no room for {copy.model} any more")
+            await asyncio.sleep(RESERVE_POLL_SECONDS)
+        copy.reserved, copy.reserved_bytes = True, amount
+        self._turn(copy, CopyPhase.RESERVED)
+
+    async def _load(self, copy: ManagedCopy) -> None:
+        self.load_started_at = self._clock()
+        self._turn(copy, CopyPhase.LOADING)
+        copy.loaded_by_us = True
+        self._hands.move(copy.key, Event.LOAD, self.why or "it is wanted")
+        self._announce()
+        limit = float(copy.settings.timeout)
+        try:
+            async with asyncio.timeout(limit):
+                await self._loaded(copy, limit)
+        except TimeoutError:
+            raise LoadTimeoutError(f"{copy.model} was not loaded within {limit:g} s at {copy.host.name}") from None
+        except ReplicaRequestError as problem:
+            raise LoadError(f"{copy.model} was not loaded at {copy.host.name}: {problem}") from None
+        if copy.removed:
+            return
+        self._times.learn(copy.model, self._clock() - self.load_started_at)
+        self._turn(copy, CopyPhase.RESIDENT)
+        self._hands.room.resident(copy.key)
+        self._hands.see_anew(copy.key)
+
+    async def _loaded(self, copy: ManagedCopy, limit: float) -> None:
+        said = await copy.repository.load(limit + 1.0)  # `timeout` around it ends it
+        if said.progress is OperationProgress.UNDER_WAY:
+            entry = await copy.repository.wait_until(
+                lambda entry: entry.presence in (ModelPresence.READY, ModelPresence.ABSENT), ABSENT_ENTRY
+            )
+            if entry.presence is ModelPresence.READY:
+                return
+            said = said._replace(
+                progress=OperationProgress.REFUSED, reason=entry.reason or "it is not among its models"
+            )
+        if said.progress is OperationProgress.REFUSED:
+            raise LoadError(f"{copy.model} was not loaded at {copy.host.name}: {said.reason}")
+
+    # ------------------------------------------------------------------ when it does not go well
+
+    def _abandon(self, why: str) -> None:
+        for copy in self.copies:
+            if copy.removed:
+                continue
+            match copy.phase:
+                case CopyPhase.DRAINING if copy.reserved:  # it was not asked to unload: it goes on as before
+                    self._turn(copy, CopyPhase.RESIDENT)
+                    self._hands.move(copy.key, Event.LOAD, "it stays: the load that it made room for was given up")
+                    self._hands.see_anew(copy.key)
+                case CopyPhase.ABSENT | CopyPhase.RESERVED:
+                    self._let_go(copy)
+                    self._turn(copy, CopyPhase.ABSENT)
+                case CopyPhase.DRAINING | CopyPhase.UNLOADING | CopyPhase.LOADING:
+                    self._turn(copy, CopyPhase.UNKNOWN)
+                    self._hands.move(copy.key, Event.UNLOAD, why)
+
+    def _let_go(self, copy: ManagedCopy) -> None:
+        if copy.reserved and not copy.removed:
+            copy.reserved, copy.reserved_bytes = False, 0
+            self._hands.room.release(copy.key)
+
+    def _turn(self, copy: ManagedCopy, phase: CopyPhase) -> None:
+        copy.set_phase(phase, self._clock())

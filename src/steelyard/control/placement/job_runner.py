@@ -1,0 +1,103 @@
+"""The jobs that are under way, and what comes of them: load times that are learned, and setbacks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from ...link.messages import StartProgress
+from .dependencies import PlacementDependencies
+from .errors import PlacementError
+from .hosts import ManagedCopy
+from .job import PlacementJob
+from .load_history import LoadBackoff, LoadTimes
+
+log = logging.getLogger("steelyard.control.placement")
+
+
+class JobRunner:
+    """`ended(job)` is told of each, when its servers are free again."""
+
+    def __init__(
+        self, hands: PlacementDependencies, ended: Callable[[PlacementJob], None], clock: Callable[[], float]
+    ) -> None:
+        self.load_times = LoadTimes()
+        self.backoff = LoadBackoff()
+        self._hands = hands
+        self._tell_ended = ended
+        self._clock = clock
+        self._jobs: dict[asyncio.Task[None], PlacementJob] = {}
+        self._closed = False
+
+    @property
+    def jobs(self) -> list[PlacementJob]:
+        return list(self._jobs.values())
+
+    def start(self, coming: ManagedCopy | None, going: list[ManagedCopy], why: str) -> None:
+        """Unless one of their servers does something else just now, or does not answer."""
+        job = PlacementJob(self._hands, self.load_times, self._clock, coming, going, why)
+        hosts = {copy.host for copy in job.copies}
+        if self._closed or any(host.busy or not host.known for host in hosts):
+            return
+        for host in hosts:
+            host.busy = host.discard_poll = True
+        if coming is not None:
+            coming.load_ordered_at = self._clock()
+        if going and coming is not None:
+            gone = " and ".join(f"{copy.model} at {copy.host.name}" for copy in going)
+            self._hands.note(f"to be loaded in place of {gone}: {why}", *coming.key)
+        task = asyncio.get_running_loop().create_task(job.run())
+        self._jobs[task] = job
+        task.add_done_callback(partial(self._ended, job))
+
+    def cancel_for(self, copy: ManagedCopy) -> None:
+        """Whatever has to do with it."""
+        for task, job in self._jobs.items():
+            if copy in job.copies:
+                task.cancel()
+
+    def loads_in_progress(self) -> list[StartProgress]:
+        """What is being loaded, and when it should be ready."""
+        found = []
+        for job in self.jobs:
+            if job.load is not None and job.load_started_at is not None:
+                usual = self.load_times.seconds(job.load.model, float(job.load.settings.load_time))
+                found.append(StartProgress(job.load.model, max(0.0, job.load_started_at + usual - self._clock())))
+        return found
+
+    async def close(self) -> None:
+        self._closed = True
+        for task in self._jobs:
+            task.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+
+    def _ended(self, job: PlacementJob, task: asyncio.Task[None]) -> None:
+        del self._jobs[task]
+        if not task.cancelled():
+            problem = task.exception()
+            if problem is None:
+                self._went_well(job)
+            else:
+                self._failed(job.primary, problem)
+        for copy in job.copies:
+            copy.host.busy, copy.load_ordered_at = False, None
+            if copy.host.is_unsure:
+                copy.host.poll_by(self._clock())
+        self._tell_ended(job)
+
+    def _failed(self, copy: ManagedCopy, problem: BaseException) -> None:
+        if not isinstance(problem, PlacementError):
+            log.error("a load or unload of %s at %s went wrong", copy.model, copy.host.name, exc_info=problem)
+            problem = PlacementError(f"{type(problem).__name__}: {problem}")
+        if not copy.removed:
+            self.backoff.failed(copy.key, problem, self._clock())
+            self._hands.note(str(problem), *copy.key)
+
+    def _went_well(self, job: PlacementJob) -> None:
+        if job.load is not None and not job.load.removed:
+            self.backoff.succeeded(job.load.key)
+            seconds = self._clock() - (job.load_started_at or job.began)
+            self._hands.note(f"loaded in {seconds:.1f} s", *job.load.key)
+            job.load.host.poll_by(self._clock())  # it may say how much it holds now

@@ -1,0 +1,74 @@
+"""What failed of late: a server where a load failed is not asked for it again at once, and longer each time."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import NamedTuple
+
+from ..health.probe import ReplicaKey
+from .errors import PlacementError
+
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 60.0  # seconds
+
+
+class LoadFailure(NamedTuple):
+    times: int  # in a row
+    retry_at: float  # it is not tried before
+    at: float
+    since: float  # the first of them
+    reason: str  # of the error
+    why: str  # in words
+
+
+class LoadBackoff:
+    """By replica: a model at a server."""
+
+    def __init__(self) -> None:
+        self._known: dict[ReplicaKey, LoadFailure] = {}
+
+    def failed(self, key: ReplicaKey, problem: PlacementError, now: float) -> None:
+        known = self._known.get(key)
+        times, since = (known.times + 1, known.since) if known is not None else (1, now)
+        pause = min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(times - 1, 20))
+        self._known[key] = LoadFailure(times, now + pause, now, since, problem.reason, str(problem))
+
+    def succeeded(self, key: ReplicaKey) -> None:
+        self._known.pop(key, None)
+
+    def may_try(self, key: ReplicaKey, now: float) -> bool:
+        known = self._known.get(key)
+        return known is None or now >= known.retry_at
+
+    def keep(self, keys: Container[ReplicaKey]) -> None:
+        """Forget all others."""
+        self._known = {key: setback for key, setback in self._known.items() if key in keys}
+
+    def all(self) -> dict[ReplicaKey, LoadFailure]:
+        return dict(self._known)
+
+
+# How long each model takes to load: what the configuration says, until it was measured.
+
+RISE_WEIGHT, FALL_WEIGHT = (
+    0.7,
+    0.2,
+)  # of a difference is believed at once: to hope for too much is worse than to fear too much
+
+
+class LoadTimes:
+    def __init__(self) -> None:
+        self._measured: dict[str, float] = {}
+
+    def seconds(self, model: str, configured: float) -> float:
+        return self._measured.get(model, configured)
+
+    def is_measured(self, model: str) -> bool:
+        return model in self._measured
+
+    def learn(self, model: str, seconds: float) -> None:
+        before = self._measured.get(model, seconds)
+        self._measured[model] = before + (RISE_WEIGHT if seconds > before else FALL_WEIGHT) * (seconds - before)
+
+    def keep(self, models: set[str]) -> None:
+        """Forget all others."""
+        self._measured = {model: seconds for model, seconds in self._measured.items() if model in models}

@@ -1,0 +1,110 @@
+"""Models that have left the configuration: what was loaded by us is unloaded, or it would hold its memory for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from ...protocols.repository import ModelPresence
+from ..health.client.errors import ConnectRefusedError, ReplicaRequestError
+from .dependencies import PlacementDependencies
+from .errors import UnloadError
+from .hosts import ManagedCopy
+from .repository_client import ABSENT_ENTRY, UNLOADED_TIMEOUT_SECONDS, unload_and_wait
+
+IDLE_UNLOAD_DELAY_SECONDS, BUSY_UNLOAD_DELAY_SECONDS = (
+    2.0,
+    30.0,
+)  # seconds until it is unloaded: where nothing ran of late, and where something did
+BUSY_POLL_SECONDS = 0.05  # seconds between two looks whether its server does something else
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 300.0  # seconds until it is tried again: twice as long each time
+MAX_PENDING_UNLOADS = 256  # of more, the rest stays where it is
+
+log = logging.getLogger("steelyard.control.placement")
+
+CopyKey = tuple[str, str]  # server and model
+
+
+class UnloadFailure(NamedTuple):
+    times: int
+    since: float
+    why: str
+
+
+class OrphanUnloader:
+    def __init__(self, hands: PlacementDependencies, clock: Callable[[], float]) -> None:
+        self.failures: dict[CopyKey, UnloadFailure] = {}
+        self._hands = hands
+        self._clock = clock
+        self._tasks: dict[CopyKey, asyncio.Task[None]] = {}
+
+    def schedule(self, copy: ManagedCopy, running: bool) -> None:
+        """`running`: it had requests when one last heard of it. Nobody counts them any more."""
+        where = (copy.host.name, copy.model)
+        if where in self._tasks or len(self._tasks) >= MAX_PENDING_UNLOADS:
+            return
+        task = asyncio.get_running_loop().create_task(
+            self._part(copy, BUSY_UNLOAD_DELAY_SECONDS if running else IDLE_UNLOAD_DELAY_SECONDS)
+        )
+        self._tasks[where] = task
+        task.add_done_callback(partial(self._ended, where))
+
+    def cancel(self, copy: ManagedCopy) -> None:
+        """It is back."""
+        if (task := self._tasks.pop((copy.host.name, copy.model), None)) is not None:
+            task.cancel()
+            self.failures.pop((copy.host.name, copy.model), None)
+
+    async def close(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, where: CopyKey, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(where) is task:
+            del self._tasks[where]
+            self.failures.pop(where, None)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            log.error("an unload of %s at %s went wrong", where[1], where[0], exc_info=problem)
+
+    async def _part(self, copy: ManagedCopy, pause: float) -> None:
+        where = (copy.host.name, copy.model)
+        while True:
+            await asyncio.sleep(pause)
+            while copy.host.busy:
+                await asyncio.sleep(BUSY_POLL_SECONDS)
+            try:
+                await self._unload(copy)
+            except UnloadError as problem:
+                known = self.failures.get(where, UnloadFailure(0, self._clock(), ""))
+                self.failures[where] = known._replace(times=known.times + 1, why=str(problem))
+                pause = min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(known.times, 10))
+            else:
+                return
+
+    async def _unload(self, copy: ManagedCopy) -> None:
+        copy.host.busy = copy.host.discard_poll = True
+        where = f"{copy.model}, which left the configuration, at {copy.host.name}"
+        try:
+            async with asyncio.timeout(
+                UNLOADED_TIMEOUT_SECONDS
+            ):  # a load that was begun goes on, whoever is still interested
+                entry = await copy.repository.wait_until(
+                    lambda e: e.presence in (ModelPresence.READY, ModelPresence.ABSENT), ABSENT_ENTRY
+                )
+            if entry.presence is ModelPresence.READY:
+                await unload_and_wait(copy.repository, where)
+                self._hands.note("unloaded: it left the configuration", *copy.key)
+        except ConnectRefusedError:
+            return  # nobody is there, and nothing is
+        except TimeoutError:
+            raise UnloadError(f"{where} was not unloaded: what became of its load is not known") from None
+        except ReplicaRequestError as problem:
+            raise UnloadError(f"{where} was not unloaded: {problem}") from None
+        finally:
+            copy.host.busy = False
+            copy.host.poll_by(self._clock())

@@ -1,0 +1,96 @@
+"""Where a server is asked to load and to unload one of its models, and what it has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from ...protocols.health import ServerRequest
+from ...protocols.repository import IndexEntry, ModelPresence, OperationProgress, OperationReply, RepositoryDialect
+from ..health.client.errors import InvalidResponseError, ReplicaRequestError, ResponseTimeoutError
+from ..health.client.origin import ProbeOrigin, TlsContexts
+from ..health.client.response import ProbeResponse
+from ..health.probe import ProbeTarget
+from ..health.probe_sequence import describe_request, printable_line
+from .errors import UnloadError
+
+MAX_INDEX_BYTES = 4 << 20  # bytes of an answer: an index of many thousand models
+INDEX_TIMEOUT_SECONDS = 5.0  # seconds for an index
+UNLOAD_TIMEOUT_SECONDS = 60.0  # seconds for the answer to an unload: MLServer answers when it is done
+FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.02, 0.5  # seconds between two looks at an index that is waited for
+
+
+class RepositoryClient:
+    """For one model at one server. Whatever goes wrong on the way is an AskError."""
+
+    def __init__(self, target: ProbeTarget, repository: RepositoryDialect, contexts: TlsContexts) -> None:
+        self.model = target.model
+        self.repository = repository
+        self._way = ProbeOrigin(target, contexts)
+        self._headers = {"content-type": "application/json", **target.health.headers}
+
+    @property
+    def kind(self) -> str:
+        return self.repository.name
+
+    async def index(self) -> dict[str, IndexEntry]:
+        question = self.repository.index()
+        reply = await self._put(question, INDEX_TIMEOUT_SECONDS)
+        found = self.repository.read_index(reply.status, reply.body)
+        if found is None:
+            asked = describe_request(question.method, question.path)
+            raise InvalidResponseError(f"answers {reply.status} to {asked}, and that is no list of its models")
+        return found
+
+    async def load(self, timeout: float) -> OperationReply:
+        reply = await self._put(self.repository.load(self.model), timeout)
+        return _printable(self.repository.loaded(reply.status, reply.body))
+
+    async def unload(self) -> OperationReply:
+        reply = await self._put(self.repository.unload(self.model), UNLOAD_TIMEOUT_SECONDS)
+        return _printable(self.repository.unloaded(reply.status, reply.body))
+
+    async def wait_until(self, done: Callable[[IndexEntry], bool], otherwise: IndexEntry) -> IndexEntry:
+        """What the index says of the model, when `done` is content with it. `otherwise`: it says nothing.
+
+        As long as it takes: who calls has a limit. A server that loads may be too busy to answer for a while.
+        """
+        pause = FIRST_POLL_SECONDS
+        while True:
+            with suppress(ResponseTimeoutError):
+                entry = (await self.index()).get(self.model, otherwise)
+                if done(entry):
+                    return entry._replace(reason=printable_line(entry.reason))
+            await asyncio.sleep(pause)
+            pause = min(MAX_POLL_SECONDS, 2 * pause)
+
+    async def _put(self, question: ServerRequest, timeout: float) -> ProbeResponse:
+        headers = self._headers if question.body else {k: v for k, v in self._headers.items() if k != "content-type"}
+        request = self._way.build_request(question.method, question.path, headers, question.body)
+        return await self._way.send(request, timeout=timeout, limit=MAX_INDEX_BYTES)
+
+
+def _printable(said: OperationReply) -> OperationReply:
+    """What a server says, fit to be shown."""
+    return said._replace(reason=printable_line(said.reason))
+
+
+# A model is taken off its server.
+
+UNLOADED_TIMEOUT_SECONDS = 120.0  # seconds from the wish to unload until the index says that it is done
+ABSENT_ENTRY = IndexEntry(ModelPresence.ABSENT)
+
+
+async def unload_and_wait(desk: RepositoryClient, where: str) -> None:
+    """Returns when its index says that it is gone. UnloadError: it is not."""
+    try:
+        async with asyncio.timeout(UNLOADED_TIMEOUT_SECONDS):
+            said = await desk.unload()
+            if said.progress is OperationProgress.REFUSED:
+                raise UnloadError(f"{where} was not unloaded: {said.reason}")
+            await desk.wait_until(lambda entry: entry.presence is ModelPresence.ABSENT, ABSENT_ENTRY)
+    except TimeoutError:
+        raise UnloadError(f"{where} was not unloaded within {UNLOADED_TIMEOUT_SECONDS:g} s") from None
+    except ReplicaRequestError as problem:
+        raise UnloadError(f"{where} was not unloaded: {problem}") from None

@@ -1,0 +1,91 @@
+"""What all models share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
+
+from ...config import AutoscaleConfig, Config
+from ...runtimes import Runtime
+from ..placement.load_history import LoadTimes
+from .dependencies import ReplicaDependencies
+from .operations import ReplicaOperations
+
+# Names of started replicas: p1, p2, … and none twice in a supervisor's life.
+
+_NUMBERED = re.compile(r"p([1-9][0-9]{0,17})")
+
+
+class ReplicaIds:
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}  # by model
+
+    def used(self, model: str, id: str) -> None:
+        """By an earlier supervisor."""
+        if match := _NUMBERED.fullmatch(id):
+            self._last[model] = max(self._last.get(model, 0), int(match[1]))
+
+    def was_used(self, model: str, id: str) -> bool:
+        match = _NUMBERED.fullmatch(id)
+        return match is not None and int(match[1]) <= self._last.get(model, 0)
+
+    def next(self, model: str, taken: Container[str]) -> str:
+        number = self._last.get(model, 0) + 1
+        while f"p{number}" in taken:
+            number += 1
+        self._last[model] = number
+        return f"p{number}"
+
+
+def smallest_free(taken: Iterable[int]) -> int:
+    there = set(taken)
+    return next(number for number in range(len(there) + 1) if number not in there)
+
+
+NO_AUTOSCALE = AutoscaleConfig()
+
+
+@dataclass(slots=True)
+class ControllerContext:
+    config: Config
+    hands: ReplicaDependencies
+    runtimes: Mapping[str, Runtime]
+    clock: Callable[[], float]
+    operations: ReplicaOperations
+    rooms: Callable[[], Mapping[str, int]]  # bytes free on devices, without those that are promised already
+    replicas_per_device: Callable[[], Mapping[str, int]]  # started replicas on devices
+    load_times: LoadTimes
+    ids: ReplicaIds
+    paused: bool = False  # nothing is started any more
+    silent: bool = False  # nor is anybody told who is there
+    keep_adopted: bool = (
+        False  # what was adopted is left alone: workers of the last supervisor still send requests there
+    )
+
+    def listed(self, model: str) -> set[str]:
+        """Names of the replicas that the configuration has itself."""
+        return (
+            {replica.name for replica in self.config.models[model].replicas} if model in self.config.models else set()
+        )
+
+    def declared(self, model: str) -> int:
+        """Bytes that a replica holds, as configured."""
+        return self.config.models[model].memory.footprint if model in self.config.models else 0
+
+    def gpu(self, device: str) -> str:
+        return self.config.devices[device].gpu if device in self.config.devices else ""
+
+    def price(self, model: str, device: str) -> float:
+        """Of an hour."""
+        place = self.config.devices.get(device)
+        return place.cost if place is not None and place.cost else self._autoscale(model).cost
+
+    def cold_start(self, model: str) -> tuple[float, bool]:
+        """Seconds, and whether that was measured."""
+        configured = float(self._autoscale(model).cold_start)
+        return self.load_times.seconds(model, configured), self.load_times.is_measured(model)
+
+    def _autoscale(self, model: str) -> AutoscaleConfig:
+        config = self.config.models.get(model)
+        return config.autoscale if config is not None and config.autoscale is not None else NO_AUTOSCALE

@@ -1,0 +1,73 @@
+"""What goes wrong with a model's replicas: noted with the end of their logs, and remembered."""
+
+from __future__ import annotations
+
+import logging
+
+from .crash_backoff import CrashBackoff, MemoryShortage, StartFailure
+from .dependencies import ReplicaDependencies
+from .managed_replica import ManagedReplica
+
+MAX_LOG_LINES = 20  # lines of a log that are kept
+SHOWN_LOG_LINES = 3  # of them, in the chronicle, and to whoever waits
+MAX_MESSAGE_CHARACTERS = 500  # characters
+SEE_ADMIN_API = " are in the gateway's log and admin API"
+
+log = logging.getLogger("steelyard.control.replicas")
+
+
+class FailureRecorder:
+    def __init__(self, hands: ReplicaDependencies) -> None:
+        self.backoff = CrashBackoff()
+        self.shortage = MemoryShortage()
+        self._hands = hands
+
+    def failed(self, replica: ManagedReplica, reason: str, why: str, began: float, former: int, now: float) -> None:
+        """`former`: so many run with settings that are no longer in force, and should have been replaced."""
+        self.backoff.failed(self._trouble(replica, reason, _with_outdated_count(why, former)), began, now)
+
+    def ended(self, replica: ManagedReplica, why: str, now: float) -> None:
+        """It had proved itself."""
+        self.backoff.ended(self._trouble(replica, "ended", why), now)
+
+    def ended_leaving(self, replica: ManagedReplica, why: str) -> None:
+        """It would have ended anyway."""
+        self._trouble(replica, "ended", why)
+
+    def no_room(self, model: str, why: str, former: int, now: float) -> None:
+        why = _with_outdated_count(why, former)
+        if self.shortage.begin(why, now):
+            self._hands.note(f"no replica can be started: {why}", model, level=logging.WARNING)
+
+    def client_message(self, with_words: bool) -> str:
+        """Why the last start failed, for clients that wait for it; empty: none did. What it printed may have secrets in
+        it, and is for operators unless they say otherwise."""
+        trouble = self.backoff.last_failure
+        if trouble is None or not self.backoff.consecutive_failures:
+            return ""
+        said = ""
+        if trouble.log_tail:
+            said = f"; its last words{': ' + _join_lines(trouble.log_tail) if with_words else SEE_ADMIN_API}"
+        return "".join(c if c.isprintable() else " " for c in f"{trouble.why}{said}")[:MAX_MESSAGE_CHARACTERS]
+
+    def _trouble(self, replica: ManagedReplica, reason: str, why: str) -> StartFailure:
+        words = _log_tail(replica)
+        said = f"; its last words: {_join_lines(words)}" if words else ""
+        self._hands.note(f"{why}{said}", *replica.key, level=logging.WARNING)
+        return StartFailure(replica.id, reason, why, words)
+
+
+def _join_lines(words: tuple[str, ...]) -> str:
+    return " | ".join(words[-SHOWN_LOG_LINES:])
+
+
+def _with_outdated_count(why: str, former: int) -> str:
+    return f"{why}; {former} with the settings before serve on" if former else why
+
+
+def _log_tail(replica: ManagedReplica) -> tuple[str, ...]:
+    try:
+        return replica.runtime.log_tail(*replica.key, MAX_LOG_LINES)
+    except Exception:
+        log.exception("the last words of %s/%s could not be read", *replica.key)
+        return ()

@@ -1,0 +1,49 @@
+"""What others are told of a model's started replicas: who they are, and when the next should be ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...config import ReplicaConfig
+from ...link.messages import StartProgress
+from .dependencies import ReplicaDependencies
+from .lifecycle import ReplicaPhase
+from .managed_replica import ManagedReplica
+
+MEMBER_PHASES = (ReplicaPhase.STARTING, ReplicaPhase.READY)
+
+
+class FleetNotifier:
+    def __init__(self, model: str, hands: ReplicaDependencies) -> None:
+        self._model = model
+        self._hands = hands
+        self._told: list[ReplicaConfig] = []
+        self._promised = 0.0  # one should be ready by then
+
+    def publish_members(self, replicas: Iterable[ManagedReplica]) -> None:
+        """Those whose address is known; nothing, if nothing has changed."""
+        members = [r for r in replicas if r.instance.url and (r.member or r.phase in MEMBER_PHASES)]
+        for replica in members:
+            replica.member = True
+        told = [replica.settings for replica in members]
+        if told != self._told:
+            self._hands.members(self._model, told)
+            self._told = told
+
+    def forgotten(self) -> None:
+        """The fleet knows none of them any more."""
+        self._told = []
+
+    def publish_ready_time(self, seconds: float, now: float, *, guessed: bool, failure: str = "") -> None:
+        """0.0: none is. `guessed`: how long it takes was never measured. `failure`: why the last one failed."""
+        if seconds > 0.0:
+            self._promised = now + seconds
+            self._hands.tell(StartProgress(self._model, seconds, guessed, failure))
+
+    def withdraw_ready_time(self) -> None:
+        """What was promised will not be."""
+        self._promised = 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Should have been ready by now: to be promised anew."""
+        return now >= self._promised

@@ -1,0 +1,114 @@
+"""How to come from the replicas there are to those there should be. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from ...core.scaling.scale_down import ScaleDownCandidate, choose_removals
+from ...units import format_seconds
+from .crash_backoff import CrashBackoff
+from .dependencies import ReplicaLoad
+from .lifecycle import ReplicaPhase
+from .managed_replica import HUNG_AFTER_SECONDS, ManagedReplica
+
+OUTDATED_REASON = "its settings are no longer in force"
+
+
+class ReconcilePlan(NamedTuple):
+    terminate: tuple[tuple[ManagedReplica, str], ...] = ()  # and why
+    undrain: tuple[ManagedReplica, ...] = ()  # on their way out, and needed after all
+    starts: int = 0  # new ones
+    missing: int = 0  # that there should be, whether they may be started now or not
+
+
+def plan_reconcile(
+    wanted: int,
+    replicas: Iterable[ManagedReplica],
+    outdated: Callable[[ManagedReplica], bool],
+    setbacks: CrashBackoff,
+    choose: Callable[[list[ManagedReplica], int], list[tuple[ManagedReplica, str]]],
+    now: float,
+) -> ReconcilePlan:
+    """Replicas with other settings serve on until a new one is ready for each: one more than wanted is the most."""
+    known = list(replicas)
+    hopeless = [
+        r for r in known if outdated(r) and (r.phase is ReplicaPhase.CORDONED or (r.is_starting and not r.adopted))
+    ]
+    alive = [r for r in known if r.alive and r not in hopeless]
+    old = [r for r in alive if outdated(r)] if wanted else []
+    coming = [r for r in alive if r.phase is not ReplicaPhase.READY and not outdated(r)]
+    allowed = wanted + (1 if old and (coming or setbacks.consecutive_failures) else 0)
+    leave = [(r, OUTDATED_REASON) for r in hopeless]
+    if len(alive) > allowed:
+        return ReconcilePlan(terminate=(*leave, *choose(alive, len(alive) - allowed)))
+    missing = wanted - len(alive)
+    back = [r for r in known if r.phase is ReplicaPhase.DRAINING and r.drained_ready and r.member and not outdated(r)]
+    back = sorted(back, key=lambda r: -r.since)[: max(0, missing)]
+    missing = max(0, missing - len(back))
+    if old and not coming and len(alive) == wanted:
+        missing = 1
+    since = sum(1 for r in alive if r.phase is ReplicaPhase.READY and r.since >= setbacks.at)
+    trying = sum(1 for r in alive if r.is_starting and not r.adopted)
+    return ReconcilePlan(tuple(leave), tuple(back), setbacks.starts(missing, trying, since, now), missing)
+
+
+def least_valuable_first(
+    wanted: int,
+    worths: Callable[[], Mapping[str, ReplicaLoad]],
+    outdated: Callable[[ManagedReplica], bool],
+    price: Callable[[ManagedReplica], float],
+    now: float,
+) -> Callable[[list[ManagedReplica], int], list[tuple[ManagedReplica, str]]]:
+    """Who goes when there are too many. No ready one, as long as there are no more of those than wanted."""
+
+    def choose(alive: list[ManagedReplica], count: int) -> list[tuple[ManagedReplica, str]]:
+        seen = worths()  # only now: to ask is not for nothing
+        left, chosen = list(alive), []
+        for _ in range(count):
+            ready = [r for r in left if r.phase is ReplicaPhase.READY]
+            pool = left if len(ready) > wanted else [r for r in left if r not in ready] or left
+            (id, why), *_ = choose_removals((candidate(r, seen.get(r.id, ReplicaLoad())) for r in pool), 1)
+            gone = next(r for r in pool if r.id == id)
+            left.remove(gone)
+            chosen.append((gone, why))
+        return chosen
+
+    def candidate(replica: ManagedReplica, worth: ReplicaLoad) -> ScaleDownCandidate:
+        return ScaleDownCandidate(
+            id=replica.id,
+            outdated=outdated(replica),
+            ready=replica.phase is ReplicaPhase.READY,
+            in_rotation=not worth.ejected and (replica.is_starting or replica.phase is ReplicaPhase.READY),
+            slowness=worth.slowness,
+            age=now - replica.began,
+            cache=worth.cache,
+            cost=price(replica),
+            in_flight=worth.in_flight,
+        )
+
+    return choose
+
+
+# Which started replicas are given up, though their processes run. Pure.
+
+
+def hung_or_overdue(
+    replicas: Iterable[ManagedReplica], timeout: float, missing: int, now: float
+) -> list[tuple[ManagedReplica, str]]:
+    """And why: those that should have been ready by now, and one that hangs.
+
+    Of several that hang only one at a time, when none is missing or being started: if it is we who hear nothing, as a
+    network is down or the machine is busy, not all of them must go.
+    """
+    known = list(replicas)
+    found = [(r, _overdue_reason(r, timeout)) for r in known if r.is_overdue(now, timeout)]
+    if not found and not missing and not any(r.is_starting for r in known):
+        hung = [r for r in known if r.is_hung(now)]
+        found = [(r, f"it was ready, and has not answered for {HUNG_AFTER_SECONDS:g} s") for r in hung[:1]]
+    return found
+
+
+def _overdue_reason(replica: ManagedReplica, timeout: float) -> str:
+    again = " again" if replica.was_ready else ""
+    return f"it was not ready{again} within {format_seconds(timeout)}"

@@ -1,0 +1,291 @@
+"""The started replicas of one model: what happens to them, and what is done about it."""
+
+from __future__ import annotations
+
+from ...config import RuntimeConfig
+from ...core.replica import Event, State
+from ...runtimes import Instance, fingerprint
+from ...runtimes import InstancePhase as RunPhase
+from ...units import format_seconds
+from .context import ControllerContext
+from .failures import FailureRecorder
+from .lifecycle import TERMINATING_PHASES, PhaseEvent, ReplicaPhase
+from .managed_replica import ManagedReplica, ReplicaUsage, apply_fleet_state
+from .notifier import FleetNotifier
+from .reconcile import hung_or_overdue, least_valuable_first, plan_reconcile
+from .shutdown import ReplicaShutdown
+from .start_requests import NoDeviceMemoryError, StartRequestBuilder
+
+
+class ReplicaSet:
+    def __init__(self, model: str, tools: ControllerContext) -> None:
+        self.model = model
+        self.desired: int | None = None  # nobody has said yet
+        self.missing = 0
+        self.replicas: dict[str, ManagedReplica] = {}
+        self.failures = FailureRecorder(tools.hands)
+        self.usage = ReplicaUsage()
+        self.start_requests = StartRequestBuilder(model, tools)
+        self.shutdown = ReplicaShutdown(model, tools, self._gone)
+        self.settings: RuntimeConfig | None = None  # None: no replica of ours should be
+        self._made_of = ""
+        self._why = ""
+        self._tools = tools
+        self._hands = tools.hands
+        self._bulletin = FleetNotifier(model, tools.hands)
+        self._settles = self._unsettled = False
+
+    # ------------------------------------------------------------------ what is wanted
+
+    def follow(self, settings: RuntimeConfig | None) -> None:
+        if settings is None:
+            self.desired = None
+        if settings != self.settings:
+            self.failures.backoff.clear()
+        self.settings = settings
+        if settings is not None:
+            self.shutdown.settings, self._made_of = settings, fingerprint(settings)
+        self.reconcile()
+        if self.model not in self._tools.config.models:  # nor is it known to the fleet any more
+            for replica in self.replicas.values():
+                replica.member = False
+            self._bulletin.forgotten()
+
+    def scale(self, replicas: int, why: str) -> None:
+        if replicas != self.desired and self.settings is not None:
+            self.desired, self._why = replicas, why
+            self.reconcile()
+
+    def outdated(self, replica: ManagedReplica) -> bool:
+        settings, instance = self.settings, replica.instance
+        if settings is None or instance.fingerprint != self._made_of:
+            return True
+        return self.start_requests.misplaced(settings, instance.device)
+
+    def reconcile(self) -> None:
+        """Does what there is to be done. What is told to others may come back here: once more, then."""
+        self._unsettled = True
+        if self._settles:
+            return
+        self._settles = True
+        try:
+            while self._unsettled and not self._tools.paused:
+                self._unsettled = False
+                self._settle()
+        finally:
+            self._settles = False
+
+    def _settle(self) -> None:
+        if self.desired is None and self.settings is not None:
+            return
+        now, wanted = self._tools.clock(), self.desired or 0
+        choose = least_valuable_first(wanted, lambda: self._hands.worths(self.model), self.outdated, self.price, now)
+        todo = plan_reconcile(wanted, self.replicas.values(), self.outdated, self.failures.backoff, choose, now)
+        self.missing = todo.missing
+        for replica, why in todo.terminate:
+            if self._tools.keep_adopted and replica.adopted:
+                continue
+            self.shutdown.drain_and_stop(replica, why)
+            self._unsettled = True  # without it, fewer may be allowed
+        for replica in todo.undrain:
+            self.shutdown.cancel_drain(replica, now)
+            self._tell_coming(now)
+        if todo.starts:
+            self._start(todo.starts, now)
+        else:
+            self.failures.shortage.end()  # if there is one, it is not what keeps us now
+
+    # ------------------------------------------------------------------ starts
+
+    def _start(self, count: int, now: float) -> None:
+        try:
+            for _ in range(count):
+                self._start_one(now)
+            self.failures.shortage.end()
+        except NoDeviceMemoryError as problem:
+            self.failures.no_room(self.model, str(problem), self._former(), now)
+        self._tell_coming(now)
+
+    def _start_one(self, now: float) -> None:
+        replica, order = self.start_requests.new(self.shutdown.settings, self.replicas, now)
+        self.replicas[replica.id] = replica
+        self.usage.starts += 1
+        where = f" on {order.device}" if order.device else ""
+        self._hands.note(f"is being started{where}: {self._why}", *replica.key)
+        self._tools.operations.start(replica, order, self._began, self._refused)
+
+    def _began(self, replica: ManagedReplica, instance: Instance) -> None:
+        if replica.instance.phase is RunPhase.STARTING and not replica.instance.url:  # nobody told us more
+            replica.instance = instance
+        if replica.phase is ReplicaPhase.STOPPING:  # nobody wants it any more
+            self.shutdown.stop(replica)
+            return
+        replica.transition(PhaseEvent.STARTED, replica.began)
+        if replica.has_ended:
+            self._ended(replica)
+        else:
+            self._changed()
+
+    def _refused(self, replica: ManagedReplica, reason: str, why: str) -> None:
+        unwanted = replica.phase is ReplicaPhase.STOPPING
+        replica.transition(PhaseEvent.START_FAILED, self._tools.clock())
+        if not unwanted:
+            self._failed(replica, reason, f"it could not be started: {why}", replica.began)
+        self._forget(replica)
+
+    def adopt(self, instance: Instance, kind: str) -> None:
+        replica = self.start_requests.found(instance, kind, self.replicas, self._tools.clock())
+        self.replicas[instance.id] = replica
+        if instance.id in self._tools.listed(self.model):
+            self.shutdown.drain_and_stop(replica, "another replica has its name now")
+        elif self.settings is not None:
+            self._hands.note(f"adopted: it runs since {format_seconds(instance.age)}", *replica.key)
+            self._changed()
+
+    # ------------------------------------------------------------------ what is seen of them
+
+    def runtime_changed(self, instance: Instance) -> None:
+        """By its runtime."""
+        replica = self.replicas.get(instance.id)
+        if replica is None:
+            return
+        replica.instance = instance
+        if replica.phase in (ReplicaPhase.REQUESTED, ReplicaPhase.STOPPING):
+            return  # whoever waits for that hears of it
+        if replica.has_ended:
+            self._ended(replica)
+        else:
+            self._changed()
+
+    def fleet_changed(self, id: str, state: State) -> None:
+        """In the eyes of the fleet."""
+        replica = self.replicas.get(id)
+        if replica is None or state is State.GONE:
+            return
+        now = self._tools.clock()
+        replica.fleet_state_changed(state, now)
+        if replica.phase in TERMINATING_PHASES:
+            if state is not State.DRAINING:  # an operator, or a new configuration, undid that
+                self._hands.move(replica.key, Event.DRAIN, "it is on its way out")
+            return
+        before = replica.phase
+        if (seconds := apply_fleet_state(replica, state, now)) is not None:
+            self._tools.load_times.learn(self.model, seconds)
+            self._hands.note(f"ready {format_seconds(seconds)} after its start", *replica.key)
+        if replica.phase is not before:
+            self.reconcile()
+
+    def tick(self, now: float) -> None:
+        for replica in list(self.replicas.values()):
+            if replica.is_steady(now) and not replica.proven:
+                replica.proven = True
+                if not self.outdated(replica):
+                    self.failures.backoff.clear()
+        for replica, why in hung_or_overdue(
+            self.replicas.values(), self.shutdown.settings.start_timeout, self.missing, now
+        ):
+            self._failed(replica, "never_ready", why, replica.since)
+            self.shutdown.drain_and_stop(replica, why, given_up=True)
+        if not any(replica.on_trial for replica in self.replicas.values()):
+            self.failures.backoff.fade(now)
+        if self.shutdown.settings.devices and self.replicas:
+            self.start_requests.footprint()  # to know it when none is left
+        self._tell_members()
+        self.reconcile()
+        self._tell_if_due(now)
+
+    # ------------------------------------------------------------------ what goes wrong
+
+    def _ended(self, replica: ManagedReplica) -> None:
+        now, leaving = self._tools.clock(), replica.phase in (*TERMINATING_PHASES, ReplicaPhase.CORDONED)
+        proven = replica.proven or replica.is_steady(now)
+        self._tools.operations.cancel(replica)
+        replica.transition(PhaseEvent.ENDED, now)
+        why = f"its process ended: {replica.instance.exit_reason or 'nobody knows how'}"
+        if leaving or proven:
+            self.usage.crashes += 1
+        if leaving:
+            self.failures.ended_leaving(replica, why)
+        elif proven:
+            self.failures.ended(replica, why, now)
+        else:
+            self._failed(replica, "ended", why, replica.began)
+        self._hands.move(replica.key, Event.LOST, why)
+        self._forget(replica)
+
+    def _failed(self, replica: ManagedReplica, reason: str, why: str, began: float) -> None:
+        former = 0 if self.outdated(replica) else self._former()
+        self.usage.crashes += 1
+        self.failures.failed(replica, reason, why, began, former, self._tools.clock())
+        self._bulletin.withdraw_ready_time()
+
+    def _former(self) -> int:
+        """Those that a new one should replace."""
+        return sum(1 for replica in self.replicas.values() if replica.alive and self.outdated(replica))
+
+    # ------------------------------------------------------------------ ends
+
+    def _gone(self, replica: ManagedReplica) -> None:
+        replica.transition(PhaseEvent.ENDED, self._tools.clock())
+        self.usage.stops += 1
+        self._hands.note("stopped", *replica.key)
+        if replica.drained_ready:
+            self.failures.backoff.left_well(replica.began)
+        self._forget(replica)
+
+    def _forget(self, replica: ManagedReplica) -> None:
+        self.usage.charge(replica, self.price(replica), self._tools.clock())
+        del self.replicas[replica.id]
+        self._changed()
+        self.reconcile()
+        self._tell_if_due(self._tools.clock())
+
+    # ------------------------------------------------------------------ what others are told, and ask
+
+    def _changed(self) -> None:
+        if not self._tools.silent:
+            self._tell_members()
+
+    def _tell_members(self) -> None:
+        if self.model in self._tools.config.models:
+            self._bulletin.publish_members(self.replicas.values())
+
+    def _tell_coming(self, now: float) -> None:
+        measured = self._tools.cold_start(self.model)[1]
+        self._bulletin.publish_ready_time(self.ready_in(now), now, guessed=not measured, failure=self.last_failure(now))
+
+    def _tell_if_due(self, now: float) -> None:
+        if self._bulletin.is_due(now):
+            self._tell_coming(now)
+
+    def price(self, replica: ManagedReplica) -> float:
+        return self._tools.price(self.model, replica.instance.device)
+
+    def last_failure(self, now: float) -> str:
+        """Why the last start failed, for clients; empty: none did, or another is on its way."""
+        if any(replica.ready_in(now) is not None for replica in self.replicas.values()):
+            return ""
+        return self.failures.client_message(self.settings is not None and self.settings.show_last_words)
+
+    def ready_in(self, now: float) -> float:
+        measured = self._tools.cold_start(self.model)[1]
+        soon = [s for replica in self.replicas.values() if (s := replica.ready_in(now, measured)) is not None]
+        if soon:
+            return min(soon)
+        setbacks = self.failures.backoff
+        if self.missing and setbacks.consecutive_failures and not self.failures.shortage.why:
+            return setbacks.retry_in(now) + self._tools.cold_start(self.model)[0]
+        return 0.0
+
+    def log_tail(self, id: str, lines: int) -> tuple[str, ...] | None:
+        """Of one that ended too, as long as its runtime knows; None: it was never ours."""
+        replica = self.replicas.get(id)
+        if replica is not None:
+            return replica.runtime.log_tail(self.model, id, lines)
+        if self.settings is None or not self._tools.ids.was_used(self.model, id):
+            return None
+        return self._tools.runtimes[self.settings.kind].log_tail(self.model, id, lines)
+
+    def charge(self, now: float) -> None:
+        for replica in self.replicas.values():
+            self.usage.charge(replica, self.price(replica), now)

@@ -1,0 +1,116 @@
+"""Started replicas and their troubles, for whoever looks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..observability.views import Alarm, InstanceView, StartFailureView
+from .lifecycle import ReplicaPhase
+from .managed_replica import ManagedReplica
+from .replica_set import ReplicaSet
+
+_SHOWN_PHASES = {ReplicaPhase.REQUESTED: "starting", ReplicaPhase.STARTING: "starting", ReplicaPhase.READY: "ready"}
+
+
+class ReplicaCounts(NamedTuple):
+    """A model's started replicas."""
+
+    ready: int = 0
+    starting: int = 0
+    leaving: int = 0
+
+
+class ReplicaSetSummary(NamedTuple):
+    """For whoever looks."""
+
+    instances: tuple[InstanceView, ...] = ()
+    setback: StartFailureView | None = None
+    replica_seconds: float = 0.0
+    cost: float = 0.0  # replica-hours × price of the device, where it has one, else of the model
+    starts: int = 0
+    stops: int = 0
+    crashes: int = 0
+
+
+def count_replicas(flock: ReplicaSet) -> ReplicaCounts:
+    """Those that an operator drains count as leaving."""
+    phases = [_shown_phase(replica) for replica in flock.replicas.values()]
+    return ReplicaCounts(phases.count("ready"), phases.count("starting"), phases.count("leaving"))
+
+
+def summarize(flock: ReplicaSet, now: float) -> ReplicaSetSummary:
+    flock.charge(now)
+    account = flock.usage
+    return ReplicaSetSummary(
+        instances=tuple(_instance(flock, replica, now) for replica in flock.replicas.values()),
+        setback=_last_failure(flock, now),
+        replica_seconds=account.seconds,
+        cost=account.cost,
+        starts=account.starts,
+        stops=account.stops,
+        crashes=account.crashes,
+    )
+
+
+def replica_alarms(flock: ReplicaSet, now: float) -> list[Alarm]:
+    found, setbacks, model = [], flock.failures.backoff, flock.model
+    if flock.failures.shortage.why:
+        what = f"no replica of {model} can be started: {flock.failures.shortage.why}"
+        found.append(Alarm(code="no_room", message=what, age=now - flock.failures.shortage.since, model=model))
+    tries = flock.missing or any(replica.is_starting for replica in flock.replicas.values())
+    trouble = setbacks.last_failure
+    if trouble is not None and tries and (setbacks.looping or trouble.reason == "never_ready"):
+        code = "never_ready" if trouble.reason == "never_ready" else "crash_loop"
+        times = f"{setbacks.consecutive_failures} times in a row" if setbacks.consecutive_failures > 1 else "once"
+        said = f": {trouble.log_tail[-1]}" if trouble.log_tail else ""
+        what = f"replicas of {model} fail ({times}): {trouble.why}{said}"
+        found.append(Alarm(code=code, message=what, age=now - setbacks.since, model=model))
+    return found
+
+
+def _shown_phase(replica: ManagedReplica) -> str:
+    return _SHOWN_PHASES.get(replica.phase, "leaving")
+
+
+def _instance(flock: ReplicaSet, replica: ManagedReplica, now: float) -> InstanceView:
+    instance = replica.instance
+    return InstanceView(
+        model=flock.model,
+        replica=replica.id,
+        url=instance.url,
+        device=instance.device,
+        phase=_shown_phase(replica),
+        seconds=now - replica.began,
+        location=instance.location,
+        log=instance.log_path,
+        adopted=replica.adopted,
+        outdated=flock.outdated(replica),
+    )
+
+
+def _last_failure(flock: ReplicaSet, now: float) -> StartFailureView | None:
+    setbacks, shortage = flock.failures.backoff, flock.failures.shortage
+    if shortage.why:
+        return StartFailureView(
+            replica="",
+            reason="no_room",
+            why=shortage.why,
+            log_tail=(),
+            consecutive_failures=1,
+            age=now - shortage.since,
+            retry_in=0.0,
+            crash_looping=False,
+        )
+    trouble = setbacks.last_failure
+    if trouble is None:
+        return None
+    return StartFailureView(
+        replica=trouble.replica,
+        reason=trouble.reason,
+        why=trouble.why,
+        log_tail=trouble.log_tail,
+        consecutive_failures=max(1, setbacks.consecutive_failures),
+        age=now - setbacks.at,
+        retry_in=setbacks.retry_in(now),
+        crash_looping=setbacks.looping,
+    )

@@ -1,0 +1,247 @@
+"""Who was answered how, by model and tenant: what workers have counted so far comes in, and windows, minutes and counts
+since the supervisor began come out. Pure: times are arguments."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ...config import ModelConfig
+from ...core.request import INFINITY
+from ...core.slo.burn_rate import LONGEST_WINDOW_SECONDS, NO_REQUESTS, SloCounts, SloWindows, period_windows, slo_counts
+from ...core.slo.verdicts import NO_SLO, VERDICT_COUNT, SloTarget
+from ...link.messages import ModelReport
+from ..history.slices import (
+    HOUR_SECONDS,
+    MINUTE_SECONDS,
+    NO_TENANT,
+    Slice,
+    StoredSloTarget,
+    availability_good_bad,
+    coarsen_buckets,
+    counts_by_verdict,
+    latency_good_bad,
+)
+
+MAX_TENANTS: Final = 100  # of a model, counted one by one; each worker may know others
+FULL_COVERAGE_RATIO: Final = 0.95  # of a window, from which on it is as good as all of it
+OTHER_TENANTS: Final = "*"  # all the rest together
+
+TenantKey = tuple[str, str]  # model, tenant
+CountsByTenant = Mapping[str, Mapping[str, Sequence[int]]]  # model → tenant → requests by judgement
+
+
+class TenantCounts:
+    """How the promise to one tenant of a model is kept."""
+
+    __slots__ = ("counts", "period", "recent", "since", "unsaved")
+
+    def __init__(self, period: float) -> None:
+        self.counts = [0] * VERDICT_COUNT  # since the supervisor began
+        self.recent = SloWindows()
+        self.period = period_windows(period)
+        self.unsaved = [0] * VERDICT_COUNT  # not yet given to the history
+        self.since = INFINITY  # when the first request came that is known of
+
+    def add(self, came: Sequence[int], now: float) -> None:
+        for index, count in enumerate(came):
+            self.counts[index] += count
+            self.unsaved[index] += count
+        self.add_weighed(slo_counts(came), now, now)
+
+    def add_weighed(self, weighed: SloCounts, when: float, now: float) -> None:
+        if any(weighed):
+            self.since = min(self.since, when)
+            self.period.add(weighed, when)
+            if when > now - LONGEST_WINDOW_SECONDS:
+                self.recent.add(weighed, when)
+
+    def covered(self, seconds: float, now: float) -> float | None:
+        """How much of the last so many seconds anything is known of; None: all of it."""
+        known = max(0.0, now - self.since) if self.since < INFINITY else 0.0
+        return known if known < FULL_COVERAGE_RATIO * seconds else None
+
+    def use(self, period: float) -> None:
+        """Another period; what is known of the one before counts in this one."""
+        if period != self.period.longest:
+            before, self.period = self.period, period_windows(period)
+            for weighed, when in before.entries():
+                self.period.add(weighed, when)
+
+
+class SloAccounting:
+    def __init__(self) -> None:
+        self.tenants: dict[TenantKey, TenantCounts] = {}
+        self.models: Mapping[str, ModelConfig] = {}
+        self._promises: dict[str, tuple[SloTarget, dict[str, SloTarget]]] = {}
+        self._tenants: Counter[str] = Counter()  # of each model
+        self._last: dict[str, Mapping[str, Sequence[int]]] = {}
+        self._latency: dict[str, Mapping[int, int]] = {}  # as it was when last given to the history …
+        self._latency_now: dict[str, Mapping[int, int]] = {}  # … and as it is
+        self._left: list[Slice] = []  # of models that are gone
+        self._gone: set[str] = set()  # models of which workers that leave may still tell; they may come back
+
+    def follow(self, models: Mapping[str, ModelConfig], minute: int) -> None:
+        """What is promised from now on. What was judged before stays judged as it was. `minute`: now."""
+        self._left += [part for part in self._slices(minute) if part.model not in models]
+        self.models = models
+        self._promises = {
+            name: (model.slo.objective(), model.slo.tenant_objectives()) if model.slo is not None else (NO_SLO, {})
+            for name, model in models.items()
+        }
+        for key in [key for key in self.tenants if key[0] not in models]:
+            del self.tenants[key]
+            del self._tenants[key[0]]
+        self._gone = (self._gone | self._last.keys()) - models.keys()
+        for model in self._gone:
+            self._forget(model)
+        for (name, _), kept in self.tenants.items():
+            kept.use(_period(models[name]))
+        for name in models:
+            self._of(name, NO_TENANT)  # without traffic, too
+
+    def target_of(self, key: TenantKey) -> SloTarget:
+        promise, others = self._promises[key[0]]
+        return others.get(key[1], promise)
+
+    def update(self, judged: CountsByTenant, latency: Mapping[str, Mapping[int, int]], now: float) -> set[TenantKey]:
+        """Totals of all workers, the dead ones too. Who has something new."""
+        changed: set[TenantKey] = set()
+        for model in self._last.keys() - judged.keys():
+            self._forget(model)
+        self._gone &= judged.keys()
+        for model, tenants in judged.items():
+            if model not in self.models and model not in self._gone:
+                continue  # it is just being added
+            before, self._last[model] = self._last.get(model, {}), tenants
+            if model in self.models:
+                for tenant, came in _increase(tenants, before).items():
+                    key = self._key(model, tenant)
+                    self._of(*key).add(came, now)
+                    changed.add(key)
+        self._latency_now = {model: latency[model] for model in self._last.keys() & latency.keys()}
+        return changed
+
+    def take_slices(self, minute: int) -> list[Slice]:
+        """What came since the last time, all of it in this minute (seconds since 1970); of each model at least one."""
+        slices = [*self._left, *self._slices(minute)]
+        self._left = []
+        self._latency = self._latency_now
+        for kept in self.tenants.values():
+            if any(kept.unsaved):
+                kept.unsaved = [0] * VERDICT_COUNT
+        return slices
+
+    def restore(self, known: Iterable[HistoricalCounts], now: float, wall: float) -> None:
+        """What the history knows of the time before: `wall` is what time of day it is `now`."""
+        for (model, tenant), weighed, when in known:
+            if model in self.models:
+                kept = self._of(*self._key(model, tenant))
+                if when <= wall + MINUTE_SECONDS:
+                    kept.add_weighed(weighed, min(when - wall + now, now), now)
+                else:  # the clock was set back since: nobody knows when that was, but not in the last minutes
+                    kept.period.add(weighed, now)
+
+    def _slices(self, minute: int) -> list[Slice]:
+        return [
+            Slice(
+                minute,
+                model,
+                tenant,
+                counts_by_verdict(kept.unsaved),
+                self._grown(model) if tenant == NO_TENANT else {},
+                StoredSloTarget.of(self.target_of((model, tenant))),
+                MINUTE_SECONDS,
+            )
+            for (model, tenant), kept in self.tenants.items()
+            if tenant == NO_TENANT or any(kept.unsaved)
+        ]
+
+    def _grown(self, model: str) -> dict[int, int]:
+        now, before = self._latency_now.get(model, {}), self._latency.get(model, {})
+        if any(now.get(bucket, 0) < count for bucket, count in before.items()):
+            return {}
+        return coarsen_buckets({bucket: count - before.get(bucket, 0) for bucket, count in now.items()})
+
+    def _key(self, model: str, tenant: str) -> TenantKey:
+        known = (model, tenant) in self.tenants or tenant in self._promises[model][1]
+        return (model, tenant if known or self._tenants[model] < MAX_TENANTS else OTHER_TENANTS)
+
+    def _of(self, model: str, tenant: str) -> TenantCounts:
+        kept = self.tenants.get((model, tenant))
+        if kept is None:
+            kept = self.tenants[model, tenant] = TenantCounts(_period(self.models[model]))
+            self._tenants[model] += 1
+        return kept
+
+    def _forget(self, model: str) -> None:
+        self._last.pop(model, None)
+        self._latency_now.pop(model, None)
+        self._latency.pop(model, None)
+
+
+class HistoricalCounts(NamedTuple):
+    """What the history knows of one tenant of a model in some minutes."""
+
+    key: TenantKey
+    weighed: SloCounts
+    when: float  # seconds since 1970, the middle of it
+
+
+def condense_history(slices: Iterable[Slice], recent: float) -> list[HistoricalCounts]:
+    """What budgets and windows need of a history. Minutes that begin before `recent` become hours: of a month there
+    may be millions of them."""
+    found: dict[tuple[str, str, int, int], SloCounts] = {}
+    for part in slices:
+        if part.counts:
+            step = max(part.step, HOUR_SECONDS) if part.start < recent else part.step
+            place = (part.model, part.tenant, part.start // step * step, step)
+            good, lost = availability_good_bad(part.counts)
+            met, _ = latency_good_bad(part.counts)
+            found[place] = found.get(place, NO_REQUESTS).plus(SloCounts(met, good - met, lost))
+    return [
+        HistoricalCounts((model, tenant), weighed, start + step / 2)
+        for (model, tenant, start, step), weighed in found.items()
+    ]
+
+
+def _increase(tenants: Mapping[str, Sequence[int]], before: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """What came between two readings. Where somebody began to count anew, that is not known."""
+    grown: dict[str, Sequence[int]] = {}
+    for tenant, counts in tenants.items():
+        last = before.get(tenant)
+        if last is None:
+            grown[tenant] = counts
+        elif last != counts:
+            grown[tenant] = [new - old for new, old in zip(counts, last, strict=True)]
+    for tenant in before.keys() - tenants.keys():
+        grown[tenant] = [-count for count in before[tenant]]
+    shrunk = [grown.pop(tenant) for tenant in [tenant for tenant, came in grown.items() if min(came) < 0]]
+    if shrunk and OTHER_TENANTS in grown:  # tenants of a dead worker may have joined the others, where they are not new
+        rest = [sum(each) for each in zip(grown[OTHER_TENANTS], *shrunk, strict=True)]
+        if min(rest) >= 0:
+            grown[OTHER_TENANTS] = rest
+    return {tenant: came for tenant, came in grown.items() if any(came)}
+
+
+def sum_reports(
+    reports: Iterable[Iterable[ModelReport]],
+) -> tuple[dict[str, dict[str, Sequence[int]]], dict[str, dict[int, int]]]:
+    """Of all that were reported, together: requests by judgement, and answers by how long they took."""
+    judged: dict[str, dict[str, Sequence[int]]] = {}
+    latency: dict[str, dict[int, int]] = {}
+    for report in reports:
+        for model in report:
+            known = judged.setdefault(model.model, {})
+            for tenant, counts in model.slo_verdicts.items():
+                before = known.get(tenant)
+                known[tenant] = counts if before is None else [a + b for a, b in zip(before, counts, strict=True)]
+            buckets = latency.setdefault(model.model, {})
+            for bucket, count in model.latency.items():
+                buckets[bucket] = buckets.get(bucket, 0) + count
+    return judged, latency
+
+
+def _period(model: ModelConfig) -> float:
+    return float(model.slo.period) if model.slo is not None else LONGEST_WINDOW_SECONDS

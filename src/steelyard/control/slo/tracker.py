@@ -1,0 +1,197 @@
+"""Promises in the fleet: the ledger, its alerts and the history, told what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from time import time
+from typing import Final
+
+from ...config import Config
+from ...core.request import INFINITY
+from ...core.slo.burn_rate import (
+    ALERT_WINDOWS_SECONDS,
+    LONGEST_WINDOW_SECONDS,
+    Objective,
+    SloCounts,
+    objectives,
+    percent_met,
+)
+from ...core.slo.verdicts import LATENCY
+from ...link.messages import WorkerReport
+from ..history.slices import counts_by_verdict, start_of_minute
+from ..history.store import HistoryStore
+from ..observability.telemetry_losses import LostTelemetry
+from ..observability.totals import RetiredTotals, lost_telemetry
+from ..observability.views import Alarm, ObjectiveView, SloView, WindowView
+from .accounting import SloAccounting, TenantCounts, TenantKey, condense_history, sum_reports
+from .alerts import BurnRateAlerts
+
+UPDATE_INTERVAL_SECONDS: Final = 1.0  # seconds between looks at what workers say
+MAX_RESTORED_AT_ONCE: Final = 500  # parts of the history that are remembered in one go: a few milliseconds
+WRITE_INTERVAL_SECONDS: Final = (
+    10.0  # seconds between gifts to the history: so much is lost if the supervisor is killed
+)
+
+log = logging.getLogger("steelyard.control")
+
+
+class SloTracker:
+    def __init__(self, clock: Callable[[], float] = time) -> None:
+        """`clock`: seconds since 1970; what is kept on disk is for people, who go by the time of day."""
+        self._clock = clock
+        self._ledger = SloAccounting()
+        self._alerts = BurnRateAlerts()
+        self._losses = LostTelemetry()
+        self._history: HistoryStore | None = None
+        self._remembering: asyncio.Task[None] | None = None
+        self._minute = 0  # the one that is open
+        self._looked = -INFINITY
+        self._written = -INFINITY
+
+    def config_changed(self, config: Config) -> None:
+        """What is promised from now on."""
+        self._turn_page()
+        self._ledger.follow(config.models, self._minute)
+        self._alerts.keep({(key, o.kind) for key in self._ledger.tenants for o in self._objectives(key)})
+
+    def begin(self, history: HistoryStore, now: float) -> None:
+        """What it knows is brought in when it has been read."""
+        self._history = history
+        self._remembering = asyncio.create_task(self._remember(history, now))
+
+    async def _remember(self, history: HistoryStore, now: float) -> None:
+        wall = self._clock()
+        slos = [model.slo for model in self._ledger.models.values() if model.slo is not None]
+        since = wall - max([float(slo.period) for slo in slos], default=0.0)
+        try:
+            made = partial(condense_history, recent=wall - LONGEST_WINDOW_SECONDS)
+            known = await asyncio.to_thread(history.read, since, made) if slos else []
+            for at in range(0, len(known), MAX_RESTORED_AT_ONCE):
+                self._ledger.restore(known[at : at + MAX_RESTORED_AT_ONCE], now, wall)
+                await asyncio.sleep(0)  # there is more to do than to remember
+        except Exception:  # the gateway serves without it
+            log.exception("what was promised before and kept could not be read")
+
+    async def end(self, reports: Sequence[WorkerReport], past: RetiredTotals, now: float) -> None:
+        """All workers are gone: this is the last of what they said."""
+        if self._remembering is not None:
+            await asyncio.gather(self._remembering, return_exceptions=True)
+        self.update(reports, past, now)
+        self._write()
+        if self._history is not None:
+            await asyncio.to_thread(self._history.close)
+            self._history = None
+
+    # ------------------------------------------------------------------ what happens
+
+    def tick(self, reports: Sequence[WorkerReport], past: RetiredTotals, now: float) -> None:
+        if now - self._looked < UPDATE_INTERVAL_SECONDS:
+            return
+        self._looked = now
+        self.update(reports, past, now)
+        if now - self._written >= WRITE_INTERVAL_SECONDS:
+            self._written = now
+            self._write()
+
+    def update(self, reports: Sequence[WorkerReport], past: RetiredTotals, now: float) -> None:
+        """The latest of each worker, and of those that are dead."""
+        self._turn_page()
+        self._losses.update(lost_telemetry(reports, past), now)
+        judged, latency = sum_reports([*(report.models for report in reports), past.models.values()])
+        changed = self._ledger.update(judged, latency, now)
+        burning = {key for key, _ in self._alerts.active}
+        for key in (changed | burning) & self._ledger.tenants.keys():
+            self._look(key, now)
+
+    def _look(self, key: TenantKey, now: float) -> None:
+        promise = self._ledger.target_of(key)
+        for objective in objectives(promise):
+            self._alerts.update(key, objective, promise, self._ledger.tenants[key], now, self._clock())
+
+    def _turn_page(self) -> None:
+        """What came so far is of the minute that was open. The clock may be set back: then a minute comes again, and
+        what came in it adds up."""
+        now = start_of_minute(self._clock())
+        if now != self._minute:
+            if self._minute:
+                self._write()
+            self._minute = now
+
+    def _write(self) -> None:
+        """Not before the history was read: what came since would come back as what was there before."""
+        if self._remembering is None or self._remembering.done():
+            slices = self._ledger.take_slices(self._minute)
+            if self._history is not None:
+                self._history.add(slices)
+
+    # ------------------------------------------------------------------ what is shown
+
+    def alarms(self, now: float) -> list[Alarm]:
+        return [*self._unwritten(), *self._losses.alarms(now), *self._alerts.alarms(now)]
+
+    def _unwritten(self) -> list[Alarm]:
+        history = self._history
+        if history is None or not (history.problem or history.behind):
+            return []
+        if history.problem:
+            what = f"{history.problem}: error budgets begin anew at a restart"
+        else:
+            what = f"{history.behind}; a restart now would forget what is not yet written"
+        return [Alarm(code="no_history", message=what, age=0.0)]
+
+    def views(self, now: float) -> tuple[SloView, ...]:
+        return tuple(self._view(key, kept, now) for key, kept in self._shown(now).items())
+
+    def _shown(self, now: float) -> Mapping[TenantKey, TenantCounts]:
+        """Of each model, who has asked; where all name their tenants, not those who name none."""
+        ledger = self._ledger
+        several = {model for model, tenant in ledger.tenants if tenant}
+        return {
+            key: kept
+            for key, kept in sorted(ledger.tenants.items())
+            if key[1] or key[0] not in several or any(kept.counts) or any(kept.period.sums(kept.period.longest, now))
+        }
+
+    def _objectives(self, key: TenantKey) -> list[Objective]:
+        return objectives(self._ledger.target_of(key))
+
+    def _view(self, key: TenantKey, kept: TenantCounts, now: float) -> SloView:
+        return SloView(
+            model=key[0],
+            tenant=key[1],
+            counts=counts_by_verdict(kept.counts),
+            objectives=tuple(self._objective(key, kept, objective, now) for objective in self._objectives(key)),
+        )
+
+    def _objective(self, key: TenantKey, kept: TenantCounts, objective: Objective, now: float) -> ObjectiveView:
+        promise = self._ledger.target_of(key)
+        timed = objective.kind == LATENCY
+        whole = kept.period.sums(kept.period.longest, now)
+        return ObjectiveView(
+            kind=objective.kind,
+            target=objective.target,
+            latency=promise.latency if timed and promise.latency < INFINITY else None,
+            first_byte=promise.first_byte if timed and promise.first_byte < INFINITY else None,
+            windows=tuple(
+                _window(objective, kept.recent.sums(seconds, now), seconds, kept.covered(seconds, now))
+                for seconds in ALERT_WINDOWS_SECONDS
+            ),
+            budget=_window(objective, whole, kept.period.longest, kept.covered(kept.period.longest, now)),
+            budget_left=objective.budget_left(whole),
+            alert=self._alerts.level(key, objective.kind),
+        )
+
+
+def _window(objective: Objective, weighed: SloCounts, seconds: float, covered: float | None) -> WindowView:
+    good, bad = objective.good_and_bad(weighed)
+    return WindowView(
+        seconds=seconds,
+        good=good,
+        bad=bad,
+        attainment=percent_met(good, bad),
+        burn_rate=round(objective.burn_rate(weighed), 6),
+        covered_seconds=covered,
+    )

@@ -1,0 +1,1 @@
+"""The supervisor: holds the sockets and the configuration, carries no request itself."""

@@ -1,0 +1,256 @@
+"""What operators and replicas may ask of a running supervisor, done."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from ...addresses import Address, replica_address
+from ...config import Config, ModelConfig, ReplicaConfig
+from ...config.rules.admin import gateway_address_error
+from ...config.rules.model import model_problems
+from ...core.replica import Event, State
+from ...documents import format_key
+from ..fleet.fleet import Fleet
+from ..fleet.registry import ADDED, DISCOVERED, FILE, REGISTERED, STARTED, Member
+from ..observability.fleet_view import fleet_view
+from ..observability.live import FleetTotals, LiveFeed
+from ..observability.metrics_snapshot import MetricsSnapshot, take_metrics_snapshot
+from ..observability.totals import merge_reports
+from ..observability.views import FleetEvent, FleetView, ScalingView
+from ..workers.pool import WorkerPool
+from .admin_service import ConflictError, InvalidError, NotFoundError
+
+_NOT_REMOVABLE = {
+    FILE: "the configuration names it: take it out there",
+    DISCOVERED: "discovery names it: take it out there",
+    STARTED: "Steelyard started it: change autoscale or runtime.replicas",
+}
+
+
+class FleetAdmin:
+    def __init__(
+        self,
+        fleet: Fleet,
+        crew: WorkerPool,
+        reload: Callable[[], Awaitable[str]],
+        began: float,
+        following: LiveFeed | None = None,
+    ) -> None:
+        self._fleet = fleet
+        self._workers = crew
+        self._reload = reload
+        self._started_at = began
+        self.live_feed = following or LiveFeed(self._totals, fleet.events, began)
+
+    # ------------------------------------------------------------------ to look at
+
+    def fleet(self) -> FleetView:
+        return fleet_view(self._fleet, self._workers, self._started_at)
+
+    def metrics(self) -> tuple[FleetView, MetricsSnapshot]:
+        totals = self._totals()
+        view = fleet_view(self._fleet, self._workers, self._started_at, totals)
+        return view, take_metrics_snapshot(self._fleet, self._workers, *totals)
+
+    def _totals(self) -> FleetTotals:
+        return merge_reports(self._workers.reports(), self._workers.retired, self._fleet.active_config.columns.table)
+
+    def events(self) -> list[FleetEvent]:
+        return self._fleet.events.latest()
+
+    def is_live(self) -> bool:
+        return any(worker.serving for worker in self._workers.workers())
+
+    def readiness_problems(self) -> list[str]:
+        view = self.fleet()
+        problems = [] if self.is_live() else ["no worker serves"]
+        without = [alarm.model for alarm in view.alarms if alarm.code == "no_ready_replica"]
+        return [*problems, *(f"no replica of {model} is ready" for model in without)]
+
+    def scaling(self, model: str) -> ScalingView:
+        self._model(model)
+        for view in self._fleet.autoscaler.views():
+            if view.model == model:
+                return view
+        raise NotFoundError(f"{model} has neither `autoscale` nor `runtime`: others decide how many replicas it has")
+
+    def log_tail(self, model: str, replica: str, lines: int) -> tuple[str, ...]:
+        self._model(model)
+        words = self._fleet.replica_controller.log_tail((model, replica), lines)
+        if words is None:
+            self._member(model, replica)
+            raise NotFoundError(f"Steelyard did not start {replica!r}: whoever did has its log")
+        return words
+
+    # ------------------------------------------------------------------ replicas
+
+    async def add(self, model: str, replica: ReplicaConfig) -> None:
+        settings = self._model(model)
+        if self._fleet.registry.find(model, replica.name) is not None:
+            raise ConflictError(f"{model} has a replica {replica.name!r} already; give the new one another id")
+        _check_replica(settings, replica, self._fleet.config, self._fleet.admin_address)
+        roster = self._fleet.registry
+        roster.set_source(ADDED, model, (*roster.from_source(ADDED, model), replica))
+        self._fleet.refresh(model)
+
+    async def remove(self, model: str, replica: str) -> None:
+        member = self._member(model, replica)
+        roster, fleet = self._fleet.registry, self._fleet
+        if member.source in _NOT_REMOVABLE:
+            raise ConflictError(f"{_NOT_REMOVABLE[member.source]}; to keep requests away now, drain it")
+        if member.source == ADDED:
+            roster.set_source(ADDED, model, (r for r in roster.from_source(ADDED, model) if r.name != replica))
+            fleet.refresh(model, at_once=True)
+        else:
+            fleet.registrations.remove((model, replica))
+        roster.weight_overrides.pop((model, replica), None)
+        fleet.drained.discard((model, replica))
+        await self._workers_updated()
+
+    async def drain(self, model: str, replica: str) -> None:
+        self._member(model, replica)
+        self._fleet.drained.add((model, replica))
+        self._fleet.transition((model, replica), Event.DRAIN, "an operator drains it")
+        await self._workers_updated()
+
+    async def _workers_updated(self) -> None:
+        """Returns when workers have heard of it."""
+        self._fleet.flush()
+        await self._workers.request_reports()
+
+    async def undrain(self, model: str, replica: str) -> None:
+        self._member(model, replica)
+        key = (model, replica)
+        if self._fleet.registrations.has_lapsed(key):
+            raise ConflictError("its lease ran out, or it left: it comes back when it registers again")
+        self._fleet.drained.discard(key)
+        standing = self._fleet.statuses.get(key)
+        if standing is not None and standing.state is not State.DRAINING:
+            return
+        self._fleet.transition(key, Event.UNDRAIN, "no longer drained; to be seen ready again")
+
+    async def load(self, model: str, replica: str) -> None:
+        await self._place(model, replica, Event.LOAD)
+
+    async def unload(self, model: str, replica: str) -> None:
+        await self._place(model, replica, Event.UNLOAD)
+
+    async def _place(self, model: str, replica: str, event: Event) -> None:
+        self._member(model, replica)
+        if self._model(model).placement is None:
+            raise ConflictError(f"{model} has no `placement`: its servers load and unload it by themselves")
+        if why := self._fleet.memory.request((model, replica), event):
+            raise ConflictError(why)
+        await self._workers_updated()
+
+    async def set_weight(self, model: str, replica: str, weight: float | None) -> None:
+        member = self._member(model, replica)
+        if weight is not None:
+            changed = msgspec.structs.replace(member.settings, weight=weight)
+            _check_replica(self._model(model), changed, self._fleet.config, self._fleet.admin_address)
+        weights = self._fleet.registry.weight_overrides
+        if weight is None:
+            weights.pop((model, replica), None)
+        else:
+            weights[model, replica] = weight
+        self._fleet.refresh(model)
+
+    # ------------------------------------------------------------------ models and the configuration
+
+    async def set_model(self, model: str, changes: dict[str, Any]) -> None:
+        async with self._fleet.config_lock:
+            self._model(model)
+            roster = self._fleet.registry
+            before = roster.model_overrides.get(model, {})
+            after = _merge_overrides(before, changes)
+            if "policy_options" in after:  # they are of this policy, whatever the configuration may say later
+                after.setdefault("policy", roster.config.models[model].policy)
+            _check_model(model, msgspec.structs.replace(roster.config.models[model], **after), self._fleet.config)
+            roster.model_overrides[model] = after
+            problem = "not put in force"
+            try:
+                problem = await self._fleet.configure(roster.config)
+            finally:
+                if problem:
+                    roster.model_overrides[model] = before
+            if problem:
+                raise InvalidError("", problem)
+            if not after:
+                del roster.model_overrides[model]
+            what = ", ".join(f"{key}: {value}" for key, value in after.items()) or "as the configuration says"
+            self._fleet.events.record("model", f"set to {what}", model=model)
+
+    async def reload(self) -> None:
+        if problem := await self._reload():
+            raise InvalidError("", f"the new configuration is refused, the last good one stays: {problem}")
+
+    # ------------------------------------------------------------------ leases
+
+    async def register(self, model: str, replica: ReplicaConfig, seconds: float, instance: str) -> float:
+        settings, fleet = self._model(model), self._fleet
+        member = fleet.registry.find(model, replica.name)
+        if member is not None and member.source != REGISTERED:
+            raise ConflictError(f"{replica.name!r} is a replica of {model} already, and not a registered one")
+        lease = fleet.registrations.leases.lease((model, replica.name))
+        if lease is None or lease.replica != replica:
+            _check_replica(settings, replica, fleet.config, fleet.admin_address)
+        now = fleet.now()
+        held = min(seconds, fleet.registry.config.admin.lease)
+        news = fleet.registrations.leases.announce(model, replica, held, instance, now)
+        fleet.registrations.registered((model, replica.name), news)
+        return held
+
+    async def deregister(self, model: str, replica: str, instance: str) -> None:
+        member = self._member(model, replica)
+        if not self._fleet.registrations.leases.withdraw(model, replica, instance):
+            raise ConflictError(f"another instance has registered as {replica!r} since, or it never registered")
+        if member.source == REGISTERED:
+            self._fleet.registrations.drain((model, replica), "it leaves")
+            await self._workers_updated()
+
+    # ------------------------------------------------------------------ who
+
+    def _model(self, model: str) -> ModelConfig:
+        found = self._fleet.config.models.get(model)
+        if found is None:
+            raise NotFoundError(f"there is no model {model!r}")
+        return found
+
+    def _member(self, model: str, replica: str) -> Member:
+        self._model(model)
+        member = self._fleet.registry.find(model, replica)
+        if member is None:
+            raise NotFoundError(f"{model} has no replica {replica!r}")
+        return member
+
+
+def _merge_overrides(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """What is set on top of the configuration; None takes it back."""
+    after = {key: value for key, value in (before | changes).items() if value is not None}
+    if "policy" in changes and changes.get("policy_options") is None:
+        after.pop("policy_options", None)  # they were another policy's
+        if changes["policy"] is not None:
+            after["policy_options"] = {}  # and so were those of the configuration
+    return after
+
+
+def _check_replica(model: ModelConfig, replica: ReplicaConfig, config: Config, admin: Address | None) -> None:
+    """By the rules of the configuration; and it must not be ourselves, or requests would go round in circles."""
+    for problem in model_problems(("replica",), msgspec.structs.replace(model, replicas=(replica,)), config):
+        if problem.key[:3] == ("replica", "replicas", 0):
+            raise InvalidError(format_key(problem.key[3:]), problem.what)
+    if what := gateway_address_error(replica_address(replica.url), config, admin):
+        raise InvalidError("url", what)
+    address = str(replica_address(replica.url))
+    for other in (r for m in config.models.values() for r in m.replicas):
+        if config.devices and other.device != replica.device and str(replica_address(other.url)) == address:
+            where = f"on {other.device}" if other.device else "on no device"
+            raise ConflictError(f"the server at {address} is {where}, as replica {other.name!r} says")
+
+
+def _check_model(name: str, model: ModelConfig, config: Config) -> None:
+    for problem in model_problems((), model, config):
+        raise InvalidError(format_key(problem.key), problem.what)

@@ -1,0 +1,384 @@
+"""The supervisor: holds the sockets and the configuration, keeps the workers at work, and carries no request itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ...addresses import Address
+from ...config import Config
+from ...core.errors import SteelyardError
+from ...link.handover import FleetState
+from ...link.messages import Applied, Heartbeat, ToWorker, WorkerReport
+from ...link.shared_ledger import SharedLedger
+from ..errors import ListenError
+from ..file_watcher import FileWatcher
+from ..fleet.fleet import Fleet
+from ..history.database import default_path
+from ..history.store import HistoryStore
+from ..listeners.listeners import ListenerSockets
+from ..observability.alarms import AlarmLog, current_alarms
+from ..observability.live import FleetTotals, LiveFeed
+from ..observability.stored_samples import CHART_SECONDS, stored_samples
+from ..observability.totals import FleetStatus, merge_reports
+from ..systemd import notify, notify_reloading
+from ..takeover.fleet_snapshot import take_snapshot
+from ..takeover.takeover import Takeover
+from ..workers.pool import MAX_SILENCE_SECONDS, WorkerPool
+from ..workers.slot import START_TIMEOUT_SECONDS
+from .fleet_admin import FleetAdmin
+from .reload import certificate_files, split_reloadable, summary
+
+if TYPE_CHECKING:
+    from ..admin.server import AdminServer
+
+WORKER_COMMAND = (sys.executable, "-P", "-m", "steelyard.gateway")
+TICK_SECONDS = 0.5  # seconds between looks at files and workers
+PREDECESSOR_POLL_SECONDS = 0.1  # seconds between looks whether they are gone
+
+log = logging.getLogger("steelyard.control")
+
+
+class Supervisor:
+    """`start`, then `stop`; or `async with Supervisor(config) as supervisor:`. In between it looks after itself."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        reread: Callable[[], Config] | None = None,
+        files: Sequence[str | Path] = (),
+        command: Sequence[str] = WORKER_COMMAND,
+        frozen: float = MAX_SILENCE_SECONDS,
+        take_over: bool = False,
+        sockets: Sequence[socket.socket] = (),
+    ) -> None:
+        """`reread` gives the configuration anew; it is called on `reload`, and when one of `files` has changed.
+
+        `frozen`: a worker that says nothing for so many seconds is killed and replaced. `take_over`: from a gateway of
+        this name, if one runs. `sockets`: those that listen already (systemd's).
+        """
+        self._reread = reread
+        self._files = tuple(files)
+        self._fleet = Fleet(config)
+        self._alarms = AlarmLog(self._fleet.events)
+        self._admin: AdminServer | None = None
+        self._watch = FileWatcher(self._watched())
+        self._command = command
+        self._frozen = frozen
+        self._reload_wanted = asyncio.Event()
+        self._ending = False
+        self._stopping_now = False  # told to end at once
+        self._take_over = take_over
+        self._takeover = Takeover(command, sockets, self._hand_over, self._take_back)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def config(self) -> Config:
+        """What is in force."""
+        return self._fleet.config
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where it listens, with the real ports."""
+        return self._listeners.addresses
+
+    @property
+    def admin_address(self) -> Address | None:
+        """Where the admin API is, with the real port; None: there is none."""
+        return self._admin.address if self._admin is not None else None
+
+    @property
+    def superseded(self) -> asyncio.Event:
+        """Set when a successor serves: `leave` is due."""
+        return self._takeover.superseded
+
+    def status(self) -> FleetStatus:
+        """The latest of all workers together."""
+        workers = self._workers.status()
+        models, replicas = self._totals()
+        connections = sum(worker.connections for worker in workers)
+        return FleetStatus(workers, models, replicas, connections, self._workers.unexpected_exits)
+
+    def _totals(self) -> FleetTotals:
+        return merge_reports(self._workers.reports(), self._workers.retired, self._fleet.active_config.columns.table)
+
+    def record_event(self, kind: str, what: str, *, model: str = "") -> None:
+        """Puts it among the events that the admin API shows."""
+        self._fleet.events.record(kind, what, model=model)
+
+    # ------------------------------------------------------------------ start and stop
+
+    async def start(self) -> None:
+        """Returns when the first worker serves. ListenError or StartError: it cannot be, and nothing is left behind.
+
+        With a predecessor: when all workers serve, and it was told to leave. TakeOverError: that one goes on.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            self._takeover.abort()
+            raise
+
+    async def _start(self) -> None:
+        succession = self._takeover
+        before = await succession.find(self.config, take_over=self._take_over)
+        if before is not None:
+            self._fleet.restore(before)
+        self._listeners = ListenerSockets(
+            self.config.listen_addresses,
+            shared=frozenset(succession.orphaned_addresses),
+            inherited=succession.inherited,
+        )
+        self._ledger = SharedLedger.create(self._fleet.active_config.columns.columns)
+        self._workers = WorkerPool(
+            self._command,
+            self._listeners,
+            greeting=self._initial_state,
+            answered=self._answered,
+            died=self._fleet.active_config.worker_died,
+            reported=self._reported,
+            trouble=self._fleet.worker_notice,
+            book=self._ledger,
+            buried=self._row_released,
+            control=succession.advertise(self._name()),
+            frozen=self._frozen,
+        )
+        self._live_feed = LiveFeed(
+            self._totals, self._fleet.events, asyncio.get_running_loop().time(), self._fleet.update_failures
+        )
+        spare = succession.has_predecessor
+        try:
+            heir_of = succession.predecessor.pid if succession.predecessor is not None else 0
+            await self._fleet.start(self._workers, self._ledger, self._name(), spare=spare, heir_of=heir_of)
+            await succession.wait_until_ready(self._fleet)
+            self._workers.replace_all(self.config.workers, self._fleet.active_config.columns.columns, 0.0)
+            self._open_history()
+            self._tasks.append(asyncio.create_task(self._tick_forever()))
+            await self._workers.first_started()
+            if spare:
+                await self._workers.all_started(START_TIMEOUT_SECONDS)
+            await self._open_admin()
+        except BaseException:
+            await self._end(0.0, spare=spare, handed_over=before is not None)
+            raise
+        self._tasks.append(asyncio.create_task(self._reload_when_wanted()))
+        await succession.take_effect(self.config.timeouts.drain)
+        notify("READY=1")
+
+    async def stop(self, drain: float | None = None) -> bool:
+        """Requests in flight have `drain` seconds (None: timeouts.drain) to finish. Did all?"""
+        notify("STOPPING=1")
+        return await self._end(self.config.timeouts.drain if drain is None else drain)
+
+    def stop_now(self) -> None:
+        """Whatever is in flight; ends a `stop` that waits."""
+        self._stopping_now = True
+        self._workers.kill()
+        self._fleet.replica_controller.kill_stopping()
+
+    async def _end(self, drain: float, *, spare: bool = False, handed_over: bool = False) -> bool:
+        """`spare`: replicas that others had started go on; their workers still use them. `handed_over`: another gateway
+        has our sockets and our replicas."""
+        self._ending = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._takeover.close()
+        if self._admin is not None:
+            await self._admin.stop(handed_over=handed_over)
+        await self._fleet.quiesce()
+        # Ours; each worker has its own, and takes who waits there before it closes them, unless others listen on.
+        self._listeners.close_all(handed_over=handed_over)
+        done = await self._workers.drain(drain, relieved=handed_over)
+        await self._fleet.slo.end(self._workers.reports(), self._workers.retired, asyncio.get_running_loop().time())
+        await self._wait_for_predecessor(drain)
+        await self._fleet.stop()
+        await self._fleet.replicas.stop(spare=spare, handed_over=self.superseded.is_set())
+        self._takeover.finish()
+        return done
+
+    async def finish_handover(self) -> bool:
+        """After `relieved`: finish what is in flight; all else goes on elsewhere. Did all finish?"""
+        return await self._end(self.config.timeouts.drain, handed_over=True)
+
+    async def _hand_over(self) -> tuple[FleetState, list[socket.socket]]:
+        """A successor wants our sockets. From now on it looks after the replicas that we started."""
+        await self._fleet.replica_controller.hand_over()
+        admin = self._admin.sockets if self._admin is not None else []
+        return take_snapshot(self._fleet), [*self._listeners.sockets(), *admin]
+
+    async def _take_back(self) -> None:
+        if not self._ending:
+            await self._fleet.replica_controller.resume()
+
+    def _open_history(self) -> None:
+        wanted = self.config.history
+        if wanted.enabled:
+            history = HistoryStore(wanted.path or default_path(self._name()), wanted.keep)
+            self._fleet.slo.begin(history, asyncio.get_running_loop().time())
+            self._tasks.append(asyncio.create_task(self._load_stored_samples(history, time())))
+
+    async def _load_stored_samples(self, history: HistoryStore, began: float) -> None:
+        """The minutes before this start, for charts."""
+        try:
+            slices = await asyncio.to_thread(history.minutes, began - 2 * CHART_SECONDS)
+            self._live_feed.stored = stored_samples(slices, began)
+        except Exception:  # the gateway serves without it
+            log.exception("the last minutes could not be read from the history")
+
+    async def _wait_for_predecessor(self, seconds: float) -> None:
+        """Workers of a supervisor before us may still have requests on replicas that we took over."""
+        until = asyncio.get_running_loop().time() + seconds
+        while (
+            not self._takeover.predecessor_gone and not self._stopping_now and asyncio.get_running_loop().time() < until
+        ):
+            await asyncio.sleep(PREDECESSOR_POLL_SECONDS)
+
+    def _name(self) -> str:
+        """What replicas that it starts know it by: an heir of that name takes them over."""
+        return self.config.name or str(self.addresses[0])
+
+    async def __aenter__(self) -> Supervisor:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # ------------------------------------------------------------------ reload
+
+    def request_reload(self) -> None:
+        self._reload_wanted.set()
+
+    async def reload(self) -> bool:
+        """Read the configuration again and bring it to all workers. If it is refused, the last good one stays."""
+        return not await self._reload()
+
+    async def _reload(self) -> str:
+        async with self._fleet.config_lock:
+            notify_reloading()
+            problem = await self._try_reload()
+            notify("READY=1")
+        if problem:
+            log.error("the new configuration is refused, the last good one stays: %s", problem)
+        return problem
+
+    async def _try_reload(self) -> str:
+        self._watch.mark_current()
+        try:
+            now = self._fleet.registry.config
+            wanted = self._reread() if self._reread is not None else now
+            config, held_back = split_reloadable(wanted, now)
+            if problem := await self._fleet.configure(config):
+                return problem
+        except SteelyardError as wrong:
+            return str(wrong)
+        except Exception as wrong:  # whatever a file or a policy of the user's own may do
+            return f"{type(wrong).__name__}: {wrong}"
+        self._reloaded(config)
+        if held_back:
+            log.warning("needs a restart: %s; all else in the new configuration is in force", held_back)
+        return ""
+
+    def _reloaded(self, config: Config) -> None:
+        slots = self._fleet.active_config.columns
+        self._watch.watch(self._watched())
+        self._follow_admin(config)
+        self._workers.prune(slots.table)
+        self._workers.retry_now()
+        if config.workers != self._workers.size:
+            self._workers.replace_all(config.workers, slots.columns, config.timeouts.drain)
+        log.info("reloaded: %s", summary(config))
+
+    def _reported(self, report: WorkerReport) -> None:
+        self._fleet.worker_reported(report)
+        self._live_feed.tick(self._workers.reports(), asyncio.get_running_loop().time())
+
+    def _row_released(self, row: int) -> None:
+        if not self._ending:
+            self._fleet.memory.worker_exited(row)
+
+    def _answered(self, worker: int, answer: Applied) -> None:
+        if not self._fleet.active_config.acknowledged(worker, answer) and answer.problem:
+            log.error("worker %d refuses the configuration that was good: %s", worker, answer.problem)
+
+    def _follow_admin(self, config: Config) -> None:
+        if self._admin is not None:
+            try:
+                self._admin.follow(config.admin)
+            except SteelyardError as problem:  # a token file that was removed this very moment
+                log.error("the admin API stays as it was: %s", problem)
+
+    def _initial_state(self) -> list[ToWorker]:
+        """What a new worker is told: the configuration, and how every replica stands."""
+        return [*self._fleet.active_config.initial_state(), *self._fleet.initial_state()]
+
+    # ------------------------------------------------------------------ the admin API
+
+    async def _open_admin(self) -> None:
+        wanted = self.config.admin
+        if wanted.listen == "":
+            return
+        from ..admin.server import AdminServer  # after the first worker has started: it takes a while to import
+
+        operations = FleetAdmin(self._fleet, self._workers, self._reload, self._live_feed.started_at, self._live_feed)
+        admin = AdminServer(operations, wanted, self._takeover.inherited)
+        try:
+            await admin.start()
+        except ListenError as problem:
+            if wanted.listen is not None:
+                raise
+            log.warning("no admin API: %s; choose another address with --admin", problem)
+            return
+        self._admin = admin
+        self._fleet.admin_address = admin.address
+
+    # ------------------------------------------------------------------ looking after
+
+    async def _tick_forever(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            try:
+                self._workers.broadcast(Heartbeat())
+                self._workers.kill_silent()
+                if self._takeover.poll():
+                    self._fleet.replica_controller.release_adopted()  # nobody before us uses them any more
+                self._fleet.tick()
+                self._fleet.slo.tick(self._workers.reports(), self._workers.retired, asyncio.get_running_loop().time())
+                self._live_feed.tick(self._workers.reports(), asyncio.get_running_loop().time())
+                self._update_alarms()
+                self._workers.retired.prune(self._fleet.active_config.columns.table)
+                if changed := self._watch.poll():
+                    log.info("changed: %s", ", ".join(changed))
+                    self.request_reload()
+            except Exception:  # whatever it is, looking away for ever would be worse
+                log.exception("looking after the workers went wrong")
+
+    def _update_alarms(self) -> None:
+        fleet = self._fleet
+        scaling, discovery, placing = fleet.autoscaler.views(), fleet.discoverer.views(), fleet.memory.placer.views()
+        uptime = fleet.now() - self._live_feed.started_at
+        alarms = current_alarms(fleet, scaling, discovery, placing, uptime, self._workers.workers())
+        self._alarms.update(alarms, fleet.now())
+
+    async def _reload_when_wanted(self) -> None:
+        while True:
+            await self._reload_wanted.wait()
+            self._reload_wanted.clear()
+            try:
+                await self.reload()
+            except Exception:  # or nobody would ever be heard again who wants one
+                log.exception("the reload went wrong")
+
+    def _watched(self) -> list[str | Path]:
+        return [*self._files, *certificate_files(self.config)]

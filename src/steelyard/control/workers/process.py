@@ -1,0 +1,217 @@
+"""One worker as the supervisor sees it: a process, a channel to it, and what it last said."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+from collections.abc import Container, Sequence
+from contextlib import ExitStack
+from functools import partial
+from math import inf
+from typing import Protocol, cast
+
+import msgspec
+
+from ...link.messages import (
+    Applied,
+    FrameDecoder,
+    FromWorker,
+    OutOfMemory,
+    ReplicaDemand,
+    ReplicaFailure,
+    ReportRequest,
+    Started,
+    ToWorker,
+    WorkerReport,
+    encode_frame,
+)
+from .stderr_tail import StderrTail
+
+EXIT_POLL_SECONDS = 0.1  # seconds between looks, where the kernel does not tell
+# A worker has one busy thread. Those that numpy would start for each core cost start-up time and memory for nothing.
+WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+class WorkerObserver(Protocol):
+    """Who is told what happens to a worker."""
+
+    def started(self, worker: WorkerProcess) -> None: ...
+
+    def applied(self, worker: WorkerProcess, answer: Applied) -> None: ...
+
+    def reported(self, worker: WorkerProcess, report: WorkerReport) -> None: ...
+
+    def notice(self, worker: WorkerProcess, trouble: ReplicaFailure | ReplicaDemand | OutOfMemory) -> None: ...
+
+    def stderr_line(self, worker: WorkerProcess, line: str) -> None: ...
+
+    def ended(self, worker: WorkerProcess, code: int) -> None: ...
+
+
+class WorkerProcess(asyncio.Protocol):
+    """A child in a process group of its own: Ctrl-C in the terminal reaches the supervisor alone, which drains."""
+
+    def __init__(self, index: int, owner: WorkerObserver) -> None:
+        self.index = index
+        self.pid = 0
+        self.exit_code: int | None = None  # once it ended; negative: the signal
+        self.serving = False  # it said that it started
+        self.report: WorkerReport | None = None  # the latest
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self.started_at = self.last_heard_at = self._loop.time()
+        self._frames = FrameDecoder(FromWorker)
+        self._channel: asyncio.WriteTransport | None = None
+        self._report_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self.exited: asyncio.Future[int] = self._loop.create_future()  # when its owner has been told
+
+    async def start(
+        self,
+        command: Sequence[str],
+        board: int,
+        listen: Sequence[int],
+        workers: int,
+        book: int,
+        row: int,
+        control: str,
+    ) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        with theirs, ExitStack() as undo:
+            undo.callback(ours.close)
+            arguments = {
+                "--channel": theirs.fileno(),
+                "--board": board,
+                "--listen": ",".join(map(str, listen)),
+                "--index": self.index,
+                "--workers": workers,
+                "--book": book,
+                "--row": row,
+                "--control": control,
+            }
+            self._process = subprocess.Popen(
+                [*command, *(str(word) for pair in arguments.items() for word in pair)],
+                pass_fds=(theirs.fileno(), board, book, *listen),
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=WORKER_ENVIRONMENT | os.environ,
+                process_group=0,
+            )
+            undo.pop_all()
+        self.pid = self._process.pid
+        assert self._process.stderr is not None
+        self._stderr_tail = StderrTail(self._process.stderr, partial(self._owner.stderr_line, self))
+        self._await_end()
+        try:
+            await self._loop.create_unix_connection(lambda: self, sock=ours)
+        except OSError:  # then there is no way to speak to it
+            ours.close()
+            self.kill()
+
+    @property
+    def last_stderr_line(self) -> str:
+        """The last line it wrote to its standard error."""
+        return self._stderr_tail.lines[-1] if self._stderr_tail.lines else ""
+
+    def send(self, message: ToWorker) -> None:
+        if self._channel is not None and not self._channel.is_closing():
+            self._channel.write(encode_frame(message))
+
+    def request_report(self, number: int) -> asyncio.Future[None]:
+        """Ask for a report now; done when it is there, or will never be."""
+        asked: asyncio.Future[None] = self._loop.create_future()
+        if self.exit_code is not None or not self.serving:
+            asked.set_result(None)
+            return asked
+        self._report_waiters.append((number, asked))
+        self.send(ReportRequest(number))
+        return asked
+
+    def _resolve_waiters(self, number: float) -> None:
+        """Those who asked for a report up to this number have it."""
+        for asked in [asked for wanted, asked in self._report_waiters if wanted <= number and not asked.done()]:
+            asked.set_result(None)
+        self._report_waiters = [(wanted, asked) for wanted, asked in self._report_waiters if not asked.done()]
+
+    def kill(self) -> None:
+        if self.exit_code is None:
+            self._process.kill()
+
+    # ------------------------------------------------------------------ the channel
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._channel = cast(asyncio.WriteTransport, transport)  # uvloop's are such, but do not say so
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        self._channel = None
+        if self.exit_code is not None:
+            self._finish()
+
+    def data_received(self, data: bytes) -> None:
+        self.last_heard_at = self._loop.time()
+        try:
+            for message in self._frames.feed(data):
+                self._take(message)
+        except ValueError as problem:  # msgspec's errors are such
+            self._owner.stderr_line(self, f"error it does not speak our language and is killed: {problem}")
+            self.kill()
+
+    def prune(self, configured: Container[str]) -> None:
+        """What it said of other models than these."""
+        if self.report is not None and any(model.model not in configured for model in self.report.models):
+            models = tuple(model for model in self.report.models if model.model in configured)
+            self.report = msgspec.structs.replace(self.report, models=models)
+
+    def _take(self, message: FromWorker) -> None:
+        match message:
+            case WorkerReport():
+                self.report = message
+                self._resolve_waiters(message.request_number)
+                self._owner.reported(self, message)
+            case ReplicaFailure() | ReplicaDemand() | OutOfMemory():
+                self._owner.notice(self, message)
+            case Applied():
+                self._owner.applied(self, message)
+            case Started():
+                self.serving = True
+                self._owner.started(self)
+
+    # ------------------------------------------------------------------ the end
+
+    def _await_end(self) -> None:
+        try:
+            handle = os.pidfd_open(self.pid)
+        except OSError:  # a kernel without them, or no file descriptor left: ask now and then
+            self._loop.call_later(EXIT_POLL_SECONDS, self._look)
+            return
+        self._loop.add_reader(handle, self._ended, handle)
+
+    def _look(self) -> None:
+        if self._process.poll() is None:
+            self._loop.call_later(EXIT_POLL_SECONDS, self._look)
+        else:
+            self._ended(None)
+
+    def _ended(self, handle: int | None) -> None:
+        if handle is not None:
+            self._loop.remove_reader(handle)
+            os.close(handle)
+        self.exit_code = self._process.wait()
+        self.serving = False
+        self._stderr_tail.close()
+        if self._channel is None:
+            self._finish()
+        else:  # its last report may still be in the channel; unless somebody else holds it, the end comes at once
+            self._loop.call_later(EXIT_POLL_SECONDS, self._finish)
+
+    def _finish(self) -> None:
+        if self.exited.done():
+            return
+        if self._channel is not None:
+            self._channel.abort()
+        assert self.exit_code is not None
+        self._resolve_waiters(inf)
+        self.exited.set_result(self.exit_code)
+        self._owner.ended(self, self.exit_code)

@@ -1,0 +1,193 @@
+"""A worker's place. Whoever sits there has its number, its sockets and its row of the load board."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from ...link.load_board import LoadBoard
+from ...link.messages import Applied, Drain, OutOfMemory, ReplicaDemand, ReplicaFailure, StartServing, WorkerReport
+from ...system import describe_exit
+from ..errors import BoardFullError, ListenError
+from ..observability.lost_requests import show_requests
+from .process import WorkerProcess
+from .stderr_tail import LogRateLimit
+
+if TYPE_CHECKING:
+    from .pool import WorkerPool
+
+
+# How long to wait before a worker that ended is started again.
+
+HEALTHY_LIFETIME_SECONDS = 10.0  # seconds: who lived so long did not die of its start
+IMMEDIATE_RESTARTS = 4  # early ends in a row that are answered without waiting
+MAX_RESTART_DELAY_SECONDS = 30.0
+
+
+class RestartBackoff:
+    """No wait, unless it keeps dying young: then 1, 2, 4 … 30 seconds."""
+
+    def __init__(self) -> None:
+        self.early_exits = 0  # ends in a row, each before LIVED
+
+    def next_delay(self, lifetime: float) -> float:
+        """It lived so long; seconds to wait now."""
+        self.early_exits = self.early_exits + 1 if lifetime < HEALTHY_LIFETIME_SECONDS else 0
+        if self.early_exits <= IMMEDIATE_RESTARTS:
+            return 0.0
+        return min(MAX_RESTART_DELAY_SECONDS, 2.0 ** min(self.early_exits - IMMEDIATE_RESTARTS - 1, 10))
+
+
+START_TIMEOUT_SECONDS = 30.0  # seconds to start
+DRAIN_GRACE_SECONDS = 2.0  # seconds beyond the time for draining
+LOG_LEVELS = {name.lower(): getattr(logging, name) for name in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")}
+
+log = logging.getLogger("steelyard.control")
+
+
+class WorkerSlot:
+    def __init__(self, index: int, crew: WorkerPool, board: LoadBoard) -> None:
+        self.index = index
+        self.board = board
+        self.worker: WorkerProcess | None = None
+        self.draining = False
+        self.has_served = asyncio.Event()  # a worker has served here
+        self.ledger_row: int | None = None  # the worker's, in the book of memory
+        self._pool = crew
+        self._backoff = RestartBackoff()
+        self._flood = LogRateLimit(asyncio.get_running_loop().time())
+        self.start_worker()
+
+    def start_worker(self, delay: float = 0.0) -> None:
+        """With a worker, after so many seconds."""
+        self._starting = asyncio.create_task(self._start_worker(delay))
+
+    async def _start_worker(self, delay: float) -> None:
+        await asyncio.sleep(delay)
+        worker = WorkerProcess(self.index, self)
+        crew = self._pool
+        try:
+            listen = crew.listening.open(self.index, self.board.workers)
+            self.worker = worker
+            self.ledger_row = crew.rows.acquire()
+            crew.book.use(self.ledger_row)
+            await worker.start(
+                crew.command, self.board.fd, listen, self.board.workers, crew.book.fd, self.ledger_row, crew.control
+            )
+        except (OSError, ListenError, BoardFullError) as problem:
+            self.worker = None
+            self._release_row()
+            self._restart(max(1.0, self._backoff.next_delay(0.0)), f"worker {self.index} cannot be started: {problem}")
+            return
+        for message in (*crew.initial_state(), StartServing()):
+            worker.send(message)
+
+    def _restart(self, delay: float, why: str, *, hopeless: bool = True) -> None:
+        """Start another, unless it was `hopeless` and none has ever served: then nothing is as it should be."""
+        crew = self._pool
+        if hopeless and crew.worker_failed(why):
+            return
+        log.error("%s; %s", why, f"next try in {delay:.0f} s" if delay else "starting another")
+        if delay and any(worker.serving for worker in crew.workers()):
+            crew.close_sockets(self)  # nobody shall wait here so long
+        self.start_worker(delay)
+
+    def retry_now(self) -> None:
+        """Things have changed: try now what was to be tried later."""
+        if self.worker is None:
+            self._starting.cancel()
+            self.start_worker()
+
+    def kill_if_silent(self, now: float, frozen: float) -> None:
+        """Kill the worker, if nothing was heard of it for so long."""
+        worker = self.worker
+        if worker is None or worker.exit_code is not None or self.draining:
+            return
+        silence = now - worker.last_heard_at
+        if silence > (frozen if worker.serving else START_TIMEOUT_SECONDS):
+            log.error("worker %d (pid %d) said nothing for %.0f s and is killed", self.index, worker.pid, silence)
+            worker.last_heard_at = now
+            worker.kill()
+
+    async def drain(self, drain: float, *, relieved: bool = False) -> bool:
+        """The worker has `drain` seconds to finish what it has. Did it? `relieved`: others accept on its sockets."""
+        self.draining = True
+        worker = self.worker
+        self._pool.close_sockets(self)
+        if worker is None:
+            self._starting.cancel()
+            self._pool.slot_closed(self)
+            return True
+        if not worker.serving:  # it has nothing to finish
+            worker.kill()
+            await worker.exited
+            return True
+        worker.send(Drain(drain, relieved))
+        done, _ = await asyncio.wait([worker.exited], timeout=drain + DRAIN_GRACE_SECONDS)
+        if not done:
+            log.error(
+                "worker %d did not end in the %.1f s it was given, and is killed",
+                self.index,
+                drain + DRAIN_GRACE_SECONDS,
+            )
+            worker.kill()
+            await worker.exited
+        return bool(done) and worker.exit_code == 0
+
+    # ------------------------------------------------------------------ what the worker tells
+
+    def started(self, worker: WorkerProcess) -> None:
+        lived = asyncio.get_running_loop().time() - worker.started_at
+        log.info("worker %d (pid %d) serves, %.2f s after it was started", self.index, worker.pid, lived)
+        self.has_served.set()
+        self._pool.worker_started()
+
+    def applied(self, worker: WorkerProcess, answer: Applied) -> None:
+        if not (answer.problem and self._pool.worker_failed(answer.problem)):
+            self._pool.on_applied(self.index, answer)
+
+    def reported(self, worker: WorkerProcess, report: WorkerReport) -> None:
+        self._pool.on_report(report)
+
+    def notice(self, worker: WorkerProcess, trouble: ReplicaFailure | ReplicaDemand | OutOfMemory) -> None:
+        self._pool.on_notice(trouble)
+
+    def stderr_line(self, worker: WorkerProcess, line: str) -> None:
+        """`warning it rains`: the first word may be the level."""
+        if not self._flood.admit(asyncio.get_running_loop().time()):
+            return
+        if dropped := self._flood.take_dropped():
+            log.warning("worker %d: %d lines are left out here", self.index, dropped)
+        first, _, rest = line.partition(" ")
+        level = LOG_LEVELS.get(first.lower().rstrip(":"))
+        text = line if level is None else rest
+        log.log(level or logging.WARNING, "worker %d: %s", self.index, text, extra={"worker": self.index})
+
+    def _release_row(self) -> None:
+        """What the worker had reserved still counts until it is surely over; the row is another's from now on."""
+        if self.ledger_row is not None:
+            self._pool.on_row_released(self.ledger_row)
+            self._pool.rows.release(self.ledger_row)
+            self.ledger_row = None
+
+    def ended(self, worker: WorkerProcess, code: int) -> None:
+        self.worker = None
+        self._release_row()
+        cut = self._pool.retire(self, worker)
+        if self.draining:
+            if cut:
+                log.error("worker %d (pid %d) ended with %s in hand", self.index, worker.pid, show_requests(cut))
+            self._pool.slot_closed(self)
+            return
+        self.board.clear(self.index)
+        lived = asyncio.get_running_loop().time() - worker.started_at
+        how = describe_exit(code)
+        self._pool.worker_died(self.index, how)
+        why = f"worker {self.index} (pid {worker.pid}) ended with {how} after {lived:.1f} s"
+        if cut:
+            why += f", with {show_requests(cut)} in hand"
+        if code > 0 and worker.last_stderr_line:
+            why += f"; its last words: {worker.last_stderr_line}"
+        delay = self._backoff.next_delay(lived)
+        self._restart(delay, why, hopeless=code >= 0 or delay > 0)  # a signal came from outside, and may not come again

@@ -1,0 +1,1 @@
+"""Retries and hedges: further attempts of one request, within budgets."""

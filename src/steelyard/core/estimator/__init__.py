@@ -1,0 +1,1 @@
+"""Predicted seconds of a request: base(features) × slowness(replica) × curve(concurrency), learned online."""

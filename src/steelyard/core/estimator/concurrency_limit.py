@@ -1,0 +1,45 @@
+"""`concurrency: auto`: how many requests a replica should take at once, from the learned batching curve.
+
+At elasticity ε, twice as many at once serve 2^(1-ε) times as much. Where that hardly pays, more at once only wait for
+each other inside the replica, where they cannot be moved to another: the limit comes down. Where it pays, it goes up. A
+serial server (ε = 1) ends at 1, an engine that batches near its batch. Too low a limit wastes an engine, too high a one
+merely queues inside it, so the limit starts high and moves step by step, on evidence only.
+See docs/decisions/0004-concurrency.md.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from .batching_curve import MAX_CONCURRENCY, BatchingCurve
+
+INITIAL_LIMIT = 64
+RAISE_BELOW_ELASTICITY = 0.6  # elasticity below which more at once is worth it
+LOWER_ABOVE_ELASTICITY = 0.85  # and above which less is
+MIN_CERTAINTY = 40.0  # certainty of the curve before the limit moves
+PROBING_REPLICAS_ONE_IN = 4
+PROBE_STEP_FACTOR = 1.5
+
+
+def next_limit(curve: BatchingCurve, current: float, busiest: int) -> int:
+    """The limit for the next second; `busiest` is the most any replica has now."""
+    if current > INITIAL_LIMIT:
+        return INITIAL_LIMIT
+    if curve.certainty < MIN_CERTAINTY:
+        return int(current)
+    if curve.elasticity > LOWER_ABOVE_ELASTICITY:
+        # Down from what is in use, not from a limit nobody reaches.
+        return max(1, int(min(current, max(busiest, 2)) * 0.6))
+    if curve.elasticity < RAISE_BELOW_ELASTICITY and busiest >= current:
+        return min(MAX_CONCURRENCY, ceil(current * 1.25))
+    return int(current)
+
+
+def probe_above(limit: int) -> int:
+    """What a replica takes that tries more than the limit."""
+    return ceil(limit * PROBE_STEP_FACTOR)
+
+
+def probe_below(limit: int, busiest: int) -> int:
+    """What a replica takes that tries less, where nobody reaches the limit."""
+    return limit if busiest < 4 else min(limit, busiest * 3 // 4)

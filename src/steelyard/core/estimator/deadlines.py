@@ -1,0 +1,89 @@
+"""Can a request meet its deadlines? Judged at admission, and by when it must start at the latest.
+
+A total deadline is judged by the predicted end of the answer, a first-byte deadline by its predicted beginning
+(first_byte.py). Of two, the one with less time to spare decides; `request.judged_by` and `request.expected` say which
+it was and what was predicted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ..request import INFINITY
+
+if TYPE_CHECKING:
+    from ..pool import Pool
+    from ..request import Request
+
+TOTAL: Final = "total"
+FIRST_BYTE: Final = "first_byte"
+MAX_REPLICAS_SAMPLED = 32  # open replicas looked at
+PROBE_EVERY_REFUSALS = 4  # of the requests an idle pool believes too slow for, so many are tried all the same
+
+
+def can_meet_deadlines(pool: Pool, request: Request, now: float) -> bool:
+    """Has it an even chance to meet its deadlines, counting what waits before it?"""
+    if not pool.estimator.samples or not pool.members:
+        # Of seconds nothing is known: find out.
+        ready = 0.0 if pool.next_ready_is_guess else pool.ready_in(now)
+        _note_binding_deadline(request, ready, ready, now)
+        return now + ready < min(request.deadline, request.first_byte_by)
+    wait = 0.0 if pool.open else pool.time_to_drain()
+    total = wait + _seconds_to_end(pool, request, now)
+    first = total if request.first_byte_by == INFINITY else min(total, wait + _seconds_to_first_byte(pool, request))
+    if _note_binding_deadline(request, total, first, now) >= 0.0:
+        return True
+    # Refused requests teach nothing. While nothing else runs that could correct what is believed, some are let
+    # through, or yesterday's slowness would be believed for ever.
+    pool.refused_idle = 0 if pool.active else pool.refused_idle + 1
+    in_future = now < min(request.deadline, request.first_byte_by)
+    return in_future and pool.refused_idle >= PROBE_EVERY_REFUSALS and not (pool.refused_idle % PROBE_EVERY_REFUSALS)
+
+
+def latest_start(pool: Pool, request: Request) -> float:
+    """When it must be sent at the latest. Before anything is known the base is made up: nobody is refused for it."""
+    estimator = pool.estimator
+    total = request.base * pool.fastest * estimator.remaining.median if estimator.samples else 0.0
+    latest = request.deadline - total
+    if latest < INFINITY:
+        request.binding_deadline = TOTAL
+    if request.first_byte_by < INFINITY:
+        first = min(total, estimator.first_byte.seconds(request.features) * pool.fastest) if request.streams else total
+        if request.first_byte_by - first < latest:
+            latest = request.first_byte_by - first
+            request.binding_deadline = FIRST_BYTE
+    return latest
+
+
+def _note_binding_deadline(request: Request, total: float, first: float, now: float) -> float:
+    """Note by which deadline it is judged: the seconds it has to spare."""
+    spare, spare_first = request.deadline - now - total, request.first_byte_by - now - first
+    if spare_first < spare:
+        request.binding_deadline, request.predicted_seconds = FIRST_BYTE, first
+        return spare_first
+    request.binding_deadline, request.predicted_seconds = TOTAL, total
+    return spare
+
+
+def _seconds_to_end(pool: Pool, request: Request, now: float) -> float:
+    """Seconds to the end of the answer, once sent."""
+    estimator = pool.estimator
+    seconds = request.base * pool.fastest * estimator.remaining.median
+    if pool.open and pool.limit > 1.0:
+        looked_at = pool.open[:: 1 + len(pool.open) // MAX_REPLICAS_SAMPLED]
+        seconds += min(estimator.queueing_delay(r, now) if r.load else 0.0 for r in looked_at)
+    return seconds
+
+
+def _seconds_to_first_byte(pool: Pool, request: Request) -> float:
+    """Seconds to the beginning of the answer, once sent. INFINITY: only with its end."""
+    if not request.streams:
+        return INFINITY
+    estimator = pool.estimator
+    seconds = estimator.first_byte.seconds(request.features)
+    if not pool.open:
+        return seconds * pool.fastest
+    progress = estimator.curve.progress
+    last = len(progress) - 1
+    looked_at = pool.open[:: 1 + len(pool.open) // MAX_REPLICAS_SAMPLED]
+    return seconds * min(r.slowness / progress[r.load + 1 if r.load < last else last] for r in looked_at)

@@ -1,0 +1,299 @@
+"""Seconds a request will take: base(features) × slowness(replica) × curve(concurrency), all learned online.
+
+A request costs an append; the arithmetic is done for a block of requests at once. Until features have proved better
+than a constant, base is the typical time for every request, and whoever uses it behaves as if requests were equal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from math import exp, log
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .batching_curve import BatchingCurve
+from .first_byte import FirstByteEstimator
+from .kind_offsets import KindOffsets
+from .regression import AdditiveForm, ConstantForm, MultiplicativeForm, RegressionForm
+from .remaining_time import RemainingTime
+from .slowness import SlownessFilter
+
+if TYPE_CHECKING:
+    from ..replica import Replica
+    from ..request import Attempt, Request
+
+BLOCK_REQUESTS = 64
+BLOCKS_BEFORE_RESHAPE = 3  # blocks of another shape before the model starts over
+EARLY_BLOCK_REQUESTS = 8
+EARLY_REQUESTS = 64  # requests learned from in small blocks, to be of use soon
+DECAY_PER_REQUEST = 0.998  # per request
+ERROR_DECAY_PER_REQUEST = 0.99
+REQUESTS_BEFORE_SAMPLING = 1024  # requests after which not every one is worth learning from:
+MIN_SAMPLE_GAP_SECONDS = (
+    0.005  # seconds; of one replica, one request in so long is. At thousands a second more would tell nothing new.
+)
+MIN_REQUESTS_FOR_FEATURES = 30  # requests before features are believed
+MAX_RESIDUAL_STDEV = 1.2  # sd of the residual above which they are not
+REQUIRED_ERROR_RATIO = 0.95  # a form must beat the constant's squared error by this to be used
+MIN_REQUESTS_FOR_CURVE = (
+    256  # requests before the batching curve is learned: the first to finish are the short ones, and few ran then
+)
+CROWD_LEARNING_RATE = 0.02  # what one more request changes of how many there usually are
+MAX_MEDIAN_GAP_LN = 0.2  # ln: two that are no further apart stand for what is typical together
+FULL_WEIGHT_REQUESTS = 30  # requests after which one replica says as much as another of what is typical
+MIN_RESIDUAL_VARIANCE = 0.01  # least residual variance assumed: nobody predicts better than 10 %
+MIN_SECONDS = 1e-6
+MAX_FEATURE = 1e12  # a larger feature is a mistake
+MIN_FEATURE_SCALE = 1e-6  # a smaller one might as well be zero
+
+# What is kept of a finished request until its block is full: its features and kind, ln of its seconds on a typical
+# replica with nothing beside it, its replica's speed, the requests there at dispatch, work observed over predicted, and
+# seconds over those on a typical replica with nothing beside it.
+Row = tuple[tuple[float, ...], str, float, SlownessFilter, int, float, float]
+
+
+class Estimator:
+    def __init__(self) -> None:
+        self.curve = BatchingCurve()
+        self.remaining = RemainingTime()
+        self.kinds = KindOffsets()
+        self.first_byte = FirstByteEstimator()
+        self.typical_seconds = 1.0  # seconds of a request nothing is known of
+        self.noise = 1.0  # variance of ln(observed / predicted)
+        self.samples = 0
+        self._crowd = 0.0  # ln of how many there usually are where a request runs
+        self._usual_weight = 1.0  # the median: weights are relative to it, as speeds are to the median replica
+        self.version = 0  # grows with every change of what is believed
+        self._constant = ConstantForm()
+        self._forms: list[RegressionForm] = [self._constant]
+        self._form: RegressionForm | None = None  # the one in use; None: all requests alike
+        self._width = 0
+        self._strange = 0  # blocks in a row with hardly any request of the known shape
+        self._rows: list[Row] = []
+        self._block = EARLY_BLOCK_REQUESTS
+        self._lowest = self._highest = 0.0  # ln seconds seen: nothing is predicted far outside
+
+    @property
+    def features_used(self) -> bool:
+        return self._form is not None
+
+    # ------------------------------------------------------------------ per request
+
+    def prepare(self, request: Request) -> None:
+        """Set `request.base`, the seconds it should take on a typical replica with nothing beside it."""
+        form = self._form
+        if form is None or len(request.features) != self._width:
+            base = self.typical_seconds
+        else:
+            try:
+                ln = form.ln_seconds(request.features)
+            except ValueError:  # a negative feature
+                ln = self._lowest
+            # Written so that NaN, too, ends up inside.
+            base = exp(
+                ln if self._lowest <= ln <= self._highest else self._highest if ln > self._highest else self._lowest
+            )
+        if self.kinds.active:
+            base *= self.kinds.factor(request.kind)
+        request.base = base
+        request.version = self.version
+
+    def queueing_delay(self, replica: Replica, now: float) -> float:
+        """Seconds by which what is already on a replica delays a newcomer."""
+        left = replica.other_load * self.typical_seconds * replica.slowness
+        for oldest in replica.running_attempts:
+            # Only the oldest has surely begun; since when, the last finish tells where requests queue in the replica.
+            since = oldest.started if oldest.started > replica.last_finish else replica.last_finish
+            left += (
+                replica.outstanding_work
+                - oldest.seconds_alone
+                + self.remaining.after(now - since, oldest.seconds_alone)
+            )
+            break
+        table = self.curve.interference
+        n = replica.load + 1
+        return left * (table[n] if n < len(table) else table[-1])
+
+    def observe(self, flight: Attempt, seconds: float, now: float) -> None:
+        """Learn from an attempt that ran to its end and was just given back."""
+        request = flight.request
+        replica = flight.replica
+        speed: SlownessFilter = replica.slowness_filter
+        if now - speed.updated_at < MIN_SAMPLE_GAP_SECONDS and self.samples > REQUESTS_BEFORE_SAMPLING:
+            return
+        alone = (
+            replica.attained_service - flight.attained_at_dispatch
+        )  # what it would have taken with nothing beside it
+        curve = self.curve
+        crowd = log(seconds / alone) / curve.elasticity if MIN_SECONDS < alone < seconds else 0.0
+        if flight.cold_seconds:
+            alone = max(
+                alone - flight.cold_seconds, 0.1 * alone
+            )  # the caller told how long warming up takes, more or less
+        if alone < MIN_SECONDS:
+            alone = MIN_SECONDS
+        if seconds < MIN_SECONDS:
+            seconds = MIN_SECONDS
+        ln_alone = log(alone)
+        if request.version != self.version:
+            # Compare with what is believed now: judged by what was believed long ago, replicas would be blamed for
+            # corrections already made to the base, and long requests would make the two chase each other.
+            self.prepare(request)
+        if self.samples:  # before the first block the base is a guess, and whoever answers first would look odd
+            off = crowd - self._crowd
+            self._crowd += CROWD_LEARNING_RATE * off
+            # What ε may be wrong by is no news of a replica that is more crowded than others, or less.
+            speed.observe(
+                ln_alone - log(request.base), self.noise, now, curve.elasticity_margin * (off if off > 0.0 else -off)
+            )
+            replica.slowness = speed.value()
+        self._rows.append(
+            (
+                request.features,
+                request.kind,
+                ln_alone - speed.ln,
+                speed,
+                flight.concurrency,
+                (alone + flight.cold_seconds) / flight.seconds_alone,
+                seconds / (request.base + flight.cold_seconds / replica.slowness),
+            )
+        )
+        if request.streams and request.first_byte > flight.started:
+            share = alone / seconds if alone < seconds else 1.0  # what those beside it took of its time
+            self.first_byte.observe(request.features, (request.first_byte - flight.started) * share / replica.slowness)
+        if len(self._rows) >= self._block:
+            self._learn_block()
+
+    def admit(self, replica: Replica, now: float) -> None:
+        """A replica joins: until observed, its weight against the others' says how fast it is."""
+        replica.slowness_filter = SlownessFilter(self._usual_weight / replica.weight, now)
+        replica.slowness = self._usual_weight / replica.weight
+
+    def reweigh(self, replica: Replica) -> None:
+        """Its weight was changed: that is what is expected of it where nothing was observed."""
+        speed: SlownessFilter = replica.slowness_filter
+        speed.set_prior(log(self._usual_weight / replica.weight))
+        replica.slowness = speed.value()
+
+    # ------------------------------------------------------------------ per block
+
+    def _learn_block(self) -> None:
+        block, self._rows = self._rows, []
+        width = self._width_of(block)
+        # NaN, negative and absurd features are not learned from.
+        rows = [row for row in block if len(row[0]) == width and all(0.0 <= x <= MAX_FEATURE for x in row[0])]
+        if not rows:
+            return
+        features = np.array([row[0] for row in rows], dtype=np.float64)
+        ln_base = np.array([row[2] for row in rows])
+        if features.shape[1] != self._width or not self.samples:
+            self._start_over(features)
+        self.remaining.observe([row[5] for row in rows])
+        if self.samples >= MIN_REQUESTS_FOR_CURVE and not (self.curve.flat and max(row[4] for row in rows) <= 1):
+            self.curve.observe([(row[3], row[4], row[6]) for row in rows])
+        if any(row[1] for row in rows):
+            names = [row[1] for row in rows]
+            ln_base = ln_base - self.kinds.learn(names, ln_base - self._predict(features))
+        for form in self._forms:
+            if self.samples:
+                form.score(features, ln_base, ERROR_DECAY_PER_REQUEST ** len(rows))
+            form.learn(features, ln_base, DECAY_PER_REQUEST ** len(rows))
+        self.samples += len(rows)
+        self._block = BLOCK_REQUESTS if self.samples >= EARLY_REQUESTS else EARLY_BLOCK_REQUESTS
+        self._lowest = min(self._lowest, float(ln_base.min()) - 1.0)
+        self._highest = max(self._highest, float(ln_base.max()) + 1.0)
+        self.typical_seconds = exp(self._constant.ln)
+        self._elect()
+        self.version += 1
+
+    def _width_of(self, block: list[Row]) -> int:
+        """How many features count. Requests of another shape are left out, unless they are most for several blocks: a
+        mixture must not make the model start over again and again."""
+        widths = Counter(len(row[0]) for row in block)
+        # Of shapes that are common, the one that tells most.
+        most = max((width for width, count in widths.items() if 4 * count >= len(block)), default=max(widths))
+        if not self.samples or most == self._width or 8 * widths[self._width] >= len(block):
+            self._strange = 0
+            return most if not self.samples else self._width
+        self._strange += 1
+        return most if self._strange >= BLOCKS_BEFORE_RESHAPE else self._width
+
+    def _start_over(self, features: NDArray[np.float64]) -> None:
+        """The first block, or requests of another shape than before."""
+        self._width = features.shape[1]
+        self._forms = [self._constant]
+        self._form = None
+        self.samples = 0
+        self._lowest, self._highest = float("inf"), float("-inf")
+        if self._width:
+            # The median, so that one odd request among the first does not set the scale.
+            usual = np.sort(features, axis=0)[len(features) // 2]  # np.median would import numpy.ma, here and now
+            usual = np.maximum(np.where(usual > 0.0, usual, features.mean(axis=0)), MIN_FEATURE_SCALE)
+            self._forms += [MultiplicativeForm(usual), AdditiveForm(usual)]
+
+    def _predict(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        return (self._form or self._constant).predict(features)
+
+    def _elect(self) -> None:
+        best = min(self._forms, key=lambda form: form.error)
+        believed = (
+            best is not self._constant
+            and self.samples >= MIN_REQUESTS_FOR_FEATURES
+            and best.error < REQUIRED_ERROR_RATIO * self._constant.error
+            and best.error < MAX_RESIDUAL_STDEV**2
+        )
+        self._form = best if believed else None
+        self.noise = max(MIN_RESIDUAL_VARIANCE, best.error if believed else self._constant.error)
+
+    # ------------------------------------------------------------------ per second
+
+    def tick(self, replicas: list[Replica], others: Iterable[Replica] = ()) -> None:
+        """Keep the typical replica at 1. `others`: out of rotation; what is known of them stays comparable."""
+        if not replicas:
+            return
+        self._usual_weight = sorted(r.weight for r in replicas)[(len(replicas) - 1) // 2]
+        for replica in replicas:
+            replica.slowness_filter.set_prior(log(self._usual_weight / replica.weight))
+        if not self.samples:
+            for replica in replicas:
+                replica.slowness = replica.slowness_filter.value()
+            return
+        centre = _weighted_median([r.slowness_filter for r in replicas])
+        for replica in replicas:
+            replica.slowness_filter.settle(centre)
+            replica.slowness = replica.slowness_filter.value()
+        for replica in others:
+            replica.slowness_filter.settle(centre)
+            replica.slowness = replica.slowness_filter.value()
+        self._shift(centre)
+
+    def _shift(self, ln: float) -> None:
+        """Every request takes e^ln longer than was thought: what was blamed on replicas is the base's."""
+        for form in self._forms:
+            form.shift(ln)
+        self.first_byte.shift(ln)
+        self.typical_seconds = exp(self._constant.ln)
+        self._lowest += ln
+        self._highest += ln
+        self.version += 1
+
+
+def _weighted_median(speeds: list[SlownessFilter]) -> float:
+    """The median of ln(slowness), each replica counted by what is known of it; of two in the middle, near the faster.
+
+    Counted alike, the first few answers of some that were cold would stand for what is typical; and of two replicas the
+    slower would. Then the other looks fast, gets everything, and nothing ever puts that right: only who looks slow
+    against the typical is tried again.
+    """
+    ordered = sorted((speed.ln, min(speed.seen, FULL_WEIGHT_REQUESTS)) for speed in speeds)
+    left = sum(weight for _, weight in ordered) / 2
+    for place, (ln, weight) in enumerate(ordered):
+        left -= weight
+        if left < 0.0 or place == len(ordered) - 1:
+            return ln
+        if left == 0.0:
+            return ln + min(ordered[place + 1][0] - ln, MAX_MEDIAN_GAP_LN) / 2
+    raise AssertionError("at least one replica")

@@ -1,0 +1,84 @@
+"""Who is believed slow and has not been asked for long is tried again, now and then, with one request.
+
+What is believed of a replica is only corrected by its answers, and `least_work` sends requests where they end soonest:
+who was slow for a while would look slow long after. A trial costs somebody time, so there is one in some hundred
+requests at most, with a small request, and ever fewer of those that stay slow.
+See docs/decisions/0022-crowds-and-trials.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..replica import Replica, State
+from ..request import INFINITY, Request
+from .slowness import SlownessFilter
+
+REQUESTS_PER_EXPLORATION = 300  # requests of the pool for one trial: its p99 does not show it
+MIN_IDLE_SECONDS = 5.0  # seconds since a replica's last answer
+MIN_SLOWNESS_RATIO = 1.1  # times the fastest: nearer ones get their requests when others are busy
+
+
+class Exploration:
+    def __init__(self) -> None:
+        self.due: list[Replica] = []  # the next one last
+        self._looked = 0  # attempts that had ended at the last look
+        self._paid = 0  # and at the last one before the last trial
+        self._kept_back = 0  # requests that could not be spared, since the last trial
+
+    def plan(self, members: Sequence[Replica], finished: int, now: float) -> None:
+        """About once a second: who is to be tried; `finished` attempts have ended so far.
+
+        Those that start slowly or failed of late have their own way back, and an ejected one is only used in need.
+        """
+        due: list[Replica] = []
+        line = MIN_SLOWNESS_RATIO * min((r.slowness for r in members), default=INFINITY)
+        for replica in members:
+            speed: SlownessFilter = replica.slowness_filter
+            if replica.dispatched != speed.dispatched_seen:
+                if replica.dispatched > speed.dispatched_seen + 1:
+                    speed.exploration_backoff = 1  # it is in use
+                speed.dispatched_seen = replica.dispatched
+                speed.explore_after = finished + REQUESTS_PER_EXPLORATION * speed.exploration_backoff
+            elif (
+                finished >= speed.explore_after
+                and replica.slowness > line
+                and speed.seen
+                and not replica.in_flight
+                and now - speed.updated_at >= MIN_IDLE_SECONDS
+                and replica.slow_start_factor == 1.0
+                and replica.state is State.READY
+            ):
+                due.append(replica)
+        room = min(
+            (finished - self._paid) // REQUESTS_PER_EXPLORATION,
+            1 + (finished - self._looked) // REQUESTS_PER_EXPLORATION,
+        )
+        self._looked = finished
+        self.due.clear()
+        if due and room > 0:
+            due.sort(key=_longest_due)
+            for replica in due[-room:]:
+                replica.slowness_filter.on_trial = True
+                self.due.append(replica)
+
+    def take(self, request: Request, candidates: Sequence[Replica], typical: float, now: float) -> Replica | None:
+        """The next one to try, if this request can be spared for it: not a large one, nor one that might be late or
+        would find nothing warm there. If all are such, one of them is."""
+        replica = self.due[-1]
+        if replica not in candidates:
+            return None
+        due = min(request.deadline, request.first_byte_by)
+        precious = request.base > typical or now + request.base * replica.slowness > due
+        cold = request.cold_seconds and replica.warm is not None and request.key not in replica.warm
+        if (precious or cold) and self._kept_back < REQUESTS_PER_EXPLORATION:
+            self._kept_back += 1
+            return None
+        self._kept_back = 0
+        self._paid = self._looked
+        self.due.pop()
+        return None if replica.in_flight else replica
+
+
+def _longest_due(replica: Replica) -> int:
+    return -int(replica.slowness_filter.due)

@@ -1,0 +1,69 @@
+"""The inner loop of `least_work`: which candidate would finish a request soonest.
+
+Apart from the policy so that it can be compiled (see setup.py); policies stay plain Python, to be looked into and
+derived from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..replica import Replica, weighted_choice
+from ..request import INFINITY, Request
+from .estimator import Estimator
+from .remaining_time import OVERRUN_FACTOR, STEPS_PER_UNIT
+
+
+def least_cost_replica(
+    request: Request,
+    candidates: Sequence[Replica],
+    estimator: Estimator,
+    tie: float,
+    random: Callable[[], float],
+    now: float,
+) -> Replica:
+    """Of those that cost at most `tie` times the least, one with the fewest requests, by their weights.
+
+    Cost is the seconds it takes there, plus the part of the work already there that would be in its way.
+    """
+    base = request.base
+    cold = request.cold_seconds
+    key = request.key
+    interference = estimator.curve.interference
+    table = estimator.remaining.table
+    steps = len(table)
+    most = len(interference) - 1
+    best = INFINITY
+    for replica in candidates:
+        slowness = replica.slowness
+        cost = base * slowness * replica.slow_start_factor
+        n = replica.load
+        if n:
+            # estimator.in_the_way, written out: this is the inner loop of every decision
+            left = replica.other_load * estimator.typical_seconds * slowness if replica.other_load else 0.0
+            last_finish = replica.last_finish
+            for oldest in replica.running_attempts:
+                alone = oldest.seconds_alone
+                started = oldest.started
+                age = now - (started if started > last_finish else last_finish)
+                step = int(age / alone * STEPS_PER_UNIT) if age > 0.0 else 0
+                left += (
+                    replica.outstanding_work - alone + (alone * table[step] if step < steps else age * OVERRUN_FACTOR)
+                )
+                break
+            cost += left * interference[n + 1 if n < most else most]
+        if cold and replica.warm is not None and key not in replica.warm:
+            cost += cold
+        replica.cost = cost
+        if cost < best:
+            best = cost
+    line = best * tie
+    tied = [replica for replica in candidates if replica.cost <= line]
+    if len(tied) == 1:
+        return tied[0]
+    least = tied[0].load
+    for replica in tied:
+        if replica.load < least:
+            least = replica.load
+    tied = [replica for replica in tied if replica.load == least]
+    return tied[0] if len(tied) == 1 else weighted_choice(tied, random())

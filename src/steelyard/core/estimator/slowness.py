@@ -1,0 +1,150 @@
+"""How slow one replica is against a typical one, learned from its residuals.
+
+A scalar Kalman filter on ln(slowness). Its gain follows from how noisy the residuals are: where features explain the
+sizes well, one slow answer is news; where they explain nothing, one large request must not look like a slow replica
+(the mistake peak-EWMA makes). A run of residuals to one side opens the filter, so a real change is followed in a few
+requests. What it publishes is shrunk towards the prior by its own doubt: a difference that may be luck is not shown, so
+equal replicas stay exactly equal.
+"""
+
+from __future__ import annotations
+
+from math import exp, log
+
+DRIFT_VARIANCE_PER_SECOND = 0.0003  # variance of ln(slowness) gained per second
+PRIOR_VARIANCE = 0.5  # variance of ln(slowness) for a replica not seen yet
+TREND_DECAY = 0.6  # of the trend
+TREND_ALARM_STDEVS = 1.4  # about three standard deviations of the trend at rest
+MAX_SURPRISE_STDEVS = 2.5  # a residual counts for at most this many standard deviations
+SHRINK_VARIANCES = 6.0  # differences under √SHRINK standard deviations are not shown
+MAX_LN_SLOWNESS = log(1000.0)
+MIN_IMPROVEMENT_LN = log(2.0)
+MIN_VARIANCE_AFTER_EJECTION = 0.05  # doubt, at the least, of one that comes back after an ejection
+MIN_SAMPLES_FOR_BASELINE = 20  # answers before anything is its usual speed
+BASELINE_RISE_PER_SECOND, BASELINE_FALL_PER_SECOND = (
+    1 / 600,
+    1 / 60,
+)  # how fast the usual follows, per second: a slow replica is not usual soon
+MAX_EXPLORATION_BACKOFF = 8  # times as long between trials that show nothing new
+
+
+class SlownessFilter:
+    """State of the filter for one replica; `replica.slowness` is its readable result."""
+
+    __slots__ = (
+        "baseline",
+        "baseline_crowd",
+        "baseline_stretch",
+        "dispatched_seen",
+        "exploration_backoff",
+        "explore_after",
+        "exploring",
+        "ln",
+        "prior",
+        "seen",
+        "trend",
+        "updated_at",
+        "variance",
+    )
+
+    def __init__(self, prior: float, now: float) -> None:
+        self.prior = self.ln = log(prior)
+        self.variance = PRIOR_VARIANCE
+        self.trend = 0.0
+        self.updated_at = now
+        self.seen = 0
+        self.baseline: float | None = None  # its usual ln(slowness), once known
+        # Of core/estimator/batching_curve.py: means of ln(requests there) and of ln(seconds / seconds alone on a typical replica).
+        self.baseline_crowd = self.baseline_stretch = 0.0
+        # Of core/estimator/exploration.py: attempts sent there at the last look, when to try it again, how patient to be with it.
+        self.dispatched_seen = -1
+        self.explore_after = 0
+        self.exploration_backoff = 1
+        self.exploring = False  # it was left alone for long: what it shows next counts
+
+    def set_prior(self, ln: float) -> None:
+        """What its weight says: believed as long as nothing was observed."""
+        self.prior = ln
+        if not self.seen:
+            self.ln = ln
+
+    def recenter(self, shift: float) -> None:
+        """About once a second: the typical replica is `shift` slower than was thought; follow the usual speed."""
+        self.ln -= shift
+        if self.baseline is not None:
+            usual = self.baseline - shift
+            off = self.ln - usual
+            self.baseline = usual + off * (BASELINE_RISE_PER_SECOND if off > 0.0 else BASELINE_FALL_PER_SECOND)
+        elif self.seen >= MIN_SAMPLES_FOR_BASELINE:
+            self.baseline = self.ln
+
+    @property
+    def excess(self) -> float:
+        """ln of how much slower it is than usual."""
+        return 0.0 if self.baseline is None else self.ln - self.baseline
+
+    @property
+    def margin(self) -> float:
+        """And by how much that may be luck: two standard deviations of a difference."""
+        return 2.0 * float((2.0 * self.variance) ** 0.5)
+
+    def restore(self, slowed: bool) -> None:
+        """It comes back after an ejection. Its usual speed is believed (`slowed`: it was not so fast any more), and
+        what it shows next counts for more."""
+        if slowed and self.baseline is not None and self.ln > self.baseline:
+            self.ln = self.baseline
+        if self.variance < MIN_VARIANCE_AFTER_EJECTION:
+            self.variance = MIN_VARIANCE_AFTER_EJECTION
+        self.trend = 0.0
+
+    def observe(self, ln_ratio: float, noise: float, now: float, leeway: float = 0.0) -> None:
+        """Take in ln(seconds here / seconds on a typical replica); `noise` is the variance of such residuals.
+
+        `leeway`: a surprise no larger than this has another cause.
+        """
+        if self.exploring:
+            self._take_trial(ln_ratio, noise)
+        sd = noise**0.5
+        surprise = ln_ratio - self.ln
+        if leeway:
+            surprise = surprise - leeway if surprise > leeway else surprise + leeway if surprise < -leeway else 0.0
+        if surprise > MAX_SURPRISE_STDEVS * sd:
+            surprise = MAX_SURPRISE_STDEVS * sd
+        elif surprise < -MAX_SURPRISE_STDEVS * sd:
+            surprise = -MAX_SURPRISE_STDEVS * sd
+        doubt = self.variance + DRIFT_VARIANCE_PER_SECOND * max(0.0, now - self.updated_at)
+        if doubt > PRIOR_VARIANCE:
+            doubt = PRIOR_VARIANCE
+        self.trend = trend = TREND_DECAY * self.trend + (1.0 - TREND_DECAY) * surprise / sd
+        if (trend > TREND_ALARM_STDEVS or trend < -TREND_ALARM_STDEVS) and doubt < noise:
+            doubt = noise
+        gain = doubt / (doubt + noise)
+        self.variance = doubt * (1.0 - gain)
+        self.updated_at = now
+        self.seen += 1
+        ln = self.ln + gain * surprise
+        self.ln = MAX_LN_SLOWNESS if ln > MAX_LN_SLOWNESS else -MAX_LN_SLOWNESS if ln < -MAX_LN_SLOWNESS else ln
+
+    def _take_trial(self, ln_ratio: float, noise: float) -> None:
+        """The first answer after it was left alone. What was believed may be out of date: either it still holds, or the
+        replica is as its weight says, so the doubt is as wide as the two are apart. Only for the better: a large
+        request is no reason to believe worse than before."""
+        self.exploring = False
+        off = self.ln - self.prior
+        wide = off * off if off * off > PRIOR_VARIANCE else PRIOR_VARIANCE
+        better = min(self.ln - ln_ratio, max(off, MAX_SURPRISE_STDEVS * noise**0.5)) * wide / (wide + noise)
+        if better > 0.0:
+            self.ln -= better
+            self.trend = 0.0
+        self.exploration_backoff = (
+            1 if better > MIN_IMPROVEMENT_LN else min(2 * self.exploration_backoff, MAX_EXPLORATION_BACKOFF)
+        )
+
+    def value(self) -> float:
+        """Seconds here for one second on a typical replica, as far as it is sure."""
+        off = self.ln - self.prior
+        square = off * off
+        luck = SHRINK_VARIANCES * self.variance
+        if square <= luck:
+            return exp(self.prior)
+        return exp(self.prior + off * (1.0 - luck / square))

@@ -1,0 +1,447 @@
+"""The claims of one model's requests on memory: what each needs, where there is room, and for whom room is saved up.
+
+Memory is a filter before the policy: only replicas whose device has room now are candidates. A large request that has
+waited for long gets room saved up for it: until it goes, smaller ones that would take what was just freed wait too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..request import INFINITY, RequestPhase
+from .ledger import EARMARK_SECONDS, Device, MemoryLedger, Residency, Server
+from .request_size import RequestSizeModel, RequestSizeState
+
+if TYPE_CHECKING:
+    from ..pool import Pool
+    from ..replica import Replica
+    from ..request import Attempt, Request
+
+UNKNOWN_BYTES = -1  # bytes of a request of which nobody knows what it needs: it runs alone on its device
+MAX_FILTERED_CANDIDATES = (
+    64  # candidates that are all looked at before the policy chooses; of more, the choice is looked at
+)
+EARMARK_AFTER_SECONDS = 0.25  # seconds that a request waits for room before room is saved up for it
+MAX_EARMARK_SECONDS = 5.0  # seconds for which that is done: if it has not helped by then, it will not
+LINGER_FACTOR = 2.0  # times as long as predicted: then a request that was cut off is over in its server too
+MAX_LINGER_SECONDS = 30.0  # seconds that it counts at the most
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = (
+    0.002,
+    0.016,
+)  # seconds between looks for room that another process may have given back
+MIN_OOM_RAISE = 1.25  # times what was believed, at least, after a request ran out of memory
+MAX_OOM_RAISE = 4.0  # … and at most: it may have been another's fault
+MAX_QUARANTINES_PER_DEVICE = 64
+MAX_EXCLUSIVE_REQUESTS = (
+    256  # requests at most that have a server to themselves to be measured, of one model in one worker
+)
+EXCLUSIVE_SECONDS = 1.0  # seconds for which one has
+MAX_UNMEASURED_KINDS = 64  # of requests that are told apart
+ANSWERS_BEFORE_UNMEASURED = 16  # answers without a measurement after which none is expected
+
+
+class MemoryRequirement:
+    """What one request needs, and how it fares. Made when it is submitted."""
+
+    __slots__ = (
+        "blocked",
+        "bytes",
+        "earmark",
+        "earmarked_at",
+        "estimated_bytes",
+        "exclusive",
+        "reserved_bytes",
+        "version",
+    )
+
+    def __init__(self) -> None:
+        self.bytes = 0  # or ALONE
+        self.estimated_bytes = 0  # as far as one can say
+        self.exclusive = False  # it should have its server to itself, to be measured
+        self.version = -1  # of what is known, when that was said
+        self.blocked = False  # there was no room for it when it was last looked at
+        self.earmark: Device | None = None  # where room is saved up for it, …
+        self.earmarked_at = -1.0  # … and since when; -1: it has not been
+        self.reserved_bytes = 0  # reserved for the attempt that is about to be sent
+
+
+class BlockedSizes:
+    """What did not fit in one pass over a waiting line: what is as large need not be looked at again."""
+
+    __slots__ = ("_alone", "_least")
+
+    def __init__(self) -> None:
+        self._least = INFINITY
+        self._alone = False
+
+    def covers(self, request: Request, claims: MemoryAdmission) -> bool:
+        claim = claims.prepare(request)
+        if request.avoid or request.priority or claim.earmark is not None:
+            return False  # it may go where others may not
+        covered = self._alone if claim.bytes == UNKNOWN_BYTES else claim.bytes >= self._least
+        claim.blocked = covered
+        return covered
+
+    def note(self, request: Request) -> None:
+        claim = request.memory
+        if claim is None or not claim.blocked or request.avoid or request.priority:
+            return
+        if claim.bytes == UNKNOWN_BYTES:
+            self._alone = True
+        else:
+            self._least = min(self._least, claim.bytes)
+
+
+class MemoryAdmission:
+    """Of one pool."""
+
+    def __init__(self, pool: Pool, ledger: MemoryLedger, sizes: RequestSizeModel) -> None:
+        self.pool = pool
+        self.ledger = ledger
+        self.request_size = sizes
+        self.footprint = 0
+        self.unmeasured = False  # nobody will ever say what requests need: they count as nothing
+        self.measured = 0  # answers that said it
+        self._silent = 0  # answers that did not, before any did
+        self._solos = 0  # requests that had a server to themselves, to be measured
+        self.waits_for_exclusive = False  # somebody could not go because of that
+        self._silent_kinds: dict[str, int] = {}  # of those that ran alone because nothing is known of them, by kind
+        self._turn = 0
+        self._full = (0, -INFINITY, 0)  # what found no room anywhere, until when that counts, and as of which give
+        self.poll_delay = MIN_POLL_SECONDS  # until the next look for room, where others may give it back
+        self._surely = -1  # what fits somewhere when nothing else runs, as last worked out
+        self._looked = -INFINITY
+        self._quarantines: dict[str, list[tuple[int, float]]] = {}  # device → (bytes, until)
+
+    # ------------------------------------------------------------------ what is needed
+
+    def prepare(self, request: Request) -> MemoryRequirement:
+        claim = request.memory
+        if claim is None:
+            claim = request.memory = MemoryRequirement()
+        if claim.version != self.request_size.version:
+            claim.version = self.request_size.version
+            claim.estimated_bytes = self.request_size.upper_bound(request.features, request.kind)
+            claim.exclusive = False
+            if not self.request_size.known:
+                claim.bytes = 0 if self.unmeasured else UNKNOWN_BYTES
+            elif self._is_guessed(request):
+                claim.bytes = UNKNOWN_BYTES
+            else:
+                claim.bytes, claim.exclusive = claim.estimated_bytes, self._is_to_be_measured(request)
+        return claim
+
+    def _is_guessed(self, request: Request) -> bool:
+        """Is nothing known of one so large? Then it runs alone: that is safe, and it is measured, so the next is known.
+
+        Where such are not measured all the same, they must be believed.
+        """
+        if self._silent_kinds.get(request.kind, 0) >= ANSWERS_BEFORE_UNMEASURED:
+            return False
+        return self.request_size.is_extrapolated(request.features, request.kind)
+
+    def _is_to_be_measured(self, request: Request) -> bool:
+        """Is too little known of its kind to tell sizes apart? Then it should have its server to itself, which is when
+        it can be measured. For a while only, and not where such are not measured all the same."""
+        kind = request.kind
+        return (
+            self._solos < MAX_EXCLUSIVE_REQUESTS
+            and self._silent_kinds.get(kind, 0) < ANSWERS_BEFORE_UNMEASURED
+            and self.request_size.is_learning(kind)
+        )
+
+    def redeclare(self, sizes: RequestSizeModel) -> None:
+        """Something else is declared of its requests: where to begin again. All else stays."""
+        sizes.version = self.request_size.version + 1
+        self.request_size = sizes
+        self._surely = -1
+
+    def load_state(self, footprint: int, state: RequestSizeState, unmeasured: bool) -> None:
+        """What was learned elsewhere."""
+        self.request_size.load_state(state)
+        self.unmeasured = unmeasured and not self.request_size.known
+        self.footprint = footprint
+        for replica in self.pool.replicas.values():
+            if replica.residency is not None:
+                replica.residency.footprint = footprint
+        self._surely = -1
+
+    def record_measurement(self, request: Request, told: bool) -> None:
+        """An answer came, and said what its request needed, or did not."""
+        claim, kind = request.memory, request.kind
+        if told:
+            self.measured += 1
+            self._silent = 0
+            self._silent_kinds.pop(kind, None)
+        elif self.measured or self.request_size.known:
+            if (
+                claim is not None
+                and (claim.exclusive or claim.bytes == UNKNOWN_BYTES)
+                and (kind in self._silent_kinds or len(self._silent_kinds) < MAX_UNMEASURED_KINDS)
+            ):
+                self._silent_kinds[kind] = self._silent_kinds.get(kind, 0) + 1
+        else:
+            self._silent += 1
+            if self._silent >= ANSWERS_BEFORE_UNMEASURED and not self.unmeasured:
+                self.unmeasured = True
+                self.request_size.version += 1
+
+    def exceeds_capacity(self, request: Request, now: float) -> tuple[int, int, str] | None:
+        """It fits nowhere, whatever else is moved away: what it needs, the most there is for one, and where."""
+        claim = self.prepare(request)
+        if claim.bytes <= 0:
+            return None  # it needs nothing, or nobody knows
+        if claim.bytes <= self._surely and now - self._looked < 1.0:
+            return None
+        best, where = -1, ""
+        stays: dict[Device, int] = {}
+        for replica in self.pool.replicas.values():
+            place = replica.residency
+            most = (
+                INFINITY if place is None or not place.device.capacity else self.ledger.max_request_bytes(place, stays)
+            )
+            if most > best:
+                best, where = int(min(most, 1 << 62)), place.device.name if place is not None else ""
+        self._surely, self._looked = best, now
+        if not self.pool.replicas or claim.bytes <= best:
+            return None  # nobody is there to say, or it fits
+        return claim.bytes, max(best, 0), where
+
+    # ------------------------------------------------------------------ where there is room
+
+    def filter(self, request: Request, candidates: Sequence[Replica], now: float) -> Sequence[Replica]:
+        """Those of the candidates that have room for it now; of very many, all of them: `take` will tell."""
+        claim = self.prepare(request)
+        claim.blocked = False
+        if len(candidates) > MAX_FILTERED_CANDIDATES:
+            return () if self._was_full(request, claim, now) else candidates
+        seen: dict[Device, tuple[int, int]] = {}
+        return [r for r in candidates if r.residency is None or self._fits(request, claim, r.residency, now, seen)]
+
+    def _was_full(self, request: Request, claim: MemoryRequirement, now: float) -> bool:
+        """Did one as large find no room anywhere a moment ago, and nothing was given back since? To look at a thousand
+        devices for each request would take longer than to serve it."""
+        least, until, given = self._full
+        if request.avoid or request.priority or claim.earmark is not None or claim.bytes == UNKNOWN_BYTES:
+            return False
+        return claim.bytes >= least and now < until and given == self.ledger.release_count
+
+    def fits(self, request: Request, replica: Replica, now: float) -> bool:
+        return replica.residency is None or self._fits(request, self.prepare(request), replica.residency, now)
+
+    def _fits(
+        self,
+        request: Request,
+        claim: MemoryRequirement,
+        place: Residency,
+        now: float,
+        seen: dict[Device, tuple[int, int]] | None = None,
+    ) -> bool:
+        """`seen`: looks at devices, one of each for many places."""
+        device = place.server.device
+        if not self._may_go(request, claim, place.server, now):
+            return False
+        if claim.bytes == UNKNOWN_BYTES and device.capacity:
+            return not self.ledger.cells.count(device.index)
+        if seen is None:
+            return self.ledger.fits(place, max(claim.bytes, 0))
+        look = seen.get(device)
+        if look is None:
+            look = seen[device] = self.ledger.usage(device)
+        return self.ledger.fits(place, max(claim.bytes, 0), look)
+
+    def reserve(self, request: Request, replica: Replica, now: float) -> bool:
+        """Reserve what it needs there, for the attempt that is sent next. False: there is no room after all."""
+        place, claim = replica.residency, self.prepare(request)
+        if place is None:
+            return True
+        device = place.server.device
+        if not self._may_go(request, claim, place.server, now):
+            return False
+        if claim.bytes == UNKNOWN_BYTES and device.capacity:
+            claim.reserved_bytes = self.ledger.reserve_all(place)
+            taken = claim.reserved_bytes > 0
+        else:
+            claim.reserved_bytes = max(claim.bytes, 0)
+            taken = self.ledger.reserve(place, claim.reserved_bytes)
+        if taken:
+            claim.blocked = False
+            self.poll_delay = MIN_POLL_SECONDS
+            self.release_earmark(request)
+        return taken
+
+    def _may_go(self, request: Request, claim: MemoryRequirement, server: Server, now: float) -> bool:
+        """Apart from room: is nobody saving up there, nobody to be measured alone, and its size not kept away?"""
+        device = server.device
+        if not self._may_take(device, request, now) or not self._may_join(claim, server, now):
+            return False
+        return not (self._quarantines and self._is_quarantined(device, claim.estimated_bytes, now))
+
+    def _may_join(self, claim: MemoryRequirement, server: Server, now: float) -> bool:
+        """Has nobody the server to itself, and is it idle if this one should have it so?"""
+        if server.exclusive_attempt is not None and now < server.exclusive_until:
+            self.waits_for_exclusive = True
+            return False
+        if claim.exclusive and self.ledger.is_busy(server):
+            self.waits_for_exclusive = True
+            return False
+        return True
+
+    def attach(self, flight: Attempt, now: float) -> None:
+        """The attempt is sent: what was taken for it is its own."""
+        place, claim = flight.replica.residency, flight.request.memory
+        if place is not None and claim is not None:
+            flight.reservation = (place, claim.reserved_bytes)
+            if claim.exclusive:
+                self._solos += 1
+                place.server.exclusive_attempt, place.server.exclusive_until = flight, now + EXCLUSIVE_SECONDS
+
+    def release(self, flight: Attempt, now: float, *, over: bool) -> None:
+        """The attempt has ended here. Not `over`: its server was not heard to end it, and may go on for a while."""
+        if flight.reservation is None:
+            return
+        place, amount = flight.reservation
+        flight.reservation = None
+        if place.server.exclusive_attempt is flight:
+            place.server.exclusive_attempt = None
+            self.ledger.freed[place.server.device] = None
+        until = flight.started + LINGER_FACTOR * flight.predicted
+        if over:
+            self.ledger.release(place, amount)
+        else:
+            self.ledger.release_at(
+                place, amount, min(max(until, now + 0.1 * flight.predicted), now + MAX_LINGER_SECONDS)
+            )
+
+    # ------------------------------------------------------------------ waiting
+
+    def note_blocked(self, request: Request, candidates: Sequence[Replica], now: float) -> None:
+        """There is no room for it now: hear of it when there is, and save up for it if it has waited for long."""
+        claim = self.prepare(request)
+        claim.blocked = True
+        if not request.avoid and claim.bytes != UNKNOWN_BYTES:
+            self._full = (claim.bytes, now + MIN_POLL_SECONDS, self.ledger.release_count)
+        if 0.0 <= claim.earmarked_at <= now - MAX_EARMARK_SECONDS:
+            self.release_earmark(request)
+            for replica in self._some(candidates):
+                if replica.residency is not None:
+                    replica.residency.server.device.waiting[self.pool] = None
+            return
+        best: Device | None = None
+        most = -1
+        for replica in self._some(candidates):
+            place = replica.residency
+            if place is None:
+                continue
+            device = place.server.device
+            if self.pool in device.waiting and device is not claim.earmark and best is not None:
+                continue
+            device.waiting[self.pool] = None
+            if claim.earmark is device:
+                best, most = device, 1 << 62
+            elif claim.earmark is None and claim.bytes != 0:
+                room = self.ledger.free_bytes(device)
+                if room > most and self._could_go(claim, place, now):
+                    best, most = device, room
+        if best is not None and (claim.earmark is not None or now - request.arrived >= EARMARK_AFTER_SECONDS):
+            self._save(request, claim, best, now)
+
+    def could_ever_fit(self, request: Request, replica: Replica, now: float) -> bool:
+        """Would it go there if only there was room?"""
+        return replica.residency is None or self._could_go(self.prepare(request), replica.residency, now)
+
+    def _could_go(self, claim: MemoryRequirement, place: Residency, now: float) -> bool:
+        if self._quarantines and self._is_quarantined(place.device, claim.estimated_bytes, now):
+            return False
+        return self.ledger.max_request_bytes(place) - self.ledger.cells.external(place.device.index) >= claim.bytes
+
+    def _save(self, request: Request, claim: MemoryRequirement, device: Device, now: float) -> None:
+        if not self._may_take(device, request, now):
+            return  # another was first
+        if claim.earmarked_at < 0.0:
+            claim.earmarked_at = now
+        claim.earmark, device.earmarked_for, device.earmarked_until = device, request, now + EARMARK_SECONDS
+        self.ledger.cells.earmark(device.index, now + EARMARK_SECONDS)
+
+    def _some(self, candidates: Sequence[Replica]) -> Sequence[Replica]:
+        """Of very many, others each time."""
+        if len(candidates) <= MAX_FILTERED_CANDIDATES:
+            return candidates
+        self._turn = (self._turn + MAX_FILTERED_CANDIDATES) % len(candidates)
+        return candidates[self._turn : self._turn + MAX_FILTERED_CANDIDATES]
+
+    def next_poll_delay(self) -> float:
+        """Seconds until the next look for room: longer each time that there is none."""
+        pause = self.poll_delay
+        self.poll_delay = min(2.0 * pause, MAX_POLL_SECONDS)
+        return pause
+
+    def release_earmark(self, request: Request) -> None:
+        claim = request.memory
+        if claim is not None and claim.earmark is not None:
+            device, claim.earmark = claim.earmark, None
+            if device.earmarked_for is request:
+                device.earmarked_for = None
+                self.ledger.cells.earmark(device.index, 0.0)
+                self.ledger.freed[device] = None
+
+    def _may_take(self, device: Device, request: Request, now: float) -> bool:
+        """Is nobody else saving up there? Who is more urgent need not care."""
+        saver = device.earmarked_for
+        if saver is not None and saver is not request:
+            if saver.phase in (RequestPhase.DONE, RequestPhase.RUNNING) or now >= device.earmarked_until:
+                device.earmarked_for = None
+            elif saver.priority >= request.priority:
+                return False
+        cells = self.ledger.cells
+        return not (cells.shared and cells.earmarked_by_another(device.index, now))
+
+    # ------------------------------------------------------------------ out of memory
+
+    def record_out_of_memory(self, flight: Attempt, now: float) -> tuple[int, int] | None:
+        """An attempt ran out of memory. What was reserved for it, and how much was there for it, so it needs more.
+
+        From now on such requests are believed to need more than that.
+        """
+        if flight.reservation is None:
+            return None
+        place, amount = flight.reservation
+        device = place.device
+        believed = max(amount, 1)
+        if device.capacity:
+            available = device.capacity - (self.ledger.used(device) - amount)
+        else:
+            available = int(MIN_OOM_RAISE * believed)
+        at_least = max(int(MIN_OOM_RAISE * believed), available)
+        if amount:
+            at_least = min(at_least, int(MAX_OOM_RAISE * believed))
+        request = flight.request
+        self._raise(request.features, request.kind, at_least)
+        return amount, at_least
+
+    def record_crash(self, features: tuple[float, ...], kind: str, amount: int) -> int:
+        """A server crashed with such a request, which had so much reserved. What it is believed to need from now on."""
+        at_least = int(MIN_OOM_RAISE * max(amount, 1))
+        self._raise(features, kind, at_least)
+        return at_least
+
+    def _raise(self, features: tuple[float, ...], kind: str, at_least: int) -> None:
+        self.request_size.record_out_of_memory(features, kind, at_least)
+        self.unmeasured = False
+        self.request_size.version += 1
+
+    def quarantine(self, device: str, amount: int, until: float) -> None:
+        """Requests that need at least so much are kept from the device until then."""
+        entries = [entry for entry in self._quarantines.get(device, ()) if entry[0] != amount]
+        self._quarantines[device] = [*entries, (amount, until)][-MAX_QUARANTINES_PER_DEVICE:]
+
+    def _is_quarantined(self, device: Device, amount: int, now: float) -> bool:
+        entries = self._quarantines.get(device.name)
+        if not entries:
+            return False
+        if any(until <= now for _, until in entries):
+            entries = self._quarantines[device.name] = [entry for entry in entries if entry[1] > now]
+            if not entries:
+                del self._quarantines[device.name]
+        return any(amount >= least for least, _ in entries)

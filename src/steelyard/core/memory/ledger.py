@@ -1,0 +1,438 @@
+"""The memory ledger: what a device has, what models hold there, and what running requests hold there.
+
+A request reserves its bytes when it is dispatched and gives them back when its attempt ends. Never is more given out
+than `capacity × (1 - headroom)`. The numbers are in cells that several processes may share (link/shared_ledger.py), so the rule
+holds for all of them together; here are the rules, there is the memory.
+
+A server process counts once, however many models it runs: with the larger of what is reserved there (the models it has
+resident, the requests it runs) and what it was measured to hold. So memory that an allocator keeps for later is room
+for the next request there, and for nobody else.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Protocol
+
+from ..request import INFINITY
+
+if TYPE_CHECKING:
+    from ..pool import Pool
+    from ..request import Attempt, Request
+
+EARMARK_SECONDS = 1.0  # seconds for which room is saved up for a large request, unless its owner says so again
+
+
+class LedgerCells(Protocol):
+    """Where the numbers are. Bytes by slot (a model on a server) and by device."""
+
+    shared: bool  # may somebody else change them?
+
+    def lock(self, device: int) -> bool:
+        """Nobody else may take anything of this device until `end`. False: somebody else does just now."""
+
+    def unlock(self, device: int) -> None: ...
+
+    def base(self, slot: int) -> int:
+        """What the model holds there with nothing running, or has reserved to be loaded."""
+
+    def held(self, slot: int) -> int:
+        """What its server was last measured to hold of the device, all in all."""
+
+    def idle(self, slot: int) -> int:
+        """What its server was last measured to hold with nothing running, all in all."""
+
+    def running(self, slot: int) -> int:
+        """What requests there have reserved, of all workers."""
+
+    def total(self, device: int) -> int:
+        """What requests on the device have reserved, of all workers, on whichever replica."""
+
+    def count(self, device: int) -> int:
+        """Requests on the device, of all workers."""
+
+    def external(self, device: int) -> int:
+        """What those use of it who are no servers of ours."""
+
+    def add(self, slot: int, device: int, amount: int) -> None:
+        """A request of this worker has so much there from now on."""
+
+    def subtract(self, slot: int, device: int, amount: int) -> None: ...
+
+    def set_base(self, slot: int, amount: int) -> None: ...
+
+    def set_held(self, slot: int, amount: int) -> None: ...
+
+    def set_idle(self, slot: int, amount: int) -> None: ...
+
+    def set_external(self, device: int, amount: int) -> None: ...
+
+    def earmark(self, device: int, until: float) -> None:
+        """Until then nobody but this worker may take anything there; 0.0: everybody may."""
+
+    def earmarked_by_another(self, device: int, now: float) -> bool: ...
+
+    def set_lease(self, slot: int, until: float) -> None:
+        """What this worker has there now should be over by then: if it dies, it counts no longer than that."""
+
+
+class LocalCells:
+    """For one process that is alone with its devices: the library, the simulator, tests."""
+
+    shared = False
+
+    def __init__(self) -> None:
+        self._base: dict[int, int] = {}
+        self._held: dict[int, int] = {}
+        self._idle: dict[int, int] = {}
+        self._running: dict[int, int] = {}
+        self._count: dict[int, int] = {}
+        self._total: dict[int, int] = {}
+        self._other: dict[int, int] = {}
+
+    def lock(self, device: int) -> bool:
+        return True
+
+    def unlock(self, device: int) -> None:
+        pass
+
+    def base(self, slot: int) -> int:
+        return self._base.get(slot, 0)
+
+    def held(self, slot: int) -> int:
+        return self._held.get(slot, 0)
+
+    def idle(self, slot: int) -> int:
+        return self._idle.get(slot, 0)
+
+    def running(self, slot: int) -> int:
+        return self._running.get(slot, 0)
+
+    def total(self, device: int) -> int:
+        return self._total.get(device, 0)
+
+    def count(self, device: int) -> int:
+        return self._count.get(device, 0)
+
+    def external(self, device: int) -> int:
+        return self._other.get(device, 0)
+
+    def add(self, slot: int, device: int, amount: int) -> None:
+        self._running[slot] = self._running.get(slot, 0) + amount
+        self._total[device] = self._total.get(device, 0) + amount
+        self._count[device] = self._count.get(device, 0) + 1
+
+    def subtract(self, slot: int, device: int, amount: int) -> None:
+        self._running[slot] -= amount
+        self._total[device] -= amount
+        self._count[device] -= 1
+
+    def set_base(self, slot: int, amount: int) -> None:
+        self._base[slot] = amount
+
+    def set_held(self, slot: int, amount: int) -> None:
+        self._held[slot] = amount
+
+    def set_idle(self, slot: int, amount: int) -> None:
+        self._idle[slot] = amount
+
+    def set_external(self, device: int, amount: int) -> None:
+        self._other[device] = amount
+
+    def earmark(self, device: int, until: float) -> None:
+        pass
+
+    def earmarked_by_another(self, device: int, now: float) -> bool:
+        return False
+
+    def set_lease(self, slot: int, until: float) -> None:
+        pass
+
+
+class Device:
+    """What servers run on and share: a GPU, a group of processes with a limit."""
+
+    __slots__ = (
+        "capacity",
+        "concurrency",
+        "earmarked_for",
+        "earmarked_until",
+        "headroom",
+        "index",
+        "name",
+        "servers",
+        "waiting",
+    )
+
+    def __init__(self, name: str, index: int, capacity: int, headroom: float, concurrency: float) -> None:
+        self.name = name
+        self.index = index
+        self.capacity = capacity  # 0: not known yet, and nothing is refused for it
+        self.headroom = headroom
+        self.concurrency = concurrency  # requests at once, of all models together
+        self.servers: dict[str, Server] = {}
+        self.waiting: dict[Pool, None] = {}  # pools with requests that wait for room here
+        self.earmarked_for: Request | None = None  # for whom room is saved up, …
+        self.earmarked_until = 0.0  # … until when
+
+    @property
+    def budget(self) -> int:
+        """What may be given out."""
+        return int(self.capacity * (1.0 - self.headroom))
+
+    def __repr__(self) -> str:
+        return f"<Device {self.name} {self.capacity}>"
+
+
+class Server:
+    """A process on a device."""
+
+    __slots__ = ("device", "exclusive_attempt", "exclusive_until", "name", "residencies")
+
+    def __init__(self, name: str, device: Device) -> None:
+        self.name = name
+        self.device = device
+        self.exclusive_attempt: Attempt | None = None  # it has the server to itself, to be measured, …
+        self.exclusive_until = 0.0  # … until then
+        self.residencies: list[Residency] = []
+
+
+class Residency:
+    """One model on one server: what a replica's `place` is."""
+
+    __slots__ = ("footprint", "permanent", "server", "slot")
+
+    def __init__(self, server: Server, slot: int, permanent: bool) -> None:
+        self.server = server
+        self.slot = slot
+        self.permanent = permanent  # nobody unloads it to make room
+        self.footprint = 0  # what the model holds when it is resident, resident or not
+
+    @property
+    def device(self) -> Device:
+        return self.server.device
+
+
+class MemoryLedger:
+    def __init__(self, cells: LedgerCells | None = None) -> None:
+        self.cells: LedgerCells = LocalCells() if cells is None else cells
+        self.devices: dict[str, Device] = {}
+        self.freed: dict[Device, None] = {}  # where room has become free and others may wait for it
+        self._lingering: list[tuple[float, int, Residency, int]] = []  # a heap: until when, number, where, bytes
+        self._lingered = 0
+        self.release_count = 0  # how often something was given back
+
+    # ------------------------------------------------------------------ who is there
+
+    def set_device(
+        self, name: str, index: int, capacity: int, headroom: float, concurrency: float = INFINITY
+    ) -> Device:
+        """A device; of one that is known, the numbers may change."""
+        device = self.devices.get(name)
+        if device is None or device.index != index:
+            device = self.devices[name] = Device(name, index, capacity, headroom, concurrency)
+        device.capacity, device.headroom, device.concurrency = capacity, headroom, concurrency
+        return device
+
+    def remove_device(self, name: str) -> None:
+        self.devices.pop(name, None)
+
+    def add_residency(self, device: Device, server: str, slot: int, *, permanent: bool = True) -> Residency:
+        """A model comes to a server of this device."""
+        home = device.servers.get(server)
+        if home is None:
+            home = device.servers[server] = Server(server, device)
+        place = Residency(home, slot, permanent)
+        home.residencies.append(place)
+        return place
+
+    def remove_residency(self, place: Residency) -> None:
+        """The replica is no longer ours. What still runs there counts for the device until it is given back."""
+        home = place.server
+        if place in home.residencies:
+            home.residencies.remove(place)
+        if not home.residencies and home.device.servers.get(home.name) is home:
+            del home.device.servers[home.name]
+
+    # ------------------------------------------------------------------ how much there is
+
+    def usage(self, device: Device) -> tuple[int, int]:
+        """What was given out of the device, and what nobody may have: that, what is held, and what others use."""
+        cells = self.cells
+        reserved = explained = 0
+        taken = cells.external(device.index)
+        for server in device.servers.values():
+            mine, held, running = self._of(server)
+            reserved += mine
+            explained += running
+            taken += mine if mine > held else held
+        # Requests that run on replicas which left, or which this process never knew.
+        rest = cells.total(device.index) - explained
+        return (reserved + rest, taken + rest) if rest > 0 else (reserved, taken)
+
+    def _of(self, server: Server) -> tuple[int, int, int]:
+        """What is reserved on a server, what it holds, and what of the first is for requests.
+
+        For its models counts what they hold, or what the server holds with nothing running, whichever is more.
+        """
+        cells = self.cells
+        bases = idle = running = held = 0
+        for place in server.residencies:
+            slot = place.slot
+            bases += cells.base(slot)
+            running += cells.running(slot)
+            idle = max(idle, cells.idle(slot))
+            held = max(held, cells.held(slot))
+        return (bases if bases > idle else idle) + running, held, running
+
+    def used(self, device: Device) -> int:
+        return self.usage(device)[1]
+
+    def reserved(self, device: Device) -> int:
+        """What was given out: to models, and to requests."""
+        return self.usage(device)[0]
+
+    def is_busy(self, server: Server) -> bool:
+        """Does anything run there that has memory reserved?"""
+        return any(self.cells.running(place.slot) for place in server.residencies)
+
+    def free_bytes(self, device: Device) -> int:
+        return max(0, device.budget - self.used(device))
+
+    def free_bytes_on(self, server: Server) -> int:
+        """What a request, or a model, may have on this server: what it keeps for later is room there."""
+        device = server.device
+        reserved, taken = self.usage(device)
+        mine, held, _ = self._of(server)
+        return max(0, device.budget - max(reserved, taken - max(0, held - mine)))
+
+    def fits(self, place: Residency, amount: int, seen: tuple[int, int] | None = None) -> bool:
+        """Is there room for a request of so many bytes now? Without a lock: `take` has the last word.
+
+        `seen`: a look at the device, where one is enough for many.
+        """
+        server = place.server
+        device = server.device
+        if device.concurrency < INFINITY and self.cells.count(device.index) >= device.concurrency:
+            return False
+        if not device.capacity or not amount:
+            return True
+        reserved, taken = self.usage(device) if seen is None else seen
+        if reserved + amount > device.budget:
+            return False
+        mine, held, _ = self._of(server)
+        taken += max(mine + amount, held) - max(mine, held)
+        if taken <= device.budget:
+            return True
+        # What stands in the way is only what other servers keep though they do not use it. With nothing else running
+        # half of the headroom may be used for that, or it would never run.
+        return taken <= device.capacity * (1.0 - 0.5 * device.headroom) and not self.cells.count(device.index)
+
+    def max_request_bytes(self, place: Residency, stays: dict[Device, int] | None = None) -> int:
+        """The largest request that could ever run there: with nothing beside it that could be moved away.
+
+        `stays` remembers what cannot be moved, for many questions at one moment.
+        """
+        device = place.server.device
+        fixed = None if stays is None else stays.get(device)
+        if fixed is None:
+            fixed = sum([self._stays(server) for server in device.servers.values()])
+            if stays is not None:
+                stays[device] = fixed
+        if not place.permanent:
+            fixed += self._stays(place.server, place) - self._stays(place.server)
+        return device.budget - fixed
+
+    def _stays(self, server: Server, besides: Residency | None = None) -> int:
+        """What nobody can move away from a server: with this model, if it were there."""
+        cells = self.cells
+        bases = idle = movable = 0
+        for each in server.residencies:
+            base = cells.base(each.slot)
+            if each.permanent or each is besides:
+                bases += max(each.footprint, base)
+            else:
+                movable += base
+            idle = max(idle, cells.idle(each.slot))
+        return max(bases, idle - movable)
+
+    # ------------------------------------------------------------------ to take and to give back
+
+    def reserve(self, place: Residency, amount: int) -> bool:
+        """Reserve so much for a request that goes there. False: there is no room, or somebody else is just looking."""
+        cells, device = self.cells, place.server.device
+        if not cells.lock(device.index):
+            return False
+        try:
+            if not self.fits(place, amount):
+                return False
+            cells.add(place.slot, device.index, amount)
+            return True
+        finally:
+            cells.unlock(device.index)
+
+    def reserve_all(self, place: Residency) -> int:
+        """Reserve all there is, for a request of which nothing is known: it runs alone. 0: it cannot, now."""
+        cells, device = self.cells, place.server.device
+        if cells.count(device.index) or not cells.lock(device.index):
+            return 0
+        try:
+            amount = self.free_bytes_on(place.server)
+            if cells.count(device.index) or amount <= 0:
+                return 0
+            cells.add(place.slot, device.index, amount)
+            return amount
+        finally:
+            cells.unlock(device.index)
+
+    def release(self, place: Residency, amount: int) -> None:
+        """What `take` took."""
+        device = place.server.device
+        self.cells.subtract(place.slot, device.index, amount)
+        self.release_count += 1
+        if device.waiting:
+            self.freed[device] = None
+
+    def release_at(self, place: Residency, amount: int, until: float) -> None:
+        """Nobody waits for its answer any more, but its server does not know: it goes on, and holds what it holds."""
+        self._lingered += 1
+        heappush(self._lingering, (until, self._lingered, place, amount))
+
+    @property
+    def wake(self) -> float:
+        """When `expire` has something to do."""
+        return self._lingering[0][0] if self._lingering else INFINITY
+
+    def expire(self, now: float) -> None:
+        """What lingered is over."""
+        while self._lingering and self._lingering[0][0] <= now:
+            _, _, place, amount = heappop(self._lingering)
+            self.release(place, amount)
+
+    def reserve_model(self, place: Residency, amount: int) -> bool:
+        """Room for a model that is to be loaded there; it is the model's from now on. False: there is none."""
+        cells, device = self.cells, place.server.device
+        if not cells.lock(device.index):
+            return False
+        try:
+            more = amount - cells.base(place.slot)
+            if more > 0 and device.capacity and more > self.free_bytes_on(place.server):
+                return False
+            cells.set_base(place.slot, amount)
+            return True
+        finally:
+            cells.unlock(device.index)
+
+    def release_model(self, place: Residency) -> None:
+        """The model is no longer there."""
+        self.cells.set_base(place.slot, 0)
+
+    def set_measured(self, place: Residency, held: int) -> None:
+        """What its server holds of the device."""
+        for each in place.server.residencies:
+            self.cells.set_held(each.slot, held)
+
+    def set_measured_idle(self, place: Residency, amount: int) -> None:
+        """What its server holds of the device with nothing running, whichever models that is for."""
+        for each in place.server.residencies:
+            self.cells.set_idle(each.slot, amount)

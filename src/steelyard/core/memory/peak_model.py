@@ -1,0 +1,182 @@
+"""The peaks measured of one kind of request, and the upper bound drawn from them.
+
+While few are known, the largest counts for all, until what was fitted to some of them foretold the next ones. Terms are
+fitted by relative error (least squares without negative coefficients) and lifted until hardly any peak is above:
+docs/decisions/0014-bytes-of-a-request.md.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import chain
+from math import frexp
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .relative_fit import fit, lift_to_upper_bound, sample_weights, weighted_quantile, without_outliers
+from .upper_bound import UpperBound, basis
+
+Array = NDArray[np.float64]
+Row = tuple[tuple[float, ...], float, int]  # features, bytes, and which sample it was
+
+FULL_TRUST_SAMPLES = 30  # samples after which features are believed in any case,
+EARLY_TRUST_SAMPLES = 10  # and sooner, after so many,
+REQUIRED_PREDICTED = 6  # if the last so many were foretold
+MAX_RELATIVE_ERROR = 0.15  # as close as this
+MIN_FIT_SAMPLES = 4  # samples to try a fit on
+SAMPLES_PER_TERM = 3  # and more, as long as few are known
+SMALL_BLOCK_SAMPLES = 256  # samples until which blocks are small
+SMALL_BLOCK, LARGE_BLOCK = 8, 32
+URGENT_BLOCK = 4  # samples in a block that ends with one that was above what was said
+EARLY_SAFETY_FACTOR = 1.25  # times the largest seen, while few are known
+MAX_SAMPLES = 384  # samples kept
+BLEND_OLD_SHARE = 0.5  # of what was said before, per block: down in steps, up at once
+MAX_EXTRAPOLATION_FACTOR = (
+    4.0  # the fit is trusted beyond the largest feature as far as the range seen is wide, and at most so far
+)
+COVERED_QUANTILE = 0.99  # of the peaks, after that: what is new is above it at first
+NEGLIGIBLE_TERM_SHARE = 0.005  # of the whole, at most: such a term is left out
+MIN_CHANGE_DOWN, MIN_CHANGE_UP = 0.98, 1.01  # a change smaller than this is not worth telling
+
+
+class PeakModel:
+    def __init__(self, prior: UpperBound) -> None:
+        self.upper = prior
+        self.width = len(prior.largest_seen)
+        self.seen = 0
+        self.last_sample = 0  # kept here for the owner: which of all samples was the last of this kind,
+        self.other_shape_samples = 0  # and how many of another shape came since
+        self._holds = any(prior.coefficients)  # was it said before what requests need, and never proved too low?
+        self._keep_of = BLEND_OLD_SHARE if self._holds else 0.0  # of what is said now, when something else is fitted
+        self.settled = self._holds  # is there more to say than the largest seen?
+        self._trial: Array | None = None  # what fits the first ones, not lifted
+        self._foretold = 0  # so many of the last ones, in a row
+        self._waiting = 0
+        self._cells: dict[tuple[int, ...], deque[Row]] = {}  # by the size of each feature, to a factor of two
+        self._kept = 0
+        self._least = [float("inf")] * self.width
+        self._most = [0.0] * self.width
+
+    def observe(self, features: tuple[float, ...], measured: float) -> bool:
+        """Did what is said of requests change by it?"""
+        self._check(features, measured)
+        self._keep((features, measured, self.seen))
+        self.seen += 1
+        self._waiting += 1
+        block = (
+            1 if self.seen <= FULL_TRUST_SAMPLES else SMALL_BLOCK if self.seen <= SMALL_BLOCK_SAMPLES else LARGE_BLOCK
+        )
+        if self.seen > FULL_TRUST_SAMPLES and measured > self.upper.bytes_for(features):
+            block = URGENT_BLOCK
+        if self._waiting < block:
+            return False
+        self._waiting = 0
+        upper = self._next(features, measured)
+        if not self._differs(upper):
+            return False
+        self.upper = upper
+        return True
+
+    def _keep(self, row: Row) -> None:
+        """The newest of every size stay: large requests may be rare, and small ones tell nothing of them."""
+        for n, x in enumerate(row[0]):
+            self._least[n] = min(self._least[n], x)
+            self._most[n] = max(self._most[n], x)
+        self._cells.setdefault(tuple([frexp(x)[1] for x in row[0]]), deque()).append(row)
+        self._kept += 1
+        if self._kept > MAX_SAMPLES:
+            fullest = max(self._cells, key=lambda cell: len(self._cells[cell]))
+            self._cells[fullest].popleft()
+            if not self._cells[fullest]:
+                del self._cells[fullest]
+            self._kept -= 1
+
+    # ------------------------------------------------------------------ while few are known
+
+    def _check(self, features: tuple[float, ...], measured: float) -> None:
+        """Was this one foretold by those before it?"""
+        if self._trial is not None:
+            told = float((columns_of([features]) @ self._trial)[0])
+            self._foretold = self._foretold + 1 if abs(measured - told) <= MAX_RELATIVE_ERROR * told else 0
+
+    def _covering(self, features: tuple[float, ...], measured: float) -> UpperBound:
+        """What was said before, and on top of it what this one lacked."""
+        old = self.upper
+        limits = [max(pair) for pair in zip(old.limits, self._most, strict=True)]
+        said = UpperBound(self._least, self._most, limits, old.coefficients).bytes_for(features)
+        if measured <= said:
+            return UpperBound(self._least, self._most, limits, old.coefficients)
+        self._holds = False
+        self._keep_of = 0.0
+        if not any(old.coefficients[1:]):
+            limits = self._most  # nobody foresaw this one, so nobody knows how it goes on
+        if said > 0.5 * measured:  # the right shape, perhaps, but too low
+            factor = EARLY_SAFETY_FACTOR * measured / said
+            coefficients = [factor * c for c in old.coefficients]
+        else:
+            coefficients = [old.coefficients[0] + EARLY_SAFETY_FACTOR * measured - said, *old.coefficients[1:]]
+        return UpperBound(self._least, self._most, limits, coefficients)
+
+    # ------------------------------------------------------------------ per block
+
+    def _next(self, features: tuple[float, ...], measured: float) -> UpperBound:
+        if self.seen < MIN_FIT_SAMPLES or (self._holds and self.seen < FULL_TRUST_SAMPLES):
+            return self._covering(features, measured)
+        columns = columns_of([row[0] for row in self._rows()])
+        peaks = np.array([row[1] for row in self._rows()])
+        age = self.seen - 1.0 - np.array([row[2] for row in self._rows()])
+        few = self.seen < FULL_TRUST_SAMPLES
+        fitted = fit(columns, peaks, sample_weights(age), self._terms() if few else columns.shape[1])
+        self._trial = fitted if few else None
+        if few and (self.seen < EARLY_TRUST_SAMPLES or self._foretold < REQUIRED_PREDICTED):
+            return self._covering(features, measured)
+        self.settled = True
+        return self._fitted(fitted, columns, peaks, age)
+
+    def _terms(self) -> int:
+        """Sizes, not samples, tell terms apart."""
+        sizes = len({row[0] for row in self._rows()})
+        return max(1, (sizes - 1) // SAMPLES_PER_TERM)
+
+    def _fitted(self, fitted: Array, columns: Array, measured: Array, age: Array) -> UpperBound:
+        wanted = lift_to_upper_bound(fitted, columns, measured, age)
+        blend = (1.0 - self._keep_of) * wanted + self._keep_of * np.array(self.upper.coefficients)
+        self._keep_of = BLEND_OLD_SHARE
+        little = (columns * blend / (columns @ blend)[:, None]).max(axis=0) < NEGLIGIBLE_TERM_SHARE
+        blend[1:][little[1:]] = 0.0
+        told = columns @ blend
+        normal = without_outliers(measured, told, age)
+        blend *= max(
+            1.0, weighted_quantile(measured[normal] / told[normal], sample_weights(age[normal]), COVERED_QUANTILE)
+        )
+        return UpperBound(self._least, self._most, self._limits(), blend.tolist())
+
+    def _rows(self) -> Iterable[Row]:
+        return chain.from_iterable(self._cells.values())
+
+    def _limits(self) -> list[float]:
+        if self.seen < FULL_TRUST_SAMPLES:
+            return self._most
+        return [
+            most * min(MAX_EXTRAPOLATION_FACTOR, most / least) if least > 0.0 else most * MAX_EXTRAPOLATION_FACTOR
+            for least, most in zip(self._least, self._most, strict=True)
+        ]
+
+    def _differs(self, upper: UpperBound) -> bool:
+        columns = columns_of([row[0] for row in self._rows()])
+        old = columns @ np.array(self.upper.coefficients)
+        new = columns @ np.array(upper.coefficients)
+        limits = zip(self.upper.limits, upper.limits, strict=True)
+        return bool(
+            ((new < MIN_CHANGE_DOWN * old) | (new > MIN_CHANGE_UP * old)).any()
+            or any(b < MIN_CHANGE_DOWN * a or b > MIN_CHANGE_UP * a for a, b in limits)
+        )
+
+
+def columns_of(features: list[tuple[float, ...]]) -> Array:
+    v = np.array([(1.0, *x) for x in features])
+    least = np.maximum(v, 1.0)
+    terms = basis(v.shape[1] - 1)
+    return np.column_stack([v[:, i] ** power * (v[:, j] if j >= 0 else 1.0 / least[:, -j]) for i, power, j in terms])

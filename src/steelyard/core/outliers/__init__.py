@@ -1,0 +1,1 @@
+"""Outlier detection: ejection, suspicion and probation of replicas."""

@@ -1,0 +1,118 @@
+"""Outlier detection: which replicas fail or crawl with real requests though they answer probes.
+
+Rules from Envoy, adapted to low rates. Failures in a row eject at once. Success rates are compared with the other
+replicas'. Speed is compared with the replica's own usual speed: hardware that has always been slower is no outlier, the
+policy weighs its requests by that (docs/decisions/0023-suspicion-and-recovery.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, log
+from statistics import fmean, median_low, pstdev
+
+from ..options import EjectionOptions
+from ..outcome import Outcome
+from ..replica import Replica
+from ..request import INFINITY
+from .ejection_reason import EjectionReason, EjectionRule
+
+SUCCESS_RATE_INTERVAL_SECONDS = 10.0  # seconds between looks at success rates
+EXTREME_SLOWNESS_FACTOR = (
+    10.0  # times `slow`: slower than the others by that much, a replica is of no use, usual or not
+)
+
+Outlier = tuple[Replica, EjectionReason]
+
+
+class OutlierDetector:
+    def __init__(self, options: EjectionOptions) -> None:
+        self.options = options
+        self._next_rates = 0.0
+
+    def record(self, replica: Replica, outcome: Outcome, words: str = "") -> EjectionReason | None:
+        """Take in an outcome (`words`: of a failure). A reason: eject now, it failed too often in a row."""
+        if outcome.failed:
+            replica.failures += 1
+            replica.consecutive_failures += 1
+            replica.same_failures = replica.same_failures + 1 if words == replica.last_failure else 1
+            replica.last_failure = words
+            if self.options.enabled and replica.consecutive_failures >= self.options.consecutive:
+                return consecutive_reason(replica, EjectionRule.CONSECUTIVE_FAILURES)
+        elif outcome.informative:
+            replica.successes += 1
+            replica.consecutive_failures = 0
+        return None
+
+    def outliers(self, members: Sequence[Replica], out_already: int, now: float) -> list[Outlier]:
+        """Who is out of line: by success rate, or by being slow for long. Bounded."""
+        if not self.options.enabled or len(members) < 2:
+            return []
+        found = self._crawling(members, now)
+        if now >= self._next_rates:
+            self._next_rates = now + SUCCESS_RATE_INTERVAL_SECONDS
+            crawling = [r for r, _ in found]
+            found += [(r, reason) for r, reason in self._failing(members) if r not in crawling]
+        room = max(1, int(self.options.most * (len(members) + out_already))) - out_already
+        return found[: max(0, room)]
+
+    def ejection_seconds(self, replica: Replica) -> float:
+        """Seconds out, longer each time."""
+        replica.ejection_backoff += 1
+        return min(self.options.longest, self.options.seconds * replica.ejection_backoff)
+
+    def _failing(self, members: Sequence[Replica]) -> list[Outlier]:
+        options = self.options
+        judged = [r for r in members if r.successes + r.failures >= options.least_requests]
+        if len(judged) < options.least_replicas:
+            return []
+        rates = {r: r.successes / (r.successes + r.failures) for r in judged}
+        mean = fmean(rates.values())
+        line = mean - max(options.margin, options.deviations * pstdev(rates.values()))
+        for r in judged:
+            r.successes = r.failures = 0
+        worst = sorted((r for r in judged if rates[r] < line), key=lambda r: rates[r])
+        return [
+            (
+                r,
+                EjectionReason(
+                    EjectionRule.SUCCESS_RATE, rates[r], mean, SUCCESS_RATE_INTERVAL_SECONDS, r.last_failure
+                ),
+            )
+            for r in worst
+        ]
+
+    def _crawling(self, members: Sequence[Replica], now: float) -> list[Outlier]:
+        """Slow against its own usual speed for long enough, while the others are not; or slow beyond any use.
+
+        What all replicas have in common (heavier requests, a shared disk) cancels out: the median excess is taken off.
+        A replica that is hardly used is no outlier: what it showed long ago is no reason.
+        """
+        options = self.options
+        slow = log(options.slow)
+        excesses = [r.slowness_filter.excess for r in members]
+        common = median_low(excesses)
+        useless = EXTREME_SLOWNESS_FACTOR * options.slow * median_low([r.slowness * r.weight for r in members])
+        found: list[Outlier] = []
+        for r, excess in zip(members, excesses, strict=True):
+            slowed = excess - common > slow + r.slowness_filter.margin
+            crawls = slowed or r.slowness * r.weight > useless
+            if not crawls or now - r.slowness_filter.stamp > options.slow_for:
+                r.slow_since = INFINITY
+            elif r.slow_since == INFINITY:
+                r.slow_since = now
+            elif now - r.slow_since >= options.slow_for:
+                times = (
+                    exp(excess - common)
+                    if slowed
+                    else r.slowness * r.weight * EXTREME_SLOWNESS_FACTOR * options.slow / useless
+                )
+                rule = EjectionRule.SLOWED if slowed else EjectionRule.EXTREME_SLOWNESS
+                found.append((r, EjectionReason(rule, times, 1.0, now - r.slow_since)))
+        return found
+
+
+def consecutive_reason(replica: Replica, rule: EjectionRule) -> EjectionReason:
+    count = replica.consecutive_failures
+    alike = replica.same_failures >= count
+    return EjectionReason(rule, count, last_failure=replica.last_failure, all_same=alike)

@@ -1,0 +1,245 @@
+"""Suspicion and probation: the half-open state of a circuit breaker, before an ejection as well as after one.
+
+A replica is suspected when two requests in a row brought no answer (they timed out, broke off, or are overdue there
+still) while other replicas answer. It then gets one request at a time, the *trial*: an answer clears it, a trial that
+fails or stays silent ejects it. A replica that comes back from an ejection begins the same way. A client that gave up
+at a deadline of its own choice proves nothing: such requests lead to trials, never to an ejection.
+
+Bounded like ejections: enough replicas that are well (the panic threshold) stay in full use.
+See docs/decisions/0023-suspicion-and-recovery.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..outcome import Outcome
+from ..replica import Replica, State
+from ..request import Attempt, Request
+from .detector import consecutive_reason
+from .ejection_reason import EjectionReason, EjectionRule
+
+if TYPE_CHECKING:
+    from ..pool import Pool
+
+from ..estimator.estimator import Estimator
+
+UNANSWERED_BEFORE_PROBATION = 2  # requests in a row without an answer
+MIN_OVERDUE_SECONDS = 0.1  # seconds: a shorter silence is nothing
+MIN_TRIAL_SECONDS = 1.0  # seconds that a trial may be silent, at least
+TRIAL_OVERDUE_FACTOR = 3.0  # and so many times what is overdue
+MIN_TRIAL_BACKOFF_SECONDS, MAX_TRIAL_BACKOFF_SECONDS = 1.0, 30.0  # seconds before the next trial
+MIN_SPARE_SECONDS = 5.0  # a request with less time is not used for a trial …
+MAX_REQUESTS_SKIPPED = 20  # … unless all are like that
+PROBATION_TIMEOUT_SECONDS = (
+    10.0  # seconds without trouble after which one that came back is cleared though it got no request
+)
+
+
+class Probation:
+    """What is known of a replica that has to show that it answers."""
+
+    __slots__ = ("backoff", "next_trial", "restored", "since", "trial")
+
+    def __init__(self, now: float, *, restored: bool) -> None:
+        self.since = now
+        self.restored = restored  # it was ejected; else it is suspected
+        self.backoff = MIN_TRIAL_BACKOFF_SECONDS
+        self.next_trial = now
+        self.trial: Attempt | None = None
+
+    def back_off(self, now: float) -> None:
+        """The next trial, if this one fails too, comes later still."""
+        self.next_trial = now + self.backoff
+        self.backoff = min(2.0 * self.backoff, MAX_TRIAL_BACKOFF_SECONDS)
+
+
+class ProbationTracker:
+    """The replicas of one pool that are on probation. `replica.held`: it gets nothing just now."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.due: list[Replica] = []  # whoever is next to be tried, with the next request that can be spared
+        self._kept_back = 0  # requests that could not be spared
+
+    # ------------------------------------------------------------------ per attempt, and hardly ever
+
+    def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica | None:
+        """Whom to try with this request: rather one that can be sent again elsewhere and has the time for it."""
+        replica = self.due[-1]
+        if replica not in candidates:
+            return None
+        if (
+            not request.idempotent or request.deadline < now + MIN_SPARE_SECONDS
+        ) and self._kept_back < MAX_REQUESTS_SKIPPED:
+            self._kept_back += 1
+            return None
+        self._kept_back = 0
+        return replica
+
+    def note_unanswered(self, flight: Attempt, now: float) -> None:
+        """An attempt brought no answer though it should have."""
+        replica = flight.replica
+        if not replica.unanswered:
+            replica.unanswered_since = flight.started
+        replica.unanswered += 1
+        if replica.unanswered >= UNANSWERED_BEFORE_PROBATION:
+            self.begin(replica, replica.unanswered_since, now)
+            if replica.probation is not None and replica.probation.since == now:
+                replica.probation.back_off(now)
+
+    def begin(self, replica: Replica, since: float, now: float) -> None:
+        """Nothing came of it since then. If others answer, it gets one request at a time until it answers."""
+        if replica.probation is not None or replica.state is not State.READY or not self._pool.options.ejection.enabled:
+            return
+        if self._others_answer(replica, since):
+            replica.probation = Probation(now, restored=False)
+            self._hold(replica)
+
+    def on_dispatch(self, replica: Replica, flight: Attempt) -> None:
+        """A request went to one on probation."""
+        probation = replica.probation
+        if not self._is_spared(replica):
+            self._clear(replica)
+        elif probation is not None and probation.trial is None:
+            probation.trial = flight
+            self._hold(replica)
+
+    def on_release(self, replica: Replica, flight: Attempt) -> None:
+        probation = replica.probation
+        if probation is not None and probation.trial is flight:
+            probation.trial = None
+            self._release(replica)
+
+    def on_outcome(self, flight: Attempt, outcome: Outcome, now: float) -> EjectionReason | None:
+        """An attempt on one that is on probation has ended. A reason: eject it."""
+        replica = flight.replica
+        probation = replica.probation
+        if outcome.answered and not outcome.failed:
+            self._clear(replica)
+            return None
+        if probation is None or flight.started < probation.since:
+            return None
+        if not self._is_spared(replica):
+            self._clear(replica)
+        elif outcome.failed and (probation.restored or not outcome.answered):
+            return consecutive_reason(replica, EjectionRule.PROBATION_FAILED)
+        elif outcome.answered:
+            self._clear(replica)  # an error: it is not silent, and failures in a row are counted elsewhere
+        elif replica.unanswered:
+            probation.back_off(now)
+            self._hold(replica)
+        return None
+
+    # ------------------------------------------------------------------ about once a second
+
+    def tick(self, now: float) -> list[tuple[Replica, EjectionReason]]:
+        """Let those whose pause is over be tried; returns those whose trial has been silent for too long."""
+        found = []
+        for replica in self._pool.members:
+            probation = replica.probation
+            if probation is None:
+                self._look_for_silence(replica, now)
+                continue
+            reason = self._silence(replica, probation, now)
+            if reason is not None:
+                found.append((replica, reason))
+            elif probation.trial is None and replica.suspended and now >= probation.next_trial:
+                self._release(replica)
+            elif probation.restored and not replica.unanswered and now - probation.since >= PROBATION_TIMEOUT_SECONDS:
+                self._clear(replica)
+        self.relax()
+        return found
+
+    def relax(self) -> None:
+        """Others may have gone: where too few are left, those on probation are used like all."""
+        for replica in self._pool.members:
+            if replica.suspended and not self._is_spared(replica):
+                self._clear(replica)
+
+    def _look_for_silence(self, replica: Replica, now: float) -> None:
+        """One request alone may be overdue where the policy sends no second one."""
+        for oldest in replica.running_attempts:
+            if self._is_silent(now - max(oldest.started, replica.answered_at), oldest):
+                self.begin(replica, oldest.started, now)
+            break
+
+    def _is_silent(self, seconds: float, flight: Attempt) -> bool:
+        return seconds > MIN_TRIAL_SECONDS and seconds > TRIAL_OVERDUE_FACTOR * self._pool.overdue * flight.predicted
+
+    def _silence(self, replica: Replica, probation: Probation, now: float) -> EjectionReason | None:
+        trial = probation.trial
+        if trial is None or replica.answered_at > trial.started:
+            return None
+        silent = now - trial.started
+        if not self._is_silent(silent, trial) or not self._others_answer(replica, trial.started):
+            return None
+        return EjectionReason(EjectionRule.SILENT, silent, trial.predicted)
+
+    # ------------------------------------------------------------------ inside
+
+    def _is_spared(self, replica: Replica) -> bool:
+        """Are enough others in full use without it?"""
+        members = self._pool.members
+        well = sum(1 for r in members if r is not replica and r.state is State.READY and r.probation is None)
+        return well >= max(1.0, self._pool.options.ejection.panic * self._pool.expected_count)
+
+    def _others_answer(self, replica: Replica, since: float) -> bool:
+        others = [r for r in self._pool.members if r is not replica and not r.suspended]
+        return any(r.answered_at > since and not r.consecutive_failures for r in others) and self._is_spared(replica)
+
+    def _hold(self, replica: Replica) -> None:
+        replica.suspended = True
+        if replica in self.due:
+            self.due.remove(replica)
+        self._pool.update_open(replica)
+
+    def _release(self, replica: Replica) -> None:
+        """It may be tried."""
+        replica.suspended = False
+        if replica not in self.due:
+            self.due.append(replica)
+        self._pool.update_open(replica)
+
+    def _clear(self, replica: Replica) -> None:
+        self.end(replica)
+        self._pool.update_open(replica)
+
+    def end(self, replica: Replica) -> None:
+        """It is cleared, or in another state: nothing is held against it."""
+        replica.probation = None
+        replica.suspended = False
+        replica.unanswered = 0
+        if replica in self.due:
+            self.due.remove(replica)
+
+    def begin_restored(self, replica: Replica, now: float) -> None:
+        """It was ejected, and is ready again."""
+        replica.probation = Probation(now, restored=True)
+        self.due.append(replica)
+
+
+# Is a replica frozen? A probe that times out cannot tell frozen from busy; the requests that run there can.
+
+STALL_QUANTILE = 0.999
+MIN_STALL_SECONDS = 1.0  # seconds: shorter silences are nothing
+MAX_ATTEMPTS_SCANNED = 64  # flights, the oldest: enough to find how long one may take
+
+
+def is_stalled(replica: Replica, estimator: Estimator, heard: float, now: float) -> bool:
+    """Has it requests of ours, and sent no byte for longer than nearly all requests like these take?
+
+    `heard`: when the last byte came from it. With nothing running there is nothing to be overdue.
+    """
+    oldest = next(iter(replica.running_attempts), None)
+    if oldest is None:
+        return False
+    silent = now - max(heard, oldest.started)
+    if silent <= MIN_STALL_SECONDS:
+        return False
+    if not estimator.samples:
+        return True  # nothing is known of how long they take, so the probe is believed
+    looked_at = [flight for flight, _ in zip(replica.running_attempts, range(MAX_ATTEMPTS_SCANNED), strict=False)]
+    longest = max(flight.predicted for flight in looked_at)
+    return silent > longest * estimator.remaining.quantile(STALL_QUANTILE)

@@ -1,0 +1,1 @@
+"""Which models to load on which servers, and which to unload for them."""

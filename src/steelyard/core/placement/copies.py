@@ -1,0 +1,172 @@
+"""The copies of all models, as they are while placement decides, and what each is worth: seconds of waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from heapq import nlargest
+from math import exp
+from typing import TYPE_CHECKING
+
+from .load_spread import LoadSpread
+
+if TYPE_CHECKING:
+    from .planner import ModelCopy, ModelDemand, ServerState
+
+MIN_RESIDENCY_LOADS = 2.0  # times its load, for which a model that is in use may stay, whoever waits for its place
+IDLE_GRACE_SECONDS = 1.0  # seconds for which a model that was just loaded is not idle yet, whatever was last heard
+DEFAULT_REQUEST_SECONDS = 1.0  # seconds of work of a request, where none was seen
+MAX_STRAINED_MODELS = 32  # models looked at for one more copy
+MAX_REUSE_PROBABILITY = 0.1  # to be used again while things go on as of late: it may go for another's second copy
+
+
+class ModelCopies:
+    def __init__(
+        self,
+        servers: Sequence[ServerState],
+        demands: Mapping[str, ModelDemand],
+        typical: Mapping[str, float],
+        horizon: float,
+        now: float,
+    ) -> None:
+        self.demands = demands
+        self.by_server: dict[str, dict[str, ModelCopy]] = {s.server: {h.model: h for h in s.copies} for s in servers}
+        self._typical = typical  # seconds of work that a request of the model is
+        self._horizon = horizon  # seconds for which things are believed to go on as of late
+        self._now = now
+        self._holders: dict[str, list[str]] = {}
+        for server, holdings in self.by_server.items():
+            for holding in holdings.values():
+                if holding.state != "unloading":
+                    self._holders.setdefault(holding.model, []).append(server)
+        self._spread = LoadSpread({s.server: s.capacity for s in servers})
+        self._spread.divide_all({m: d.rate for m, d in demands.items()}, self._holders)
+        self._losses: dict[tuple[str, str], float] = {}  # (server, model), as worked out since the last change
+
+    def holders(self, model: str) -> Sequence[str]:
+        """Servers on which it is resident or being loaded."""
+        return self._holders.get(model, ())
+
+    def add(self, model: str, server: str) -> None:
+        """It is to be loaded there."""
+        self._holders.setdefault(model, []).append(server)
+        self._changed(model)
+
+    def remove(self, model: str, server: str) -> None:
+        """It is to go from there."""
+        del self.by_server[server][model]
+        self._holders[model].remove(server)
+        self._changed(model)
+
+    def _changed(self, model: str) -> None:
+        self._spread.divide(model, self._rate(model), self.holders(model))
+        self._losses.clear()
+
+    # ------------------------------------------------------------------ what another copy would be worth
+
+    def strained(self) -> list[ModelDemand]:
+        """Models with a copy, whose requests wait for longer than it takes to load another; of many, the worst off."""
+        found = []
+        for model, demand in self.demands.items():
+            holders = self.holders(model)
+            strain = self._strain(demand, holders) if holders else 0.0
+            if strain > demand.load_seconds:
+                found.append((strain / (len(holders) + 1), demand))
+        return [demand for _, demand in nlargest(MAX_STRAINED_MODELS, found, key=lambda pair: pair[0])]
+
+    def waiting_saved(self, demand: ModelDemand, server: str) -> float:
+        """Seconds of waiting that a copy there would save."""
+        now = self.holders(demand.model)
+        return self._strain(demand, now) - self._strain(demand, [*now, server])
+
+    def _strain(self, demand: ModelDemand, servers: Sequence[str]) -> float:
+        """Seconds that requests wait, those of now and those to come, with copies there and nowhere else."""
+        to_come = self._horizon * self._spread.waiting(demand.model, demand.rate, servers)
+        behind = max(0.0, demand.waiting / len(servers) - 1.0)  # the first at each waits for no other
+        return to_come + behind * demand.waiting_work / 2.0
+
+    def waiting_cost(self, demand: ModelDemand, server: str) -> float:
+        """Seconds of waiting there, if it were the only server that has a copy."""
+        rate = max(demand.rate, demand.waiting_work / self._horizon)
+        wait = self._horizon * self._spread.waiting(demand.model, rate, [server])
+        return wait + demand.load_seconds * self.blocked_requests(server)
+
+    def blocked_requests(self, server: str) -> float:
+        """Requests that wait for a server while it loads something: a share of those that wait now, and one at work."""
+        turns = sum(self._waiting(m) / len(self.holders(m)) for m in self.by_server[server] if self.holders(m))
+        return turns + self._spread.load[server] / self._spread.capacity[server]
+
+    # ------------------------------------------------------------------ what a copy that is there is worth
+
+    def eviction_loss(self, server: str, holding: ModelCopy) -> float:
+        """Seconds of waiting that follow if it goes from there."""
+        known = self._losses.get((server, holding.model))
+        if known is None:
+            known = self._losses[server, holding.model] = self._loss(server, holding)
+        return known
+
+    def _loss(self, server: str, holding: ModelCopy) -> float:
+        model = holding.model
+        seconds = self._load_seconds(model)
+        # Its load was paid for, and is written off over time: who was loaded just now does not go for a trifle.
+        lost = seconds * max(0.0, 1.0 - (self._now - holding.since) / self._horizon)
+        lost += holding.in_flight * self._typical.get(model, DEFAULT_REQUEST_SECONDS)  # they end first
+        others = [s for s in self.holders(model) if s != server]
+        demand = self.demands.get(model)
+        if others:
+            more = self._strain(demand, others) - self._strain(demand, self.holders(model)) if demand else 0.0
+            return lost + max(0.0, more)
+        # It must be loaded again when it is wanted, and those who come meanwhile wait for half of that.
+        meanwhile = self._waiting(model) + self._uses(model) * seconds / 2.0
+        return lost + self._likely(model) * seconds * (1.0 + meanwhile)
+
+    def may_evict(self, server: str, holding: ModelCopy, *, for_a_first: bool) -> bool:
+        """May it go at all: for the first copy of another, or for one more?"""
+        if holding.state != "resident" or holding.pinned:
+            return False
+        if len(self.holders(holding.model)) > 1:
+            return True
+        if not for_a_first:
+            return self._likely(holding.model) < MAX_REUSE_PROBABILITY and not holding.in_flight
+        return self._had_its_turn(server, holding)
+
+    def _had_its_turn(self, server: str, holding: ModelCopy) -> bool:
+        """Is it idle, or has it been there for long enough to do as much as its load took?"""
+        age = self._now - holding.since
+        seconds = self._load_seconds(holding.model)
+        if age >= min(IDLE_GRACE_SECONDS, seconds) and not holding.in_flight and not self._waiting(holding.model):
+            return True
+        busy = sum(1 for h in self.by_server[server].values() if h.in_flight or self._waiting(h.model))
+        return age >= MIN_RESIDENCY_LOADS * seconds * max(1, busy)
+
+    def loaded_in(self, holding: ModelCopy) -> float:
+        """Seconds until a load that is under way should be done."""
+        return max(0.0, self._load_seconds(holding.model) - (self._now - holding.since))
+
+    def eviction_reason(self, model: str) -> str:
+        """Why a copy of this one goes."""
+        others = len(self.holders(model)) - 1
+        if others:
+            return f"{model} has {others} other {'copy' if others == 1 else 'copies'}"
+        return f"{model} was used least, {self._load_seconds(model):.3g} s to reload"
+
+    # ------------------------------------------------------------------ what is known of a model
+
+    def _likely(self, model: str) -> float:
+        """How likely it is wanted while things go on as of late."""
+        return 1.0 if self._waiting(model) else 1.0 - exp(-self._uses(model) * self._horizon)
+
+    def _uses(self, model: str) -> float:
+        """Requests a second."""
+        return self._rate(model) / self._typical.get(model, DEFAULT_REQUEST_SECONDS)
+
+    def _rate(self, model: str) -> float:
+        demand = self.demands.get(model)
+        return demand.rate if demand is not None else 0.0
+
+    def _waiting(self, model: str) -> int:
+        demand = self.demands.get(model)
+        return demand.waiting if demand is not None else 0
+
+    def _load_seconds(self, model: str) -> float:
+        demand = self.demands.get(model)
+        return demand.load_seconds if demand is not None else 0.0

@@ -1,0 +1,70 @@
+"""How much more than the work needs: raised while a promise is broken for lack of replicas, lowered while it holds."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from ..request import INFINITY
+from ..statistics.sliding_windows import SlidingAverage, SlidingTotals
+from .base import ScalingMetrics
+
+STEP_UP, STEP_DOWN = 0.5, 0.25
+LOWER_BELOW_BURN = 0.5  # times as fast as allowed, or slower: it is kept with room to spare
+MIN_ALLOWED_LATE = 3.0  # late requests that are allowed in what was seen, before it says that the promise is kept
+MEMORY_WINDOWS = 5.0  # times `slowly`, for which answers are remembered
+BUSY_UTILIZATION = 0.7  # requests at a replica for each that it can work on at once, above which one more would help
+
+
+class Headroom:
+    """In square roots of the work. It moves in steps, each by what was seen since the one before, and down not more
+    often than every `slowly` seconds."""
+
+    def __init__(self, spare: float, least: float, most: float, settle: float, slowly: float) -> None:
+        self.configured, self.least, self.most = spare, least, most
+        self.current = spare
+        self.burn = 0.0  # how many times as fast as allowed the promise is broken, over the window
+        self.more_replicas_would_not_help = False  # is it broken though nothing waits?
+        self._settle, self._slowly = settle, slowly
+        self._window = MEMORY_WINDOWS * slowly
+        self._counts = SlidingTotals(self._window)
+        self._pressure = SlidingAverage(self._window)
+        self._since = -INFINITY  # what came before is of another number of replicas, or another spare
+        self._fleet = (-1, -1)
+
+    def observe(self, seen: ScalingMetrics, *, tight: bool) -> None:
+        """`tight`: there are no more replicas than this spare asks for."""
+        self._counts.add(seen.now, seen.answered, seen.late)
+        width = max(1, seen.ready) * max(1.0, seen.rate)
+        self._pressure.add(seen.now, seen.waiting, seen.running / width)
+        if seen.starting or self._fleet != (seen.ready, seen.starting):
+            self._fleet = (seen.ready, seen.starting)
+            self._since = seen.now + self._settle
+        _, (answered, late) = self._counts.over(self._slowly)
+        self.burn = late / answered / seen.slo_late_share if answered > 0 and seen.slo_late_share > 0 else 0.0
+        self._judge(seen, tight)
+
+    def _judge(self, seen: ScalingMetrics, tight: bool) -> None:
+        waiting, use = self._pressure.over(self._window)
+        idle = waiting <= 0 and use <= BUSY_UTILIZATION
+        _, (answered, late) = self._counts.over(min(self._window, max(0.0, seen.now - self._since)))
+        allowed = seen.slo_late_share * answered
+        broken = late - allowed > 2.0 * sqrt(allowed + 0.25)
+        self.more_replicas_would_not_help = idle and broken
+        if broken and not idle:
+            self._move(min(self.current + STEP_UP, self.most), seen.now)
+        elif answered and late <= LOWER_BELOW_BURN * allowed and seen.now - self._since >= self._slowly:
+            lowest = (
+                self._lowest(seen)
+                if tight and seen.slo_seconds < INFINITY and allowed >= MIN_ALLOWED_LATE
+                else self.configured
+            )
+            if self.current > lowest:
+                self._move(max(self.current - STEP_DOWN, lowest), seen.now)
+
+    def _lowest(self, seen: ScalingMetrics) -> float:
+        """The longer a start takes, the longer too few stay too few: then less of the spare may be given up."""
+        return self.least + (self.configured - self.least) * min(1.0, 2.0 * seen.cold_start / self._slowly)
+
+    def _move(self, spare: float, now: float) -> None:
+        if spare != self.current:
+            self.current, self._since = spare, now

@@ -1,0 +1,99 @@
+"""How much work a replica does in a second, measured by what was answered."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from ..request import INFINITY
+from ..statistics.sliding_windows import SlidingTotals
+from .base import ScalingMetrics
+
+MIN_REQUESTS = 20.0  # requests, before what was measured counts
+DEFAULT_MAX_CONCURRENCY = (
+    32.0  # requests at once, and work, that a replica without a limit is taken to bear until it is measured
+)
+RECENT_WINDOW_SHARES = (0.2, 0.04)  # of the window, over which it is measured where there is no limit
+MIN_SLOWDOWN_SHARE = 0.25  # part of their speed that requests must lose to say how much a replica can do
+
+
+class ServiceRate:
+    """Work done per second that each request ran, times how many run at once, over the last `seconds`.
+
+    Work that comes and work that is done are counted with the same estimates, so that what these say too much or too
+    little cancels out. It is the pace with as many beside each other as there were, and follows if those get more.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = 0.0  # that a request takes
+        self._window = seconds
+        self._totals = SlidingTotals(seconds)
+        self._ready = 0.0  # seconds that replicas were
+        self._when: float | None = None
+        self._last: tuple[float, ...] = ()  # done, busy, answered
+        self._sums: tuple[float, ...] = (0.0, 0.0, 0.0)
+        self._each = 0.0  # as last known
+        self._full = 0.0  # work of a replica without a limit, as last known
+        self._from: int | None = None  # answered: who came before was counted with other estimates
+
+    def add(self, seen: ScalingMetrics) -> None:
+        """Counts that went back began anew, as in Flow."""
+        counts = (seen.completed_work, seen.busy_seconds, seen.answered)
+        growth = tuple(max(0.0, a - b) for a, b in zip(counts, self._last or counts, strict=True))
+        self._last = counts
+        self._ready += seen.ready * max(0.0, seen.now - self._when) if self._when is not None else 0.0
+        self._when = seen.now
+        if self._from is None:
+            self._from = seen.answered + seen.running + seen.waiting
+        if seen.answered < self._from:
+            return
+        self._sums = tuple(a + b for a, b in zip(self._sums, growth, strict=True))
+        self._totals.add(seen.now, *self._sums, self._ready)
+        _, (done, busy, answered, _) = self._totals.over(self._window)
+        if answered >= MIN_REQUESTS and done > 0.0 and busy > 0.0:
+            self._each = done / busy
+            self.seconds = busy / answered
+
+    def rate(self, seen: ScalingMetrics) -> float:
+        """Work that one replica does in a second, when full."""
+        if seen.slots_configured and 1.0 <= seen.slots < INFINITY:
+            return seen.slots * self._each if self._each else _guess(seen)
+        if self._each:
+            self._look()
+        return min(seen.slots * (self._each or 1.0), max(1.0, self._full or DEFAULT_MAX_CONCURRENCY))
+
+    def _look(self) -> None:
+        """Without a limit: the part of the time for which replicas are busy follows from how much requests slow each
+        other down there; what they do, over that part, is what they can do. It is more where replicas help each other
+        out than where each is alone: in between, what was known before holds. One that batches slows requests less, and
+        can do more. While they hardly lose any of their speed, nobody knows how much that is."""
+        least = most = 0.0
+        for part in RECENT_WINDOW_SHARES:
+            span, (done, busy, answered, ready) = self._totals.over(part * self._window)
+            if span < 0.99 * part * self._window or answered < MIN_REQUESTS or done <= 0.0 or ready <= 0.0:
+                continue
+            least = max(least, done / ready)
+            if done < (1.0 - MIN_SLOWDOWN_SHARE) * busy:
+                least = max(least, done / ready / _utilization(busy / done - 1.0, max(1.0, ready / span)))
+                most = max(most, done / ready / (1.0 - done / busy))
+        if most:
+            self._full = min(max(self._full or most, least), most)
+        elif self._full:
+            self._full = max(self._full, least)
+
+
+def _guess(seen: ScalingMetrics) -> float:
+    return seen.rate if 0.0 < seen.rate < INFINITY else 1.0
+
+
+def _utilization(wait: float, servers: float) -> float:
+    """Part of the time for which servers are busy, where requests wait so many times as long as they take (Sakasegawa
+    1977); for one server ρ / (1 - ρ)."""
+    power = sqrt(2.0 * (servers + 1.0)) - 1.0
+    low, high = 0.0, 1.0
+    for _ in range(20):
+        middle = (low + high) / 2.0
+        if middle**power < wait * servers * (1.0 - middle):
+            low = middle
+        else:
+            high = middle
+    return high

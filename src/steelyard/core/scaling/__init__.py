@@ -1,0 +1,1 @@
+"""How many replicas a model should have, and which to remove."""

@@ -1,0 +1,1 @@
+"""Service-level objectives: the verdict on each request, and burn rates over windows."""

@@ -1,0 +1,152 @@
+"""How a promise was kept over the last minutes, hours and days: sums over sliding windows, and what follows from them.
+
+Pure: times are arguments. A window is made of slots, and what falls out of it falls out a slot at a time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from .verdicts import ABANDONED, AVAILABILITY, CLIENT, LATE, LATENCY, MET, SLO_VERDICTS, SloTarget, VerdictCounts
+
+MINUTE_SECONDS: Final = 60.0
+HOUR_SECONDS: Final = 3600.0
+SLOT_SECONDS: Final = 10.0  # seconds
+SPARE_SLOTS: Final = 64  # slots beyond those of the longest window, before they are cleared out
+MAX_PERIOD_SLOTS: Final = 720  # slots of a period: an hour each, if it has 30 days
+ALERT_WINDOWS_SECONDS: Final = (5 * MINUTE_SECONDS, 30 * MINUTE_SECONDS, HOUR_SECONDS, 6 * HOUR_SECONDS)
+LONGEST_WINDOW_SECONDS: Final = 6 * HOUR_SECONDS
+PAGE: Final = "page"
+TICKET: Final = "ticket"
+# Google's SRE workbook, "Alerting on SLOs": one window long enough to matter, one short enough to tell that it goes on
+BURN_RATE_ALERTS: Final = (
+    (PAGE, 5 * MINUTE_SECONDS, HOUR_SECONDS, 14.4),
+    (TICKET, 30 * MINUTE_SECONDS, 6 * HOUR_SECONDS, 6.0),
+)
+MIN_REQUESTS: Final = 20  # requests in the longer window: of three that came at night, one that failed wakes nobody
+MIN_BAD_REQUESTS: Final = 5  # of these
+MIN_ERROR_BUDGET: Final = 1e-6  # share that may go wrong at least, however much is promised: nobody divides by zero
+
+
+class SloCounts(NamedTuple):
+    """Requests that count for promises: none whose client is at fault."""
+
+    met: int = 0
+    late: int = 0
+    lost: int = 0  # failed or refused
+
+    def plus(self, other: SloCounts) -> SloCounts:
+        return SloCounts(self.met + other.met, self.late + other.late, self.lost + other.lost)
+
+    def less(self, other: SloCounts) -> SloCounts:
+        return SloCounts(self.met - other.met, self.late - other.late, self.lost - other.lost)
+
+
+NO_REQUESTS: Final = SloCounts()
+_LATE_VERDICTS: Final = [i for i, (verdict, fault) in enumerate(SLO_VERDICTS) if verdict == LATE and fault != CLIENT]
+_LOST_VERDICTS: Final = [
+    i for i, (verdict, fault) in enumerate(SLO_VERDICTS) if verdict not in (MET, LATE, ABANDONED) and fault != CLIENT
+]
+
+
+def slo_counts(counts: VerdictCounts) -> SloCounts:
+    return SloCounts(counts[0], sum([counts[i] for i in _LATE_VERDICTS]), sum([counts[i] for i in _LOST_VERDICTS]))
+
+
+class SloWindows:
+    """Sums over the last seconds, up to `longest`. Only slots in which something came take up room."""
+
+    def __init__(self, longest: float = LONGEST_WINDOW_SECONDS, slot: float = SLOT_SECONDS) -> None:
+        self.longest = longest
+        self._slot = slot
+        self._slots: list[int] = []
+        self._before: list[SloCounts] = []  # all that came before each slot
+        self._total = NO_REQUESTS
+
+    def add(self, came: SloCounts, when: float) -> None:
+        """Cheap for the latest; what is older may come later, too."""
+        slots, before = self._slots, self._before
+        slot = int(when // self._slot)
+        at = bisect_left(slots, slot)
+        if at == len(slots) or slots[at] != slot:
+            slots.insert(at, slot)
+            before.insert(at, before[at] if at < len(before) else self._total)
+        for later in range(at + 1, len(before)):
+            before[later] = before[later].plus(came)
+        self._total = self._total.plus(came)
+        if len(slots) > self._most + SPARE_SLOTS:
+            old = bisect_left(slots, slots[-1] - self._most)
+            del slots[:old], before[:old]
+
+    def sums(self, seconds: float, now: float) -> SloCounts:
+        """Of the last so many seconds, the slot that has just begun being one of them."""
+        first = int(now // self._slot) - max(1, round(seconds / self._slot)) + 1
+        at = bisect_left(self._slots, first)
+        return self._total.less(self._before[at]) if at < len(self._before) else NO_REQUESTS
+
+    def entries(self) -> Iterator[tuple[SloCounts, float]]:
+        """All that is known, and when it came."""
+        after = [*self._before[1:], self._total]
+        for slot, before, next_one in zip(self._slots, self._before, after, strict=True):
+            yield next_one.less(before), slot * self._slot
+
+    @property
+    def _most(self) -> int:
+        return round(self.longest / self._slot) + 1
+
+
+def period_windows(period: float) -> SloWindows:
+    """Windows for an error budget; a slot is an hour, or more if the period has more than 30 days."""
+    return SloWindows(
+        period, SLOT_SECONDS if period <= LONGEST_WINDOW_SECONDS else max(HOUR_SECONDS, period / MAX_PERIOD_SLOTS)
+    )
+
+
+class Objective(NamedTuple):
+    """One thing that is promised: of so many percent of requests."""
+
+    kind: str  # LATENCY or AVAILABLE
+    target: float
+
+    def good_and_bad(self, weighed: SloCounts) -> tuple[int, int]:
+        """Good and bad."""
+        if self.kind == LATENCY:
+            return weighed.met, weighed.late + weighed.lost
+        return weighed.met + weighed.late, weighed.lost
+
+    def burn_rate(self, weighed: SloCounts) -> float:
+        """How many times as much goes wrong as may; 0.0 where nothing came."""
+        good, bad = self.good_and_bad(weighed)
+        allowed = max(1.0 - self.target / 100.0, MIN_ERROR_BUDGET)
+        return bad / (good + bad) / allowed if bad else 0.0
+
+    def budget_left(self, weighed: SloCounts) -> float:
+        """Share of what may go wrong that has not; negative: more did."""
+        return 1.0 - self.burn_rate(weighed)
+
+    def alert(self, windows: SloWindows, now: float) -> str:
+        """PAGE, TICKET or nothing."""
+        for what, short, long, burn in BURN_RATE_ALERTS:
+            lately = windows.sums(long, now)
+            good, bad = self.good_and_bad(lately)
+            if good + bad < MIN_REQUESTS or bad < MIN_BAD_REQUESTS or self.burn_rate(lately) <= burn:
+                continue
+            if self.burn_rate(windows.sums(short, now)) > burn:
+                return what
+        return ""
+
+
+def percent_met(good: int, bad: int) -> float | None:
+    """Percent."""
+    return 100.0 * good / (good + bad) if good + bad else None
+
+
+def objectives(promise: SloTarget) -> list[Objective]:
+    found = []
+    if promise.timed:
+        found.append(Objective(LATENCY, promise.percentile))
+    if promise.availability:
+        found.append(Objective(AVAILABILITY, promise.availability))
+    return found

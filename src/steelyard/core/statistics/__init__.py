@@ -1,0 +1,1 @@
+"""Histograms, decayed means and sliding windows."""

@@ -1,0 +1,38 @@
+"""`python -m steelyard.demo.die_with_parent PID MODULE …`: runs a module as a program that ends when the process PID does.
+
+A demo that is killed can clean up nothing, so the kernel does it. `steelyard serve` wants the opposite: there workers
+go on without their supervisor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import runpy
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def tied_command(module: str) -> tuple[str, ...]:
+    """Of a program that ends with this process."""
+    return (sys.executable, "-m", "steelyard.demo.die_with_parent", str(os.getpid()), module)
+
+
+def die_with(parent: int) -> None:
+    """End with the parent, which must be `parent`."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before we asked
+        sys.exit(0)
+
+
+def main() -> None:
+    _, parent, module, *arguments = sys.argv
+    die_with(int(parent))
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

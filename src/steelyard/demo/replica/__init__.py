@@ -1,0 +1,1 @@
+"""The demo's replica: a small embedding model behind OpenAI's API."""

@@ -1,0 +1,51 @@
+"""`python -m steelyard.demo.replica.__main__`: a replica, started by demo or gateway.
+
+Its first line is its port, as soon as it listens, or why it cannot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+import uvloop
+
+from .endpoints import Endpoints
+from .model import Embedder
+from .server import Server
+
+
+async def _serve(port: int, pace: float, loading: float) -> None:
+    endpoints = Endpoints(pace=pace)
+    server = Server(endpoints)
+    if loading:
+        print(await server.listen(port), flush=True)
+        await asyncio.sleep(loading)
+    endpoints.model = await asyncio.to_thread(_loaded)
+    if not loading:
+        print(await server.listen(port), flush=True)
+    await asyncio.Event().wait()  # until it is killed: there is nothing to lose
+
+
+def _loaded() -> Embedder:
+    model = Embedder()
+    model.embed([model.tokenize("the first computation is slower than those that follow")])
+    return model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="steelyard.demo.replica.__main__", description=__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--pace", type=float, default=1.0, help="2: answers take twice as long as their computing")
+    parser.add_argument("--loading", type=float, default=0.0, help="seconds to wait before the model is loaded")
+    arguments = parser.parse_args()
+    try:
+        uvloop.run(_serve(arguments.port, arguments.pace, arguments.loading))
+    except Exception as problem:
+        print(f"{type(problem).__name__}: {problem}".replace("\n", " "), flush=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

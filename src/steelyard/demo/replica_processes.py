@@ -1,0 +1,136 @@
+"""The demo's replicas as processes: started together, killed together, and never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+
+import msgspec
+
+from ..control.errors import StartError
+from .client import Client, Reply
+from .die_with_parent import tied_command
+
+# Name → how often as long as its computing an answer takes. Well over one: three replicas on two cores that did nothing
+# but compute would measure the cores, and not how requests are shared out; and so there is slack where others compute.
+SLOWDOWNS: Mapping[str, float] = MappingProxyType({"fast": 2.5, "half": 5.0, "quarter": 10.0})
+HOST = "127.0.0.1"
+START_TIMEOUT_SECONDS = 60.0  # seconds: a cold disk may be slow, but nobody waits longer than this
+
+# One thread each: three replicas share a machine that may have two cores, and a thread more would be nobody's speed-up.
+SINGLE_THREAD_ENV = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+class ReplicaProcess(msgspec.Struct, frozen=True):
+    name: str
+    slowdown: float
+    pid: int
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    async def ask(self, method: str, path: str, body: bytes = b"") -> Reply:
+        """Not through the gateway. OSError or EOFError: it does not answer."""
+        client = Client(HOST, self.port)
+        try:
+            return await client.ask(method, path, body)
+        finally:
+            await client.close()
+
+    async def set_slowdown(self, pace: float) -> None:
+        await self.ask("POST", "/pace", msgspec.json.encode({"pace": pace}))
+
+
+class ReplicaProcesses:
+    """By name; `kill` and `revive` one of them."""
+
+    def __init__(self) -> None:
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._known: dict[str, ReplicaProcess] = {}
+
+    def __iter__(self) -> Iterator[ReplicaProcess]:
+        return iter(self._known.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def __getitem__(self, name: str) -> ReplicaProcess:
+        return self._known[name]
+
+    async def start(self, paces: Mapping[str, float]) -> None:
+        """StartError: one cannot be started."""
+        for name, pace in paces.items():
+            self._processes[name] = _start(pace)
+        for name, pace in paces.items():
+            self._known[name] = await _listening(name, pace, self._processes[name])
+
+    def kill(self, name: str) -> None:
+        process = self._processes[name]
+        process.kill()
+        _reap(process)
+
+    async def restart(self, name: str, loading: float) -> None:
+        """On the port it had. Returns as it listens; for so many seconds, and those that it needs, it is loading."""
+        was = self._known[name]
+        self._processes[name] = _start(was.slowdown, was.port, loading)
+        self._known[name] = await _listening(name, was.slowdown, self._processes[name])
+
+    def kill_all(self) -> None:
+        for process in self._processes.values():
+            process.kill()  # even if somebody stopped it with SIGSTOP to see what happens
+        for process in self._processes.values():
+            _reap(process)
+
+
+@asynccontextmanager
+async def running_replicas(paces: Mapping[str, float] = SLOWDOWNS) -> AsyncIterator[ReplicaProcesses]:
+    """Ready to serve. StartError: one is not, and none is left."""
+    fleet = ReplicaProcesses()
+    try:
+        await fleet.start(paces)
+        yield fleet
+    finally:
+        fleet.kill_all()
+
+
+def replica_arguments(port: int | str, pace: float, loading: float) -> tuple[str, ...]:
+    return "--port", str(port), "--pace", f"{pace:g}", "--loading", f"{loading:g}"
+
+
+def _start(pace: float, port: int = 0, loading: float = 0.0) -> subprocess.Popen[str]:
+    """Not with asyncio's own, which forgets a process if it is interrupted while it starts one."""
+    return subprocess.Popen(
+        [*tied_command("steelyard.demo.replica.__main__"), *replica_arguments(port, pace, loading)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **SINGLE_THREAD_ENV},
+        process_group=0,  # Ctrl-C in the terminal is for the demo alone
+    )
+
+
+def _reap(process: subprocess.Popen[str]) -> None:
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+async def _listening(name: str, pace: float, process: subprocess.Popen[str]) -> ReplicaProcess:
+    assert process.stdout is not None
+    try:
+        said = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), START_TIMEOUT_SECONDS)
+    except TimeoutError:
+        raise StartError(
+            f"replica {name} was not ready after {START_TIMEOUT_SECONDS:.0f} s; is the machine very busy?"
+        ) from None
+    if not said:
+        raise StartError(f"replica {name} ended with exit code {process.wait()} before it was ready")
+    if not said.strip().isdecimal():
+        raise StartError(f"replica {name} cannot start: {said.strip()}")
+    return ReplicaProcess(name, pace, process.pid, int(said))

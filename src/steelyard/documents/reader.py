@@ -1,0 +1,60 @@
+"""Files and texts into values of a type."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from .problems import DocumentError, Key
+from .quantities import decode_value
+from .validation import PartialDocument
+from .yaml_document import YamlDocument
+
+T = TypeVar("T")
+
+MAX_FILE_CHARS = 16 * 1024 * 1024  # no configuration is that large; a device or a wrong file may have no end
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+
+
+def load(path: str | Path, kind: type[T]) -> T:
+    """Read a YAML file as `kind`."""
+    return parse(read(path), kind, str(path))
+
+
+def read(path: str | Path) -> str:
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(MAX_FILE_CHARS)
+            if len(text) == MAX_FILE_CHARS:
+                raise DocumentError(f"{path}: larger than 16 MiB")
+            return text
+    except UnicodeDecodeError:
+        raise DocumentError(f"{path}: not a UTF-8 text file") from None
+    except OSError as problem:
+        raise DocumentError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+
+
+def parse(text: str, kind: type[T], name: str = "<text>") -> T:
+    """A YAML text as `kind`. DocumentError tells all that is wrong, each with its line."""
+    return convert(YamlDocument(text, name), kind)
+
+
+def convert(tree: YamlDocument, kind: type[T]) -> T:
+    if not tree.diagnostics:
+        try:
+            return msgspec.convert(tree.data, kind, dec_hook=decode_value)
+        except msgspec.ValidationError:  # or a short form
+            pass
+    left = PartialDocument(tree.data, kind)
+    if found := [*tree.diagnostics, *map(tree.diagnostic, left.problems)]:
+        raise DocumentError.of(found)
+    return msgspec.convert(left.data, kind, dec_hook=decode_value)
+
+
+def line_of(text: str, path: str) -> int:
+    """The line in a YAML text of a key path such as `policies[2]`, or of its nearest parent that is there."""
+    key: Key = tuple(name or int(place) for name, place in _STEP.findall(path))
+    return YamlDocument(text).line(key)

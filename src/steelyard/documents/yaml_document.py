@@ -1,0 +1,173 @@
+"""A YAML text as values, and the lines they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from .problems import Diagnostic, DocumentError, Key, Problem, format_key
+from .quantities import UNSET
+from .variables import Variables
+
+MAX_VALUES = 1_000_000  # with aliases written out: a few lines can stand for billions
+
+
+class _SafeLoader(yaml.SafeLoader):  # not the one in C: deep nesting overflows its stack
+    """Of the own language of YAML, and values that are not set."""
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError):  # a date that is none, or `!!bool x`; the value may be secret
+            kind = str(node.tag).rpartition(":")[2]
+            raise yaml.constructor.ConstructorError(None, None, f"this is no {kind}", node.start_mark) from None
+
+
+_UNSET_TAG = "tag:steelyard,2026:unset"
+_SafeLoader.add_constructor(_UNSET_TAG, lambda loader, node: UNSET)
+
+
+class YamlDocument:
+    """One YAML document. With an `environment`, `${NAME}` stands for a variable.
+
+    `faults`: keys that are there twice, of which YAML would silently take the last, and variables that are not set.
+    """
+
+    def __init__(self, text: str, name: str = "<text>", environment: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self.data: Any = None
+        self.diagnostics: list[Diagnostic] = []
+        self._variables = None if environment is None else Variables(environment)
+        self._root: Any = None
+        self._sizes: dict[int, int] = {}
+        try:
+            self._read(text)
+        except yaml.YAMLError as problem:
+            what = getattr(problem, "problem", None) or getattr(problem, "reason", None) or str(problem)
+            line = _line_of_error(problem, text)
+            raise self._error(line, self.redacted(f"not valid YAML: {what}{self._quotes_needed(text, line)}")) from None
+        except DocumentError:
+            raise
+        except RecursionError:
+            raise self._error(0, "not valid YAML: nested too deeply") from None
+        except ValueError as problem:
+            raise self._error(0, f"not valid YAML: {problem}") from None
+        if self.data is None:
+            raise self._error(0, "the file is empty")
+
+    def line(self, key: Key) -> int:
+        """The line of a key, or of its nearest parent that is there."""
+        node, line = self._root, _line(self._root)
+        for step in key:
+            found = _child(node, step)
+            if found is None:
+                break
+            line, node = _line(found[0]), found[1]
+        return line
+
+    def diagnostic(self, problem: Problem) -> Diagnostic:
+        line = self.line(problem.key if problem.at is None else problem.at)
+        return Diagnostic(self.name, line, self.redacted(format_key(problem.key)), self.redacted(problem.what))
+
+    def redacted(self, message: str) -> str:
+        """Without what came from variables: it may be secret."""
+        return message if self._variables is None else self._variables.redacted(message)
+
+    def _read(self, text: str) -> None:
+        loader = _SafeLoader(text)
+        try:
+            self._root = loader.get_single_node()
+            if self._root is not None:
+                self._survey(self._root, (), set(), loader)
+                self.data = loader.construct_document(self._root)
+        finally:
+            loader.dispose()
+
+    def _survey(self, node: Any, key: Key, above: set[int], loader: _SafeLoader) -> int:
+        """How many values a node stands for. On the way it fills in variables and finds repeated keys."""
+        if id(node) in above:
+            raise self._error(_line(node), "an alias stands for something that contains it")
+        if id(node) not in self._sizes:
+            above.add(id(node))
+            children = self._children(node, key, loader)
+            size = 1 + sum(self._survey(child, (*key, step), above, loader) for step, child in children)
+            above.discard(id(node))
+            if size > MAX_VALUES:
+                raise self._error(_line(node), f"more than {MAX_VALUES:,} values, aliases written out")
+            self._sizes[id(node)] = size
+        return self._sizes[id(node)]
+
+    def _children(self, node: Any, key: Key, loader: _SafeLoader) -> Iterator[tuple[str | int, Any]]:
+        if isinstance(node, yaml.SequenceNode):
+            yield from enumerate(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            for name, _ in node.value:
+                if isinstance(name, yaml.ScalarNode):
+                    self._fill_in(name, key, loader)
+            self._find_repeated(node, key)
+            yield from ((str(name.value), value) for name, value in node.value)
+        else:
+            self._fill_in(node, key, loader)
+            node.value.encode()  # "\ud800" is an escape of YAML, but no character
+
+    def _fill_in(self, node: yaml.ScalarNode, key: Key, loader: _SafeLoader) -> None:
+        if self._variables is None or "${" not in node.value:
+            return
+        try:
+            node.value = self._variables.expand(node.value)
+        except ValueError as problem:
+            self.diagnostics.append(Diagnostic(self.name, _line(node), format_key(key), str(problem)))
+            node.tag = _UNSET_TAG
+            return
+        if node.style is None:  # without quotes, so it may be a number now
+            node.tag = str(loader.resolve(yaml.ScalarNode, node.value, (True, False)))  # type: ignore[no-untyped-call]
+
+    def _find_repeated(self, node: yaml.MappingNode, key: Key) -> None:
+        first: dict[tuple[str, str], int] = {}
+        for name, _ in node.value:
+            if not isinstance(name, yaml.ScalarNode):
+                continue
+            name.value.encode()
+            if (same := (name.tag, name.value)) in first:
+                what = f"`{name.value}` is there twice, first in line {first[same]}: remove one or rename it"
+                self.diagnostics.append(
+                    Diagnostic(self.name, _line(name), self.redacted(format_key(key)), self.redacted(what))
+                )
+            first.setdefault(same, _line(name))
+
+    def _quotes_needed(self, text: str, line: int) -> str:
+        there = "".join(text.splitlines()[line - 1 : line]) if self._variables and self._root is None else ""
+        return " (inside [ ] and { }, put ${…} in quotes)" if "${" in there else ""
+
+    def _error(self, line: int, what: str) -> DocumentError:
+        return DocumentError.of([Diagnostic(self.name, line, "", what)])
+
+
+def _line(node: Any) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _child(node: Any, step: str | int) -> tuple[Any, Any] | None:
+    """Where a step leads: the node to point at, and the value."""
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step], node.value[step]
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    for name, value in node.value:
+        if name.value == str(step):
+            return name, value
+    merged = [value for name, value in node.value if name.tag == "tag:yaml.org,2002:merge"]
+    sources = [
+        source for value in merged for source in (value.value if isinstance(value, yaml.SequenceNode) else [value])
+    ]
+    return next((found for source in sources if (found := _child(source, step)) is not None), None)
+
+
+def _line_of_error(problem: yaml.YAMLError, text: str) -> int:
+    mark = getattr(problem, "problem_mark", None)
+    if mark is not None:
+        return int(mark.line) + 1
+    position = getattr(problem, "position", None)  # of a character that YAML does not allow
+    return 0 if position is None else text.count("\n", 0, position) + 1

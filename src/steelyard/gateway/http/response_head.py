@@ -1,0 +1,130 @@
+"""The head of an answer: checked, and sorted into what is passed on and what is acted on."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ..proxy.exchange import CHUNKED
+from .headers import (
+    CONNECTION,
+    CONTENT_LENGTH,
+    HOP,
+    LOAD_REPORT,
+    MAX_CACHED_LINE_BYTES,
+    RESERVED,
+    TRACE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    Header,
+    HeaderTable,
+    MalformedMessageError,
+    tokens,
+)
+
+_KEPT = {b"content-length", b"close", b"keep-alive", b"upgrade"}
+_OF_BODIES = {b"content-length", b"trailer"}
+UNTIL_CLOSE: Final = -2  # the body ends with the connection
+MAX_CACHED_STATUS_LINES = 1024
+_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
+
+
+class StatusLineCache:
+    """Status lines, checked once and remembered."""
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, tuple[int, bool, bytes]] = {}
+
+    def learn(self, line: bytes) -> tuple[int, bool, bytes]:
+        """Status, is it HTTP/1.0, and the line to pass on."""
+        match = _STATUS.fullmatch(line)
+        if match is None:
+            raise MalformedMessageError("The first line is not a status line.")
+        passed = b"HTTP/1.1" + line[8:]
+        told = (int(match[2]), match[1] == b"0", passed if len(line) > 12 else passed + b" ")
+        if len(line) <= MAX_CACHED_LINE_BYTES:
+            if len(self.known) >= MAX_CACHED_STATUS_LINES:
+                self.known.clear()
+            self.known[line] = told
+        return told
+
+
+class ResponseHead:
+    """What an answer's head says beyond the lines to pass on."""
+
+    __slots__ = ("close", "has_request_id", "http10", "length", "lines", "load_report", "status", "trailers", "upgrade")
+
+    def __init__(self, lines: list[bytes], fields: HeaderTable, statuses: StatusLineCache) -> None:
+        """From the head's lines, its status line first. Raises BadHead."""
+        told = statuses.known.get(lines[0])
+        if told is None:
+            told = statuses.learn(lines[0])
+        self.status = told[0]
+        self.http10 = told[1]
+        self.close = told[1]  # does the replica close the connection after this?
+        self.length = UNTIL_CLOSE
+        self.upgrade = b""
+        self.has_request_id = False  # it has an x-request-id
+        self.trailers = False  # it announces some
+        self.load_report = b""  # what the replica says of its load
+        self.lines = [told[2]]
+        special = fields.classify(lines[1:], self.lines)
+        if special is not None:
+            self._act_on(special)
+
+    def _act_on(self, special: list[Header]) -> None:
+        coded = False
+        connection: bytes | None = None
+        for field in special:
+            role = field.role
+            if role == CONTENT_LENGTH:
+                if self.length >= 0:
+                    raise MalformedMessageError("There are two content-length headers.")
+                self.length = field.number
+                self.lines.append(field.line)
+            elif role == CONNECTION:
+                connection = field.value if connection is None else connection + b"," + field.value
+            elif role == TRANSFER_ENCODING:
+                if coded or field.value.lower() != b"chunked":
+                    raise MalformedMessageError("The only transfer-encoding understood is chunked.")
+                coded = True
+            elif role == TRACE:
+                self.has_request_id = True
+                self.lines.append(field.line)
+            elif role == UPGRADE:
+                self.upgrade = field.value
+            elif role == LOAD_REPORT:
+                self.load_report = field.value
+            elif role == TRAILER:
+                self.trailers = True
+                self.lines.append(field.line)
+            else:
+                assert role in (HOP, RESERVED)
+        if coded:
+            if self.length >= 0:
+                raise MalformedMessageError("There are a content-length and a transfer-encoding.")
+            self.length = CHUNKED
+        if connection is not None:
+            self._connection(connection)
+        if coded and self.http10:
+            self.close = True  # RFC 9112, 6.1: its framing cannot be trusted any further
+
+    def _connection(self, value: bytes) -> None:
+        if value in (b"keep-alive", b"Keep-Alive"):
+            self.close = False
+            return
+        options = tokens(value)
+        if b"close" in options:
+            self.close = True
+        elif b"keep-alive" in options:
+            self.close = False
+        nominated = set(options) - _KEPT
+        if nominated:
+            status, *lines = self.lines
+            self.lines = [status, *(line for line in lines if line.partition(b":")[0].lower() not in nominated)]
+
+    @property
+    def without_body(self) -> list[bytes]:
+        """The lines of an interim answer, which has no body whatever it says (RFC 9110, 15.2)."""
+        return [line for line in self.lines if line.partition(b":")[0].lower() not in _OF_BODIES]

@@ -1,0 +1,158 @@
+"""The request bodies that a worker holds: how many bytes, whose, and which go when there is no room for more.
+
+All bodies share `limits.buffered`. A body that is still arriving must not hold its part for ever:
+
+- Rate: each second costs it a second of credit, each `limits.body_rate` bytes give one back, and it has at most
+  `timeouts.body` of it. So it may pause for that long, but not drip. Time in which we do not read is not counted.
+- Time: it has `timeouts.body_total` in all.
+- Eviction: without room, the slowest uploads go first. Slow is one that would need long, at the rate it has lately, for
+  what it holds already. Those of client addresses that hold more than `limits.client_share` go whatever their speed,
+  others above `SLOW_SECONDS`. An address above its share makes room only by its own uploads.
+
+There is no timer for a body: one sweep looks at all of them, some times a second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ...config import LimitsConfig, TimeoutsConfig
+from . import local_replies
+from .local_replies import ErrorReply
+
+if TYPE_CHECKING:
+    from .client_connection import ClientConnection
+    from .exchange import Exchange
+
+RATE_SMOOTHING: Final = 0.5  # weight of the last look in an upload's rate
+MIN_RATE_SECONDS: Final = 1.0  # too short to tell how fast an upload is
+SLOW_UPLOAD_SECONDS: Final = 10.0  # for as much as it holds
+EVICTION_SHARE: Final = 0.125  # share of the budget that is freed at once, so that not every piece looks for room
+
+
+class Upload:
+    """A body that is still arriving, as the sweep sees it."""
+
+    __slots__ = ("credit", "exchange", "rate", "read_seconds", "sampled_bytes")
+
+    def __init__(self, exchange: Exchange, credit: float) -> None:
+        self.exchange = exchange
+        self.credit = credit  # seconds
+        self.rate = -1.0  # bytes a second, lately; -1: not known yet
+        self.sampled_bytes = 0  # bytes at the last look
+        self.read_seconds = 0.0  # seconds in which we read
+
+    def sample(self, seconds: float) -> int:
+        """How many bytes came since the last look, so many seconds ago."""
+        came = self.exchange.body_size - self.sampled_bytes
+        self.sampled_bytes += came
+        self.read_seconds += seconds
+        rate = came / seconds
+        self.rate = rate if self.rate < 0.0 else self.rate + RATE_SMOOTHING * (rate - self.rate)
+        return came
+
+    @property
+    def seconds_to_resend(self) -> float:
+        """Seconds that it would need, at the rate it has lately, for what it holds."""
+        return self.exchange.held_bytes / max(self.rate, 0.01)
+
+
+class BodyBuffers:
+    def __init__(self, limits: LimitsConfig, timeouts: TimeoutsConfig, now: float) -> None:
+        self.held_bytes = 0  # bytes, all together
+        self.by_address: dict[str, int] = {}
+        self.full_reply: ErrorReply = local_replies.BUFFERS_FULL  # what to say when there is no room
+        self.refused = False  # has anybody been told so, since that was last looked at?
+        self._uploads: dict[ClientConnection, Upload] = {}
+        self._eviction_failed = False  # in vain, since the last sweep
+        self._swept_at = now
+        self.configure(limits, timeouts)
+
+    def configure(self, limits: LimitsConfig, timeouts: TimeoutsConfig) -> None:
+        self.budget = int(limits.buffered)  # bytes
+        self._limits = limits
+        self._timeouts = timeouts
+
+    def begin(self, client: ClientConnection, exchange: Exchange) -> None:
+        """A body that did not come with its head. Its end need not be told."""
+        self._uploads[client] = Upload(exchange, self._timeouts.body)
+
+    def hold(self, exchange: Exchange, size: int) -> bool:
+        """Count bytes of a body as held. False: there is no room for them."""
+        self.held_bytes += size
+        exchange.held_bytes += size
+        address = exchange.client.address
+        self.by_address[address] = self.by_address.get(address, 0) + size
+        if self.held_bytes <= self.budget or self._make_room(exchange):
+            return True
+        self.refused = True
+        return False
+
+    def release(self, exchange: Exchange) -> None:
+        size, exchange.held_bytes = exchange.held_bytes, 0
+        self.held_bytes -= size
+        address = exchange.client.address
+        left = self.by_address.get(address, 0) - size
+        if left > 0:
+            self.by_address[address] = left
+        else:
+            self.by_address.pop(address, None)
+
+    def sweep(self, now: float) -> None:
+        """Refuse what is too slow or takes too long."""
+        seconds, self._swept_at = now - self._swept_at, now
+        self._eviction_failed = False
+        if not self._uploads or seconds <= 0.0:
+            return
+        rate, patience, longest = self._limits.body_rate, self._timeouts.body, self._timeouts.body_total
+        for client, upload in list(self._uploads.items()):
+            exchange = upload.exchange
+            if client.exchange is not exchange or exchange.body_complete or exchange.response_started:
+                del self._uploads[client]
+                continue
+            if client.read_pauses:
+                continue  # it is not read: nobody can tell how fast it is
+            came = upload.sample(seconds)
+            if upload.read_seconds > longest:
+                client.fail(exchange, local_replies.BODY_TIMEOUT)
+            elif rate:
+                upload.credit = min(patience, upload.credit + came / rate - seconds)
+                if upload.credit < 0.0:
+                    client.fail(exchange, local_replies.BODY_TOO_SLOW)
+
+    def _make_room(self, exchange: Exchange) -> bool:
+        if self._eviction_failed:
+            return False
+        enough = self.budget * (1.0 - EVICTION_SHARE)
+        for client, upload in self._victims(exchange):
+            if client.exchange is upload.exchange:  # one that failed may have taken others with it
+                client.fail(upload.exchange, local_replies.BODY_EVICTED)
+            if self.held_bytes <= enough:
+                break
+        self._eviction_failed = self.held_bytes > self.budget
+        return not self._eviction_failed
+
+    def _victims(self, exchange: Exchange) -> list[tuple[ClientConnection, Upload]]:
+        """Who would go for it, the first to go first."""
+        share = self.budget * self._limits.client_share
+        address = exchange.client.address
+        above = {one for one, held in self.by_address.items() if held > share and one}
+        found: list[tuple[bool, float, ClientConnection, Upload]] = []
+        for client, upload in self._uploads.items():
+            other = upload.exchange
+            if (
+                other is exchange
+                or other.body_complete
+                or not other.held_bytes
+                or client.read_pauses
+                or client.exchange is not other
+            ):
+                continue
+            greedy = client.address in above and address not in above
+            if not greedy and address in above and client.address != address:
+                continue
+            slowness = upload.seconds_to_resend
+            if greedy or (upload.read_seconds >= MIN_RATE_SECONDS and slowness > SLOW_UPLOAD_SECONDS):
+                found.append((greedy, slowness, client, upload))
+        found.sort(key=lambda one: one[:2], reverse=True)
+        return [(client, upload) for _, _, client, upload in found]

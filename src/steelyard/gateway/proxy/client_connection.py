@@ -1,0 +1,596 @@
+"""A client's connection: requests in, answers out, one at a time and in order.
+
+Callbacks on the transport, no task and no timer of its own: the carrier sweeps over all connections and closes those
+whose `expires` has passed.
+"""
+
+from __future__ import annotations
+
+import struct
+from asyncio import Transport
+from socket import AF_UNIX, SO_LINGER, SOL_SOCKET
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from ...addresses import unmapped_host
+from ...core.request import INFINITY
+from ..http.chunked import ChunkedReader, ChunkOverheadError
+from ..http.forwarding import ForwardedHeaders, client_network
+from ..http.headers import MalformedMessageError, RequestLoopError
+from ..http.request_head import read_head
+from ..routing.client_identity import ANONYMOUS
+from ..routing.router import MethodNotAllowedError
+from ..telemetry import model_stats
+from . import local_replies
+from .exchange import Exchange
+from .fair_turns import MAX_BYTES_PER_TURN, MAX_CHUNKS_PER_TURN, MAX_REQUESTS_PER_TURN
+from .local_replies import ErrorReply
+
+if TYPE_CHECKING:
+    from .proxy import Proxy
+    from .upstream_connection import UpstreamConnection
+
+END_OF_HEAD: Final = b"\r\n\r\n"
+MAX_EMPTY_LINES: Final = 8  # before a request line; careless clients send one after a body
+MAX_PIPELINED_BYTES: Final = 64 << 10  # bytes of requests after the current one
+SMALL_PIECE_BYTES: Final = 4096  # bytes; of a body that is kept, so many of these are put together:
+MAX_SMALL_PIECES: Final = 64
+IDLE_DRAIN_SECONDS: Final = 1.0  # seconds: when draining, for a request on a connection that is idle
+LINGER_SECONDS: Final = 2.0  # seconds in which the rest of an unread request may still arrive after the answer
+MAX_LINGER_BYTES: Final = 1 << 20  # and how much of it
+
+LINGER_RESET: Final = struct.pack("ii", 1, 0)
+
+# Why reading is paused; several may hold at once.
+PAUSED_NO_UPSTREAM: Final = 1  # the body is too large to be kept while nobody takes it
+PAUSED_UPSTREAM_SLOW: Final = 2
+PAUSED_PIPELINE_FULL: Final = 4
+PAUSED_TURN_OVER: Final = 8  # it waits for its next: turns.py
+
+
+class ClientConnection:
+    __slots__ = (
+        "address",
+        "body_left",
+        "carrier",
+        "chunked",
+        "closing",
+        "eof",
+        "exchange",
+        "expires",
+        "forwarding",
+        "identity",
+        "pending",
+        "pending_offset",
+        "read_pauses",
+        "serving",
+        "small_pieces",
+        "tls",
+        "transport",
+        "tunnel",
+        "upload_wait_since",
+        "write_paused",
+        "write_paused_at",
+    )
+
+    def __init__(self, carrier: Proxy) -> None:
+        self.carrier = carrier
+        self.transport: Transport = None  # type: ignore[assignment]  # until connection_made
+        self.address = ""  # whose share of the buffers it uses; empty: many clients behind one address
+        self.exchange: Exchange | None = None  # the request being served
+        self.identity = ANONYMOUS
+        self.pending = b""  # bytes of what comes after it, …
+        self.pending_offset = 0  # … from here on; they are not copied for each request
+        self.body_left = 0  # bytes of the current body still to come
+        self.small_pieces = 0  # small pieces of it that are kept one by one
+        self.chunked: ChunkedReader | None = None  # reads the current body, if it comes in chunks
+        self.tls = False
+        self.tunnel: UpstreamConnection | None = None  # after an upgrade
+        self.expires = INFINITY
+        self.read_pauses = 0
+        self.write_paused = False  # the client does not take what is written …
+        self.write_paused_at = 0.0  # … since then, as far as that is not counted yet
+        self.upload_wait_since = 0.0  # since when a replica waits for the rest of a body; 0.0: none does
+        self.serving = False  # inside the loop over pending requests
+        self.eof = False  # the client sends no more
+        self.closing = False  # nothing more is read: the answer in progress is the last
+
+    # ------------------------------------------------------------------ the transport's callbacks
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        carrier = self.carrier
+        if not carrier.add_client(self):
+            problem = local_replies.MEMORY_LOW if carrier.memory_low else local_replies.TOO_MANY_CONNECTIONS
+            transport.write(
+                local_replies.encode_unparsed_error(local_replies.STOPPING if carrier.draining else problem)
+            )
+            transport.close()
+            self.closing = True
+            return
+        transport.set_write_buffer_limits(high=carrier.limits.buffer)
+        peer = transport.get_extra_info("peername")
+        host = unmapped_host(peer[0]) if isinstance(peer, tuple) and peer else "unix"
+        self.tls = transport.get_extra_info("ssl_object") is not None
+        if self.tls:
+            transport.set_read_buffer_limits(high=MAX_BYTES_PER_TURN)  # what comes while it waits is read in one turn
+        self.identity = rights = carrier.trust_rule.identify(host)
+        self.forwarding = ForwardedHeaders(host, self.tls, rights.trusted)
+        if not rights.trusted and host != "unix":
+            self.address = client_network(host)
+        self.expires = monotonic() + carrier.timeouts.idle
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._received(data)
+        except MemoryError:
+            exchange = self.exchange
+            if exchange is None:
+                self.reject_unparsed(local_replies.MEMORY_LOW)
+            else:
+                self.fail(exchange, local_replies.MEMORY_LOW)
+        # Of TLS nobody can tell how much was read: a record costs the same whether it holds one byte or thousands.
+        if (self.tls or len(data) >= MAX_BYTES_PER_TURN) and not self.read_pauses:
+            exchange = self.exchange
+            if exchange is not None and (not exchange.body_complete or self.tunnel is not None):
+                self._yield_turn()
+
+    def _received(self, data: bytes) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            if self.closing:
+                self.body_left -= len(data)
+                if self.body_left < 0:
+                    self.transport.abort()  # it had its chance to stop
+                return
+            if self.pending:
+                self._append_pending(data)
+            else:
+                self.pending = data
+            if self.write_paused:
+                self._limit_pipeline()
+            elif not self.read_pauses & PAUSED_TURN_OVER:
+                self._serve_pending()
+        elif exchange.body_complete:
+            if self.tunnel is not None:
+                self.tunnel.touch()
+                self.tunnel.write(data)
+                return
+            self._append_pending(data)
+            self._limit_pipeline()
+        elif self.pending:  # it waits for its turn
+            self._append_pending(data)
+        elif self.chunked is not None:
+            self._chunked_body(exchange, data)
+        else:
+            self._sized_body(exchange, data)
+
+    def _append_pending(self, data: bytes) -> None:
+        self.pending = self.take_pending() + data
+
+    def take_pending(self) -> bytes:
+        """What was read ahead, which then is the caller's."""
+        pending = self.pending[self.pending_offset :] if self.pending_offset else self.pending
+        self.pending = b""
+        self.pending_offset = 0
+        return pending
+
+    def _limit_pipeline(self) -> None:
+        if len(self.pending) - self.pending_offset > MAX_PIPELINED_BYTES:
+            self.pause_reading(PAUSED_PIPELINE_FULL)
+
+    def _yield_turn(self) -> None:
+        """Others first: it is read no further before its next turn."""
+        self.pause_reading(PAUSED_TURN_OVER)
+        self.carrier.turns.wait(self)
+
+    def take_turn(self) -> None:
+        """Go on where the last turn ended, unless something else has to come first, which then calls for a turn."""
+        exchange = self.exchange
+        if self.closing or self.read_pauses != PAUSED_TURN_OVER or (exchange is None and self.write_paused):
+            return
+        if exchange is None:
+            self._serve_pending()
+        elif self.chunked is not None and self.pending:
+            data, at = self.pending, self.pending_offset
+            self.pending = b""
+            self.pending_offset = 0
+            self._chunked_body(exchange, data, at)
+        if self not in self.carrier.turns.waiting:
+            if self.exchange is not None or self.write_paused:
+                self._limit_pipeline()
+            self.resume_reading(PAUSED_TURN_OVER)
+
+    def eof_received(self) -> bool:
+        """A client that stops sending has left, as far as anyone can tell: what runs for it is stopped."""
+        self.eof = True
+        tunnel = self.tunnel
+        if tunnel is not None and not tunnel.eof and tunnel.transport.can_write_eof():
+            self.carrier.flush()
+            tunnel.transport.write_eof()
+            return True  # the other direction may go on
+        return False  # the transport closes itself
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        self.closing = True
+        self.carrier.remove_client(self)
+        exchange = self.exchange
+        if exchange is not None:
+            self.exchange = None
+            self._count_client_waits(exchange, monotonic())
+            self.carrier.client_gone(exchange)
+        self.pending = b""
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+        self.write_paused_at = now = monotonic()
+        self.expires = now + self.carrier.timeouts.write
+        upstream = self.exchange.upstream if self.exchange is not None else None
+        if upstream is not None:
+            upstream.pause()
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        since, self.write_paused_at = self.write_paused_at, 0.0
+        now = monotonic()
+        exchange = self.exchange
+        if exchange is None:
+            self.expires = now + self.carrier.timeouts.idle
+            if not self.read_pauses & PAUSED_TURN_OVER:
+                self._serve_pending()
+            self.resume_reading(PAUSED_NO_UPSTREAM | PAUSED_UPSTREAM_SLOW | PAUSED_PIPELINE_FULL)
+            return
+        exchange.write_wait_seconds += now - since
+        self.expires = INFINITY if exchange.body_complete or self.read_pauses else now + self.carrier.timeouts.body
+        if exchange.upstream is not None:
+            exchange.upstream.resume()
+
+    # ------------------------------------------------------------------ heads
+
+    def _serve_pending(self) -> None:
+        """Begin what has arrived, until a request needs time. A loop, not a recursion: many may be answered at once."""
+        if self.serving:
+            return
+        self.serving = True
+        begun = 0
+        size = len(self.pending) - self.pending_offset
+        try:
+            while self.pending and self.exchange is None and not self.closing and not self.write_paused:
+                data, at = self.pending, self.pending_offset
+                if begun and (begun >= MAX_REQUESTS_PER_TURN or size - len(data) + at > MAX_BYTES_PER_TURN):
+                    self._yield_turn()
+                    break
+                end = data.find(END_OF_HEAD, at)
+                if end <= at or data[at] == 13:  # not all there, or an empty line before it
+                    if not (
+                        self._skip_empty_lines(data, at) if data.startswith(b"\r\n", at) else self._await_rest_of_head()
+                    ):
+                        break
+                    continue
+                if end - at > self.carrier.limits.header_bytes:
+                    self.reject_unparsed(local_replies.HEAD_TOO_LARGE)
+                    break
+                self.pending = b""
+                self.pending_offset = 0
+                begun += 1
+                try:
+                    self._begin_request(data, at, end)
+                except MethodNotAllowedError as refused:  # two names: one of two types is more than mypyc allows
+                    self.reject_unparsed(local_replies.method_not_allowed(refused))
+                except RequestLoopError as looped:
+                    self.reject_unparsed(local_replies.loop_detected(looped))
+                except MalformedMessageError as problem:
+                    self.reject_unparsed(local_replies.bad_request(problem))
+        finally:
+            self.serving = False
+
+    def _skip_empty_lines(self, data: bytes, at: int) -> bool:
+        """Skip those before a request (RFC 9112, 2.2). False: there are too many."""
+        empty = next((n for n in range(1, MAX_EMPTY_LINES) if not data.startswith(b"\r\n", at + 2 * n)), 0)
+        if not empty:
+            self.reject_unparsed(
+                local_replies.bad_request(MalformedMessageError("There are too many empty lines before the request."))
+            )
+            return False
+        self.pending_offset = at + 2 * empty
+        if self.pending_offset == len(data):
+            self.take_pending()
+        return True
+
+    def _await_rest_of_head(self) -> bool:
+        """A head that is not all there: never to be looked at again as it is."""
+        self.pending = data = self.take_pending()
+        if len(data) > self.carrier.limits.header_bytes:
+            self.reject_unparsed(local_replies.HEAD_TOO_LARGE)
+        elif data.count(b"\n") != data.count(b"\r\n"):
+            self.reject_unparsed(
+                local_replies.bad_request(MalformedMessageError("Lines end with CR and LF, not with LF alone."))
+            )
+        elif self not in self.carrier.partial_heads:
+            # From the first byte on, not from the last: a head that drips in must not live longer for it.
+            self.carrier.partial_heads[self] = None
+            self.expires = monotonic() + self.carrier.timeouts.header
+        return False
+
+    def _begin_request(self, data: bytes, at: int, end: int) -> None:
+        """The request whose head is from `at` to `end`."""
+        carrier = self.carrier
+        lines = data[at:end].split(b"\r\n")
+        if len(lines) > carrier.limits.headers + 1:
+            self.reject_unparsed(local_replies.HEAD_TOO_LARGE)
+            return
+        if carrier.partial_heads:
+            carrier.partial_heads.pop(self, None)
+        first = lines[0]
+        route = carrier.router.routes.get(first)
+        if route is None:
+            route = carrier.router.find(first)
+        exchange = Exchange(self, route, monotonic())
+        exchange.http10 = exchange.close = route.http10
+        del lines[0]
+        read_head(exchange, lines, carrier.request_fields, self.forwarding)
+        carrier.prepare(exchange)
+        self.exchange = exchange
+        self.expires = INFINITY
+        length = exchange.length
+        start = end + 4
+        if carrier.memory_low and not route.call.local:
+            exchange.body_complete = length == 0
+            if length == 0 and len(data) > start:
+                self.pending = data
+                self.pending_offset = start
+            self.fail(exchange, local_replies.MEMORY_LOW)
+        elif length == 0:
+            exchange.body_complete = True
+            if len(data) > start:
+                self.pending = data
+                self.pending_offset = start
+            carrier.submit(exchange)
+        elif length > 0:
+            if length > carrier.limits.body:
+                self.fail(exchange, local_replies.BODY_TOO_LARGE)
+            elif len(data) >= start + length:  # the usual case: one read brought it all
+                end = start + length
+                exchange.body.append(data[start:end])
+                if len(data) > end:
+                    self.pending = data
+                    self.pending_offset = end
+                exchange.body_size = length
+                exchange.body_complete = True
+                if carrier.memory_tight and not carrier.buffers.hold(exchange, length):
+                    self.fail(exchange, carrier.buffers.full_reply)
+                else:
+                    carrier.submit(exchange)
+            else:
+                self.body_left = length
+                self._begin_body(exchange)
+                if len(data) > start:
+                    self._sized_body(exchange, data[start:])
+        else:
+            self.chunked = ChunkedReader()
+            self.chunked.pieces = []
+            self._begin_body(exchange)
+            if len(data) > start:
+                self._chunked_body(exchange, data, start)
+
+    def _begin_body(self, exchange: Exchange) -> None:
+        self.small_pieces = 0
+        self.expires = monotonic() + self.carrier.timeouts.body
+        self.carrier.buffers.begin(self, exchange)
+        if exchange.expect_continue and not exchange.http10:
+            self.write(local_replies.CONTINUE_100)
+
+    # ------------------------------------------------------------------ bodies
+
+    def _sized_body(self, exchange: Exchange, data: bytes) -> None:
+        left = self.body_left - len(data)
+        if left < 0:
+            data, self.pending = data[:left], data[left:]
+            left = 0
+        self.body_left = left
+        self._body_piece(exchange, data, left == 0)
+
+    def _chunked_body(self, exchange: Exchange, data: bytes, at: int = 0) -> None:
+        chunked = self.chunked
+        assert chunked is not None
+        assert chunked.pieces is not None
+        try:
+            used = chunked.feed(data, at, MAX_CHUNKS_PER_TURN)
+        except ChunkOverheadError:
+            self.fail(exchange, local_replies.CHUNK_OVERHEAD)
+            return
+        except MalformedMessageError as problem:
+            exchange.close = True
+            self.fail(exchange, local_replies.bad_request(problem))
+            return
+        content = b"".join(chunked.pieces)
+        chunked.pieces.clear()
+        if exchange.body_size + len(content) > self.carrier.limits.body:
+            self.fail(exchange, local_replies.BODY_TOO_LARGE)
+            return
+        if used < len(data):
+            self.pending = data
+            self.pending_offset = used
+        if chunked.done:
+            self.chunked = None
+            exchange.trailers = self.carrier.request_fields.trailers(chunked.trailers)
+            self._body_piece(exchange, content, True)
+        elif content:
+            self._body_piece(exchange, content, False)
+        if self.pending and self.exchange is exchange and not exchange.body_complete:
+            self._yield_turn()
+
+    def _body_piece(self, exchange: Exchange, data: bytes, done: bool) -> None:
+        """A piece of the body: to the replica if it is on its way there, else it is kept."""
+        exchange.body_size += len(data)
+        exchange.body_complete = done
+        if not self.write_paused:
+            self.expires = INFINITY if done else monotonic() + self.carrier.timeouts.body
+        upstream = exchange.upstream
+        if upstream is not None and upstream.streaming:
+            if done:
+                self._count_client_waits(exchange, monotonic())
+            upstream.send_body(exchange, data)
+            return
+        if data:
+            exchange.body.append(data)
+            if len(data) < SMALL_PIECE_BYTES:
+                self._join_small_pieces(exchange.body)
+            if not self.carrier.buffers.hold(exchange, len(data)):
+                self.fail(exchange, self.carrier.buffers.full_reply)
+                return
+        waiting = exchange.dispatched_at or exchange.attempt_count or exchange.arrived
+        if done:
+            if not waiting:
+                self.carrier.submit(exchange)
+        elif exchange.body_size > self.carrier.limits.replay:
+            self.pause_reading(PAUSED_NO_UPSTREAM)
+            if not waiting:
+                self.carrier.submit(exchange)
+
+    def _join_small_pieces(self, body: list[bytes]) -> None:
+        """Of a body in tiny pieces, each would be written by itself: all at once, when it is sent."""
+        self.small_pieces += 1
+        if self.small_pieces >= MAX_SMALL_PIECES:
+            self.small_pieces = 0
+            body[-MAX_SMALL_PIECES:] = [b"".join(body[-MAX_SMALL_PIECES:])]
+
+    def write(self, data: bytes) -> None:
+        """Now, and after what was to be written soon."""
+        if self.carrier.deferred:
+            self.carrier.flush()
+        self.transport.write(data)
+
+    def pause_reading(self, why: int) -> None:
+        if not self.read_pauses:
+            if self.upload_wait_since and self.exchange is not None:
+                self._count_client_waits(self.exchange, monotonic())
+            self.transport.pause_reading()
+            if not self.write_paused:
+                self.expires = INFINITY  # while we do not read, it is not the client who is slow
+        self.read_pauses |= why
+
+    def resume_reading(self, why: int) -> None:
+        if self.read_pauses & why:
+            self.read_pauses &= ~why
+            if self.read_pauses == PAUSED_TURN_OVER:
+                self.carrier.turns.wait(self)
+            elif not self.read_pauses and not self.transport.is_closing():
+                self.transport.resume_reading()
+                if self.exchange is not None and not self.exchange.body_complete:
+                    now = monotonic()
+                    if self.exchange.dispatched_at:
+                        self.upload_wait_since = now
+                    if not self.write_paused:
+                        self.expires = now + self.carrier.timeouts.body
+
+    def _count_client_waits(self, exchange: Exchange, now: float) -> None:
+        """How long its client has kept us waiting, as far as that is not counted yet."""
+        if self.upload_wait_since:
+            exchange.upload_wait_seconds += now - self.upload_wait_since
+            self.upload_wait_since = 0.0
+        if self.write_paused_at:
+            exchange.write_wait_seconds += now - self.write_paused_at
+            self.write_paused_at = now
+
+    def resume_pipeline(self) -> None:
+        self.resume_reading(PAUSED_PIPELINE_FULL)
+
+    # ------------------------------------------------------------------ answers
+
+    def response_done(self, exchange: Exchange) -> None:
+        """The answer is written to its last byte: go on with the next request, or end."""
+        self.exchange = None
+        self.tunnel = None
+        self.chunked = None
+        if exchange.close or not exchange.body_complete:
+            self._close(exchange)
+            return
+        self.expires = monotonic() + (self.carrier.timeouts.write if self.write_paused else self.carrier.timeouts.idle)
+        if self.read_pauses and not self.write_paused:
+            self.resume_reading(PAUSED_NO_UPSTREAM | PAUSED_UPSTREAM_SLOW | PAUSED_PIPELINE_FULL)
+        if self.pending:
+            self._serve_pending()
+
+    def fail(self, exchange: Exchange, problem: ErrorReply, retry_after: float = 0.0) -> None:
+        """Answer with a failure of ours, or, if the client has part of another answer, cut that one off."""
+        self._count_client_waits(exchange, monotonic())
+        self.carrier.cancel(exchange)
+        exchange.fault = exchange.fault or problem.fault
+        if exchange.response_started:
+            if not exchange.outcome:
+                exchange.outcome = model_stats.CLIENT_ERROR if problem.status < 500 else model_stats.FAILED
+            self.carrier.finished(exchange, problem.code)
+            self.exchange = None
+            self.abort_response(exchange)
+            return
+        exchange.status = problem.status
+        if not exchange.body_complete:
+            exchange.close = True
+        message = local_replies.encode_error(problem, exchange, retry_after)
+        exchange.bytes_out = len(message)
+        exchange.response_started = True
+        self.write(message)
+        self.carrier.finished(exchange, problem.code)
+        self.response_done(exchange)
+
+    def abort_response(self, exchange: Exchange) -> None:
+        """End in the middle of an answer: never a clean end, the client must see that something is missing."""
+        if self.carrier.deferred:
+            self.carrier.flush()
+        sock = self.transport.get_extra_info("socket")
+        if exchange.http10 and sock is not None and sock.family != AF_UNIX:
+            # To HTTP/1.0 the end of the connection is the end of the answer: only a reset tells the difference.
+            sock.setsockopt(SOL_SOCKET, SO_LINGER, LINGER_RESET)
+        self.transport.abort()
+
+    def reject_unparsed(self, problem: ErrorReply) -> None:
+        """Answer to what could not be read. Where the next request would begin is unknown: the connection ends."""
+        self.pending = b""
+        self.carrier.partial_heads.pop(self, None)
+        self.carrier.count_unparsed(problem)
+        self.write(local_replies.encode_unparsed_error(problem))
+        self._close(None)
+
+    def _close(self, exchange: Exchange | None) -> None:
+        """Close, but not on bytes still under way: a reset would take the answer with it (RFC 9112, 9.6)."""
+        self.closing = True
+        self.pending = b""
+        transport = self.transport
+        if self.carrier.deferred:
+            self.carrier.flush()
+        if transport.is_closing():
+            return
+        if (exchange is None or not exchange.body_complete) and transport.can_write_eof():
+            self.expires = monotonic() + LINGER_SECONDS
+            self.body_left = MAX_LINGER_BYTES
+            self.read_pauses = 0
+            transport.resume_reading()
+            transport.write_eof()
+        else:
+            transport.close()
+
+    def on_timeout(self) -> None:
+        """`expires` has passed."""
+        exchange = self.exchange
+        if (
+            exchange is not None
+            and not exchange.body_complete
+            and not self.write_paused
+            and not exchange.response_started
+        ):
+            self.fail(exchange, local_replies.BODY_TIMEOUT)
+        elif self in self.carrier.partial_heads:
+            self.carrier.partial_heads.pop(self, None)
+            self.reject_unparsed(local_replies.HEAD_TIMEOUT)
+        else:
+            self.transport.abort()
+
+    def drain(self) -> None:
+        """The gateway is draining: the answer in progress is the last, or one to a request that is under way to us."""
+        relieved = self.carrier.sockets_shared
+        if self.exchange is not None:
+            # A client that has its head already was not told, and may send another request: that answer will tell it.
+            self.exchange.close = self.exchange.close or not (relieved and self.exchange.response_started)
+        elif not self.closing and not relieved:
+            self.expires = min(self.expires, monotonic() + IDLE_DRAIN_SECONDS)

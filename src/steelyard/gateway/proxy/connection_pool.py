@@ -1,0 +1,106 @@
+"""The way to one server: a bounded stack of open connections, and how to make another."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ssl
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from ...addresses import Address
+from .upstream_connection import UpstreamConnection
+
+if TYPE_CHECKING:
+    from .proxy import Proxy
+
+NOT_LISTENING_ERRNOS = (errno.ECONNREFUSED, errno.ENOENT)  # nobody listens there
+LOCAL_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}  # not the replica's fault
+UNCHECKED_IDLE_SECONDS: Final = (
+    0.01  # seconds unused, after which it is worth a system call to see whether the server closed it
+)
+
+
+class ConnectionPool:
+    def __init__(
+        self, carrier: Proxy, address: Address, tls: Callable[[], ssl.SSLContext] | None, server_name: str
+    ) -> None:
+        self.carrier = carrier
+        self.address = address
+        self.authority = address.authority.encode()
+        self.references = 0  # replicas of models that are reached through it
+        self.idle: list[
+            UpstreamConnection
+        ] = []  # the last used is the first used again: the others may grow old and go
+        self.closed = False
+        self._tls = tls
+        self._server_name = server_name or address.host
+        self._opening: set[asyncio.Task[None]] = set()
+
+    def acquire(self, lasting: float) -> UpstreamConnection:
+        """A connection for one attempt: open, or about to be. `lasting`: unused for at most so many seconds."""
+        idle = self.idle
+        while idle:
+            connection = idle.pop()
+            unused = monotonic() - connection.last_activity
+            if (
+                not connection.transport.is_closing()
+                and unused < lasting
+                and (unused < UNCHECKED_IDLE_SECONDS or connection.is_reusable())
+            ):
+                connection.reused = True
+                return connection
+            connection.transport.close()
+        return self.connect()
+
+    def connect(self) -> UpstreamConnection:
+        connection = UpstreamConnection(self)
+        task = self.carrier.loop.create_task(self._open(connection))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+        return connection
+
+    async def _open(self, connection: UpstreamConnection) -> None:
+        address, loop = self.address, self.carrier.loop
+        made: Any = lambda: connection  # noqa: E731  # has a protocol's callbacks without being an asyncio.Protocol
+        try:
+            async with asyncio.timeout(self.carrier.timeouts.connect):
+                if address.path:
+                    await loop.create_unix_connection(made, address.path)
+                elif self._tls is None:
+                    await loop.create_connection(made, address.host, address.port)
+                else:
+                    tls, name = self._tls(), self._server_name
+                    await loop.create_connection(made, address.host, address.port, ssl=tls, server_hostname=name)
+        except Exception as problem:  # OSError, TimeoutError, SSLError, UnicodeError of a host name…
+            connection.connect_failed(getattr(problem, "errno", None) in LOCAL_ERRNOS, _all_refused(problem))
+
+    def release(self, connection: UpstreamConnection, now: float) -> None:
+        """Keep it for the next request, if there is room."""
+        if self.closed or len(self.idle) >= self.carrier.limits.idle_connections:
+            connection.transport.close()
+            return
+        connection.last_activity = now
+        self.idle.append(connection)
+
+    def sweep(self, now: float) -> None:
+        """Close what has not been used for a while; the oldest are at the bottom."""
+        longest = self.carrier.timeouts.replica_idle
+        while self.idle and self.idle[0].last_activity + longest <= now:
+            self.idle.pop(0).transport.close()
+
+    def close(self) -> None:
+        """Nobody uses it any more; what runs goes on."""
+        self.closed = True
+        while self.idle:
+            self.idle.pop().transport.close()
+
+
+def _all_refused(problem: Exception) -> bool:
+    """By every address that the host has: asyncio joins their problems into one without a number."""
+    if not isinstance(problem, OSError):
+        return False
+    if problem.errno is not None:
+        return problem.errno in NOT_LISTENING_ERRNOS
+    return "Multiple exceptions" in str(problem) and str(problem).count("refused") > str(problem).count(", ")

@@ -1,0 +1,139 @@
+"""One request on its way through: what the client asked, what was decided, what came back so far.
+
+It is the balancer's `Request` itself with what carrying needs beside it, so that a request is one object.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ...core.request import INFINITY, Request, RequestPhase
+
+if TYPE_CHECKING:
+    from ...core.replica import Replica
+    from ..routing.router import Route
+    from ..telemetry.model_stats import ModelStats
+    from ..telemetry.tracing import RequestSpan
+    from .client_connection import ClientConnection
+    from .upstream_connection import UpstreamConnection
+
+CHUNKED: Final = -1  # a body whose length is not known before its end
+
+
+class Exchange(Request):
+    __slots__ = (
+        "body",
+        "body_complete",
+        "body_size",
+        "bytes_out",
+        "client",
+        "close",
+        "deadline_entry",
+        "dispatched_at",
+        "expect_continue",
+        "fault",
+        "forwarded_lines",
+        "has_options",
+        "has_traceparent",
+        "header_lines",
+        "hedge_upstream",
+        "held_bytes",
+        "host",
+        "http10",
+        "length",
+        "length_unknown",
+        "outcome",
+        "replayable",
+        "replica_id",
+        "request_id",
+        "response_started",
+        "route",
+        "slo_verdict",
+        "span",
+        "started_at",
+        "stats",
+        "status",
+        "trace_lines",
+        "trailers",
+        "upgrade",
+        "upload_wait_seconds",
+        "upstream",
+        "wanted_headers",
+        "write_wait_seconds",
+    )
+
+    def __init__(self, client: ClientConnection, route: Route, began: float) -> None:
+        # Not through Request.__init__: this is made for every request, and its defaults are set once here.
+        self.client = client
+        self.route = route
+        self.started_at = began  # when its head was complete
+        # As the head says:
+        self.header_lines: list[bytes] = []  # header lines to pass on
+        self.length = 0  # of the body, or CHUNKED
+        self.close = False  # the client's connection ends with this answer
+        self.http10 = False  # HTTP/1.0
+        self.expect_continue = False  # 100-continue
+        self.upgrade = b""  # the protocol to change to
+        self.wanted_headers: dict[bytes, bytes] | None = None  # headers somebody wants to look at
+        self.has_options = False  # some of those are for the gateway itself
+        self.host = b""
+        self.request_id = b""
+        self.forwarded_lines = b""  # header lines that tell who the client is
+        self.trace_lines = b""  # header lines for an id or a trace that the client did not give
+        self.has_traceparent = False  # it came with a traceparent
+        # The body, as far as it is kept: to be read, sent, or sent again.
+        self.body: list[bytes] = []
+        self.body_size = 0  # bytes that came
+        self.held_bytes = 0  # bytes counted as held in memory
+        self.body_complete = False
+        self.trailers: list[bytes] = []
+        self.upload_wait_seconds = 0.0  # seconds that its replica waited for the rest of it
+        self.replayable = True
+        # The answer:
+        self.upstream: UpstreamConnection | None = None
+        self.hedge_upstream: UpstreamConnection | None = None  # the second attempt, while a hedge runs
+        self.stats: ModelStats | None = None
+        self.replica_id = ""
+        self.dispatched_at = 0.0  # when it was first sent to a replica
+        self.status = 0
+        self.response_started = False  # the client has part of the answer
+        self.bytes_out = 0
+        self.write_wait_seconds = 0.0  # seconds that the answer waited for its client to take it
+        self.length_unknown = False  # its length was not known when it began
+        self.outcome = ""
+        self.fault = ""  # whose it is that it went wrong, where that is known; slo.LATE: who took the time
+        self.slo_verdict = 0  # of core.slo, once it is over
+        self.span: RequestSpan | None = None  # where it is traced
+        self.deadline_entry: list[object] | None = None  # its place among the deadlines
+        # The balancer's part:
+        self.model = ""
+        self.features: tuple[float, ...] = ()
+        self.id = ""
+        self.deadline = INFINITY
+        self.first_byte_by = INFINITY
+        self.streams = True
+        self.first_byte = 0.0  # of a stream: of its body
+        self.binding_deadline = ""
+        self.predicted_seconds = 0.0
+        self.priority = 0
+        self.tenant = ""
+        self.fair_share_key = ""
+        self.kind = ""
+        self.key: str | None = None
+        self.cold_seconds = 0.0
+        self.idempotent = True
+        self.context = None
+        self.phase = RequestPhase.NEW
+        self.arrived = 0.0
+        self.base = 1.0
+        self.version = -1
+        self.queued_at = 0.0
+        self.expires = INFINITY
+        self.deadline_bound = False
+        self.attempt_count = 0
+        self.attempt = None
+        self.hedge = None
+        self.pool = None
+        self.avoid: tuple[Replica, ...] = ()
+        self.memory = None
+        self.choice_trace = None

@@ -1,0 +1,792 @@
+"""The carrier: connects clients, the balancer and replicas. It carries out what the balancer decides, and tells it what
+happened.
+
+One timer serves all requests (the alarm): the balancer's own wake-up, deadlines of running requests, and a sweep over
+connections whose time is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Transport
+from collections.abc import Callable, Sequence
+from heapq import heapify, heappop, heappush
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from ...config import Config
+from ...config import TracingConfig as TracingSettings
+from ...core.balancer import Balancer
+from ...core.decision import Cancel, Decision, Reject, Send
+from ...core.outcome import Outcome
+from ...core.reason import Reason
+from ...core.replica import Event, Replica, State
+from ...core.request import INFINITY, RequestPhase
+from ...core.slo.verdicts import GATEWAY, LATE, NO_SLO, OVERLOAD, REPLICA
+from ...protocols.base import LocalReply, ModelView
+from ...protocols.load import read_orca
+from ...protocols.repository import FORBIDDEN_CONTROL
+from ..http.headers import REQUEST_ROLES, RESPONSE_ROLES, HeaderTable
+from ..http.response_head import ResponseHead, StatusLineCache
+from ..http.rewrite import add_trace_ids
+from ..routing.client_identity import TrustPolicy, session_key
+from ..routing.health_requests import PROBE, SCALED_TO_ZERO_REPLY
+from ..routing.model_checks import mismatch
+from ..routing.router import Router
+from ..telemetry import model_stats
+from ..telemetry.access_log import AccessLog
+from ..telemetry.access_log_json import JsonLineEncoder
+from ..telemetry.model_stats import ModelStats
+from ..worker.overload import ResourceAlarm
+from . import local_replies
+from .body_buffers import BodyBuffers
+from .exchange import Exchange
+from .fair_turns import FairTurns
+from .local_replies import ErrorReply
+from .request_options import apply_request_options
+from .upstream_connection import TUNNEL, UpstreamConnection
+
+if TYPE_CHECKING:
+    from ..telemetry.decision_log import DecisionLog
+    from ..telemetry.tracing import Tracer
+    from ..worker.device_memory import DeviceMemory
+    from ..worker.peer_workers import PeerWorkers
+    from .client_connection import ClientConnection
+
+MIN_TIMER_SECONDS: Final = 0.0005  # seconds: never a busy loop, whatever is due
+SWEEP_SECONDS: Final = 0.25  # seconds between looks at connections whose time may be up
+MAX_DEFERRED_BYTES: Final = (
+    16 << 10
+)  # bytes that may wait for the end of the turn; more must be able to stop their source at once
+MAX_STALE_DEADLINES: Final = 1024  # deadlines of requests that are over, kept before they are cleared out
+MIN_LOAD_REPORT_SECONDS: Final = 0.1  # seconds: a load report that comes sooner after another is not read
+LOAD_REPORT_TTL_SECONDS: Final = 5.0  # seconds for which one holds
+SAMPLE_ALL: Final = b"g"  # above all numbers in hexadecimal digits
+MAX_IDLE_SECONDS_UNSAFE: Final = 1.0  # seconds: a connection unused for longer may be about to be closed by its server
+
+
+class Proxy:
+    def __init__(self, loop: asyncio.AbstractEventLoop, balancer: Balancer, config: Config) -> None:
+        self.loop = loop
+        self.balancer = balancer
+        self.clients: dict[ClientConnection, None] = {}
+        self.active: dict[UpstreamConnection, None] = {}  # connections with a request on them
+        self.partial_heads: dict[ClientConnection, None] = {}  # part of a head has come
+        self.connection_pools: dict[tuple[Any, ...], Any] = {}
+        self.stats: dict[str, ModelStats] = {}
+        self.unrouted = ModelStats()  # what could not be read, or named no model of ours
+        self._log: AccessLog | None = None
+        self._json_log: JsonLineEncoder | None = None
+        self._tracing: Tracer | None = None
+        self._trace_threshold = b""  # see `_is_drawn`
+        self.tracing_settings: TracingSettings | None = None
+        self.decisions: DecisionLog | None = None
+        self.peers: PeerWorkers | None = None  # the other workers, if there are any
+        self.memory: DeviceMemory | None = None  # of devices, if there are any
+        self.on_replica_failure: Callable[[Replica, bool], None] | None = (
+            None  # who wants to hear of replicas in trouble
+        )
+        self.fleet_view: Callable[[], Sequence[ModelView]] = list  # set by the fleet, which knows
+        self.shared_models: frozenset[str] = frozenset()  # models whose servers run others too, or can load them
+        self.placed_models: frozenset[str] = frozenset()  # models that are placed, and those on the same servers
+        self.deferred: list[tuple[Transport, bytes]] = []  # see `write_soon`
+        self._turn_began = False
+        self.turns = FairTurns(loop)
+        self.resource_alarms: list[ResourceAlarm] = []
+        self.memory_tight = False  # memory is short: every body counts; memory_left.py
+        self.memory_low = False  # and so short that nothing new is taken
+        self.buffers = BodyBuffers(config.limits, config.timeouts, monotonic())
+        self.draining = False
+        self.sockets_shared = False  # of the listening sockets, by other workers
+        self.response_fields = HeaderTable(RESPONSE_ROLES)
+        self.statuses = StatusLineCache()
+        self._deadlines: list[list[Any]] = []  # a heap of [when, number, exchange or None once it is over]
+        self._deadline_count = 0
+        self._watched = 0  # of those, not over
+        self._timer_at = INFINITY
+        self._timer: asyncio.TimerHandle | None = None
+        self._sweep_at = monotonic() + SWEEP_SECONDS
+        self._unresponsive: list[Replica] = []  # ejected just now because they give no answer
+        balancer.on_silent_ejection = self._unresponsive.append
+        self.configure(config)
+
+    def configure(self, config: Config) -> None:
+        """The parts of the configuration that are looked at for each request."""
+        self.config = config
+        self.limits = config.limits
+        self.timeouts = config.timeouts
+        self.buffers.configure(config.limits, config.timeouts)
+        self.trust_rule = TrustPolicy(config)
+        for client in self.clients:  # what was said yesterday of those who are still connected may not hold today
+            client.identity = self.trust_rule.identify(client.forwarding.client.decode())
+        self.router = Router(config)
+        self.tenant_header = config.tenant_header.lower().encode()
+        wanted = {name for dialect in self.router.dialects for name in dialect.wanted_headers}
+        told = (*sorted(wanted), self.tenant_header) if self.tenant_header else tuple(sorted(wanted))
+        self.request_fields = HeaderTable(REQUEST_ROLES, told)
+        self.stats = {name: self.stats.get(name) or ModelStats() for name in config.models}
+        for name, model in config.models.items():
+            if model.slo is not None:
+                self.stats[name].set_promises(model.slo.objective(), model.slo.tenant_objectives())
+            else:
+                self.stats[name].set_promises(NO_SLO, {})
+        self._wake_by(monotonic() + SWEEP_SECONDS)
+
+    @property
+    def log(self) -> AccessLog | None:
+        return self._log
+
+    @log.setter
+    def log(self, log: AccessLog | None) -> None:
+        self._log = log
+        self._json_log = log.json if log is not None else None
+
+    @property
+    def tracing(self) -> Tracer | None:
+        return self._tracing
+
+    @tracing.setter
+    def tracing(self, tracing: Tracer | None) -> None:
+        self._tracing = tracing
+        share = tracing.sample if tracing is not None else 0.0
+        self._trace_threshold = b"%016x" % int(share * 2.0**64) if share < 1.0 else SAMPLE_ALL
+
+    # ------------------------------------------------------------------ bytes
+
+    def write(self, transport: Transport, data: bytes) -> None:
+        """The first of this turn of the loop at once, the others together at the turn's end.
+
+        Written one by one as they come, each write may wake a process on the other side that went to sleep after the
+        last: on a virtual machine that costs more than the write. Together they find it awake.
+        """
+        if self._turn_began and len(data) <= MAX_DEFERRED_BYTES:
+            self.deferred.append((transport, data))
+            return
+        if self.deferred:
+            self.flush()
+        if not self._turn_began:
+            self._turn_began = True
+            self.loop.call_soon(self.end_turn)
+        transport.write(data)
+
+    def end_turn(self) -> None:
+        self._turn_began = False
+        if self.deferred:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was to be written soon; also before anything else is done to a transport that may be waiting."""
+        unsent, self.deferred = self.deferred, []
+        for transport, data in unsent:
+            try:
+                if not transport.is_closing():
+                    transport.write(data)
+            except RuntimeError:  # shut down meanwhile; the others still wait for theirs
+                pass
+
+    # ------------------------------------------------------------------ clients
+
+    @property
+    def held(self) -> int:
+        """Bytes of request bodies in memory."""
+        return self.buffers.held_bytes
+
+    def add_client(self, client: ClientConnection) -> bool:
+        if (
+            (self.draining and not self.sockets_shared)
+            or self.memory_low
+            or len(self.clients) >= self.limits.connections
+        ):
+            return False
+        self.clients[client] = None
+        return True
+
+    def remove_client(self, client: ClientConnection) -> None:
+        self.clients.pop(client, None)
+        self.partial_heads.pop(client, None)
+
+    def prepare(self, exchange: Exchange) -> None:
+        """What the head alone tells; the rest is known when the body is there. Raises BadHead."""
+        route = exchange.route
+        if route.host:
+            exchange.header_lines = [line for line in exchange.header_lines if line[:5].lower() != b"host:"]
+            exchange.header_lines.append(b"host: " + route.host)
+            exchange.host = route.host
+        add_trace_ids(exchange)
+        if self._tracing is not None and (exchange.has_traceparent or self._is_sampled(exchange)):
+            self._tracing.begin(exchange)
+        exchange.forwarded_lines = exchange.client.forwarding.lines_for(exchange)
+        if exchange.has_options and exchange.wanted_headers is not None:
+            apply_request_options(exchange, exchange.wanted_headers, exchange.started_at)
+        if self.draining:
+            exchange.close = True
+
+    def _is_sampled(self, exchange: Exchange) -> bool:
+        """Is it of the share that is traced? Its span, which `identify` has made up, is as random as a lot."""
+        return exchange.trace_lines[-19:-3] < self._trace_threshold
+
+    def submit(self, exchange: Exchange) -> None:
+        """The request can be decided on: its body is there, or as much of it as may be kept."""
+        route = exchange.route
+        dialect, call = route.dialect, route.call
+        if call.local:
+            answer = dialect.local_reply(call, route.path, self.fleet_view())
+            if answer is not None:
+                self._reply(exchange, answer)
+                return
+        told = exchange.wanted_headers
+        body = exchange.body
+        if call.reads_body and body:
+            whole = body[0] if len(body) == 1 else b"".join(body)
+            if exchange.body_complete:
+                peek = dialect.read_body(call, whole, told or {})
+            else:
+                peek = dialect.estimate_body(call, max(exchange.length, exchange.body_size), whole, told or {})
+        else:
+            peek = dialect.estimate_body(call, max(exchange.length, 0))
+        exchange.features = peek.features
+        exchange.kind = call.kind
+        if dialect.knows_streams:
+            exchange.streams = peek.streams
+        if exchange.key is None:
+            exchange.key = peek.key
+        name = route.model or peek.model
+        twice = bool(route.model and peek.model) or bool(route.other_dialect_model)
+        if told is not None and b"steelyard-model" in told:
+            name = told[b"steelyard-model"].decode("utf-8", "replace")
+            twice = True
+        self._identify_tenant(exchange)
+        model = self.router.resolve(name)
+        if route.control and (route.control == FORBIDDEN_CONTROL or model in self.placed_models):
+            exchange.client.fail(exchange, local_replies.MODEL_CONTROL)
+            return
+        if model is None:
+            self._reject_unknown_model(exchange, name)
+            return
+        exchange.model = model
+        shared = bool(self.shared_models) and model in self.shared_models
+        problem = mismatch(exchange, peek, self.router, shared=shared) if twice or shared else None
+        if problem is not None:
+            exchange.client.fail(exchange, problem)
+            return
+        settings = self.router.models[model]
+        if route.health_request and settings.runtime is not None:
+            if not self.balancer.pool(model).members:
+                self._reply_scaled_to_zero(exchange)
+                return
+            self.stats[model].health_requests += 1
+        exchange.stats = self.stats[model]
+        exchange.replayable = exchange.body_complete and not exchange.upgrade
+        idempotent = call.idempotent if settings.idempotent is None else settings.idempotent
+        exchange.idempotent = idempotent and exchange.replayable
+        if settings.timeout is not None:
+            named = exchange.deadline < INFINITY or exchange.first_byte_by < INFINITY
+            if not (named and exchange.client.identity.trusted):
+                exchange.first_byte_by = min(exchange.first_byte_by, exchange.started_at + settings.timeout)
+        self._submit_to_balancer(exchange)
+
+    def _identify_tenant(self, exchange: Exchange) -> None:
+        """Whose it is, and how urgent it may be: by who its client is, and what that client may say (rights.py)."""
+        rights = exchange.client.identity
+        exchange.tenant = rights.tenant
+        exchange.fair_share_key = rights.share
+        told = exchange.wanted_headers
+        if told is not None:
+            if self.tenant_header and not rights.tenant:
+                exchange.tenant = told.get(self.tenant_header, b"")[:256].decode("latin-1")
+                if rights.trusted:
+                    exchange.fair_share_key = exchange.tenant
+            if exchange.fair_share_key and exchange.key is not None and b"steelyard-session" in told:
+                exchange.key = session_key(exchange.fair_share_key, exchange.key)
+        if exchange.priority > self.trust_rule.lowest_ceiling:
+            exchange.priority = min(exchange.priority, self.trust_rule.ceiling(rights, exchange.tenant))
+
+    def _reply(self, exchange: Exchange, answer: LocalReply) -> None:
+        """The gateway's own."""
+        exchange.status = answer.status
+        message = local_replies.encode_reply(
+            answer, head=exchange.route.is_head, close=exchange.close, old=exchange.http10
+        )
+        exchange.bytes_out = len(message)
+        exchange.client.write(message)
+        self.finished(exchange, "")
+        exchange.client.response_done(exchange)
+
+    def _reply_scaled_to_zero(self, exchange: Exchange) -> None:
+        """A look at a model that has no replica, which would be started for a request."""
+        if exchange.route.health_request == PROBE:
+            self._reply(exchange, SCALED_TO_ZERO_REPLY)
+        else:
+            self._reject(exchange, Reject(exchange, Reason.NO_REPLICA))
+
+    def _reject_unknown_model(self, exchange: Exchange, name: str) -> None:
+        if name:
+            problem = local_replies.UNKNOWN_MODEL
+        elif exchange.body_complete:
+            problem = local_replies.NO_MODEL
+        else:
+            problem = local_replies.MODEL_BEYOND_BUFFER
+        exchange.client.fail(exchange, problem)
+
+    # ------------------------------------------------------------------ decisions
+
+    def _submit_to_balancer(self, exchange: Exchange) -> None:
+        now = monotonic()
+        if self.decisions is not None:
+            self.decisions.arrived(exchange, now)
+        if self.peers is not None:
+            self.peers.refresh(now)
+        decision = self.balancer.submit(exchange, now)
+        if type(decision) is Send:
+            self._dispatch(exchange, decision.replica, now)
+        elif type(decision) is Reject:
+            self._not_placed(exchange, now)
+            self._reject(exchange, decision)
+            if self.memory is not None:
+                self.memory.request_rejected(exchange.model, now)
+        elif not exchange.held_bytes and not self.buffers.hold(exchange, exchange.body_size):
+            exchange.outcome = model_stats.REFUSED
+            exchange.client.fail(exchange, self.buffers.full_reply)
+        else:
+            self._not_placed(exchange, now)
+            if self.peers is not None:
+                self._wake_by(self.peers.next_poll(now))
+            if self.memory is not None:
+                self.memory.request_waiting(exchange.model, now)
+        due = exchange.deadline if exchange.deadline < exchange.first_byte_by else exchange.first_byte_by
+        if due < INFINITY and exchange.phase is not RequestPhase.DONE:
+            self._watch_deadline(exchange, due)
+        if self.balancer.wake < self._timer_at:
+            self._wake_by(self.balancer.wake)
+
+    def _not_placed(self, exchange: Exchange, now: float) -> None:
+        if exchange.choice_trace is not None and self.decisions is not None:
+            self.decisions.not_placed(exchange, now)
+
+    def execute(self, decisions: Sequence[Decision], now: float) -> None:
+        for decision in decisions:
+            exchange = decision.request
+            assert isinstance(exchange, Exchange)
+            if type(decision) is Send:
+                self._dispatch(exchange, decision.replica, now, decision.hedged)
+            elif type(decision) is Reject:
+                self._reject(exchange, decision)
+            elif type(decision) is Cancel:
+                self._cancel(exchange, decision.replica)
+            elif self.peers is not None:
+                self._wake_by(self.peers.next_poll(now))
+        if self.balancer.wake < self._timer_at:
+            self._wake_by(self.balancer.wake)
+
+    def _dispatch(self, exchange: Exchange, replica: Replica, now: float, hedged: bool = False) -> None:
+        self.publish_load(replica)
+        exchange.replica_id = replica.id
+        way = replica.context
+        connection = way.endpoint.connection(INFINITY if exchange.idempotent else MAX_IDLE_SECONDS_UNSAFE)
+        if hedged:
+            exchange.hedge_upstream = connection
+        else:
+            exchange.upstream = connection
+            exchange.dispatched_at = exchange.dispatched_at or now
+        if exchange.span is not None:
+            exchange.span.dispatched(exchange, replica.id, now, hedged)
+        if exchange.choice_trace is not None and self.decisions is not None:
+            self.decisions.dispatched(exchange, replica, now, hedged)
+        if self.memory is not None and replica.residency is not None and exchange.attempt is not None:
+            self.memory.dispatched(replica, exchange.attempt.predicted, now)
+        connection.assign(exchange, replica)
+
+    def _reject(self, exchange: Exchange, reject: Reject) -> None:
+        exchange.outcome = model_stats.REFUSED
+        problem = local_replies.reject_reply(reject)
+        if problem.fault == OVERLOAD and exchange.pool is not None and not exchange.pool.members:
+            exchange.fault = REPLICA  # what it waited for in vain is not that others were served
+        exchange.client.fail(exchange, problem, reject.retry_after)
+
+    def _cancel(self, exchange: Exchange, replica: Replica) -> None:
+        self.publish_load(replica)
+        replica.context.count(Outcome.CANCELLED.label)
+        for connection in (exchange.upstream, exchange.hedge_upstream):
+            if connection is not None and connection.replica is replica and connection.exchange is exchange:
+                self._detach(exchange, connection)
+                connection.cancel()
+                self._attempt_lost(exchange, replica, "cancelled" if exchange.outcome else "lost", monotonic())
+                return
+
+    def _attempt_lost(self, exchange: Exchange, replica: Replica, how: str, now: float, status: int = 0) -> None:
+        """An attempt ended without an answer: for those who write it down."""
+        if exchange.span is not None:
+            exchange.span.attempt_lost(replica.id, how, now, status)
+        if exchange.choice_trace is not None and self.decisions is not None:
+            self.decisions.attempt_lost(exchange, replica, how, now)
+
+    def _detach(self, exchange: Exchange, connection: UpstreamConnection) -> None:
+        if exchange.upstream is connection:
+            exchange.upstream, exchange.hedge_upstream = exchange.hedge_upstream, None
+        elif exchange.hedge_upstream is connection:
+            exchange.hedge_upstream = None
+
+    def publish_load(self, replica: Replica) -> None:
+        """A replica's number of requests changed: the other workers should know."""
+        if self.peers is not None:
+            self.peers.publish(replica)
+
+    # ------------------------------------------------------------------ what happened
+
+    def response_complete(self, exchange: Exchange, replica: Replica, now: float) -> None:
+        """The answer has been passed on to its last byte."""
+        try:
+            if exchange.phase is RequestPhase.RUNNING:
+                self._attempt_complete(exchange, replica, now)
+        finally:  # a user's own policy may have raised: the request is over all the same
+            self.finished(exchange, "")
+
+    def _attempt_complete(self, exchange: Exchange, replica: Replica, now: float) -> None:
+        status = exchange.status
+        # How long a tunnel was open tells nothing of the model.
+        outcome = Outcome.CANCELLED if status == 101 else Outcome.OK if status < 400 else Outcome.CLIENT_ERROR
+        if self.peers is not None and replica.limit < INFINITY:
+            self.peers.yield_to_longest_queue(replica, exchange.model, now)
+        decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
+        self.publish_load(replica)
+        if status >= 400 or status == 101:
+            replica.context.count(outcome.label)
+        if decisions:
+            self.execute(decisions, now)
+
+    def error_response(
+        self, exchange: Exchange, connection: UpstreamConnection, outcome: Outcome, status: int, now: float
+    ) -> bool:
+        """A replica answered with an error. True: nobody else will try, so the client gets this answer."""
+        if outcome is Outcome.OUT_OF_MEMORY and self.memory is not None:
+            self.memory.out_of_memory(exchange, connection.replica, "said so", now)
+        self._attempt_lost(exchange, connection.replica, outcome.label, now, status)
+        connection.replica.context.failed(outcome.label, f"HTTP {status}", now)
+        decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica, status=status)
+        self.publish_load(connection.replica)
+        self.report_failure(connection.replica)
+        if exchange.phase is RequestPhase.DONE:
+            mine = [d for d in decisions if d.request is exchange]
+            if mine:  # a refusal, because there is no other replica: the replica's own words say more
+                decisions = [d for d in decisions if d.request is not exchange]
+            self.execute(decisions, now)
+            return True
+        self._detach(exchange, connection)
+        connection.exchange = None
+        self.execute(decisions, now)
+        return False
+
+    def attempt_ended(
+        self, exchange: Exchange, connection: UpstreamConnection, outcome: Outcome, problem: ErrorReply
+    ) -> None:
+        """An attempt failed before the client saw anything of it."""
+        self._detach(exchange, connection)
+        now = monotonic()
+        other = exchange.upstream
+        self._attempt_lost(exchange, connection.replica, outcome.label, now)
+        if other is not None and not outcome.failed:
+            # It was not this replica's fault, and another attempt runs: that one goes on alone.
+            self.execute(self.balancer.response_started(exchange, other.replica, now), now)
+            return
+        if outcome is Outcome.CONNECTION_LOST and self.memory is not None and connection.peer_closed:
+            self.memory.connection_lost(exchange, connection.replica, now)
+        if outcome.failed:
+            connection.replica.context.failed(outcome.label, problem.code, now)
+        else:
+            connection.replica.context.count(outcome.label)
+        decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
+        self.publish_load(connection.replica)
+        if exchange.phase is RequestPhase.DONE and not any(d.request is exchange for d in decisions):
+            exchange.outcome = model_stats.FAILED
+            exchange.client.fail(exchange, problem)
+        self.execute(decisions, now)
+        if outcome.failed:
+            self.report_failure(connection.replica)
+
+    def report_failure(self, replica: Replica, *, refused: bool = False) -> None:
+        """It failed in a way that a probe should look at."""
+        if refused and self.memory is not None:
+            self.memory.replica_gone(replica, monotonic())
+        if self.on_replica_failure is not None:
+            self.on_replica_failure(replica, refused)
+
+    def trial_passed(self, replica: Replica, now: float) -> None:
+        """It answers: the first byte is enough, an answer may take minutes."""
+        if replica.state is State.READY:
+            self.execute(self.balancer.report(replica.id, Event.LOADED, replica.context.model, now=now), now)
+
+    def read_load_report(self, exchange: Exchange, replica: Replica, told: bytes, status: int, now: float) -> None:
+        """An answer has begun, perhaps with a load report (ORCA)."""
+        way = replica.context
+        counted = self.memory is not None and replica.residency is not None
+        soon = now < way.load_at + MIN_LOAD_REPORT_SECONDS
+        load = read_orca(told) if told and (counted or not soon) else None
+        if self.memory is not None and counted:
+            self.memory.response_started(replica, exchange, load, status)
+        if load is None or soon or replica.state is State.GONE:
+            return
+        way.load_at = now
+        way.load = load
+        if load.requests is not None:
+            engine = self.balancer.report_engine_load
+            self.execute(engine(replica.id, load.requests, way.model, now=now, lasting=LOAD_REPORT_TTL_SECONDS), now)
+
+    def fail_over(self, replica: Replica) -> None:
+        """It gives no answer: what waits for its first byte and may be sent elsewhere is sent elsewhere."""
+        for connection in [c for c in self.active if c.replica is replica]:
+            exchange = connection.exchange
+            if exchange is None or exchange.response_started or exchange.hedge_upstream is not None:
+                continue
+            if exchange.phase is RequestPhase.RUNNING and self.balancer.can_fail_over(exchange, monotonic()):
+                connection.on_timeout()
+
+    def response_truncated(self, exchange: Exchange, connection: UpstreamConnection) -> None:
+        """The answer broke off: the client's connection breaks off too."""
+        self._detach(exchange, connection)
+        now = monotonic()
+        decisions: Sequence[Decision] = ()
+        if exchange.phase is RequestPhase.RUNNING:
+            if self.memory is not None and connection.peer_closed:
+                self.memory.connection_lost(exchange, connection.replica, now)
+            # A client that does not read its answer makes the replica wait: that is no failure of the replica.
+            outcome = Outcome.CANCELLED if connection.paused else Outcome.TRUNCATED
+            if outcome.failed:
+                connection.replica.context.failed(outcome.label, outcome.label, now)
+            decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
+            self.publish_load(connection.replica)
+        exchange.outcome = model_stats.FAILED
+        exchange.fault = REPLICA
+        self.finished(exchange, "truncated")
+        exchange.client.exchange = None
+        exchange.client.abort_response(exchange)
+        self.execute(decisions, now)
+
+    def settle(self, exchange: Exchange, connection: UpstreamConnection, now: float) -> None:
+        """Of two attempts this one answers first."""
+        self.execute(self.balancer.response_started(exchange, connection.replica, now), now)
+
+    def move_attempt(self, exchange: Exchange, old: UpstreamConnection, new: UpstreamConnection) -> None:
+        """The same attempt on another connection."""
+        if exchange.upstream is old:
+            exchange.upstream = new
+        else:
+            exchange.hedge_upstream = new
+        new.assign(exchange, old.replica)
+
+    def tunnel(self, exchange: Exchange, connection: UpstreamConnection, head: ResponseHead, rest: bytes) -> None:
+        """The replica changed protocols: from here on bytes are bytes."""
+        now = monotonic()
+        if exchange.hedge_upstream is not None:
+            self.settle(exchange, connection, now)
+        exchange.status = 101
+        exchange.response_started = exchange.close = True
+        exchange.first_byte = now
+        exchange.outcome = model_stats.OK  # whoever closes it, and however long it lasted
+        connection.state = TUNNEL
+        connection.touch()
+        client = exchange.client
+        lines = (*head.lines, connection.replica.context.label, b"connection: upgrade\r\nupgrade: " + head.upgrade)
+        client.write(b"\r\n".join((*lines, b"", rest)))
+        client.tunnel = connection
+        if client.pending:
+            connection.write(client.take_pending())
+            client.resume_pipeline()
+
+    def client_gone(self, exchange: Exchange) -> None:
+        """The client left."""
+        exchange.outcome = exchange.outcome or model_stats.CANCELLED
+        self.cancel(exchange)
+        self.finished(exchange, "client_left")
+
+    def cancel(self, exchange: Exchange) -> None:
+        """Stop whatever runs or waits for it."""
+        if exchange.phase in (RequestPhase.WAITING, RequestPhase.RUNNING):
+            now = monotonic()
+            self.execute(self.balancer.cancel(exchange, now), now)
+        for connection in (exchange.upstream, exchange.hedge_upstream):
+            if connection is not None and connection.exchange is exchange:
+                connection.cancel()
+        exchange.upstream = exchange.hedge_upstream = None
+
+    def count_unparsed(self, problem: ErrorReply) -> None:
+        """Something that was no request."""
+        self.unrouted.client_error += 1
+
+    def finished(self, exchange: Exchange, reason: str) -> None:
+        """The request is over, one way or another: count it, write it down, hold nothing of it."""
+        if exchange.deadline_entry is not None:
+            exchange.deadline_entry[2] = None
+            exchange.deadline_entry = None
+            self._watched -= 1
+            if len(self._deadlines) > 2 * self._watched + MAX_STALE_DEADLINES:
+                self._deadlines = [entry for entry in self._deadlines if entry[2] is not None]
+                heapify(self._deadlines)
+        if exchange.held_bytes:
+            self.buffers.release(exchange)
+        exchange.body = []
+        account = exchange.stats
+        now = monotonic()
+        if account is None:
+            account = self.unrouted
+        verdict = exchange.outcome
+        if not verdict:
+            status = exchange.status
+            if status < 400:
+                account.count_ok(now - exchange.started_at)
+                verdict = model_stats.OK
+            else:
+                verdict = model_stats.CLIENT_ERROR if status < 500 and status != 429 else model_stats.FAILED
+                account.count_outcome(verdict)
+            if status != 200:
+                account.count_status(status)
+        else:
+            account.count_outcome(verdict)
+            if exchange.status != 200:
+                account.count_status(exchange.status)
+        if account is not self.unrouted and not exchange.route.health_request:
+            exchange.slo_verdict = account.record_slo(exchange, verdict, now, reason)
+        if self._log is not None:
+            if self._json_log is None:
+                self._log.finished(exchange, verdict, reason, now)
+            elif self._json_log.add(exchange, verdict, reason, now):
+                self._log.flush()
+        if exchange.span is not None:
+            exchange.span.finished(exchange, verdict, reason, now)
+        if exchange.choice_trace is not None and self.decisions is not None:
+            self.decisions.finished(exchange, verdict, reason, now)
+        exchange.upstream = exchange.hedge_upstream = None
+
+    # ------------------------------------------------------------------ time
+
+    def _watch_deadline(self, exchange: Exchange, due: float) -> None:
+        self._deadline_count += 1
+        self._watched += 1
+        exchange.deadline_entry = entry = [due, self._deadline_count, exchange]
+        heappush(self._deadlines, entry)
+        if due < self._timer_at:
+            self._wake_by(due)
+
+    def wake_now(self) -> None:
+        """Something has changed by which requests that wait may go."""
+        self.balancer.wake = 0.0
+        self._wake_by(monotonic())
+
+    def _wake_by(self, when: float) -> None:
+        if when >= self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = when
+        self._timer = self.loop.call_later(max(0.0, when - monotonic()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        """Whatever is due."""
+        self._timer = None
+        self._timer_at = INFINITY
+        now = monotonic()
+        try:
+            self._run_due(now)
+        finally:  # whatever went wrong with one request, the clock goes on for the others
+            soonest = min(self.balancer.wake, self._sweep_at, self._deadlines[0][0] if self._deadlines else INFINITY)
+            if self.peers is not None:
+                soonest = min(soonest, self.peers.next_poll(now))
+            self._wake_by(max(soonest, now + MIN_TIMER_SECONDS))
+
+    def _run_due(self, now: float) -> None:
+        if self.peers is not None:
+            self.peers.refresh(now)
+        self.execute(self.balancer.expire(now), now)
+        while self._unresponsive:
+            self.fail_over(self._unresponsive.pop())
+        while self._deadlines and self._deadlines[0][0] <= now:
+            exchange = heappop(self._deadlines)[2]
+            if exchange is not None:
+                exchange.entry = None
+                self._watched -= 1
+                self._deadline_passed(exchange, now)
+        if now >= self._sweep_at:
+            self._sweep(now)
+
+    def _deadline_passed(self, exchange: Exchange, now: float) -> None:
+        """Its deadline passed while it ran. An answer that has begun may go on."""
+        if exchange.response_started or exchange.phase is not RequestPhase.RUNNING:
+            return
+        exchange.outcome = model_stats.FAILED
+        exchange.fault = LATE
+        running = [c for c in (exchange.upstream, exchange.hedge_upstream) if c is not None]
+        if len(running) == 1:  # of two, neither can be told to be at fault
+            replica = running[0].replica
+            failed = replica.failed
+            timeout = self.router.models[exchange.model].timeout
+            ours = timeout is not None and now >= exchange.started_at + timeout
+            outcome = (
+                Outcome.DEADLINE_EXCEEDED if ours else Outcome.CLIENT_DEADLINE_EXCEEDED
+            )  # the operator's timeout, or the client's own choice
+            decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
+            if replica.failed > failed:  # far past its estimate
+                replica.context.failed(Outcome.TIMEOUT.label, local_replies.DEADLINE_EXCEEDED.code, now)
+            else:
+                replica.context.count(Outcome.DEADLINE_EXCEEDED.label)
+            self.publish_load(replica)
+            self.execute(decisions, now)
+        exchange.client.fail(exchange, local_replies.DEADLINE_EXCEEDED)
+
+    def _sweep(self, now: float) -> None:
+        self._sweep_at = now + SWEEP_SECONDS
+        for client in [c for c in self.clients if c.expires <= now]:
+            client.on_timeout()
+        self.buffers.sweep(now)
+        for connection in [c for c in self.active if c.expires <= now]:
+            connection.on_timeout()
+        for endpoint in self.connection_pools.values():
+            endpoint.sweep(now)
+        if self._log is not None:
+            self._log.flush()
+        if self.decisions is not None:
+            self.decisions.flush()
+
+    # ------------------------------------------------------------------ the end
+
+    def drain(self, *, relieved: bool = False) -> None:
+        """Each connection ends with the answer in progress; an idle one soon, or, `relieved`, with its next answer."""
+        self.draining = True
+        self.sockets_shared = relieved
+        for client in list(self.clients):
+            client.drain()
+
+    def reject_pending(self, *, hopeless: bool = False) -> None:
+        """Whoever has nothing of an answer yet is told to try again elsewhere; `hopeless`: only those who wait for a
+        model that has no replica."""
+        left = [client.exchange for client in self.clients if client.exchange is not None]
+        waiting = [e for e in left if e.phase is RequestPhase.WAITING]
+        if hopeless:
+            waiting = [e for e in waiting if e.pool is not None and not e.pool.members]
+        others = [] if hopeless else [e for e in left if e.phase is not RequestPhase.WAITING and not e.response_started]
+        for exchange in waiting + others:  # who waits goes first: no place is to be taken that another leaves
+            exchange.close = True
+            exchange.client.fail(exchange, local_replies.STOPPING)
+
+    def abort_all(self) -> None:
+        """Time is up: whatever still runs or waits fails, and that is the gateway's fault."""
+        for client in list(self.clients):
+            exchange = client.exchange
+            if exchange is not None:
+                client.exchange = None
+                self.cancel(exchange)
+                exchange.outcome = exchange.outcome or model_stats.FAILED
+                exchange.fault = exchange.fault or GATEWAY
+                self.finished(exchange, local_replies.STOPPING.code)
+            client.transport.abort()
+
+    def close(self) -> None:
+        """The process ends: whoever is still connected is cut off."""
+        self.abort_all()
+        for connection in list(self.active):
+            connection.cancel()
+        for endpoint in self.connection_pools.values():
+            endpoint.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for kept in (self._log, self.decisions, self._tracing):
+            if kept is not None:
+                kept.close()

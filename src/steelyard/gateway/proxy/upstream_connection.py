@@ -1,0 +1,559 @@
+"""A connection to a replica: one request at a time out, its answer back to the client as it comes.
+
+Bytes of an answer are passed on as they are; only its head is read and rewritten. Where the body ends is counted
+(content-length) or told by llhttp (chunks).
+"""
+
+from __future__ import annotations
+
+import select
+from asyncio import Transport
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import httptools
+
+from ...core.outcome import Outcome
+from ...core.request import INFINITY
+from ...protocols.load import MAX_ERROR_BODY_BYTES, is_out_of_memory
+from ..http.chunked import ChunkedReader
+from ..http.headers import MalformedMessageError
+from ..http.response_head import UNTIL_CLOSE, ResponseHead
+from ..http.rewrite import write_request_head, write_response_head
+from ..http.trailers import EMPTY_CHUNKED_BODY, END_WITHOUT_TRAILERS, MAX_TRAILER_BYTES, filter_trailers, find_trailers
+from . import local_replies
+from .client_connection import END_OF_HEAD, PAUSED_NO_UPSTREAM, PAUSED_UPSTREAM_SLOW
+from .exchange import CHUNKED, Exchange
+from .local_replies import ErrorReply
+
+if TYPE_CHECKING:
+    from ...core.replica import Replica
+    from .connection_pool import ConnectionPool
+
+CONNECTING, IDLE, AWAITING_HEAD, BODY_SIZED, BODY_CHUNKED, BODY_UNTIL_CLOSE, TUNNEL, CLOSED = range(8)
+
+MAX_HEAD_BYTES: Final = 256 << 10
+MAX_JOINED_WRITE_BYTES: Final = 64 << 10  # a head and a body up to this are joined: one system call
+CHUNKED_RESPONSE_HEAD: Final = (
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"  # what puts llhttp where chunks begin
+)
+ERROR_BODY_WAIT_SECONDS: Final = 1.0  # seconds for which the body of an error is waited for, where memory is counted
+BODYLESS_STATUSES: Final = (204, 304)
+DECLINED_STATUSES: Final = (429, 503)  # the replica did nothing
+REQUEST_FAULT_STATUSES: Final = (501, 505, 508)  # the request asked for what no replica has, or goes round in a circle
+CONTENT_TOO_LARGE: Final = 413  # mostly said by the head alone
+MAX_INTERIM_RESPONSES: Final = 16  # answers of 1xx before the real one
+
+
+class UpstreamConnection:
+    __slots__ = (
+        "_chunks",
+        "_messages_begun",
+        "_parser",
+        "_poll",
+        "body_left",
+        "eof",
+        "exchange",
+        "expires",
+        "interim_responses",
+        "keep_alive",
+        "last_activity",
+        "last_bytes",
+        "message_complete",
+        "partial_trailers",
+        "paused",
+        "peer_closed",
+        "pending",
+        "pool",
+        "replica",
+        "reused",
+        "state",
+        "streaming",
+        "transport",
+    )
+
+    def __init__(self, endpoint: ConnectionPool) -> None:
+        self.pool = endpoint
+        self.transport: Transport = None  # type: ignore[assignment]  # until connection_made
+        self.exchange: Exchange | None = None
+        self.replica: Replica = None  # type: ignore[assignment]  # until `carry`
+        self.state = CONNECTING
+        self.reused = False
+        self.peer_closed = False  # the other side closed it, or the network did
+        self.paused = False
+        self.eof = False
+        self.last_bytes = b""  # of the last piece in chunks
+        self.partial_trailers = b""  # trailers that are not all there
+        self.last_activity = 0.0  # idle since; while an answer comes: its last byte came
+        self.expires = INFINITY
+        self.streaming = False  # the request's body is passed on as it comes
+        self.keep_alive = False  # may it be used again after this answer?
+        self.pending = b""  # part of a head
+        self.interim_responses = 0  # answers of 1xx to this request
+        self.body_left = 0
+        self.message_complete = False
+        self._messages_begun = 0
+        self._poll: Any = None
+        self._parser: httptools.HttpResponseParser | None = None
+        # For clients of HTTP/1.0, who do not know chunks, and for answers with trailers, which are looked at.
+        self._chunks: ChunkedReader | None = None
+
+    # ------------------------------------------------------------------ the request
+
+    def assign(self, exchange: Exchange, replica: Replica) -> None:
+        """Take this request to its replica; at once, or when the connection is there."""
+        self.exchange = exchange
+        self.replica = replica
+        if self.state == IDLE:
+            self._send(exchange)
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        transport.set_write_buffer_limits(high=self.pool.carrier.limits.buffer)
+        self.state = IDLE
+        if self.exchange is not None:
+            self._send(self.exchange)
+        else:  # whoever it was made for has left meanwhile
+            self.pool.release(self, monotonic())
+
+    def is_reusable(self) -> bool:
+        """Unused, is it still open, and silent? What a server says unasked must not be taken for the next answer."""
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not self._poll.poll(0)
+
+    def connect_failed(self, ours: bool, refused: bool) -> None:
+        """No connection: nothing was sent. `ours`: this machine lacks something. `refused`: nobody is there."""
+        if self.state != CONNECTING:
+            return  # it was made in the very moment its time was up
+        self.state = CLOSED
+        exchange, self.exchange = self.exchange, None
+        if exchange is None:
+            return
+        carrier = self.pool.carrier
+        if ours:
+            carrier.attempt_ended(exchange, self, Outcome.CANCELLED, local_replies.DESCRIPTORS_EXHAUSTED)
+        else:
+            carrier.attempt_ended(exchange, self, Outcome.UNREACHABLE, local_replies.REPLICA_UNREACHABLE)
+            if refused:
+                carrier.report_failure(self.replica, refused=True)
+
+    def _send(self, exchange: Exchange) -> None:
+        self.state = AWAITING_HEAD
+        self.interim_responses = 0
+        self.keep_alive = False
+        carrier = self.pool.carrier
+        carrier.active[self] = None
+        now = monotonic()
+        total = exchange.started_at + carrier.timeouts.total
+        self.expires = min(now + carrier.timeouts.first_byte, total)
+        if exchange.client.write_paused:
+            self.pause()
+        head = write_request_head(exchange, self.pool.authority, self.replica.context.asks)
+        body = exchange.body
+        if exchange.body_complete:
+            self.streaming = False
+            if exchange.length == CHUNKED and exchange.trailers:
+                self.write(head)
+                if exchange.body_size:
+                    self._write_chunk(b"".join(body))
+                self._write_last_chunk(exchange)
+            elif not body:
+                carrier.write(self.transport, head)
+            elif exchange.body_size <= MAX_JOINED_WRITE_BYTES:
+                carrier.write(self.transport, b"".join((head, *body)))
+            else:
+                self.write(head)
+                for piece in body:
+                    self.write(piece)
+            return
+        # The rest of the body goes straight through from now on, and cannot be sent again.
+        self.streaming = True
+        self.write(head)
+        pieces, exchange.body = exchange.body, []
+        carrier.buffers.release(exchange)
+        for piece in pieces:
+            self.send_body(exchange, piece)
+        exchange.client.resume_reading(PAUSED_NO_UPSTREAM)
+
+    def send_body(self, exchange: Exchange, data: bytes) -> None:
+        if exchange.length != CHUNKED:
+            self.write(data)
+            return
+        if data:
+            self._write_chunk(data)
+        if exchange.body_complete:
+            self._write_last_chunk(exchange)
+
+    def _write_chunk(self, data: bytes) -> None:
+        self.write(b"%x\r\n" % len(data))
+        self.write(data)
+        self.write(b"\r\n")
+
+    def _write_last_chunk(self, exchange: Exchange) -> None:
+        self.write(b"\r\n".join((b"0", *exchange.trailers, b"", b"")))
+
+    def write(self, data: bytes) -> None:
+        """Now, and after what was to be written soon."""
+        carrier = self.pool.carrier
+        if carrier.deferred:
+            carrier.flush()
+        self.transport.write(data)
+
+    def pause(self) -> None:
+        """The client does not keep up: read no more for now."""
+        self.paused = True
+        if self.state != CONNECTING:
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        if self.paused:
+            self.paused = False
+            if self.state != CONNECTING and not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        if self.exchange is not None:
+            self.exchange.client.pause_reading(PAUSED_UPSTREAM_SLOW)
+
+    def resume_writing(self) -> None:
+        if self.exchange is not None:
+            self.exchange.client.resume_reading(PAUSED_UPSTREAM_SLOW)
+
+    # ------------------------------------------------------------------ the answer
+
+    def data_received(self, data: bytes) -> None:
+        exchange = self.exchange
+        state = self.state
+        if exchange is None:
+            self.transport.abort()  # nobody asked for anything
+        elif state == AWAITING_HEAD:
+            self._read_heads(exchange, self.pending + data if self.pending else data)
+        elif state == BODY_SIZED:
+            self._sized_body(exchange, data)
+        elif state == BODY_CHUNKED:
+            self._chunked_body(exchange, data)
+        elif state == TUNNEL:
+            self._forward(exchange, data)
+        else:  # it ends with the connection: put in chunks, for clients that know them
+            self._forward(exchange, b"%x\r\n%b\r\n" % (len(data), data) if not exchange.http10 else data)
+
+    def _read_heads(self, exchange: Exchange, data: bytes, patient: bool = True) -> None:
+        """The head of the answer, after any interim ones. `patient`: of an error more may be waited for."""
+        carrier = self.pool.carrier
+        while True:
+            end = data.find(END_OF_HEAD)
+            if end < 0:
+                self.pending = data
+                if len(data) > MAX_HEAD_BYTES:
+                    self._invalid_response(exchange)
+                return
+            try:
+                head = ResponseHead(data[:end].split(b"\r\n"), carrier.response_fields, carrier.statuses)
+            except MalformedMessageError:
+                self._invalid_response(exchange)
+                return
+            whole, data = data, data[end + 4 :] if len(data) > end + 4 else b""
+            if (
+                patient
+                and head.status >= 500
+                and self.replica.residency is not None
+                and self._expects_error_body(exchange, head, data)
+            ):
+                self.expires = min(self.expires, monotonic() + ERROR_BODY_WAIT_SECONDS)
+                self.pending = whole  # what kind of error it is, its body tells: it is read anew with more of it
+                return
+            self.pending = b""
+            if head.status >= 200:
+                self._response_head(exchange, head, data)
+                return
+            if head.status == 101:
+                if exchange.upgrade:
+                    carrier.tunnel(exchange, self, head, data)
+                else:
+                    self._invalid_response(exchange)
+                return
+            self.interim_responses += 1
+            if self.interim_responses > MAX_INTERIM_RESPONSES:
+                self._invalid_response(exchange)
+                return
+            if head.status != 100 and not exchange.http10:
+                exchange.client.write(b"\r\n".join((*head.without_body, b"", b"")))
+            if not data:
+                return
+
+    @staticmethod
+    def _expects_error_body(exchange: Exchange, head: ResponseHead, rest: bytes) -> bool:
+        """Is more to come of an error's body, and worth waiting for?"""
+        if exchange.route.is_head or head.length == UNTIL_CLOSE or len(rest) >= MAX_ERROR_BODY_BYTES:
+            return False
+        if head.length == CHUNKED:
+            return not rest.endswith(b"0\r\n\r\n")
+        return len(rest) < min(head.length, MAX_ERROR_BODY_BYTES)
+
+    def _response_head(self, exchange: Exchange, head: ResponseHead, rest: bytes) -> None:
+        carrier = self.pool.carrier
+        status = head.status
+        length = 0 if exchange.route.is_head or status in BODYLESS_STATUSES else head.length
+        # A body that is announced and must not come (to HEAD, in a 204) may come all the same, and late.
+        self.keep_alive = (
+            not head.close and length != UNTIL_CLOSE and (head.length == length or head.length == UNTIL_CLOSE)
+        )
+        if status == CONTENT_TOO_LARGE or (status >= 400 and exchange.body_size > MAX_JOINED_WRITE_BYTES):
+            self.keep_alive = (
+                False  # the error may have come before the body was read: whether it ever is, nobody can see
+            )
+        now = monotonic()
+        way = self.replica.context
+        way.heard = now
+        if head.load_report or self.replica.residency is not None:
+            carrier.read_load_report(exchange, self.replica, head.load_report, status, now)
+        if (status >= 500 or status == 429) and status not in REQUEST_FAULT_STATUSES:
+            outcome = Outcome.OVERLOADED if status in DECLINED_STATUSES and exchange.replayable else Outcome.ERROR
+            if self.replica.residency is not None and is_out_of_memory(status, rest):
+                outcome = Outcome.OUT_OF_MEMORY
+            if not carrier.error_response(exchange, self, outcome, status, now):
+                self._release(self.keep_alive and length == len(rest), now)
+                return
+        elif self.replica.unverified:
+            carrier.trial_passed(self.replica, now)
+        flight = exchange.attempt
+        if flight is not None and (flight.hedge_entry is not None or exchange.hedge_upstream is not None):
+            carrier.settle(exchange, self, now)
+        exchange.first_byte = now
+        exchange.length_unknown = length < 0
+        exchange.status = status
+        exchange.response_started = True
+        if not exchange.body_complete:
+            exchange.close = True  # the rest of the body would be taken for the next request
+        exchange.body = []  # never sent again from here on
+        if exchange.held_bytes:
+            carrier.buffers.release(exchange)
+        if length == CHUNKED and (head.trailers or exchange.http10):
+            self._chunks = ChunkedReader()
+            self._chunks.pieces = []
+        message = write_response_head(exchange, head, length, way.label, now)
+        self._begin_body(exchange, message, length, rest)
+
+    def _begin_body(self, exchange: Exchange, head: bytes, length: int, rest: bytes) -> None:
+        carrier = self.pool.carrier
+        self.expires = min(exchange.first_byte + carrier.timeouts.stream, exchange.started_at + carrier.timeouts.total)
+        if length >= 0:
+            self.state = BODY_SIZED
+            self.body_left = length
+            if len(rest) <= MAX_JOINED_WRITE_BYTES:
+                self._sized_body(exchange, head + rest, len(head))
+            else:
+                exchange.client.write(head)
+                self._sized_body(exchange, rest)
+            return
+        exchange.client.write(head)
+        if length == CHUNKED:
+            self.state = BODY_CHUNKED
+            self.message_complete = False
+            self.last_bytes = self.partial_trailers = b""
+            self._messages_begun = 0
+            if self._chunks is None:
+                self._parser = httptools.HttpResponseParser(self)
+                self._parser.feed_data(CHUNKED_RESPONSE_HEAD)
+        else:
+            self.state = BODY_UNTIL_CLOSE
+        if rest:
+            self.data_received(rest)
+
+    def _sized_body(self, exchange: Exchange, data: bytes, extra: int = 0) -> None:
+        left = self.body_left - len(data) + extra
+        if left > 0:
+            self.body_left = left
+            self._forward(exchange, data)
+            return
+        if left < 0:  # more than it announced: what is left over is nobody's answer
+            self.keep_alive = False
+            data = data[:left]
+        exchange.bytes_out += len(data)
+        self.pool.carrier.write(exchange.client.transport, data)
+        self._finish(exchange)
+
+    def _chunked_body(self, exchange: Exchange, data: bytes) -> None:
+        try:
+            if self._chunks is not None:
+                data = self._rechunk(exchange, self._chunks, data)
+            else:
+                assert self._parser is not None
+                self._parser.feed_data(data)
+        except (httptools.HttpParserError, MalformedMessageError):
+            self._truncated(exchange)
+            return
+        if self._chunks is None:
+            if self.partial_trailers:
+                data, self.partial_trailers = self.partial_trailers + data, b""
+            joined = self.last_bytes + data
+            tail = joined[-6:]
+            if self._messages_begun > 1 or (self.message_complete and not _is_clean_end(tail)):
+                self._truncated(exchange)  # the replica says more than was asked
+                return
+            if not self.message_complete:
+                if b"\n0" in joined[-MAX_TRAILER_BYTES:] or not self.last_bytes:
+                    sent = find_trailers(self.last_bytes, data)
+                    self.partial_trailers, data = data[sent:], data[:sent]
+                    tail = (self.last_bytes + data)[-6:]
+            elif tail != END_WITHOUT_TRAILERS and tail != EMPTY_CHUNKED_BODY:
+                clean = filter_trailers(self.last_bytes, data, self.pool.carrier.response_fields)
+                if clean is None:
+                    self._truncated(exchange)  # part of the trailers went out unseen: it must not look whole
+                    return
+                data = clean
+            self.last_bytes = tail
+        self._forward(exchange, data)
+        if self.message_complete:
+            self._finish(exchange)
+
+    def _rechunk(self, exchange: Exchange, chunks: ChunkedReader, data: bytes) -> bytes:
+        """What to pass on of it: without chunks, or in chunks of our own with the trailers that may be passed on."""
+        if chunks.feed(data) < len(data):
+            self.keep_alive = False
+        self.message_complete = chunks.done
+        pieces = chunks.pieces or []
+        content = b"".join(pieces)
+        pieces.clear()
+        if exchange.http10:
+            return content
+        if content:
+            content = b"%x\r\n%b\r\n" % (len(content), content)
+        if chunks.done:
+            kept = self.pool.carrier.response_fields.trailers(chunks.trailers)
+            content += b"\r\n".join((b"0", *kept, b"", b""))
+        return content
+
+    def on_message_begin(self) -> None:
+        self._messages_begun += 1
+
+    def on_message_complete(self) -> None:
+        self.message_complete = True
+
+    def _forward(self, exchange: Exchange, data: bytes) -> None:
+        carrier = self.pool.carrier
+        self.last_activity = now = monotonic()
+        if exchange.length_unknown and not exchange.bytes_out:
+            exchange.first_byte = now  # not its head: many servers send that before they have anything to say
+        exchange.bytes_out += len(data)
+        self.expires = min(now + carrier.timeouts.stream, exchange.started_at + carrier.timeouts.total)
+        carrier.write(exchange.client.transport, data)
+
+    def touch(self) -> None:
+        """Bytes went through the tunnel."""
+        self.last_activity = now = monotonic()
+        self.expires = now + self.pool.carrier.timeouts.stream
+
+    def _finish(self, exchange: Exchange) -> None:
+        now = monotonic()
+        replica = self.replica
+        self._release(self.keep_alive and exchange.body_complete, now)
+        try:
+            self.pool.carrier.response_complete(exchange, replica, now)
+        finally:  # whatever went wrong with the books, this client has its answer
+            exchange.client.response_done(exchange)
+
+    def _release(self, keep: bool, now: float) -> None:
+        """Done with this request."""
+        self.exchange = None
+        self._parser = None
+        self._chunks = None
+        self.expires = INFINITY
+        self.pool.carrier.active.pop(self, None)
+        if keep and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
+            self.state = IDLE
+            self.resume()
+            self.pool.release(self, now)
+        else:
+            self.state = CLOSED
+            self.transport.abort()
+
+    # ------------------------------------------------------------------ the end
+
+    def cancel(self) -> None:
+        """Nobody wants the answer any more: the replica learns of it by the closed connection."""
+        self.exchange = None
+        self.expires = INFINITY
+        self.pool.carrier.active.pop(self, None)
+        if self.state != CONNECTING:
+            self.state = CLOSED
+            self.transport.abort()
+
+    def eof_received(self) -> bool:
+        exchange = self.exchange
+        if self.state == TUNNEL and exchange is not None and not exchange.client.eof:
+            self.eof = True
+            if exchange.client.transport.can_write_eof():
+                self.pool.carrier.flush()
+                exchange.client.transport.write_eof()
+                return True  # the other direction may go on
+        return False
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        if self.state == AWAITING_HEAD and self.exchange is not None:
+            self._stop_waiting_for_body(self.exchange)  # then it is an error whose body was cut off
+        state, self.state = self.state, CLOSED
+        exchange = self.exchange
+        self.peer_closed = True
+        if exchange is None:
+            if state == IDLE and self in self.pool.idle:
+                self.pool.idle.remove(self)
+            return
+        carrier = self.pool.carrier
+        if state == TUNNEL or (state == BODY_UNTIL_CLOSE and problem is None):
+            if state == BODY_UNTIL_CLOSE and not exchange.http10:
+                exchange.client.write(b"0\r\n\r\n")
+            self._finish(exchange)
+        elif exchange.response_started:
+            self._truncated(exchange)
+        elif self.reused and not self.pending and carrier.balancer.allow_resend(exchange, monotonic()):
+            # It closed an idle connection as we used it again (RFC 9112, 9.3.1): nothing was done, most likely.
+            self.exchange = None
+            carrier.active.pop(self, None)
+            connection = self.pool.connect()
+            carrier.move_attempt(exchange, self, connection)
+        elif isinstance(problem, MemoryError):  # what it said could not be read: not its fault
+            self._attempt_failed(exchange, Outcome.CANCELLED, local_replies.MEMORY_LOW)
+        else:
+            self._attempt_failed(exchange, Outcome.CONNECTION_LOST, local_replies.REPLICA_FAILED)
+
+    def _stop_waiting_for_body(self, exchange: Exchange) -> bool:
+        """The body of an error was waited for in vain: it is passed on, or tried elsewhere, as far as it came."""
+        if END_OF_HEAD not in self.pending:
+            return False
+        data, self.pending = self.pending, b""
+        carrier = self.pool.carrier
+        self.expires = min(monotonic() + carrier.timeouts.first_byte, exchange.started_at + carrier.timeouts.total)
+        self._read_heads(exchange, data, patient=False)
+        return True
+
+    def on_timeout(self) -> None:
+        exchange = self.exchange
+        if exchange is None or (self.state == AWAITING_HEAD and self._stop_waiting_for_body(exchange)):
+            return
+        if exchange.response_started:
+            self._truncated(exchange)
+        else:
+            # While its client has not sent all of the request, the replica cannot be expected to answer.
+            outcome = Outcome.TIMEOUT if exchange.body_complete else Outcome.CANCELLED
+            self._attempt_failed(exchange, outcome, local_replies.REPLICA_TIMEOUT)
+
+    def _invalid_response(self, exchange: Exchange) -> None:
+        self._attempt_failed(exchange, Outcome.CONNECTION_LOST, local_replies.REPLICA_INVALID_RESPONSE)
+
+    def _attempt_failed(self, exchange: Exchange, outcome: Outcome, problem: ErrorReply) -> None:
+        """Before the client has anything: it may be tried elsewhere."""
+        self._release(False, 0.0)
+        self.pool.carrier.attempt_ended(exchange, self, outcome, problem)
+
+    def _truncated(self, exchange: Exchange) -> None:
+        """After the client has part of the answer: it must see that the rest is missing."""
+        self._release(False, 0.0)
+        self.pool.carrier.response_truncated(exchange, self)
+
+
+def _is_clean_end(tail: bytes) -> bool:
+    """Is the end of the chunks the end of what came? llhttp takes empty lines after it for nothing."""
+    return tail[-4:] == b"\r\n\r\n" and tail != b"\r\n\r\n\r\n"

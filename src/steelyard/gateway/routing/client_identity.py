@@ -1,0 +1,80 @@
+"""What a client may say of its own requests: whose they are, how urgent, and by when they are due.
+
+The rights of a connection follow from the address of its peer:
+
+- A peer in `trusted` (a proxy) is believed: the tenant it names is the tenant, and it may allow more than `timeout`.
+- A peer in the `networks` of a tenant is that tenant, whatever it says.
+- The tenant that any other peer names is a label for logs and counts. In the queue all requests of its address count as
+  one tenant (of IPv6, of its /64, which is what one client is given): made-up names earn no more turns, and another's
+  name takes none of its turns.
+
+Each tenant has a ceiling for priorities, 0 unless configured; a peer that nobody vouches for has 0. Sessions of
+different tenants are different sessions, whatever they are called.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+
+from ...addresses import unmapped_network
+from ...config import ANY_MODEL, Config
+from ..http.forwarding import TrustedNetworks, client_network
+
+UNVERIFIED_PREFIX = "\0"  # begins the share of a peer that nobody vouches for; no header can carry it
+
+
+class ClientIdentity:
+    """Of one connection."""
+
+    __slots__ = ("share", "tenant", "trusted")
+
+    def __init__(self, tenant: str = "", share: str = "", believed: bool = False) -> None:
+        self.tenant = tenant  # whose the connection is; empty: a request may say
+        self.share = share  # as whose the queue counts its requests, unless a tenant is believed
+        self.trusted = believed
+
+
+ANONYMOUS = ClientIdentity()
+
+
+def session_key(share: str, session: str) -> str:
+    """The key of a session. Peers that nobody vouches for have theirs together: one may change its address."""
+    return f"{UNVERIFIED_PREFIX if share.startswith(UNVERIFIED_PREFIX) else share}{UNVERIFIED_PREFIX}{session}"
+
+
+class TrustPolicy:
+    def __init__(self, config: Config) -> None:
+        self._trust = TrustedNetworks(config.trusted)
+        self._ceilings = {name: tenant.priority for name, tenant in config.tenants.items()}
+        self._default_ceiling = self._ceilings.pop(ANY_MODEL, 0)
+        self.lowest_ceiling = min(
+            0, self._default_ceiling, *self._ceilings.values()
+        )  # whatever asks for no more is not looked at
+        self._per_client_queues = bool(config.tenant_header or config.tenants)  # else there is one queue for all
+        networks = [
+            (unmapped_network(text), name) for name, tenant in config.tenants.items() for text in tenant.networks
+        ]
+        self._networks: list[tuple[IPv4Network | IPv6Network, str]] = sorted(networks, key=lambda n: -n[0].prefixlen)
+
+    def identify(self, host: str) -> ClientIdentity:
+        """Of a connection from this address."""
+        if self._trust.contains(host):
+            return ClientIdentity(believed=True)
+        if not self._per_client_queues:
+            return ANONYMOUS
+        try:
+            address = ip_address(host.partition("%")[0])
+        except ValueError:
+            return ClientIdentity(share=UNVERIFIED_PREFIX + host)  # a Unix socket
+        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        for network, tenant in self._networks:
+            if address in network:
+                return ClientIdentity(tenant, tenant)
+        return ClientIdentity(share=UNVERIFIED_PREFIX + client_network(host))
+
+    def ceiling(self, rights: ClientIdentity, tenant: str) -> int:
+        """The highest priority that a request of this tenant may have."""
+        if rights.trusted or rights.tenant:
+            return self._ceilings.get(tenant, self._default_ceiling)
+        return 0

@@ -1,0 +1,1 @@
+"""Access log, decision log, tracing, counters and reports."""

@@ -1,0 +1,390 @@
+"""The decision log: why requests went where they went, a line for each that is sampled (link/decision_log/lines.py).
+
+A request that is not sampled costs a checksum of its id. Of one that is, a snapshot is taken whenever a place is looked
+for; its line is made when it is over, in small batches, and written by a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from hashlib import blake2b
+from heapq import nsmallest
+from math import isfinite
+from time import monotonic, time
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+
+from ...config import Config
+from ...config import DecisionLogConfig as Settings
+from ...core.balancer import Balancer
+from ...core.options import PoolOptions
+from ...core.policies import POLICIES, Policy
+from ...core.pool import Pool
+from ...core.replica import Replica, State
+from ...core.request import INFINITY, Request, RequestPhase
+from ...core.slo.verdicts import SLO_VERDICTS
+from ...documents import encode_value
+from ...link.decision_log.lines import (
+    DecisionLine,
+    ExcludedReplica,
+    FleetLine,
+    FleetMember,
+    LoggedAttempt,
+    LoggedCandidate,
+    LoggedChoice,
+)
+from ..proxy.exchange import Exchange
+from . import model_stats
+from .log_file import LogFile
+
+MAX_CHOICES: Final = 8  # most that are kept of a request: the first, and the last ones
+CHOICE_INTERVAL_SECONDS: Final = 0.1  # seconds after which a look that ends in waiting is worth another snapshot
+MAX_SCORED_REPLICAS: Final = 128  # most replicas whose score is worked out, evenly spread over all
+CHECKSUM_COUNT: Final = 1 << 32  # checksums there are
+SECONDS_DIGITS: Final = 6  # of seconds
+FLEET_LINE_OPTIONS: Final = ("concurrency", "queue", "max_wait")  # of a fleet's line
+ATTEMPT_CANCELLED: Final = "cancelled"
+ATTEMPT_LOST: Final = "lost"  # of a hedged request's attempts, the slower
+POLICY_NAMES: Final = {place: name for name, place in POLICIES.items()}
+
+
+class DecisionRecord:
+    """What is kept of a request until it is over."""
+
+    __slots__ = ("arrived", "attempts", "choice_count", "choices", "chosen_at", "estimate")
+
+    def __init__(self, now: float) -> None:
+        self.arrived = now
+        self.estimate: float | None = None
+        self.choice_count = 0
+        self.chosen_at = -INFINITY
+        self.choices: list[LoggedChoice] = []
+        self.attempts: list[AttemptRecord] = []
+
+
+class AttemptRecord:
+    __slots__ = ("began", "concurrent", "ended", "hedged", "outcome", "predicted", "replica")
+
+    def __init__(self, replica: Replica, began: float, predicted: float, beside: int, hedged: bool) -> None:
+        self.replica = replica
+        self.began = began
+        self.predicted = predicted
+        self.concurrent = beside
+        self.hedged = hedged
+        self.ended: float | None = None
+        self.outcome: str | None = None  # None: it runs
+
+
+class DecisionLog(LogFile):
+    def __init__(
+        self, settings: Settings, balancer: Balancer, config: Config, worker: int = 0, workers: int = 1
+    ) -> None:
+        super().__init__(settings.path, "decision-log", settings.most)
+        self.settings = settings
+        self.balancer = balancer
+        self.config = config
+        self._worker = worker
+        self._workers = workers
+        self._sample_threshold = int(settings.sample * CHECKSUM_COUNT)
+        self._encoder = msgspec.json.Encoder(enc_hook=encode_value)  # options may be Seconds and Shares
+        self._logged_fleet: dict[str, tuple[object, ...]] = {}  # model → how it was when that was last written
+        self._fleet_lines: dict[str, bytes] = {}
+
+    def attach(self) -> None:
+        """From now on this log is told of choices."""
+        self.balancer.on_choice = self.on_choice
+
+    # ------------------------------------------------------------------ a request
+
+    def arrived(self, exchange: Exchange, now: float) -> None:
+        """It is about to be decided on: is it one to be written down? By its id, so that whoever sees it agrees."""
+        if crc32(exchange.request_id) < self._sample_threshold and not exchange.route.health_request:
+            exchange.choice_trace = DecisionRecord(now)
+
+    def on_choice(
+        self, pool: Pool, request: Request, candidates: Sequence[Replica], chosen: Replica | None, now: float
+    ) -> None:
+        """A place was looked for, and found or not."""
+        noted: DecisionRecord = request.choice_trace
+        if noted.estimate is None:
+            noted.estimate = request.base
+        noted.choice_count += 1
+        if chosen is None and now < noted.chosen_at + CHOICE_INTERVAL_SECONDS:
+            return  # one in line is looked at again and again
+        noted.chosen_at = now
+        self._add_choice(noted, pool, request, candidates, chosen, now)
+
+    def not_placed(self, exchange: Exchange, now: float) -> None:
+        """It was not sent when it came. If no replica could take it, nothing was chosen, and no witness called."""
+        noted: DecisionRecord = exchange.choice_trace
+        if exchange.pool is not None and not noted.choices:
+            self._add_choice(noted, exchange.pool, exchange, (), None, now)
+
+    def _add_choice(
+        self,
+        noted: DecisionRecord,
+        pool: Pool,
+        request: Request,
+        candidates: Sequence[Replica],
+        chosen: Replica | None,
+        now: float,
+    ) -> None:
+        if len(noted.choices) >= MAX_CHOICES:
+            del noted.choices[1]
+        left_out = [replica for replica in pool.replicas.values() if replica not in candidates]
+        noted.choices.append(
+            LoggedChoice(
+                after=round(now - noted.arrived, SECONDS_DIGITS),
+                chosen=chosen.id if chosen is not None else "",
+                candidate_count=len(candidates),
+                candidates=self._snapshot(pool, request, candidates, chosen, now),
+                queued=len(pool.queue),
+                excluded=tuple(
+                    _excluded(pool, request, replica, now) for replica in left_out[: self.settings.candidates]
+                ),
+                excluded_count=len(left_out),
+            )
+        )
+
+    def _snapshot(
+        self, pool: Pool, request: Request, candidates: Sequence[Replica], chosen: Replica | None, now: float
+    ) -> tuple[LoggedCandidate, ...]:
+        most = self.settings.candidates
+        some = candidates[:: 1 + len(candidates) // MAX_SCORED_REPLICAS]
+        if chosen is not None and chosen not in some:
+            some = [chosen, *some]
+        policy = pool.policy
+        scored = [(_score(policy, request, replica, now), replica) for replica in some]
+        if len(scored) > most:
+            scored = nsmallest(most, scored, key=lambda pair: (pair[1] is not chosen, _least_first(pair[0])))
+        return tuple(_candidate(pool, request, replica, score, now) for score, replica in scored)
+
+    def dispatched(self, exchange: Exchange, replica: Replica, now: float, hedged: bool) -> None:
+        """An attempt begins; `exchange.flight` (or `.hedge`) is it."""
+        noted: DecisionRecord = exchange.choice_trace
+        flight = exchange.hedge if hedged else exchange.attempt
+        if noted.estimate is None:
+            noted.estimate = exchange.base
+        if flight is not None:
+            noted.attempts.append(AttemptRecord(replica, now, flight.predicted, flight.concurrency - 1, hedged))
+
+    def attempt_lost(self, exchange: Exchange, replica: Replica, outcome: str, now: float) -> None:
+        """An attempt ended, and it is not the one that answered."""
+        for attempt in exchange.choice_trace.attempts:
+            if attempt.replica is replica and attempt.outcome is None:
+                attempt.outcome = outcome
+                attempt.ended = None if outcome in (ATTEMPT_LOST, ATTEMPT_CANCELLED) else now
+
+    def finished(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
+        """The request is over; `exchange.judgement` is set."""
+        noted: DecisionRecord = exchange.choice_trace
+        exchange.choice_trace = None
+        outcome = _last_outcome(exchange, verdict, reason)
+        for attempt in noted.attempts:
+            if attempt.outcome is None:
+                attempt.outcome = outcome
+                attempt.ended = None if outcome in (ATTEMPT_CANCELLED, "late") else now
+        pool = exchange.pool
+        self._note((noted, exchange, reason, _policy_name(pool.policy) if pool is not None else "", now))
+
+    # ------------------------------------------------------------------ lines
+
+    def _lines(self, notes: list[tuple[Any, ...]]) -> None:
+        offset = time() - monotonic()
+        for noted, exchange, reason, policy, now in notes:
+            self._append(self._encoder.encode(self._line(noted, exchange, reason, policy, now, offset)))
+
+    def _line(
+        self, noted: DecisionRecord, exchange: Exchange, reason: str, policy: str, now: float, offset: float
+    ) -> DecisionLine:
+        at = noted.arrived
+        verdict, fault = SLO_VERDICTS[exchange.slo_verdict]
+        attempts = noted.attempts
+        return DecisionLine(
+            id=exchange.request_id.decode("latin-1"),
+            time=_iso_time(at + offset),
+            at=round(at, SECONDS_DIGITS),
+            worker=self._worker,
+            model=exchange.model,
+            policy=policy,
+            verdict=verdict,
+            seconds=_seconds_between(at, now),
+            estimate=round(exchange.base if noted.estimate is None else noted.estimate, SECONDS_DIGITS),
+            tenant=exchange.tenant,
+            fault=fault,
+            reason=reason,
+            status=exchange.status,
+            call=exchange.kind,
+            features=tuple(x if isfinite(x) else 0.0 for x in exchange.features),
+            key=_hash(exchange.key) if exchange.key is not None else "",
+            priority=exchange.priority,
+            deadline=_seconds_between(at, exchange.deadline) if exchange.deadline < INFINITY else None,
+            first_byte_deadline=_seconds_between(at, exchange.first_byte_by)
+            if exchange.first_byte_by < INFINITY
+            else None,
+            binding_deadline=exchange.binding_deadline,
+            expected=round(exchange.predicted_seconds, SECONDS_DIGITS),
+            idempotent=exchange.idempotent,
+            waited=_seconds_between(at, attempts[0].began if attempts else now),
+            first_byte=_seconds_between(at, exchange.first_byte) if exchange.first_byte else 0.0,
+            upload=_seconds_between(exchange.started_at, at),
+            choices=tuple(noted.choices),
+            choice_count=noted.choice_count,
+            attempts=tuple(
+                LoggedAttempt(
+                    replica=attempt.replica.id,
+                    after=_seconds_between(at, attempt.began),
+                    predicted=round(attempt.predicted, SECONDS_DIGITS),
+                    concurrent=attempt.concurrent,
+                    seconds=_seconds_between(attempt.began, attempt.ended) if attempt.ended is not None else None,
+                    hedged=attempt.hedged,
+                    outcome=attempt.outcome or "",
+                )
+                for attempt in attempts
+            ),
+            dropped=self._take_dropped(),
+        )
+
+    # ------------------------------------------------------------------ the fleet
+
+    def flush(self) -> None:
+        """A few times a second."""
+        self._log_fleet()
+        super().flush()
+
+    def close(self, patience: float = 5.0) -> None:
+        if self.balancer.on_choice == self.on_choice:
+            self.balancer.on_choice = None
+        super().close(patience)
+
+    def _log_fleet(self) -> None:
+        now = monotonic()
+        changed = False
+        for model in self.balancer.models:
+            pool = self.balancer.pool(model)
+            replicas = tuple((r.id, r.state, r.weight) for r in pool.replicas.values())
+            stands = (replicas, type(pool.policy), pool.options)
+            if self._logged_fleet.get(model) != stands:
+                self._logged_fleet[model] = stands
+                line = self._encoder.encode(self._fleet_line(model, pool, now))
+                self._fleet_lines[model] = line + b"\n"
+                self._append(line)
+                changed = True
+        if len(self._logged_fleet) > len(self.balancer.models):
+            for model in self._logged_fleet.keys() - {*self.balancer.models}:
+                del self._logged_fleet[model], self._fleet_lines[model]
+                changed = True
+        if changed:
+            self._preface = b"".join(self._fleet_lines.values())
+
+    def _fleet_line(self, model: str, pool: Pool, now: float) -> FleetLine:
+        settings = self.config.models.get(model)
+        options = pool.options
+        return FleetLine(
+            time=_iso_time(now + time() - monotonic()),
+            at=round(now, SECONDS_DIGITS),
+            worker=self._worker,
+            workers=self._workers,
+            model=model,
+            policy=_policy_name(pool.policy),
+            sample=float(self.settings.sample),
+            replicas=tuple(FleetMember(r.id, r.state.value, r.weight) for r in pool.replicas.values()),
+            policy_options=dict(settings.policy_options) if settings is not None else {},
+            concurrency=options.concurrency,
+            queue=options.queue,
+            max_wait=float(options.max_wait),
+            options=_changed_options(options),
+            dropped=self._take_dropped(),
+        )
+
+
+def _changed_options(options: PoolOptions) -> dict[str, object]:
+    """Those that have no field of their own and are not as by default."""
+    usual = asdict(PoolOptions())
+    return {
+        name: value
+        for name, value in asdict(options).items()
+        if name not in FLEET_LINE_OPTIONS and value != usual[name]
+    }
+
+
+def _last_outcome(exchange: Exchange, verdict: str, reason: str) -> str:
+    """Of the attempts that still ran when the request was over; empty: it answered."""
+    if verdict == model_stats.CANCELLED or exchange.status == 101:
+        return ATTEMPT_CANCELLED
+    if not reason:
+        return "client_error" if 400 <= exchange.status < 500 else ""
+    return "late" if reason == "deadline" else reason
+
+
+def _score(policy: Policy, request: Request, replica: Replica, now: float) -> float | None:
+    try:
+        score = policy.score(request, replica, now)
+        score = None if score is None else round(float(score), SECONDS_DIGITS)  # it may be another kind of number
+    except Exception:  # a policy of the user's own; the choice is made, and stands
+        return None
+    return score if score is not None and isfinite(score) else None
+
+
+def _least_first(score: float | None) -> float:
+    return INFINITY if score is None else score
+
+
+def _candidate(pool: Pool, request: Request, replica: Replica, score: float | None, now: float) -> LoggedCandidate:
+    estimator = pool.estimator
+    in_the_way = estimator.queueing_delay(replica, now) if replica.load else 0.0
+    return LoggedCandidate(
+        id=replica.id,
+        in_flight=replica.load,
+        work=round(replica.outstanding_work, SECONDS_DIGITS),
+        slowness=round(replica.slowness, 4),
+        expected=round(request.base * replica.slowness + in_the_way, SECONDS_DIGITS),
+        weight=replica.effective_weight,
+        score=score,
+        failures=replica.failure_penalty,
+    )
+
+
+def _excluded(pool: Pool, request: Request, replica: Replica, now: float) -> ExcludedReplica:
+    if replica not in pool.members:
+        return ExcludedReplica(replica.id, replica.state.value, _ejection_sentence(replica, now))
+    if request.avoid and replica in request.avoid:
+        return ExcludedReplica(replica.id, "failed_before")
+    if replica.load >= replica.limit:
+        return ExcludedReplica(replica.id, "full", f"{replica.load} of {replica.limit:g}")
+    if (
+        request.binding_deadline and request.phase is RequestPhase.DONE
+    ):  # refused when it came, before memory was looked at
+        return ExcludedReplica(replica.id, "deadline")
+    return ExcludedReplica(replica.id, "memory", replica.residency.device.name if replica.residency is not None else "")
+
+
+def _ejection_sentence(replica: Replica, now: float) -> str:
+    """Why an ejected replica is out, and for how long."""
+    left = replica.ejected_until - now if replica.state is State.EJECTED else 0.0
+    if left <= 0.0:
+        return ""
+    return f"{replica.ejection}; {left:.0f} s more" if replica.ejection is not None else f"{left:.0f} s more"
+
+
+def _policy_name(policy: Policy) -> str:
+    """As the configuration names it."""
+    kind = type(policy)
+    place = f"{kind.__module__}:{kind.__qualname__}"
+    return POLICY_NAMES.get(place, place)
+
+
+def _hash(key: str) -> str:
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, person=b"steelyard").hexdigest()
+
+
+def _iso_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _seconds_between(start: float, end: float) -> float:
+    return round(max(0.0, end - start), SECONDS_DIGITS)

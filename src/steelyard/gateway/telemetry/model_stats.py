@@ -1,0 +1,168 @@
+"""What is counted of each model, for reports: how requests ended, how long they took, and whether promises were met."""
+
+from __future__ import annotations
+
+from math import log
+from typing import TYPE_CHECKING, Final
+
+from ...core.reason import Reason
+from ...core.slo import verdicts
+from ...core.slo.verdicts import (
+    NO_SLO,
+    REFUSED_BY_DEADLINE,
+    VERDICT_COUNT,
+    VERDICT_INDEX,
+    SloTarget,
+    attribute_longest_stage,
+    verdict_of_abandoned,
+    verdict_of_response,
+)
+from ...core.statistics.histogram import BUCKET_COUNT, BUCKET_OFFSET, BUCKETS_PER_LN, MIN_BUCKET_SECONDS, DurationCounts
+
+if TYPE_CHECKING:
+    from ..proxy.exchange import Exchange
+
+OK, CLIENT_ERROR, FAILED, REFUSED, CANCELLED = OUTCOMES = ("ok", "client_error", "failed", "refused", "cancelled")
+DEADLINE_CODE: Final = Reason.DEADLINE.code
+MAX_STATUSES: Final = 32  # HTTP statuses of a model that are counted one by one
+MAX_TENANTS: Final = 100  # of a model, counted one by one: their names come from clients, who can make up any number
+SWITCHING_PROTOCOLS: Final = 101
+OTHER_TENANTS: Final = "*"  # all the rest together
+
+
+class TenantStats:
+    """Requests of one tenant by how they stand to what it is promised."""
+
+    __slots__ = ("counts", "promise")
+
+    def __init__(self, promise: SloTarget) -> None:
+        self.promise = promise
+        self.counts = [0] * VERDICT_COUNT
+
+
+class ModelStats:
+    __slots__ = (
+        "cancelled",
+        "client_error",
+        "failed",
+        "first_byte",
+        "health_requests",
+        "latency_buckets",
+        "ok",
+        "promise",
+        "queue",
+        "refused",
+        "replica",
+        "statuses",
+        "tenant_promises",
+        "tenants",
+        "total",
+    )
+
+    def __init__(self) -> None:
+        self.ok = 0
+        self.client_error = 0
+        self.failed = 0
+        self.refused = 0
+        self.cancelled = 0
+        self.health_requests = 0  # of all these, requests that only look (gateway/routing/health_requests.py)
+        self.statuses: dict[int, int] = {}  # requests by HTTP status other than 200; 0: there was no answer
+        self.latency_buckets: dict[int, int] = {}  # of core.histogram; only those that were hit
+        self.total = DurationCounts()  # of answered requests: all of it, …
+        self.replica = DurationCounts()  # … the part at the replica, …
+        self.first_byte = DurationCounts()  # … and the part before its first byte came
+        self.queue = DurationCounts()  # of all that were sent or refused: the wait before that
+        self.promise = NO_SLO
+        self.tenant_promises: dict[str, SloTarget] = {}  # tenant → what it is promised, where that is something else
+        self.tenants: dict[str, TenantStats] = {}
+
+    def set_promises(self, promise: SloTarget, others: dict[str, SloTarget]) -> None:
+        """What holds from now on."""
+        self.promise = promise
+        self.tenant_promises = others
+        for tenant, tally in self.tenants.items():
+            tally.promise = others.get(tenant, promise)
+
+    def count_ok(self, seconds: float) -> None:
+        self.ok += 1
+        index = int(log(seconds) * BUCKETS_PER_LN + BUCKET_OFFSET) if seconds > MIN_BUCKET_SECONDS else 0
+        if index >= BUCKET_COUNT:
+            index = BUCKET_COUNT - 1
+        buckets = self.latency_buckets
+        buckets[index] = buckets.get(index, 0) + 1
+
+    def count_outcome(self, verdict: str) -> None:
+        setattr(self, verdict, getattr(self, verdict) + 1)
+
+    def count_status(self, status: int) -> None:
+        """Anything but 200: the others are 200, and cost nothing to count."""
+        if status not in self.statuses and len(self.statuses) >= MAX_STATUSES:
+            status = status // 100  # a replica may make up as many as it likes: the rest is counted by class
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+
+    def statuses_with_200(self) -> dict[int, int]:
+        ended = self.ok + self.client_error + self.failed + self.refused + self.cancelled
+        return {200: ended - sum(self.statuses.values()), **self.statuses}
+
+    def outcomes(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in OUTCOMES}
+
+    def record_slo(self, exchange: Exchange, verdict: str, now: float, reason: str) -> int:
+        """Count a request that is over by how it stands to what was promised: the index of its judgement. `reason`: the
+        code of a refusal."""
+        tally = self.tenants.get(exchange.tenant)
+        if tally is None:
+            tally = self._tenant_stats(exchange.tenant)
+        began = exchange.started_at
+        arrived = exchange.arrived or now
+        sent = exchange.dispatched_at
+        total = now - began
+        upload = arrived - began + exchange.upload_wait_seconds
+        unread = exchange.write_wait_seconds
+        queue = (sent or now) - arrived
+        if sent or verdict == REFUSED:
+            self.queue.add(queue)
+        if verdict == OK:
+            first = exchange.first_byte - began
+            if exchange.status == SWITCHING_PROTOCOLS:
+                total, unread = first, 0.0  # how long it stays open is up to those who talk through it
+            self.total.add(total)
+            self.first_byte.add(first)
+            self.replica.add(began + total - sent)
+            index = verdict_of_response(tally.promise, upload, queue, first, total, exchange.length_unknown, unread)
+        elif verdict == CANCELLED:
+            said = exchange.first_byte > 0.0 and (exchange.bytes_out > 0 or not exchange.length_unknown)
+            first = exchange.first_byte - began if said else -1.0
+            index = verdict_of_abandoned(tally.promise, upload, queue, first, total, exchange.length_unknown, unread)
+        else:
+            fault = _fault(exchange, upload, queue, total)
+            index = VERDICT_INDEX[_slo_verdict(verdict, exchange), fault]
+            if verdict == REFUSED and reason == DEADLINE_CODE:
+                index = REFUSED_BY_DEADLINE.get((fault, exchange.binding_deadline), index)
+        tally.counts[index] += 1
+        return index
+
+    def _tenant_stats(self, tenant: str) -> TenantStats:
+        if len(self.tenants) >= MAX_TENANTS and tenant not in self.tenant_promises:
+            tenant = OTHER_TENANTS
+            if tenant in self.tenants:
+                return self.tenants[tenant]
+        tally = self.tenants[tenant] = TenantStats(self.tenant_promises.get(tenant, self.promise))
+        return tally
+
+
+def _slo_verdict(verdict: str, exchange: Exchange) -> str:
+    """An error of the client's is a failure if a replica found it, and a refusal if we did."""
+    if verdict == REFUSED or (verdict == CLIENT_ERROR and not exchange.dispatched_at):
+        return verdicts.REFUSED
+    return verdicts.FAILED
+
+
+def _fault(exchange: Exchange, upload: float, queue: float, total: float) -> str:
+    if exchange.fault == verdicts.LATE:  # its deadline passed
+        return attribute_longest_stage(upload, queue, total)
+    if exchange.fault:
+        return exchange.fault
+    if exchange.status == 429:
+        return verdicts.OVERLOAD
+    return verdicts.CLIENT if exchange.status < 500 else verdicts.REPLICA

@@ -1,0 +1,213 @@
+"""Tracing with OpenTelemetry: a few spans of each sampled request.
+
+A caller's `traceparent` is passed on as it came where a request is not traced; where it is, the replica is told of the
+span of its attempt instead, so that its own spans hang below that.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from random import getrandbits, random
+from time import monotonic, time_ns
+from typing import NamedTuple
+
+from ... import __version__
+from ...addresses import Address
+from ...config import TracingConfig as Settings
+from ...config.otlp_exporter import exporter
+from ...core.slo.verdicts import CLIENT, MET, SLO_VERDICTS
+from ...protocols.dialects.http import CALL_KINDS as PLAIN
+from ..proxy.exchange import Exchange
+from .model_stats import OK
+from .otlp_exporter import OtlpExporter
+from .span_encoding import CLIENT_SPAN as CLIENT_KIND
+from .span_encoding import INTERNAL_SPAN, SERVER_SPAN, Attributes, encode_span
+from .tracing import CLOSE_SECONDS, RequestSpan, Tracer
+
+TRACEPARENT_PREFIX = b"traceparent: "
+TRACEPARENT = TRACEPARENT_PREFIX[:12]
+SAMPLED_FLAG = 0x01
+
+
+class OtelTracer(Tracer):
+    def __init__(self, settings: Settings, worker: int) -> None:
+        """OSError, ValueError: the file with headers cannot be read, or the environment says what makes no sense."""
+        self.settings = settings
+        self.share = float(settings.sample)
+        resource: dict[str, str | int] = {
+            "service.name": settings.service,
+            "service.version": __version__,
+            "service.instance.id": f"{socket.gethostname()}/{os.getpid()}",
+            "steelyard.worker": worker,
+        }
+        to = exporter(settings, os.environ)
+        self.sender = OtlpExporter(to.endpoint, to.headers, resource, to.timeout)
+
+    def begin(self, exchange: Exchange) -> None:
+        told = b""
+        if exchange.has_traceparent:
+            told = next((line[12:].strip() for line in exchange.header_lines if line[:12].lower() == TRACEPARENT), b"")
+        if told and self.settings.parent:
+            if not int(told[53:55], 16) & SAMPLED_FLAG:
+                return
+        elif told and random() >= self.share:  # of those without one the carrier has drawn lots
+            return
+        exchange.span = OtelSpan(self.sender, exchange, told)
+
+    @property
+    def dropped(self) -> int:  # type: ignore[override]
+        return self.sender.dropped
+
+    def close(self, patience: float = CLOSE_SECONDS) -> None:
+        self.sender.close(patience)
+
+
+class _Attempt(NamedTuple):
+    id: bytes
+    since: float
+    hedged: bool
+    predicted: float
+    address: Address | None
+
+
+class OtelSpan(RequestSpan):
+    __slots__ = ("_attempts", "_id", "_method", "_names", "_offset", "_parent", "_sender", "_trace", "_waited")
+
+    def __init__(self, sender: OtlpExporter, exchange: Exchange, told: bytes) -> None:
+        self._sender = sender
+        self._offset = time_ns() - int(monotonic() * 1e9)  # a trace is for people: it has the wall's time
+        self._attempts: dict[str, _Attempt] = {}  # that run, by replica
+        self._method = exchange.route.method.decode("latin-1")
+        self._waited = False
+        self._id = _new_id()
+        names = exchange.trace_lines
+        if told:
+            self._trace, self._parent = bytes.fromhex(told[3:35].decode()), bytes.fromhex(told[36:52].decode())
+            exchange.header_lines = [line for line in exchange.header_lines if line[:12].lower() != TRACEPARENT]
+        else:
+            at = names.index(TRACEPARENT_PREFIX) + len(TRACEPARENT_PREFIX) + 3
+            self._trace, self._parent = bytes.fromhex(names[at : at + 32].decode()), b""
+        self._names = b"\r\n".join(line for line in names.split(b"\r\n") if line and line[:12] != TRACEPARENT)
+
+    def dispatched(self, exchange: Exchange, replica: str, now: float, hedged: bool) -> None:
+        self._end_queue_span(exchange, now)
+        id = _new_id()
+        flight = exchange.hedge if hedged else exchange.attempt
+        predicted, address = 0.0, None
+        if flight is not None:
+            predicted, address = flight.predicted, flight.replica.context.endpoint.address
+        self._attempts[replica] = _Attempt(id, now, hedged, predicted, address)
+        parent = TRACEPARENT_PREFIX + b"00-%b-%b-01" % (self._trace.hex().encode(), id.hex().encode())
+        exchange.trace_lines = self._names + b"\r\n" + parent if self._names else parent
+
+    def attempt_lost(self, replica: str, why: str, now: float, status: int = 0) -> None:
+        if replica in self._attempts:
+            self._end_attempt(replica, now, {"http.response.status_code": status} if status else {}, why)
+
+    def finished(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
+        self._end_queue_span(exchange, now)
+        for replica in list(self._attempts):
+            if exchange.first_byte and replica == exchange.replica_id:
+                status = {"http.response.status_code": exchange.status}
+                self._end_attempt(replica, now, status, "", self._wall(exchange.first_byte))
+            else:
+                self._end_attempt(replica, now, {}, "")
+        route = exchange.route
+        method, call = route.method.decode("latin-1"), route.call.kind
+        judged, fault = (
+            SLO_VERDICTS[exchange.slo_verdict] if exchange.stats is not None and not route.health_request else ("", "")
+        )
+        said: dict[str, str | int] = {
+            "http.request.method": method,
+            "url.scheme": exchange.client.forwarding.proto.decode(),
+            "url.path": route.path,
+            **server_attributes(exchange.host.decode("latin-1")),
+            "http.response.status_code": exchange.status,
+            "steelyard.request_id": exchange.request_id.decode("latin-1"),
+            "steelyard.model": exchange.model,
+            "steelyard.tenant": exchange.tenant,
+            "steelyard.replica": exchange.replica_id,
+            "steelyard.verdict": verdict,
+            "steelyard.sla": judged,
+            "steelyard.fault": fault,
+            "steelyard.reason": reason,
+            "steelyard.attempts": exchange.attempt_count,
+            "error.type": str(exchange.status) if exchange.status >= 500 else reason if verdict != OK else "",
+        }
+        name = method if call == PLAIN.get(method, "other") else f"{method} {call}"
+        broken = judged not in ("", MET) and fault != CLIENT
+        self._sender.add(
+            encode_span(
+                self._trace,
+                self._id,
+                self._parent,
+                name,
+                SERVER_SPAN,
+                self._wall(exchange.started_at),
+                self._wall(now),
+                {name: value for name, value in said.items() if value not in ("", 0)},
+                (reason or judged) if broken else "",
+                0,
+            )
+        )
+
+    def _end_queue_span(self, exchange: Exchange, now: float) -> None:
+        if not self._waited and exchange.arrived:
+            self._waited = True
+            self._child(_new_id(), "queue", INTERNAL_SPAN, exchange.arrived, now, {})
+
+    def _end_attempt(self, replica: str, now: float, said: Attributes, problem: str, first_byte: int = 0) -> None:
+        attempt = self._attempts.pop(replica)
+        status = said.get("http.response.status_code", 0)
+        error = str(status) if isinstance(status, int) and status >= 500 else problem
+        about: Attributes = {
+            "http.request.method": self._method,
+            **_upstream_attributes(attempt.address),
+            "steelyard.replica": replica,
+            "steelyard.hedged": attempt.hedged,
+            "steelyard.predicted_seconds": attempt.predicted,
+            **said,
+            **({"error.type": error} if error else {}),
+        }
+        self._child(attempt.id, "replica", CLIENT_KIND, attempt.since, now, about, problem, first_byte)
+
+    def _child(
+        self,
+        id: bytes,
+        name: str,
+        kind: int,
+        began: float,
+        ended: float,
+        said: Attributes,
+        problem: str = "",
+        first_byte: int = 0,
+    ) -> None:
+        wall = self._wall
+        self._sender.add(
+            encode_span(self._trace, id, self._id, name, kind, wall(began), wall(ended), said, problem, first_byte)
+        )
+
+    def _wall(self, when: float) -> int:
+        return int(when * 1e9) + self._offset
+
+
+def server_attributes(authority: str) -> dict[str, str | int]:
+    """`server.address` and `server.port`, as the client named them."""
+    host, colon, port = authority.rpartition(":")
+    if not colon or not port.isdecimal() or len(port) > 5 or host.endswith(":"):  # of an IPv6 address without a port
+        return {"server.address": authority.strip("[]")}
+    return {"server.address": host.strip("[]"), "server.port": int(port)}
+
+
+def _upstream_attributes(address: Address | None) -> dict[str, str | int]:
+    if address is None:
+        return {}
+    if address.path:
+        return {"server.address": address.path}
+    scheme = "https" if address.tls else "http"
+    return {"server.address": address.host, "server.port": address.port, "url.scheme": scheme}
+
+
+def _new_id() -> bytes:
+    return (getrandbits(64) or 1).to_bytes(8, "big")

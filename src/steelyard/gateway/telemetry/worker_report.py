@@ -1,0 +1,141 @@
+"""What a worker tells the supervisor of itself, about once a second."""
+
+from __future__ import annotations
+
+from ...core.outcome import Outcome
+from ...core.outliers.probation import is_stalled
+from ...core.pool import Pool
+from ...core.replica import Replica, State
+from ...core.request import INFINITY
+from ...core.statistics.histogram import DurationCounts
+from ...link.messages import Durations, ModelReport, ReplicaReport, WorkerReport
+from ..proxy.proxy import Proxy
+
+DURATION_NAMES = ("total", "replica", "first_byte", "queue")
+QUANTILE_INTERVAL_SECONDS = 5.0  # seconds between two looks at a replica's latencies …
+MAX_QUANTILES_PER_REPORT = 32  # … of so many in one report: it must not hold up requests
+
+
+def build_report(carrier: Proxy, now: float, told: int = 0) -> WorkerReport:
+    balancer = carrier.balancer
+    models = []
+    replicas = []
+    heard = _last_bytes(carrier)
+    looks = MAX_QUANTILES_PER_REPORT
+    for name in balancer.models:
+        pool = balancer.pool(name)
+        models.append(_model(carrier, name, pool, now))
+        for replica in pool.replicas.values():
+            if looks and now - replica.context.latency_at >= QUANTILE_INTERVAL_SECONDS and replica.dispatched:
+                _update_quantiles(replica, now)
+                looks -= 1
+            last = max(heard.get(replica, 0.0), replica.context.heard)
+            replicas.append(_replica(name, pool, replica, last, now))
+    memory = carrier.memory
+    samples = memory.take_samples() if memory is not None else ()
+    unmeasured = memory.unmeasured() if memory is not None else ()
+    kept = {"access_log": carrier.log, "decisions": carrier.decisions, "spans": carrier.tracing}
+    lost = {name: log.dropped for name, log in kept.items() if log is not None}
+    unrouted = carrier.unrouted.outcomes()
+    alarms = tuple(alarm for shortage in carrier.resource_alarms if (alarm := shortage.alarm(now)) is not None)
+    clients = len(carrier.clients)
+    return WorkerReport(clients, tuple(models), tuple(replicas), told, samples, unrouted, lost, unmeasured, alarms)
+
+
+def _model(carrier: Proxy, name: str, pool: Pool, now: float) -> ModelReport:
+    account = carrier.stats[name]
+    return ModelReport(
+        name,
+        len(pool.queue),
+        pool.active,
+        account.outcomes(),
+        dict(account.latency_buckets),
+        pool.estimator.typical_seconds,
+        pool.drain_rate,
+        pool.panicking,
+        pool.offered_work,
+        pool.arrived - account.health_requests,
+        pool.queue.work,
+        pool.estimator.samples > 0,
+        pool.drain_rate / len(pool.members) if pool.members else 0.0,
+        pool.completed_work,
+        pool.busy_seconds,
+        None if pool.limit == INFINITY else pool.limit,
+        {tenant: list(tally.counts) for tenant, tally in account.tenants.items()},
+        {name: _durations(getattr(account, name)) for name in DURATION_NAMES},
+        now - pool.queue.oldest_arrival if len(pool.queue) else 0.0,
+        pool.predicted_seconds,
+        pool.prediction_error_seconds,
+        pool.retried,
+        pool.hedged,
+        pool.hedges_won,
+        pool.ejected,
+        account.statuses_with_200(),
+    )
+
+
+def _durations(times: DurationCounts) -> Durations:
+    return Durations(list(times.counts), times.total)
+
+
+def _replica(model: str, pool: Pool, replica: Replica, heard: float, now: float) -> ReplicaReport:
+    way = replica.context
+    load = way.load
+    speed = replica.slowness_filter
+    return ReplicaReport(
+        model,
+        replica.id,
+        replica.state.value,
+        replica.in_flight,
+        replica.dispatched,
+        replica.failed,
+        replica.outstanding_work,
+        replica.slowness,
+        replica.other_load,
+        replica.external_load,
+        None if replica.limit == INFINITY else int(replica.limit) - replica.external_load,
+        replica.weight,
+        replica.effective_weight,
+        replica.consecutive_failures,
+        replica.ejection_backoff,
+        max(0.0, replica.ejected_until - now) if replica.state is State.EJECTED else 0.0,
+        way.latency[0],
+        way.latency[1],
+        bool(replica.running_attempts) and is_stalled(replica, pool.estimator, heard, now),
+        now - heard if heard else INFINITY,
+        load.cache if load is not None else None,
+        load.utilization if load is not None else None,
+        int(load.held) if load is not None and load.held is not None else None,
+        int(load.base) if load is not None and load.base is not None else None,
+        replica.ejection_count,
+        _outcomes(replica),
+        way.last_error,
+        now - way.last_error_at if way.last_error else INFINITY,
+        speed.seen,
+        now - speed.stamp if speed.seen else INFINITY,
+        now - replica.ejected_at if replica.state is State.EJECTED else 0.0,
+        replica.ejection if replica.state is State.EJECTED else None,
+    )
+
+
+def _outcomes(replica: Replica) -> dict[str, int]:
+    """Attempts that went well are those that ended and were not counted as anything else."""
+    others: dict[str, int] = replica.context.outcomes
+    well = replica.dispatched - replica.in_flight - sum(others.values())
+    return {Outcome.OK.label: well, **others}
+
+
+def _last_bytes(carrier: Proxy) -> dict[Replica, float]:
+    """When the last byte of an answer that still comes was heard, of each replica that sends one."""
+    heard: dict[Replica, float] = {}
+    for connection in carrier.active:
+        exchange = connection.exchange
+        if exchange is not None and exchange.response_started:
+            heard[connection.replica] = max(heard.get(connection.replica, 0.0), connection.last_activity)
+    return heard
+
+
+def _update_quantiles(replica: Replica, now: float) -> None:
+    way = replica.context
+    way.latency = (replica.latency.quantile(0.5, now), replica.latency.quantile(0.99, now))
+    way.latency_at = now

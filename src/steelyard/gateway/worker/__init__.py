@@ -1,0 +1,1 @@
+"""The worker process: event loop, listeners, channel to the supervisor, fleet updates."""

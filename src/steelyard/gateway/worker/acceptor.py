@@ -1,0 +1,142 @@
+"""Accepts the clients of a worker. Connections count from here on, those in their TLS handshake too.
+
+Not by `loop.create_server`: it does not tell how many handshakes are under way, and without a file descriptor left
+libuv accepts and drops whoever connects. The price is 40 µs of CPU a connection.
+
+Some file descriptors are kept back, so that who was accepted can be served. When only those are left nobody is accepted
+for a moment: clients wait in the kernel's queue. The kernel gives out the lowest free number, which so tells how many
+are in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import socket
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Final
+
+from ..proxy.client_connection import ClientConnection
+from ..proxy.proxy import Proxy
+from .overload import ResourceAlarm
+
+MAX_ACCEPTS_PER_TURN: Final = 16  # connections of one listener, in one turn of the loop
+RETRY_SECONDS: Final = 0.25  # between two looks for descriptors
+RESERVED_DESCRIPTORS: Final = 64  # descriptors for connections to replicas, and files; …
+MAX_RESERVED_SHARE: Final = 0.125  # … where that is not more than this share of all
+DESCRIPTOR_ERRNOS: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class Acceptor:
+    def __init__(self, carrier: Proxy, listeners: Sequence[socket.socket], tls: ssl.SSLContext | None = None) -> None:
+        self.tls = tls  # for whoever comes from now on
+        self._carrier = carrier
+        self._listeners = listeners
+        self._listening = False
+        self._handshakes: set[asyncio.Task[None]] = set()  # connections that are not yet clients: in their handshake
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._shortage = ResourceAlarm("no_descriptors")
+        carrier.resource_alarms.append(self._shortage)
+
+    def open(self) -> None:
+        """Accept, from now on."""
+        self._listening = True
+        for listener in self._listeners:
+            listener.setblocking(False)
+            self._carrier.loop.add_reader(listener, self._accept, listener)
+
+    def close(self) -> None:
+        """Accept nobody; clients wait in the kernel's queue. Handshakes go on."""
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
+        if self._listening:
+            self._listening = False
+            for listener in self._listeners:
+                self._carrier.loop.remove_reader(listener)
+
+    def accept_backlog(self) -> None:
+        """Who waits there, and then it is closed at once: whoever comes in between is reset, if no other has it
+        open."""
+        for listener in self._listeners:
+            with suppress(OSError):
+                while True:
+                    self._take(listener.accept()[0])
+            listener.close()
+
+    def cancel_handshakes(self) -> None:
+        """Whoever is still in its handshake has no more time."""
+        for task in list(self._handshakes):
+            task.cancel()
+
+    def _accept(self, listener: socket.socket) -> None:
+        most = _descriptor_limit()
+        for _ in range(MAX_ACCEPTS_PER_TURN):
+            try:
+                accepted, _ = listener.accept()
+            except OSError as problem:  # BlockingIOError: nobody; others: one that left again
+                if problem.errno in DESCRIPTOR_ERRNOS:
+                    self._pause(os.strerror(problem.errno or 0))
+                return
+            self._take(accepted)
+            if accepted.fileno() >= most:
+                self._pause(f"{accepted.fileno()} are in use")
+                return
+
+    def _take(self, accepted: socket.socket) -> None:
+        carrier = self._carrier
+        if self.tls is not None and len(carrier.clients) + len(self._handshakes) >= carrier.limits.connections:
+            accepted.close()  # without a handshake, which would cost more than all that it guards
+            return
+        task = carrier.loop.create_task(self._open(accepted, self.tls))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+
+    async def _open(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        carrier = self._carrier
+        made: Any = lambda: ClientConnection(carrier)  # noqa: E731
+        limit = carrier.timeouts.header if tls is not None else None
+        accepted.setblocking(False)
+        try:
+            await carrier.loop.connect_accepted_socket(made, accepted, ssl=tls, ssl_handshake_timeout=limit)
+        except (OSError, asyncio.CancelledError):  # SSLError is one; it left, or had no time left: nobody to tell
+            accepted.close()
+
+    def _pause(self, why: str) -> None:
+        self.close()
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        what = f"no file descriptors are left for clients ({why}, the limit is {limit}), so they wait"
+        self._shortage.trigger(
+            f"{what}: allow more (ulimit -n, LimitNOFILE=), or lower limits.connections", monotonic()
+        )
+        self._retry_timer = self._carrier.loop.call_later(RETRY_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._retry_timer = None
+        in_use = self._in_use()
+        if in_use >= _descriptor_limit():
+            self._pause(f"{in_use} are in use")
+        else:
+            self.open()
+
+    def _in_use(self) -> int:
+        """The lowest free descriptor."""
+        try:
+            copy = os.dup(self._listeners[0].fileno())
+        except OSError:
+            return int(resource.getrlimit(resource.RLIMIT_NOFILE)[0])  # none
+        os.close(copy)
+        return copy
+
+
+def _descriptor_limit() -> int:
+    """The first descriptor of those that are kept back."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return 1 << 30
+    return int(limit - min(RESERVED_DESCRIPTORS, MAX_RESERVED_SHARE * limit))

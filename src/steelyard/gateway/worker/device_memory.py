@@ -1,0 +1,239 @@
+"""A worker's dealings with the memory of devices: what answers say of it, and requests that ran out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ...config import Config, ModelConfig, ReplicaConfig
+from ...core.memory.admission import MemoryAdmission
+from ...core.memory.ledger import Device, MemoryLedger, Residency, Server
+from ...core.memory.request_size import RequestSizeModel
+from ...core.replica import Replica, State
+from ...core.request import INFINITY
+from ...link.messages import (
+    MAX_SAMPLES_PER_REPORT,
+    DeviceCapacities,
+    FromWorker,
+    MemorySample,
+    MemorySizes,
+    OutOfMemory,
+    Quarantine,
+    ReplicaDemand,
+    StartProgress,
+)
+from ...protocols.load import EngineLoad
+from ..proxy.exchange import Exchange
+
+if TYPE_CHECKING:
+    from ..proxy.proxy import Proxy
+
+DEMAND_INTERVAL_SECONDS: Final = 0.05  # seconds between two words about the same model
+QUARANTINE_SECONDS: Final = 60.0  # seconds, unless the supervisor says otherwise
+CRASH_WINDOW_SECONDS: Final = (
+    3.0  # seconds: a server that is gone so soon after requests to it broke has crashed with them
+)
+CRASH_MIN_MEMORY_SHARE: Final = 0.5  # share of what a device has for requests from which a crash may be its memory's
+MAX_DURATION_FACTOR: Final = 3.0  # times as long as predicted: then what a dead worker had sent is surely over
+
+
+class BrokenRequest(NamedTuple):
+    """The largest of the requests that broke with a server, of whichever model."""
+
+    when: float
+    replica: Replica
+    kind: str
+    features: tuple[float, ...]
+    bytes: int
+    used_share: float  # share of what its device has for requests that they had
+
+
+class DeviceMemory:
+    def __init__(self, carrier: Proxy, ledger: MemoryLedger, say: Callable[[FromWorker], None]) -> None:
+        self._carrier = carrier
+        self._ledger = ledger
+        self._send = say
+        self._measured: dict[str, int] = {}  # capacities of devices, as the supervisor says
+        self._placed: frozenset[str] = frozenset()  # models that are loaded on demand
+        self._started: frozenset[str] = frozenset()  # models of which replicas are started
+        self._samples: list[MemorySample] = []
+        self._demand_reported_at: dict[str, float] = {}  # when a model was last said to be wanted
+        self._broken: dict[Server, BrokenRequest] = {}
+
+    # ------------------------------------------------------------------ who is there
+
+    def configure(self, config: Config, devices: Mapping[str, int]) -> None:
+        for name in [name for name in self._ledger.devices if name not in devices]:
+            self._ledger.remove_device(name)
+        for name, index in devices.items():
+            settings = config.devices[name]
+            capacity = settings.memory or self._measured.get(name, 0)
+            self._ledger.set_device(name, index, capacity, settings.headroom, settings.concurrency or INFINITY)
+        self._placed = frozenset(name for name, model in config.models.items() if model.placement is not None)
+        self._started = frozenset(name for name, model in config.models.items() if model.runtime is not None)
+
+    def declare_model(self, name: str, model: ModelConfig, before: ModelConfig | None) -> None:
+        """What requests of this model need is counted from now on; what is declared of it may have changed."""
+        declared = (float(model.memory.request), float(model.memory.per_unit))
+        said = None if before is None else (float(before.memory.request), float(before.memory.per_unit))
+        if said != declared or self._claims(name) is None:
+            self._carrier.balancer.track_memory(name, RequestSizeModel(*declared), model.memory.footprint)
+
+    def place_replica(self, settings: ReplicaConfig, model: ModelConfig, slot: int) -> Residency | None:
+        """Where a replica is, if the memory there is counted."""
+        device = self._ledger.devices.get(settings.device)
+        if device is None or slot < 0:
+            return None
+        permanent = model.placement is None or model.placement.pinned
+        return self._ledger.add_residency(device, settings.url, slot, permanent=permanent)
+
+    def move_replica(self, replica: Replica, settings: ReplicaConfig, model: ModelConfig) -> None:
+        """The configuration may name another device for it now, or count it for the first time."""
+        place = replica.residency
+        wanted = settings.device if settings.device in self._ledger.devices else ""
+        if (place.device if place is not None else None) is not self._ledger.devices.get(wanted):
+            if place is not None:
+                self._ledger.remove_residency(place)
+            replica.residency = self.place_replica(settings, model, replica.context.slot)
+        elif place is not None:
+            place.permanent = model.placement is None or model.placement.pinned
+
+    # ------------------------------------------------------------------ what the supervisor says
+
+    def apply(self, message: DeviceCapacities | MemorySizes | Quarantine | StartProgress, now: float) -> None:
+        if isinstance(message, DeviceCapacities):
+            self._measured = dict(message.bytes)
+            for name, capacity in message.bytes.items():
+                device = self._ledger.devices.get(name)
+                if device is not None:
+                    device.capacity = capacity
+        elif message.model not in self._carrier.balancer.models:
+            return  # removed meanwhile
+        elif isinstance(message, StartProgress):
+            carrier = self._carrier
+            told = (message.model, message.seconds, message.is_default, message.failure)
+            carrier.execute(carrier.balancer.expect_replica(*told, now=now), now)
+        elif (claims := self._claims(message.model)) is not None:
+            if isinstance(message, MemorySizes):
+                claims.load_state(message.footprint, message.requests, message.unmeasured)
+            else:
+                claims.quarantine(message.device, message.bytes, now + message.seconds)
+
+    def _claims(self, model: str) -> MemoryAdmission | None:
+        """None: it was removed meanwhile, or its memory is not counted."""
+        pool = self._carrier.balancer.find(model)
+        return pool.memory if pool is not None else None
+
+    # ------------------------------------------------------------------ what happens to requests
+
+    def dispatched(self, replica: Replica, seconds: float, now: float) -> None:
+        """A request went there and should take so long."""
+        place, cells = replica.residency, self._ledger.cells
+        if place is not None:
+            cells.set_lease(place.slot, now + MAX_DURATION_FACTOR * seconds)
+
+    def request_waiting(self, model: str, now: float) -> None:
+        """A request of this model waits: if it is loaded on demand, somebody should think about it."""
+        if model in self._placed or (model in self._started and not self._carrier.balancer.pool(model).members):
+            self._report_demand(model, now)
+
+    def has_waiting(self) -> bool:
+        """Does a request wait for a model of which another replica could be started?"""
+        balancer = self._carrier.balancer
+        return any((pool := balancer.find(model)) is not None and len(pool.queue) > 0 for model in self._started)
+
+    def request_rejected(self, model: str, now: float) -> None:
+        """One was refused. If that is because none is there, the next ones should find one."""
+        pool = self._carrier.balancer.find(model)
+        if pool is not None and not pool.members and (model in self._started or model in self._placed):
+            self._report_demand(model, now)
+
+    def _report_demand(self, model: str, now: float) -> None:
+        if now >= self._demand_reported_at.get(model, 0.0) + DEMAND_INTERVAL_SECONDS:
+            self._demand_reported_at[model] = now
+            line = self._carrier.balancer.pool(model).queue
+            self._send(ReplicaDemand(model, max(1, len(line)), line.work))
+
+    def response_started(self, replica: Replica, exchange: Exchange, load: EngineLoad | None, status: int) -> None:
+        """An answer has begun, and its load report, if it brought one, may say what it took."""
+        place, claims = replica.residency, self._claims(exchange.model)
+        if place is None or claims is None:
+            return
+        if load is not None and load.held is not None:
+            self._ledger.set_measured(place, int(load.held))
+        told = load is not None and load.request_bytes is not None
+        if told or (status < 300 and exchange.route.method == b"POST"):  # an error, or a look, tells nothing
+            claims.record_measurement(exchange, told)
+        if load is not None and load.request_bytes is not None and len(self._samples) < MAX_SAMPLES_PER_REPORT:
+            needed = int(load.request_bytes)
+            self._samples.append(MemorySample(exchange.model, replica.id, exchange.kind, exchange.features, needed))
+
+    def take_samples(self) -> tuple[MemorySample, ...]:
+        """Since this was last asked."""
+        samples, self._samples = self._samples, []
+        return tuple(samples)
+
+    def unmeasured(self) -> tuple[str, ...]:
+        balancer = self._carrier.balancer
+        pools = ((name, balancer.pool(name).memory) for name in balancer.models)
+        return tuple(name for name, claims in pools if claims is not None and claims.unmeasured)
+
+    # ------------------------------------------------------------------ out of memory
+
+    def out_of_memory(self, exchange: Exchange, replica: Replica, how: str, now: float) -> None:
+        """To be told before the attempt is finished."""
+        found = self._carrier.balancer.report_out_of_memory(exchange, replica, now)
+        if found is not None and replica.residency is not None:
+            amount, at_least = found
+            self._report_out_of_memory(replica, exchange.kind, exchange.features, amount, at_least, how, now)
+
+    def connection_lost(self, exchange: Exchange, replica: Replica, now: float) -> None:
+        """The connection broke before the answer was there. To be told before the attempt is finished."""
+        flight = exchange.attempt if exchange.attempt and exchange.attempt.replica is replica else exchange.hedge
+        if replica.residency is None or flight is None or flight.reservation is None:
+            return
+        server, amount = replica.residency.server, flight.reservation[1]
+        if replica.state is State.DRAINING or not server.device.capacity or not amount:
+            return  # it is about to end, and that was known; or nothing is known that it could be too large for
+        full = self._used_share(server.device)
+        self._broken = {s: broken for s, broken in self._broken.items() if now - broken.when <= CRASH_WINDOW_SECONDS}
+        before = self._broken.get(server)
+        if before is None or before.bytes < amount:
+            self._broken[server] = BrokenRequest(now, replica, exchange.kind, exchange.features, amount, full)
+
+    def _used_share(self, device: Device) -> float:
+        """How much of what there is for requests they have."""
+        cells = self._ledger.cells
+        total = cells.total(device.index)
+        room = device.budget - (self._ledger.reserved(device) - total)
+        return total / room if device.capacity and room > 0 else 1.0
+
+    def replica_gone(self, replica: Replica, now: float) -> None:
+        """The replica is not there any more, or is another than before. Did it crash under its load?"""
+        broken = self._broken.pop(replica.residency.server, None) if replica.residency is not None else None
+        claims = self._claims(broken.replica.context.model) if broken is not None else None
+        if (
+            broken is None
+            or claims is None
+            or now - broken.when > CRASH_WINDOW_SECONDS
+            or broken.used_share < CRASH_MIN_MEMORY_SHARE
+        ):
+            return
+        at_least = claims.record_crash(broken.features, broken.kind, broken.bytes)
+        self._report_out_of_memory(broken.replica, broken.kind, broken.features, broken.bytes, at_least, "crash", now)
+
+    def _report_out_of_memory(
+        self,
+        replica: Replica,
+        kind: str,
+        features: tuple[float, ...],
+        amount: int,
+        at_least: int,
+        how: str,
+        now: float,
+    ) -> None:
+        place, model = replica.residency, replica.context.model
+        claims = self._claims(model)
+        if place is not None and claims is not None:
+            claims.quarantine(place.device.name, at_least, now + QUARANTINE_SECONDS)
+            self._send(OutOfMemory(model, replica.id, kind, features, amount, at_least, how))

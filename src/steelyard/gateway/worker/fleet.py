@@ -1,0 +1,274 @@
+"""The configuration put into force: models and replicas in the balancer, and the ways to them."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from time import time
+
+from ...addresses import replica_address
+from ...config import Config, ModelConfig, ReplicaConfig, ReplicaTlsConfig
+from ...config.files import replica_tls_context
+from ...core.balancer import Balancer
+from ...core.decision import Decision
+from ...core.pool import Pool
+from ...core.replica import Replica, State
+from ...link.messages import MemberUpdate
+from ...protocols import make_dialect
+from ...protocols.base import ModelView
+from ...protocols.load import EngineLoad
+from ..http.forwarding import VIA_LINE
+from ..proxy.connection_pool import ConnectionPool
+from ..proxy.proxy import Proxy
+from ..routing.client_identity import TrustPolicy
+from ..routing.router import Router
+from ..routing.shared_servers import SharedServers
+from .peer_workers import PeerWorkers
+
+NO_SLOT = -1
+LOAD_REPORT_REQUEST = b"endpoint-load-metrics-format: JSON"
+
+
+class Upstream:
+    """What a replica's `context` holds: how to reach it, and what its answers are labelled with."""
+
+    __slots__ = (
+        "asks",
+        "config",
+        "endpoint",
+        "heard",
+        "key",
+        "label",
+        "last_error",
+        "last_error_at",
+        "latency",
+        "latency_at",
+        "load",
+        "load_at",
+        "model",
+        "outcomes",
+        "probed",
+        "slot",
+        "told_at",
+    )
+
+    def __init__(
+        self, config: ReplicaConfig, model: str, endpoint: ConnectionPool, key: tuple[object, ...], slot: int
+    ) -> None:
+        self.config = config
+        self.model = model
+        self.probed = True  # somebody will say when it is ready again, if it is taken out
+        self.asks = b""  # a header line of requests that asks for load reports
+        self.heard = 0.0  # when the head of an answer last came from it
+        self.load: EngineLoad | None = None  # its last load report
+        self.load_at = 0.0
+        self.told_at = 0.0  # when trouble with it was last told
+        self.latency = (0.0, 0.0)  # p50 and p99 as last worked out, which takes too long to do at each report
+        self.latency_at = 0.0
+        self.outcomes: dict[str, int] = {}  # attempts that ended otherwise than well, by outcome
+        self.last_error = ""  # of the last attempt that failed: `HTTP 500`, or a reason
+        self.last_error_at = 0.0
+        self.endpoint = endpoint
+        self.key = key
+        self.slot = slot
+        self.label = VIA_LINE + b"\r\nsteelyard-replica: " + config.name.encode()
+
+    def count(self, outcome: str) -> None:
+        """An attempt ended otherwise than well. Those that went well are the rest, and cost nothing to count."""
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+
+    def failed(self, outcome: str, error: str, now: float) -> None:
+        """An attempt failed, which counts against the replica."""
+        self.count(outcome)
+        self.last_error, self.last_error_at = error, now
+
+
+class WorkerFleet:
+    def __init__(self, carrier: Proxy, neighbours: PeerWorkers | None = None) -> None:
+        self._carrier = carrier
+        self._peers = neighbours
+        self._models: dict[str, ModelConfig] = {}
+        self._created: dict[str, int] = {}
+        self._tls_contexts: dict[ReplicaTlsConfig, ssl.SSLContext] = {}
+        self._servers = SharedServers()
+        carrier.fleet_view = self.model_views
+
+    def apply(
+        self,
+        config: Config,
+        slots: Mapping[str, Mapping[str, int]],
+        now: float,
+        devices: Mapping[str, int] | None = None,
+    ) -> None:
+        """Put this configuration into force. Raises before anything is changed, or not at all."""
+        Router(config)
+        TrustPolicy(config)
+        for name, model in config.models.items():
+            if model != self._models.get(name):
+                _check_policy(model, now)
+        contexts = {
+            model.tls: replica_tls_context(model.tls)
+            for model in config.models.values()
+            if any(replica_address(r.url).tls for r in model.replicas)
+        }
+        self._tls_contexts.update(contexts)
+        carrier, balancer = self._carrier, self._carrier.balancer
+        decisions: list[Decision] = []
+        for name in [name for name in self._models if name not in config.models]:
+            for replica in list(balancer.pool(name).replicas.values()):
+                self._release_upstream(replica.context)
+            decisions += balancer.remove_model(name, now=now)
+            self._created.pop(name, None)
+        carrier.configure(config)
+        memory = carrier.memory
+        if memory is not None:
+            memory.configure(config, devices or {})
+        for name, model in config.models.items():
+            before = self._models.get(name)
+            if before is None:
+                balancer.add_model(name, model.policy, model.pool_options(), model.policy_options, now)
+                self._created[name] = int(time())
+            else:
+                if (before.policy, before.policy_options) != (model.policy, model.policy_options):
+                    decisions += balancer.set_policy(name, model.policy, model.policy_options, now=now)
+                if before.pool_options() != model.pool_options():
+                    decisions += balancer.set_options(name, model.pool_options(), now=now)
+            if memory is not None and devices:
+                memory.declare_model(name, model, before)
+            wanted = {replica.name for replica in model.replicas}
+            gone = [id for id in balancer.pool(name).replicas if id not in wanted]
+            decisions += self._sync_replicas(name, model, gone, model.replicas, slots.get(name, {}), now)
+        if self._peers is not None:
+            self._peers.set_queue_slots(slots)
+        self._models = dict(config.models)
+        self._update_shared_models()
+        carrier.execute(decisions, now)
+
+    def update_members(self, message: MemberUpdate, now: float) -> None:
+        """Replicas that come and go; of one that is there already, the weight and the zone may change."""
+        model = self._models.get(message.model)
+        if model is None:
+            return  # removed meanwhile
+        if any(replica_address(r.url).tls for r in message.added) and model.tls not in self._tls_contexts:
+            self._tls_contexts[model.tls] = replica_tls_context(model.tls)
+        decisions = self._sync_replicas(message.model, model, message.removed, message.added, message.slots, now)
+        if self._peers is not None:
+            self._peers.set_queue_slot(message.model, message.slots)
+        self._update_shared_models()
+        self._carrier.execute(decisions, now)
+
+    def _update_shared_models(self) -> None:
+        """Which models are on servers with others; before any request that waits is sent there."""
+        placed = [name for name, model in self._models.items() if model.placement is not None]
+        self._carrier.placed_models = self._servers.beside(placed)
+        self._carrier.shared_models = self._servers.sharing | self._carrier.placed_models
+
+    def _sync_replicas(
+        self,
+        name: str,
+        model: ModelConfig,
+        removed: Iterable[str],
+        wanted: Iterable[ReplicaConfig],
+        slots: Mapping[str, int],
+        now: float,
+    ) -> list[Decision]:
+        balancer = self._carrier.balancer
+        pool = balancer.pool(name)
+        elsewhere = [
+            r.name for r in wanted if r.name in pool.replicas and self._has_moved(pool.replicas[r.name], r, model)
+        ]
+        decisions: list[Decision] = []
+        for id in (*removed, *elsewhere):
+            if id in pool.replicas:
+                self._release_upstream(pool.replicas[id].context)
+                decisions += balancer.remove_replica(id, name, now=now)
+        for settings in wanted:
+            known = pool.replicas.get(settings.name)
+            if known is None:
+                decisions += self._add(name, model, settings, slots.get(settings.name, NO_SLOT), now)
+                continue
+            known.zone = settings.zone
+            if self._carrier.memory is not None:
+                self._carrier.memory.move_replica(known, settings, model)
+            if known.weight != settings.weight:
+                balancer.set_weight(known.id, settings.weight, name, now=now)
+            self._configure_upstream(known.context, model)
+        return decisions
+
+    @staticmethod
+    def _has_moved(replica: Replica, settings: ReplicaConfig, model: ModelConfig) -> bool:
+        return bool(replica.context.key != _pool_key(settings, model))
+
+    def _add(self, name: str, model: ModelConfig, settings: ReplicaConfig, slot: int, now: float) -> Sequence[Decision]:
+        way = self._make_upstream(name, settings, model, slot)
+        self._configure_upstream(way, model)
+        # Who is probed gets nothing before a probe has seen it ready.
+        state = State.STARTING if model.health.enabled else State.READY
+        balancer, memory = self._carrier.balancer, self._carrier.memory
+        place = memory.place_replica(settings, model, slot) if memory is not None else None
+        decisions = balancer.add_replica(
+            settings.name,
+            name,
+            weight=settings.weight,
+            zone=settings.zone,
+            state=state,
+            context=way,
+            place=place,
+            now=now,
+        )
+        if self._peers is not None and slot != NO_SLOT:
+            self._peers.add_replica(balancer.pool(name).replicas[settings.name], name, slot)
+        return decisions
+
+    def _configure_upstream(self, way: Upstream, model: ModelConfig) -> None:
+        way.probed = model.health.enabled
+        orca = model.load.orca
+        if orca is None:  # where memory is counted, each answer may say what it took
+            orca = bool(way.config.device) or (bool(model.dialect) and make_dialect(model.dialect).sends_orca)
+        way.asks = LOAD_REPORT_REQUEST if orca else b""
+
+    def _make_upstream(self, name: str, settings: ReplicaConfig, model: ModelConfig, slot: int) -> Upstream:
+        key = _pool_key(settings, model)
+        endpoints = self._carrier.connection_pools
+        endpoint = endpoints.get(key)
+        if endpoint is None:
+            address = replica_address(settings.url)
+            tls = (lambda tls=model.tls: self._tls_contexts[tls]) if address.tls else None
+            endpoint = endpoints[key] = ConnectionPool(self._carrier, address, tls, model.tls.server_name)
+        endpoint.references += 1
+        self._servers.add(endpoint.address, name)
+        return Upstream(settings, name, endpoint, key, slot)
+
+    def _release_upstream(self, way: Upstream) -> None:
+        way.endpoint.references -= 1
+        self._servers.remove(way.endpoint.address, way.model)
+        if not way.endpoint.references:
+            way.endpoint.close()
+            self._carrier.connection_pools.pop(way.key, None)
+        if self._peers is not None:
+            self._peers.remove_replica(way.slot)
+
+    def model_views(self) -> list[ModelView]:
+        """The fleet as dialects show it to clients."""
+        balancer = self._carrier.balancer
+        pools = [(name, balancer.pool(name)) for name in balancer.models]
+        return [
+            ModelView(name, len(p.members), len(p.replicas), self._created[name], self._is_scaled_to_zero(name, p))
+            for name, p in pools
+        ]
+
+    def _is_scaled_to_zero(self, model: str, pool: Pool) -> bool:
+        return not pool.members and self._models[model].runtime is not None
+
+
+def _check_policy(model: ModelConfig, now: float) -> None:
+    """Somewhere else first: a policy of the user's own may raise whatever it likes, whenever it likes."""
+    trial = Balancer(Random(0))
+    trial.add_model("", model.policy, model.pool_options(), model.policy_options, now)
+    for replica in model.replicas:
+        trial.add_replica(replica.name, weight=replica.weight, now=now)
+
+
+def _pool_key(settings: ReplicaConfig, model: ModelConfig) -> tuple[object, ...]:
+    return (settings.url, settings.device, model.tls)

@@ -1,0 +1,125 @@
+"""How much memory this worker may still take, and what it does when that is little.
+
+The kernel limits a process (RLIMIT_AS, RLIMIT_DATA) and the groups it is in (cgroups); the least that is left counts.
+It is looked at some times a second, never for a request:
+
+- Some is kept in reserve for all that is not counted: heads, answers on their way, connections.
+- Bodies may take half of the rest, because a body may be there twice while it is sent. While that is less than
+  `limits.buffered` each body counts, also one that came in one piece.
+- Below half of the reserve, new connections and new requests are refused: 503 `memory_low`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ...link import cgroup
+from ...units import format_size
+from ..proxy import local_replies
+
+if TYPE_CHECKING:
+    from ..proxy.proxy import Proxy
+
+
+from ...core.request import INFINITY
+from ...link.messages import WorkerAlarm
+
+# What a worker lacks of this machine (file descriptors, memory): one alarm while it does, not one for each request.
+
+ALARM_HOLD_SECONDS: Final = 10.0  # seconds after it was last felt: what comes and goes is one alarm
+
+
+class ResourceAlarm:
+    def __init__(self, code: str) -> None:
+        self.code = code
+        self._since = 0.0
+        self._last = -INFINITY
+        self._what = ""
+
+    def trigger(self, what: str, now: float) -> None:
+        if not self.is_active(now):
+            self._since = now
+        self._last = now
+        self._what = what
+
+    def is_active(self, now: float) -> bool:
+        return now - self._last < ALARM_HOLD_SECONDS
+
+    def alarm(self, now: float) -> WorkerAlarm | None:
+        return WorkerAlarm(self.code, self._what, now - self._since) if self.is_active(now) else None
+
+
+RESERVE_BYTES: Final = 16 << 20  # bytes
+CHECK_SECONDS: Final = 0.5
+TIGHT_CHECK_SECONDS: Final = 0.05  # while bodies may take less than configured
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+PROCESS_LIMITS: Final = ((resource.RLIMIT_AS, 0), (resource.RLIMIT_DATA, 5))  # and their field in /proc/self/statm
+
+
+def allocate_blas_buffers() -> None:
+    """OpenBLAS takes its buffers (tens of MiB of address space) with the first product, and ends the process if it
+    cannot have them: better now than in the middle of the traffic."""
+    small = np.eye(2)
+    np.linalg.solve(small @ small, small)
+
+
+class MemoryMonitor:
+    def __init__(self, carrier: Proxy) -> None:
+        self._carrier = carrier
+        self._group = cgroup.process_cgroup()
+        self._alarm = ResourceAlarm("memory_low")
+        carrier.resource_alarms.append(self._alarm)
+        allocate_blas_buffers()
+        self.check()
+
+    def check(self) -> None:
+        """Now, and again in a while."""
+        carrier = self._carrier
+        left = self.measure()
+        buffers, wanted = carrier.buffers, int(carrier.limits.buffered)
+        room = wanted if left is None else max(0, buffers.held_bytes + (left - RESERVE_BYTES) // 2)
+        carrier.memory_tight = room < wanted
+        carrier.memory_low = left is not None and left < RESERVE_BYTES // 2
+        buffers.budget = min(wanted, room)
+        buffers.full_reply = local_replies.MEMORY_LOW if carrier.memory_tight else local_replies.BUFFERS_FULL
+        if left is not None and (carrier.memory_low or (carrier.memory_tight and buffers.refused)):
+            self.trigger_alarm(left)
+        buffers.refused = False
+        carrier.loop.call_later(TIGHT_CHECK_SECONDS if carrier.memory_tight else CHECK_SECONDS, self.check)
+
+    def trigger_alarm(self, left: int) -> None:
+        what = f"{format_size(left)} of memory are left under its limit, so requests are refused"
+        self._alarm.trigger(f"{what}: raise the limit, or lower limits.buffered and limits.connections", monotonic())
+
+    def measure(self) -> int | None:
+        """Bytes; None: there is no limit."""
+        found = []
+        sizes: list[str] = []
+        for kind, place in PROCESS_LIMITS:
+            limit = resource.getrlimit(kind)[0]
+            if limit != resource.RLIM_INFINITY:
+                sizes = sizes or Path("/proc/self/statm").read_text().split()
+                found.append(limit - int(sizes[place]) * PAGE_BYTES)
+        if self._group is not None:
+            folder, version = self._group
+            try:
+                found += [
+                    limit - cgroup.memory_needed(level, version)
+                    for level, limit in cgroup.memory_limits(folder, version)
+                ]
+            except (OSError, ValueError):  # it is being moved to another group
+                self._group = cgroup.process_cgroup()
+        return min(found, default=None)
+
+    def handle_loop_exception(self, loop: Any, context: dict[str, Any]) -> None:
+        """For the loop: what nobody caught. Without memory that may be anything, and is one alarm, no traceback."""
+        if isinstance(context.get("exception"), MemoryError):
+            self.trigger_alarm(max(0, self.measure() or 0))
+        else:
+            loop.default_exception_handler(context)

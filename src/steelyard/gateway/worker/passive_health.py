@@ -1,0 +1,58 @@
+"""Replica health as one worker sees it, for the time in which the supervisor is frozen or dead.
+
+The supervisor probes. Without it nobody says that a replica is back, so real requests find out: a replica that refuses
+connections leaves the rotation for a moment, and is then tried by one request at a time
+(`Balancer.try_out`). The first answer puts it back; a failure takes it out for twice as long, at most LONGEST_PAUSE.
+A replica that was loading by the last news, or has not been ready yet, may still be starting: it is tried only when
+that news is old and the model has no other. Replicas that an operator drains, or that were unloaded, are left alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...core.replica import Event, Replica, State
+from ..proxy.proxy import Proxy
+
+SUPERVISOR_TIMEOUT_SECONDS: Final = 2.0  # seconds without a word: the supervisor speaks twice a second
+FIRST_RETRY_SECONDS: Final = 0.25  # seconds until a replica that failed is tried again
+MAX_RETRY_SECONDS: Final = 4.0
+UNAVAILABLE_STATES: Final = (State.UNREACHABLE, State.LOADING, State.STARTING)
+ASSUME_LOADED_SECONDS: Final = 30.0  # seconds of silence after which one that was loading may have finished
+
+
+class PassiveHealth:
+    def __init__(self, carrier: Proxy) -> None:
+        self._carrier = carrier
+        self._retries: dict[Replica, tuple[float, float]] = {}  # until when it is out, and for how long that was
+
+    def request_failed(self, replica: Replica, refused: bool, now: float) -> None:
+        """A request failed there."""
+        if replica.state is not State.READY or not (refused or replica.unverified):
+            return  # ejection judges replicas that accept connections and were vouched for
+        tried = replica.unverified
+        self._carrier.execute(
+            self._carrier.balancer.report(replica.id, Event.LOST, replica.context.model, now=now), now
+        )
+        before = self._retries.get(replica, (0.0, 0.0))[1] if tried else 0.0
+        pause = min(MAX_RETRY_SECONDS, 2.0 * before) if before else FIRST_RETRY_SECONDS
+        self._retries[replica] = (now + pause, pause)
+
+    def tick(self, now: float, silent_for: float) -> None:
+        """Put on trial whatever is due; a few times a second while the supervisor is silent."""
+        balancer = self._carrier.balancer
+        for model in balancer.models:
+            pool = balancer.pool(model)
+            out = [r for r in pool.replicas.values() if r.state in UNAVAILABLE_STATES]
+            known = [r for r in out if r.state is State.UNREACHABLE and r.has_been_ready]
+            unknown = out if not pool.members and silent_for > ASSUME_LOADED_SECONDS else known
+            for replica in unknown:
+                if replica.context.probed and now >= self._retries.get(replica, (0.0, 0.0))[0]:
+                    self._carrier.execute(balancer.admit_unverified(replica.id, model, now=now), now)
+
+    def end(self) -> list[Replica]:
+        """The supervisor speaks again, and what it says counts. Returns what this worker took out and the supervisor
+        does not know of: it should probe them."""
+        out = [replica for replica in self._retries if replica.state is State.UNREACHABLE]
+        self._retries.clear()
+        return out

@@ -1,0 +1,140 @@
+"""The other workers of this machine: what they have on each replica and how many wait there, by the load board."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from ...core.decision import Decision
+from ...core.replica import Replica
+from ...core.request import INFINITY
+from ...link.load_board import LoadBoard
+
+if TYPE_CHECKING:
+    from ..proxy.proxy import Proxy
+
+REFRESH_SECONDS: Final = 1.0  # seconds: the balancer forgets news that nobody confirms
+POLL_SECONDS: Final = 0.001  # seconds between looks while requests wait for a slot that another worker may free
+YIELD_SECONDS: Final = 0.003  # seconds for which a freed slot is left to another worker
+
+
+class PeerWorkers:
+    def __init__(self, carrier: Proxy, board: LoadBoard, index: int) -> None:
+        self._carrier = carrier
+        self._board = board
+        self._index = index
+        self._others = [worker for worker in range(board.workers) if worker != index]
+        self._seen = [board.change_count(worker) for worker in range(board.workers)]
+        self._replicas: dict[int, tuple[Replica, str]] = {}  # slot → replica and its model
+        self._queue_slots: dict[str, int] = {}  # model → the slot where its waiting requests are told
+        self._yielded: deque[tuple[float, int]] = deque()  # until when, which slot: left to another worker
+        self._refresh = REFRESH_SECONDS
+        self._refresh_at = 0.0
+
+    # ------------------------------------------------------------------ what this worker has
+
+    def add_replica(self, replica: Replica, model: str, slot: int) -> None:
+        self._replicas[slot] = (replica, model)
+        self._board.put_count(self._index, slot, replica.in_flight)
+
+    def remove_replica(self, slot: int) -> None:
+        if self._replicas.pop(slot, None) is not None:
+            self._board.put_count(self._index, slot, 0)
+
+    def set_queue_slots(self, slots: Mapping[str, Mapping[str, int]]) -> None:
+        """After a change of the fleet: where each model's line is told. All workers find the same place."""
+        for slot in self._queue_slots.values():
+            self._board.put_queue(self._index, slot, 0)
+        self._queue_slots = {}
+        for model, columns in slots.items():
+            self.set_queue_slot(model, columns)
+        balancer = self._carrier.balancer
+        self._refresh = min(
+            [REFRESH_SECONDS, *(2.0 * balancer.pool(model).options.interval for model in balancer.models)]
+        )
+
+    def set_queue_slot(self, model: str, columns: Mapping[str, int]) -> None:
+        """Of one model, whose replicas have these columns."""
+        before = self._queue_slots.pop(model, None)
+        if before is not None:
+            self._board.put_queue(self._index, before, 0)
+        if columns:
+            self._queue_slots[model] = min(columns.values())
+
+    def publish(self, replica: Replica) -> None:
+        """Write down what this worker has there, unless it was removed and only finishes what it has."""
+        slot = replica.context.slot
+        known = self._replicas.get(slot)
+        if known is not None and known[0] is replica:
+            self._board.put_count(self._index, slot, replica.in_flight)
+
+    def _publish_queues(self) -> bool:
+        """Write down how many wait here. Do any?"""
+        balancer = self._carrier.balancer
+        some = False
+        for model in balancer.models:
+            waiting = len(balancer.pool(model).queue)
+            some = some or waiting > 0
+            slot = self._queue_slots.get(model)
+            if slot is not None:
+                self._board.put_queue(self._index, slot, waiting)
+        return some
+
+    # ------------------------------------------------------------------ what the others have
+
+    def refresh(self, now: float) -> None:
+        """Take in what the others wrote since the last look."""
+        board, seen = self._board, self._seen
+        changed: set[int] | None = None
+        for worker in self._others:
+            number = board.change_count(worker)
+            if number != seen[worker]:
+                news = board.changed_slots(worker, seen[worker], number)
+                changed = set(news) if changed is None else changed.union(news)
+                seen[worker] = number
+        while self._yielded and self._yielded[0][0] <= now:  # nobody took it: it is ours again
+            slot = self._yielded.popleft()[1]
+            changed = {slot} if changed is None else {slot, *changed}
+        if now >= self._refresh_at:
+            self._refresh_at = now + self._refresh
+            changed = set(self._replicas)
+        if changed is not None:
+            self._apply_counts(changed, now)
+
+    def _apply_counts(self, slots: set[int], now: float) -> None:
+        carrier, board = self._carrier, self._board
+        decisions: list[Decision] = []
+        for slot in slots:
+            known = self._replicas.get(slot)
+            if known is None:
+                continue
+            replica, model = known
+            count = board.others_count(self._index, slot)
+            if count or replica.other_load > replica.external_load:
+                decisions += carrier.balancer.report_peer_load(replica.id, count, model, now=now)
+        if decisions:
+            carrier.execute(decisions, now)
+
+    def next_poll(self, now: float) -> float:
+        """When to look even though nothing happens here."""
+        return now + POLL_SECONDS if self._publish_queues() else INFINITY
+
+    # ------------------------------------------------------------------ one line, though each worker has its own
+
+    def yield_to_longest_queue(self, replica: Replica, model: str, now: float) -> None:
+        """A request there is about to end. If far more wait in another worker than here, the slot is left to it.
+
+        Without this each worker would go on using the slots it has, however long the others' lines are.
+        """
+        known = self._replicas.get(replica.context.slot)
+        slot = self._queue_slots.get(model)
+        if known is None or known[0] is not replica or slot is None:
+            return  # it was removed meanwhile
+        mine = len(self._carrier.balancer.pool(model).queue)
+        if not mine or self._board.longest_queue(self._index, slot) <= 2 * mine + 1:
+            return
+        others = replica.other_load - replica.external_load + 1
+        decisions = self._carrier.balancer.report_peer_load(replica.id, others, model, now=now)
+        self._yielded.append((now + YIELD_SECONDS, replica.context.slot))
+        self._carrier.execute(decisions, now)

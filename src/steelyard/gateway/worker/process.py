@@ -1,0 +1,384 @@
+"""The worker process: a loop, its listeners, and the channel to the supervisor. It goes on serving when that breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import ssl
+import sys
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Final
+
+from ...config import TracingConfig
+from ...core.balancer import Balancer
+from ...core.memory.ledger import MemoryLedger
+from ...core.replica import Event, Replica, State
+from ...link.handover import HandoverError, OrphanedWorker, OrphanReleased, connect, receive, send
+from ...link.load_board import LoadBoard
+from ...link.messages import (
+    Applied,
+    Apply,
+    DeviceCapacities,
+    Drain,
+    FrameDecoder,
+    FromWorker,
+    Heartbeat,
+    LoadReadings,
+    MemberUpdate,
+    MemorySizes,
+    Quarantine,
+    ReplicaEvents,
+    ReplicaFailure,
+    ReportRequest,
+    Started,
+    StartProgress,
+    StartServing,
+    ToWorker,
+    encode_frame,
+)
+from ...link.shared_ledger import SharedLedger
+from ..proxy.proxy import Proxy
+from ..telemetry.access_log import AccessLog
+from ..telemetry.decision_log import DecisionLog
+from ..telemetry.worker_report import build_report
+from .acceptor import Acceptor
+from .device_memory import DeviceMemory
+from .fleet import WorkerFleet
+from .fleet_updates import apply_load_readings, apply_replica_events
+from .overload import MemoryMonitor
+from .passive_health import SUPERVISOR_TIMEOUT_SECONDS, PassiveHealth
+from .peer_workers import PeerWorkers
+from .tls import listener_context, tls_fingerprint
+
+REPORT_INTERVAL_SECONDS: Final = 1.0
+REPORT_CHECK_SECONDS: Final = 0.25
+FAILURE_INTERVAL_SECONDS: Final = 0.2  # seconds between two words about trouble with the same replica
+MAX_UNSENT_BYTES: Final = 64 << 10  # bytes that wait for the supervisor: it stands still
+SUPERVISOR_SEARCH_SECONDS: Final = 0.1  # seconds between looks for the next supervisor
+DRAIN_POLL_SECONDS: Final = 0.05  # seconds in which connections that were just accepted become known
+LAST_REPLY_SECONDS: Final = 1.0  # seconds for clients to take the last answers: that the gateway is stopping
+
+
+class Worker:
+    def __init__(
+        self,
+        channel: socket.socket,
+        board: LoadBoard | None,
+        listeners: list[socket.socket],
+        index: int,
+        book: SharedLedger | None = None,
+        control: Path | None = None,
+    ) -> None:
+        """`control`: where the next supervisor is found, should this worker's die."""
+        self.loop = asyncio.get_running_loop()
+        self._channel = channel
+        self._board = board
+        self._book = book
+        self._control = control
+        self._search_task: asyncio.Task[None] | None = None
+        self._listeners = listeners
+        self._index = index
+        self._acceptor: Acceptor | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._tls_fingerprint: tuple[object, ...] = ()
+        self._fleet: WorkerFleet | None = None
+        self._carrier: Proxy | None = None
+        self._out: asyncio.StreamWriter | None = None
+        self._draining = False
+        self._ejections = 0  # as of the last report
+        self._fallback: PassiveHealth | None = None  # with the carrier
+        self._supervisor_seen_at = monotonic()  # when the supervisor last did
+        self._supervisor_silent = False  # it is gone, or has not spoken for long
+        self.stopped = asyncio.Event()
+
+    async def run(self) -> None:
+        reader, self._out = await asyncio.open_unix_connection(sock=self._channel)
+        self.loop.add_signal_handler(signal.SIGTERM, self._drain_soon, None)
+        self.loop.add_signal_handler(signal.SIGINT, lambda: None)  # the terminal's Ctrl-C is the supervisor's business
+        listening = asyncio.create_task(self._read_messages(reader))
+        reporting = asyncio.create_task(self._report())
+        await self.stopped.wait()
+        tasks = [task for task in (listening, reporting, self._search_task) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._carrier is not None:
+            self._carrier.close()
+        if self._out is not None:
+            self._out.close()
+        await asyncio.sleep(0)  # what was closed is closed in the next turn
+
+    # ------------------------------------------------------------------ the supervisor
+
+    async def _read_messages(self, reader: asyncio.StreamReader) -> None:
+        frames = FrameDecoder(ToWorker)
+        try:
+            while data := await self._read(reader):
+                self._supervisor_seen_at = monotonic()
+                for message in frames.feed(data):
+                    if isinstance(message, Apply):
+                        await self._apply(message)
+                    elif isinstance(message, StartServing):
+                        self._start_serving()
+                    elif isinstance(message, Drain):
+                        self._drain_soon(message.seconds, relieved=message.sockets_shared)
+                    elif isinstance(message, Heartbeat):
+                        self._check_supervisor()
+                    elif self._carrier is not None and self._fleet is not None:
+                        self._apply_message(message, self._carrier, self._fleet)
+        except Exception as problem:  # deaf to all that follows it would serve by what was true once
+            _log(f"error it does not understand the supervisor and ends: {problem!r}")
+            self.stopped.set()
+            return
+        self._out = None  # it is gone; the last good configuration stays in force
+        if self._carrier is None:
+            self.stopped.set()  # there never was one
+        elif self._control is not None and not self._draining:
+            self._search_task = asyncio.create_task(self._find_supervisor(self._control))
+
+    async def _find_supervisor(self, control: Path) -> None:
+        """Give the listening sockets to the next supervisor, and leave when workers of that one serve."""
+        while not self._draining:
+            with suppress(HandoverError):
+                await self._hand_over(control)
+            await asyncio.sleep(SUPERVISOR_SEARCH_SECONDS)
+
+    async def _hand_over(self, control: Path) -> None:
+        """Returns when that supervisor ended too, or has relieved us."""
+        link = connect(control)
+        if link is None:
+            return
+        with link:
+            send(link, OrphanedWorker(os.getpid()), self._listeners)
+            answered = asyncio.Event()
+            self.loop.add_reader(link, answered.set)
+            try:
+                await answered.wait()
+            finally:
+                self.loop.remove_reader(link)
+            if isinstance(receive(link)[0], OrphanReleased):
+                self._drain_soon(None, relieved=True)
+
+    @staticmethod
+    async def _read(reader: asyncio.StreamReader) -> bytes:
+        """Nothing: it is gone. One that was killed before it read all we said is reset, not closed."""
+        try:
+            return await reader.read(1 << 16)
+        except ConnectionError:
+            return b""
+
+    def _apply_message(
+        self,
+        message: MemberUpdate
+        | ReplicaEvents
+        | LoadReadings
+        | DeviceCapacities
+        | MemorySizes
+        | Quarantine
+        | StartProgress
+        | ReportRequest,
+        carrier: Proxy,
+        fleet: WorkerFleet,
+    ) -> None:
+        """What is said of replicas. Whatever goes wrong with one message, the next is heard."""
+        now = monotonic()
+        try:
+            match message:
+                case MemberUpdate():
+                    fleet.update_members(message, now)
+                case ReplicaEvents():
+                    apply_replica_events(carrier, message.events, now)
+                case LoadReadings():
+                    apply_load_readings(carrier, message.loads, now)
+                case DeviceCapacities() | MemorySizes() | Quarantine() | StartProgress():
+                    if carrier.memory is not None:
+                        carrier.memory.apply(message, now)
+                        carrier.wake_now()
+                case ReportRequest():
+                    self._send(build_report(carrier, now, message.number))
+        except Exception as problem:  # also whatever a user's own policy raises
+            _log(f"error {type(message).__name__}: {type(problem).__name__}: {problem}")
+
+    def _replica_failed(self, replica: Replica, refused: bool) -> None:
+        """The supervisor should look at it. One where nobody listens is out until a probe has seen it ready."""
+        carrier, way, now = self._carrier, replica.context, monotonic()
+        assert carrier is not None
+        if carrier.balancer.ejections != self._ejections and carrier.peers is not None:
+            self._report_now()  # it, or another, was ejected just now: the other workers should hear of it
+        if not way.probed or replica.state is State.GONE:
+            return  # nobody could tell when it is back: the balancer's own ejection has to do
+        if self._check_supervisor() and self._fallback is not None:
+            self._fallback.request_failed(replica, refused, now)
+            return
+        if refused and replica.state in (State.READY, State.EJECTED):
+            self._send(ReplicaFailure(way.model, replica.id, True))
+            carrier.execute(carrier.balancer.report(replica.id, Event.LOST, way.model, now=now), now)
+        elif now >= way.told_at + FAILURE_INTERVAL_SECONDS:
+            way.told_at = now
+            self._send(ReplicaFailure(way.model, replica.id, False))
+
+    def _check_supervisor(self) -> bool:
+        """Is the supervisor dead, frozen, or deaf?"""
+        silent = (
+            self._out is None
+            or monotonic() - self._supervisor_seen_at > SUPERVISOR_TIMEOUT_SECONDS
+            or self._out.transport.get_write_buffer_size() >= MAX_UNSENT_BYTES
+        )
+        if silent is not self._supervisor_silent:
+            self._supervisor_silent = silent
+            if silent:
+                _log("warning the supervisor is silent: requests show which replicas serve")
+            elif self._fallback is not None:
+                for replica in self._fallback.end():
+                    self._send(ReplicaFailure(replica.context.model, replica.id, True))
+        return silent
+
+    def _send(self, message: FromWorker) -> None:
+        if self._out is not None:
+            self._out.write(encode_frame(message))
+
+    async def _report(self) -> None:
+        """More often while requests wait that another replica could be started for."""
+        last = monotonic()
+        while True:
+            await asyncio.sleep(REPORT_CHECK_SECONDS)
+            memory = self._carrier.memory if self._carrier is not None else None
+            now = monotonic()
+            if self._fallback is not None and self._check_supervisor():
+                self._fallback.tick(now, now - self._supervisor_seen_at)
+            if now - last >= REPORT_INTERVAL_SECONDS - REPORT_CHECK_SECONDS / 2 or (
+                memory is not None and memory.has_waiting()
+            ):
+                last = now
+                self._report_now()
+
+    def _report_now(self) -> None:
+        out = self._out
+        if out is not None and self._carrier is not None and not out.transport.get_write_buffer_size():
+            self._ejections = self._carrier.balancer.ejections
+            out.write(encode_frame(build_report(self._carrier, monotonic())))
+
+    async def _apply(self, message: Apply) -> None:
+        try:
+            made_from = tls_fingerprint(message.config.tls)
+            tls = listener_context(message.config.tls) if message.config.tls is not None else None
+            self._apply_config(message)
+            if made_from != self._tls_fingerprint:
+                self._tls, self._tls_fingerprint = tls, made_from
+                if self._acceptor is not None:
+                    self._acceptor.tls = tls
+            self._send(Applied(message.number))
+        except Exception as problem:  # also whatever a user's own policy or dialect raises
+            self._send(Applied(message.number, str(problem) or repr(problem)))
+            if self._carrier is None:
+                sys.exit(f"steelyard worker {self._index}: {problem}")
+
+    def _start_serving(self) -> None:
+        """After all that was to be known first: a request that came before would find no replica ready."""
+        assert self._carrier is not None
+        self.loop.set_exception_handler(MemoryMonitor(self._carrier).handle_loop_exception)
+        self._acceptor = Acceptor(self._carrier, self._listeners, self._tls)
+        self._acceptor.open()
+        gc.collect()
+        gc.freeze()  # what is there now stays; no need to look at it again and again
+        self._send(Started(os.getpid()))
+
+    def _apply_config(self, message: Apply) -> None:
+        config = message.config
+        carrier, fleet = self._carrier, self._fleet
+        if carrier is None or fleet is None:
+            ledger = MemoryLedger(self._book) if self._book is not None else None
+            carrier = Proxy(self.loop, Balancer(Random(), ledger), config)
+            carrier.on_replica_failure = self._replica_failed
+            if ledger is not None:
+                carrier.memory = DeviceMemory(carrier, ledger, self._send)
+            if self._board is not None and self._board.workers > 1:
+                carrier.peers = PeerWorkers(carrier, self._board, self._index)
+            fleet = WorkerFleet(carrier, carrier.peers)
+            self._fallback = PassiveHealth(carrier)
+        if carrier.tracing_settings != config.tracing:
+            self._set_tracing(carrier, config.tracing)
+        # Anew at each reload, so that a log that was moved away is let go; first, because opening it may fail.
+        log = AccessLog(config.access_log) if config.access_log is not None else None
+        decisions = None
+        try:
+            if config.decisions is not None:
+                workers = self._board.workers if self._board is not None else 1
+                decisions = DecisionLog(config.decisions, carrier.balancer, config, self._index, workers)
+            fleet.apply(config, message.slots, monotonic(), message.devices)
+        except Exception:
+            for begun in (log, decisions):
+                if begun is not None:
+                    begun.close()
+            raise
+        old, carrier.log = carrier.log, log
+        old_decisions, carrier.decisions = carrier.decisions, decisions
+        for ended, begun in ((old, log), (old_decisions, decisions)):
+            if ended is not None:
+                ended.close(0.0)  # its thread ends by itself
+                if begun is not None:
+                    begun.dropped += ended.dropped
+        if decisions is not None:
+            decisions.attach()
+        self._carrier, self._fleet = carrier, fleet
+
+    def _set_tracing(self, carrier: Proxy, settings: TracingConfig | None) -> None:
+        made = None
+        if settings is not None:
+            from ..telemetry.otel import OtelTracer  # not everybody has it installed
+
+            made = OtelTracer(settings, self._index)
+        old, carrier.tracing = carrier.tracing, made
+        carrier.tracing_settings = settings
+        if old is not None:
+            old.close(0.0)  # its thread ends by itself
+
+    # ------------------------------------------------------------------ clients
+
+    def _drain_soon(self, seconds: float | None, relieved: bool = False) -> None:
+        if self._draining:
+            return
+        self._draining = True
+        self._drained = asyncio.create_task(self._drain(seconds, relieved))
+
+    async def _drain(self, seconds: float | None, relieved: bool) -> None:
+        """No new connections; what is in flight has its time; then the end.
+
+        `relieved`: other workers hold the same sockets, so whoever waits to be accepted is left to them, and an idle
+        connection stays open until its next request, whose answer tells the client to make another. Closed before,
+        it might meet a request that is under way.
+        """
+        carrier = self._carrier
+        if carrier is not None and self._acceptor is not None:
+            self._acceptor.close()
+            if not relieved:
+                self._acceptor.accept_backlog()
+            for listener in self._listeners:
+                listener.close()
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
+            carrier.drain(relieved=relieved)
+            until = monotonic() + (carrier.timeouts.drain if seconds is None else seconds)
+            while carrier.clients and monotonic() < until:
+                if self._out is None:  # nobody will ever say that a replica is ready
+                    carrier.reject_pending(hopeless=True)
+                await asyncio.sleep(DRAIN_POLL_SECONDS)
+            self._acceptor.cancel_handshakes()
+            carrier.reject_pending()
+            until = monotonic() + LAST_REPLY_SECONDS
+            while any(client.closing for client in carrier.clients) and monotonic() < until:
+                await asyncio.sleep(DRAIN_POLL_SECONDS)
+            carrier.abort_all()
+            self._send(build_report(carrier, monotonic()))  # the last word, whatever else is still to be said
+        self.stopped.set()
+
+
+def _log(line: str) -> None:
+    """To the supervisor's log; if there is none any more, nobody reads it."""
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""The lines of the decision log: their form, search in files, explanation in words."""

@@ -1,0 +1,254 @@
+"""A line of the decision log in words: why the request went where it went, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...core.policies import POLICIES, find_policy
+from .lines import DecisionLine, LoggedAttempt, LoggedChoice
+
+MIN_WAIT_SECONDS = 0.0005  # seconds: less is no waiting
+TIE_FACTOR = 1.1  # times the least score: `least_work` takes it for equal
+EXPLORATION_FACTOR = (
+    1.5  # times the least score, above which it was sent there to learn something (core/estimator/exploration.py)
+)
+FAULT_SENTENCES = {
+    "client": "the client's own",
+    "gateway": "the gateway's",
+    "replica": "the replica's",
+    "overload": "that there was more to do than the replicas could",
+}
+SCORE_MEANINGS = {
+    "least_work": "seconds until it would be done there",
+    "least_connections": "requests there, divided by its weight",
+    "power_of_two": "requests there, divided by its weight",
+    "least_response_time": "requests there and this one × its mean seconds of late, divided by its weight",
+    "peak_ewma": "requests there and this one × its peak seconds of late, divided by its weight",
+    "consistent_hash": "its place in the order that the key has of all replicas",
+}
+TIE_RULES = {
+    "least_work": "scores within a tenth of the least count as equal; of these the one with the fewest requests in "
+    "flight is taken, and of several such one at random, by weight",
+    "least_connections": "of several with the least score one is taken at random, by weight",
+    "least_response_time": "of several with the least score one is taken at random, by weight",
+    "power_of_two": "two are drawn at random, by weight, and the one with the lower score is taken",
+    "peak_ewma": "two are drawn at random, by weight, and the one with the lower score is taken",
+}
+EXCLUSION_SENTENCES = {
+    "starting": "not ready: it has not been seen yet",
+    "loading": "not ready: its model is loading",
+    "unloaded": "its model is not loaded",
+    "unreachable": "it does not answer",
+    "draining": "it is being drained",
+    "ejected": "ejected",
+    "full": "full",
+    "deadline": "too late for its deadline",
+    "memory": "no memory for it",
+    "failed_before": "it had failed this request before",
+}
+OUTCOME_SENTENCES = {
+    "": "it answered",
+    "client_error": "it answered that the request was wrong",
+    "cancelled": "it was stopped: the request was over",
+    "lost": "it was stopped: another attempt was faster",
+    "late": "it was stopped at the request's deadline",
+    "unreachable": "no connection could be made",
+    "overloaded": "the replica declined it: too busy",
+    "error": "the replica answered with an error",
+    "out_of_memory": "the replica ran out of memory",
+    "broken": "the connection was lost before an answer",
+    "timeout": "no answer began in time",
+    "truncated": "the connection was lost in the middle of the answer",
+}
+
+
+def summary(line: DecisionLine) -> str:
+    """The whole of it in one sentence."""
+    where = f"went to {line.attempts[-1].replica}" if line.attempts else "was sent to no replica"
+    return f"{line.id} {where}{_because(line)}, and {_verdict(line)}."
+
+
+def explain_line(line: DecisionLine) -> Iterator[tuple[str, str]]:
+    """The same at length: what each sentence is about, and the sentence."""
+    yield "came", _arrival(line)
+    yield "belief", _estimate(line)
+    look = deciding_choice(line)
+    if look is not None:
+        yield "choice", _choice(line, look)
+        if look.excluded:
+            yield "excluded", _exclusions(look)
+    yield "wait", _wait(line)
+    for number, attempt in enumerate(line.attempts, 1):
+        yield f"attempt {number}", _attempt(attempt)
+    yield "end", _end(line)
+    if line.dropped:
+        yield "gap", f"{line.dropped} lines before this one were lost: the disk did not keep up."
+
+
+def deciding_choice(line: DecisionLine) -> LoggedChoice | None:
+    """The look by which it was sent for the first time; else the last one."""
+    return next((look for look in line.choices if look.chosen), line.choices[-1] if line.choices else None)
+
+
+def score_meaning(policy: str) -> str:
+    return SCORE_MEANINGS.get(policy, "what the policy compares, the least is chosen")
+
+
+def format_seconds(value: float) -> str:
+    if value < 1e-6:
+        return "0 s"
+    if value < 0.9995:
+        return f"{value * 1e3:.3g} ms"
+    return f"{value:.4g} s" if value < 1000 else f"{value:.0f} s"
+
+
+def _because(line: DecisionLine) -> str:
+    look = deciding_choice(line)
+    if look is None or not look.chosen:
+        return ""
+    if look.candidate_count == 1:
+        return ", the only one that could take it"
+    scored = [c for c in look.candidates if c.score is not None]
+    chosen = next((c for c in scored if c.id == look.chosen), None)
+    again = " at first" if len(line.attempts) > 1 else ""
+    if chosen is None or chosen.score is None:
+        return f", as {line.policy} would have it{again}"
+    if line.policy == "least_work":
+        least = min(c.score for c in scored if c.score is not None)
+        if chosen.score > EXPLORATION_FACTOR * least:
+            return f", of {look.candidate_count}, to see whether it is as slow as it was{again}"
+        return f", believed to finish it soonest of {look.candidate_count}{again}"
+    return f", chosen of {look.candidate_count} by {line.policy}{again}"
+
+
+def _verdict(line: DecisionLine) -> str:
+    took = format_seconds(line.upload + line.seconds)
+    match line.verdict:
+        case "met":
+            return f"took {took}, as promised"
+        case "late":
+            return f"took {took}, longer than promised; the fault is {_fault(line)}"
+        case "left":
+            return f"its client left after {took}"
+    why = f" ({line.reason})" if line.reason else ""
+    return f"{'failed' if line.verdict == 'failed' else 'was refused'}{why} after {took}; the fault is {_fault(line)}"
+
+
+def _fault(line: DecisionLine) -> str:
+    return FAULT_SENTENCES.get(line.fault, line.fault or "nobody's")
+
+
+def _arrival(line: DecisionLine) -> str:
+    said = f"It came at {line.time} for model {line.model}, to worker {line.worker}"
+    said += f", of tenant {line.tenant}" if line.tenant else ""
+    said += f", as a call of {line.call}" if line.call else ""
+    said += f", with priority {line.priority}" if line.priority else ""
+    said += f", to be done in {format_seconds(line.deadline)}" if line.deadline is not None else ""
+    begins = line.first_byte_deadline
+    said += f", its answer to begin in {format_seconds(begins)}" if begins is not None else ""
+    upload = f" Its body took {format_seconds(line.upload)} to come." if line.upload > MIN_WAIT_SECONDS else ""
+    return f"{said}.{upload}"
+
+
+def _estimate(line: DecisionLine) -> str:
+    known = f" by its features {', '.join(f'{x:g}' for x in line.features)}" if line.features else ""
+    return f"It was believed to take {format_seconds(line.estimate)} on a typical replica{known}.{_judged(line)}"
+
+
+def _judged(line: DecisionLine) -> str:
+    """By which deadline it was judged, and what was predicted for that."""
+    first = line.binding_deadline == "first_byte"
+    deadline = line.first_byte_deadline if first else line.deadline
+    if not line.binding_deadline or deadline is None:
+        return ""
+    name, what = ("first-byte", "first byte") if first else ("total", "end of the answer")
+    predicted = f": {what} predicted after {format_seconds(line.expected)}, due after {format_seconds(deadline)}"
+    return f" It was judged by its {name} deadline{predicted if line.expected else ''}."
+
+
+def _exclusions(look: LoggedChoice) -> str:
+    said = [
+        f"{one.id} ({EXCLUSION_SENTENCES.get(one.reason, one.reason)}{f': {one.detail}' if one.detail else ''})"
+        for one in look.excluded
+    ]
+    more = look.excluded_count - len(said)
+    could = "1 replica could" if look.excluded_count == 1 else f"{look.excluded_count} replicas could"
+    return f"{could} not take it: {', '.join(said)}{f' and {more} more' if more > 0 else ''}."
+
+
+def _choice(line: DecisionLine, look: LoggedChoice) -> str:
+    if not look.candidate_count:
+        return "No replica could take it."
+    could = "1 replica could" if look.candidate_count == 1 else f"{look.candidate_count} replicas could"
+    shown = f" (these are {len(look.candidates)} of them)" if len(look.candidates) < look.candidate_count else ""
+    could = f"{could} take it{shown}."
+    if not look.chosen:
+        return f"{could} {line.policy} found it better to wait for another than to take one of them."
+    return f"{could} {look.chosen} was chosen: {_rule(line, look)}"
+
+
+def _rule(line: DecisionLine, look: LoggedChoice) -> str:
+    if look.candidate_count == 1:
+        return "there was no choice."
+    # A policy of the user's own is not imported for this: a log is no place to take code from.
+    rule = find_policy(line.policy).rule if line.policy in POLICIES else "it is a policy of your own"
+    by = {c.id: c.score for c in look.candidates if c.score is not None}
+    score = by.get(look.chosen)
+    if score is None:
+        return f"{line.policy} compares nothing that could be shown; its rule is: {rule}."
+    least = min(by.values())
+    said = f"its score is {score:.4g} ({score_meaning(line.policy)})"
+    if score <= least:
+        others = sorted(value for id, value in by.items() if id != look.chosen)
+        if others and others[0] <= score:
+            return f"{said}; another had the same: {TIE_RULES.get(line.policy, f'{line.policy} took one of them')}."
+        next_one = f"against {others[0]:.4g} of the next" if others else "the least"
+        close = line.policy == "least_work" and others and others[0] <= TIE_FACTOR * score
+        return f"{said}, {next_one}{f'; {TIE_RULES[line.policy]}' if close else ''}."
+    tie = TIE_RULES.get(line.policy, f"the rule of {line.policy} is: {rule}")
+    return f"{said}, where the least is {least:.4g}; {tie}."
+
+
+def _wait(line: DecisionLine) -> str:
+    if line.waited <= MIN_WAIT_SECONDS:
+        return "It did not wait in line." if line.attempts else "It was not put in line."
+    first = line.choices[0] if line.choices else None
+    if first is not None and first.candidate_count and not first.chosen and first.after <= MIN_WAIT_SECONDS:
+        why = f"there was a free place, but {line.policy} believed that a better one would be free soon"
+    else:
+        why = "no replica had a free place for it"
+    if not line.attempts:
+        return f"It waited {format_seconds(line.waited)} in line, in vain: {why}."
+    look = deciding_choice(line)
+    beside = f", with {look.queued} in line" if look is not None and look.queued else ""
+    return f"It waited {format_seconds(line.waited)} in line until {line.attempts[0].replica} took it{beside}: {why}."
+
+
+def _attempt(attempt: LoggedAttempt) -> str:
+    said = f"{format_seconds(attempt.after)} after it came: {attempt.replica}"
+    said += " beside the one that ran, which was late" if attempt.hedged else ""
+    if attempt.concurrent:
+        said += f", with {attempt.concurrent} other request{'s' if attempt.concurrent > 1 else ''} there"
+    took = f" after {format_seconds(attempt.seconds)}" if attempt.seconds is not None else ""
+    outcome = OUTCOME_SENTENCES.get(attempt.outcome, attempt.outcome)
+    return (
+        f"{said}, predicted to take {format_seconds(attempt.predicted)}; {outcome}{took}{_prediction_error(attempt)}."
+    )
+
+
+def _prediction_error(attempt: LoggedAttempt) -> str:
+    """What it took against what was predicted."""
+    if attempt.outcome or attempt.seconds is None or not attempt.predicted or not attempt.seconds:
+        return ""
+    ratio = attempt.seconds / attempt.predicted
+    if 0.9 <= ratio <= 1.1:
+        return ", as predicted"
+    return f", {ratio:.3g} times what was predicted" if ratio > 1 else f", {1 / ratio:.3g} times as fast as predicted"
+
+
+def _end(line: DecisionLine) -> str:
+    status = f"status {line.status}" if line.status else "no status"
+    first = f", the first byte after {format_seconds(line.first_byte)}" if line.first_byte else ""
+    said = f"It was over after {format_seconds(line.seconds)} with {status}{first}. Verdict: {line.verdict}"
+    said += f", and the fault is {_fault(line)}" if line.fault else ""
+    return f"{said}, because of {line.reason}." if line.reason else f"{said}."

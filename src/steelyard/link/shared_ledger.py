@@ -1,0 +1,201 @@
+"""The book of memory: what is taken of each device, in memory that the supervisor and all workers share.
+
+Each process has a row of its own for what its requests have reserved, so each cell there has one writer; the supervisor
+writes what models hold. Taking is done under a lock of the kernel, one for each device, that dies with its holder:
+whoever is killed in between has either written its number or not, and blocks nobody. Giving back needs no lock.
+
+Nobody waits for a lock: who finds it taken looks again a moment later, so that a process that was stopped while it
+held one stops nobody else for longer than it takes to be killed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+from time import monotonic
+from typing import Any, Literal
+
+MAX_ROWS = 1024  # processes that may have something taken at once; a dead one's row is used again
+MAX_DEVICES = 1024
+_HEADER = struct.Struct("=8sIII")
+_MAGIC = b"steelym1"
+_PAGE_BYTES = 4096
+_DEVICE_COLUMNS = 3  # columns of the devices' part: other, saver, until when
+SUPERVISOR_ROW = 0  # its row; what dead workers had is counted there until it is surely over
+
+
+class SharedLedger:
+    """`Cells` of core/memory/ledger.py, as the process with this row sees them."""
+
+    shared = True
+
+    def __init__(self, fd: int, row: int) -> None:
+        self.fd = fd
+        self.row = row
+        self._map = mmap.mmap(fd, 0)
+        magic, self.rows, self.columns, self.devices = _HEADER.unpack_from(self._map)
+        if magic != _MAGIC:
+            raise ValueError("this is not a book of memory of this version")
+        self._view = view = memoryview(self._map)
+        at = _PAGE_BYTES
+
+        def part(cells: int, form: Literal["q", "d"]) -> Any:
+            nonlocal at
+            begin, at = at, at + 8 * cells
+            return view[begin:at].cast(form)
+
+        self._used = view[64:72].cast("q")  # rows that were ever in use
+        self._other = part(self.devices, "q")
+        self._saving_row = part(self.devices, "q")  # row + 1; 0: nobody
+        self._saving_until = part(self.devices, "d")
+        self._base = part(self.columns, "q")
+        self._held = part(self.columns, "q")
+        self._idle = part(self.columns, "q")
+        self._running = [part(self.columns, "q") for _ in range(self.rows)]
+        self._total = [part(self.devices, "q") for _ in range(self.rows)]
+        self._count = [part(self.devices, "q") for _ in range(self.rows)]
+        self._expected_until = [part(self.columns, "d") for _ in range(self.rows)]
+        self.use(row)
+
+    @classmethod
+    def create(cls, columns: int, rows: int = MAX_ROWS, devices: int = MAX_DEVICES) -> SharedLedger:
+        """The supervisor's. Pages that nobody writes to take no memory."""
+        fd = os.memfd_create("steelyard-memory", os.MFD_CLOEXEC)
+        cells = _DEVICE_COLUMNS * devices + 3 * columns + rows * (2 * columns + 2 * devices)
+        os.ftruncate(fd, _PAGE_BYTES + 8 * cells)
+        os.pwrite(fd, _HEADER.pack(_MAGIC, rows, columns, devices), 0)
+        return cls(fd, SUPERVISOR_ROW)
+
+    def use(self, row: int) -> None:
+        """This row counts from now on. The supervisor says so before it starts a worker: two that did it themselves at
+        the same moment could hide each other."""
+        if row >= self._used[0]:
+            self._used[0] = row + 1
+
+    # ------------------------------------------------------------------ the lock
+
+    def lock(self, device: int) -> bool:
+        try:
+            fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, device)
+        except OSError:
+            return False
+        return True
+
+    def unlock(self, device: int) -> None:
+        fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, device)
+
+    # ------------------------------------------------------------------ reading
+
+    def base(self, slot: int) -> int:
+        return int(self._base[slot])
+
+    def held(self, slot: int) -> int:
+        return int(self._held[slot])
+
+    def idle(self, slot: int) -> int:
+        return int(self._idle[slot])
+
+    def running(self, slot: int) -> int:
+        running = self._running
+        used: int = self._used[0]
+        if used <= 2:
+            return int(running[0][slot] + running[1][slot])
+        return sum([running[row][slot] for row in range(used)])
+
+    def total(self, device: int) -> int:
+        total = self._total
+        return sum([total[row][device] for row in range(self._used[0])])
+
+    def count(self, device: int) -> int:
+        count = self._count
+        return sum([count[row][device] for row in range(self._used[0])])
+
+    def external(self, device: int) -> int:
+        return int(self._other[device])
+
+    def earmarked_by_another(self, device: int, now: float) -> bool:
+        saver = self._saving_row[device]
+        return bool(saver) and saver != self.row + 1 and now < self._saving_until[device]
+
+    # ------------------------------------------------------------------ writing
+
+    def add(self, slot: int, device: int, amount: int) -> None:
+        self._running[self.row][slot] += amount
+        self._total[self.row][device] += amount
+        self._count[self.row][device] += 1
+
+    def subtract(self, slot: int, device: int, amount: int) -> None:
+        self._running[self.row][slot] -= amount
+        self._total[self.row][device] -= amount
+        self._count[self.row][device] -= 1
+
+    def set_base(self, slot: int, amount: int) -> None:
+        self._base[slot] = amount
+
+    def set_held(self, slot: int, amount: int) -> None:
+        self._held[slot] = amount
+
+    def set_idle(self, slot: int, amount: int) -> None:
+        self._idle[slot] = amount
+
+    def set_external(self, device: int, amount: int) -> None:
+        self._other[device] = amount
+
+    def earmark(self, device: int, until: float) -> None:
+        """One at a time: who comes second waits until the first has what it saved for."""
+        if until:
+            if not self.earmarked_by_another(device, monotonic()):
+                self._saving_row[device] = self.row + 1
+                self._saving_until[device] = until
+        elif self._saving_row[device] == self.row + 1:
+            self._saving_row[device] = 0
+            self._saving_until[device] = 0.0
+
+    def set_lease(self, slot: int, until: float) -> None:
+        """What this worker has there now should be over by then. If it dies, that is how long it still counts."""
+        if until > self._expected_until[self.row][slot]:
+            self._expected_until[self.row][slot] = until
+
+    # ------------------------------------------------------------------ the dead
+
+    def retire(self, row: int, device_of: dict[int, int]) -> list[tuple[int, int, int, int, float]]:
+        """The process of this row is dead. What it had is the supervisor's from now on, until it is released: slot (-1:
+        none that is known), device, bytes, requests, and when that should be over. Its servers may still be working on
+        it. `device_of`: where each slot is."""
+        left: list[tuple[int, int, int, int, float]] = []
+        rests = [int(total) for total in self._total[row]]
+        for slot, device in device_of.items():
+            amount, until = int(self._running[row][slot]), float(self._expected_until[row][slot])
+            if amount:
+                self._running[self.row][slot] += amount  # first here, then not there: it is never counted nowhere
+                self._running[row][slot] = 0
+                left.append((slot, device, amount, 0, until))
+                rests[device] -= amount
+            self._expected_until[row][slot] = 0.0
+        for device in range(self.devices):
+            requests = int(self._count[row][device])
+            self._total[self.row][device] += self._total[row][device]
+            self._count[self.row][device] += requests
+            self._total[row][device] = self._count[row][device] = 0
+            if requests or rests[device]:
+                left.append((-1, device, rests[device], requests, 0.0))
+        return left
+
+    def release(self, slot: int, device: int, amount: int, requests: int) -> None:
+        """What was taken over from the dead is over."""
+        if slot >= 0:
+            self._running[self.row][slot] -= amount
+        self._total[self.row][device] -= amount
+        self._count[self.row][device] -= requests
+
+    def close(self) -> None:
+        for view in (self._used, self._other, self._saving_row, self._saving_until, self._base, self._held, self._idle):
+            view.release()
+        for rows in (self._running, self._total, self._count, self._expected_until):
+            for view in rows:
+                view.release()
+        self._view.release()
+        self._map.close()
+        os.close(self.fd)

@@ -1,0 +1,86 @@
+"""How much text there is, in the many shapes in which endpoints take it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from .schemas import ContentItem
+
+DEFAULT_OUTPUT_TOKENS = 1024.0  # tokens that a request for text without a limit is taken to ask for
+MEDIA_CHARS = (
+    2048.0  # characters that a picture, a sound or a film counts as, however many bytes it has: some 500 tokens
+)
+MAX_ITEMS = 1024  # of messages or parts; of more, every second, third… is looked at: nobody may keep the loop busy
+DECODE_ERRORS = (ValueError, RecursionError, OverflowError)  # what bodies can make a decoder raise
+
+
+decode_string = msgspec.json.Decoder(str).decode
+_strings = msgspec.json.Decoder(list[str]).decode
+_items = msgspec.json.Decoder(list[ContentItem | str]).decode
+_raws = msgspec.json.Decoder(list[Raw]).decode
+_FIRST = re.compile(rb"[\[\s]*([^\[\s])")
+
+
+def number_or(number: float | None, otherwise: float) -> float:
+    """A number that was given, unless it is below zero: some clients say -1 for "no limit"."""
+    return number if number is not None and number >= 0.0 else otherwise
+
+
+def text_chars(content: str | list[Any], nothing: float = 0.0) -> float:
+    """Characters of messages or parts; `nothing` for each that has no text."""
+    if isinstance(content, str):
+        return float(len(content))
+    total = 0.0
+    step = 1 + len(content) // MAX_ITEMS
+    for item in content[::step] if step > 1 else content:
+        total += len(item) if isinstance(item, str) else _item_chars(item) or nothing
+    return total * step
+
+
+def _item_chars(item: ContentItem) -> float:
+    size = float(len(item.tool_calls) + len(item.input))
+    if item.content is not None:
+        size += text_chars(item.content, MEDIA_CHARS)
+    if item.text is not None:
+        size += len(item.text)
+    if item.output is not None:
+        size += text_chars(item.output, MEDIA_CHARS)
+    if item.arguments is not None:
+        size += len(item.arguments)
+    if item.thinking is not None:
+        size += len(item.thinking)
+    return size
+
+
+def measure_field(field: Raw) -> tuple[float, int]:
+    """How much text (characters; token ids if it is numbers), and in how many pieces, whatever the field's shape."""
+    text = bytes(field)
+    if text.startswith(b'"'):
+        return float(len(decode_string(text))), 1
+    if not text.startswith(b"["):
+        return (0.0 if text in (b"null", b"") else float(len(text))), 1
+    match = _FIRST.match(text)
+    first = match[1] if match else b"]"
+    if first == b"]":
+        return 0.0, 1
+    if first in b"-0123456789":
+        return text.count(b",") + 1.0, max(1, text.count(b"[") - 1)
+    try:
+        return _of_strings(text) if first == b'"' else _of_items(text)
+    except DECODE_ERRORS:
+        pieces = _raws(text)
+        return float(sum(map(len, pieces))), len(pieces)
+
+
+def _of_strings(text: bytes) -> tuple[float, int]:
+    strings = _strings(text)
+    return float(sum(map(len, strings))), len(strings)
+
+
+def _of_items(text: bytes) -> tuple[float, int]:
+    items = _items(text)
+    return text_chars(items, MEDIA_CHARS), len(items)

@@ -1,0 +1,1 @@
+"""One file per dialect; the table is in `protocols`."""

@@ -1,0 +1,35 @@
+"""Ray Serve: an application of any paths behind a proxy that tells on a path of its own whether it has routes."""
+
+from __future__ import annotations
+
+from ..base import ApiCall
+from ..health import ProbePlan, ServerReadiness, ServerRequest
+from .http import PlainHttp
+
+HEALTH_REQUEST = ServerRequest("/-/healthz")
+RAY_SERVE_PATHS = (HEALTH_REQUEST.path, "/-/routes")
+READY_BODY = b"success"
+# No routes yet, no replicas yet, this node is being drained: what the proxy itself says with a 503.
+NOT_READY_BODIES = (
+    b"Route table is not populated yet",
+    b"No replicas are available yet",
+    b"This node is being drained",
+)
+
+
+class RayServe(PlainHttp):
+    name = "rayserve"
+
+    def call(self, method: str, path: str) -> ApiCall | None:
+        return super().call(method, path) if path in RAY_SERVE_PATHS else None  # the application's are those of `http`
+
+    def probe_plan(self, model: str) -> ProbePlan:
+        return ProbePlan((HEALTH_REQUEST,))
+
+    def readiness(self, question: ServerRequest, status: int, body: bytes, model: str) -> ServerReadiness:
+        """An application on `/` of another server may answer any path with anything."""
+        if status == 200 and body.strip() == READY_BODY:
+            return ServerReadiness.READY
+        return (
+            ServerReadiness.LOADING if status == 503 and body.startswith(NOT_READY_BODIES) else ServerReadiness.ABSENT
+        )

@@ -1,0 +1,64 @@
+"""vLLM: OpenAI's endpoints. Its `/health` knows nothing of models, its list of models nothing of health."""
+
+from __future__ import annotations
+
+from msgspec import Struct, json
+
+from ..base import ANY_MODEL
+from ..bodies.text import DECODE_ERRORS
+from ..health import ProbePlan, ServerReadiness, ServerRequest, readiness_by_status
+from ..load import MetricsLocation
+from .openai import OpenAI
+
+HEALTH_REQUEST = ServerRequest("/health")
+LIST_REQUEST = ServerRequest("/v1/models")
+MAX_SHOWN_MODELS = 3  # names of models in a message
+
+
+class _Listed(Struct, gc=False):
+    id: str
+
+
+class _List(Struct, gc=False):
+    data: list[_Listed]
+
+
+_listed = json.Decoder(_List).decode
+
+
+class Vllm(OpenAI):
+    name = "vllm"
+    metrics = MetricsLocation()
+    sends_orca = True
+
+    def probe_plan(self, model: str) -> ProbePlan:
+        return ProbePlan((HEALTH_REQUEST, LIST_REQUEST))
+
+    def readiness(self, question: ServerRequest, status: int, body: bytes, model: str) -> ServerReadiness:
+        verdict = readiness_by_status(status)
+        if question.path == LIST_REQUEST.path and verdict is ServerReadiness.READY:
+            return ServerReadiness.READY if _lists_model(body, model) else ServerReadiness.LOADING
+        if question.path == HEALTH_REQUEST.path and status == 503 and not body:
+            return ServerReadiness.BROKEN  # its engine is dead; while it scales there are words in the body
+        return verdict
+
+    def explain(self, question: ServerRequest, status: int, body: bytes, model: str) -> str:
+        names = _names(body)
+        if question.path != LIST_REQUEST.path or status != 200 or not names:
+            return super().explain(question, status, body, model)
+        known = ", ".join(names[:MAX_SHOWN_MODELS]) + (
+            f" and {len(names) - MAX_SHOWN_MODELS} more" if len(names) > MAX_SHOWN_MODELS else ""
+        )
+        return f"lists {known}, not {model}: name the model as it does, or start it with --served-model-name {model}"
+
+
+def _lists_model(body: bytes, model: str) -> bool:
+    names = _names(body)
+    return bool(names) if model == ANY_MODEL else model in names
+
+
+def _names(body: bytes) -> list[str]:
+    try:
+        return [listed.id for listed in _listed(body).data]
+    except DECODE_ERRORS:
+        return []

@@ -1,0 +1,204 @@
+"""The kit: what a model server says of itself."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from . import options as read
+from .concurrency import ConcurrencyLimiter
+from .http.asgi import App
+from .http.middleware import Middleware
+from .lifecycle import AgentLifecycle
+from .loadable_models import LoadableModels, LoadStep, ModelSpec
+from .memory.footprint import Footprint
+from .memory.meter import MemoryMeter
+from .memory.peaks import MeasuredSection
+from .options import ANY_MODEL, Options
+from .readiness import Readiness
+
+
+class ReplicaAgent:
+    """One for each process of a model server; nothing happens before the app gets its first event.
+
+    `gateway`: the admin address of Steelyard, or several; without one there are readiness, counts and drain only.
+    `url`: how the gateway reaches this replica. `concurrency`: how many requests run at once; `queue` more wait here.
+    `ready_when`: a path of the app that answers 200 when it is ready, in place of calls of `ready()`.
+    `always`: paths that are answered while loading too, and not counted.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        gateway: str | Iterable[str] | None = None,
+        url: str | None = None,
+        id: str = "",
+        weight: float = 1.0,
+        zone: str = "",
+        device: str = "",
+        token: str | None = None,
+        lease: float = 15.0,
+        concurrency: int | None = None,
+        queue: int = 1024,
+        grace: float = 30.0,
+        quiet: float = 1.0,
+        settle: float = 5.0,
+        ready_when: str = "",
+        always: Iterable[str] = (),
+        spare: str | int | None = "5%",
+        control_token: str | None = None,
+    ) -> None:
+        self._equip(
+            Options(
+                model=read.name("model", model, needed=True),
+                gateways=read.gateways(gateway),
+                url=read.url(url),
+                id=read.replica_id(id),
+                weight=read.number("weight", weight, 1e-6, 1e6),
+                zone=read.name("zone", zone),
+                device=read.name("device", device),
+                token=read.token(token),
+                lease=read.number("lease", lease, 1.0, 86_400.0),
+                concurrency=None if concurrency is None else read.count("concurrency", concurrency, 1),
+                queue=read.count("queue", queue, 0),
+                grace=read.number("grace", grace, 0.0, 86_400.0),
+                quiet=read.number("quiet", quiet, 0.0, 3600.0),
+                settle=read.number("settle", settle, 0.0, 3600.0),
+                ready_when=ready_when,
+                always=read.paths(always, ready_when),
+                spare=read.spare(spare),
+                control_token=read.token(control_token, "control_token", "STEELYARD_CONTROL_TOKEN"),
+            )
+        )
+
+    def _equip(self, options: Options, offers: tuple[ModelSpec, ...] = ()) -> None:
+        self.options = options
+        self.readiness = Readiness(loaded=options.model == ANY_MODEL)
+        self.models = LoadableModels(offers)
+        self.limiter = ConcurrencyLimiter(options.concurrency, options.queue)
+        self.meter = MemoryMeter()
+        self.footprint = Footprint(options.spare, lambda: self.readiness.serves and self.limiter.present == 0)
+        self.refused: dict[str, int] = {}
+        self.parent: Any = None  # the process that called `run`, if this is not it
+        self._life: AgentLifecycle | None = None
+        self._beginning = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """LitServe sends its server to other processes: what arrives there is a kit that has not begun."""
+        return _revived, (self.options, self.models.terms)
+
+    def __repr__(self) -> str:
+        return f"<kit of a replica of {self.options.model!r}: {self.state}>"
+
+    # ------------------------------------------------------------------ around an app
+
+    def middleware(self, app: App) -> App:
+        """For `add_middleware` of FastAPI and Starlette, and for `middlewares` of LitServe."""
+        return Middleware(self, app)
+
+    def wrap(self, app: App) -> App:
+        """The same for any ASGI app."""
+        return Middleware(self, app)
+
+    def run(self, serve: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """For a server whose app runs in a process of its own, as LitServe's does: `kit.run(server.run, port=8001)`.
+
+        SIGTERM and SIGINT to this process then drain the app's process before the server ends.
+        """
+        from .parent_process import ParentProcess
+
+        self.parent = ParentProcess(self.options.grace)
+        self.footprint.in_other_process = True
+        return self.parent.run(lambda: serve(*args, **kwargs))
+
+    # ------------------------------------------------------------------ what the model says
+
+    def ready(self) -> None:
+        """The model is loaded. From any thread."""
+        self.readiness.ready()
+        if self._life is not None:  # or there is no server yet, which needs memory too
+            self.footprint.read()
+
+    def loading(self, reason: str = "the model is being loaded") -> None:
+        """It is not, or no longer: requests are refused until `ready`."""
+        self.readiness.loading(reason)
+        self.footprint.forget()
+
+    def add_model(self, model: str, *, load: LoadStep, unload: LoadStep, paths: Iterable[str] = ()) -> None:
+        """A model that this server can load and unload, when it is told to at /steelyard/models.
+
+        `load` and `unload` take nothing; a plain function runs in a thread. `paths`: where requests for it go, with
+        all that is beneath; without them `/v2/models/{model}`. Those are refused while it is not loaded.
+        """
+        name = read.name("offer", model, needed=True)
+        own = tuple(path.rstrip("/") for path in read.paths(paths, "")) or (f"/v2/models/{name}",)
+        self.models.add(ModelSpec(name, load, unload, own))
+        if self._life is not None:
+            self._life.register(name)
+
+    def measuring(self) -> MeasuredSection:
+        """Around the inference proper, under a lock of the app: what memory it needs is told with its answer.
+
+        `with kit.measuring():`, or `@kit.measuring()` on a function. Sections that overlap tell nothing.
+        """
+        return MeasuredSection(self.footprint.peaks)
+
+    def drain(self) -> bool:
+        """Leave, where no signal can say so: waits until nothing runs here or the grace is over. True: nothing does.
+
+        It blocks; in a coroutine, `await asyncio.to_thread(kit.drain)`.
+        """
+        return self.begin().drain("the app was asked to end")
+
+    @property
+    def state(self) -> str:
+        """`loading`, `ready` or `draining`."""
+        return self.readiness.status.state
+
+    @property
+    def running(self) -> int:
+        return self.limiter.running
+
+    @property
+    def waiting(self) -> int:
+        return self.limiter.waiting
+
+    @property
+    def instance(self) -> str:
+        """Of this process, at random; empty before the first event."""
+        return self._life.instance if self._life is not None else ""
+
+    # ------------------------------------------------------------------ from start to end
+
+    def begin(self) -> AgentLifecycle:
+        """At the first event in this process, which may be a fork of the one that made the kit."""
+        life = self._life
+        if life is not None and life.process == os.getpid():
+            return life
+        with self._beginning:
+            life = self._life
+            if life is None or life.process != os.getpid():
+                self.readiness.reset()
+                self.footprint.forget()
+                life = AgentLifecycle(self)
+                life.begin()
+                self._life = life
+                # The first look at a GPU can take a second; here nobody waits for it.
+                threading.Thread(target=self._look, name="steelyard-memory", daemon=True).start()
+        return life
+
+    def _look(self) -> None:
+        self.meter.read()
+        self.footprint.read()
+
+    def end(self) -> None:
+        self._life = None
+
+
+def _revived(options: Options, offers: tuple[ModelSpec, ...]) -> ReplicaAgent:
+    kit = ReplicaAgent.__new__(ReplicaAgent)
+    kit._equip(options, offers)
+    return kit

@@ -1,0 +1,1 @@
+"""The agent as ASGI middleware, and the endpoints it adds."""

@@ -1,0 +1,126 @@
+"""One request with its turn: what is added to the app's answer, and what becomes of one that ran out of memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from ..memory.out_of_memory import clear_frames, is_out_of_memory
+from ..memory.peaks import current_request
+from ..readiness import DRAINING
+from . import endpoints
+from .asgi import App, Message, Receive, Scope, Send, header, respond
+from .load_report import REQUEST_HEADER, RESPONSE_HEADER, load_report
+
+if TYPE_CHECKING:
+    from ..agent import ReplicaAgent
+
+RESPONSE_START, RESPONSE_BODY = "http.response.start", "http.response.body"
+MAX_HELD_BODY_BYTES = 64 << 10  # of an answer of 500 that is held back
+HOLD_LOOP_STEPS = (
+    3  # of the loop, for which it is: a framework that answers an exception with it raises that in the same step
+)
+log = logging.getLogger("steelyard.replica")
+
+
+class AppRequest:
+    def __init__(self, kit: ReplicaAgent, scope: Scope, send: Send) -> None:
+        self._kit = kit
+        self._scope = scope
+        self._send = send
+        self._wanted = header(scope, REQUEST_HEADER)
+        self._peak = kit.footprint.peaks.open(bool(self._wanted) and not kit.footprint.in_other_process)
+        self._begun = False  # the answer: from here on it cannot be another one
+        self._streams = False
+        self._kept: list[Message] = []
+        self._releasing: asyncio.Task[None] | None = None
+
+    async def run(self, app: App, receive: Receive) -> None:
+        token = current_request.set(self._peak)
+        try:
+            if await self._runs_out(app, receive):
+                await self._kit.footprint.make_room()
+                await respond(self._scope, self._pass_on, endpoints.out_of_memory())
+            elif self._kit.footprint.may_trim:
+                await self._kit.footprint.trim()
+        finally:
+            current_request.reset(token)
+            self._kit.footprint.peaks.close(self._peak)
+            if self._releasing is not None:
+                self._releasing.cancel()
+
+    async def _runs_out(self, app: App, receive: Receive) -> bool:
+        """Of memory, before it has begun to answer. When this returns, the exception and all that it held are gone."""
+        try:
+            await app(self._scope, receive, self._told)
+        except Exception as problem:
+            if not is_out_of_memory(problem):
+                await self._release()
+                raise
+            self._kit.footprint.out_of_memory_count += 1
+            if self._begun:
+                raise
+            self._kept.clear()
+            log.error("out of memory in a request for %s", self._scope.get("path"), exc_info=problem)
+            clear_frames(problem)
+            return True
+        if self._kept or self._releasing is not None:
+            await self._release()
+        return False
+
+    # ------------------------------------------------------------------ what the app sends
+
+    async def _told(self, message: Message) -> None:
+        """Two things are not sent at once: an answer of 500, because it may be one that means another; and the start
+        of a stream to somebody who wants to know its memory, until there is something of it.
+        """
+        if message["type"] == RESPONSE_START:
+            self._streams = not any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
+            if message["status"] == 500 or (self._streams and self._peak.wanted):
+                self._kept.append(message)
+                return
+        elif self._kept and self._kept[0]["status"] == 500 and _is_last(message):
+            self._kept.append(message)
+            self._releasing = asyncio.get_running_loop().create_task(self._release_soon())
+            return
+        elif self._kept:
+            await self._release()
+        await self._pass_on(message)
+
+    async def _release_soon(self) -> None:
+        """The app need not return for it: it may have other work to do."""
+        for _ in range(HOLD_LOOP_STEPS):
+            await asyncio.sleep(0)
+        await self._release()
+
+    async def _release(self) -> None:
+        while self._kept:
+            await self._pass_on(self._kept.pop(0))
+        if self._releasing is not None and self._releasing is not asyncio.current_task():
+            await self._releasing
+
+    async def _pass_on(self, message: Message) -> None:
+        if message["type"] == RESPONSE_START:
+            self._begun = True
+            if self._kit.footprint.may_trim and not self._streams:
+                await self._kit.footprint.trim()
+            self._add_headers(message)
+        await self._send(message)
+
+    def _add_headers(self, message: Message) -> None:
+        kit = self._kit
+        more = []
+        # What an answer of an error needed says nothing of a request that goes well.
+        needed = kit.footprint.peaks.request_bytes(self._peak) if message["status"] < 400 else None
+        if self._wanted and (told := load_report(self._wanted, kit, needed)):
+            more.append((RESPONSE_HEADER, told))
+        if kit.state == DRAINING and self._scope.get("http_version", "1.1") in ("1.0", "1.1"):
+            more.append((b"connection", b"close"))  # or the next request meets a connection that is being closed
+        if more:
+            message["headers"] = [*message.get("headers", ()), *more]
+
+
+def _is_last(message: Message) -> bool:
+    small = len(message.get("body", b"")) <= MAX_HELD_BODY_BYTES
+    return message["type"] == RESPONSE_BODY and not message.get("more_body", False) and small

@@ -1,0 +1,121 @@
+"""What the kit answers itself: its own paths, and the refusal of a request that came too early."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ..concurrency import ConcurrencyLimiter
+from ..readiness import READY
+from .asgi import AgentResponse, to_json
+
+if TYPE_CHECKING:
+    from ..agent import ReplicaAgent
+
+AGENT_PATHS = ("/steelyard/live", "/steelyard/ready", "/steelyard/load", "/steelyard/metrics")
+RETRY_AFTER_HEADER = ((b"retry-after", b"1"),)
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def agent_endpoint(kit: ReplicaAgent, method: str, path: str) -> AgentResponse:
+    """To a request for one of PATHS."""
+    if method not in ("GET", "HEAD"):
+        return error(405, "method", f"{path} is only there to look at.", ((b"allow", b"GET, HEAD"),))
+    if path == "/steelyard/live":
+        return AgentResponse(200, to_json({"live": True, "instance": kit.instance, "model": kit.options.model}))
+    if path == "/steelyard/ready":
+        return _ready(kit)
+    if path == "/steelyard/load":
+        return AgentResponse(200, to_json(load(kit)))
+    return AgentResponse(200, metrics(kit).encode(), METRICS_TYPE)
+
+
+def _ready(kit: ReplicaAgent) -> AgentResponse:
+    state, reason = kit.readiness.status
+    told = {"state": state, "instance": kit.instance, "model": kit.options.model}
+    if state == READY:
+        return AgentResponse(200, to_json(told))
+    return AgentResponse(503, to_json({**told, "reason": reason}), headers=RETRY_AFTER_HEADER)
+
+
+def not_ready(kit: ReplicaAgent) -> AgentResponse:
+    state, reason = kit.readiness.status
+    return error(503, state, f"The model {kit.options.model!r} is not ready here: {reason}.", RETRY_AFTER_HEADER)
+
+
+def out_of_memory() -> AgentResponse:
+    return error(507, "out_of_memory", "The request needs more memory than is free here.")
+
+
+def queue_full(turns: ConcurrencyLimiter) -> AgentResponse:
+    return error(503, "queue_full", f"{turns.waiting} requests wait here already.", RETRY_AFTER_HEADER)
+
+
+def error(status: int, code: str, sentence: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> AgentResponse:
+    return AgentResponse(status, to_json({"error": {"code": code, "message": sentence}}), headers=headers)
+
+
+def load(kit: ReplicaAgent) -> dict[str, Any]:
+    turns, memory, holds = kit.limiter, kit.meter.read(), kit.footprint.read()
+    state, reason = kit.readiness.status
+    used, total = memory.scarcest
+    return {
+        "model": kit.options.model,
+        "instance": kit.instance,
+        "state": state,
+        "reason": reason,
+        "running": turns.running,
+        "waiting": turns.waiting,
+        "websockets": turns.websockets,
+        "concurrency": turns.limit,
+        "utilization": turns.utilization,
+        "served": turns.served,
+        "refused": dict(kit.refused),
+        "left": turns.abandoned,
+        "out_of_memory": kit.footprint.out_of_memory_count,
+        "memory": {
+            "used": used,
+            "total": total,
+            "held": holds.held,
+            "base": holds.base,
+            "process": {"pid": os.getpid(), "used": memory.resident, "total": memory.total},
+            "devices": [device._asdict() for device in memory.devices],
+        },
+    }
+
+
+def metrics(kit: ReplicaAgent) -> str:
+    """In Prometheus' text form. What is not known is left out."""
+    turns, memory, holds = kit.limiter, kit.meter.read(), kit.footprint.read()
+    used, total = memory.scarcest
+    peak = max((device.peak for device in memory.devices if device.peak is not None), default=None)
+    rows: list[tuple[str, str, str, float | None]] = [
+        ("steelyard_ready", "gauge", "1: this replica wants requests", float(kit.readiness.status.state == READY)),
+        ("steelyard_requests_running", "gauge", "requests the app works on", turns.running),
+        ("steelyard_requests_waiting", "gauge", "requests that wait for their turn", turns.waiting),
+        ("steelyard_websockets_open", "gauge", "open web sockets", turns.websockets),
+        ("steelyard_requests_total", "counter", "requests the app has ended", turns.served),
+        ("steelyard_requests_left_total", "counter", "clients that left while they waited", turns.abandoned),
+        ("steelyard_utilization", "gauge", "requests here for one that may run", turns.utilization),
+        ("steelyard_memory_used_bytes", "gauge", "of the fullest accelerator, else of this process", used),
+        ("steelyard_memory_total_bytes", "gauge", "what there is of it", total),
+        ("steelyard_memory_peak_bytes", "gauge", "the most torch has had allocated", peak),
+        ("steelyard_memory_held_bytes", "gauge", "what this process holds of its device", holds.held),
+        ("steelyard_memory_base_bytes", "gauge", "and with nothing running", holds.base),
+        (
+            "steelyard_out_of_memory_total",
+            "counter",
+            "requests that ran out of memory",
+            kit.footprint.out_of_memory_count,
+        ),
+        ("process_resident_memory_bytes", "gauge", "of this process", memory.resident),
+        ("process_start_time_seconds", "gauge", "when this process began, since 1970", kit.begin().started),
+    ]
+    lines: list[str] = []
+    for name, kind, meaning, value in rows:
+        if value is not None:
+            lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}", f"{name} {value}"]
+    name = "steelyard_requests_refused_total"
+    lines += [f"# HELP {name} answered 503 by the kit", f"# TYPE {name} counter"]
+    lines += [f'{name}{{reason="{reason}"}} {n}' for reason, n in kit.refused.items()]
+    return "\n".join(lines) + "\n"

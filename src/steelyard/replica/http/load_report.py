@@ -1,0 +1,41 @@
+"""The load report in an answer (ORCA): asked for by the request, so that whoever does not care does not pay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .asgi import to_json
+
+if TYPE_CHECKING:
+    from ..agent import ReplicaAgent
+
+REQUEST_HEADER = b"endpoint-load-metrics-format"
+RESPONSE_HEADER = b"endpoint-load-metrics"
+
+
+def load_report(wanted: bytes, kit: ReplicaAgent, needed: int | None) -> bytes:
+    """The value of the header; empty: in that form it cannot be told. `needed`: bytes, by this request."""
+    form = wanted.strip().upper()
+    if form not in (b"JSON", b"TEXT"):
+        return b""
+    turns, holds = kit.limiter, kit.footprint.read()
+    used, total = kit.meter.read().scarcest
+    shares = {
+        "application_utilization": turns.utilization,
+        "mem_utilization": used / total if used is not None and total else None,
+    }
+    named = {
+        "num_requests_running": turns.running,
+        "num_requests_waiting": turns.waiting,
+        "memory_used_bytes": used,
+        "memory_total_bytes": total,
+        "memory_held_bytes": holds.held,
+        "memory_base_bytes": holds.base,
+        "memory_request_bytes": needed,
+    }
+    told = {key: round(value, 4) for key, value in shares.items() if value is not None}
+    known = {key: value for key, value in named.items() if value is not None}
+    if form == b"JSON":
+        return b"JSON " + to_json({**told, "named_metrics": known})
+    flat = {**told, **{f"named_metrics.{key}": value for key, value in known.items()}}
+    return b"TEXT " + ", ".join(f"{key}={value}" for key, value in flat.items()).encode()

@@ -1,0 +1,163 @@
+"""The kit in front of an ASGI app."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ..readiness import READY
+from ..readiness_probe import ReadinessProbe
+from . import endpoints, model_endpoints
+from .app_request import AppRequest
+from .asgi import AgentResponse, App, Message, Receive, Scope, Send, path_of, respond
+from .read_ahead import ReadAhead
+
+if TYPE_CHECKING:
+    from ..agent import ReplicaAgent
+
+WEBSOCKET_TRY_AGAIN_LATER = 1013  # the code of a web socket that is closed because the server cannot take it now
+
+
+class Middleware:
+    def __init__(self, kit: ReplicaAgent, app: App) -> None:
+        self.kit = kit
+        self.app = app
+        options = kit.options
+        self._watch = ReadinessProbe(app, options.ready_when, kit.readiness) if options.ready_when else None
+        self._watching: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind == "lifespan":
+            await self._lifespan(scope, receive, send)
+        elif kind in ("http", "websocket"):
+            self.kit.begin().learn_address(scope)
+            self._begin_to_watch()
+            await (self._request if kind == "http" else self._socket)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    # ------------------------------------------------------------------ requests
+
+    async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kit, path = self.kit, path_of(scope)
+        if path in endpoints.AGENT_PATHS:
+            await self._answer(scope, send, endpoints.agent_endpoint(kit, scope["method"], path))
+        elif path in kit.options.always:
+            await self.app(scope, receive, send)
+        elif kit.models and (path == model_endpoints.MODELS_PATH or path.startswith(model_endpoints.MODELS_PATH + "/")):
+            await self._answer(scope, send, await model_endpoints.model_endpoint(kit, scope, path))
+        elif not kit.readiness.serves:
+            await self._refuse(scope, send, kit.state, endpoints.not_ready(kit))
+        elif (offer := kit.models.of(path)) is None:
+            await self._take(scope, receive, send)
+        elif offer.state != READY:
+            await self._refuse(scope, send, offer.state, model_endpoints.not_loaded(offer))
+        else:
+            offer.in_flight += 1
+            try:
+                await self._take(scope, receive, send)
+            finally:
+                offer.in_flight -= 1
+
+    async def _take(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.kit.limiter.try_acquire():
+            await self._call(scope, receive, send)
+        else:
+            await self._in_line(scope, receive, send)
+
+    async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """With a turn, which is given back whatever the app does."""
+        try:
+            await AppRequest(self.kit, scope, send).run(self.app, receive)
+        finally:
+            self.kit.limiter.release()
+            self.kit.footprint.learn_when_idle()
+
+    async def _in_line(self, scope: Scope, receive: Receive, send: Send) -> None:
+        turns = self.kit.limiter
+        place = turns.enqueue()
+        if place is None:
+            await self._refuse(scope, send, "queue_full", endpoints.queue_full(turns))
+            return
+        ahead = ReadAhead(receive)
+        try:
+            try:
+                came = await ahead.wait_for_turn(place)
+            except BaseException:
+                turns.abandon(place)
+                raise
+            if came:
+                await self._call(scope, ahead, send)
+            else:
+                turns.abandon(place)
+        finally:
+            ahead.close()
+
+    async def _refuse(self, scope: Scope, send: Send, code: str, answer: AgentResponse) -> None:
+        self.kit.refused[code] = self.kit.refused.get(code, 0) + 1
+        await self._answer(scope, send, answer)
+
+    async def _answer(self, scope: Scope, send: Send, answer: AgentResponse) -> None:
+        if scope["type"] == "websocket" and "websocket.http.response" not in (scope.get("extensions") or {}):
+            await send({"type": "websocket.close", "code": WEBSOCKET_TRY_AGAIN_LATER, "reason": "not ready"})
+            return
+        named = ((b"steelyard-instance", self.kit.instance.encode()), *answer.headers)
+        await respond(scope, send, answer._replace(headers=named))
+
+    # ------------------------------------------------------------------ web sockets
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kit = self.kit
+        if kit.readiness.serves:
+            kit.limiter.open_socket()
+            runs = kit.footprint.peaks.open(asked=False)
+            try:
+                await self.app(scope, receive, send)
+            finally:
+                kit.footprint.peaks.close(runs)
+                kit.limiter.close_socket()
+        else:
+            await self._refuse(scope, send, kit.state, endpoints.not_ready(kit))
+
+    # ------------------------------------------------------------------ from start to end
+
+    async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
+        life = self.kit.begin()
+        ended = False
+
+        async def heard() -> Message:
+            nonlocal ended
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                ended = True
+                await life.leave()
+            return message
+
+        async def told(message: Message) -> None:
+            nonlocal ended
+            if message["type"] == "lifespan.startup.complete":
+                self._begin_to_watch(scope)
+            elif message["type"] == "lifespan.startup.failed":
+                ended = True
+                await life.leave()
+            await send(message)
+
+        try:
+            await self.app(scope, heard, told)
+        finally:
+            if ended:  # an app that has no lifespan raises here, and serves all the same
+                self._end_watching()
+                self.kit.end()
+
+    def _begin_to_watch(self, lifespan: Scope | None = None) -> None:
+        if self._watch is None or (self._watching is not None and not self._watching.done()):
+            return
+        if lifespan is not None:
+            self._watch.state = lifespan.get("state") or {}
+        self._watching = asyncio.get_running_loop().create_task(self._watch.run(), name="steelyard-ready-when")
+
+    def _end_watching(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None

@@ -1,0 +1,124 @@
+"""What the kit answers of the models that are offered: /steelyard/models and what is beneath it."""
+
+from __future__ import annotations
+
+import hmac
+import math
+import time
+from typing import TYPE_CHECKING
+
+from ..loadable_models import FAILED, LOADING, READY, UNLOADED, UNLOADING, LoadableModel
+from ..readiness import DRAINING
+from .asgi import AgentResponse, Scope, header, to_json
+from .endpoints import RETRY_AFTER_HEADER, error
+
+if TYPE_CHECKING:
+    from ..agent import ReplicaAgent
+
+MODELS_PATH = "/steelyard/models"
+BEARER_CHALLENGE = ((b"www-authenticate", b"Bearer"),)
+MAX_WAIT_SECONDS = 3600.0  # seconds that a call may wait
+
+
+async def model_endpoint(kit: ReplicaAgent, scope: Scope, path: str) -> AgentResponse:
+    """To a request for MODELS or a path beneath."""
+    model, _, what = path.removeprefix(MODELS_PATH).removeprefix("/").rpartition("/")
+    method = scope["method"]
+    if path == MODELS_PATH:
+        return _list(kit) if method in ("GET", "HEAD") else _method_not_allowed(path, "GET, HEAD")
+    offer = kit.models.get(model)
+    if offer is None or what not in ("ready", "load", "unload"):
+        return error(404, "not_found", f"There is nothing at {path}; {MODELS_PATH} lists what can be loaded.")
+    if what == "ready":
+        return ready(kit, offer) if method in ("GET", "HEAD") else _method_not_allowed(path, "GET, HEAD")
+    if method != "POST":
+        return _method_not_allowed(path, "POST")
+    if not _allowed(kit, scope):
+        return error(
+            401, "unauthorized", "This needs the control token of the kit.", ((b"www-authenticate", b"Bearer"),)
+        )
+    given = _query(scope)
+    wait = _seconds(given.get("wait", "0"))
+    if wait is None:
+        return error(422, "wait", f"wait: give a number of seconds from 0 to {MAX_WAIT_SECONDS:g}.")
+    if what == "load":
+        return await _load(kit, offer, wait)
+    return await _unload(kit, offer, wait, given.get("force") in ("1", "true"))
+
+
+def _list(kit: ReplicaAgent) -> AgentResponse:
+    now = time.monotonic()
+    return AgentResponse(
+        200, to_json({"instance": kit.instance, "models": [offer.as_json(now) for offer in kit.models]})
+    )
+
+
+def ready(kit: ReplicaAgent, offer: LoadableModel) -> AgentResponse:
+    told = {**offer.as_json(time.monotonic()), "instance": kit.instance}
+    state, reason = kit.readiness.status
+    if state == DRAINING:
+        told |= {"state": state, "reason": reason}
+    elif offer.state == READY:
+        return AgentResponse(200, to_json(told))
+    return AgentResponse(503, to_json(told), headers=RETRY_AFTER_HEADER)
+
+
+def not_loaded(offer: LoadableModel) -> AgentResponse:
+    return error(
+        503, offer.state, f"The model {offer.spec.model!r} is not ready here: {offer.reason}.", RETRY_AFTER_HEADER
+    )
+
+
+async def _load(kit: ReplicaAgent, offer: LoadableModel, wait: float) -> AgentResponse:
+    if kit.state == DRAINING:
+        return error(503, DRAINING, "This server is about to end.", RETRY_AFTER_HEADER)
+    if offer.state == UNLOADING:
+        return error(409, UNLOADING, f"The model {offer.spec.model!r} is being unloaded.", RETRY_AFTER_HEADER)
+    offer.load(kit.footprint.measure_step)
+    await offer.wait_settled(wait)
+    return _progress(offer, READY)
+
+
+async def _unload(kit: ReplicaAgent, offer: LoadableModel, wait: float, force: bool) -> AgentResponse:
+    if offer.state == LOADING:
+        return error(409, LOADING, f"The model {offer.spec.model!r} is being loaded.", RETRY_AFTER_HEADER)
+    if offer.state == READY and offer.in_flight and not force:
+        sentence = f"{offer.in_flight} requests for the model {offer.spec.model!r} are here."
+        return error(409, "in_use", sentence, RETRY_AFTER_HEADER)
+    offer.unload(kit.footprint.measure_step)
+    await offer.wait_settled(wait)
+    return _progress(offer, UNLOADED)
+
+
+def _progress(offer: LoadableModel, wanted: str) -> AgentResponse:
+    told = offer.as_json(time.monotonic())
+    if offer.state == wanted:
+        return AgentResponse(200, to_json(told))
+    if offer.state == FAILED:
+        sentence = f"The model {offer.spec.model!r}: {offer.reason}."
+        return AgentResponse(500, to_json({**told, "error": {"code": offer.code, "message": sentence}}))
+    return AgentResponse(202, to_json(told))
+
+
+def _query(scope: Scope) -> dict[str, str]:
+    from urllib.parse import parse_qsl
+
+    return dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+
+
+def _seconds(given: str) -> float | None:
+    try:
+        seconds = float(given)
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and 0 <= seconds <= MAX_WAIT_SECONDS else None
+
+
+def _allowed(kit: ReplicaAgent, scope: Scope) -> bool:
+    token = kit.options.control_token
+    kind, _, given = header(scope, b"authorization").partition(b" ")
+    return not token or (kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), token.encode()))
+
+
+def _method_not_allowed(path: str, allowed: str) -> AgentResponse:
+    return error(405, "method", f"{path} takes {allowed}.", ((b"allow", allowed.encode()),))

@@ -1,0 +1,157 @@
+"""What runs beside the app in its process, from its first event to its last: leases, signals, the drain."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from .http.asgi import Scope
+from .http.model_endpoints import MODELS_PATH
+from .options import ANY_MODEL
+from .registration.gateway_client import GatewayClient
+from .registration.own_address import address_from_request, replica_name
+from .registration.registrar import Announcement, Registration
+from .signals import DrainSignals
+
+if TYPE_CHECKING:
+    from .agent import ReplicaAgent
+
+from typing import NamedTuple
+
+# When this process began.
+
+
+def process_start_time() -> float:
+    """Seconds since 1970, by the kernel's count of ticks since it booted; of another kernel: about now."""
+    try:
+        with open("/proc/self/stat") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        with open("/proc/stat") as file:
+            boot = next(float(line.split()[1]) for line in file if line.startswith("btime "))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return time.time()
+    return round(boot + ticks / os.sysconf("SC_CLK_TCK"), 2)
+
+
+# When a replica that leaves may end. Pure: the time is an argument.
+
+
+class DrainProgress(NamedTuple):
+    began: float
+    grace: float  # seconds after which it ends, whatever still runs
+    quiet: float  # seconds in which nothing came or ended
+    settle: float  # seconds for those who only probe to notice
+
+    def is_over(self, now: float, present: int, last: float, withdrawn: bool) -> bool:
+        """`present`: requests here; `last`: when one came or ended; `withdrawn`: the gateways send no more."""
+        if now - self.began >= self.grace:
+            return True
+        if present or now - max(self.began, last) < self.quiet:
+            return False
+        return withdrawn or now - self.began >= self.settle
+
+
+READY_PATH = "/steelyard/ready"
+POLL_INTERVAL_SECONDS = 0.02  # seconds between two looks at whether all is over
+LEAVE_TIMEOUT_SECONDS = 2.0  # seconds that a server waits for the leases to be given up when it ends without a drain
+log = logging.getLogger("steelyard.replica")
+
+
+class AgentLifecycle:
+    """One process, one instance: a gateway that meets another one knows that the replica was restarted."""
+
+    def __init__(self, kit: ReplicaAgent) -> None:
+        self.process = os.getpid()
+        self.instance = secrets.token_hex(8)
+        self.started = process_start_time()
+        self._kit = kit
+        self._parent = kit.parent if kit.parent is not None and kit.parent.process != self.process else None
+        self._url = kit.options.url
+        self._drain: DrainProgress | None = None
+        self._signals = DrainSignals(lambda: self.drain("the process was asked to end"))
+        self._gateways = kit.options.gateways
+        self._registrations: list[Registration] = []
+
+    def begin(self) -> None:
+        self._signals.install()
+        if self._parent is not None and not self._parent.here():
+            log.warning("several processes serve this app: only the first is registered, and counts are its own")
+            self._gateways, self._parent = (), None
+        if self._gateways and not self._url:
+            log.warning("no url and no STEELYARD_URL: the gateway is told of this replica after its first request")
+        for model in (self._kit.options.model, *(offer.spec.model for offer in self._kit.models)):
+            self.register(model)
+
+    def register(self, model: str) -> None:
+        """At each gateway."""
+        if model == ANY_MODEL:
+            return
+        for address in self._gateways:
+            gateway = GatewayClient(address, self._kit.options.token)
+            registration = Registration(gateway, self._kit.options.lease, partial(self._announcement, model))
+            self._registrations.append(registration)
+            registration.start()
+
+    def learn_address(self, scope: Scope) -> None:
+        """A request tells where we are, if nobody else did."""
+        if not self._url:
+            self._url = address_from_request(scope, self._kit.options.gateways)
+
+    def _announcement(self, model: str) -> Announcement | None:
+        from urllib.parse import quote
+
+        options = self._kit.options
+        if not self._url:
+            return None
+        about: dict[str, Any] = {
+            "url": self._url,
+            "seconds": options.lease,
+            "instance": self.instance,
+            "weight": options.weight,
+            "zone": options.zone,
+            "device": options.device,
+            "ready": READY_PATH if self._kit.models.get(model) is None else f"{MODELS_PATH}/{quote(model)}/ready",
+        }
+        return Announcement(model, options.id or replica_name(self._url), self.instance, about)
+
+    # ------------------------------------------------------------------ the end
+
+    def drain(self, why: str) -> bool:
+        """Until nothing is left to lose, or the grace is over. True: nothing was."""
+        kit, turns = self._kit, self._kit.limiter
+        kit.readiness.drain(why)
+        self._give_up_leases()
+        options = kit.options
+        if self._drain is None:
+            self._drain = DrainProgress(time.monotonic(), options.grace, options.quiet, options.settle)
+            # A warning, because only those are seen in a server that has not set up logging for us.
+            log.warning("draining: %s; %d requests are here; a second signal ends it at once", why, turns.present)
+        while not self._drain.is_over(time.monotonic(), turns.present, turns.last_activity, self._withdrawn):
+            time.sleep(POLL_INTERVAL_SECONDS)
+        if (left := turns.present) > 0:
+            log.warning("%d requests are still here after %g s of grace", left, options.grace)
+        if self._parent is not None:
+            self._parent.drained()
+        return left == 0
+
+    async def leave(self) -> None:
+        """The server ends by itself. It does not wait long: what could be drained is drained already."""
+        self._kit.readiness.drain("the server ends")
+        self._give_up_leases()
+        end = time.monotonic() + LEAVE_TIMEOUT_SECONDS
+        while time.monotonic() < end and not all(registration.over for registration in self._registrations):
+            await asyncio.sleep(POLL_INTERVAL_SECONDS)
+        self._signals.restore()
+
+    def _give_up_leases(self) -> None:
+        for registration in self._registrations:
+            registration.leave()
+
+    @property
+    def _withdrawn(self) -> bool:
+        return bool(self._registrations) and all(registration.withdrawn for registration in self._registrations)

@@ -1,0 +1,147 @@
+"""Models that a server loads and unloads when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from ..core.errors import OptionError
+from .memory.out_of_memory import is_out_of_memory
+
+UNLOADED, LOADING, READY, UNLOADING, FAILED = "unloaded", "loading", "ready", "unloading", "failed"
+MAX_REASON_CHARS = 300  # characters of a reason
+log = logging.getLogger("steelyard.replica")
+
+LoadStep = Callable[[], Any]  # may be a coroutine function; another runs in a thread
+
+
+class ModelSpec(NamedTuple):
+    """What an app says when it offers a model."""
+
+    model: str
+    load: LoadStep
+    unload: LoadStep
+    paths: tuple[str, ...]  # its own, with all beneath them
+
+
+class LoadableModel:
+    """One model, and how it stands. Changed from the loop's thread only."""
+
+    def __init__(self, terms: ModelSpec) -> None:
+        self.spec = terms
+        self.state = UNLOADED
+        self.reason = "nobody has asked for it yet"
+        self.in_flight = 0  # requests for it that run or wait here
+        self.code = ""  # of the last failure
+        self.bytes: int | None = None  # that this process held more when it was loaded
+        self._since = time.monotonic()
+        self._there = False  # it was loaded, and no unload has gone well since
+        self._going: asyncio.Task[None] | None = None
+
+    def load(self, measured: MeasuredStep) -> None:
+        """Begin, unless it is there or on its way."""
+        if self.state in (UNLOADED, FAILED):
+            self._begin(LOADING, "it is being loaded", self._load(measured))
+
+    def unload(self, measured: MeasuredStep) -> None:
+        """Begin, unless it is gone or going. Requests for it are refused from now on."""
+        if self.state == FAILED and not self._there:
+            self._now(UNLOADED, "its load had failed")
+        elif self.state in (READY, FAILED):
+            self._begin(UNLOADING, "it is being unloaded", self._unload(measured))
+
+    async def wait_settled(self, seconds: float) -> None:
+        """Until it neither loads nor unloads, or so long."""
+        if self._going is not None and seconds > 0:
+            await asyncio.wait({self._going}, timeout=seconds)
+
+    def as_json(self, now: float) -> dict[str, Any]:
+        return {
+            "model": self.spec.model,
+            "state": self.state,
+            "reason": self.reason,
+            "loaded": self._there,
+            "since": round(now - self._since, 3),
+            "bytes": self.bytes,
+            "in_flight": self.in_flight,
+        }
+
+    def _begin(self, state: str, reason: str, work: Any) -> None:
+        self._now(state, reason)
+        self._going = asyncio.get_running_loop().create_task(work, name=f"steelyard-{state}")
+
+    def _now(self, state: str, reason: str = "") -> None:
+        self.state, self.reason, self._since = state, reason, time.monotonic()
+
+    async def _load(self, measured: MeasuredStep) -> None:
+        try:
+            more = await measured(self.spec.load)
+        except Exception as problem:  # of the app, whatever it is
+            self._fail("load", problem)
+            return
+        self.bytes = self.bytes if more is None else max(0, more)
+        self._there = True
+        self._now(READY)
+
+    async def _unload(self, measured: MeasuredStep) -> None:
+        try:
+            await measured(self.spec.unload)
+        except Exception as problem:
+            self._fail("unload", problem)
+            return
+        self._there = False
+        self._now(UNLOADED, "it was unloaded")
+
+    def _fail(self, step: str, problem: Exception) -> None:
+        log.error("%s of the model %r failed", step, self.spec.model, exc_info=problem)
+        self.code = "out_of_memory" if is_out_of_memory(problem) else FAILED
+        self._now(FAILED, f"its {step} failed with {type(problem).__name__}: {problem}"[:MAX_REASON_CHARS])
+
+
+MeasuredStep = Callable[
+    [LoadStep], Any
+]  # runs it; gives how many bytes more the process held after, None: nobody knows
+
+
+class LoadableModels:
+    def __init__(self, terms: tuple[ModelSpec, ...] = ()) -> None:
+        self._by_name = {one.model: LoadableModel(one) for one in terms}
+
+    def __iter__(self) -> Iterator[LoadableModel]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def get(self, model: str) -> LoadableModel | None:
+        return self._by_name.get(model)
+
+    @property
+    def terms(self) -> tuple[ModelSpec, ...]:
+        return tuple(offer.spec for offer in self)
+
+    def add(self, terms: ModelSpec) -> None:
+        if terms.model in self._by_name:
+            raise OptionError(f"offer: the model {terms.model!r} is offered already")
+        self._by_name[terms.model] = LoadableModel(terms)
+
+    def of(self, path: str) -> LoadableModel | None:
+        """The model that a request is for; None: none of these."""
+        for offer in self._by_name.values():
+            for own in offer.spec.paths:
+                if path == own or path.startswith(own + "/"):
+                    return offer
+        return None
+
+
+async def run_step(step: LoadStep) -> None:
+    if inspect.iscoroutinefunction(step) or inspect.iscoroutinefunction(getattr(step, "__call__", None)):  # noqa: B004
+        await step()
+        return
+    done = await asyncio.to_thread(step)
+    if inspect.isawaitable(done):
+        await done

@@ -1,0 +1,1 @@
+"""Leases: this replica announced to gateways, renewed, and given up."""

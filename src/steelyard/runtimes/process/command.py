@@ -1,0 +1,92 @@
+"""What is run for a replica: its words, environment and folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...config.commands import fill_in, split_command
+from ..base import ReplicaSpec, ReplicaStartError
+from .allocation import THREAD_COUNT_VARIABLES
+
+# Of the supervisor alone: a replica must neither speak to systemd in its place, nor register itself a second time.
+_SUPERVISOR_VARIABLES = {
+    *("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"),
+    "STEELYARD_GATEWAY",
+}
+# Programs that show a title in `ps` write it over their environment, and with that over our marks. This one, the
+# package setproctitle of Python (vLLM, Ray, gunicorn have it), can be asked to leave it alone.
+_KEEP_ENVIRONMENT = {"SPT_NOENV": "1"}
+
+
+def placeholder_values(order: ReplicaSpec, port: int, url: str) -> dict[str, object]:
+    """For the braces."""
+    named = {"model": order.model, "device": order.device, "gpu": order.gpu, "id": order.id, "url": url}
+    return named | ({"port": port} if port else {})
+
+
+def environment(
+    order: ReplicaSpec, values: Mapping[str, object], cores: int, marks: Mapping[str, str]
+) -> dict[str, str]:
+    """Ours, with what is said in the configuration, which wins over what we would choose."""
+    found = _KEEP_ENVIRONMENT | {name: value for name, value in os.environ.items() if name not in _SUPERVISOR_VARIABLES}
+    if cores:
+        found = dict.fromkeys(THREAD_COUNT_VARIABLES, str(cores)) | found
+    if order.gpu:
+        found["CUDA_VISIBLE_DEVICES"] = order.gpu
+        if order.gpu.isdecimal():  # else CUDA counts the fastest first, and nvidia-smi does not
+            found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    found |= {name: fill_in(value, values) for name, value in order.settings.environment.items()}
+    return {**found, **marks}
+
+
+def command(
+    order: ReplicaSpec, values: Mapping[str, object], environment: Mapping[str, str], folder: Path
+) -> list[str]:
+    """Its words, once it is sure that the first is a program."""
+    try:
+        found = [fill_in(word, values) for word in split_command(order.settings.command)]
+    except ValueError as problem:
+        raise ReplicaStartError("failed", f"the command cannot be read: {problem}") from None
+    _check_program(found[0], environment.get("PATH", os.defpath), folder)
+    return found
+
+
+def working_directory(order: ReplicaSpec) -> Path:
+    folder = Path(order.settings.folder).absolute()
+    if not os.path.isdir(folder):  # pathlib's raises where we may not look
+        what = "is not a folder" if os.path.exists(folder) else "does not exist"
+        raise ReplicaStartError("no_folder", f"the working folder {folder} {what}")
+    if not os.access(folder, os.X_OK):
+        raise ReplicaStartError("not_allowed", f"we may not enter the working folder {folder}")
+    return folder
+
+
+def _check_program(word: str, path: str, folder: Path) -> None:
+    if "/" not in word:
+        if shutil.which(word, path=path) is None:
+            raise ReplicaStartError("no_such_command", f"there is no command {word!r} in PATH ({path})")
+        return
+    program = folder / word
+    if os.path.isdir(program):
+        raise ReplicaStartError("not_allowed", f"{program} is a folder, not a command")
+    if not os.path.exists(program):
+        raise ReplicaStartError("no_such_command", f"there is no file {program}")
+    if not os.access(program, os.X_OK):
+        raise ReplicaStartError("not_allowed", f"{program} may not be executed: see its permissions (chmod +x)")
+
+
+def spawn_error(problem: OSError | ValueError, word: str) -> ReplicaStartError:
+    """When the kernel does not start it."""
+    number = problem.errno if isinstance(problem, OSError) else None
+    if number == errno.ENOEXEC:
+        what = "is neither a program for this machine nor a script whose first line names its interpreter (#!)"
+        return ReplicaStartError("not_allowed", f"{word} {what}")
+    if number == errno.ENOENT:
+        return ReplicaStartError("no_such_command", f"{word}: the interpreter that its first line names does not exist")
+    if number in (errno.EACCES, errno.EPERM):
+        return ReplicaStartError("not_allowed", f"{word} may not be executed: {os.strerror(number)}")
+    return ReplicaStartError("failed", f"{word} was not started: {getattr(problem, 'strerror', None) or problem}")

@@ -1,0 +1,42 @@
+"""Who goes by a gateway's name on this machine: of two supervisors only one takes over what an earlier one left."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from hashlib import sha256
+
+from . import procfs
+
+
+class NameLock:
+    """A socket with a name and without a file: the kernel takes the name back when its holder ends, however it ends."""
+
+    def __init__(self, gateway: str) -> None:
+        self._name = f"steelyard/{os.getuid()}/{sha256(gateway.encode()).hexdigest()[:32]}"
+        self._held: socket.socket | None = None
+
+    def acquire_or_holder(self) -> str:
+        """Who has it, if it is not this process; then we have it from now on."""
+        if self._held is not None:
+            return ""
+        held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            held.bind(f"\0{self._name}")
+        except OSError as problem:
+            held.close()
+            return self._holder() if problem.errno == errno.EADDRINUSE else ""
+        self._held = held
+        return ""
+
+    def release(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    def _holder(self) -> str:
+        pid = procfs.listener(path=f"@{self._name}")
+        if pid == os.getpid():
+            return ""
+        return f"pid {pid}" if pid else "somebody"

@@ -1,0 +1,119 @@
+"""What tells a later supervisor which processes are replicas, and of what: marks in their environment.
+
+Nothing on disk can be lost or be out of date, and another process that has got the same pid has no such marks.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from . import procfs
+
+GATEWAY = "STEELYARD_STARTED_BY"  # not STEELYARD_GATEWAY: that is where the replica kit would register
+MODEL = "STEELYARD_MODEL"
+ID = "STEELYARD_ID"
+URL = "STEELYARD_URL"
+START_RECORD = "STEELYARD_STARTED"
+_EXEC_PAUSE_SECONDS = 0.02  # seconds
+
+
+class StartRecord(msgspec.Struct, frozen=True):
+    """What is known of a replica from its start on. Other versions may know less, or more, and take it over too."""
+
+    token: str  # of this start alone; its children inherit it
+    url: str
+    supervisor: tuple[int, int] = (0, 0)  # who started it: pid and when that was born
+    device: str = ""
+    fingerprint: str = ""
+    log_path: str = ""
+    log_size: int = 10 << 20
+    log_offset: int = 0  # where in the log it begins
+    cpus: tuple[int, ...] = ()
+    number: int = 0
+
+
+class OwnedProcess(NamedTuple):
+    """A process with marks."""
+
+    pid: int
+    start_ticks: int
+    model: str
+    id: str
+    record: StartRecord
+
+
+def ownership_variables(gateway: str, model: str, id: str, facts: StartRecord) -> dict[str, str]:
+    return {GATEWAY: gateway, MODEL: model, ID: id, URL: facts.url, START_RECORD: msgspec.json.encode(facts).decode()}
+
+
+def find_owned(gateway: str, heir_of: int = 0) -> tuple[list[OwnedProcess], list[OwnedProcess]]:
+    """The replicas that run under this gateway's name, each once; and what is left of such that ended. Those of a
+    supervisor that lives are its own, unless it is the one whose heir we are.
+
+    Their children have the same marks, and may even lead a session of their own: the replica was born first.
+    """
+    replicas: dict[str, OwnedProcess] = {}
+    others = []
+    for found, session in sorted(
+        _owned_processes(gateway, heir_of), key=lambda pair: (pair[0].start_ticks, pair[0].pid)
+    ):
+        if session == found.pid:
+            replicas.setdefault(found.record.token, found)
+        elif not procfs.is_alive(session):
+            others.append(found)
+    return list(replicas.values()), [found for found in others if found.record.token not in replicas]
+
+
+def _owned_processes(gateway: str, heir_of: int) -> Iterator[tuple[OwnedProcess, int]]:
+    """With the sessions that they are in."""
+    unclear = []
+    for pid in procfs.pids():
+        if procfs.is_own_user(pid) and not procfs.is_kernel_thread(pid):
+            if marked := procfs.environment(pid):
+                yield from _read(pid, marked, gateway, heir_of)
+            else:
+                unclear.append(pid)
+    if unclear:  # in the moment in which a process begins another program it seems to have none
+        select.select((), (), (), _EXEC_PAUSE_SECONDS)  # a wait that no clock is asked for
+    for pid in unclear:
+        yield from _read(pid, procfs.environment(pid), gateway, heir_of)
+
+
+def _read(pid: int, marked: Mapping[str, str], gateway: str, heir_of: int) -> Iterator[tuple[OwnedProcess, int]]:
+    facts, seen = _start_record(marked), procfs.stat(pid)
+    if seen is None or not seen.is_alive or facts is None or _is_supervised(facts.supervisor, heir_of):
+        return
+    if marked.get(GATEWAY) == gateway and marked.get(MODEL) and marked.get(ID):
+        yield OwnedProcess(pid, seen.start_ticks, marked[MODEL], marked[ID], facts), seen.session
+
+
+def _start_record(marked: Mapping[str, str]) -> StartRecord | None:
+    try:
+        facts = msgspec.json.decode(marked.get(START_RECORD, ""), type=StartRecord)
+    except msgspec.MsgspecError:  # none, or somebody's own
+        return None
+    return facts if facts.token else None
+
+
+def _is_supervised(supervisor: tuple[int, int], heir_of: int) -> bool:
+    """By another one that lives: two gateways of the same name leave each other's replicas alone."""
+    pid, born = supervisor
+    seen = procfs.stat(pid)
+    return pid not in (os.getpid(), heir_of) and seen is not None and seen.start_ticks == born and seen.is_alive
+
+
+def is_descendant(pid: int, leader: int, born: int, token: str) -> bool:
+    """Is it left of a replica that ended: in its group, or with its marks?"""
+    seen = procfs.stat(pid)
+    if pid in (leader, os.getpid()) or seen is None or not seen.is_alive:
+        return False
+    # As long as anybody is in a group, the kernel gives its number to no new process.
+    if leader and seen.group == leader and ((first := procfs.stat(leader)) is None or first.start_ticks == born):
+        return True
+    facts = _start_record(procfs.environment(pid)) if procfs.is_own_user(pid) else None
+    return facts is not None and facts.token == token

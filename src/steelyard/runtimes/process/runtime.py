@@ -1,0 +1,197 @@
+"""Replicas as processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+
+from ...config.commands import fill_in, uses_placeholder
+from ...config.rules.runtime import port_range
+from ...core.errors import MisuseError
+from ..base import Instance, ReplicaSpec, ReplicaStartError, fingerprint
+from . import log_files, ownership, procfs
+from .allocation import HostAddress, PortAllocator, address_of, check_free, choose_cpus, host_addresses
+from .command import command, environment, placeholder_values, working_directory
+from .descendants import Descendants
+from .managed_process import ManagedProcess
+from .name_lock import NameLock
+from .spawn import spawn
+
+LOG_CHECK_INTERVAL_SECONDS = 1.0  # seconds between looks at the logs
+MAX_ENDED_REPLICAS = 200  # replicas that ended, of which the log can still be asked for
+
+log = logging.getLogger("steelyard.control")
+Key = tuple[str, str]
+
+
+class ProcessRuntime:
+    """They run in sessions of their own and write to files, so that they outlive the supervisor."""
+
+    def __init__(self, gateway: str) -> None:
+        self._gateway = gateway
+        self._claim = NameLock(gateway)
+        self._ports = PortAllocator(gateway)
+        self._running: dict[Key, ManagedProcess] = {}
+        self._ended: dict[Key, ManagedProcess] = {}
+        self._watchers: list[Callable[[Instance], None]] = []
+        self._closed = False
+        self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def start(self, order: ReplicaSpec) -> Instance:
+        self._check_open()
+        places = await host_addresses(order.settings.url)
+        # From here on nothing is awaited: no two replicas are given the same port or the same cores.
+        if (running := self._running.get((order.model, order.id))) is not None:
+            raise ReplicaStartError("failed", f"{order.id} of model {order.model} runs already, as pid {running.pid}")
+        folder = working_directory(order)
+        port = self._port(order, places)
+        facts = self._facts(order, port, places)
+        filling = placeholder_values(order, port, facts.url)
+        marked = ownership.ownership_variables(self._gateway, order.model, order.id, facts)
+        variables = environment(order, filling, len(facts.cpus), marked)
+        path = Path(facts.log_path)
+        pid, born = spawn(command(order, filling, variables, folder), variables, folder, path, facts.cpus)
+        running = ManagedProcess(ownership.OwnedProcess(pid, born, order.model, order.id, facts), self._over)
+        self._running[order.model, order.id] = running
+        self._ended.pop((order.model, order.id), None)
+        log_files.remove_old_logs(path.parent, {one.record.log_path for one in self._running.values()})
+        return running.instance
+
+    async def stop(self, model: str, id: str, *, patience: float) -> None:
+        self._check_open()
+        running = self._running.get((model, id)) or self._ended.get((model, id))
+        if running is not None:
+            await running.stop(patience)
+
+    async def list(self, heir_of: int = 0) -> tuple[Instance, ...]:
+        if other := await asyncio.to_thread(self._claim.acquire_or_holder):
+            log.warning("%s is a gateway named %r too: what that one started is left to it", other, self._gateway)
+        else:
+            replicas, others = await asyncio.to_thread(ownership.find_owned, self._gateway, heir_of)
+            for found in replicas:
+                self._adopt(found)
+            for found in others:
+                log.warning("pid %d is left of %s of model %s, which ended: killed", found.pid, found.id, found.model)
+                await asyncio.to_thread(Descendants(0, 0, found.record.token).signal_all, signal.SIGKILL)
+        return tuple(running.instance for running in self._running.values())
+
+    def watch(self, told: Callable[[Instance], None]) -> None:
+        self._watchers.append(told)
+
+    def log_tail(self, model: str, id: str, lines: int = 20) -> tuple[str, ...]:
+        running = self._running.get((model, id)) or self._ended.get((model, id))
+        return () if running is None else log_files.last_lines(running.record.log_path, running.log_from, lines)
+
+    def release(self) -> None:
+        self._claim.release()
+
+    async def close(self) -> None:
+        self._closed = True
+        self._watchers.clear()
+        self._looking.cancel()
+        self._claim.release()
+        for running in (*self._running.values(), *self._ended.values()):
+            running.close()
+        with suppress(asyncio.CancelledError):
+            await self._looking
+
+    # ------------------------------------------------------------------ before a start
+
+    def _check_open(self) -> None:
+        if self._closed:  # then nobody sees ends any more, and a stop would seem to be done at once
+            raise MisuseError("the runtime is closed: stop what should not go on before that")
+
+    def _facts(self, order: ReplicaSpec, port: int, places: set[HostAddress]) -> ownership.StartRecord:
+        url = fill_in(order.settings.url, placeholder_values(order, port, ""))
+        self._check_free(order, url, places)
+        log = self._log(order)
+        return ownership.StartRecord(
+            token=token_hex(8),
+            url=url,
+            supervisor=_this_process(),
+            device=order.device,
+            fingerprint=fingerprint(order.settings),
+            log_path=str(log),
+            log_size=int(order.settings.log_size),
+            log_offset=log_files.size_of(log),
+            cpus=self._cores(order.settings.cpus),
+            number=order.number,
+        )
+
+    def _port(self, order: ReplicaSpec, places: set[HostAddress]) -> int:
+        """0: none is needed."""
+        settings = order.settings
+        texts = [settings.url, *settings.environment.values()]
+        texts += [settings.command] if isinstance(settings.command, str) else settings.command
+        if not any(uses_placeholder(text, "port") for text in texts):
+            return 0
+        try:
+            first, last = port_range(settings.ports)
+        except ValueError as problem:
+            raise ReplicaStartError("no_port", str(problem)) from None
+        return self._ports.choose(first, last, places, {one.address.port for one in self._running.values()})
+
+    def _check_free(self, order: ReplicaSpec, url: str, places: set[HostAddress]) -> None:
+        address = address_of(url)
+        for one in self._running.values():
+            if one.address == address:
+                what = f"{address} belongs to {one.id} of model {one.model}, pid {one.pid}"
+                raise ReplicaStartError("port_taken", what)
+        if not uses_placeholder(order.settings.url, "port"):  # else it was chosen because it is free
+            check_free(address, places)
+
+    def _cores(self, wanted: int | None) -> tuple[int, ...]:
+        if wanted is None:
+            return ()
+        return choose_cpus(wanted, os.sched_getaffinity(0), [one.record.cpus for one in self._running.values()])
+
+    def _log(self, order: ReplicaSpec) -> Path:
+        try:
+            return log_files.unused_path(log_files.log_file(order.settings.log, self._gateway, order.model, order.id))
+        except RuntimeError:
+            what = "there is no home folder to keep logs in: name a folder (`log` of the runtime)"
+            raise ReplicaStartError("failed", what) from None
+
+    # ------------------------------------------------------------------ what runs
+
+    def _adopt(self, found: ownership.OwnedProcess) -> None:
+        known = self._running.get((found.model, found.id))
+        if known is not None and known.pid != found.pid:
+            log.warning("pid %d says to be %s of model %s, as does pid %d", found.pid, known.id, known.model, known.pid)
+        if known is None and not self._closed:
+            with suppress(ProcessLookupError):
+                self._running[found.model, found.id] = ManagedProcess(found, self._over)
+
+    def _over(self, running: ManagedProcess) -> None:
+        key = running.model, running.id
+        if self._running.get(key) is running:
+            del self._running[key]
+        self._ended[key] = running
+        while len(self._ended) > MAX_ENDED_REPLICAS:
+            del self._ended[next(iter(self._ended))]
+        for told in self._watchers:
+            try:
+                told(running.instance)
+            except Exception:
+                log.exception("the end of %s of model %s was not taken note of", running.id, running.model)
+
+    async def _look(self) -> None:
+        """Cuts logs that have become long."""
+        while True:
+            await asyncio.sleep(LOG_CHECK_INTERVAL_SECONDS)
+            for running in tuple(self._running.values()):
+                running.poll()
+                if log_files.needs_rotation(running.record.log_path, running.record.log_size):
+                    await asyncio.to_thread(log_files.rotate, running.record.log_path, running.record.log_size)
+                    running.log_from = 0
+
+
+def _this_process() -> tuple[int, int]:
+    seen = procfs.stat(os.getpid())
+    return os.getpid(), seen.start_ticks if seen is not None else 0

@@ -1,0 +1,1 @@
+"""Simulated fleets whose size a scaler decides."""

@@ -1,0 +1,1 @@
+"""The discrete-event simulation: events, simulated replicas, results."""

@@ -1,0 +1,78 @@
+"""What one run showed: bounded in size, whatever the number of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ...core.statistics.histogram import Histogram
+from .servers import Server
+
+
+@dataclass
+class Timeline:
+    """Requests on each replica over time, sampled."""
+
+    times: list[float] = field(default_factory=list)
+    load: dict[str, list[int]] = field(default_factory=dict)
+    waiting: list[int] = field(default_factory=list)  # in the balancers' own lines
+
+
+@dataclass
+class FleetRecord:
+    """What a fleet whose size changed did and cost; samples over time, each list as long as `times`."""
+
+    replica_seconds: float = 0.0  # from the order to start until the end, after the warm-up
+    seconds: float = 0.0  # that this took
+    starts: int = 0
+    peak_replicas: int = 0  # replicas at once, those that leave aside
+    times: list[float] = field(default_factory=list)
+    wanted: list[int] = field(default_factory=list)
+    ready: list[int] = field(default_factory=list)
+    starting: list[int] = field(default_factory=list)
+    offered: list[float] = field(default_factory=list)  # true work since the sample before, in replicas' worth
+    late: list[float] = field(default_factory=list)  # share of the requests that ended since then
+
+    @property
+    def replica_hours(self) -> float:
+        return self.replica_seconds / 3600.0
+
+    @property
+    def mean_replicas(self) -> float:
+        return self.replica_seconds / self.seconds if self.seconds else 0.0
+
+
+@dataclass
+class RunResult:
+    scenario: str
+    policy: str
+    load: float
+    seed: int
+    latency: Histogram = field(default_factory=Histogram)
+    timeline: Timeline = field(default_factory=Timeline)
+    requests: int = 0  # arrivals, warm-up included
+    failed: int = 0
+    within_slo: int = 0  # answered within the SLA and the deadline
+    low_slowdown: int = 0  # answered within three times their own work
+    refused: dict[str, int] = field(default_factory=dict)
+    served: dict[str, int] = field(default_factory=dict)  # per replica
+    seconds: float = 0.0  # simulated
+    scaler: str = ""  # empty: the fleet stays as it is
+    fleet: FleetRecord | None = None
+
+    def close(self, requests: int, seconds: float, servers: Iterable[Server]) -> None:
+        self.requests = requests
+        self.seconds = seconds
+        self.served = {server.id: server.served for server in servers}
+
+    @property
+    def measured_requests(self) -> int:
+        """Requests after the warm-up, however they ended."""
+        return self.latency.count + self.failed + sum(self.refused.values())
+
+    @property
+    def throughput(self) -> float:
+        return self.requests / self.seconds if self.seconds else 0.0
+
+    def share(self, number: int) -> float:
+        return number / self.measured_requests if self.measured_requests else float("nan")

@@ -1,0 +1,278 @@
+"""The discrete-event loop: arrivals, completions, the balancers' wake-ups, and a calendar of everything else.
+
+It only carries out what `core.Balancer` decides: there is no policy here. Arrivals are open loop, and latency counts
+from the intended send time. Nothing is kept per request once it is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from math import log
+from random import Random
+
+from ...core.balancer import Balancer
+from ...core.decision import Cancel, Decision, Reject, Send
+from ...core.outcome import Outcome
+from ...core.replica import Event, State
+from ...core.request import INFINITY
+from ...core.statistics.histogram import BUCKET_COUNT, BUCKET_OFFSET, BUCKETS_PER_LN, MIN_BUCKET_SECONDS
+from .job import BackgroundJob, Job
+from .result import RunResult
+from .servers import Server
+
+ERROR_DELAY_SECONDS = 0.001  # seconds until a failing replica's error, or a refused connection, is back
+PROGRESS_INTERVAL_REQUESTS = 8192
+
+
+class Simulation:
+    """One run: a fleet, one or more balancers over it, and a stream of jobs in order of arrival."""
+
+    def __init__(
+        self,
+        servers: Sequence[Server],
+        balancers: Sequence[Balancer],
+        jobs: Iterable[Job],
+        result: RunResult,
+        rng: Random,
+        *,
+        warmup: float = 0.0,
+        slo: float = INFINITY,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.servers = {server.id: server for server in servers}
+        self.balancers = list(balancers)
+        self.now = 0.0
+        self._jobs: Iterator[Job] = iter(jobs)
+        self._result = result
+        self._rng = rng
+        self._warmup = warmup
+        self._slo = slo
+        self._progress = progress
+        self._events: list[tuple[float, int, Job]] = []
+        self._calendar: list[tuple[float, int, Callable[[float], None]]] = []
+        self._count = count()
+        self._ended = 0.0  # when the last request so far was over
+        self._arrivals_left = True  # requests to come
+        self.on_request_end: Callable[[float, bool, float], None] | None = (
+            None  # told of each request: seconds, answered?, now
+        )
+        self._draining: dict[str, Callable[[float], None]] = {}  # servers, and what to do once they are idle
+
+    # ------------------------------------------------------------------ for those who build a run
+
+    def call_at(self, when: float, action: Callable[[float], None]) -> None:
+        """Call `action(now)` at this time."""
+        heappush(self._calendar, (when, next(self._count), action))
+
+    def call_every(self, seconds: float, action: Callable[[float], None]) -> None:
+        """Call `action(now)` again and again, until the last request is over."""
+
+        def again(now: float) -> None:
+            action(now)
+            if self._busy():
+                self.call_at(now + seconds, again)
+
+        if seconds <= 0.0:
+            raise ValueError("a repeated action needs a positive interval")
+        self.call_at(self.now + seconds, again)
+
+    def report_event(self, id: str, event: Event, now: float) -> None:
+        """All balancers that know the replica learn of its change."""
+        for balancer in self.balancers:
+            if id in balancer.pool().replicas:
+                self.carry_out(balancer.report(id, event, now=now), now)
+
+    def crash(self, id: str, now: float) -> None:
+        """The process dies: what it had is lost, new connections are refused."""
+        server = self.servers[id]
+        server.down += 1
+        for job in server.clear():
+            self._end(job, Outcome.CONNECTION_LOST, now)
+
+    def join(self, id: str, weight: float, now: float) -> None:
+        """A replica that was not there before starts loading."""
+        for balancer in self.balancers:
+            self.carry_out(balancer.add_replica(id, weight=weight, state=State.LOADING, now=now), now)
+
+    def when_idle(self, id: str, then: Callable[[float], None], now: float) -> None:
+        """Call `then(now)` as soon as this server, which gets nothing more, has finished what it has."""
+        self._draining[id] = then
+        self._check_idle(self.servers[id], now)
+
+    def _check_idle(self, server: Server, now: float) -> None:
+        if server.id in self._draining and not server.busy and not server.queue:
+            self._draining.pop(server.id)(now)
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self) -> RunResult:
+        events = self._events
+        calendar = self._calendar
+        jobs = self._jobs
+        balancers = self.balancers
+        single = balancers[0] if len(balancers) == 1 else None
+        choose = self._rng.random
+        arrivals = 0
+        job = next(jobs, None)
+        while True:
+            if job is not None:
+                now = job.intended_at
+            elif events or self._waiting():
+                now = INFINITY
+            else:
+                break  # what is left on the calendar concerns nobody
+            arrival = True
+            if events and events[0][0] <= now:
+                now = events[0][0]
+                arrival = False
+            wake = single.wake if single is not None else min(b.wake for b in balancers)
+            due = wake if not calendar or wake < calendar[0][0] else calendar[0][0]
+            if due <= now:
+                self.now = max(self.now, due)  # a wake-up may be overdue by the time it is asked for
+                self._run_due(self.now)
+                continue
+            if arrival:
+                self.now = now
+                assert job is not None
+                arrivals += 1
+                job.balancer = balancer = single or balancers[int(choose() * len(balancers))]
+                decision = balancer.submit(job, now)
+                if type(decision) is Send:
+                    self._send(decision, now)
+                elif type(decision) is Reject:
+                    self._refused(decision)
+                job = next(jobs, None)
+                self._arrivals_left = job is not None
+                if arrivals % PROGRESS_INTERVAL_REQUESTS == 0 and self._progress is not None:
+                    self._progress(PROGRESS_INTERVAL_REQUESTS)
+                continue
+            when, _, done = heappop(events)
+            if done.finish == when:  # else stale: cancelled, or its replica changed speed
+                self.now = now
+                self._complete(done, now)
+        if self._progress is not None:
+            self._progress(arrivals % PROGRESS_INTERVAL_REQUESTS)
+        self._result.close(arrivals, self._ended, self.servers.values())
+        return self._result
+
+    def _busy(self) -> bool:
+        """Is there anything yet to happen to a request?"""
+        return self._arrivals_left or any(s.busy or s.queue for s in self.servers.values()) or self._waiting()
+
+    def _waiting(self) -> bool:
+        return any(len(b.pool(m).queue) for b in self.balancers for m in b.models)
+
+    def _run_due(self, now: float) -> None:
+        """Wake-ups and calendar entries that are due."""
+        for balancer in self.balancers:
+            if balancer.wake <= now:
+                self.carry_out(balancer.expire(now), now)
+        while self._calendar and self._calendar[0][0] <= now:
+            heappop(self._calendar)[2](now)
+
+    def schedule(self, when: float, job: Job) -> None:
+        heappush(self._events, (when, next(self._count), job))
+
+    # ------------------------------------------------------------------ carrying out
+
+    def carry_out(self, decisions: Sequence[Decision], now: float) -> None:
+        for decision in decisions:
+            if type(decision) is Send:
+                self._send(decision, now)
+            elif type(decision) is Reject:
+                self._refused(decision)
+            elif type(decision) is Cancel:
+                self._cancel(decision, now)
+
+    def _send(self, decision: Send, now: float) -> None:
+        job = decision.request
+        assert isinstance(job, Job)
+        if decision.hedged:
+            twin = job.hedge_attempt()
+            job.context = twin
+            job = twin
+        job.server = server = self.servers[decision.replica.id]
+        if server.down or server.failing:
+            job.planned_outcome = Outcome.UNREACHABLE if server.down else Outcome.ERROR
+            job.finish = finish = now + ERROR_DELAY_SECONDS
+            heappush(self._events, (finish, next(self._count), job))
+            return
+        job.planned_outcome = Outcome.OK
+        server.accept(job, now, self.schedule)
+
+    def _cancel(self, decision: Cancel, now: float) -> None:
+        """A hedge was decided: stop the attempt that lost."""
+        job = decision.request
+        assert isinstance(job, Job)
+        for attempt in (job, job.context):
+            if isinstance(attempt, Job) and attempt.server is not None and attempt.server.id == decision.replica.id:
+                if attempt.planned_outcome is Outcome.OK:
+                    attempt.server.abandon(attempt, now, self.schedule)
+                attempt.finish = -1.0
+                if self._draining:
+                    self._check_idle(attempt.server, now)
+
+    def _complete(self, job: Job, now: float) -> None:
+        job.finish = -1.0
+        fate = job.planned_outcome
+        if fate is Outcome.OK:
+            server = job.server
+            assert server is not None
+            server.ended(job, now, self.schedule)
+            if type(job) is BackgroundJob:
+                server.served -= 1
+                job.on_done(now)
+                return
+        self._end(job, fate, now)
+
+    def _end(self, job: Job, outcome: Outcome, now: float) -> None:
+        self._ended = now
+        origin = job.origin or job
+        balancer = origin.balancer
+        assert balancer is not None
+        assert job.server is not None
+        if origin.hedge is None:
+            decisions = balancer.finish(origin, outcome, now)
+        else:
+            flights = (origin.attempt, origin.hedge)
+            flight = next(f for f in flights if f is not None and f.replica.id == job.server.id)
+            decisions = balancer.finish(origin, outcome, now, replica=flight.replica)
+        if decisions:
+            self.carry_out(decisions, now)
+        if self._draining:
+            self._check_idle(job.server, now)
+        answered = outcome is Outcome.OK
+        given_up = not answered and origin.attempt is None and not any(d.request is origin for d in decisions)
+        if self.on_request_end is not None and (answered or given_up):
+            self.on_request_end(now - origin.intended_at, answered, now)
+        if origin.intended_at < self._warmup:
+            return
+        result = self._result
+        if answered:
+            # Histogram.add, written out: this runs once per request
+            seconds = now - origin.intended_at
+            histogram = result.latency
+            index = int(log(seconds) * BUCKETS_PER_LN + BUCKET_OFFSET) if seconds > MIN_BUCKET_SECONDS else 0
+            histogram.counts[index if index < BUCKET_COUNT else BUCKET_COUNT - 1] += 1
+            histogram.count += 1
+            histogram.total += seconds
+            if seconds > histogram.maximum:
+                histogram.maximum = seconds
+            if seconds <= self._slo and now <= origin.deadline:
+                result.within_slo += 1
+            if seconds <= 3.0 * origin.work:
+                result.low_slowdown += 1
+        elif given_up:
+            result.failed += 1
+
+    def _refused(self, decision: Reject) -> None:
+        job = decision.request
+        assert isinstance(job, Job)
+        self._ended = self.now
+        if self.on_request_end is not None:
+            self.on_request_end(self.now - job.intended_at, False, self.now)
+        if job.intended_at >= self._warmup:
+            code = decision.reason.code
+            self._result.refused[code] = self._result.refused.get(code, 0) + 1

@@ -1,0 +1,1 @@
+"""Simulated servers that load and unload models."""

@@ -1,0 +1,1 @@
+"""A decision log replayed: another policy on recorded traffic."""

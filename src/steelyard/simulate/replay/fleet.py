@@ -1,0 +1,126 @@
+"""The fleet of a recording, as its balancer is told: at the beginning, and whatever changed later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any, cast
+
+from ...core.balancer import Balancer
+from ...core.options import Concurrency, EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
+from ...core.policies import find_policy
+from ...core.replica import Event, Replica, State
+from ...link.decision_log.lines import FleetLine
+from ..engine.simulation import Simulation
+from ..run import split_policy
+from .recording import Recording
+
+OPTION_GROUPS = {"ejection": EjectionOptions, "retry": RetryOptions, "hedge": HedgeOptions}
+EVENT_BY_STATE = {
+    "starting": Event.LIVE,
+    "loading": Event.LIVE,
+    "unreachable": Event.LOST,
+    "draining": Event.DRAIN,
+    "unloaded": Event.UNLOAD,
+}
+
+
+def initial_balancer(recording: Recording, policy: str, seed: int, worker: int, *, recorded: bool) -> Balancer:
+    """As the worker was when the recording began.
+
+    Another policy than the one that ran gets its replicas in any order: where it would have been in its turns nobody
+    knows, and the runs differ by that.
+    """
+    first = next((line for line in recording.fleet if line.worker == worker), recording.fleet[0])
+    name, concurrency = split_policy(policy)
+    balancer = Balancer(Random(f"{seed}/{worker}"))
+    options = first.policy_options if name == first.policy else {}
+    balancer.add_model("", name, pool_options(first, concurrency), options)
+    members = list(first.replicas)
+    if not recorded:
+        Random(f"order/{seed}/{worker}").shuffle(members)
+    for member in members:
+        state = State.READY if member.state == State.EJECTED.value else State(member.state)
+        balancer.add_replica(member.id, weight=member.weight, state=state, now=0.0)
+    return balancer
+
+
+def pool_options(line: FleetLine, concurrency: Concurrency | None) -> PoolOptions:
+    limit = cast(Concurrency, line.concurrency) if concurrency is None else concurrency
+    more = _known_options(PoolOptions, line.options)
+    for name in OPTION_GROUPS.keys() & more.keys():
+        more[name] = OPTION_GROUPS[name](**_known_options(OPTION_GROUPS[name], more[name]))
+    return PoolOptions(**{**more, "concurrency": limit, "queue": line.queue, "max_wait": line.max_wait})
+
+
+def _known_options(kind: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Without those of a later version."""
+    return {name: value for name, value in options.items() if name in kind.__dataclass_fields__}
+
+
+def plan_fleet(simulation: Simulation, recording: Recording, policy: str, *, recorded: bool) -> None:
+    """Replicas that came, went, died or got another weight, for each worker when it knew."""
+    begun: set[int] = set()
+    for line in recording.fleet:
+        if line.worker not in begun:
+            begun.add(line.worker)
+        else:
+            change = _FleetChange(simulation, line, policy, recorded)
+            simulation.call_at(max(0.0, line.at - recording.begin), change.carry_out)
+
+
+@dataclass(frozen=True)
+class _FleetChange:
+    simulation: Simulation
+    line: FleetLine
+    policy: str
+    recorded: bool
+
+    def carry_out(self, now: float) -> None:
+        simulation, line = self.simulation, self.line
+        balancer = simulation.balancers[line.worker]
+        known = balancer.pool().replicas
+        for member in line.replicas:
+            if member.id not in known:
+                state = State.READY if member.state == State.EJECTED.value else State(member.state)
+                decisions = balancer.add_replica(member.id, weight=member.weight, state=state, now=now)
+                simulation.carry_out(decisions, now)
+                continue
+            replica = known[member.id]
+            if replica.weight != member.weight:
+                balancer.set_weight(member.id, member.weight, now=now)
+            for event in events_to(replica, member.state):
+                simulation.carry_out(balancer.report(member.id, event, now=now), now)
+            self._live_or_dead(member.id, member.state, now)
+        for id in set(known) - {member.id for member in line.replicas}:
+            simulation.carry_out(balancer.remove_replica(id, now=now), now)
+        self._set(balancer, now)
+
+    def _live_or_dead(self, id: str, state: str, now: float) -> None:
+        server = self.simulation.servers[id]
+        if state == State.UNREACHABLE.value and not server.down:
+            self.simulation.crash(id, now)
+        elif state != State.UNREACHABLE.value:
+            server.down = 0
+
+    def _set(self, balancer: Balancer, now: float) -> None:
+        _, concurrency = split_policy(self.policy)
+        options = pool_options(self.line, concurrency)
+        if options != balancer.pool().options:
+            self.simulation.carry_out(balancer.set_options("", options, now=now), now)
+        if self.recorded and not isinstance(balancer.pool().policy, find_policy(self.line.policy)):
+            decisions = balancer.set_policy("", self.line.policy, self.line.policy_options, now=now)
+            self.simulation.carry_out(decisions, now)
+
+
+def events_to(replica: Replica, state: str) -> list[Event]:
+    """What brings the replica there, as far as it is not the balancer's own decision."""
+    events: list[Event] = []
+    if replica.state is State.DRAINING and state != State.DRAINING.value:
+        events.append(Event.UNDRAIN)
+    if replica.state is State.UNLOADED and state not in (State.UNLOADED.value, State.DRAINING.value):
+        events.append(Event.LOAD)
+    if state in (State.READY.value, State.EJECTED.value):
+        return events if replica.state in (State.READY, State.EJECTED) else [*events, Event.LOADED]
+    event = EVENT_BY_STATE.get(state)
+    return [*events, event] if event is not None and replica.state.value != state else events

@@ -1,0 +1,184 @@
+"""A decision log read back: what was asked of one model, when, and who served it (link/decision_log/lines.py)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from ...core.errors import OptionError
+from ...link.decision_log.lines import DecisionLine, FleetLine, LoggedAttempt, LogLine
+
+SINGLE_CHUNK_SHARE = 0.9  # of its seconds: an answer whose first byte came later came in one piece
+MAX_LINE_BYTES = 1 << 20  # bytes; a longer one is no line of ours
+MAX_REQUESTS = 2_000_000
+MIN_ANSWERED_REQUESTS = 20  # answered: fewer say nothing of a p99
+NEW_RECORDING_GAP_SECONDS = 600.0  # seconds without a line, or back in time: another recording begins
+ANSWERED_OUTCOMES = ("met", "late")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRequest:
+    """A request as it really went, without the looks."""
+
+    arrived_at: float  # CLOCK_MONOTONIC
+    worker: int
+    policy: str
+    outcome: str
+    fault: str
+    answered: bool
+    seconds: float
+    estimate: float
+    kind: str
+    features: tuple[float, ...]
+    key: str
+    tenant: str
+    priority: int
+    deadline: float | None  # seconds after its arrival
+    idempotent: bool
+    attempts: tuple[LoggedAttempt, ...]
+
+
+@dataclass
+class Recording:
+    """One stretch of time in which a gateway served a model."""
+
+    model: str
+    fleet: list[FleetLine] = field(default_factory=list)
+    requests: list[RecordedRequest] = field(default_factory=list)
+    unreadable_lines: int = 0  # lines that are none of ours, or cut off in the middle of the file
+    dropped_lines: int = 0  # lines that the disk did not keep up with
+    client_errors: int = 0  # requests that were the client's mistake: left out, they cost next to nothing
+    earlier_recordings: int = 0  # recordings in the file that are not this one
+
+    @property
+    def begin(self) -> float:
+        return min(self.requests[0].arrived_at, self.fleet[0].at)
+
+    @property
+    def seconds(self) -> float:
+        return self.requests[-1].arrived_at - self.begin
+
+    @property
+    def workers(self) -> int:
+        return max([line.workers for line in self.fleet] + [one.worker + 1 for one in self.requests])
+
+    @property
+    def policy(self) -> str:
+        """The one that decided on most."""
+        return Counter(one.policy for one in self.requests).most_common(1)[0][0]
+
+
+def read_recording(path: Path, model: str = "") -> Recording:
+    """The last recording of the log, older part (`path.1`) included; of the model named, or of the only one."""
+    recordings: dict[str, Recording] = {}
+    unreadable = 0
+    latest = float("-inf")
+    earlier = 0
+    for line in _lines(path):
+        if line is None:
+            unreadable += 1
+            continue
+        if latest - NEW_RECORDING_GAP_SECONDS > line.at or line.at > latest + NEW_RECORDING_GAP_SECONDS > 0.0:
+            earlier += any(recording.requests for recording in recordings.values())
+            recordings = {}
+            latest = line.at
+        latest = max(latest, line.at)
+        _add_line(recordings.setdefault(line.model, Recording(line.model)), line)
+    recording = _choose_model(path, recordings, model)
+    recording.unreadable_lines, recording.earlier_recordings = unreadable, earlier
+    recording.requests.sort(key=lambda one: one.arrived_at)
+    recording.fleet.sort(key=lambda line: line.at)
+    return recording
+
+
+def _add_line(recording: Recording, line: LogLine) -> None:
+    recording.dropped_lines += line.dropped
+    if isinstance(line, FleetLine):
+        recording.fleet.append(line)
+    elif line.fault == "client" and line.verdict not in ("left", "late"):
+        recording.client_errors += 1
+    elif len(recording.requests) >= MAX_REQUESTS:
+        raise OptionError(f"the log has more than {MAX_REQUESTS:,} requests of {line.model!r}: replay a part of it")
+    else:
+        recording.requests.append(_recorded_request(line))
+
+
+def _recorded_request(line: DecisionLine) -> RecordedRequest:
+    return RecordedRequest(
+        arrived_at=line.at,
+        worker=line.worker,
+        policy=line.policy,
+        outcome=line.verdict,
+        fault=line.fault,
+        answered=line.verdict in ANSWERED_OUTCOMES and line.status < 400 and bool(line.attempts),
+        seconds=line.seconds,
+        estimate=line.estimate,
+        kind=line.call,
+        features=line.features,
+        key=line.key,
+        tenant=line.tenant,
+        priority=line.priority,
+        deadline=_deadline(line),
+        idempotent=line.idempotent,
+        attempts=line.attempts,
+    )
+
+
+def _deadline(line: DecisionLine) -> float | None:
+    """Of the whole answer: where it came in one piece, or not at all, its first byte was due with its last."""
+    first = line.first_byte_deadline
+    if first is None or 0.0 < line.first_byte < SINGLE_CHUNK_SHARE * line.seconds:
+        return line.deadline
+    return first if line.deadline is None else min(first, line.deadline)
+
+
+def _choose_model(path: Path, recordings: dict[str, Recording], model: str) -> Recording:
+    asked = sorted(name for name, recording in recordings.items() if recording.requests)
+    names = ", ".join(asked)
+    if not asked:
+        raise OptionError(f"{path}: no requests in it; it should be a decision log (`decisions` in the configuration)")
+    if not model and len(asked) > 1:
+        raise OptionError(f"{path}: has several models, name one with --model: {names}")
+    if model and model not in asked:
+        raise OptionError(f"{path}: no requests of model {model!r} in it; there are {names}")
+    recording = recordings[model or asked[0]]
+    if not recording.fleet:
+        raise OptionError(f"{path}: does not say how {recording.model!r} was served (no line of kind `fleet`)")
+    share = min(line.sample for line in recording.fleet)
+    if share < 1.0:
+        raise OptionError(f"{path}: only {share:.3g} of the requests is in it; to replay, record with `sample: 1`")
+    answered = sum(one.answered for one in recording.requests)
+    if answered < MIN_ANSWERED_REQUESTS:
+        raise OptionError(f"{path}: {answered} answered requests of {recording.model!r} are too few to replay")
+    return recording
+
+
+def _lines(path: Path) -> Iterator[LogLine | None]:
+    """All lines; None for one that cannot be read. What is cut off at the end is being written: no matter."""
+    older = path.with_name(f"{path.name}.1")
+    for file in (older, path) if older.exists() else (path,):
+        try:
+            yield from _lines_of(file)
+        except OSError as problem:
+            raise OptionError(f"{file}: cannot read it: {problem.strerror or problem}") from None
+
+
+def _lines_of(path: Path) -> Iterator[LogLine | None]:
+    decode = msgspec.json.Decoder(DecisionLine | FleetLine).decode
+    with path.open("rb") as file:
+        while text := file.readline(MAX_LINE_BYTES):
+            if not text.endswith(b"\n"):
+                if len(text) < MAX_LINE_BYTES:
+                    return
+                while text and not text.endswith(b"\n"):
+                    text = file.readline(MAX_LINE_BYTES)
+                yield None
+                continue
+            try:
+                yield decode(text)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                yield None

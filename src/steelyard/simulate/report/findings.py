@@ -1,0 +1,154 @@
+"""A scenario, and what came out of it, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isnan
+from pathlib import Path
+
+from ...units import format_seconds
+from ..engine.result import RunResult
+from ..run import base_policy, is_reference
+from ..scenario.dynamics import TrafficShape
+from ..scenario.schema import Fault, ReplicaGroup, Scenario
+from . import formatting
+from .formatting import round_seconds as plain
+from .summary import SUCCESS_TOLERANCE, SummaryRow, best_p99, best_within_slo, paired_p99_ratio
+
+
+def describe(scenario: Scenario) -> str:
+    """What was simulated, for a reader who has not seen the file."""
+    parts = [_fleet(scenario.fleet) if scenario.autoscale is None else _autoscaled_fleet(scenario), _traffic(scenario)]
+    if scenario.balancers.count > 1:
+        delay = plain(scenario.balancers.signal_delay)
+        parts.append(f"{scenario.balancers.count} balancers that hear of each other's load {delay} late")
+    for fault in scenario.faults:
+        parts.append(f"replica r{fault.replica} {_fault(fault)}")
+    if scenario.slo is not None:
+        parts.append(f"SLA {plain(scenario.slo)}")
+    if scenario.workload.deadline is not None:
+        parts.append(f"deadline {plain(scenario.workload.deadline)}")
+    parts.append(f"{scenario.requests:,} requests a run" if scenario.workload.trace is None else "the trace, in order")
+    text = "; ".join(part for part in parts if part)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _fault(fault: Fault) -> str:
+    if fault.kind == "join":
+        return f"joins at {plain(fault.at)} and is ready {plain(fault.cold_start)} later"
+    what = {"slow": f"is {fault.factor:g}× slower", "errors": "answers only errors", "crash": "is down"}[fault.kind]
+    return f"{what} from {plain(fault.at)} for {plain(fault.duration)}"
+
+
+def _fleet(fleet: Sequence[ReplicaGroup]) -> str:
+    def group(g: ReplicaGroup) -> str:
+        text = f"{g.count:,} {'replica' if g.count == 1 else 'replicas'}"
+        text += f" of speed {g.speed:.3g}" if len({g.speed for g in fleet}) > 1 else ""
+        text += f" with {g.slots} slots" if g.slots > 1 else ""
+        return text + (f" that hold {g.models} models" if g.models else "")
+
+    return ", ".join(group(g) for g in fleet)
+
+
+def _autoscaled_fleet(scenario: Scenario) -> str:
+    scale = scenario.autoscale
+    assert scale is not None
+    slots = scenario.fleet[0].slots
+    each = f" with {slots} slots" if slots > 1 else ""
+    return f"{scale.min} to {scale.max:,} replicas{each}, {scale.start} at first, cold start {plain(scale.cold_start)}"
+
+
+def _shape(shape: TrafficShape) -> str:
+    again = f", every {plain(shape.period)}" if shape.period else ""
+    if shape.kind == "diurnal":
+        return f"rising and falling between {shape.low:g}× and {shape.high:g}×{again}"
+    if shape.kind == "spike":
+        rise = plain(shape.rise)
+        return (
+            f"with a spike of {shape.factor:g}× at {plain(shape.at)}, within {rise}, for {plain(shape.duration)}{again}"
+        )
+    return f"in {len(shape.steps)} steps{again}"
+
+
+def _traffic(scenario: Scenario) -> str:
+    workload = scenario.workload
+    if workload.trace is not None:
+        return f"requests as recorded in {Path(workload.trace.file).name}"
+    sizes = workload.sizes
+    shape = f" (CV {sizes.cv:g})" if sizes.kind == "lognormal" else ""
+    text = f"{sizes.kind} work of {plain(sizes.mean)}{shape}"
+    told = {0.0: "nothing"}.get(workload.features, f"{100 * workload.features:g} %")
+    text += f", of whose spread the balancer is told {told}" if sizes.kind != "constant" else ""
+    if workload.arrivals.kind == "gamma" and workload.arrivals.cv != 1:
+        text += f", arriving in bursts (CV {workload.arrivals.cv:g})"
+    if workload.shape.kind != "constant":
+        text += f", {_shape(workload.shape)}"
+    return text + (f", for {workload.models.count} models" if workload.models.count > 1 else "")
+
+
+def policy_finding(rows: Sequence[SummaryRow], runs: Sequence[RunResult]) -> str:
+    """Who is best at the highest load, by how much, and whether the seeds can tell."""
+    load = max(row.load for row in rows)
+    group = [row for row in rows if row.load == load]
+    at = f"At {formatting.load(load)} load" if load else "At the recorded load"
+    keeper = best_within_slo(group)
+    if keeper is not None and keeper.within_slo is not None:
+        text = f"{at}, {keeper.policy} keeps its promise most often: {formatting.percent(keeper.within_slo)} of all requests"
+        other = best_within_slo(_others(group, keeper))
+        return (
+            f"{text}; the best other policy, {other.policy}, {formatting.percent(other.within_slo)}."
+            if other
+            else f"{text}."
+        )
+    winner = best_p99(group)
+    if winner is None:
+        return f"{at}, no request was answered."
+    text = f"{at}, {winner.policy} has the lowest p99: {format_seconds(winner.p99.mean)}"
+    if winner.p99_to_ideal is not None:
+        text += f", {formatting.ratio(winner.p99_to_ideal)[0]} the ideal's"
+    next_best = _next_best(group, winner)
+    if next_best is None:
+        return f"{text}."
+    return f"{text}. {_compare(winner, next_best, [run for run in runs if run.load == load])}"
+
+
+def _compare(winner: SummaryRow, rival: SummaryRow, runs: Sequence[RunResult]) -> str:
+    ratio = paired_p99_ratio(
+        [run for run in runs if run.policy == winner.policy], [run for run in runs if run.policy == rival.policy]
+    )
+    if ratio is None or isnan(ratio.mean):
+        return f"The best other policy is {rival.policy}."
+    less, half = 100 * (1 - ratio.mean), 100 * ratio.half_width
+    if isnan(half):
+        return f"That is {less:.0f} % below the best other policy, {rival.policy}; one seed cannot say how surely."
+    if less <= half:
+        return f"The best other policy, {rival.policy}, is level with it as far as {winner.seeds} seeds can tell."
+    return f"Seed by seed that is {less:.0f} % (± {half:.0f}) below the best other policy, {rival.policy}."
+
+
+def _next_best(group: Sequence[SummaryRow], winner: SummaryRow) -> SummaryRow | None:
+    return best_p99(
+        [row for row in _others(group, winner) if row.success_share >= winner.success_share - SUCCESS_TOLERANCE]
+    )
+
+
+def _others(group: Sequence[SummaryRow], winner: SummaryRow) -> list[SummaryRow]:
+    """The same policy with another concurrency is no rival."""
+    name = base_policy(winner.policy)
+    return [row for row in group if not is_reference(row.policy) and base_policy(row.policy) != name]
+
+
+def warnings(scenario: Scenario, runs: Sequence[RunResult]) -> list[str]:
+    """What makes the numbers say less than they seem to."""
+    found = []
+    end = min((run.seconds for run in runs), default=0.0)
+    for fault in scenario.faults:
+        if fault.at >= end:
+            found.append(
+                f"The fault at {plain(fault.at)} comes after the end of a run ({format_seconds(end)}): more requests are "
+                "needed to see it."
+            )
+    fewest = min((run.latency.count for run in runs), default=0)
+    if fewest < 1000:
+        found.append(f"A run has only {fewest:,} answered requests: a p99 needs 1,000 or more to mean much.")
+    return found

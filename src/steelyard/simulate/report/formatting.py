@@ -1,0 +1,78 @@
+"""Numbers of a summary as people read them: the same in the terminal and in the report."""
+
+from __future__ import annotations
+
+from math import isnan
+
+from ...units import format_seconds
+from ..run import is_reference
+from .summary import Estimate
+
+DASH = "–"
+
+
+def seconds(value: Estimate) -> tuple[str, str]:
+    """`("412 ms", "± 12")`: the second part, in the unit of the first, is empty with a single seed."""
+    text = format_seconds(value.mean)
+    if isnan(value.mean) or isnan(value.half_width):
+        return text, ""
+    number, unit = text.split(" ")
+    scale = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}[unit]
+    digits = len(number.partition(".")[2])
+    return text, f"± {value.half_width / scale:.{digits}f}"
+
+
+def round_seconds(value: float) -> str:
+    """A round number of seconds, for an axis or a sentence: `50 ms`, not `50.0 ms`."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if value >= 0.999 * scale:
+            return f"{value / scale:,.4g} {unit}" if value < 1e4 else f"{value:,.0f} {unit}"
+    return f"{value * 1e6:.4g} µs" if value else "0 s"
+
+
+def ratio(value: Estimate | None) -> tuple[str, str]:
+    """`("1.31×", "± 0.04")`"""
+    if value is None or isnan(value.mean):
+        return DASH, ""
+    digits = 2 if value.mean < 10 else 1 if value.mean < 100 else 0
+    half = "" if isnan(value.half_width) or not value.half_width else f"± {value.half_width:.{digits}f}"
+    return f"{value.mean:.{digits}f}×", half
+
+
+def percent(value: Estimate | float | None) -> str:
+    """A share. Small ones keep a digit that is not zero: 0.02 % of the requests failing is not none."""
+    share = value.mean if isinstance(value, Estimate) else value
+    if share is None or isnan(share):
+        return DASH
+    amount = 100 * share
+    if amount == 0 or amount >= 99.995:
+        return f"{amount:.0f} %"
+    if amount > 99.9:
+        return f"{amount:.2f} %"
+    return f"{amount:.1f} %" if amount >= 0.1 else f"{amount:.2g} %"
+
+
+def rate(value: Estimate) -> str:
+    return f"{value.mean:,.0f}" if value.mean >= 10 else f"{value.mean:.2g}"
+
+
+def load(value: float) -> str:
+    return f"{100 * value:g} %" if value else "as recorded"
+
+
+def load_in_replicas(value: float) -> str:
+    """A load where the fleet's size changes."""
+    return f"{value:g} {'replica' if value == 1 else 'replicas'}" if value else "as recorded"
+
+
+def number(value: Estimate | None) -> tuple[str, str]:
+    """`("12.4", "± 0.3")`, of something that is counted in wholes or hours."""
+    if value is None or isnan(value.mean):
+        return DASH, ""
+    digits = 2 if value.mean < 10 else 1 if value.mean < 1000 else 0
+    half = "" if isnan(value.half_width) or not value.half_width else f"± {value.half_width:,.{digits}f}"
+    return f"{value.mean:,.{digits}f}", half
+
+
+def policy_label(name: str) -> str:
+    return f"{name} (reference)" if is_reference(name) else name

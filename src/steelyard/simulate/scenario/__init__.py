@@ -1,0 +1,1 @@
+"""Scenarios: their YAML form, and the built-in catalog."""

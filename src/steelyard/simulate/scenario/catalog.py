@@ -1,0 +1,282 @@
+"""The workloads that decide: W1 to W11 of the design, ready to run, and a default scenario for any trace.
+
+A1 to A6, where the number of replicas changes, are in catalog_scaling.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ...core.errors import OptionError
+from ...documents import Seconds
+from ..workload.traces import detect
+from .scaling_catalog import SCALING_TITLES as SCALING_TITLES
+from .scaling_catalog import a1, a2, a3, a4, a5, a6
+from .schema import Arrivals, Balancers, Batching, Fault, Models, ReplicaGroup, Scenario, Sizes, Trace, Workload
+
+# The classics as people run them, the best of them behind a central queue (HAProxy's maxconn 1), and ours.
+CLASSIC_POLICIES = (
+    "ideal",
+    "round_robin",
+    "random",
+    "power_of_two",
+    "least_response_time",
+    "peak_ewma",
+    "latency_aware",
+    "prequal",
+    "least_connections",
+    "least_connections@1",
+    "least_work@unlimited",
+    "least_work@auto",
+    "least_work@1",
+)
+BATCHING_POLICIES = (
+    "round_robin",
+    "power_of_two",
+    "peak_ewma",
+    "least_connections",
+    "least_work@unlimited",
+    "least_work@auto",
+)
+
+EXPONENTIAL_SIZES = Sizes(kind="exponential", mean=Seconds(0.05))
+LOGNORMAL_SIZES = Sizes(kind="lognormal", mean=Seconds(0.05), cv=2.0)
+PARETO_SIZES = Sizes(kind="pareto", mean=Seconds(0.05), alpha=1.5)
+UNEQUAL_FLEET = (ReplicaGroup(count=4, speed=1.0), ReplicaGroup(count=4, speed=2.0), ReplicaGroup(count=4, speed=4.0))
+TWO_SLOW_FLEET = (ReplicaGroup(count=14, speed=1.0), ReplicaGroup(count=2, speed=1 / 16))
+
+
+def w1() -> list[Scenario]:
+    return [
+        Scenario(
+            name=f"W1 {n} equal, exponential",
+            loads=(0.5, 0.7, 0.85, 0.95),
+            fleet=(ReplicaGroup(count=n),),
+            workload=Workload(sizes=EXPONENTIAL_SIZES, features=0.0),
+            policies=CLASSIC_POLICIES,
+        )
+        for n in (4, 8)
+    ]
+
+
+def w2() -> list[Scenario]:
+    return [
+        Scenario(
+            name=f"W2 {title}, features {features:g}",
+            fleet=fleet,
+            workload=Workload(sizes=EXPONENTIAL_SIZES, features=features),
+            policies=CLASSIC_POLICIES,
+        )
+        for title, fleet in (("14 fast + 2 at 1/16", TWO_SLOW_FLEET), ("speeds 1:2:4", UNEQUAL_FLEET))
+        for features in (0.0, 0.9)
+    ]
+
+
+def w3() -> list[Scenario]:
+    return [
+        Scenario(
+            name=f"W3 {fleet_name}, {sizes.kind}, features {features:g}",
+            fleet=fleet,
+            workload=Workload(sizes=sizes, features=features),
+            policies=CLASSIC_POLICIES,
+        )
+        for fleet_name, fleet in (("8 equal", (ReplicaGroup(count=8),)), ("speeds 1:2:4", UNEQUAL_FLEET))
+        for sizes in (LOGNORMAL_SIZES, PARETO_SIZES)
+        for features in (0.0, 0.5, 0.9)
+    ]
+
+
+def w4() -> list[Scenario]:
+    return [
+        Scenario(
+            name=f"W4 bursts, gaps CV {cv}",
+            loads=(0.5, 0.7, 0.85),
+            fleet=UNEQUAL_FLEET,
+            workload=Workload(sizes=LOGNORMAL_SIZES, features=0.5, arrivals=Arrivals(kind="gamma", cv=cv)),
+            policies=CLASSIC_POLICIES,
+        )
+        for cv in (1, 3, 8)
+    ]
+
+
+def w5() -> list[Scenario]:
+    # As recorded it offers 0.38 replicas' worth of work on average and 3.4 in its busiest hour: four replicas.
+    return [
+        Scenario(
+            name=f"W5 diffusion trace, {title}",
+            loads=(0.0,),
+            fleet=fleet,
+            workload=Workload(trace=Trace(file="builtin:diffusion")),
+            policies=CLASSIC_POLICIES,
+        )
+        for title, fleet in (
+            ("4 equal", (ReplicaGroup(count=4),)),
+            ("2 fast, 4 slow", (ReplicaGroup(count=2, speed=1.5), ReplicaGroup(count=4, speed=0.5))),
+        )
+    ]
+
+
+def w6() -> list[Scenario]:
+    return [
+        Scenario(
+            name="W6 Azure LLM trace, batching",
+            loads=(0.5, 0.7, 0.85),
+            fleet=(ReplicaGroup(count=8, slots=32, batching=Batching(slope=0.05)),),
+            workload=Workload(trace=Trace(file="builtin:azure")),
+            policies=BATCHING_POLICIES,
+        )
+    ]
+
+
+def w7() -> list[Scenario]:
+    return [
+        Scenario(
+            name=f"W7 Mooncake trace, {blocks} blocks of prefix cache",
+            loads=(0.5, 0.7, 0.85),
+            fleet=(ReplicaGroup(count=8, slots=16, batching=Batching(slope=0.05), prefix_blocks=blocks),),
+            workload=Workload(trace=Trace(file="builtin:mooncake")),
+            policies=(*BATCHING_POLICIES, "consistent_hash"),
+        )
+        for blocks in (1_000, 10_000)
+    ]
+
+
+def w8() -> list[Scenario]:
+    base = Workload(sizes=LOGNORMAL_SIZES, features=0.5)
+    faults = {
+        "×5 slower for 30 s": Fault(kind="slow", at=Seconds(30), duration=Seconds(30), factor=5.0),
+        "instant 500s for 30 s": Fault(kind="errors", at=Seconds(30), duration=Seconds(30)),
+        "crash": Fault(kind="crash", at=Seconds(30), duration=Seconds(10), cold_start=Seconds(5)),
+        "cold join": Fault(kind="join", at=Seconds(30), cold_start=Seconds(5)),
+    }
+    scenarios = [
+        Scenario(
+            name=f"W8 {title}",
+            requests=20_000,
+            loads=(0.7, 0.85),
+            fleet=(ReplicaGroup(count=8),),
+            workload=base,
+            faults=(fault,),
+            policies=CLASSIC_POLICIES,
+        )
+        for title, fault in faults.items()
+    ]
+    scenarios += [
+        Scenario(
+            name=f"W8 {count} balancers, signals {delay:g} s old" if count > 1 else "W8 one balancer",
+            requests=20_000,
+            loads=(0.7, 0.85),
+            fleet=(ReplicaGroup(count=16),),
+            workload=base,
+            balancers=Balancers(count=count, signal_delay=Seconds(delay), signal_every=Seconds(max(0.05, delay / 4))),
+            policies=CLASSIC_POLICIES,
+        )
+        for count, delay in ((1, 0.0), (2, 0.2), (4, 0.2), (4, 1.0), (4, 5.0))
+    ]
+    return scenarios
+
+
+def w9() -> list[Scenario]:
+    return [
+        Scenario(
+            name="W9 overload, deadline 1 s",
+            loads=(0.9, 1.03, 1.2, 1.74),
+            fleet=(ReplicaGroup(count=8),),
+            workload=Workload(sizes=LOGNORMAL_SIZES, features=0.5, deadline=Seconds(1.0)),
+            policies=("round_robin", "least_connections", "least_connections@1", "least_work@auto", "least_work@1"),
+        )
+    ]
+
+
+def w10() -> list[Scenario]:
+    return [
+        Scenario(
+            name="W10 20 models, 4 fit",
+            loads=(0.3, 0.5, 0.7, 0.85),
+            warmup=0.3,  # at first nothing is loaded anywhere, and the line from then takes its time
+            fleet=(ReplicaGroup(count=8, models=4, load_time=Seconds(2.0)),),
+            workload=Workload(sizes=LOGNORMAL_SIZES, features=0.5, models=Models(count=20, zipf=1.0)),
+            policies=(
+                "round_robin",
+                "least_connections",
+                "least_connections@1",
+                "consistent_hash",
+                "least_work@unlimited",
+                "least_work@1",
+                "least_work@1+perfect",
+                "least_work@1+placement",
+            ),
+        )
+    ]
+
+
+def w11() -> list[Scenario]:
+    return [
+        Scenario(
+            name="W11 5,000 replicas, 1,000,000 requests/s",
+            requests=300_000,
+            seeds=2,
+            loads=(0.8,),
+            warmup=0.3,
+            fleet=(ReplicaGroup(count=1000, speed=2.0), ReplicaGroup(count=3000), ReplicaGroup(count=1000, speed=0.5)),
+            # 5,500 seconds of work a second at 0.8 are 1,000,000 requests of 4.4 ms
+            workload=Workload(sizes=Sizes(kind="lognormal", mean=Seconds(0.0044), cv=2.0), features=0.5),
+            policies=("power_of_two", "peak_ewma", "prequal", "least_work@unlimited", "least_work@1"),
+        )
+    ]
+
+
+CATALOG: dict[str, Callable[[], list[Scenario]]] = {
+    "W1": w1,
+    "W2": w2,
+    "W3": w3,
+    "W4": w4,
+    "W5": w5,
+    "W6": w6,
+    "W7": w7,
+    "W8": w8,
+    "W9": w9,
+    "W10": w10,
+    "W11": w11,
+    "A1": a1,
+    "A2": a2,
+    "A3": a3,
+    "A4": a4,
+    "A5": a5,
+    "A6": a6,
+}
+
+TITLES: dict[str, str] = {
+    "W1": "equal replicas, equal kind of requests",
+    "W2": "replicas of unequal speed",
+    "W3": "requests of very unequal size",
+    "W4": "bursts",
+    "W5": "image generation, drawn after a recording of Alibaba",
+    "W6": "chat, as recorded at Azure, on batching engines",
+    "W7": "long contexts, as recorded for Mooncake, with prefix caches",
+    "W8": "faults, and several balancers with late news of each other",
+    "W9": "more traffic than the fleet can serve",
+    "W10": "more models than fit into memory",
+    "W11": "a very large fleet on a very busy day",
+    **SCALING_TITLES,
+}
+
+
+def find_scenarios(name: str) -> list[Scenario]:
+    try:
+        return CATALOG[name.upper()]()
+    except KeyError:
+        raise OptionError(f"no built-in scenario {name!r}; there are {', '.join(CATALOG)}") from None
+
+
+def scenario_for_trace(path: str | Path) -> Scenario:
+    """A sensible fleet for a trace of any format."""
+    scenario = find_scenarios({"azure": "W6", "mooncake": "W7"}.get(detect(path), "W5"))[-1]
+    return Scenario(
+        name=Path(path).name,
+        loads=scenario.loads,
+        fleet=scenario.fleet,
+        workload=Workload(trace=Trace(file=str(path))),
+        policies=scenario.policies,
+    )

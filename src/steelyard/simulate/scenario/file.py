@@ -1,0 +1,129 @@
+"""Scenarios as text: read from YAML files of one or more documents, and written so that they can be read back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from ...core.errors import OptionError
+from ...documents import DocumentError, Seconds, line_of, parse, read
+from ...units import parse_duration
+from ..run import check_policy, check_scaler, check_scenario, scalers_of
+from ..workload.traces import TraceError
+from .dynamics import Autoscale, TrafficShape
+from .schema import Arrivals, Batching, Fault, ReplicaGroup, Scenario, Sizes, Workload
+
+_DOCUMENT_MARKER = re.compile(r"^---(?=\s|\Z)", re.MULTILINE)
+# What a reader wants to see, and to edit, even when it was left at the default.
+_ALWAYS_SHOWN: dict[type[msgspec.Struct], tuple[str, ...]] = {
+    Scenario: ("name", "requests", "seeds", "loads", "fleet", "workload", "policies"),
+    ReplicaGroup: ("count", "speed"),
+    Batching: ("slope",),
+    Workload: ("sizes", "features"),
+    Sizes: ("kind", "mean"),
+    Arrivals: ("kind", "cv"),
+    Fault: ("kind", "replica", "at"),
+    TrafficShape: ("kind",),
+    Autoscale: ("scalers", "start", "min", "max", "cold_start"),
+}
+_UNUSED_WITH_TRACE = ("sizes", "features", "arrivals")
+
+
+def load_scenarios(path: str | Path) -> list[Scenario]:
+    """All scenarios of a file, checked. What is wrong is told with file, line and key path."""
+    text = read(path)
+    scenarios = [_checked(part, str(path)) for part in _split(text)]
+    if not scenarios:
+        raise DocumentError(f"{path}: the file is empty")
+    check_unique_names(scenarios, str(path))
+    return scenarios
+
+
+def check_unique_names(scenarios: list[Scenario], where: str) -> None:
+    """Results are told apart by the scenario's name."""
+    names = [scenario.name for scenario in scenarios]
+    for name in names:
+        if names.count(name) > 1:
+            raise DocumentError(f"{where}: name: {name!r} is there twice; give each scenario a name of its own")
+
+
+def _split(text: str) -> list[str]:
+    """The documents of a stream, each behind as many empty lines as were before it, so that line numbers hold."""
+    starts = [0, *(match.start() for match in _DOCUMENT_MARKER.finditer(text))]
+    parts = zip(starts, [*starts[1:], len(text)], strict=True)
+    return [
+        "\n" * text.count("\n", 0, start) + text[start:end]
+        for start, end in parts
+        if not _blank(text[start:end].removeprefix("---"))
+    ]
+
+
+def _blank(text: str) -> bool:
+    return all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines())
+
+
+def _checked(text: str, name: str) -> Scenario:
+    scenario = parse(text, Scenario, name)
+    named: list[tuple[str, Callable[[Scenario, str], None], str]]
+    named = [(f"policies[{place}]", check_policy, policy) for place, policy in enumerate(scenario.policies)]
+    named += [(f"autoscale.scalers[{n}]", check_scaler, scaler) for n, scaler in enumerate(scalers_of(scenario))]
+    for key, check_one, one in named:
+        try:
+            check_one(scenario, one)
+        except OptionError as problem:
+            raise DocumentError(f"{name}:{line_of(text, key)}: {key}: {problem}") from None
+    try:
+        check_scenario(scenario)
+    except TraceError as problem:
+        key = "workload.trace.file"
+        raise DocumentError(f"{name}:{line_of(text, key)}: {key}: {problem}") from None
+    return scenario
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def to_yaml(scenario: Scenario, *, full: bool = False) -> str:
+    """A document that reads back as the same scenario; `full` spells out every default too."""
+    text: str = yaml.safe_dump(
+        _plain(scenario, full=full), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110
+    )
+    return text
+
+
+def _plain(value: Any, *, full: bool) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return {
+            field.name: _plain(getattr(value, field.name), full=full)
+            for field in msgspec.structs.fields(value)
+            if full or _worth_showing(value, field)
+        }
+    if isinstance(value, Seconds):
+        return _duration(value)
+    if isinstance(value, tuple):
+        return [_plain(item, full=full) for item in value]
+    return value
+
+
+def _worth_showing(value: msgspec.Struct, field: msgspec.structs.FieldInfo) -> bool:
+    if isinstance(value, Workload) and value.trace is not None and field.name in _UNUSED_WITH_TRACE:
+        return False
+    if field.name in _ALWAYS_SHOWN.get(type(value), ()):
+        return True
+    default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    return bool(getattr(value, field.name) != default)
+
+
+def _duration(value: float) -> str | float:
+    """As people write it, if that reads back as exactly this number."""
+    for unit, scale in (("h", 3600.0), ("m", 60.0), ("s", 1.0), ("ms", 1e-3)):
+        amount = value / scale
+        text = f"{amount:.3f}".rstrip("0").rstrip(".") + unit
+        if amount >= 1 and ("." not in text or unit in ("s", "ms")) and parse_duration(text) == value:
+            return text
+    return float(value)

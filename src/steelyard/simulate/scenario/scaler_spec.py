@@ -1,0 +1,81 @@
+"""A scaler as it is named in a scenario: `work`, `kpa@target=0.5`, `fixed@8`, `package.module:Class`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import yaml
+
+from ...core.errors import OptionError
+from ...core.request import INFINITY
+from ...core.scalers.base import Recommendation, ScalingMetrics
+from ...core.scaling.decider import ScalingDecider, ScalingDecision, ScalingOptions
+from .dynamics import Autoscale
+
+FIXED_SCALER = "fixed"
+
+
+class ScalerDriver(Protocol):
+    def decide(self, seen: ScalingMetrics, *, planned: int = 0) -> ScalingDecision: ...
+
+
+class FixedScaling:
+    """As many all the time: what the others are measured by."""
+
+    def __init__(self, replicas: int) -> None:
+        self._replicas = replicas
+
+    def decide(self, seen: ScalingMetrics, *, planned: int = 0) -> ScalingDecision:
+        count = self._replicas
+        return ScalingDecision(count, "always so many", Recommendation(count, "always so many"), count, INFINITY)
+
+
+def split_scaler(text: str) -> tuple[str, dict[str, Any]]:
+    """`kpa@target=0.5@window=30` is kpa with these options."""
+    name, *parts = text.split("@")
+    if name == FIXED_SCALER:
+        if len(parts) != 1 or not parts[0].isdecimal():
+            raise OptionError(f"scaler {text!r}: after fixed@ comes the number of replicas")
+        return name, {"replicas": int(parts[0])}
+    options: dict[str, Any] = {}
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if not key or not equals or not value:
+            raise OptionError(f"scaler {text!r}: after @ comes an option and its value, such as {name}@target=0.7")
+        options[key] = _value(text, value)
+    return name, options
+
+
+def _value(scaler: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise OptionError(f"scaler {scaler!r}: {text!r} is no value") from None
+
+
+def base_scaler(scaler: str) -> str:
+    """A scaler whatever its options."""
+    return scaler.partition("@")[0]
+
+
+def make_scaler(text: str, autoscale: Autoscale) -> ScalerDriver:
+    name, options = split_scaler(text)
+    if name == FIXED_SCALER:
+        return FixedScaling(options["replicas"])
+    given: Mapping[str, Any] = {**autoscale.options.get(name, {}), **options}
+    return ScalingDecider(
+        ScalingOptions(
+            scaler=name,
+            scaler_options=given or None,
+            min_replicas=autoscale.min,
+            max_replicas=autoscale.max,
+            idle_seconds=float(autoscale.idle),
+        )
+    )
+
+
+def initial_replicas(text: str, autoscale: Autoscale) -> int:
+    """Replicas that are ready at the beginning."""
+    name, options = split_scaler(text)
+    return int(options["replicas"]) if name == FIXED_SCALER else autoscale.start

@@ -1,0 +1,212 @@
+"""What to simulate, as a YAML document. Every field has a default; docs/simulator.md explains each with an example."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ...core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
+from ...documents import Seconds
+from .dynamics import Autoscale, TrafficShape
+from .dynamics import check as _check
+
+DEFAULT_POLICIES = ("round_robin", "least_connections", "least_work@auto")
+
+
+class Batching(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """n requests at once each take 1 + slope × (n - 1) times as long."""
+
+    slope: float = 0.05
+
+    def __post_init__(self) -> None:
+        _check(self.slope >= 0, "slope", "0 or more")
+
+    def __call__(self, n: int) -> float:
+        return 1.0 + self.slope * (n - 1)
+
+
+class ReplicaGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Replicas that are alike."""
+
+    count: int = 1
+    speed: float = 1.0
+    slots: int = 1
+    weight: float = 1.0
+    batching: Batching | None = None
+    prefix_blocks: int = 0  # blocks of context it keeps; 0: no cache
+    models: int = 0  # models it holds at once; 0: all
+    load_time: Seconds = Seconds(0.0)  # to bring in one it does not hold
+
+    def __post_init__(self) -> None:
+        _check(self.count >= 1, "count", "at least 1")
+        _check(self.speed > 0, "speed", "positive")
+        _check(self.slots >= 1, "slots", "at least 1")
+        _check(self.weight > 0, "weight", "positive")
+        _check(self.prefix_blocks >= 0, "prefix_blocks", "0 or more")
+        _check(self.models >= 0, "models", "0 or more")
+
+    @property
+    def capacity(self) -> float:
+        """Seconds of work done per second when full."""
+        slow = self.batching(self.slots) if self.batching is not None else 1.0
+        return self.count * self.speed * self.slots / slow
+
+
+class Sizes(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Seconds of work per request on a replica of speed 1."""
+
+    kind: Literal["constant", "exponential", "lognormal", "pareto"] = "exponential"
+    mean: Seconds = Seconds(0.05)
+    cv: float = 2.0  # lognormal: standard deviation / mean
+    alpha: float = 1.5  # pareto: tail exponent
+    spread: float = 1000.0  # pareto: largest / smallest
+
+    def __post_init__(self) -> None:
+        _check(self.mean > 0, "mean", "positive")
+        _check(self.cv > 0, "cv", "positive")
+        _check(self.alpha > 0 and self.alpha != 1, "alpha", "positive and not 1")
+        _check(self.spread > 1, "spread", "more than 1")
+
+
+class Arrivals(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    kind: Literal["poisson", "gamma", "regular"] = "poisson"
+    cv: float = 1.0  # gamma: of the gaps
+
+    def __post_init__(self) -> None:
+        _check(self.cv > 0, "cv", "positive")
+
+
+class Trace(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A recorded workload instead of a random one. Loads other than 0 stretch or squeeze its time."""
+
+    file: str  # a path, or `builtin:NAME`
+    format: Literal["azure", "mooncake", "alibaba"] | None = None
+    input: Seconds = Seconds(0.0002)  # per input token (azure, mooncake)
+    output: Seconds = Seconds(0.03)  # per output token
+    block_tokens: int = 512  # mooncake: tokens in a block of context
+    reveal_kind: bool = True  # alibaba: tell the balancer the checkpoint
+
+
+class Models(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Several models over one fleet, their popularity 1 / rank^zipf."""
+
+    count: int = 1
+    zipf: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check(self.count >= 1, "count", "at least 1")
+
+
+class Workload(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    sizes: Sizes = Sizes()
+    features: float = 0.5  # share of the log variance of sizes that a feature tells the balancer
+    arrivals: Arrivals = Arrivals()
+    deadline: Seconds | None = None  # each request's, after arrival
+    tenants: dict[str, float] = {}  # share of the traffic by tenant
+    models: Models = Models()
+    shape: TrafficShape = TrafficShape()
+    trace: Trace | None = None
+
+    def __post_init__(self) -> None:
+        _check(0 <= self.features <= 1, "features", "from 0 to 1")
+        _check(self.deadline is None or self.deadline > 0, "deadline", "positive")
+        _check(all(share > 0 for share in self.tenants.values()), "tenants", "positive shares")
+        _check(
+            self.trace is None or self.shape.kind == "constant", "shape", "`constant` with a trace, which has its own"
+        )
+
+
+class Fault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    kind: Literal["slow", "errors", "crash", "join"]
+    replica: int = 0  # by position in the fleet
+    at: Seconds = Seconds(10.0)
+    duration: Seconds = Seconds(30.0)
+    factor: float = 5.0  # slow: times slower
+    cold_start: Seconds = Seconds(5.0)  # crash, join: seconds of loading before it is ready
+    detection_delay: Seconds = Seconds(1.0)  # until probes have noticed a change
+
+    def __post_init__(self) -> None:
+        _check(self.factor > 0, "factor", "positive")
+        _check(self.replica >= 0, "replica", "0 or more")
+
+
+class Balancers(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Several balancers over one fleet, each hearing of the others' load late."""
+
+    count: int = 1
+    signal_every: Seconds = Seconds(0.1)
+    signal_delay: Seconds = Seconds(0.0)
+
+    def __post_init__(self) -> None:
+        _check(self.count >= 1, "count", "at least 1")
+        _check(self.signal_every > 0, "signal_every", "positive")
+
+
+class Balancing(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Options of core.PoolOptions, for all policies. One named `name@N` has its own concurrency."""
+
+    concurrency: int | Literal["auto", "unlimited"] = "unlimited"
+    queue: int = 100_000
+    max_wait: Seconds = Seconds(3600.0)
+    slow_start: Seconds = Seconds(10.0)
+    ejection: bool = True
+    retries: bool = True
+    hedging: bool = False
+
+    def options(self, concurrency: int | Literal["auto", "unlimited"] | None, warm_keys: int) -> PoolOptions:
+        return PoolOptions(
+            concurrency=self.concurrency if concurrency is None else concurrency,
+            queue=self.queue,
+            max_wait=self.max_wait,
+            slow_start=self.slow_start,
+            warm_keys=warm_keys,
+            ejection=EjectionOptions(enabled=self.ejection),
+            retry=RetryOptions(attempts=3 if self.retries else 1),
+            hedge=HedgeOptions(enabled=self.hedging),
+        )
+
+
+class Scenario(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    name: str = "scenario"
+    requests: int = 50_000  # per run; of a trace, at most
+    seeds: int = 5
+    loads: tuple[float, ...] = (0.7, 0.85, 0.95)  # of the fleet's capacity; 0: a trace as recorded
+    warmup: float = 0.05  # share of the run left out of the figures
+    fleet: tuple[ReplicaGroup, ...] = (ReplicaGroup(count=8),)
+    workload: Workload = Workload()
+    slo: Seconds | None = None
+    balancers: Balancers = Balancers()
+    balancing: Balancing = Balancing()
+    faults: tuple[Fault, ...] = ()
+    policies: tuple[str, ...] = DEFAULT_POLICIES
+    autoscale: Autoscale | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.requests >= 1, "requests", "at least 1")
+        _check(self.seeds >= 1, "seeds", "at least 1")
+        _check(bool(self.fleet), "fleet", "at least one group of replicas")
+        _check(bool(self.loads), "loads", "at least one load")
+        highest = 100 if self.autoscale is None else 10_000
+        _check(all(0 <= load < highest for load in self.loads), "loads", "shares of the capacity, such as 0.85")
+        _check(self.workload.trace is not None or all(self.loads), "loads", "above 0 without a trace")
+        _check(0 <= self.warmup < 1, "warmup", "from 0 to below 1")
+        _check(bool(self.policies), "policies", "at least one policy")
+        replicas = sum(group.count for group in self.fleet)
+        for fault in self.faults:
+            _check(fault.replica < replicas, "faults", f"about replicas 0 to {replicas - 1}, not {fault.replica}")
+        if self.autoscale is not None:
+            self._check_scaled()
+
+    def _check_scaled(self) -> None:
+        one = len(self.fleet) == 1 and self.fleet[0].count == 1
+        _check(one, "fleet", "one group of one with `autoscale`: what a replica is")
+        _check(not self.fleet[0].models, "fleet", "without `models` where `autoscale` is")
+        _check(self.balancers.count == 1, "balancers", "one with `autoscale`")
+        _check(not self.faults, "faults", "none with `autoscale`")
+        if self.policies is DEFAULT_POLICIES:
+            msgspec.structs.force_setattr(self, "policies", (f"least_work@{self.fleet[0].slots}",))
+
+    @property
+    def capacity(self) -> float:
+        return sum(group.capacity for group in self.fleet)

@@ -1,0 +1,1 @@
+"""Streams of simulated requests: random, or from traces."""

@@ -1,0 +1,173 @@
+"""Streams of jobs: random ones in blocks of numpy, recorded ones row by row. Open loop: arrival times are fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.request import INFINITY
+from ..engine.job import Job
+from ..scenario.schema import Models, Scenario, Sizes, Trace, Workload
+from .arrivals import TimeWarp
+from .traces import TraceRow, read_trace
+
+JOBS_PER_BLOCK = 8192
+TYPICAL_FEATURE = 1000.0  # the size of a typical feature: say, bytes
+
+
+def random_jobs(scenario: Scenario, rate: float, seed: int) -> Iterator[Job]:
+    """`scenario.requests` jobs at `rate` per second, bent to the workload's shape. Same seed, same jobs."""
+    workload = scenario.workload
+    rng = np.random.default_rng(seed)
+    tenants = list(workload.tenants) or [""]
+    shares = np.array([workload.tenants[t] for t in tenants] if workload.tenants else [1.0])
+    shares = shares / shares.sum()
+    models = workload.models.count
+    shares_of_models = model_shares(workload.models)
+    load_time = max(float(group.load_time) for group in scenario.fleet)
+    allowance = float(workload.deadline) if workload.deadline is not None else INFINITY
+    plain = allowance == INFINITY and not workload.tenants and models == 1
+    bending = TimeWarp(workload.shape) if workload.shape.kind != "constant" else None
+    clock = 0.0
+    left = scenario.requests
+    while left:
+        size = min(left, JOBS_PER_BLOCK)
+        left -= size
+        born = clock + np.cumsum(_gaps(rng, workload, size, rate))
+        clock = float(born[-1])
+        if bending is not None:
+            born = bending.warp(born)
+        work = _sizes(rng, workload.sizes, size)
+        feature = _feature(rng, workload, work)
+        rows = zip(born.tolist(), work.tolist(), feature.tolist(), strict=True)
+        if plain:
+            for when, seconds, told in rows:
+                yield Job(when, seconds, (told,))
+            continue
+        who = rng.choice(len(tenants), size=size, p=shares).tolist()
+        what = rng.choice(models, size=size, p=shares_of_models).tolist()
+        for (when, seconds, told), tenant, model in zip(rows, who, what, strict=True):
+            kind = f"model-{model}" if models > 1 else ""
+            yield Job(
+                when,
+                seconds,
+                (told,),
+                deadline=when + allowance,
+                tenant=tenants[tenant],
+                kind=kind,
+                key=kind or None,
+                cold_seconds=load_time if kind else 0.0,
+            )
+
+
+def arrival_seconds(scenario: Scenario, rate: float) -> float:
+    """About how many seconds the random jobs take to arrive."""
+    steady = scenario.requests / rate
+    shape = scenario.workload.shape
+    return float(TimeWarp(shape).warp(np.array([steady]))[0]) if shape.kind != "constant" else steady
+
+
+def model_shares(models: Models) -> NDArray[np.float64]:
+    """The share of the requests that each model has."""
+    ranks = np.arange(1, models.count + 1, dtype=np.float64) ** -models.zipf
+    return np.asarray(ranks / ranks.sum())
+
+
+def _gaps(rng: np.random.Generator, workload: Workload, size: int, rate: float) -> NDArray[np.float64]:
+    arrivals = workload.arrivals
+    if arrivals.kind == "regular":
+        return np.full(size, 1.0 / rate)
+    if arrivals.kind == "poisson" or arrivals.cv == 1.0:
+        return rng.exponential(1.0 / rate, size)
+    shape = 1.0 / arrivals.cv**2
+    return rng.gamma(shape, 1.0 / (rate * shape), size)
+
+
+def _sizes(rng: np.random.Generator, sizes: Sizes, size: int) -> NDArray[np.float64]:
+    if sizes.kind == "constant":
+        return np.full(size, float(sizes.mean))
+    if sizes.kind == "exponential":
+        return rng.exponential(sizes.mean, size)
+    if sizes.kind == "lognormal":
+        variance = log(1.0 + sizes.cv**2)
+        return np.asarray(sizes.mean * np.exp(variance**0.5 * rng.standard_normal(size) - variance / 2))
+    return sizes.mean * _bounded_pareto(rng.random(size), sizes)
+
+
+def _bounded_pareto(u: NDArray[np.float64], sizes: Sizes) -> NDArray[np.float64]:
+    """Bounded Pareto on [1, spread], scaled to mean 1, by inversion."""
+    a, top = sizes.alpha, sizes.spread
+    cut = top**-a
+    x = (1.0 - u * (1.0 - cut)) ** (-1.0 / a)
+    mean = a / (a - 1.0) * (1.0 - top ** (1.0 - a)) / (1.0 - cut)
+    return np.asarray(x / mean)
+
+
+def log_size_variance(sizes: Sizes) -> float:
+    """Variance of ln size; what a feature can explain."""
+    if sizes.kind == "constant":
+        return 0.0
+    if sizes.kind == "exponential":
+        return float(np.pi**2 / 6)
+    if sizes.kind == "lognormal":
+        return log(1.0 + sizes.cv**2)
+    u = (np.arange(100_000) + 0.5) / 100_000
+    return float(np.log(_bounded_pareto(u, sizes)).var())
+
+
+def _feature(rng: np.random.Generator, workload: Workload, work: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A number that explains `features` of the log variance of sizes: ln size plus noise of the right variance."""
+    share = workload.features
+    variance = log_size_variance(workload.sizes)
+    noise = rng.standard_normal(len(work))
+    if share == 0.0 or variance == 0.0:
+        return np.asarray(TYPICAL_FEATURE * np.exp(noise))
+    return np.asarray(
+        TYPICAL_FEATURE * np.exp(np.log(work / workload.sizes.mean) + noise * (variance * (1 - share) / share) ** 0.5)
+    )
+
+
+# ---------------------------------------------------------------------- traces
+
+
+def trace_seconds(row: TraceRow, trace: Trace) -> float:
+    """True seconds of a row on a replica of speed 1."""
+    if len(row.work) == 1:
+        return row.work[0]
+    return float(trace.input * row.work[0] + trace.output * row.work[1])
+
+
+def trace_load(scenario: Scenario) -> float:
+    """Seconds of work the trace offers per second, as recorded."""
+    trace = scenario.workload.trace
+    assert trace is not None
+    work = last = 0.0
+    for row in read_trace(trace.file, trace.format, scenario.requests):
+        work += trace_seconds(row, trace)
+        last = row.arrival
+    return work / last if last else float("inf")
+
+
+def trace_jobs(scenario: Scenario, pace: float) -> Iterator[Job]:
+    """The trace's jobs, `pace` times as fast as recorded."""
+    trace = scenario.workload.trace
+    assert trace is not None
+    allowance = float(scenario.workload.deadline) if scenario.workload.deadline is not None else INFINITY
+    saved = float(trace.input * trace.block_tokens)
+    for row in read_trace(trace.file, trace.format, scenario.requests):
+        born = row.arrival / pace
+        # What a router can tell apart is the start of the context, not all of it.
+        key = str(row.prefix[0]) if row.prefix else row.session or None
+        yield Job(
+            born,
+            trace_seconds(row, trace),
+            row.features,
+            deadline=born + allowance,
+            kind=row.kind if trace.reveal_kind else "",
+            key=key,
+            prefix=row.prefix,
+            saved=saved,
+        )
