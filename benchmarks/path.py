@@ -70,14 +70,14 @@ class Nowhere:
 async def run(requests: int, connections: int, replicas: int, profile: bool) -> None:
     urls = "".join(f"      - {{url: 'http://127.0.0.1:{9000 + i}'}}\n" for i in range(replicas))
     config = parse_config(f"models:\n  '*':\n    health: {{enabled: false}}\n    replicas:\n{urls}")
-    carrier = Proxy(asyncio.get_running_loop(), Balancer(Random(1)), config)
-    WorkerFleet(carrier).apply(config, {}, 0.0)
+    proxy = Proxy(asyncio.get_running_loop(), Balancer(Random(1)), config)
+    WorkerFleet(proxy).apply(config, {}, 0.0)
     sent: list[UpstreamConnection] = []
-    for endpoint in carrier.connection_pools.values():
+    for endpoint in proxy.connection_pools.values():
         for _ in range(connections):
             connection = UpstreamConnection(endpoint)
             connection.connection_made(Nowhere(sent, connection))
-    clients = [ClientConnection(carrier) for _ in range(connections)]
+    clients = [ClientConnection(proxy) for _ in range(connections)]
     for client in clients:
         client.connection_made(Nowhere([], client))
 
@@ -85,10 +85,10 @@ async def run(requests: int, connections: int, replicas: int, profile: bool) -> 
         for _ in range(count // connections):
             for client in clients:
                 client.data_received(REQUEST)
-            carrier.end_turn()
+            proxy.end_turn()
             for connection in sent[:]:
                 connection.data_received(ANSWER)
-            carrier.end_turn()
+            proxy.end_turn()
             sent.clear()
 
     rounds(5_000)

@@ -68,7 +68,7 @@ class InProcess:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.carrier: Proxy | None = None
+        self.proxy: Proxy | None = None
         self.ways: Ways | None = None
 
     def hear(self, message: ToWorker) -> Applied | None:
@@ -77,30 +77,30 @@ class InProcess:
                 return self._apply(message)
             case MemberUpdate() if self.ways is not None:
                 self.ways.update_members(message, monotonic())
-            case ReplicaEvents() if self.carrier is not None:
-                apply_replica_events(self.carrier, message.events, monotonic())
-            case LoadReadings() if self.carrier is not None:
-                apply_load_readings(self.carrier, message.loads, monotonic())
+            case ReplicaEvents() if self.proxy is not None:
+                apply_replica_events(self.proxy, message.events, monotonic())
+            case LoadReadings() if self.proxy is not None:
+                apply_load_readings(self.proxy, message.loads, monotonic())
         return None
 
     def _apply(self, message: Apply) -> Applied:
         if "refused" in message.config.models:
             return Applied(message.number, "no such certificate")
-        if self.carrier is None:
-            self.carrier = Proxy(self._loop, Balancer(Random(1)), message.config)
-            self.ways = Ways(self.carrier)
+        if self.proxy is None:
+            self.proxy = Proxy(self._loop, Balancer(Random(1)), message.config)
+            self.ways = Ways(self.proxy)
         assert self.ways is not None
         self.ways.apply(message.config, message.slots, monotonic())
         return Applied(message.number)
 
     def states(self) -> dict[ReplicaKey, str]:
-        assert self.carrier is not None
-        pools = self.carrier.balancer
+        assert self.proxy is not None
+        pools = self.proxy.balancer
         return {(m, id): r.state.value for m in pools.models for id, r in pools.pool(m).replicas.items()}
 
     def urls(self) -> dict[ReplicaKey, str]:
-        assert self.carrier is not None
-        pools = self.carrier.balancer
+        assert self.proxy is not None
+        pools = self.proxy.balancer
         return {(m, id): r.context.config.url for m in pools.models for id, r in pools.pool(m).replicas.items()}
 
 
@@ -262,8 +262,8 @@ async def played(config: Config, workers: int = 1) -> AsyncIterator[Played]:
             await fleet.stop()
             await fleet.replicas.stop()
             for worker in crew.workers.values():
-                if worker.carrier is not None:
-                    worker.carrier.close()
+                if worker.proxy is not None:
+                    worker.proxy.close()
 
 
 Scene = Callable[[Played], Awaitable[None]]

@@ -148,18 +148,18 @@ class Lifecycles(RuleBasedStateMachine):
     def a_worker_is_refused(self, id: str, worker: int) -> None:
         """As the worker does it: it takes it out, and says so."""
         mine = self.stage.crew.workers[worker]
-        assert mine.carrier is not None
-        found = mine.carrier.balancer.pool("m").replicas.get(id)
+        assert mine.proxy is not None
+        found = mine.proxy.balancer.pool("m").replicas.get(id)
         if found is not None and found.context.probed and found.state.value in ("ready", "ejected"):
-            mine.carrier.balancer.report(id, Event.LOST, "m", now=0.0)
+            mine.proxy.balancer.report(id, Event.LOST, "m", now=0.0)
             self.stage.fleet.worker_notice(ReplicaFailure("m", id, True))
         self.settle()
 
     @rule(worker=st.integers(0, 1))
     def a_worker_is_replaced(self, worker: int) -> None:
         before: InProcess = self.stage.crew.workers[worker]
-        assert before.carrier is not None
-        before.carrier.close()
+        assert before.proxy is not None
+        before.proxy.close()
         self.stage.crew.hire(worker)
         self.settle()
 
@@ -202,8 +202,8 @@ class Lifecycles(RuleBasedStateMachine):
         for worker in self.stage.crew.workers.values():
             urls = worker.urls()
             for key, state in worker.states().items():
-                assert worker.carrier is not None
-                if state == "ready" and worker.carrier.balancer.pool(key[0]).find(key[1]).context.probed:
+                assert worker.proxy is not None
+                if state == "ready" and worker.proxy.balancer.pool(key[0]).find(key[1]).context.probed:
                     assert prober.was_ready(key, urls[key]), (key, urls[key])
 
     @invariant()

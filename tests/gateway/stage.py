@@ -1,4 +1,4 @@
-"""A stage for conversations: a carrier with its fleet, between clients and replicas that the test plays.
+"""A stage for conversations: a proxy with its fleet, between clients and replicas that the test plays.
 
 Nothing here is real but the gateway's own code: the loop has no sockets, and its clock moves when the test says so.
 Each test reads like a conversation: who says what, and what the other end hears.
@@ -27,7 +27,7 @@ from steelyard.link.messages import FromWorker
 from .loop import Dial, Loop, Wire
 from .transports import FakeTransport
 
-CLOCKED = ("carrier", "client", "upstream", "endpoint", "access_log", "decision_log")  # modules that read the clock
+CLOCKED = ("proxy", "client", "upstream", "endpoint", "access_log", "decision_log")  # modules that read the clock
 
 
 class Stage:
@@ -40,11 +40,11 @@ class Stage:
         started = any(model.runtime is not None for model in self.config.models.values())
         ledger = MemoryLedger() if self.config.devices or started else None
         self.balancer = Balancer(Random(seed), ledger)
-        self.carrier = Proxy(self.loop, self.balancer, self.config)
+        self.proxy = Proxy(self.loop, self.balancer, self.config)
         self.said: list[FromWorker] = []  # of memory, to the supervisor
         if ledger is not None:
-            self.carrier.memory = DeviceMemory(self.carrier, ledger, self.said.append)
-        self.fleet = WorkerFleet(self.carrier)
+            self.proxy.memory = DeviceMemory(self.proxy, ledger, self.said.append)
+        self.fleet = WorkerFleet(self.proxy)
         self._apply()
         self.probe()
         self.clients: list[Wire] = []
@@ -65,12 +65,12 @@ class Stage:
             for replica in list(self.balancer.pool(model).replicas.values()):
                 if replica.state is State.STARTING:
                     loaded = self.balancer.report(replica.id, Event.LOADED, model, now=self.loop.now)
-                    self.carrier.execute(loaded, self.loop.now)
+                    self.proxy.execute(loaded, self.loop.now)
 
     # ------------------------------------------------------------------ who is there
 
     def client(self, peer: Any = ("192.0.2.7", 4242), tls: bool = False) -> Wire:
-        protocol = ClientConnection(self.carrier)
+        protocol = ClientConnection(self.proxy)
         transport = FakeTransport(self.loop, protocol, peer, tls)
         protocol.connection_made(transport)
         self.loop.settle()
@@ -92,9 +92,7 @@ class Stage:
         """The replica's end of the one connection that has a request on it; it is accepted if need be."""
         while self.dialling:
             self.accept()
-        (wire,) = [
-            w for w in self.loop.wires if w.transport.protocol in self.carrier.active and w.place.endswith(place)
-        ]
+        (wire,) = [w for w in self.loop.wires if w.transport.protocol in self.proxy.active and w.place.endswith(place)]
         return wire
 
     @property
@@ -127,16 +125,16 @@ class Stage:
             self.replicas.update(self.balancer.pool(model).replicas.values())
 
     def account(self, model: str = "*") -> ModelStats:
-        return self.carrier.stats[model]
+        return self.proxy.stats[model]
 
     def check_idle(self, *, counted: int | None = None) -> None:
         """Nobody asks for anything: nothing may be left of anybody."""
         self.loop.settle()
         self.remember()
         assert not self.loop.problems, self.loop.problems
-        assert self.carrier.held == 0
-        assert not self.carrier.active
-        for client in self.carrier.clients:
+        assert self.proxy.held == 0
+        assert not self.proxy.active
+        for client in self.proxy.clients:
             assert client.exchange is None
             assert client.tunnel is None
         assert [r for r in self.replicas if r.in_flight or r.running_attempts] == []
@@ -145,7 +143,7 @@ class Stage:
             assert pool.active == 0
             assert len(pool.queue) == 0
             assert not pool.preempted
-        for endpoint in self.carrier.connection_pools.values():
+        for endpoint in self.proxy.connection_pools.values():
             assert not [c for c in endpoint.idle if c.exchange is not None or c.transport.paused]
         if self.balancer.ledger is not None:
             for device in self.balancer.ledger.devices.values():
@@ -154,5 +152,5 @@ class Stage:
             assert self.counted() == counted
 
     def counted(self) -> int:
-        accounts = [*self.carrier.stats.values(), self.carrier.unrouted]
+        accounts = [*self.proxy.stats.values(), self.proxy.unrouted]
         return sum(sum(account.outcomes().values()) for account in accounts)

@@ -112,7 +112,7 @@ def test_without_room_the_slowest_upload_goes_first(staged: Callable[..., Stage]
     for _ in range(8):
         drip(stage, [slow], 0.5, 3)
         drip(stage, [fast], 0.5, 20)
-    assert stage.carrier.held < 1000
+    assert stage.proxy.held < 1000
     other = upload(stage, 300, 300 + 1)
     assert reason(slower) == "body_evicted"
     assert (reason(slow), reason(fast), reason(other)) == ("", "", "")
@@ -144,12 +144,12 @@ def test_who_holds_more_than_its_share_makes_room_for_others_at_any_speed(staged
 def test_what_addresses_hold_is_forgotten_with_the_bodies(staged: Callable[..., Stage]) -> None:
     stage = staged(TIGHT)
     clients = [upload(stage, 100, peer=peer) for peer in (ALONE, TOGETHER)]
-    assert stage.carrier.buffers.by_address == {"192.0.2.1": 100, "198.51.100.7": 100}
+    assert stage.proxy.buffers.by_address == {"192.0.2.1": 100, "198.51.100.7": 100}
     for client in clients:
         client.breaks()
-    assert stage.carrier.buffers.by_address == {}
+    assert stage.proxy.buffers.by_address == {}
     stage.pass_time(1)
-    assert not stage.carrier.buffers._uploads
+    assert not stage.proxy.buffers._uploads
     stage.check_idle()
 
 

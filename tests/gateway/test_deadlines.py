@@ -188,7 +188,7 @@ def test_distant_ones_are_forgotten_with_their_requests(stage: Stage) -> None:
     for _ in range(3 * MAX_STALE_DEADLINES):
         client.says(request("GET /", "steelyard-timeout-ms: 999999999999"))
         stage.replica().says(answer())
-    assert len(stage.carrier._deadlines) <= MAX_STALE_DEADLINES + 1
+    assert len(stage.proxy._deadlines) <= MAX_STALE_DEADLINES + 1
     stage.check_idle(counted=3 * MAX_STALE_DEADLINES)
 
 
@@ -201,7 +201,7 @@ def test_those_of_running_requests_outlive_the_clearing(stage: Stage) -> None:
         client.says(request("GET /", "steelyard-timeout-ms: 999999"))
         while stage.dialling:
             stage.accept()
-        (busy,) = [w for w in stage.loop.wires if w.transport.protocol in stage.carrier.active and w is not waiting]
+        (busy,) = [w for w in stage.loop.wires if w.transport.protocol in stage.proxy.active and w is not waiting]
         busy.says(answer())
     stage.pass_time(5.1)
     assert read_answer(slow.hears())["steelyard-reason"] == "deadline"

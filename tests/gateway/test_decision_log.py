@@ -41,11 +41,11 @@ class Log:
         self.stage = stage
         self.path = path
         told = Settings(**{"path": str(path), "sample": Share(1.0), **settings})
-        self.log = stage.carrier.decisions = DecisionLog(told, stage.balancer, stage.config)
+        self.log = stage.proxy.decisions = DecisionLog(told, stage.balancer, stage.config)
         self.log.attach()
 
     def lines(self) -> list[LogLine]:
-        self.stage.carrier.decisions = None
+        self.stage.proxy.decisions = None
         self.log.flush()
         self.log.close()
         return read(self.path)
@@ -330,8 +330,8 @@ def test_who_was_excluded_and_why(staged: Callable[..., Stage], tmp_path: Path) 
     stage = staged(f"models: {{m: {{concurrency: 1, replicas: [{replicas}]}}}}")
     log = Log(stage, tmp_path / "log")
     now = stage.loop.now
-    stage.carrier.execute(stage.balancer.report("b", Event.LOST, "m", now=now), now)
-    stage.carrier.execute(stage.balancer.report("c", Event.DRAIN, "m", now=now), now)
+    stage.proxy.execute(stage.balancer.report("b", Event.LOST, "m", now=now), now)
+    stage.proxy.execute(stage.balancer.report("c", Event.DRAIN, "m", now=now), now)
     for id in ("one", "two", "three"):
         stage.client().says(request("GET /x", f"x-request-id: {id}"))
     stage.replica("a:1").says(answer())

@@ -112,7 +112,7 @@ def test_a_connection_its_server_closed_is_not_used(staged: Callable[..., Stage]
     old = stage.replica()
     old.says(answer())
     old.ends()
-    (endpoint,) = stage.carrier.connection_pools.values()
+    (endpoint,) = stage.proxy.connection_pools.values()
     assert endpoint.idle == []
     client.says(request())
     assert stage.replica() is not old

@@ -50,7 +50,7 @@ def test_connections_take_turns(staged: Callable[..., Stage]) -> None:
 def test_so_many_chunks_are_read_in_one_turn(stage: Stage) -> None:
     client = stage.client()
     held(stage, client, request("POST /", "transfer-encoding: chunked") + chunked(*[b"x"] * 1000) + request("GET /2"))
-    assert stage.carrier.held == MAX_CHUNKS_PER_TURN
+    assert stage.proxy.held == MAX_CHUNKS_PER_TURN
     assert client.transport.paused
     replica = stage.replica()
     assert read_request(replica.hears()).body == b"x" * 1000
@@ -106,7 +106,7 @@ def test_who_leaves_while_it_waits_for_a_turn_leaves_nothing(staged: Callable[..
     stage.loop.settle()
     stage.check_idle(counted=stage.counted())
     assert stage.counted() < 100
-    assert not stage.carrier.turns.waiting
+    assert not stage.proxy.turns.waiting
 
 
 def test_a_head_that_is_not_all_there_after_a_turn_has_its_time(staged: Callable[..., Stage]) -> None:

@@ -32,10 +32,10 @@ def state(stage: Stage) -> dict[str, Any]:
             for name in balancer.models
             for replica in balancer.pool(name).replicas.values()
         },
-        "endpoints": {key: endpoint.users for key, endpoint in stage.carrier.connection_pools.items()},
-        "config": id(stage.carrier.config),
-        "router": id(stage.carrier.router),
-        "accounts": {name: id(account) for name, account in stage.carrier.stats.items()},
+        "endpoints": {key: endpoint.users for key, endpoint in stage.proxy.connection_pools.items()},
+        "config": id(stage.proxy.config),
+        "router": id(stage.proxy.router),
+        "accounts": {name: id(account) for name, account in stage.proxy.stats.items()},
     }
 
 
@@ -59,7 +59,7 @@ def test_added_removed_and_reweighted(staged: Callable[..., Stage]) -> None:
     assert list(replicas(stage)) == ["b:1", "c:1"]
     assert replicas(stage)["b:1"] is b
     assert (b.weight, a.state.value) == (5, "gone")
-    assert sorted(str(endpoint.address) for endpoint in stage.carrier.connection_pools.values()) == ["b:1", "c:1"]
+    assert sorted(str(endpoint.address) for endpoint in stage.proxy.connection_pools.values()) == ["b:1", "c:1"]
 
 
 def test_what_was_learned_stays(staged: Callable[..., Stage]) -> None:
@@ -115,7 +115,7 @@ def test_another_zone_is_taken_in(staged: Callable[..., Stage]) -> None:
 def test_models_that_share_a_server_share_its_connections(staged: Callable[..., Stage]) -> None:
     both = "models: {m: {replicas: [{url: 'http://a:1'}]}, n: {replicas: [{url: 'http://a:1'}]}}"
     stage = staged(both)
-    (endpoint,) = stage.carrier.connection_pools.values()
+    (endpoint,) = stage.proxy.connection_pools.values()
     client = stage.client()
     for model in "mn":
         client.says(request("GET /", f"steelyard-model: {model}"))
@@ -128,7 +128,7 @@ def test_models_that_share_a_server_share_its_connections(staged: Callable[..., 
     assert len(stage.loop.wires) == 1
     stage.reload("models: {n: {replicas: []}}")
     assert stage.loop.wires[0].closed
-    assert stage.carrier.connection_pools == {}
+    assert stage.proxy.connection_pools == {}
     stage.check_idle()
 
 
@@ -197,7 +197,7 @@ def test_a_report_says_what_is_so(staged: Callable[..., Stage]) -> None:
     for client in clients:
         client.says(request("GET /", "steelyard-model: m"))
     replica = stage.replica()
-    told = build_report(stage.carrier, stage.loop.now)
+    told = build_report(stage.proxy, stage.loop.now)
     m, n = told.models
     assert (told.connections, m.model, m.in_flight, m.waiting, n.in_flight) == (3, "m", 1, 2, 0)
     (only,) = told.replicas
@@ -206,7 +206,7 @@ def test_a_report_says_what_is_so(staged: Callable[..., Stage]) -> None:
     replica.says(answer())
     stage.replica().says(answer(b"", status="404 No"))
     clients[2].breaks()
-    told = build_report(stage.carrier, stage.loop.now)
+    told = build_report(stage.proxy, stage.loop.now)
     assert told.models[0].outcomes == {"ok": 1, "client_error": 1, "failed": 0, "refused": 0, "cancelled": 1}
     assert list(told.models[0].latency.values()) == [1]
     assert (told.connections, told.replicas[0].in_flight, told.replicas[0].dispatched) == (2, 0, 3)
@@ -214,7 +214,7 @@ def test_a_report_says_what_is_so(staged: Callable[..., Stage]) -> None:
 
 def test_a_report_is_a_copy(staged: Callable[..., Stage]) -> None:
     stage = staged(BASE)
-    told = build_report(stage.carrier, stage.loop.now)
+    told = build_report(stage.proxy, stage.loop.now)
     client = stage.client()
     client.says(request())
     stage.replica().says(answer())

@@ -51,7 +51,7 @@ class Race:
         return rival
 
     def _busy(self) -> list[Wire]:
-        return [wire for wire in self.stage.loop.wires if wire.transport.protocol in self.stage.carrier.active]
+        return [wire for wire in self.stage.loop.wires if wire.transport.protocol in self.stage.proxy.active]
 
     def over(self) -> None:
         self.stage.check_idle(counted=self.before + 1)

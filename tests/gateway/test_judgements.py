@@ -162,7 +162,7 @@ def reads_slowly(before: float, ends: bool = True) -> Callable[[Stage], None]:
 def stops(stage: Stage) -> None:
     asks(stage)
     stage.replica()
-    stage.carrier.abort_all()
+    stage.proxy.abort_all()
 
 
 def tunnels(after: float) -> Callable[[Stage], None]:
@@ -379,4 +379,4 @@ def test_what_the_gateway_answers_itself_is_not_judged(staged: Callable[..., Sta
     stage = staged(CONFIG)
     stage.client().says(request("GET /v1/models"))
     asks(stage, "nobody")
-    assert [account.tenants for account in stage.carrier.stats.values()] == [{}, {}, {}, {}]
+    assert [account.tenants for account in stage.proxy.stats.values()] == [{}, {}, {}, {}]

@@ -37,8 +37,8 @@ def test_before_the_request_is_there(stage: Stage, how: str, said: bytes) -> Non
     if said:
         client.says(said)
     leave(client, how)
-    assert not stage.carrier.clients
-    assert not stage.carrier.partial_heads
+    assert not stage.proxy.clients
+    assert not stage.proxy.partial_heads
     stage.check_idle(counted=int(said.startswith(b"POST")))
 
 

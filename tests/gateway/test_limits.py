@@ -114,11 +114,11 @@ def test_bodies_held_together(staged: Callable[..., Stage]) -> None:
         client.says(request("POST /", "content-length: 500"))
         client.says(b"x" * 400)
     assert [read_answer(client.hears()).status for client in clients[2:]] == [503]
-    assert stage.carrier.held == 800
+    assert stage.proxy.held == 800
     clients[0].says(b"x" * 100)
     replica = stage.replica()
     replica.says(answer())
-    assert stage.carrier.held == 400
+    assert stage.proxy.held == 400
     clients[1].breaks()
     stage.check_idle(counted=3)
 
@@ -128,7 +128,7 @@ def test_bodies_held_in_line(staged: Callable[..., Stage]) -> None:
     clients = [stage.client() for _ in range(3)]
     for client in clients:
         client.says(request("POST /", body=b"x" * 600))
-    assert stage.carrier.held == 600, "the second waits; the first was sent on, and may be sent again"
+    assert stage.proxy.held == 600, "the second waits; the first was sent on, and may be sent again"
     told = read_answer(clients[2].hears())
     assert (told.status, told["steelyard-reason"]) == (503, "buffers_full")
     assert "retry-after" in told
@@ -208,7 +208,7 @@ def test_no_memory_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch, begun:
         raise MemoryError
 
     client = stage.client()
-    monkeypatch.setattr(stage.carrier, "arrive" if begun else "prepare", out_of_memory)
+    monkeypatch.setattr(stage.proxy, "arrive" if begun else "prepare", out_of_memory)
     client.says(request("POST /", body=b"x"))
     assert read_answer(client.hears())["steelyard-reason"] == "memory_low"
     monkeypatch.undo()

@@ -108,11 +108,11 @@ def test_answers_are_asked_what_they_took_and_it_is_told(staged: Callable[..., S
     assert read_request(replica.hears())["endpoint-load-metrics-format"] == "JSON"
     replica.says(with_report(b"ok", memory_request_bytes=20000, memory_held_bytes=30000, memory_base_bytes=5000))
     assert read_answer(client.hears()).status == 200
-    told = build_report(stage.carrier, stage.loop.now)
+    told = build_report(stage.proxy, stage.loop.now)
     (sample,) = told.samples
     assert (sample.model, sample.id, sample.bytes, sample.features[0]) == ("m", "a:1", 20000, 10 << 10)
     assert (told.replicas[0].held, told.replicas[0].base) == (30000, 5000)
-    assert build_report(stage.carrier, stage.loop.now).samples == ()
+    assert build_report(stage.proxy, stage.loop.now).samples == ()
     ledger = stage.balancer.ledger
     assert ledger is not None
     assert ledger.used(ledger.devices["box"]) == 30000
@@ -121,7 +121,7 @@ def test_answers_are_asked_what_they_took_and_it_is_told(staged: Callable[..., S
 
 def test_what_the_supervisor_learned_counts(staged: Callable[..., Stage]) -> None:
     stage = staged(BOX)
-    memory = stage.carrier.memory
+    memory = stage.proxy.memory
     assert memory is not None
     memory.apply(MemorySizes("m", 50 << 10, RequestSizeModel(float(45 << 10), 0.0).state()), stage.loop.now)
     client = stage.client()
@@ -260,7 +260,7 @@ def test_a_restart_on_purpose_is_no_crash(staged: Callable[..., Stage]) -> None:
     client.says(large(2))
     first = stage.replica()
     first.breaks()
-    apply_replica_events(stage.carrier, [ReplicaEvent("m", first.place, Event.LOST.value)], stage.loop.now)
+    apply_replica_events(stage.proxy, [ReplicaEvent("m", first.place, Event.LOST.value)], stage.loop.now)
     assert stage.said == []
 
 
@@ -271,17 +271,17 @@ def test_errors_do_not_say_that_nobody_measures(staged: Callable[..., Stage]) ->
         client.says(request("POST /", body=b"x"))
         stage.replica().says(answer(b"no", status="400 Bad"))
         assert read_answer(client.hears()).status == 400
-    assert build_report(stage.carrier, stage.loop.now).unmeasured == ()
+    assert build_report(stage.proxy, stage.loop.now).unmeasured == ()
     for _ in range(16):
         client.says(request("POST /", body=b"x"))
         stage.replica().says(answer(b"yes"))
         assert read_answer(client.hears()).status == 200
-    assert build_report(stage.carrier, stage.loop.now).unmeasured == ("m",)
+    assert build_report(stage.proxy, stage.loop.now).unmeasured == ("m",)
 
 
 def test_what_is_learned_outlives_a_reload(staged: Callable[..., Stage]) -> None:
     stage = staged(BOX)
-    memory = stage.carrier.memory
+    memory = stage.proxy.memory
     assert memory is not None
     memory.apply(Quarantine("m", "box", 10 << 10, 60.0), stage.loop.now)
     stage.reload(BOX.replace("request: 1KiB,", "weights: 1KiB, request: 1KiB,"))
@@ -309,12 +309,12 @@ def test_a_crash_under_load_is_blamed_on_the_largest(staged: Callable[..., Stage
         client.says(large(kib))
         if stage.dialling:
             stage.accept()
-    on_a = [w for w in stage.loop.wires if w.place == "a:1" and w.transport.protocol in stage.carrier.active]
+    on_a = [w for w in stage.loop.wires if w.place == "a:1" and w.transport.protocol in stage.proxy.active]
     assert len(on_a) == 2
     for wire in on_a:
         wire.breaks()
     assert not [message for message in stage.said if isinstance(message, OutOfMemory)], "it may only have broken"
-    apply_replica_events(stage.carrier, [ReplicaEvent("m", "a:1", Event.LOST.value)], stage.loop.now)
+    apply_replica_events(stage.proxy, [ReplicaEvent("m", "a:1", Event.LOST.value)], stage.loop.now)
     told = [message for message in stage.said if isinstance(message, OutOfMemory)]
     assert [(m.id, m.how, m.bytes) for m in told] == [("a:1", "crash", 41 << 10)]
 
@@ -331,13 +331,13 @@ def test_a_model_that_is_loaded_on_demand_is_asked_for(staged: Callable[..., Sta
     """
     stage = staged(config)
     now = stage.loop.now
-    stage.carrier.execute(stage.balancer.report("a", Event.UNLOAD, "m", now=now), now)
+    stage.proxy.execute(stage.balancer.report("a", Event.UNLOAD, "m", now=now), now)
     client = stage.client()
     client.says(request("POST /v2/models/m/infer", body=b"{}"))
     (wanted,) = stage.said
     assert isinstance(wanted, ReplicaDemand)
     assert (wanted.model, wanted.waiting) == ("m", 1)
-    memory = stage.carrier.memory
+    memory = stage.proxy.memory
     assert memory is not None
     memory.apply(StartProgress("m", 5.0), now)
     hurried = stage.client()
@@ -345,7 +345,7 @@ def test_a_model_that_is_loaded_on_demand_is_asked_for(staged: Callable[..., Sta
     told = read_answer(hurried.hears())
     assert (told.status, told["steelyard-reason"], told["retry-after"]) == (503, "deadline", "5")
     for event in (Event.LOAD, Event.LOADED):
-        stage.carrier.execute(stage.balancer.report("a", event, "m", now=now), now)
+        stage.proxy.execute(stage.balancer.report("a", event, "m", now=now), now)
     stage.replica().says(answer(b"{}"))
     assert read_answer(client.hears()).status == 200
     stage.check_idle(counted=2)
@@ -372,7 +372,7 @@ def test_clients_may_not_load_and_unload_what_the_gateway_does(staged: Callable[
 
 def test_a_quarantine_of_the_supervisor_holds_here_too(staged: Callable[..., Stage]) -> None:
     stage = staged(TWO)
-    memory = stage.carrier.memory
+    memory = stage.proxy.memory
     assert memory is not None
     memory.apply(Quarantine("m", "one", 10 << 10, 60.0), stage.loop.now)
     client = stage.client()

@@ -27,7 +27,7 @@ def left(monkeypatch: pytest.MonkeyPatch, stage: Stage, size: int | None) -> Non
 def stage(staged: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch) -> Stage:
     stage = staged(OPENAI)
     monkeypatch.setattr(MemoryMonitor, "measure", lambda _: None)
-    MemoryMonitor(stage.carrier)
+    MemoryMonitor(stage.proxy)
     return stage
 
 
@@ -45,9 +45,7 @@ def test_with_very_little_left_only_what_is_answered_here_is_answered(
     other = stage.client()
     assert read_answer(other.hears())["steelyard-reason"] == "memory_low"
     assert other.closed
-    assert [alarm.code for one in stage.carrier.resource_alarms if (alarm := one.alarm(stage.loop.now))] == [
-        "memory_low"
-    ]
+    assert [alarm.code for one in stage.proxy.resource_alarms if (alarm := one.alarm(stage.loop.now))] == ["memory_low"]
     left(monkeypatch, stage, None)
     client.says(request("GET /v1/files"))
     stage.replica().says(answer())
@@ -60,7 +58,7 @@ def test_bodies_take_half_of_what_is_left_above_the_reserve(stage: Stage, monkey
     first, second = stage.client(), stage.client()
     for client in (first, second):
         client.says(request("POST /v1/embeddings", body=body))
-    assert stage.carrier.held == len(body), "one that came in one piece counts too"
+    assert stage.proxy.held == len(body), "one that came in one piece counts too"
     told = read_answer(second.hears())
     assert (told.status, told["steelyard-reason"]) == (503, "memory_low")
     stage.replica().says(answer())

@@ -27,7 +27,7 @@ SMALL, BIG = b'{"model":"small"}', b'{"model":"big"}'
 def told(stage: Stage, data: bytes) -> tuple[int, str]:
     client = stage.client()
     client.says(data[:3000], *([data[3000:]] if len(data) > 3000 else []))
-    for replica in [w for w in stage.loop.wires if w.transport.protocol in stage.carrier.active] or (
+    for replica in [w for w in stage.loop.wires if w.transport.protocol in stage.proxy.active] or (
         [stage.replica()] if stage.dialling else []
     ):
         replica.says(answer(b"ok"))
@@ -133,8 +133,8 @@ def test_a_header_that_is_acted_on_is_said_once(staged: Callable[..., Stage], na
 
 def test_servers_that_are_found_later_count_too(staged: Callable[..., Stage]) -> None:
     stage = staged(APART)
-    assert stage.carrier.shared_models == frozenset()
+    assert stage.proxy.shared_models == frozenset()
     stage.reload(APART.replace("http://b:1", "http://a:1"))
-    assert stage.carrier.shared_models == {"small", "big"}
+    assert stage.proxy.shared_models == {"small", "big"}
     stage.reload(APART)
-    assert stage.carrier.shared_models == frozenset()
+    assert stage.proxy.shared_models == frozenset()

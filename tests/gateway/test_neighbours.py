@@ -33,8 +33,8 @@ class Worker(Stage):
     def __init__(self, text: str, board: LoadBoard, index: int) -> None:
         super().__init__("models: {none: {replicas: []}}", seed=index)
         self.board = board
-        self.carrier.peers = PeerWorkers(self.carrier, board, index)
-        self.fleet = WorkerFleet(self.carrier, self.carrier.peers)
+        self.proxy.peers = PeerWorkers(self.proxy, board, index)
+        self.fleet = WorkerFleet(self.proxy, self.proxy.peers)
         self.fleet._models = dict(self.config.models)
         self.apply(text)
 
@@ -66,11 +66,11 @@ def workers(board: LoadBoard) -> Iterator[list[Worker]]:
 def begin(worker: Worker) -> tuple[Wire, Wire]:
     """A request that runs: the client's end and the replica's."""
     client = worker.client()
-    before = set(worker.carrier.active)
+    before = set(worker.proxy.active)
     client.says(request())
     while worker.dialling:
         worker.accept()
-    (connection,) = set(worker.carrier.active) - before
+    (connection,) = set(worker.proxy.active) - before
     return client, next(wire for wire in worker.loop.wires if wire.transport.protocol is connection)
 
 

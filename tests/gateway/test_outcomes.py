@@ -14,7 +14,7 @@ ONE = "models: {m: {retry: {attempts: 1}, replicas: [{url: 'http://a:1'}]}}"
 
 
 def seen(stage: Stage, id: str = "a:1") -> ReplicaReport:
-    reported = build_report(stage.carrier, stage.loop.now)
+    reported = build_report(stage.proxy, stage.loop.now)
     return next(replica for replica in reported.replicas if replica.id == id)
 
 
@@ -75,7 +75,7 @@ def test_requests_are_counted_by_http_status(staged: Callable[..., Stage]) -> No
     stage.replica()
     leaves.transport.abort()
     stage.loop.settle()
-    (model,) = build_report(stage.carrier, stage.loop.now).models
+    (model,) = build_report(stage.proxy, stage.loop.now).models
     assert model.statuses == {200: 2, 404: 1, 503: 1, 0: 1}
 
 

@@ -28,7 +28,7 @@ def test_the_next_request_waits_for_the_answer_in_progress(stage: Stage) -> None
     client.says(request("GET /1") + request("GET /2"))
     replica = stage.replica()
     replica.says(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhel")
-    assert len(stage.carrier.active) == 1
+    assert len(stage.proxy.active) == 1
     replica.hears()
     replica.says(b"lo")
     assert read_request(stage.replica().hears()).first.startswith("GET /2 ")

@@ -92,13 +92,13 @@ def test_a_large_body_is_not_read_on_while_nobody_takes_it(staged: Callable[...,
     assert not client.transport.paused
     client.says(b"x" * 600)
     assert client.transport.paused
-    assert stage.carrier.held == 1100
+    assert stage.proxy.held == 1100
     stage.pass_time(60)
     assert client.hears() == b"", "it is not the client who is slow"
     busy.says(answer())
     replica = stage.replica()
     assert not client.transport.paused
-    assert stage.carrier.held == 0
+    assert stage.proxy.held == 0
     client.says(b"x" * (FULL - 1100))
     assert read_request(replica.hears()).whole
     replica.says(answer())
@@ -132,7 +132,7 @@ def test_an_answer_before_the_end_of_the_body_ends_the_connection(staged: Callab
     assert (told.status, told["connection"]) == (401, "close")
     assert replica.closed, "it would take the next request for the rest of this one"
     client.says(b"x" * 2000)
-    assert stage.carrier.held == 0
+    assert stage.proxy.held == 0
     stage.pass_time(5)
     assert client.closed
     stage.check_idle(counted=1)
@@ -198,11 +198,11 @@ def test_what_is_held_of_a_body_is_let_go_when_the_answer_begins(stage: Stage) -
     client = stage.client()
     client.says(request("POST /", "content-length: 1000"))
     client.says(b"x" * 500)
-    assert stage.carrier.held == 500
+    assert stage.proxy.held == 500
     client.says(b"x" * 500)
     replica = stage.replica()
     replica.says(STREAM)
-    assert stage.carrier.held == 0
+    assert stage.proxy.held == 0
     replica.says(b"0\r\n\r\n")
     stage.check_idle(counted=1)
 

@@ -42,7 +42,7 @@ def test_unused_connections_to_a_removed_replica_are_closed(staged: Callable[...
     replica.says(answer())
     stage.reload(fleet(m=B if replica.place == "a:1" else A))
     assert replica.closed
-    assert len(stage.carrier.connection_pools) == 1
+    assert len(stage.proxy.connection_pools) == 1
     stage.check_idle(counted=1)
 
 
@@ -88,7 +88,7 @@ def test_what_waits_for_a_removed_model_is_refused_and_what_runs_goes_on(staged:
     stage.accept().says(answer(b"n"))
     busy.says(answer(b"m"))
     assert read_answer(first.hears()).body == b"m"
-    assert list(stage.carrier.stats) == ["n"]
+    assert list(stage.proxy.stats) == ["n"]
     stage.check_idle()
 
 
@@ -180,7 +180,7 @@ def test_draining_ends_each_connection_with_the_answer_in_progress(staged: Calla
     replica = stage.replica()
     waiting.says(request())
     beginning.says(b"GET / HTTP/1.1\r\n")
-    stage.carrier.drain()
+    stage.proxy.drain()
     late = stage.client()
     assert read_answer(late.hears())["steelyard-reason"] == "stopping"
     assert late.closed
@@ -192,14 +192,14 @@ def test_draining_ends_each_connection_with_the_answer_in_progress(staged: Calla
         told = read_answer(client.hears())
         assert (told["connection"], told.body) == ("close", b"ok")
         assert client.closed
-    assert not stage.carrier.clients
+    assert not stage.proxy.clients
     stage.check_idle(counted=3)
 
 
 def test_draining_lets_a_request_in_that_is_on_its_way(staged: Callable[..., Stage]) -> None:
     stage = staged(fleet(m=A))
     idle, quick = stage.client(), stage.client()
-    stage.carrier.drain()
+    stage.proxy.drain()
     quick.says(request())
     stage.replica()
     stage.pass_time(IDLE_DRAIN_SECONDS + 1)
@@ -217,7 +217,7 @@ def test_an_answer_whose_head_is_out_is_the_last_all_the_same(stage: Stage) -> N
     client.says(request() + request())
     replica = stage.replica()
     replica.says(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no")
-    stage.carrier.drain()
+    stage.proxy.drain()
     replica.says(b"k")
     assert read_answer(client.hears()).body == b"ok"
     assert client.closed
@@ -230,7 +230,7 @@ def test_a_worker_that_is_relieved_tells_each_client_before_it_closes(staged: Ca
     idle, streams = stage.client(), stage.client()
     streams.says(request())
     stage.replica().says(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no")
-    stage.carrier.drain(relieved=True)
+    stage.proxy.drain(relieved=True)
     late = stage.client()  # its TLS handshake took a while
     stage.pass_time(IDLE_DRAIN_SECONDS + 1)
     assert not idle.closed
@@ -242,4 +242,4 @@ def test_a_worker_that_is_relieved_tells_each_client_before_it_closes(staged: Ca
         stage.replica().says(answer(b"ok"))
         assert read_answer(client.hears())["connection"] == "close"
         assert client.closed
-    assert not stage.carrier.clients
+    assert not stage.proxy.clients

@@ -54,7 +54,7 @@ def through(pieces: list[bytes]) -> tuple[list[Message], list[Message]]:
         asked: list[Message] = []
         for piece in pieces:
             client.says(piece)
-            while stage.dialling or stage.carrier.active:
+            while stage.dialling or stage.proxy.active:
                 replica = stage.replica()
                 heard = read_requests(replica.hears())
                 if not heard or not heard[-1].whole:

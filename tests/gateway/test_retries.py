@@ -38,7 +38,7 @@ def test_what_no_other_replica_could_do_better_is_not_tried_again(staged: Callab
     client.says(request())
     stage.replica().says(answer(b"no", status=status))
     assert read_answer(client.hears()).status == int(status[:3])
-    assert not stage.carrier.active
+    assert not stage.proxy.active
     stage.check_idle(counted=1)
 
 

@@ -31,12 +31,12 @@ class Begun(Tracer):
 
 
 def traced(stage: Stage, share: float, requests: int, *headers: str) -> int:
-    stage.carrier.tracing = tracing = Begun(share)
+    stage.proxy.tracing = tracing = Begun(share)
     client = stage.client()
     for _ in range(requests):
         client.says(request("GET /a", *headers))
         stage.replica().says(answer())
-    stage.carrier.tracing = None
+    stage.proxy.tracing = None
     return tracing.count
 
 

@@ -66,7 +66,7 @@ def test_answers(data: bytes, version: str) -> None:
         client.says(request("GET /", *NAMED, version=version))
         replica = stage.replica()
         replica.says(*pieces)
-        if stage.carrier.active:
+        if stage.proxy.active:
             replica.ends()
         told = [(m.first, m.headers, m.body, m.trailers, m.whole) for m in read_answers(client.hears())]
         client.breaks()

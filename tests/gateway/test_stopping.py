@@ -32,8 +32,8 @@ def test_who_waits_or_runs_without_an_answer_is_told(staged: Callable[..., Stage
     runs, waits, zero = ask(stage), ask(stage), ask(stage, "zero")
     stage.replica()
     if drained:
-        stage.carrier.drain()
-    stage.carrier.reject_pending()
+        stage.proxy.drain()
+    stage.proxy.reject_pending()
     assert [told(client) for client in (runs, waits, zero)] == [STOPPING] * 3
     assert all(client.closed for client in (runs, waits, zero))
     assert stage.account("m").failed == 2
@@ -44,9 +44,9 @@ def test_who_still_sends_its_request_is_told(staged: Callable[..., Stage]) -> No
     stage = staged(BUSY)
     client = stage.client()
     client.says(request("POST /v2/models/m/infer", "content-length: 100") + b"{")
-    stage.carrier.reject_pending()
+    stage.proxy.reject_pending()
     assert told(client) == STOPPING
-    stage.carrier.abort_all()
+    stage.proxy.abort_all()
     stage.check_idle()
 
 
@@ -56,10 +56,10 @@ def test_an_answer_that_has_begun_is_cut_and_not_followed_by_another(staged: Cal
     stage.replica().says(answer(b"12345678")[:-4])
     heard = client.hears()
     assert heard.endswith(b"1234")
-    stage.carrier.reject_pending()
+    stage.proxy.reject_pending()
     assert not client.hears()
     assert not client.closed
-    stage.carrier.abort_all()
+    stage.proxy.abort_all()
     assert not client.hears()
     assert client.closed
     stage.check_idle()
@@ -71,8 +71,8 @@ def test_where_nobody_can_say_that_a_replica_is_ready_only_who_waits_for_one_is_
     stage = staged(BUSY)
     runs, waits, zero = ask(stage), ask(stage), ask(stage, "zero")
     replica = stage.replica()
-    stage.carrier.drain()
-    stage.carrier.reject_pending(hopeless=True)
+    stage.proxy.drain()
+    stage.proxy.reject_pending(hopeless=True)
     assert told(zero) == STOPPING
     for client in (runs, waits):
         assert not client.closed

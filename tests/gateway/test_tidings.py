@@ -20,9 +20,7 @@ INFER = "POST /v2/models/m/infer"
 
 
 def tell(stage: Stage, *changes: tuple[str, str], seconds: float = 0.0) -> None:
-    apply_replica_events(
-        stage.carrier, [ReplicaEvent("m", id, event, seconds) for id, event in changes], stage.loop.now
-    )
+    apply_replica_events(stage.proxy, [ReplicaEvent("m", id, event, seconds) for id, event in changes], stage.loop.now)
     stage.loop.settle()
 
 
@@ -82,13 +80,13 @@ def test_whom_another_worker_ejected_is_ejected_here(staged: Callable[..., Stage
     stage = staged(TWO)
     tell(stage, ("a", "eject"), seconds=5.0)
     assert states(stage) == {"a": State.EJECTED, "b": State.READY}
-    (a, _) = build_report(stage.carrier, stage.loop.now).replicas
+    (a, _) = build_report(stage.proxy, stage.loop.now).replicas
     assert (a.state, a.ejection_left) == ("ejected", pytest.approx(5.0, abs=0.01))
 
 
 def test_changes_of_replicas_that_are_gone_or_cannot_be_so_are_passed_over(staged: Callable[..., Stage]) -> None:
     stage = staged(TWO)
-    apply_replica_events(stage.carrier, [ReplicaEvent("x", "a", "lost")], stage.loop.now)
+    apply_replica_events(stage.proxy, [ReplicaEvent("x", "a", "lost")], stage.loop.now)
     tell(stage, ("z", "lost"), ("a", "undrain"), ("b", "lost"))
     assert states(stage) == {"a": State.READY, "b": State.UNREACHABLE}
 
@@ -137,17 +135,17 @@ def test_a_worker_says_which_replica_is_overdue(staged: Callable[..., Stage]) ->
     client.says(request())
     replica = stage.replica()
     stage.pass_time(0.5)
-    assert [r.overdue for r in build_report(stage.carrier, stage.loop.now).replicas] == [False]
+    assert [r.overdue for r in build_report(stage.proxy, stage.loop.now).replicas] == [False]
     stage.pass_time(5.0)
-    assert [r.overdue for r in build_report(stage.carrier, stage.loop.now).replicas] == [True]
+    assert [r.overdue for r in build_report(stage.proxy, stage.loop.now).replicas] == [True]
     replica.says(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nha")
-    assert [r.overdue for r in build_report(stage.carrier, stage.loop.now).replicas] == [False]
+    assert [r.overdue for r in build_report(stage.proxy, stage.loop.now).replicas] == [False]
     stage.pass_time(0.9)
     replica.says(b"l")
     stage.pass_time(0.9)
-    assert [r.overdue for r in build_report(stage.carrier, stage.loop.now).replicas] == [False]
+    assert [r.overdue for r in build_report(stage.proxy, stage.loop.now).replicas] == [False]
     stage.pass_time(5.0)
-    assert [r.overdue for r in build_report(stage.carrier, stage.loop.now).replicas] == [True]
+    assert [r.overdue for r in build_report(stage.proxy, stage.loop.now).replicas] == [True]
 
 
 # ---------------------------------------------------------------------- trouble
@@ -155,7 +153,7 @@ def test_a_worker_says_which_replica_is_overdue(staged: Callable[..., Stage]) ->
 
 def heard(stage: Stage) -> list[tuple[str, bool]]:
     told: list[tuple[str, bool]] = []
-    stage.carrier.on_replica_failure = lambda replica, refused: told.append((replica.id, refused))
+    stage.proxy.on_replica_failure = lambda replica, refused: told.append((replica.id, refused))
     return told
 
 
@@ -214,7 +212,7 @@ def test_what_runs_on_a_removed_member_is_finished(staged: Callable[..., Stage])
     stage.fleet.update_members(MemberUpdate("m", ("a", "b"), (), {}), stage.loop.now)
     replica.says(answer(b"done"))
     assert read_answer(client.hears()).body == b"done"
-    assert not stage.carrier.connection_pools
+    assert not stage.proxy.connection_pools
 
 
 def test_members_of_a_model_that_is_gone_are_passed_over(staged: Callable[..., Stage]) -> None:
@@ -233,7 +231,7 @@ def test_readings_count(staged: Callable[..., Stage]) -> None:
     stage = staged(TWO)
     for _ in range(3):
         apply_load_readings(
-            stage.carrier, [LoadReading("m", "a", 4.0, 10.0), LoadReading("m", "gone", 4.0, 10.0)], stage.loop.now
+            stage.proxy, [LoadReading("m", "a", 4.0, 10.0), LoadReading("m", "gone", 4.0, 10.0)], stage.loop.now
         )
     assert (found(stage, "a").external_load, found(stage, "b").external_load) == (4, 0)
 
@@ -250,7 +248,7 @@ def test_load_reports_are_asked_for_read_and_kept_from_clients(staged: Callable[
         replica.says(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n" + TOLD + b"\r\n\r\n")
         assert "endpoint-load-metrics" not in read_answer(client.hears())
     assert found(stage, "a").external_load == 5  # of six, one was ours
-    (told,) = build_report(stage.carrier, stage.loop.now).replicas
+    (told,) = build_report(stage.proxy, stage.loop.now).replicas
     assert told.utilization == 0.4
 
 

@@ -50,8 +50,8 @@ class World:
         self._watch()
 
     def _watch(self) -> None:
-        carrier: Any = self.stage.carrier
-        prepare, close_account = carrier.prepare, carrier.close_account
+        proxy: Any = self.stage.proxy
+        prepare, close_account = proxy.prepare, proxy.close_account
 
         def begin(exchange: Exchange) -> None:
             prepare(exchange)
@@ -62,7 +62,7 @@ class World:
             self.closed.append(exchange)
             close_account(exchange, reason)
 
-        carrier.prepare, carrier.close_account = begin, close
+        proxy.prepare, proxy.close_account = begin, close
 
     @property
     def present(self) -> list[Client]:
@@ -149,9 +149,9 @@ class World:
         self._what_is_kept_is_bounded()
 
     def _everything_is_somebodys(self) -> None:
-        carrier, balancer = self.stage.carrier, self.stage.balancer
+        proxy, balancer = self.stage.proxy, self.stage.balancer
         self.stage.remember()
-        served = {client.exchange for client in carrier.clients if client.exchange is not None}
+        served = {client.exchange for client in proxy.clients if client.exchange is not None}
         for replica in self.stage.replicas:
             assert replica.in_flight == len(replica.running_attempts)
             for flight in replica.running_attempts:
@@ -161,12 +161,12 @@ class World:
             for request in balancer.pool(model).queue.ordered():
                 assert request in served
                 assert request.phase is RequestPhase.WAITING
-        for connection in carrier.active:
+        for connection in proxy.active:
             exchange = connection.exchange
             assert exchange is not None
             assert exchange in served
             assert connection in (exchange.upstream, exchange.hedge_upstream)
-        assert carrier.held == sum(exchange.held_bytes for exchange in served)
+        assert proxy.held == sum(exchange.held_bytes for exchange in served)
         assert set(self.begun) - set(self.closed) == served
 
     def _nobody_is_paused_for_nothing(self) -> None:
@@ -176,16 +176,16 @@ class World:
         for replica in self.working:
             connection, transport = replica.wire.transport.protocol, replica.wire.transport
             assert transport.paused <= (connection.exchange is not None and connection.exchange.client.write_paused)
-        for endpoint in self.stage.carrier.connection_pools.values():
+        for endpoint in self.stage.proxy.connection_pools.values():
             assert len(endpoint.idle) <= 2
             assert [connection for connection in endpoint.idle if connection.exchange is not None] == []
 
     def _what_is_kept_is_bounded(self) -> None:
         for wire in (*[client.wire for client in self.clients], *[replica.wire for replica in self.replicas]):
             assert wire.transport.waiting_to_be_read <= 2000 + 9000
-        for client in self.stage.carrier.clients:
+        for client in self.stage.proxy.clients:
             assert len(client.pending) < 100_000
-        assert self.stage.carrier.held <= 20_000 + 6000
+        assert self.stage.proxy.held <= 20_000 + 6000
 
     def end(self) -> None:
         """Everybody does as they should, and then all is over."""

@@ -1,6 +1,6 @@
 """A client's connection: requests in, answers out, one at a time and in order.
 
-Callbacks on the transport, no task and no timer of its own: the carrier sweeps over all connections and closes those
+Callbacks on the transport, no task and no timer of its own: the proxy sweeps over all connections and closes those
 whose `expires` has passed.
 """
 
@@ -52,7 +52,6 @@ class ClientConnection:
     __slots__ = (
         "address",
         "body_left",
-        "carrier",
         "chunked",
         "closing",
         "eof",
@@ -62,6 +61,7 @@ class ClientConnection:
         "identity",
         "pending",
         "pending_offset",
+        "proxy",
         "read_pauses",
         "serving",
         "small_pieces",
@@ -73,8 +73,8 @@ class ClientConnection:
         "write_paused_at",
     )
 
-    def __init__(self, carrier: Proxy) -> None:
-        self.carrier = carrier
+    def __init__(self, proxy: Proxy) -> None:
+        self.proxy = proxy
         self.transport: Transport = None  # type: ignore[assignment]  # until connection_made
         self.address = ""  # whose share of the buffers it uses; empty: many clients behind one address
         self.exchange: Exchange | None = None  # the request being served
@@ -99,26 +99,24 @@ class ClientConnection:
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        carrier = self.carrier
-        if not carrier.add_client(self):
-            problem = local_replies.MEMORY_LOW if carrier.memory_low else local_replies.TOO_MANY_CONNECTIONS
-            transport.write(
-                local_replies.encode_unparsed_error(local_replies.STOPPING if carrier.draining else problem)
-            )
+        proxy = self.proxy
+        if not proxy.add_client(self):
+            problem = local_replies.MEMORY_LOW if proxy.memory_low else local_replies.TOO_MANY_CONNECTIONS
+            transport.write(local_replies.encode_unparsed_error(local_replies.STOPPING if proxy.draining else problem))
             transport.close()
             self.closing = True
             return
-        transport.set_write_buffer_limits(high=carrier.limits.buffer)
+        transport.set_write_buffer_limits(high=proxy.limits.buffer)
         peer = transport.get_extra_info("peername")
         host = unmapped_host(peer[0]) if isinstance(peer, tuple) and peer else "unix"
         self.tls = transport.get_extra_info("ssl_object") is not None
         if self.tls:
             transport.set_read_buffer_limits(high=MAX_BYTES_PER_TURN)  # what comes while it waits is read in one turn
-        self.identity = rights = carrier.trust_rule.identify(host)
+        self.identity = rights = proxy.trust_rule.identify(host)
         self.forwarding = ForwardedHeaders(host, self.tls, rights.trusted)
         if not rights.trusted and host != "unix":
             self.address = client_network(host)
-        self.expires = monotonic() + carrier.timeouts.idle
+        self.expires = monotonic() + proxy.timeouts.idle
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -182,7 +180,7 @@ class ClientConnection:
     def _yield_turn(self) -> None:
         """Others first: it is read no further before its next turn."""
         self.pause_reading(PAUSED_TURN_OVER)
-        self.carrier.turns.wait(self)
+        self.proxy.turns.wait(self)
 
     def take_turn(self) -> None:
         """Go on where the last turn ended, unless something else has to come first, which then calls for a turn."""
@@ -196,7 +194,7 @@ class ClientConnection:
             self.pending = b""
             self.pending_offset = 0
             self._chunked_body(exchange, data, at)
-        if self not in self.carrier.turns.waiting:
+        if self not in self.proxy.turns.waiting:
             if self.exchange is not None or self.write_paused:
                 self._limit_pipeline()
             self.resume_reading(PAUSED_TURN_OVER)
@@ -206,25 +204,25 @@ class ClientConnection:
         self.eof = True
         tunnel = self.tunnel
         if tunnel is not None and not tunnel.eof and tunnel.transport.can_write_eof():
-            self.carrier.flush()
+            self.proxy.flush()
             tunnel.transport.write_eof()
             return True  # the other direction may go on
         return False  # the transport closes itself
 
     def connection_lost(self, problem: Exception | None) -> None:
         self.closing = True
-        self.carrier.remove_client(self)
+        self.proxy.remove_client(self)
         exchange = self.exchange
         if exchange is not None:
             self.exchange = None
             self._count_client_waits(exchange, monotonic())
-            self.carrier.client_gone(exchange)
+            self.proxy.client_gone(exchange)
         self.pending = b""
 
     def pause_writing(self) -> None:
         self.write_paused = True
         self.write_paused_at = now = monotonic()
-        self.expires = now + self.carrier.timeouts.write
+        self.expires = now + self.proxy.timeouts.write
         upstream = self.exchange.upstream if self.exchange is not None else None
         if upstream is not None:
             upstream.pause()
@@ -235,13 +233,13 @@ class ClientConnection:
         now = monotonic()
         exchange = self.exchange
         if exchange is None:
-            self.expires = now + self.carrier.timeouts.idle
+            self.expires = now + self.proxy.timeouts.idle
             if not self.read_pauses & PAUSED_TURN_OVER:
                 self._serve_pending()
             self.resume_reading(PAUSED_NO_UPSTREAM | PAUSED_UPSTREAM_SLOW | PAUSED_PIPELINE_FULL)
             return
         exchange.write_wait_seconds += now - since
-        self.expires = INFINITY if exchange.body_complete or self.read_pauses else now + self.carrier.timeouts.body
+        self.expires = INFINITY if exchange.body_complete or self.read_pauses else now + self.proxy.timeouts.body
         if exchange.upstream is not None:
             exchange.upstream.resume()
 
@@ -267,7 +265,7 @@ class ClientConnection:
                     ):
                         break
                     continue
-                if end - at > self.carrier.limits.header_bytes:
+                if end - at > self.proxy.limits.header_bytes:
                     self.reject_unparsed(local_replies.HEAD_TOO_LARGE)
                     break
                 self.pending = b""
@@ -300,41 +298,41 @@ class ClientConnection:
     def _await_rest_of_head(self) -> bool:
         """A head that is not all there: never to be looked at again as it is."""
         self.pending = data = self.take_pending()
-        if len(data) > self.carrier.limits.header_bytes:
+        if len(data) > self.proxy.limits.header_bytes:
             self.reject_unparsed(local_replies.HEAD_TOO_LARGE)
         elif data.count(b"\n") != data.count(b"\r\n"):
             self.reject_unparsed(
                 local_replies.bad_request(MalformedMessageError("Lines end with CR and LF, not with LF alone."))
             )
-        elif self not in self.carrier.partial_heads:
+        elif self not in self.proxy.partial_heads:
             # From the first byte on, not from the last: a head that drips in must not live longer for it.
-            self.carrier.partial_heads[self] = None
-            self.expires = monotonic() + self.carrier.timeouts.header
+            self.proxy.partial_heads[self] = None
+            self.expires = monotonic() + self.proxy.timeouts.header
         return False
 
     def _begin_request(self, data: bytes, at: int, end: int) -> None:
         """The request whose head is from `at` to `end`."""
-        carrier = self.carrier
+        proxy = self.proxy
         lines = data[at:end].split(b"\r\n")
-        if len(lines) > carrier.limits.headers + 1:
+        if len(lines) > proxy.limits.headers + 1:
             self.reject_unparsed(local_replies.HEAD_TOO_LARGE)
             return
-        if carrier.partial_heads:
-            carrier.partial_heads.pop(self, None)
+        if proxy.partial_heads:
+            proxy.partial_heads.pop(self, None)
         first = lines[0]
-        route = carrier.router.routes.get(first)
+        route = proxy.router.routes.get(first)
         if route is None:
-            route = carrier.router.find(first)
+            route = proxy.router.find(first)
         exchange = Exchange(self, route, monotonic())
         exchange.http10 = exchange.close = route.http10
         del lines[0]
-        read_head(exchange, lines, carrier.request_fields, self.forwarding)
-        carrier.prepare(exchange)
+        read_head(exchange, lines, proxy.request_fields, self.forwarding)
+        proxy.prepare(exchange)
         self.exchange = exchange
         self.expires = INFINITY
         length = exchange.length
         start = end + 4
-        if carrier.memory_low and not route.call.local:
+        if proxy.memory_low and not route.call.local:
             exchange.body_complete = length == 0
             if length == 0 and len(data) > start:
                 self.pending = data
@@ -345,9 +343,9 @@ class ClientConnection:
             if len(data) > start:
                 self.pending = data
                 self.pending_offset = start
-            carrier.submit(exchange)
+            proxy.submit(exchange)
         elif length > 0:
-            if length > carrier.limits.body:
+            if length > proxy.limits.body:
                 self.fail(exchange, local_replies.BODY_TOO_LARGE)
             elif len(data) >= start + length:  # the usual case: one read brought it all
                 end = start + length
@@ -357,10 +355,10 @@ class ClientConnection:
                     self.pending_offset = end
                 exchange.body_size = length
                 exchange.body_complete = True
-                if carrier.memory_tight and not carrier.buffers.hold(exchange, length):
-                    self.fail(exchange, carrier.buffers.full_reply)
+                if proxy.memory_tight and not proxy.buffers.hold(exchange, length):
+                    self.fail(exchange, proxy.buffers.full_reply)
                 else:
-                    carrier.submit(exchange)
+                    proxy.submit(exchange)
             else:
                 self.body_left = length
                 self._begin_body(exchange)
@@ -375,8 +373,8 @@ class ClientConnection:
 
     def _begin_body(self, exchange: Exchange) -> None:
         self.small_pieces = 0
-        self.expires = monotonic() + self.carrier.timeouts.body
-        self.carrier.buffers.begin(self, exchange)
+        self.expires = monotonic() + self.proxy.timeouts.body
+        self.proxy.buffers.begin(self, exchange)
         if exchange.expect_continue and not exchange.http10:
             self.write(local_replies.CONTINUE_100)
 
@@ -405,7 +403,7 @@ class ClientConnection:
             return
         content = b"".join(chunked.pieces)
         chunked.pieces.clear()
-        if exchange.body_size + len(content) > self.carrier.limits.body:
+        if exchange.body_size + len(content) > self.proxy.limits.body:
             self.fail(exchange, local_replies.BODY_TOO_LARGE)
             return
         if used < len(data):
@@ -413,7 +411,7 @@ class ClientConnection:
             self.pending_offset = used
         if chunked.done:
             self.chunked = None
-            exchange.trailers = self.carrier.request_fields.trailers(chunked.trailers)
+            exchange.trailers = self.proxy.request_fields.trailers(chunked.trailers)
             self._body_piece(exchange, content, True)
         elif content:
             self._body_piece(exchange, content, False)
@@ -425,7 +423,7 @@ class ClientConnection:
         exchange.body_size += len(data)
         exchange.body_complete = done
         if not self.write_paused:
-            self.expires = INFINITY if done else monotonic() + self.carrier.timeouts.body
+            self.expires = INFINITY if done else monotonic() + self.proxy.timeouts.body
         upstream = exchange.upstream
         if upstream is not None and upstream.streaming:
             if done:
@@ -436,17 +434,17 @@ class ClientConnection:
             exchange.body.append(data)
             if len(data) < SMALL_PIECE_BYTES:
                 self._join_small_pieces(exchange.body)
-            if not self.carrier.buffers.hold(exchange, len(data)):
-                self.fail(exchange, self.carrier.buffers.full_reply)
+            if not self.proxy.buffers.hold(exchange, len(data)):
+                self.fail(exchange, self.proxy.buffers.full_reply)
                 return
         waiting = exchange.dispatched_at or exchange.attempt_count or exchange.arrived
         if done:
             if not waiting:
-                self.carrier.submit(exchange)
-        elif exchange.body_size > self.carrier.limits.replay:
+                self.proxy.submit(exchange)
+        elif exchange.body_size > self.proxy.limits.replay:
             self.pause_reading(PAUSED_NO_UPSTREAM)
             if not waiting:
-                self.carrier.submit(exchange)
+                self.proxy.submit(exchange)
 
     def _join_small_pieces(self, body: list[bytes]) -> None:
         """Of a body in tiny pieces, each would be written by itself: all at once, when it is sent."""
@@ -457,8 +455,8 @@ class ClientConnection:
 
     def write(self, data: bytes) -> None:
         """Now, and after what was to be written soon."""
-        if self.carrier.deferred:
-            self.carrier.flush()
+        if self.proxy.deferred:
+            self.proxy.flush()
         self.transport.write(data)
 
     def pause_reading(self, why: int) -> None:
@@ -474,7 +472,7 @@ class ClientConnection:
         if self.read_pauses & why:
             self.read_pauses &= ~why
             if self.read_pauses == PAUSED_TURN_OVER:
-                self.carrier.turns.wait(self)
+                self.proxy.turns.wait(self)
             elif not self.read_pauses and not self.transport.is_closing():
                 self.transport.resume_reading()
                 if self.exchange is not None and not self.exchange.body_complete:
@@ -482,7 +480,7 @@ class ClientConnection:
                     if self.exchange.dispatched_at:
                         self.upload_wait_since = now
                     if not self.write_paused:
-                        self.expires = now + self.carrier.timeouts.body
+                        self.expires = now + self.proxy.timeouts.body
 
     def _count_client_waits(self, exchange: Exchange, now: float) -> None:
         """How long its client has kept us waiting, as far as that is not counted yet."""
@@ -506,7 +504,7 @@ class ClientConnection:
         if exchange.close or not exchange.body_complete:
             self._close(exchange)
             return
-        self.expires = monotonic() + (self.carrier.timeouts.write if self.write_paused else self.carrier.timeouts.idle)
+        self.expires = monotonic() + (self.proxy.timeouts.write if self.write_paused else self.proxy.timeouts.idle)
         if self.read_pauses and not self.write_paused:
             self.resume_reading(PAUSED_NO_UPSTREAM | PAUSED_UPSTREAM_SLOW | PAUSED_PIPELINE_FULL)
         if self.pending:
@@ -515,12 +513,12 @@ class ClientConnection:
     def fail(self, exchange: Exchange, problem: ErrorReply, retry_after: float = 0.0) -> None:
         """Answer with a failure of ours, or, if the client has part of another answer, cut that one off."""
         self._count_client_waits(exchange, monotonic())
-        self.carrier.cancel(exchange)
+        self.proxy.cancel(exchange)
         exchange.fault = exchange.fault or problem.fault
         if exchange.response_started:
             if not exchange.outcome:
                 exchange.outcome = model_stats.CLIENT_ERROR if problem.status < 500 else model_stats.FAILED
-            self.carrier.finished(exchange, problem.code)
+            self.proxy.finished(exchange, problem.code)
             self.exchange = None
             self.abort_response(exchange)
             return
@@ -531,13 +529,13 @@ class ClientConnection:
         exchange.bytes_out = len(message)
         exchange.response_started = True
         self.write(message)
-        self.carrier.finished(exchange, problem.code)
+        self.proxy.finished(exchange, problem.code)
         self.response_done(exchange)
 
     def abort_response(self, exchange: Exchange) -> None:
         """End in the middle of an answer: never a clean end, the client must see that something is missing."""
-        if self.carrier.deferred:
-            self.carrier.flush()
+        if self.proxy.deferred:
+            self.proxy.flush()
         sock = self.transport.get_extra_info("socket")
         if exchange.http10 and sock is not None and sock.family != AF_UNIX:
             # To HTTP/1.0 the end of the connection is the end of the answer: only a reset tells the difference.
@@ -547,8 +545,8 @@ class ClientConnection:
     def reject_unparsed(self, problem: ErrorReply) -> None:
         """Answer to what could not be read. Where the next request would begin is unknown: the connection ends."""
         self.pending = b""
-        self.carrier.partial_heads.pop(self, None)
-        self.carrier.count_unparsed(problem)
+        self.proxy.partial_heads.pop(self, None)
+        self.proxy.count_unparsed(problem)
         self.write(local_replies.encode_unparsed_error(problem))
         self._close(None)
 
@@ -557,8 +555,8 @@ class ClientConnection:
         self.closing = True
         self.pending = b""
         transport = self.transport
-        if self.carrier.deferred:
-            self.carrier.flush()
+        if self.proxy.deferred:
+            self.proxy.flush()
         if transport.is_closing():
             return
         if (exchange is None or not exchange.body_complete) and transport.can_write_eof():
@@ -580,15 +578,15 @@ class ClientConnection:
             and not exchange.response_started
         ):
             self.fail(exchange, local_replies.BODY_TIMEOUT)
-        elif self in self.carrier.partial_heads:
-            self.carrier.partial_heads.pop(self, None)
+        elif self in self.proxy.partial_heads:
+            self.proxy.partial_heads.pop(self, None)
             self.reject_unparsed(local_replies.HEAD_TIMEOUT)
         else:
             self.transport.abort()
 
     def drain(self) -> None:
         """The gateway is draining: the answer in progress is the last, or one to a request that is under way to us."""
-        relieved = self.carrier.sockets_shared
+        relieved = self.proxy.sockets_shared
         if self.exchange is not None:
             # A client that has its head already was not told, and may send another request: that answer will tell it.
             self.exchange.close = self.exchange.close or not (relieved and self.exchange.response_started)

@@ -24,9 +24,9 @@ UNCHECKED_IDLE_SECONDS: Final = (
 
 class ConnectionPool:
     def __init__(
-        self, carrier: Proxy, address: Address, tls: Callable[[], ssl.SSLContext] | None, server_name: str
+        self, proxy: Proxy, address: Address, tls: Callable[[], ssl.SSLContext] | None, server_name: str
     ) -> None:
-        self.carrier = carrier
+        self.proxy = proxy
         self.address = address
         self.authority = address.authority.encode()
         self.references = 0  # replicas of models that are reached through it
@@ -56,16 +56,16 @@ class ConnectionPool:
 
     def connect(self) -> UpstreamConnection:
         connection = UpstreamConnection(self)
-        task = self.carrier.loop.create_task(self._open(connection))
+        task = self.proxy.loop.create_task(self._open(connection))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
         return connection
 
     async def _open(self, connection: UpstreamConnection) -> None:
-        address, loop = self.address, self.carrier.loop
+        address, loop = self.address, self.proxy.loop
         made: Any = lambda: connection  # noqa: E731  # has a protocol's callbacks without being an asyncio.Protocol
         try:
-            async with asyncio.timeout(self.carrier.timeouts.connect):
+            async with asyncio.timeout(self.proxy.timeouts.connect):
                 if address.path:
                     await loop.create_unix_connection(made, address.path)
                 elif self._tls is None:
@@ -78,7 +78,7 @@ class ConnectionPool:
 
     def release(self, connection: UpstreamConnection, now: float) -> None:
         """Keep it for the next request, if there is room."""
-        if self.closed or len(self.idle) >= self.carrier.limits.idle_connections:
+        if self.closed or len(self.idle) >= self.proxy.limits.idle_connections:
             connection.transport.close()
             return
         connection.last_activity = now
@@ -86,7 +86,7 @@ class ConnectionPool:
 
     def sweep(self, now: float) -> None:
         """Close what has not been used for a while; the oldest are at the bottom."""
-        longest = self.carrier.timeouts.replica_idle
+        longest = self.proxy.timeouts.replica_idle
         while self.idle and self.idle[0].last_activity + longest <= now:
             self.idle.pop(0).transport.close()
 

@@ -101,7 +101,8 @@ def method_not_allowed(problem: MalformedMessageError) -> ErrorReply:
 
 
 def model_contradiction(model: str, other: str) -> ErrorReply:
-    sentence = f"The request is for the model '{model[:MAX_QUOTED_NAME_CHARS]}', and names '{other[:MAX_QUOTED_NAME_CHARS]}' as well."
+    model, other = model[:MAX_QUOTED_NAME_CHARS], other[:MAX_QUOTED_NAME_CHARS]
+    sentence = f"The request is for the model '{model}', and names '{other}' as well."
     return ErrorReply(400, "model_contradiction", sentence)
 
 
@@ -151,7 +152,8 @@ def _missed_deadline(request: Request) -> str:
     if request.deadline_bound or not request.predicted_seconds:
         return sentence
     what, allowed = "Its first byte" if begins else "Its end", max(0.0, deadline - request.arrived)
-    return f"{sentence} {what} is predicted after {format_seconds(request.predicted_seconds)}; it allows {format_seconds(allowed)}."
+    predicted = format_seconds(request.predicted_seconds)
+    return f"{sentence} {what} is predicted after {predicted}; it allows {format_seconds(allowed)}."
 
 
 def encode_reply(

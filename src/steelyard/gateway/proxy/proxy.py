@@ -1,4 +1,4 @@
-"""The carrier: connects clients, the balancer and replicas. It carries out what the balancer decides, and tells it what
+"""The proxy: connects clients, the balancer and replicas. It carries out what the balancer decides, and tells it what
 happened.
 
 One timer serves all requests (the alarm): the balancer's own wake-up, deadlines of running requests, and a sweep over
@@ -55,9 +55,7 @@ if TYPE_CHECKING:
 
 MIN_TIMER_SECONDS: Final = 0.0005  # seconds: never a busy loop, whatever is due
 SWEEP_SECONDS: Final = 0.25  # seconds between looks at connections whose time may be up
-MAX_DEFERRED_BYTES: Final = (
-    16 << 10
-)  # bytes that may wait for the end of the turn; more must be able to stop their source at once
+MAX_DEFERRED_BYTES: Final = 16 << 10  # that may wait for the turn's end; more must be able to stop their source at once
 MAX_STALE_DEADLINES: Final = 1024  # deadlines of requests that are over, kept before they are cleared out
 MIN_LOAD_REPORT_SECONDS: Final = 0.1  # seconds: a load report that comes sooner after another is not read
 LOAD_REPORT_TTL_SECONDS: Final = 5.0  # seconds for which one holds
@@ -83,9 +81,7 @@ class Proxy:
         self.decisions: DecisionLog | None = None
         self.peers: PeerWorkers | None = None  # the other workers, if there are any
         self.memory: DeviceMemory | None = None  # of devices, if there are any
-        self.on_replica_failure: Callable[[Replica, bool], None] | None = (
-            None  # who wants to hear of replicas in trouble
-        )
+        self.on_replica_failure: Callable[[Replica, bool], None] | None = None
         self.fleet_view: Callable[[], Sequence[ModelView]] = list  # set by the fleet, which knows
         self.shared_models: frozenset[str] = frozenset()  # models whose servers run others too, or can load them
         self.placed_models: frozenset[str] = frozenset()  # models that are placed, and those on the same servers
@@ -381,8 +377,8 @@ class Proxy:
     def _dispatch(self, exchange: Exchange, replica: Replica, now: float, hedged: bool = False) -> None:
         self.publish_load(replica)
         exchange.replica_id = replica.id
-        way = replica.context
-        connection = way.endpoint.connection(INFINITY if exchange.idempotent else MAX_IDLE_SECONDS_UNSAFE)
+        upstream = replica.context
+        connection = upstream.pool.acquire(INFINITY if exchange.idempotent else MAX_IDLE_SECONDS_UNSAFE)
         if hedged:
             exchange.hedge_upstream = connection
         else:
@@ -405,7 +401,7 @@ class Proxy:
 
     def _cancel(self, exchange: Exchange, replica: Replica) -> None:
         self.publish_load(replica)
-        replica.context.count(Outcome.CANCELLED.label)
+        replica.context.count_outcome(Outcome.CANCELLED.label)
         for connection in (exchange.upstream, exchange.hedge_upstream):
             if connection is not None and connection.replica is replica and connection.exchange is exchange:
                 self._detach(exchange, connection)
@@ -450,7 +446,7 @@ class Proxy:
         decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
         self.publish_load(replica)
         if status >= 400 or status == 101:
-            replica.context.count(outcome.label)
+            replica.context.count_outcome(outcome.label)
         if decisions:
             self.execute(decisions, now)
 
@@ -461,7 +457,7 @@ class Proxy:
         if outcome is Outcome.OUT_OF_MEMORY and self.memory is not None:
             self.memory.out_of_memory(exchange, connection.replica, "said so", now)
         self._attempt_lost(exchange, connection.replica, outcome.label, now, status)
-        connection.replica.context.failed(outcome.label, f"HTTP {status}", now)
+        connection.replica.context.record_failure(outcome.label, f"HTTP {status}", now)
         decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica, status=status)
         self.publish_load(connection.replica)
         self.report_failure(connection.replica)
@@ -491,9 +487,9 @@ class Proxy:
         if outcome is Outcome.CONNECTION_LOST and self.memory is not None and connection.peer_closed:
             self.memory.connection_lost(exchange, connection.replica, now)
         if outcome.failed:
-            connection.replica.context.failed(outcome.label, problem.code, now)
+            connection.replica.context.record_failure(outcome.label, problem.code, now)
         else:
-            connection.replica.context.count(outcome.label)
+            connection.replica.context.count_outcome(outcome.label)
         decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
         self.publish_load(connection.replica)
         if exchange.phase is RequestPhase.DONE and not any(d.request is exchange for d in decisions):
@@ -517,19 +513,21 @@ class Proxy:
 
     def read_load_report(self, exchange: Exchange, replica: Replica, told: bytes, status: int, now: float) -> None:
         """An answer has begun, perhaps with a load report (ORCA)."""
-        way = replica.context
+        upstream = replica.context
         counted = self.memory is not None and replica.residency is not None
-        soon = now < way.load_at + MIN_LOAD_REPORT_SECONDS
+        soon = now < upstream.load_at + MIN_LOAD_REPORT_SECONDS
         load = read_orca(told) if told and (counted or not soon) else None
         if self.memory is not None and counted:
             self.memory.response_started(replica, exchange, load, status)
         if load is None or soon or replica.state is State.GONE:
             return
-        way.load_at = now
-        way.load = load
+        upstream.load_at = now
+        upstream.load = load
         if load.requests is not None:
             engine = self.balancer.report_engine_load
-            self.execute(engine(replica.id, load.requests, way.model, now=now, lasting=LOAD_REPORT_TTL_SECONDS), now)
+            self.execute(
+                engine(replica.id, load.requests, upstream.model, now=now, lasting=LOAD_REPORT_TTL_SECONDS), now
+            )
 
     def fail_over(self, replica: Replica) -> None:
         """It gives no answer: what waits for its first byte and may be sent elsewhere is sent elsewhere."""
@@ -551,7 +549,7 @@ class Proxy:
             # A client that does not read its answer makes the replica wait: that is no failure of the replica.
             outcome = Outcome.CANCELLED if connection.paused else Outcome.TRUNCATED
             if outcome.failed:
-                connection.replica.context.failed(outcome.label, outcome.label, now)
+                connection.replica.context.record_failure(outcome.label, outcome.label, now)
             decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
             self.publish_load(connection.replica)
         exchange.outcome = model_stats.FAILED
@@ -701,7 +699,7 @@ class Proxy:
         while self._deadlines and self._deadlines[0][0] <= now:
             exchange = heappop(self._deadlines)[2]
             if exchange is not None:
-                exchange.entry = None
+                exchange.deadline_entry = None
                 self._watched -= 1
                 self._deadline_passed(exchange, now)
         if now >= self._sweep_at:
@@ -719,14 +717,13 @@ class Proxy:
             failed = replica.failed
             timeout = self.router.models[exchange.model].timeout
             ours = timeout is not None and now >= exchange.started_at + timeout
-            outcome = (
-                Outcome.DEADLINE_EXCEEDED if ours else Outcome.CLIENT_DEADLINE_EXCEEDED
-            )  # the operator's timeout, or the client's own choice
+            # The operator's timeout, or the client's own choice.
+            outcome = Outcome.DEADLINE_EXCEEDED if ours else Outcome.CLIENT_DEADLINE_EXCEEDED
             decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
             if replica.failed > failed:  # far past its estimate
-                replica.context.failed(Outcome.TIMEOUT.label, local_replies.DEADLINE_EXCEEDED.code, now)
+                replica.context.record_failure(Outcome.TIMEOUT.label, local_replies.DEADLINE_EXCEEDED.code, now)
             else:
-                replica.context.count(Outcome.DEADLINE_EXCEEDED.label)
+                replica.context.count_outcome(Outcome.DEADLINE_EXCEEDED.label)
             self.publish_load(replica)
             self.execute(decisions, now)
         exchange.client.fail(exchange, local_replies.DEADLINE_EXCEEDED)

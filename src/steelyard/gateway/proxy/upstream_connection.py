@@ -109,7 +109,7 @@ class UpstreamConnection:
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        transport.set_write_buffer_limits(high=self.pool.carrier.limits.buffer)
+        transport.set_write_buffer_limits(high=self.pool.proxy.limits.buffer)
         self.state = IDLE
         if self.exchange is not None:
             self._send(self.exchange)
@@ -131,26 +131,26 @@ class UpstreamConnection:
         exchange, self.exchange = self.exchange, None
         if exchange is None:
             return
-        carrier = self.pool.carrier
+        proxy = self.pool.proxy
         if ours:
-            carrier.attempt_ended(exchange, self, Outcome.CANCELLED, local_replies.DESCRIPTORS_EXHAUSTED)
+            proxy.attempt_ended(exchange, self, Outcome.CANCELLED, local_replies.DESCRIPTORS_EXHAUSTED)
         else:
-            carrier.attempt_ended(exchange, self, Outcome.UNREACHABLE, local_replies.REPLICA_UNREACHABLE)
+            proxy.attempt_ended(exchange, self, Outcome.UNREACHABLE, local_replies.REPLICA_UNREACHABLE)
             if refused:
-                carrier.report_failure(self.replica, refused=True)
+                proxy.report_failure(self.replica, refused=True)
 
     def _send(self, exchange: Exchange) -> None:
         self.state = AWAITING_HEAD
         self.interim_responses = 0
         self.keep_alive = False
-        carrier = self.pool.carrier
-        carrier.active[self] = None
+        proxy = self.pool.proxy
+        proxy.active[self] = None
         now = monotonic()
-        total = exchange.started_at + carrier.timeouts.total
-        self.expires = min(now + carrier.timeouts.first_byte, total)
+        total = exchange.started_at + proxy.timeouts.total
+        self.expires = min(now + proxy.timeouts.first_byte, total)
         if exchange.client.write_paused:
             self.pause()
-        head = write_request_head(exchange, self.pool.authority, self.replica.context.asks)
+        head = write_request_head(exchange, self.pool.authority, self.replica.context.load_report_header)
         body = exchange.body
         if exchange.body_complete:
             self.streaming = False
@@ -160,9 +160,9 @@ class UpstreamConnection:
                     self._write_chunk(b"".join(body))
                 self._write_last_chunk(exchange)
             elif not body:
-                carrier.write(self.transport, head)
+                proxy.write(self.transport, head)
             elif exchange.body_size <= MAX_JOINED_WRITE_BYTES:
-                carrier.write(self.transport, b"".join((head, *body)))
+                proxy.write(self.transport, b"".join((head, *body)))
             else:
                 self.write(head)
                 for piece in body:
@@ -172,7 +172,7 @@ class UpstreamConnection:
         self.streaming = True
         self.write(head)
         pieces, exchange.body = exchange.body, []
-        carrier.buffers.release(exchange)
+        proxy.buffers.release(exchange)
         for piece in pieces:
             self.send_body(exchange, piece)
         exchange.client.resume_reading(PAUSED_NO_UPSTREAM)
@@ -196,9 +196,9 @@ class UpstreamConnection:
 
     def write(self, data: bytes) -> None:
         """Now, and after what was to be written soon."""
-        carrier = self.pool.carrier
-        if carrier.deferred:
-            carrier.flush()
+        proxy = self.pool.proxy
+        if proxy.deferred:
+            proxy.flush()
         self.transport.write(data)
 
     def pause(self) -> None:
@@ -241,7 +241,7 @@ class UpstreamConnection:
 
     def _read_heads(self, exchange: Exchange, data: bytes, patient: bool = True) -> None:
         """The head of the answer, after any interim ones. `patient`: of an error more may be waited for."""
-        carrier = self.pool.carrier
+        proxy = self.pool.proxy
         while True:
             end = data.find(END_OF_HEAD)
             if end < 0:
@@ -250,7 +250,7 @@ class UpstreamConnection:
                     self._invalid_response(exchange)
                 return
             try:
-                head = ResponseHead(data[:end].split(b"\r\n"), carrier.response_fields, carrier.statuses)
+                head = ResponseHead(data[:end].split(b"\r\n"), proxy.response_fields, proxy.statuses)
             except MalformedMessageError:
                 self._invalid_response(exchange)
                 return
@@ -270,7 +270,7 @@ class UpstreamConnection:
                 return
             if head.status == 101:
                 if exchange.upgrade:
-                    carrier.tunnel(exchange, self, head, data)
+                    proxy.tunnel(exchange, self, head, data)
                 else:
                     self._invalid_response(exchange)
                 return
@@ -293,7 +293,7 @@ class UpstreamConnection:
         return len(rest) < min(head.length, MAX_ERROR_BODY_BYTES)
 
     def _response_head(self, exchange: Exchange, head: ResponseHead, rest: bytes) -> None:
-        carrier = self.pool.carrier
+        proxy = self.pool.proxy
         status = head.status
         length = 0 if exchange.route.is_head or status in BODYLESS_STATUSES else head.length
         # A body that is announced and must not come (to HEAD, in a 204) may come all the same, and late.
@@ -305,22 +305,22 @@ class UpstreamConnection:
                 False  # the error may have come before the body was read: whether it ever is, nobody can see
             )
         now = monotonic()
-        way = self.replica.context
-        way.heard = now
+        upstream = self.replica.context
+        upstream.last_response_at = now
         if head.load_report or self.replica.residency is not None:
-            carrier.read_load_report(exchange, self.replica, head.load_report, status, now)
+            proxy.read_load_report(exchange, self.replica, head.load_report, status, now)
         if (status >= 500 or status == 429) and status not in REQUEST_FAULT_STATUSES:
             outcome = Outcome.OVERLOADED if status in DECLINED_STATUSES and exchange.replayable else Outcome.ERROR
             if self.replica.residency is not None and is_out_of_memory(status, rest):
                 outcome = Outcome.OUT_OF_MEMORY
-            if not carrier.error_response(exchange, self, outcome, status, now):
+            if not proxy.error_response(exchange, self, outcome, status, now):
                 self._release(self.keep_alive and length == len(rest), now)
                 return
         elif self.replica.unverified:
-            carrier.trial_passed(self.replica, now)
+            proxy.trial_passed(self.replica, now)
         flight = exchange.attempt
         if flight is not None and (flight.hedge_entry is not None or exchange.hedge_upstream is not None):
-            carrier.settle(exchange, self, now)
+            proxy.settle(exchange, self, now)
         exchange.first_byte = now
         exchange.length_unknown = length < 0
         exchange.status = status
@@ -329,16 +329,16 @@ class UpstreamConnection:
             exchange.close = True  # the rest of the body would be taken for the next request
         exchange.body = []  # never sent again from here on
         if exchange.held_bytes:
-            carrier.buffers.release(exchange)
+            proxy.buffers.release(exchange)
         if length == CHUNKED and (head.trailers or exchange.http10):
             self._chunks = ChunkedReader()
             self._chunks.pieces = []
-        message = write_response_head(exchange, head, length, way.label, now)
+        message = write_response_head(exchange, head, length, upstream.label, now)
         self._begin_body(exchange, message, length, rest)
 
     def _begin_body(self, exchange: Exchange, head: bytes, length: int, rest: bytes) -> None:
-        carrier = self.pool.carrier
-        self.expires = min(exchange.first_byte + carrier.timeouts.stream, exchange.started_at + carrier.timeouts.total)
+        proxy = self.pool.proxy
+        self.expires = min(exchange.first_byte + proxy.timeouts.stream, exchange.started_at + proxy.timeouts.total)
         if length >= 0:
             self.state = BODY_SIZED
             self.body_left = length
@@ -372,7 +372,7 @@ class UpstreamConnection:
             self.keep_alive = False
             data = data[:left]
         exchange.bytes_out += len(data)
-        self.pool.carrier.write(exchange.client.transport, data)
+        self.pool.proxy.write(exchange.client.transport, data)
         self._finish(exchange)
 
     def _chunked_body(self, exchange: Exchange, data: bytes) -> None:
@@ -399,7 +399,7 @@ class UpstreamConnection:
                     self.partial_trailers, data = data[sent:], data[:sent]
                     tail = (self.last_bytes + data)[-6:]
             elif tail != END_WITHOUT_TRAILERS and tail != EMPTY_CHUNKED_BODY:
-                clean = filter_trailers(self.last_bytes, data, self.pool.carrier.response_fields)
+                clean = filter_trailers(self.last_bytes, data, self.pool.proxy.response_fields)
                 if clean is None:
                     self._truncated(exchange)  # part of the trailers went out unseen: it must not look whole
                     return
@@ -422,7 +422,7 @@ class UpstreamConnection:
         if content:
             content = b"%x\r\n%b\r\n" % (len(content), content)
         if chunks.done:
-            kept = self.pool.carrier.response_fields.trailers(chunks.trailers)
+            kept = self.pool.proxy.response_fields.trailers(chunks.trailers)
             content += b"\r\n".join((b"0", *kept, b"", b""))
         return content
 
@@ -433,25 +433,25 @@ class UpstreamConnection:
         self.message_complete = True
 
     def _forward(self, exchange: Exchange, data: bytes) -> None:
-        carrier = self.pool.carrier
+        proxy = self.pool.proxy
         self.last_activity = now = monotonic()
         if exchange.length_unknown and not exchange.bytes_out:
             exchange.first_byte = now  # not its head: many servers send that before they have anything to say
         exchange.bytes_out += len(data)
-        self.expires = min(now + carrier.timeouts.stream, exchange.started_at + carrier.timeouts.total)
-        carrier.write(exchange.client.transport, data)
+        self.expires = min(now + proxy.timeouts.stream, exchange.started_at + proxy.timeouts.total)
+        proxy.write(exchange.client.transport, data)
 
     def touch(self) -> None:
         """Bytes went through the tunnel."""
         self.last_activity = now = monotonic()
-        self.expires = now + self.pool.carrier.timeouts.stream
+        self.expires = now + self.pool.proxy.timeouts.stream
 
     def _finish(self, exchange: Exchange) -> None:
         now = monotonic()
         replica = self.replica
         self._release(self.keep_alive and exchange.body_complete, now)
         try:
-            self.pool.carrier.response_complete(exchange, replica, now)
+            self.pool.proxy.response_complete(exchange, replica, now)
         finally:  # whatever went wrong with the books, this client has its answer
             exchange.client.response_done(exchange)
 
@@ -461,7 +461,7 @@ class UpstreamConnection:
         self._parser = None
         self._chunks = None
         self.expires = INFINITY
-        self.pool.carrier.active.pop(self, None)
+        self.pool.proxy.active.pop(self, None)
         if keep and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
             self.state = IDLE
             self.resume()
@@ -476,7 +476,7 @@ class UpstreamConnection:
         """Nobody wants the answer any more: the replica learns of it by the closed connection."""
         self.exchange = None
         self.expires = INFINITY
-        self.pool.carrier.active.pop(self, None)
+        self.pool.proxy.active.pop(self, None)
         if self.state != CONNECTING:
             self.state = CLOSED
             self.transport.abort()
@@ -486,7 +486,7 @@ class UpstreamConnection:
         if self.state == TUNNEL and exchange is not None and not exchange.client.eof:
             self.eof = True
             if exchange.client.transport.can_write_eof():
-                self.pool.carrier.flush()
+                self.pool.proxy.flush()
                 exchange.client.transport.write_eof()
                 return True  # the other direction may go on
         return False
@@ -501,19 +501,19 @@ class UpstreamConnection:
             if state == IDLE and self in self.pool.idle:
                 self.pool.idle.remove(self)
             return
-        carrier = self.pool.carrier
+        proxy = self.pool.proxy
         if state == TUNNEL or (state == BODY_UNTIL_CLOSE and problem is None):
             if state == BODY_UNTIL_CLOSE and not exchange.http10:
                 exchange.client.write(b"0\r\n\r\n")
             self._finish(exchange)
         elif exchange.response_started:
             self._truncated(exchange)
-        elif self.reused and not self.pending and carrier.balancer.allow_resend(exchange, monotonic()):
+        elif self.reused and not self.pending and proxy.balancer.allow_resend(exchange, monotonic()):
             # It closed an idle connection as we used it again (RFC 9112, 9.3.1): nothing was done, most likely.
             self.exchange = None
-            carrier.active.pop(self, None)
+            proxy.active.pop(self, None)
             connection = self.pool.connect()
-            carrier.move_attempt(exchange, self, connection)
+            proxy.move_attempt(exchange, self, connection)
         elif isinstance(problem, MemoryError):  # what it said could not be read: not its fault
             self._attempt_failed(exchange, Outcome.CANCELLED, local_replies.MEMORY_LOW)
         else:
@@ -524,8 +524,8 @@ class UpstreamConnection:
         if END_OF_HEAD not in self.pending:
             return False
         data, self.pending = self.pending, b""
-        carrier = self.pool.carrier
-        self.expires = min(monotonic() + carrier.timeouts.first_byte, exchange.started_at + carrier.timeouts.total)
+        proxy = self.pool.proxy
+        self.expires = min(monotonic() + proxy.timeouts.first_byte, exchange.started_at + proxy.timeouts.total)
         self._read_heads(exchange, data, patient=False)
         return True
 
@@ -546,12 +546,12 @@ class UpstreamConnection:
     def _attempt_failed(self, exchange: Exchange, outcome: Outcome, problem: ErrorReply) -> None:
         """Before the client has anything: it may be tried elsewhere."""
         self._release(False, 0.0)
-        self.pool.carrier.attempt_ended(exchange, self, outcome, problem)
+        self.pool.proxy.attempt_ended(exchange, self, outcome, problem)
 
     def _truncated(self, exchange: Exchange) -> None:
         """After the client has part of the answer: it must see that the rest is missing."""
         self._release(False, 0.0)
-        self.pool.carrier.response_truncated(exchange, self)
+        self.pool.proxy.response_truncated(exchange, self)
 
 
 def _is_clean_end(tail: bytes) -> bool:

@@ -51,7 +51,7 @@ class OtelTracer(Tracer):
         if told and self.settings.parent:
             if not int(told[53:55], 16) & SAMPLED_FLAG:
                 return
-        elif told and random() >= self.share:  # of those without one the carrier has drawn lots
+        elif told and random() >= self.share:  # of those without one the proxy has drawn lots
             return
         exchange.span = OtelSpan(self.sender, exchange, told)
 
@@ -96,7 +96,7 @@ class OtelSpan(RequestSpan):
         flight = exchange.hedge if hedged else exchange.attempt
         predicted, address = 0.0, None
         if flight is not None:
-            predicted, address = flight.predicted, flight.replica.context.endpoint.address
+            predicted, address = flight.predicted, flight.replica.context.pool.address
         self._attempts[replica] = _Attempt(id, now, hedged, predicted, address)
         parent = TRACEPARENT_PREFIX + b"00-%b-%b-01" % (self._trace.hex().encode(), id.hex().encode())
         exchange.trace_lines = self._names + b"\r\n" + parent if self._names else parent

@@ -1,4 +1,4 @@
-"""Spans of requests, as the carrier tells of them. Nothing here needs OpenTelemetry; who sends them is in otel.py."""
+"""Spans of requests, as the proxy tells of them. Nothing here needs OpenTelemetry; who sends them is in otel.py."""
 
 from __future__ import annotations
 

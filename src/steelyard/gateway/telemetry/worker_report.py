@@ -16,34 +16,34 @@ QUANTILE_INTERVAL_SECONDS = 5.0  # seconds between two looks at a replica's late
 MAX_QUANTILES_PER_REPORT = 32  # … of so many in one report: it must not hold up requests
 
 
-def build_report(carrier: Proxy, now: float, told: int = 0) -> WorkerReport:
-    balancer = carrier.balancer
+def build_report(proxy: Proxy, now: float, told: int = 0) -> WorkerReport:
+    balancer = proxy.balancer
     models = []
     replicas = []
-    heard = _last_bytes(carrier)
+    heard = _last_bytes(proxy)
     looks = MAX_QUANTILES_PER_REPORT
     for name in balancer.models:
         pool = balancer.pool(name)
-        models.append(_model(carrier, name, pool, now))
+        models.append(_model(proxy, name, pool, now))
         for replica in pool.replicas.values():
             if looks and now - replica.context.latency_at >= QUANTILE_INTERVAL_SECONDS and replica.dispatched:
                 _update_quantiles(replica, now)
                 looks -= 1
-            last = max(heard.get(replica, 0.0), replica.context.heard)
+            last = max(heard.get(replica, 0.0), replica.context.last_response_at)
             replicas.append(_replica(name, pool, replica, last, now))
-    memory = carrier.memory
+    memory = proxy.memory
     samples = memory.take_samples() if memory is not None else ()
     unmeasured = memory.unmeasured() if memory is not None else ()
-    kept = {"access_log": carrier.log, "decisions": carrier.decisions, "spans": carrier.tracing}
+    kept = {"access_log": proxy.log, "decisions": proxy.decisions, "spans": proxy.tracing}
     lost = {name: log.dropped for name, log in kept.items() if log is not None}
-    unrouted = carrier.unrouted.outcomes()
-    alarms = tuple(alarm for shortage in carrier.resource_alarms if (alarm := shortage.alarm(now)) is not None)
-    clients = len(carrier.clients)
+    unrouted = proxy.unrouted.outcomes()
+    alarms = tuple(alarm for shortage in proxy.resource_alarms if (alarm := shortage.alarm(now)) is not None)
+    clients = len(proxy.clients)
     return WorkerReport(clients, tuple(models), tuple(replicas), told, samples, unrouted, lost, unmeasured, alarms)
 
 
-def _model(carrier: Proxy, name: str, pool: Pool, now: float) -> ModelReport:
-    account = carrier.stats[name]
+def _model(proxy: Proxy, name: str, pool: Pool, now: float) -> ModelReport:
+    account = proxy.stats[name]
     return ModelReport(
         name,
         len(pool.queue),
@@ -79,8 +79,8 @@ def _durations(times: DurationCounts) -> Durations:
 
 
 def _replica(model: str, pool: Pool, replica: Replica, heard: float, now: float) -> ReplicaReport:
-    way = replica.context
-    load = way.load
+    upstream = replica.context
+    load = upstream.load
     speed = replica.slowness_filter
     return ReplicaReport(
         model,
@@ -99,8 +99,8 @@ def _replica(model: str, pool: Pool, replica: Replica, heard: float, now: float)
         replica.consecutive_failures,
         replica.ejection_backoff,
         max(0.0, replica.ejected_until - now) if replica.state is State.EJECTED else 0.0,
-        way.latency[0],
-        way.latency[1],
+        upstream.latency[0],
+        upstream.latency[1],
         bool(replica.running_attempts) and is_stalled(replica, pool.estimator, heard, now),
         now - heard if heard else INFINITY,
         load.cache if load is not None else None,
@@ -109,10 +109,10 @@ def _replica(model: str, pool: Pool, replica: Replica, heard: float, now: float)
         int(load.base) if load is not None and load.base is not None else None,
         replica.ejection_count,
         _outcomes(replica),
-        way.last_error,
-        now - way.last_error_at if way.last_error else INFINITY,
+        upstream.last_error,
+        now - upstream.last_error_at if upstream.last_error else INFINITY,
         speed.seen,
-        now - speed.stamp if speed.seen else INFINITY,
+        now - speed.updated_at if speed.seen else INFINITY,
         now - replica.ejected_at if replica.state is State.EJECTED else 0.0,
         replica.ejection if replica.state is State.EJECTED else None,
     )
@@ -125,10 +125,10 @@ def _outcomes(replica: Replica) -> dict[str, int]:
     return {Outcome.OK.label: well, **others}
 
 
-def _last_bytes(carrier: Proxy) -> dict[Replica, float]:
+def _last_bytes(proxy: Proxy) -> dict[Replica, float]:
     """When the last byte of an answer that still comes was heard, of each replica that sends one."""
     heard: dict[Replica, float] = {}
-    for connection in carrier.active:
+    for connection in proxy.active:
         exchange = connection.exchange
         if exchange is not None and exchange.response_started:
             heard[connection.replica] = max(heard.get(connection.replica, 0.0), connection.last_activity)
@@ -136,6 +136,6 @@ def _last_bytes(carrier: Proxy) -> dict[Replica, float]:
 
 
 def _update_quantiles(replica: Replica, now: float) -> None:
-    way = replica.context
-    way.latency = (replica.latency.quantile(0.5, now), replica.latency.quantile(0.99, now))
-    way.latency_at = now
+    upstream = replica.context
+    upstream.latency = (replica.latency.quantile(0.5, now), replica.latency.quantile(0.99, now))
+    upstream.latency_at = now

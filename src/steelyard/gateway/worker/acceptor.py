@@ -33,22 +33,22 @@ DESCRIPTOR_ERRNOS: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENO
 
 
 class Acceptor:
-    def __init__(self, carrier: Proxy, listeners: Sequence[socket.socket], tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, proxy: Proxy, listeners: Sequence[socket.socket], tls: ssl.SSLContext | None = None) -> None:
         self.tls = tls  # for whoever comes from now on
-        self._carrier = carrier
+        self._proxy = proxy
         self._listeners = listeners
         self._listening = False
         self._handshakes: set[asyncio.Task[None]] = set()  # connections that are not yet clients: in their handshake
         self._retry_timer: asyncio.TimerHandle | None = None
         self._shortage = ResourceAlarm("no_descriptors")
-        carrier.resource_alarms.append(self._shortage)
+        proxy.resource_alarms.append(self._shortage)
 
     def open(self) -> None:
         """Accept, from now on."""
         self._listening = True
         for listener in self._listeners:
             listener.setblocking(False)
-            self._carrier.loop.add_reader(listener, self._accept, listener)
+            self._proxy.loop.add_reader(listener, self._accept, listener)
 
     def close(self) -> None:
         """Accept nobody; clients wait in the kernel's queue. Handshakes go on."""
@@ -58,7 +58,7 @@ class Acceptor:
         if self._listening:
             self._listening = False
             for listener in self._listeners:
-                self._carrier.loop.remove_reader(listener)
+                self._proxy.loop.remove_reader(listener)
 
     def accept_backlog(self) -> None:
         """Who waits there, and then it is closed at once: whoever comes in between is reset, if no other has it
@@ -89,21 +89,21 @@ class Acceptor:
                 return
 
     def _take(self, accepted: socket.socket) -> None:
-        carrier = self._carrier
-        if self.tls is not None and len(carrier.clients) + len(self._handshakes) >= carrier.limits.connections:
+        proxy = self._proxy
+        if self.tls is not None and len(proxy.clients) + len(self._handshakes) >= proxy.limits.connections:
             accepted.close()  # without a handshake, which would cost more than all that it guards
             return
-        task = carrier.loop.create_task(self._open(accepted, self.tls))
+        task = proxy.loop.create_task(self._open(accepted, self.tls))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
     async def _open(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
-        carrier = self._carrier
-        made: Any = lambda: ClientConnection(carrier)  # noqa: E731
-        limit = carrier.timeouts.header if tls is not None else None
+        proxy = self._proxy
+        made: Any = lambda: ClientConnection(proxy)  # noqa: E731
+        limit = proxy.timeouts.header if tls is not None else None
         accepted.setblocking(False)
         try:
-            await carrier.loop.connect_accepted_socket(made, accepted, ssl=tls, ssl_handshake_timeout=limit)
+            await proxy.loop.connect_accepted_socket(made, accepted, ssl=tls, ssl_handshake_timeout=limit)
         except (OSError, asyncio.CancelledError):  # SSLError is one; it left, or had no time left: nobody to tell
             accepted.close()
 
@@ -114,7 +114,7 @@ class Acceptor:
         self._shortage.trigger(
             f"{what}: allow more (ulimit -n, LimitNOFILE=), or lower limits.connections", monotonic()
         )
-        self._retry_timer = self._carrier.loop.call_later(RETRY_SECONDS, self._look_again)
+        self._retry_timer = self._proxy.loop.call_later(RETRY_SECONDS, self._look_again)
 
     def _look_again(self) -> None:
         self._retry_timer = None

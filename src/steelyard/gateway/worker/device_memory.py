@@ -49,8 +49,8 @@ class BrokenRequest(NamedTuple):
 
 
 class DeviceMemory:
-    def __init__(self, carrier: Proxy, ledger: MemoryLedger, say: Callable[[FromWorker], None]) -> None:
-        self._carrier = carrier
+    def __init__(self, proxy: Proxy, ledger: MemoryLedger, say: Callable[[FromWorker], None]) -> None:
+        self._proxy = proxy
         self._ledger = ledger
         self._send = say
         self._measured: dict[str, int] = {}  # capacities of devices, as the supervisor says
@@ -77,7 +77,7 @@ class DeviceMemory:
         declared = (float(model.memory.request), float(model.memory.per_unit))
         said = None if before is None else (float(before.memory.request), float(before.memory.per_unit))
         if said != declared or self._claims(name) is None:
-            self._carrier.balancer.track_memory(name, RequestSizeModel(*declared), model.memory.footprint)
+            self._proxy.balancer.track_memory(name, RequestSizeModel(*declared), model.memory.footprint)
 
     def place_replica(self, settings: ReplicaConfig, model: ModelConfig, slot: int) -> Residency | None:
         """Where a replica is, if the memory there is counted."""
@@ -107,12 +107,12 @@ class DeviceMemory:
                 device = self._ledger.devices.get(name)
                 if device is not None:
                     device.capacity = capacity
-        elif message.model not in self._carrier.balancer.models:
+        elif message.model not in self._proxy.balancer.models:
             return  # removed meanwhile
         elif isinstance(message, StartProgress):
-            carrier = self._carrier
+            proxy = self._proxy
             told = (message.model, message.seconds, message.is_default, message.failure)
-            carrier.execute(carrier.balancer.expect_replica(*told, now=now), now)
+            proxy.execute(proxy.balancer.expect_replica(*told, now=now), now)
         elif (claims := self._claims(message.model)) is not None:
             if isinstance(message, MemorySizes):
                 claims.load_state(message.footprint, message.requests, message.unmeasured)
@@ -121,7 +121,7 @@ class DeviceMemory:
 
     def _claims(self, model: str) -> MemoryAdmission | None:
         """None: it was removed meanwhile, or its memory is not counted."""
-        pool = self._carrier.balancer.find(model)
+        pool = self._proxy.balancer.find(model)
         return pool.memory if pool is not None else None
 
     # ------------------------------------------------------------------ what happens to requests
@@ -134,24 +134,24 @@ class DeviceMemory:
 
     def request_waiting(self, model: str, now: float) -> None:
         """A request of this model waits: if it is loaded on demand, somebody should think about it."""
-        if model in self._placed or (model in self._started and not self._carrier.balancer.pool(model).members):
+        if model in self._placed or (model in self._started and not self._proxy.balancer.pool(model).members):
             self._report_demand(model, now)
 
     def has_waiting(self) -> bool:
         """Does a request wait for a model of which another replica could be started?"""
-        balancer = self._carrier.balancer
+        balancer = self._proxy.balancer
         return any((pool := balancer.find(model)) is not None and len(pool.queue) > 0 for model in self._started)
 
     def request_rejected(self, model: str, now: float) -> None:
         """One was refused. If that is because none is there, the next ones should find one."""
-        pool = self._carrier.balancer.find(model)
+        pool = self._proxy.balancer.find(model)
         if pool is not None and not pool.members and (model in self._started or model in self._placed):
             self._report_demand(model, now)
 
     def _report_demand(self, model: str, now: float) -> None:
         if now >= self._demand_reported_at.get(model, 0.0) + DEMAND_INTERVAL_SECONDS:
             self._demand_reported_at[model] = now
-            line = self._carrier.balancer.pool(model).queue
+            line = self._proxy.balancer.pool(model).queue
             self._send(ReplicaDemand(model, max(1, len(line)), line.work))
 
     def response_started(self, replica: Replica, exchange: Exchange, load: EngineLoad | None, status: int) -> None:
@@ -174,7 +174,7 @@ class DeviceMemory:
         return tuple(samples)
 
     def unmeasured(self) -> tuple[str, ...]:
-        balancer = self._carrier.balancer
+        balancer = self._proxy.balancer
         pools = ((name, balancer.pool(name).memory) for name in balancer.models)
         return tuple(name for name, claims in pools if claims is not None and claims.unmeasured)
 
@@ -182,7 +182,7 @@ class DeviceMemory:
 
     def out_of_memory(self, exchange: Exchange, replica: Replica, how: str, now: float) -> None:
         """To be told before the attempt is finished."""
-        found = self._carrier.balancer.report_out_of_memory(exchange, replica, now)
+        found = self._proxy.balancer.report_out_of_memory(exchange, replica, now)
         if found is not None and replica.residency is not None:
             amount, at_least = found
             self._report_out_of_memory(replica, exchange.kind, exchange.features, amount, at_least, how, now)

@@ -34,65 +34,65 @@ class Upstream:
     """What a replica's `context` holds: how to reach it, and what its answers are labelled with."""
 
     __slots__ = (
-        "asks",
         "config",
-        "endpoint",
-        "heard",
-        "key",
+        "failure_reported_at",
         "label",
         "last_error",
         "last_error_at",
+        "last_response_at",
         "latency",
         "latency_at",
         "load",
         "load_at",
+        "load_report_header",
         "model",
         "outcomes",
+        "pool",
+        "pool_key",
         "probed",
         "slot",
-        "told_at",
     )
 
     def __init__(
-        self, config: ReplicaConfig, model: str, endpoint: ConnectionPool, key: tuple[object, ...], slot: int
+        self, config: ReplicaConfig, model: str, pool: ConnectionPool, pool_key: tuple[object, ...], slot: int
     ) -> None:
         self.config = config
         self.model = model
         self.probed = True  # somebody will say when it is ready again, if it is taken out
-        self.asks = b""  # a header line of requests that asks for load reports
-        self.heard = 0.0  # when the head of an answer last came from it
+        self.load_report_header = b""  # a header line of requests that asks for load reports
+        self.last_response_at = 0.0  # when the head of an answer last came from it
         self.load: EngineLoad | None = None  # its last load report
         self.load_at = 0.0
-        self.told_at = 0.0  # when trouble with it was last told
+        self.failure_reported_at = 0.0  # when trouble with it was last told
         self.latency = (0.0, 0.0)  # p50 and p99 as last worked out, which takes too long to do at each report
         self.latency_at = 0.0
         self.outcomes: dict[str, int] = {}  # attempts that ended otherwise than well, by outcome
         self.last_error = ""  # of the last attempt that failed: `HTTP 500`, or a reason
         self.last_error_at = 0.0
-        self.endpoint = endpoint
-        self.key = key
+        self.pool = pool
+        self.pool_key = pool_key
         self.slot = slot
         self.label = VIA_LINE + b"\r\nsteelyard-replica: " + config.name.encode()
 
-    def count(self, outcome: str) -> None:
+    def count_outcome(self, outcome: str) -> None:
         """An attempt ended otherwise than well. Those that went well are the rest, and cost nothing to count."""
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
 
-    def failed(self, outcome: str, error: str, now: float) -> None:
+    def record_failure(self, outcome: str, error: str, now: float) -> None:
         """An attempt failed, which counts against the replica."""
-        self.count(outcome)
+        self.count_outcome(outcome)
         self.last_error, self.last_error_at = error, now
 
 
 class WorkerFleet:
-    def __init__(self, carrier: Proxy, neighbours: PeerWorkers | None = None) -> None:
-        self._carrier = carrier
+    def __init__(self, proxy: Proxy, neighbours: PeerWorkers | None = None) -> None:
+        self._proxy = proxy
         self._peers = neighbours
         self._models: dict[str, ModelConfig] = {}
         self._created: dict[str, int] = {}
         self._tls_contexts: dict[ReplicaTlsConfig, ssl.SSLContext] = {}
         self._servers = SharedServers()
-        carrier.fleet_view = self.model_views
+        proxy.fleet_view = self.model_views
 
     def apply(
         self,
@@ -113,15 +113,15 @@ class WorkerFleet:
             if any(replica_address(r.url).tls for r in model.replicas)
         }
         self._tls_contexts.update(contexts)
-        carrier, balancer = self._carrier, self._carrier.balancer
+        proxy, balancer = self._proxy, self._proxy.balancer
         decisions: list[Decision] = []
         for name in [name for name in self._models if name not in config.models]:
             for replica in list(balancer.pool(name).replicas.values()):
                 self._release_upstream(replica.context)
             decisions += balancer.remove_model(name, now=now)
             self._created.pop(name, None)
-        carrier.configure(config)
-        memory = carrier.memory
+        proxy.configure(config)
+        memory = proxy.memory
         if memory is not None:
             memory.configure(config, devices or {})
         for name, model in config.models.items():
@@ -143,7 +143,7 @@ class WorkerFleet:
             self._peers.set_queue_slots(slots)
         self._models = dict(config.models)
         self._update_shared_models()
-        carrier.execute(decisions, now)
+        proxy.execute(decisions, now)
 
     def update_members(self, message: MemberUpdate, now: float) -> None:
         """Replicas that come and go; of one that is there already, the weight and the zone may change."""
@@ -156,13 +156,13 @@ class WorkerFleet:
         if self._peers is not None:
             self._peers.set_queue_slot(message.model, message.slots)
         self._update_shared_models()
-        self._carrier.execute(decisions, now)
+        self._proxy.execute(decisions, now)
 
     def _update_shared_models(self) -> None:
         """Which models are on servers with others; before any request that waits is sent there."""
         placed = [name for name, model in self._models.items() if model.placement is not None]
-        self._carrier.placed_models = self._servers.beside(placed)
-        self._carrier.shared_models = self._servers.sharing | self._carrier.placed_models
+        self._proxy.placed_models = self._servers.beside(placed)
+        self._proxy.shared_models = self._servers.sharing | self._proxy.placed_models
 
     def _sync_replicas(
         self,
@@ -173,7 +173,7 @@ class WorkerFleet:
         slots: Mapping[str, int],
         now: float,
     ) -> list[Decision]:
-        balancer = self._carrier.balancer
+        balancer = self._proxy.balancer
         pool = balancer.pool(name)
         elsewhere = [
             r.name for r in wanted if r.name in pool.replicas and self._has_moved(pool.replicas[r.name], r, model)
@@ -189,8 +189,8 @@ class WorkerFleet:
                 decisions += self._add(name, model, settings, slots.get(settings.name, NO_SLOT), now)
                 continue
             known.zone = settings.zone
-            if self._carrier.memory is not None:
-                self._carrier.memory.move_replica(known, settings, model)
+            if self._proxy.memory is not None:
+                self._proxy.memory.move_replica(known, settings, model)
             if known.weight != settings.weight:
                 balancer.set_weight(known.id, settings.weight, name, now=now)
             self._configure_upstream(known.context, model)
@@ -198,14 +198,14 @@ class WorkerFleet:
 
     @staticmethod
     def _has_moved(replica: Replica, settings: ReplicaConfig, model: ModelConfig) -> bool:
-        return bool(replica.context.key != _pool_key(settings, model))
+        return bool(replica.context.pool_key != _pool_key(settings, model))
 
     def _add(self, name: str, model: ModelConfig, settings: ReplicaConfig, slot: int, now: float) -> Sequence[Decision]:
-        way = self._make_upstream(name, settings, model, slot)
-        self._configure_upstream(way, model)
+        upstream = self._make_upstream(name, settings, model, slot)
+        self._configure_upstream(upstream, model)
         # Who is probed gets nothing before a probe has seen it ready.
         state = State.STARTING if model.health.enabled else State.READY
-        balancer, memory = self._carrier.balancer, self._carrier.memory
+        balancer, memory = self._proxy.balancer, self._proxy.memory
         place = memory.place_replica(settings, model, slot) if memory is not None else None
         decisions = balancer.add_replica(
             settings.name,
@@ -213,7 +213,7 @@ class WorkerFleet:
             weight=settings.weight,
             zone=settings.zone,
             state=state,
-            context=way,
+            context=upstream,
             place=place,
             now=now,
         )
@@ -221,37 +221,37 @@ class WorkerFleet:
             self._peers.add_replica(balancer.pool(name).replicas[settings.name], name, slot)
         return decisions
 
-    def _configure_upstream(self, way: Upstream, model: ModelConfig) -> None:
-        way.probed = model.health.enabled
+    def _configure_upstream(self, upstream: Upstream, model: ModelConfig) -> None:
+        upstream.probed = model.health.enabled
         orca = model.load.orca
         if orca is None:  # where memory is counted, each answer may say what it took
-            orca = bool(way.config.device) or (bool(model.dialect) and make_dialect(model.dialect).sends_orca)
-        way.asks = LOAD_REPORT_REQUEST if orca else b""
+            orca = bool(upstream.config.device) or (bool(model.dialect) and make_dialect(model.dialect).sends_orca)
+        upstream.load_report_header = LOAD_REPORT_REQUEST if orca else b""
 
     def _make_upstream(self, name: str, settings: ReplicaConfig, model: ModelConfig, slot: int) -> Upstream:
         key = _pool_key(settings, model)
-        endpoints = self._carrier.connection_pools
+        endpoints = self._proxy.connection_pools
         endpoint = endpoints.get(key)
         if endpoint is None:
             address = replica_address(settings.url)
             tls = (lambda tls=model.tls: self._tls_contexts[tls]) if address.tls else None
-            endpoint = endpoints[key] = ConnectionPool(self._carrier, address, tls, model.tls.server_name)
+            endpoint = endpoints[key] = ConnectionPool(self._proxy, address, tls, model.tls.server_name)
         endpoint.references += 1
         self._servers.add(endpoint.address, name)
         return Upstream(settings, name, endpoint, key, slot)
 
-    def _release_upstream(self, way: Upstream) -> None:
-        way.endpoint.references -= 1
-        self._servers.remove(way.endpoint.address, way.model)
-        if not way.endpoint.references:
-            way.endpoint.close()
-            self._carrier.connection_pools.pop(way.key, None)
+    def _release_upstream(self, upstream: Upstream) -> None:
+        upstream.pool.references -= 1
+        self._servers.remove(upstream.pool.address, upstream.model)
+        if not upstream.pool.references:
+            upstream.pool.close()
+            self._proxy.connection_pools.pop(upstream.pool_key, None)
         if self._peers is not None:
-            self._peers.remove_replica(way.slot)
+            self._peers.remove_replica(upstream.slot)
 
     def model_views(self) -> list[ModelView]:
         """The fleet as dialects show it to clients."""
-        balancer = self._carrier.balancer
+        balancer = self._proxy.balancer
         pools = [(name, balancer.pool(name)) for name in balancer.models]
         return [
             ModelView(name, len(p.members), len(p.replicas), self._created[name], self._is_scaled_to_zero(name, p))

@@ -12,34 +12,34 @@ from ...link.messages import LoadReading, ReplicaEvent
 from ..proxy.proxy import Proxy
 
 
-def apply_replica_events(carrier: Proxy, changes: Sequence[ReplicaEvent], now: float) -> None:
+def apply_replica_events(proxy: Proxy, changes: Sequence[ReplicaEvent], now: float) -> None:
     for change in changes:
         with suppress(SteelyardError):  # it was removed meanwhile, or is to be undrained and does not drain
-            _apply_event(carrier, change, now)
+            _apply_event(proxy, change, now)
 
 
-def _apply_event(carrier: Proxy, change: ReplicaEvent, now: float) -> None:
-    balancer = carrier.balancer
+def _apply_event(proxy: Proxy, change: ReplicaEvent, now: float) -> None:
+    balancer = proxy.balancer
     event = Event(change.event)
     if event is Event.EJECT:
         balancer.eject(change.id, change.seconds, change.model, now=now, reason=change.reason)
         return
     if event is Event.RESTORE:
-        carrier.execute(balancer.restore(change.id, change.model, now=now), now)
+        proxy.execute(balancer.restore(change.id, change.model, now=now), now)
         return
     replica = balancer.pool(change.model).find(change.id)
-    carrier.execute(balancer.report(change.id, event, change.model, now=now), now)
-    if event in (Event.LOST, Event.LIVE) and carrier.memory is not None:
-        carrier.memory.replica_gone(replica, now)
+    proxy.execute(balancer.report(change.id, event, change.model, now=now), now)
+    if event in (Event.LOST, Event.LIVE) and proxy.memory is not None:
+        proxy.memory.replica_gone(replica, now)
     if event is Event.LOST:
-        carrier.fail_over(replica)
+        proxy.fail_over(replica)
 
 
-def apply_load_readings(carrier: Proxy, readings: Sequence[LoadReading], now: float) -> None:
+def apply_load_readings(proxy: Proxy, readings: Sequence[LoadReading], now: float) -> None:
     decisions: list[Decision] = []
     for reading in readings:
         with suppress(SteelyardError):  # removed meanwhile
-            decisions += carrier.balancer.report_engine_load(
+            decisions += proxy.balancer.report_engine_load(
                 reading.id, reading.requests, reading.model, now=now, lasting=reading.ttl
             )
-    carrier.execute(decisions, now)
+    proxy.execute(decisions, now)

@@ -70,28 +70,28 @@ def allocate_blas_buffers() -> None:
 
 
 class MemoryMonitor:
-    def __init__(self, carrier: Proxy) -> None:
-        self._carrier = carrier
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
         self._group = cgroup.process_cgroup()
         self._alarm = ResourceAlarm("memory_low")
-        carrier.resource_alarms.append(self._alarm)
+        proxy.resource_alarms.append(self._alarm)
         allocate_blas_buffers()
         self.check()
 
     def check(self) -> None:
         """Now, and again in a while."""
-        carrier = self._carrier
+        proxy = self._proxy
         left = self.measure()
-        buffers, wanted = carrier.buffers, int(carrier.limits.buffered)
+        buffers, wanted = proxy.buffers, int(proxy.limits.buffered)
         room = wanted if left is None else max(0, buffers.held_bytes + (left - RESERVE_BYTES) // 2)
-        carrier.memory_tight = room < wanted
-        carrier.memory_low = left is not None and left < RESERVE_BYTES // 2
+        proxy.memory_tight = room < wanted
+        proxy.memory_low = left is not None and left < RESERVE_BYTES // 2
         buffers.budget = min(wanted, room)
-        buffers.full_reply = local_replies.MEMORY_LOW if carrier.memory_tight else local_replies.BUFFERS_FULL
-        if left is not None and (carrier.memory_low or (carrier.memory_tight and buffers.refused)):
+        buffers.full_reply = local_replies.MEMORY_LOW if proxy.memory_tight else local_replies.BUFFERS_FULL
+        if left is not None and (proxy.memory_low or (proxy.memory_tight and buffers.refused)):
             self.trigger_alarm(left)
         buffers.refused = False
-        carrier.loop.call_later(TIGHT_CHECK_SECONDS if carrier.memory_tight else CHECK_SECONDS, self.check)
+        proxy.loop.call_later(TIGHT_CHECK_SECONDS if proxy.memory_tight else CHECK_SECONDS, self.check)
 
     def trigger_alarm(self, left: int) -> None:
         what = f"{format_size(left)} of memory are left under its limit, so requests are refused"

@@ -22,8 +22,8 @@ ASSUME_LOADED_SECONDS: Final = 30.0  # seconds of silence after which one that w
 
 
 class PassiveHealth:
-    def __init__(self, carrier: Proxy) -> None:
-        self._carrier = carrier
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
         self._retries: dict[Replica, tuple[float, float]] = {}  # until when it is out, and for how long that was
 
     def request_failed(self, replica: Replica, refused: bool, now: float) -> None:
@@ -31,16 +31,14 @@ class PassiveHealth:
         if replica.state is not State.READY or not (refused or replica.unverified):
             return  # ejection judges replicas that accept connections and were vouched for
         tried = replica.unverified
-        self._carrier.execute(
-            self._carrier.balancer.report(replica.id, Event.LOST, replica.context.model, now=now), now
-        )
+        self._proxy.execute(self._proxy.balancer.report(replica.id, Event.LOST, replica.context.model, now=now), now)
         before = self._retries.get(replica, (0.0, 0.0))[1] if tried else 0.0
         pause = min(MAX_RETRY_SECONDS, 2.0 * before) if before else FIRST_RETRY_SECONDS
         self._retries[replica] = (now + pause, pause)
 
     def tick(self, now: float, silent_for: float) -> None:
         """Put on trial whatever is due; a few times a second while the supervisor is silent."""
-        balancer = self._carrier.balancer
+        balancer = self._proxy.balancer
         for model in balancer.models:
             pool = balancer.pool(model)
             out = [r for r in pool.replicas.values() if r.state in UNAVAILABLE_STATES]
@@ -48,7 +46,7 @@ class PassiveHealth:
             unknown = out if not pool.members and silent_for > ASSUME_LOADED_SECONDS else known
             for replica in unknown:
                 if replica.context.probed and now >= self._retries.get(replica, (0.0, 0.0))[0]:
-                    self._carrier.execute(balancer.admit_unverified(replica.id, model, now=now), now)
+                    self._proxy.execute(balancer.admit_unverified(replica.id, model, now=now), now)
 
     def end(self) -> list[Replica]:
         """The supervisor speaks again, and what it says counts. Returns what this worker took out and the supervisor

@@ -20,8 +20,8 @@ YIELD_SECONDS: Final = 0.003  # seconds for which a freed slot is left to anothe
 
 
 class PeerWorkers:
-    def __init__(self, carrier: Proxy, board: LoadBoard, index: int) -> None:
-        self._carrier = carrier
+    def __init__(self, proxy: Proxy, board: LoadBoard, index: int) -> None:
+        self._proxy = proxy
         self._board = board
         self._index = index
         self._others = [worker for worker in range(board.workers) if worker != index]
@@ -49,7 +49,7 @@ class PeerWorkers:
         self._queue_slots = {}
         for model, columns in slots.items():
             self.set_queue_slot(model, columns)
-        balancer = self._carrier.balancer
+        balancer = self._proxy.balancer
         self._refresh = min(
             [REFRESH_SECONDS, *(2.0 * balancer.pool(model).options.interval for model in balancer.models)]
         )
@@ -71,7 +71,7 @@ class PeerWorkers:
 
     def _publish_queues(self) -> bool:
         """Write down how many wait here. Do any?"""
-        balancer = self._carrier.balancer
+        balancer = self._proxy.balancer
         some = False
         for model in balancer.models:
             waiting = len(balancer.pool(model).queue)
@@ -103,7 +103,7 @@ class PeerWorkers:
             self._apply_counts(changed, now)
 
     def _apply_counts(self, slots: set[int], now: float) -> None:
-        carrier, board = self._carrier, self._board
+        proxy, board = self._proxy, self._board
         decisions: list[Decision] = []
         for slot in slots:
             known = self._replicas.get(slot)
@@ -112,9 +112,9 @@ class PeerWorkers:
             replica, model = known
             count = board.others_count(self._index, slot)
             if count or replica.other_load > replica.external_load:
-                decisions += carrier.balancer.report_peer_load(replica.id, count, model, now=now)
+                decisions += proxy.balancer.report_peer_load(replica.id, count, model, now=now)
         if decisions:
-            carrier.execute(decisions, now)
+            proxy.execute(decisions, now)
 
     def next_poll(self, now: float) -> float:
         """When to look even though nothing happens here."""
@@ -131,10 +131,10 @@ class PeerWorkers:
         slot = self._queue_slots.get(model)
         if known is None or known[0] is not replica or slot is None:
             return  # it was removed meanwhile
-        mine = len(self._carrier.balancer.pool(model).queue)
+        mine = len(self._proxy.balancer.pool(model).queue)
         if not mine or self._board.longest_queue(self._index, slot) <= 2 * mine + 1:
             return
         others = replica.other_load - replica.external_load + 1
-        decisions = self._carrier.balancer.report_peer_load(replica.id, others, model, now=now)
+        decisions = self._proxy.balancer.report_peer_load(replica.id, others, model, now=now)
         self._yielded.append((now + YIELD_SECONDS, replica.context.slot))
-        self._carrier.execute(decisions, now)
+        self._proxy.execute(decisions, now)

@@ -88,11 +88,11 @@ class Worker:
         self._tls: ssl.SSLContext | None = None
         self._tls_fingerprint: tuple[object, ...] = ()
         self._fleet: WorkerFleet | None = None
-        self._carrier: Proxy | None = None
+        self._proxy: Proxy | None = None
         self._out: asyncio.StreamWriter | None = None
         self._draining = False
         self._ejections = 0  # as of the last report
-        self._fallback: PassiveHealth | None = None  # with the carrier
+        self._fallback: PassiveHealth | None = None  # with the proxy
         self._supervisor_seen_at = monotonic()  # when the supervisor last did
         self._supervisor_silent = False  # it is gone, or has not spoken for long
         self.stopped = asyncio.Event()
@@ -108,8 +108,8 @@ class Worker:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._carrier is not None:
-            self._carrier.close()
+        if self._proxy is not None:
+            self._proxy.close()
         if self._out is not None:
             self._out.close()
         await asyncio.sleep(0)  # what was closed is closed in the next turn
@@ -130,14 +130,14 @@ class Worker:
                         self._drain_soon(message.seconds, relieved=message.sockets_shared)
                     elif isinstance(message, Heartbeat):
                         self._check_supervisor()
-                    elif self._carrier is not None and self._fleet is not None:
-                        self._apply_message(message, self._carrier, self._fleet)
+                    elif self._proxy is not None and self._fleet is not None:
+                        self._apply_message(message, self._proxy, self._fleet)
         except Exception as problem:  # deaf to all that follows it would serve by what was true once
             _log(f"error it does not understand the supervisor and ends: {problem!r}")
             self.stopped.set()
             return
         self._out = None  # it is gone; the last good configuration stays in force
-        if self._carrier is None:
+        if self._proxy is None:
             self.stopped.set()  # there never was one
         elif self._control is not None and not self._draining:
             self._search_task = asyncio.create_task(self._find_supervisor(self._control))
@@ -183,7 +183,7 @@ class Worker:
         | Quarantine
         | StartProgress
         | ReportRequest,
-        carrier: Proxy,
+        proxy: Proxy,
         fleet: WorkerFleet,
     ) -> None:
         """What is said of replicas. Whatever goes wrong with one message, the next is heard."""
@@ -193,35 +193,35 @@ class Worker:
                 case MemberUpdate():
                     fleet.update_members(message, now)
                 case ReplicaEvents():
-                    apply_replica_events(carrier, message.events, now)
+                    apply_replica_events(proxy, message.events, now)
                 case LoadReadings():
-                    apply_load_readings(carrier, message.loads, now)
+                    apply_load_readings(proxy, message.loads, now)
                 case DeviceCapacities() | MemorySizes() | Quarantine() | StartProgress():
-                    if carrier.memory is not None:
-                        carrier.memory.apply(message, now)
-                        carrier.wake_now()
+                    if proxy.memory is not None:
+                        proxy.memory.apply(message, now)
+                        proxy.wake_now()
                 case ReportRequest():
-                    self._send(build_report(carrier, now, message.number))
+                    self._send(build_report(proxy, now, message.number))
         except Exception as problem:  # also whatever a user's own policy raises
             _log(f"error {type(message).__name__}: {type(problem).__name__}: {problem}")
 
     def _replica_failed(self, replica: Replica, refused: bool) -> None:
         """The supervisor should look at it. One where nobody listens is out until a probe has seen it ready."""
-        carrier, way, now = self._carrier, replica.context, monotonic()
-        assert carrier is not None
-        if carrier.balancer.ejections != self._ejections and carrier.peers is not None:
+        proxy, upstream, now = self._proxy, replica.context, monotonic()
+        assert proxy is not None
+        if proxy.balancer.ejections != self._ejections and proxy.peers is not None:
             self._report_now()  # it, or another, was ejected just now: the other workers should hear of it
-        if not way.probed or replica.state is State.GONE:
+        if not upstream.probed or replica.state is State.GONE:
             return  # nobody could tell when it is back: the balancer's own ejection has to do
         if self._check_supervisor() and self._fallback is not None:
             self._fallback.request_failed(replica, refused, now)
             return
         if refused and replica.state in (State.READY, State.EJECTED):
-            self._send(ReplicaFailure(way.model, replica.id, True))
-            carrier.execute(carrier.balancer.report(replica.id, Event.LOST, way.model, now=now), now)
-        elif now >= way.told_at + FAILURE_INTERVAL_SECONDS:
-            way.told_at = now
-            self._send(ReplicaFailure(way.model, replica.id, False))
+            self._send(ReplicaFailure(upstream.model, replica.id, True))
+            proxy.execute(proxy.balancer.report(replica.id, Event.LOST, upstream.model, now=now), now)
+        elif now >= upstream.failure_reported_at + FAILURE_INTERVAL_SECONDS:
+            upstream.failure_reported_at = now
+            self._send(ReplicaFailure(upstream.model, replica.id, False))
 
     def _check_supervisor(self) -> bool:
         """Is the supervisor dead, frozen, or deaf?"""
@@ -248,7 +248,7 @@ class Worker:
         last = monotonic()
         while True:
             await asyncio.sleep(REPORT_CHECK_SECONDS)
-            memory = self._carrier.memory if self._carrier is not None else None
+            memory = self._proxy.memory if self._proxy is not None else None
             now = monotonic()
             if self._fallback is not None and self._check_supervisor():
                 self._fallback.tick(now, now - self._supervisor_seen_at)
@@ -260,9 +260,9 @@ class Worker:
 
     def _report_now(self) -> None:
         out = self._out
-        if out is not None and self._carrier is not None and not out.transport.get_write_buffer_size():
-            self._ejections = self._carrier.balancer.ejections
-            out.write(encode_frame(build_report(self._carrier, monotonic())))
+        if out is not None and self._proxy is not None and not out.transport.get_write_buffer_size():
+            self._ejections = self._proxy.balancer.ejections
+            out.write(encode_frame(build_report(self._proxy, monotonic())))
 
     async def _apply(self, message: Apply) -> None:
         try:
@@ -276,14 +276,14 @@ class Worker:
             self._send(Applied(message.number))
         except Exception as problem:  # also whatever a user's own policy or dialect raises
             self._send(Applied(message.number, str(problem) or repr(problem)))
-            if self._carrier is None:
+            if self._proxy is None:
                 sys.exit(f"steelyard worker {self._index}: {problem}")
 
     def _start_serving(self) -> None:
         """After all that was to be known first: a request that came before would find no replica ready."""
-        assert self._carrier is not None
-        self.loop.set_exception_handler(MemoryMonitor(self._carrier).handle_loop_exception)
-        self._acceptor = Acceptor(self._carrier, self._listeners, self._tls)
+        assert self._proxy is not None
+        self.loop.set_exception_handler(MemoryMonitor(self._proxy).handle_loop_exception)
+        self._acceptor = Acceptor(self._proxy, self._listeners, self._tls)
         self._acceptor.open()
         gc.collect()
         gc.freeze()  # what is there now stays; no need to look at it again and again
@@ -291,34 +291,34 @@ class Worker:
 
     def _apply_config(self, message: Apply) -> None:
         config = message.config
-        carrier, fleet = self._carrier, self._fleet
-        if carrier is None or fleet is None:
+        proxy, fleet = self._proxy, self._fleet
+        if proxy is None or fleet is None:
             ledger = MemoryLedger(self._book) if self._book is not None else None
-            carrier = Proxy(self.loop, Balancer(Random(), ledger), config)
-            carrier.on_replica_failure = self._replica_failed
+            proxy = Proxy(self.loop, Balancer(Random(), ledger), config)
+            proxy.on_replica_failure = self._replica_failed
             if ledger is not None:
-                carrier.memory = DeviceMemory(carrier, ledger, self._send)
+                proxy.memory = DeviceMemory(proxy, ledger, self._send)
             if self._board is not None and self._board.workers > 1:
-                carrier.peers = PeerWorkers(carrier, self._board, self._index)
-            fleet = WorkerFleet(carrier, carrier.peers)
-            self._fallback = PassiveHealth(carrier)
-        if carrier.tracing_settings != config.tracing:
-            self._set_tracing(carrier, config.tracing)
+                proxy.peers = PeerWorkers(proxy, self._board, self._index)
+            fleet = WorkerFleet(proxy, proxy.peers)
+            self._fallback = PassiveHealth(proxy)
+        if proxy.tracing_settings != config.tracing:
+            self._set_tracing(proxy, config.tracing)
         # Anew at each reload, so that a log that was moved away is let go; first, because opening it may fail.
         log = AccessLog(config.access_log) if config.access_log is not None else None
         decisions = None
         try:
             if config.decisions is not None:
                 workers = self._board.workers if self._board is not None else 1
-                decisions = DecisionLog(config.decisions, carrier.balancer, config, self._index, workers)
+                decisions = DecisionLog(config.decisions, proxy.balancer, config, self._index, workers)
             fleet.apply(config, message.slots, monotonic(), message.devices)
         except Exception:
             for begun in (log, decisions):
                 if begun is not None:
                     begun.close()
             raise
-        old, carrier.log = carrier.log, log
-        old_decisions, carrier.decisions = carrier.decisions, decisions
+        old, proxy.log = proxy.log, log
+        old_decisions, proxy.decisions = proxy.decisions, decisions
         for ended, begun in ((old, log), (old_decisions, decisions)):
             if ended is not None:
                 ended.close(0.0)  # its thread ends by itself
@@ -326,16 +326,16 @@ class Worker:
                     begun.dropped += ended.dropped
         if decisions is not None:
             decisions.attach()
-        self._carrier, self._fleet = carrier, fleet
+        self._proxy, self._fleet = proxy, fleet
 
-    def _set_tracing(self, carrier: Proxy, settings: TracingConfig | None) -> None:
+    def _set_tracing(self, proxy: Proxy, settings: TracingConfig | None) -> None:
         made = None
         if settings is not None:
             from ..telemetry.otel import OtelTracer  # not everybody has it installed
 
             made = OtelTracer(settings, self._index)
-        old, carrier.tracing = carrier.tracing, made
-        carrier.tracing_settings = settings
+        old, proxy.tracing = proxy.tracing, made
+        proxy.tracing_settings = settings
         if old is not None:
             old.close(0.0)  # its thread ends by itself
 
@@ -354,27 +354,27 @@ class Worker:
         connection stays open until its next request, whose answer tells the client to make another. Closed before,
         it might meet a request that is under way.
         """
-        carrier = self._carrier
-        if carrier is not None and self._acceptor is not None:
+        proxy = self._proxy
+        if proxy is not None and self._acceptor is not None:
             self._acceptor.close()
             if not relieved:
                 self._acceptor.accept_backlog()
             for listener in self._listeners:
                 listener.close()
             await asyncio.sleep(DRAIN_POLL_SECONDS)
-            carrier.drain(relieved=relieved)
-            until = monotonic() + (carrier.timeouts.drain if seconds is None else seconds)
-            while carrier.clients and monotonic() < until:
+            proxy.drain(relieved=relieved)
+            until = monotonic() + (proxy.timeouts.drain if seconds is None else seconds)
+            while proxy.clients and monotonic() < until:
                 if self._out is None:  # nobody will ever say that a replica is ready
-                    carrier.reject_pending(hopeless=True)
+                    proxy.reject_pending(hopeless=True)
                 await asyncio.sleep(DRAIN_POLL_SECONDS)
             self._acceptor.cancel_handshakes()
-            carrier.reject_pending()
+            proxy.reject_pending()
             until = monotonic() + LAST_REPLY_SECONDS
-            while any(client.closing for client in carrier.clients) and monotonic() < until:
+            while any(client.closing for client in proxy.clients) and monotonic() < until:
                 await asyncio.sleep(DRAIN_POLL_SECONDS)
-            carrier.abort_all()
-            self._send(build_report(carrier, monotonic()))  # the last word, whatever else is still to be said
+            proxy.abort_all()
+            self._send(build_report(proxy, monotonic()))  # the last word, whatever else is still to be said
         self.stopped.set()
 
 
