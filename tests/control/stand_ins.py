@@ -105,7 +105,7 @@ class InProcess:
 
 
 class InProcessCrew:
-    """What the fleet needs of a crew. `heard` is all that was said, the latest last."""
+    """What the fleet needs of a pool of workers. `heard` is all that was said, the latest last."""
 
     def __init__(self, fleet: Fleet, size: int = 1) -> None:
         self.fleet = fleet
@@ -120,7 +120,7 @@ class InProcessCrew:
             self.hire(index)
 
     def hire(self, index: int) -> InProcess:
-        """As `Seat` and `Supervisor` greet a new one."""
+        """As `WorkerSlot` and `Supervisor` greet a new one."""
         worker = self.workers[index] = InProcess(self._loop)
         for message in [*self.fleet.active_config.initial_state(), *self.fleet.initial_state()]:
             self._send(index, message)
@@ -148,7 +148,7 @@ class InProcessCrew:
     def reports(self) -> list[WorkerReport]:
         return self.told
 
-    async def tell(self, seconds: float = 0.0) -> bool:
+    async def request_reports(self, seconds: float = 0.0) -> bool:
         self.tells += 1
         return True
 
@@ -177,12 +177,12 @@ class ScriptedProber:
     def __init__(self, saw: Any, progress: Any) -> None:
         self.saw, self.progress = saw, progress
         self.targets: dict[ReplicaKey, ProbeTarget] = {}
-        self.counts: dict[tuple[str, str], int] = {}
+        self.result_counts: dict[tuple[str, str], int] = {}
         self.anew: list[ReplicaKey] = []
         self.hurried: list[ReplicaKey] = []
         self._ready: set[tuple[ReplicaKey, str]] = set()  # who is so, or was when it was not asked any more, and where
 
-    def follow(self, targets: Mapping[ReplicaKey, ProbeTarget]) -> None:
+    def set_targets(self, targets: Mapping[ReplicaKey, ProbeTarget]) -> None:
         for key, target in targets.items():
             if not target.health.enabled:
                 self._ready.add((key, target.settings.url))  # it counts as such
@@ -201,13 +201,13 @@ class ScriptedProber:
         """When it was last looked at."""
         return (key, url) in self._ready
 
-    def unloaded(self, key: ReplicaKey) -> None:
+    def model_unloaded(self, key: ReplicaKey) -> None:
         """It will be asked for again when it is loaded."""
 
-    def see_anew(self, key: ReplicaKey) -> None:
+    def reprobe(self, key: ReplicaKey) -> None:
         self.anew.append(key)
 
-    def look_now(self, key: ReplicaKey) -> None:
+    def probe_now(self, key: ReplicaKey) -> None:
         self.hurried.append(key)
 
     def view(self, key: ReplicaKey) -> ProbeView | None:

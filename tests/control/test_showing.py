@@ -39,11 +39,11 @@ A, B = ("m", "a"), ("m", "b")
 
 
 class Reporting:
-    """What a crew says of its workers."""
+    """What a pool says of its workers."""
 
     def __init__(self, *reports: WorkerReport | None) -> None:
         self._reports = reports
-        self.past = RetiredTotals()
+        self.retired = RetiredTotals()
 
     def workers(self) -> list[Any]:
         class One:
@@ -60,12 +60,12 @@ class Reporting:
 
 
 def seen(id: str = "a", state: str = "ready", **more: Any) -> ReplicaReport:
-    usual = {"in_flight": 0, "picks": 0, "failures": 0, "seconds": 0.0, "slowness": 1.0}
+    usual = {"in_flight": 0, "dispatched": 0, "failures": 0, "work": 0.0, "slowness": 1.0}
     return ReplicaReport("m", id, state, **(usual | more))
 
 
 def report(*replicas: ReplicaReport, **model: Any) -> WorkerReport:
-    one = ModelReport("m", **{"waiting": 0, "in_flight": 0, "verdicts": {}, "latency": {}, **model})
+    one = ModelReport("m", **{"waiting": 0, "in_flight": 0, "outcomes": {}, "latency": {}, **model})
     return WorkerReport(0, (one,), replicas)
 
 
@@ -108,9 +108,9 @@ async def test_the_supervisor_s_state_is_shown_whatever_workers_have_heard_yet(s
 @acted(TWO)
 async def test_an_ejection_is_the_workers_to_tell(stage: Played) -> None:
     stage.prober.sees(A)
-    told = seen("a", "ejected", ejected_for=20.0, ejections=2, consecutive=2, ejected_since=9.0)
+    told = seen("a", "ejected", ejection_left=20.0, ejections=2, consecutive_failures=2, ejected_since=9.0)
     why = EjectionReason(EjectionRule.CONSECUTIVE_FAILURES, 5, last_failure="answered 500", all_same=True)
-    out = msgspec.structs.replace(told, ejection=why, ejected_since=10.0)
+    out = msgspec.structs.replace(told, ejection_reason=why, ejected_since=10.0)
     view = show(stage, report(told), report(out), report(seen("a")))
     assert (one(view).state, one(view).why) == ("ejected", "5 in a row answered 500")
     assert one(view).state_age == pytest.approx(10.0, abs=0.1), "it counts from the ejection"
@@ -124,17 +124,26 @@ async def test_an_ejection_is_the_workers_to_tell(stage: Played) -> None:
 async def test_one_that_is_out_anyway_is_not_shown_as_ejected(stage: Played) -> None:
     stage.prober.sees(A)
     stage.fleet.transition(A, Event.DRAIN, "an operator drains it")
-    view = one(show(stage, report(seen("a", "ejected", ejected_for=20.0))))
+    view = one(show(stage, report(seen("a", "ejected", ejection_left=20.0))))
     assert (view.state, view.draining, view.why) == ("draining", True, "an operator drains it")
 
 
 @acted(TWO)
 async def test_numbers_are_added_up_and_each_worker_s_own_are_there(stage: Played) -> None:
     first = seen(
-        "a", in_flight=2, picks=10, failures=1, seconds=1.5, slowness=1.0, samples=20, limit=4, p99=0.2, overdue=True
+        "a", in_flight=2, dispatched=10, failures=1, work=1.5, slowness=1.0, samples=20, limit=4, p99=0.2, overdue=True
     )
     second = seen(
-        "a", in_flight=1, picks=5, failures=2, seconds=0.5, slowness=3.0, samples=20, outside=2, foreign=1, cache=0.5
+        "a",
+        in_flight=1,
+        dispatched=5,
+        failures=2,
+        work=0.5,
+        slowness=3.0,
+        samples=20,
+        other_load=2,
+        external_load=1,
+        cache=0.5,
     )
     view = one(show(stage, report(first), None, report(second)))
     assert (view.in_flight, view.dispatched, view.failures, view.work, view.slowness) == (3, 15, 3, 2.0, 2.0)
@@ -148,8 +157,8 @@ async def test_numbers_are_added_up_and_each_worker_s_own_are_there(stage: Playe
 async def test_models_are_added_up(stage: Played) -> None:
     stage.prober.sees(A)
     reports = (
-        report(seen(), waiting=1, in_flight=2, verdicts={"ok": 3}, latency={3000: 3}, typical=0.2, drain_rate=2.0),
-        report(seen(), waiting=2, in_flight=1, verdicts={"ok": 1}, latency={3000: 1}, typical=0.4, panicking=True),
+        report(seen(), waiting=1, in_flight=2, outcomes={"ok": 3}, latency={3000: 3}, typical=0.2, drain_rate=2.0),
+        report(seen(), waiting=2, in_flight=1, outcomes={"ok": 1}, latency={3000: 1}, typical=0.4, panicking=True),
         report(seen(), typical=1.0),  # has answered nothing: it guesses
     )
     model = show(stage, *reports).models[0]
@@ -232,9 +241,11 @@ async def test_how_slow_a_replica_is_is_said_only_with_evidence(stage: Played) -
 async def test_a_ready_replica_that_fails_is_counted_beside_the_ready_ones(stage: Played) -> None:
     stage.prober.sees(A)
     stage.prober.sees(B)
-    failed = seen("a", picks=10, failures=7, outcomes={"ok": 3, "error": 7}, last_error="HTTP 500", last_error_age=2.0)
+    failed = seen(
+        "a", dispatched=10, failures=7, outcomes={"ok": 3, "error": 7}, last_error="HTTP 500", last_error_age=2.0
+    )
     show(stage, report(seen("a"), seen("b")))
-    view = show(stage, report(failed, seen("b", picks=9, outcomes={"ok": 9})))
+    view = show(stage, report(failed, seen("b", dispatched=9, outcomes={"ok": 9})))
     assert (view.models[0].ready, view.models[0].failing) == (2, 1)
     recent = one(view).recent
     assert (recent.attempts, recent.failed, recent.last_error) == (10, 7, "HTTP 500")
@@ -267,7 +278,7 @@ async def test_what_operators_set_is_marked(stage: Played) -> None:
 
 @acted("models: {m: {dialect: vllm, replicas: [{id: a, url: 'http://127.0.0.1:9'}]}}")
 async def test_load_that_replicas_tell_is_shown_with_its_age(stage: Played) -> None:
-    view = one(show(stage, report(seen("a", foreign=2), seen("b")), report(seen("a", foreign=3))))
+    view = one(show(stage, report(seen("a", external_load=2), seen("b")), report(seen("a", external_load=3))))
     assert view.load_signals is not None
     assert (view.load_signals.age, view.load_signals.stale, view.load_signals.external_load) == (None, False, 3)
 
@@ -279,12 +290,12 @@ def scaled(model: str = "m", **more: Any) -> ScalingView:
     """It rests at zero."""
     return shown(
         ScalingView,
-        **({"model": model, "mode": "act", "scaler": "work", "least": 0, "wanted": 0, "starting": 0} | more),
+        **({"model": model, "mode": "act", "scaler": "work", "min_replicas": 0, "desired": 0, "starting": 0} | more),
     )
 
 
 def looping(yes: bool = True) -> StartFailureView:
-    return shown(StartFailureView, looping=yes)
+    return shown(StartFailureView, crash_looping=yes)
 
 
 def stage_scaling(stage: Played, *views: ScalingView, alarms: tuple[Alarm, ...] = ()) -> None:
@@ -299,13 +310,13 @@ def stage_scaling(stage: Played, *views: ScalingView, alarms: tuple[Alarm, ...] 
     ("view", "rests"),
     [
         (scaled(), True),
-        (scaled(setback=looping(False)), True),  # the last start failed, the next may not
-        (scaled(setback=looping()), False),
-        (scaled(wanted=1), False),  # somebody asked, and nobody is coming
-        (scaled(wanted=1, starting=1), True),  # requests wait for it: no reason to send them elsewhere
-        (scaled(wanted=1, starting=1, setback=looping()), False),
-        (scaled(least=1), False),
-        (scaled(least=1, wanted=1), False),
+        (scaled(start_failure=looping(False)), True),  # the last start failed, the next may not
+        (scaled(start_failure=looping()), False),
+        (scaled(desired=1), False),  # somebody asked, and nobody is coming
+        (scaled(desired=1, starting=1), True),  # requests wait for it: no reason to send them elsewhere
+        (scaled(desired=1, starting=1, start_failure=looping()), False),
+        (scaled(min_replicas=1), False),
+        (scaled(min_replicas=1, desired=1), False),
         (scaled(mode="recommend"), False),  # nobody would start it
         (scaled(mode="fixed", scaler=""), False),
         (scaled("n"), False),  # another model
@@ -318,14 +329,14 @@ def test_a_model_that_rests_at_zero_is_as_it_should_be(view: ScalingView, rests:
 
 @acted(TWO)
 async def test_a_model_at_rest_is_no_alarm(stage: Played) -> None:
-    stage_scaling(stage, scaled("m", wanted=1), scaled("n"))
+    stage_scaling(stage, scaled("m", desired=1), scaled("n"))
     assert [(alarm.code, alarm.model) for alarm in show(stage).alarms] == [("no_ready_replica", "m")]
 
 
 @acted(TWO)
 async def test_of_how_models_are_scaled_the_last_steps_are_shown(stage: Played) -> None:
     steps = tuple(shown(ScalingStepView, before=n, after=n + 1) for n in range(100))
-    stage_scaling(stage, scaled("m", history=steps), scaled("n", history=steps[:2]))
+    stage_scaling(stage, scaled("m", steps=steps), scaled("n", steps=steps[:2]))
     m, n = show(stage).scaling
     assert (m.model, n.model) == ("m", "n")
     assert (m.steps, n.steps) == (steps[-SHOWN_SCALING_STEPS:], steps[:2])
@@ -334,7 +345,7 @@ async def test_of_how_models_are_scaled_the_last_steps_are_shown(stage: Played) 
 @acted(TWO)
 async def test_alarms_of_starting_and_scaling_are_shown(stage: Played) -> None:
     stage.prober.sees(A)
-    told = (shown(Alarm, code="crash_loop", what="it ends"), shown(Alarm, code="at_most", what="no more"))
+    told = (shown(Alarm, code="crash_loop", message="it ends"), shown(Alarm, code="at_most", message="no more"))
     stage_scaling(stage, scaled("n"), alarms=told)
     assert show(stage).alarms == told
 
@@ -342,6 +353,6 @@ async def test_alarms_of_starting_and_scaling_are_shown(stage: Played) -> None:
 @acted(TWO)
 async def test_everything_shown_is_json(stage: Played) -> None:
     stage.prober.sees(A)
-    stage_scaling(stage, scaled(history=(shown(ScalingStepView),), setback=looping()))
-    view = show(stage, report(seen("a"), verdicts={"ok": 1}, latency={3000: 1}))
+    stage_scaling(stage, scaled(steps=(shown(ScalingStepView),), start_failure=looping()))
+    view = show(stage, report(seen("a"), outcomes={"ok": 1}, latency={3000: 1}))
     assert msgspec.json.decode(msgspec.json.encode(view), type=FleetView) == view

@@ -1,4 +1,4 @@
-"""A fleet in memory that does, and refuses, what `Operations` documents."""
+"""A fleet in memory that does, and refuses, what `AdminService` documents."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def replica(model: str, settings: ReplicaConfig, source: str) -> ReplicaView:
         weight=settings.weight,
         zone=settings.zone,
         device=settings.device,
-        probe=shown(ProbeView, verdict="ready", age=1.5),
-        signals=shown(LoadSignalView, running=2.0),
+        probe=shown(ProbeView, result="ready", age=1.5),
+        load_signals=shown(LoadSignalView, running=2.0),
         workers=tuple(workers),
     )
 
 
 def model(name: str) -> ModelView:
-    return shown(ModelView, model=name, policy="least_work", concurrency="unlimited", verdicts={"ok": 14}, p50=0.1)
+    return shown(ModelView, model=name, policy="least_work", concurrency="unlimited", outcomes={"ok": 14}, p50=0.1)
 
 
 def device(name: str, model: str) -> DeviceView:
@@ -92,7 +92,7 @@ def device(name: str, model: str) -> DeviceView:
         headroom=0.1,
         measured=4 << 30,
         age=0.5,
-        servers=(shown(ServerView, server="127.0.0.1:8001", held=3 << 30, holdings=(holding,)),),
+        servers=(shown(ServerView, server="127.0.0.1:8001", measured=3 << 30, models=(holding,)),),
         quarantines=(shown(QuarantineView, model=model, bytes=1 << 30),),
     )
 
@@ -104,17 +104,19 @@ def scaling(model: str, started: list[ReplicaView]) -> ScalingView:
         model=model,
         mode="act",
         scaler="work",
-        wanted=3,
-        least=0,
-        most=8,
+        desired=3,
+        min_replicas=0,
+        max_replicas=8,
         why="2 → 3: 1.9 s/s of work offered",
-        offered=1.9,
-        lately=2.5,
+        offered_load=1.9,
+        recent_load=2.5,
         panicking=True,
         replica_seconds=720.5,
         instances=tuple(shown(InstanceView, model=model, replica=r.id, url=r.url, phase="ready") for r in started),
-        setback=shown(StartFailureView, replica="s9", reason="ended", why="exit code 1", last_words=("out of memory",)),
-        history=tuple(steps),
+        start_failure=shown(
+            StartFailureView, replica="s9", reason="ended", why="exit code 1", log_tail=("out of memory",)
+        ),
+        steps=tuple(steps),
     )
 
 
@@ -130,13 +132,13 @@ class FakeOperations:
         self.replicas: dict[tuple[str, str], ReplicaView] = {}
         self.weights: dict[tuple[str, str], float] = {}  # of the configuration
         self.instances: dict[tuple[str, str], str] = {}
-        self.events: list[FleetEvent] = []
+        self._events: list[FleetEvent] = []
         self.serving = True
         self.wrong_config = ""
         self.slow: asyncio.Event | None = None  # a drain waits for it
         self.bug = False
         self.printed = 3
-        self._following = LiveFeed(lambda: ({}, {}), EventLog(), 0.0)
+        self._live_feed = LiveFeed(lambda: ({}, {}), EventLog(), 0.0)
         self.rolling = 0  # for so many looks, what is added is not shown yet
         for name in self.models:
             self._put(name, ReplicaConfig(url="http://127.0.0.1:8001", id="a"), "file")
@@ -152,26 +154,26 @@ class FakeOperations:
             models=tuple(map(self._counted, self.models.values())),
             replicas=tuple(replicas),
             discovery=(shown(DiscoveryView, model="llama", source="file r.yaml", held_back=("x",)),),
-            alarms=(shown(Alarm, code="discovery", what="it is empty"),),
+            alarms=(shown(Alarm, code="discovery", message="it is empty"),),
             devices=(device("node1/gpu0", next(iter(self.models))), shown(DeviceView, device="dark")),
-            sizes=tuple(shown(ModelMemoryView, model=name, footprint=3 << 30) for name in self.models),
-            scaling=(msgspec.structs.replace(scaled := self._scaled(), history=scaled.steps[-LATEST:]),),
+            model_memory=tuple(shown(ModelMemoryView, model=name, footprint=3 << 30) for name in self.models),
+            scaling=(msgspec.structs.replace(scaled := self._scaled(), steps=scaled.steps[-LATEST:]),),
         )
 
     @property
-    def following(self) -> LiveFeed:
-        return self._following
+    def live_feed(self) -> LiveFeed:
+        return self._live_feed
 
-    def numbers(self) -> tuple[FleetView, MetricsSnapshot]:
+    def metrics(self) -> tuple[FleetView, MetricsSnapshot]:
         return self.fleet(), MetricsSnapshot()
 
-    def happenings(self) -> list[FleetEvent]:
-        return self.events
+    def events(self) -> list[FleetEvent]:
+        return self._events
 
-    def live(self) -> bool:
+    def is_live(self) -> bool:
         return self.serving
 
-    def unready(self) -> list[str]:
+    def readiness_problems(self) -> list[str]:
         ready = {name for (name, _), view in self.replicas.items() if view.state == "ready"}
         return [f"no replica of {name} is ready" for name in self.models if name not in ready]
 
@@ -181,7 +183,7 @@ class FakeOperations:
             raise NotFoundError(f"{model} has neither `autoscale` nor `runtime`")
         return self._scaled()
 
-    def last_words(self, model: str, replica: str, lines: int) -> tuple[str, ...]:
+    def log_tail(self, model: str, replica: str, lines: int) -> tuple[str, ...]:
         if self._replica(model, replica).source != "runtime":
             raise NotFoundError(f"Steelyard did not start {replica!r}: whoever did has its log")
         return tuple(f"line {n} of {replica}" for n in range(self.printed))[-lines:]
@@ -241,7 +243,7 @@ class FakeOperations:
             raise InvalidError("models.llama.policy", self.wrong_config)
         self._note("config", "read again")
 
-    async def announce(self, model: str, replica: ReplicaConfig, seconds: float, instance: str) -> float:
+    async def register(self, model: str, replica: ReplicaConfig, seconds: float, instance: str) -> float:
         self._model(model)
         key = model, replica.name
         if key in self.replicas and self.replicas[key].source != "registered":
@@ -253,7 +255,7 @@ class FakeOperations:
         self._change(model, replica.name, lease=min(seconds, LEASE))
         return min(seconds, LEASE)
 
-    async def withdraw(self, model: str, replica: str, instance: str) -> None:
+    async def deregister(self, model: str, replica: str, instance: str) -> None:
         self._replica(model, replica)
         known = self.instances.get((model, replica))
         if known is None or (instance and instance != known):  # an empty one stands for whichever it is
@@ -306,5 +308,5 @@ class FakeOperations:
         self.replicas[model, replica] = msgspec.structs.replace(self.replicas[model, replica], **fields)
 
     def _note(self, kind: str, what: str, model: str = "", replica: str = "") -> None:
-        self.events = [*self.events, FleetEvent(age=0.0, kind=kind, message=what, model=model, replica=replica)]
-        self.events = self.events[-MOST_EVENTS:]
+        self._events = [*self._events, FleetEvent(age=0.0, kind=kind, message=what, model=model, replica=replica)]
+        self._events = self._events[-MOST_EVENTS:]

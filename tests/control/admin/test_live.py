@@ -143,7 +143,7 @@ def test_a_token_is_needed_where_one_is(tmp_path: Path) -> None:
 
 
 def test_who_does_not_read_is_dropped(admin: Served, monkeypatch: Any) -> None:
-    admin.operations._following.events.record("replica", "x" * 300_000)
+    admin.operations.live_feed.events.record("replica", "x" * 300_000)
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect((admin.server.address.host, admin.server.address.port))
@@ -151,7 +151,7 @@ def test_who_does_not_read_is_dropped(admin: Served, monkeypatch: Any) -> None:
         until_true(lambda: len(admin.server.watchers) == 1)
 
         def beat() -> bool:
-            admin.operations._following.events.record("replica", "x" * 300_000)
+            admin.operations.live_feed.events.record("replica", "x" * 300_000)
             admin.do(admin.server.watchers._beat)
             return not len(admin.server.watchers)
 
@@ -177,7 +177,7 @@ def test_one_look(admin: Served) -> None:
 
 def test_a_stop_with_somebody_who_does_not_read() -> None:
     with served() as admin, socket.socket() as slow:
-        admin.operations._following.events.record("replica", "x" * 3_000_000)
+        admin.operations.live_feed.events.record("replica", "x" * 3_000_000)
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect((admin.server.address.host, admin.server.address.port))
         slow.sendall(b"GET /v1/live HTTP/1.1\r\nhost: localhost\r\n\r\n")

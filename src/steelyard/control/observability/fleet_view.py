@@ -82,7 +82,7 @@ def fleet_view(fleet: Fleet, crew: WorkerPool, began: float, totals: FleetTotals
 
 def _without_old_steps(scaled: ScalingView) -> ScalingView:
     """Without the older part of its history."""
-    return msgspec.structs.replace(scaled, history=scaled.steps[-SHOWN_SCALING_STEPS:])
+    return msgspec.structs.replace(scaled, steps=scaled.steps[-SHOWN_SCALING_STEPS:])
 
 
 def _by_replica(crew: WorkerPool) -> dict[ReplicaKey, list[tuple[int, ReplicaReport]]]:

@@ -19,7 +19,8 @@ from .lost_requests import NO_LOST_REQUESTS, LostRequests, only_tenant
 ReplicaKey = tuple[str, str]  # model, replica id
 K = TypeVar("K")
 COUNTER_FIELDS = (
-    "offered", "done", "believed", "missed", "arrived", "retried", "hedged", "hedges_won", "ejected",
+    "offered", "done", "predicted_seconds", "prediction_error_seconds", "arrived", "retried", "hedged", "hedges_won",
+    "ejected",
 )  # fmt: skip
 UNKNOWN_STATE = "unknown"  # the state of a replica that no worker has reported yet
 
@@ -109,17 +110,17 @@ class RetiredTotals:
         self.lost_telemetry: dict[str, int] = {}  # lines and spans, by what they are
 
     def retire(
-        self, report: WorkerReport, cut: LostRequests = NO_LOST_REQUESTS, others: Iterable[WorkerReport] = ()
+        self, report: WorkerReport, lost: LostRequests = NO_LOST_REQUESTS, others: Iterable[WorkerReport] = ()
     ) -> None:
-        """`cut`: the requests that were cut off with it, of each model. They failed, and the fault is ours. `others`:
+        """`lost`: the requests that were cut off with it, of each model. They failed, and the fault is ours. `others`:
         what those say who live."""
         self.unrouted = _sum_counts((self.unrouted, report.unrouted))
         self.lost_telemetry = _sum_counts((self.lost_telemetry, report.dropped))
-        unheard = cut.keys() - {model.model for model in report.models}
+        unheard = lost.keys() - {model.model for model in report.models}
         for model in (*report.models, *(ModelReport(name, 0, 0, {}, {}) for name in sorted(unheard))):
             known = self.models.get(model.model)
             counted = [*([known] if known else []), model]
-            if requests := cut.get(model.model):
+            if requests := lost.get(model.model):
                 counted.append(
                     _failed_report(model.model, requests, only_tenant([*counted, *_reports_of(model.model, others)]))
                 )
@@ -128,7 +129,7 @@ class RetiredTotals:
                 waiting=0,
                 in_flight=0,
                 backlog=0.0,
-                oldest=0.0,
+                oldest_wait=0.0,
                 **_fold_tenants(_sum_counters(counted)),
             )
         for replica in report.replicas:
@@ -136,10 +137,10 @@ class RetiredTotals:
             self.replicas[replica.model, replica.id] = msgspec.structs.replace(
                 replica,
                 in_flight=0,
-                seconds=0.0,
-                picks=replica.dispatched + (before.dispatched if before else 0),
+                work=0.0,
+                dispatched=replica.dispatched + (before.dispatched if before else 0),
                 failures=replica.failures + (before.failures if before else 0),
-                times_ejected=replica.ejections_total + (before.ejections_total if before else 0),
+                ejections_total=replica.ejections_total + (before.ejections_total if before else 0),
                 outcomes=_sum_counts((replica.outcomes, before.outcomes if before else {})),
             )
 
@@ -206,10 +207,10 @@ def _model_totals(name: str, living: list[ModelReport], dead: ModelReport | None
 def _sum_counters(reports: list[ModelReport]) -> dict[str, Any]:
     """All that only grows, summed."""
     return {
-        "verdicts": _sum_counts(r.outcomes for r in reports),
+        "outcomes": _sum_counts(r.outcomes for r in reports),
         "statuses": _sum_counts(r.statuses for r in reports),
         "latency": _sum_counts(r.latency for r in reports),
-        "judged": _sum_lists((tenant, counts) for r in reports for tenant, counts in r.slo_verdicts.items()),
+        "slo_verdicts": _sum_lists((tenant, counts) for r in reports for tenant, counts in r.slo_verdicts.items()),
         "times": _sum_durations(reports),
         **{name: sum(getattr(r, name) for r in reports) for name in COUNTER_FIELDS},
     }
@@ -229,10 +230,10 @@ def _failed_report(model: str, requests: int, tenant: str) -> ModelReport:
 def _fold_tenants(counted: dict[str, Any]) -> dict[str, Any]:
     """Each worker may have counted other tenants, whose names clients make up: those of all that ever died would be
     more and more."""
-    judged: dict[str, list[int]] = counted["judged"]
+    judged: dict[str, list[int]] = counted["slo_verdicts"]
     few = list(judged)[:MAX_RETIRED_TENANTS]
     return counted | {
-        "judged": _sum_lists((name if name in few else OTHER_TENANTS, counts) for name, counts in judged.items())
+        "slo_verdicts": _sum_lists((name if name in few else OTHER_TENANTS, counts) for name, counts in judged.items())
     }
 
 

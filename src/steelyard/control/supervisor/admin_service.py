@@ -35,7 +35,7 @@ class InvalidError(SteelyardError):
 
 
 class AdminService(Protocol):
-    """Each raises NotKnownError, ConflictError or InvalidError before anything is changed, or does what it says."""
+    """Each raises NotFoundError, ConflictError or InvalidError before anything is changed, or does what it says."""
 
     def fleet(self) -> FleetView: ...
 
@@ -61,7 +61,7 @@ class AdminService(Protocol):
         ...
 
     def scaling(self, model: str) -> ScalingView:
-        """With all its history. NotKnownError: how many replicas it has is none of our business."""
+        """With all its history. NotFoundError: how many replicas it has is none of our business."""
         ...
 
     def log_tail(self, model: str, replica: str, lines: int) -> tuple[str, ...]:

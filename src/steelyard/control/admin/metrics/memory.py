@@ -15,8 +15,8 @@ def memory_families(fleet: FleetView) -> Iterator[Family]:
     ledger = [sample for view in fleet.devices for sample in _ledger(view)]
     yield Family("steelyard_device_memory_bytes", "gauge", "the ledger of a device, reserved against measured", ledger)
     yield Family("steelyard_device_requests", "gauge", "requests that run there, of all models", of("requests"))
-    ran_out = of("ran_out")
-    yield Family("steelyard_device_out_of_memory_total", "counter", "requests that ran out of memory there", ran_out)
+    errors = of("out_of_memory_errors")
+    yield Family("steelyard_device_out_of_memory_total", "counter", "requests that ran out of memory there", errors)
     kept = [Sample(labels(device=view.device), len(view.quarantines)) for view in fleet.devices]
     yield Family("steelyard_device_quarantines", "gauge", "sizes of requests that are kept from it for now", kept)
     sizes = [Sample(labels(model=view.model, kind="footprint"), view.footprint) for view in fleet.model_memory]
@@ -26,9 +26,16 @@ def memory_families(fleet: FleetView) -> Iterator[Family]:
 
 
 def _ledger(view: DeviceView) -> Iterator[Sample]:
-    for kind in ("capacity", "budget", "reserved", "taken", "other", "measured"):
-        known = view.capacity is not None or kind != "budget"
-        yield Sample(labels(device=view.device, kind=kind), getattr(view, kind) if known else None)
+    kinds = (
+        ("capacity", view.capacity),
+        ("budget", view.budget if view.capacity is not None else None),
+        ("reserved", view.reserved),
+        ("taken", view.committed),
+        ("other", view.external_usage),
+        ("measured", view.measured),
+    )
+    for kind, amount in kinds:
+        yield Sample(labels(device=view.device, kind=kind), amount)
 
 
 def _holdings(fleet: FleetView) -> Iterator[tuple[ServerView, ResidentModelView]]:

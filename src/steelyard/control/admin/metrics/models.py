@@ -17,15 +17,15 @@ _GAUGES = (
     ("requests_in_flight", "requests at its replicas", "in_flight"),
     ("requests_waiting", "requests in its waiting line", "waiting"),
     ("panicking", "1: too few replicas are healthy, all are used", "panicking"),
-    ("typical_request_seconds", "estimated work of a typical request on a typical replica", "typical"),
+    ("typical_request_seconds", "estimated work of a typical request on a typical replica", "typical_seconds"),
     ("drain_rate", "seconds of typical work that its replicas do per second", "drain_rate"),
 )
 _COUNTERS = (
     ("arrivals_total", "requests that came", "arrived"),
     ("work_offered_seconds_total", "seconds of estimated work that came", "offered"),
     ("work_done_seconds_total", "seconds of estimated work that were answered", "done"),
-    ("estimated_seconds_total", "seconds that answered attempts were believed to take", "believed"),
-    ("estimate_error_seconds_total", "by how much that was off, either way", "missed"),
+    ("estimated_seconds_total", "seconds that answered attempts were believed to take", "predicted_seconds"),
+    ("estimate_error_seconds_total", "by how much that was off, either way", "prediction_error_seconds"),
     ("retries_total", "attempts at another replica after one that failed", "retried"),
     ("hedges_total", "second attempts while the first still ran", "hedged"),
     ("hedges_won_total", "of these, how many answered first", "hedges_won"),

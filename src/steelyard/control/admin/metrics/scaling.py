@@ -11,16 +11,16 @@ _PREFIX = "steelyard_scaling_"
 
 # Name, meaning, and which number of a ScalingView it is.
 _GAUGES = (
-    ("wanted_replicas", "replicas it should have", "wanted"),
-    ("least", "replicas it has at the least", "least"),
-    ("most", "replicas it may have at the most", "most"),
+    ("wanted_replicas", "replicas it should have", "desired"),
+    ("least", "replicas it has at the least", "min_replicas"),
+    ("most", "replicas it may have at the most", "max_replicas"),
     ("starting", "replicas that were started and are not ready yet", "starting"),
     ("leaving", "replicas that drain or are being stopped", "leaving"),
     ("cold_start_seconds", "from the start of a replica to its readiness", "cold_start"),
 )
 _SCALER_GAUGES = (  # by a scaler
-    ("forecast_work", "seconds of work per second expected one cold start ahead", "forecast"),
-    ("burn_rate", "times as fast as allowed that the promise is broken", "burn"),
+    ("forecast_work", "seconds of work per second expected one cold start ahead", "forecast_load"),
+    ("burn_rate", "times as fast as allowed that the promise is broken", "burn_rate"),
     ("panicking", "1: a sudden peak, what came lately decides alone", "panicking"),
 )
 _COUNTERS = (
