@@ -18,19 +18,21 @@ from .conversations import INFERENCE, WARM_UP
 
 SIGHTS = st.builds(
     ProbeResult,
-    kind=st.sampled_from([*ProbeStatus, ProbeStatus.READY, ProbeStatus.READY, ProbeStatus.READY]),
+    status=st.sampled_from([*ProbeStatus, ProbeStatus.READY, ProbeStatus.READY, ProbeStatus.READY]),
     detail=st.just("seen"),
     instance=st.sampled_from(["", "", "a", "b"]),
     seconds=st.sampled_from([0.0, 0.01, 2.0]),
-    sure=st.booleans(),
-).map(lambda seen: seen._replace(sure=seen.definitive and seen.status in (ProbeStatus.LOADING, ProbeStatus.BROKEN)))
+    definitive=st.booleans(),
+).map(
+    lambda seen: seen._replace(definitive=seen.definitive and seen.status in (ProbeStatus.LOADING, ProbeStatus.BROKEN))
+)
 OUTCOMES = st.builds(
     CheckResult,
     problem=st.sampled_from(["", "", "it failed"]),
-    doubtful=st.booleans(),
-    void=st.booleans(),
+    ambiguous=st.booleans(),
+    inconclusive=st.booleans(),
     instance=st.sampled_from(["", "a", "b"]),
-).map(lambda tried: tried if tried.problem else tried._replace(doubtful=False, void=False))
+).map(lambda tried: tried if tried.problem else tried._replace(ambiguous=False, inconclusive=False))
 
 
 class Replica(RuleBasedStateMachine):
@@ -53,7 +55,7 @@ class Replica(RuleBasedStateMachine):
             inference=INFERENCE if inference else None,
         )
         self.now = 50.0
-        self.keeper = HealthTracker(self.health, Random(seed), self.now)
+        self.tracker = HealthTracker(self.health, Random(seed), self.now)
         self.state = State.STARTING
         self.told: Event | None = None
         self.good = 0  # looks in a row
@@ -75,80 +77,80 @@ class Replica(RuleBasedStateMachine):
 
     @rule(seen=SIGHTS, busy=st.booleans(), late=st.sampled_from([0.0, 0.0, 0.2, 70.0]))
     def look(self, seen, busy, late):
-        if self.keeper.next_probe_at == INFINITY:
+        if self.tracker.next_probe_at == INFINITY:
             return
-        needed, cooled, was_ready = self.keeper.required_successes, self.keeper.generation, self.keeper.ready
-        self.now = max(self.now, self.keeper.next_probe_at) + late + seen.seconds
-        news = self.keeper.probe_finished(seen, self.now, busy=busy)
-        if self.keeper.generation != cooled:
+        needed, cooled, was_ready = self.tracker.required_successes, self.tracker.generation, self.tracker.ready
+        self.now = max(self.now, self.tracker.next_probe_at) + late + seen.seconds
+        news = self.tracker.probe_finished(seen, self.now, busy=busy)
+        if self.tracker.generation != cooled:
             self.passed.clear()  # for all that is known, it is another process
-            self.good = 0 if seen.kind is not ProbeStatus.READY else self.good
-        if seen.kind is ProbeStatus.READY:
+            self.good = 0 if seen.status is not ProbeStatus.READY else self.good
+        if seen.status is ProbeStatus.READY:
             self.good += 1
             self.excused = 0
-        elif seen.kind is ProbeStatus.UNKNOWN or (busy and was_ready and seen.kind is ProbeStatus.NO_RESPONSE):
+        elif seen.status is ProbeStatus.UNKNOWN or (busy and was_ready and seen.status is ProbeStatus.NO_RESPONSE):
             assert news == []
         else:
             self.good = 0
             self.excused += 1
-            if seen.sure or seen.kind is ProbeStatus.REFUSED or self.excused >= self.health.fall:
-                assert not self.keeper.ready
+            if seen.definitive or seen.status is ProbeStatus.REFUSED or self.excused >= self.health.fall:
+                assert not self.tracker.ready
                 assert self.told is not None or news
         if any(event is Event.LOADED for event, _ in news):
-            assert seen.kind is ProbeStatus.READY
-            assert self.good >= min(needed, self.keeper.required_successes) or was_ready
+            assert seen.status is ProbeStatus.READY
+            assert self.good >= min(needed, self.tracker.required_successes) or was_ready
         if news and news[-1].event is Event.LIVE:
-            assert seen.kind in ALIVE_STATUSES
+            assert seen.status in ALIVE_STATUSES
         self.hear(news)
 
-    @precondition(lambda self: self.keeper.trying is not None)
+    @precondition(lambda self: self.tracker.check_wanted is not None)
     @rule(outcome=OUTCOMES, busy=st.booleans(), seconds=st.sampled_from([0.0, 3.0, 40.0]))
     def attempt(self, outcome, busy, seconds):
-        trial, cooled, was_ready = self.keeper.check_wanted, self.keeper.generation, self.keeper.ready
+        trial, cooled, was_ready = self.tracker.check_wanted, self.tracker.generation, self.tracker.ready
         self.now += seconds
-        news = self.keeper.check_finished(outcome, self.now, busy=busy)
-        if self.keeper.generation != cooled:
+        news = self.tracker.check_finished(outcome, self.now, busy=busy)
+        if self.tracker.generation != cooled:
             self.passed.clear()
             self.good = 0
         elif not outcome.problem:
             self.passed.add(trial)
         elif not was_ready:
             self.good = 0
-            assert not self.keeper.ready
+            assert not self.tracker.ready
         self.hear(news)
 
     @rule()
     def see_anew(self):
-        self.keeper.reprobe(self.now)
-        assert not self.keeper.ready
-        assert self.keeper.next_probe_at == self.now
+        self.tracker.reprobe(self.now)
+        assert not self.tracker.ready
+        assert self.tracker.next_probe_at == self.now
         self.told = None
         self.good = self.excused = 0
         self.passed.discard(RequestCheck.INFERENCE)
 
     @rule()
     def change(self):
-        self.keeper.change(self.health, self.now)
+        self.tracker.change(self.health, self.now)
         self.told = None
 
     @invariant()
     def it_is_looked_at_again(self):
-        keeper = self.keeper
-        if keeper.check_wanted is not None and not keeper.ready:
-            assert keeper.next_probe_at == INFINITY
+        tracker = self.tracker
+        if tracker.check_wanted is not None and not tracker.ready:
+            assert tracker.next_probe_at == INFINITY
             return
         longest = 1.1 * max(self.health.interval, self.health.loading_interval)
-        assert keeper.next_probe_at <= self.now + longest
-        assert keeper.next_probe_at >= self.now or keeper.check_wanted is not None or keeper.ready
+        assert tracker.next_probe_at <= self.now + longest
+        assert tracker.next_probe_at >= self.now or tracker.check_wanted is not None or tracker.ready
 
     @invariant()
     def what_is_told_is_true(self):
-        keeper = self.keeper
+        tracker = self.tracker
         if self.told is not None:
-            assert keeper.ready == (self.told is Event.LOADED)
-        assert self.health.rise <= keeper.required_successes <= MAX_REQUIRED_SUCCESSES
-        assert keeper.check_wanted is not RequestCheck.WARM_UP or not keeper.ready
-        assert keeper._news == []
+            assert tracker.ready == (self.told is Event.LOADED)
+        assert self.health.rise <= tracker.required_successes <= MAX_REQUIRED_SUCCESSES
+        assert tracker.check_wanted is not RequestCheck.WARM_UP or not tracker.ready
+        assert tracker._news == []
 
 
 TestReplica = Replica.TestCase

@@ -237,7 +237,7 @@ class Moody(Dialect):
 
     name = "moody"
 
-    def judge(self, *told: Any) -> Any:
+    def readiness(self, *told: Any) -> Any:
         raise ZeroDivisionError("of my own")
 
 

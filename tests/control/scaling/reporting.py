@@ -24,7 +24,7 @@ def report(
 ) -> ModelReport:
     """`took`: seconds → answers that took so long; later than `promised` they are late."""
     took = took or {}
-    verdicts = {
+    outcomes = {
         "ok": sum(took.values()),
         "client_error": client_error,
         "failed": failed,
@@ -41,7 +41,7 @@ def report(
     judged[VERDICT_INDEX["refused", "overload"]] = refused
     judged[VERDICT_INDEX["failed", "client"]] = client_error
     judged[VERDICT_INDEX["left", "client"]] = cancelled
-    return ModelReport(model, waiting, in_flight, verdicts, latency, **({"judged": {"": judged}} | more))
+    return ModelReport(model, waiting, in_flight, outcomes, latency, **({"slo_verdicts": {"": judged}} | more))
 
 
 def of_worker(*models: ModelReport) -> WorkerReport:

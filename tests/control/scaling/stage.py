@@ -25,7 +25,7 @@ class Told(Scaler):
     burn = 0.0
     problem: Exception | None = None
 
-    def want(self, seen: ScalingMetrics) -> Recommendation:
+    def recommend(self, seen: ScalingMetrics) -> Recommendation:
         if Told.problem is not None:
             raise Told.problem
         return Recommendation(Told.number, "so it was told", 4.0, 5.0, 6.0, Told.burn, False)
@@ -40,7 +40,7 @@ class FakeKeeper:
         self.calls: list[tuple[str, int, str]] = []  # those that changed something
         self.problem: Exception | None = None
 
-    def want(self, model: str, replicas: int, why: str) -> None:
+    def scale(self, model: str, replicas: int, why: str) -> None:
         if self.problem is not None:
             raise self.problem
         assert replicas >= 0
@@ -51,7 +51,7 @@ class FakeKeeper:
         ready = min(self.count(model).ready, replicas)
         self.counts[model] = ReplicaCounts(ready, replicas - ready)
 
-    def wanted(self, model: str) -> int:
+    def desired(self, model: str) -> int:
         return self.wants.get(model, 0)
 
     def count(self, model: str) -> ReplicaCounts:
@@ -60,7 +60,7 @@ class FakeKeeper:
     def cold_start(self, model: str) -> tuple[float, bool]:
         return 3.0, True
 
-    def kept(self, model: str) -> ReplicaSetSummary:
+    def summary(self, model: str) -> ReplicaSetSummary:
         return ReplicaSetSummary((), None, 100.0, 2.5, 3, 1, 1)
 
     def all_ready(self) -> None:

@@ -21,8 +21,8 @@ def test_a_model_with_a_runtime_alone_has_as_many_as_configured_at_once():
     assert stage.want() == 3
     stage.turn(5)
     view = stage.view()
-    assert (view.mode, view.scaler, view.wanted, view.least, view.most) == ("fixed", "", 3, 3, 3)
-    assert (view.why, view.starting, view.history) == ("as configured", 3, ())
+    assert (view.mode, view.scaler, view.desired, view.min_replicas, view.max_replicas) == ("fixed", "", 3, 3, 3)
+    assert (view.why, view.starting, view.steps) == ("as configured", 3, ())
     assert len(stage.keeper.calls) == 1
     stage.follow(m=RUNTIME)
     assert stage.want() == 1
@@ -56,12 +56,12 @@ def test_it_begins_with_the_least_and_goes_where_the_scaler_says():
     stage.say(3)
     assert stage.want() == 3
     assert stage.words() == ["2 → 5: so it was told", "5 → 3: so it was told"]
-    steps = stage.view().history
+    steps = stage.view().steps
     assert [(s.before, s.after, s.why, s.carried_out) for s in steps] == [
         (2, 5, "2 → 5: so it was told", True),
         (5, 3, "5 → 3: so it was told", True),
     ]
-    assert (steps[0].offered, steps[0].lately, steps[0].forecast) == (4.0, 5.0, 6.0)
+    assert (steps[0].offered_load, steps[0].recent_load, steps[0].forecast_load) == (4.0, 5.0, 6.0)
     assert steps[0].age > steps[1].age
 
 
@@ -80,7 +80,7 @@ def test_bounds_hold_and_are_shown():
     assert stage.want() == 3
     assert "max is 3" in stage.words()[-1]
     view = stage.view()
-    assert (view.wanted, view.least, view.most) == (3, 1, 3)
+    assert (view.desired, view.min_replicas, view.max_replicas) == (3, 1, 3)
 
 
 def test_replicas_that_others_started_count():
@@ -89,10 +89,10 @@ def test_replicas_that_others_started_count():
     stage.begin()
     assert stage.want() == 0
     stage.say(5)
-    assert (stage.want(), stage.view().wanted) == (3, 5)
+    assert (stage.want(), stage.view().desired) == (3, 5)
     stage.keeper.all_ready()
     stage.say(1)
-    assert (stage.want(), stage.view().wanted) == (0, 1)
+    assert (stage.want(), stage.view().desired) == (0, 1)
 
 
 def test_those_of_the_file_are_waited_for_before_any_is_started_for_them():
@@ -152,7 +152,7 @@ def test_a_report_too_soon_after_a_decision_does_not_wait_for_the_next_one(monke
 
 
 def _decided(one, times, now):
-    one.decided = now
+    one.decided_at = now
     times.append(now)
 
 
@@ -175,37 +175,37 @@ def test_the_scaler_is_told_what_workers_report():
     stage.turn()
     heard = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Told, "want", lambda self, seen: heard.append(seen) or _TOLD(self, seen))
-        one = report(offered=3.0, arrived=4, took={0.1: 2, 1.0: 1}, in_flight=1, rate=2.0)
+        patch.setattr(Told, "recommend", lambda self, seen: heard.append(seen) or _TOLD(self, seen))
+        one = report(offered=3.0, arrived=4, took={0.1: 2, 1.0: 1}, in_flight=1, replica_rate=2.0)
         stage.reports["m"] = [one, report(waiting=2, backlog=0.5)]
         stage.now += 1.0
         stage.scaler.worker_reported()
     seen = heard[0]
-    assert (seen.now, seen.ready, seen.coming, seen.cold_start) == (stage.now, 0, 1, 3.0)
+    assert (seen.now, seen.ready, seen.starting, seen.cold_start) == (stage.now, 0, 1, 3.0)
     assert (seen.offered, seen.arrived, seen.running, seen.waiting, seen.backlog) == (3.0, 4, 1, 2, 0.5)
-    assert (seen.rate, seen.slots, seen.answered, seen.late, seen.promised) == (2.0, 4.0, 3, 1, 0.2)
+    assert (seen.rate, seen.slots, seen.answered, seen.late, seen.slo_seconds) == (2.0, 4.0, 3, 1, 0.2)
     assert heard[1].offered == 0.0
 
 
-_TOLD = Told.want
+_TOLD = Told.recommend
 
 
 def test_with_our_own_scaler_a_flood_of_work_starts_replicas_and_silence_stops_them():
     stage = Stage(m=RUNTIME + ", concurrency: 1, autoscale: {min: 0, max: 9, idle: 60s}")
-    stage.reports = {"m": [report(rate=1.0, learned=True)]}
+    stage.reports = {"m": [report(replica_rate=1.0, learned=True)]}
     stage.begin()
     assert stage.want() == 0
     stage.asks()
     assert stage.want() == 1
     for second in range(120):
         stage.keeper.all_ready()
-        count = report(offered=4.0 * second, arrived=40 * second, in_flight=4, rate=1.0, learned=True)
+        count = report(offered=4.0 * second, arrived=40 * second, in_flight=4, replica_rate=1.0, learned=True)
         stage.reports = {"m": [count]}
         stage.turn()
     assert 5 <= stage.want() <= 8
-    assert stage.view().offered == pytest.approx(4.0, rel=0.1)
+    assert stage.view().offered_load == pytest.approx(4.0, rel=0.1)
     assert "s/s of work offered" in stage.view().why
-    stage.reports = {"m": [report(offered=476.0, arrived=4760, rate=1.0, learned=True)]}
+    stage.reports = {"m": [report(offered=476.0, arrived=4760, replica_rate=1.0, learned=True)]}
     stage.turn(50)
     assert stage.want() >= 5
     stage.turn(400)
@@ -337,10 +337,10 @@ def test_what_is_only_recommended_is_said_and_not_done():
     stage.say(3, 5)
     assert len(stage.keeper.calls) == 1
     assert stage.words() == ["would go 3 → 7: so it was told", "would go 3 → 6: so it was told", "would stay at 3"]
-    steps = stage.view().history
+    steps = stage.view().steps
     assert [(s.before, s.after, s.carried_out) for s in steps] == [(3, 7, False), (7, 6, False), (6, 3, False)]
     view = stage.view()
-    assert (view.mode, view.wanted, view.ready) == ("recommend", 3, 3)
+    assert (view.mode, view.desired, view.ready) == ("recommend", 3, 3)
 
 
 def test_without_a_runtime_it_can_only_recommend():
@@ -352,7 +352,7 @@ def test_without_a_runtime_it_can_only_recommend():
     assert stage.words() == ["would go 1 → 2: so it was told"]
     assert stage.keeper.calls == []
     view = stage.view()
-    assert (view.ready, view.wanted, view.cold_start, view.cold_start_measured) == (1, 2, 7.0, False)
+    assert (view.ready, view.desired, view.cold_start, view.cold_start_measured) == (1, 2, 7.0, False)
     stage.asks()
     assert stage.keeper.calls == []
 
@@ -390,7 +390,7 @@ def test_a_peak_is_prepared_for_and_over_when_it_is():
     stage.turn(60)
     assert stage.want() == 4
     assert "a schedule wants 4" in stage.words()[-1]
-    assert stage.view().least == 4
+    assert stage.view().min_replicas == 4
     stage.turn(10 * 60)
     assert stage.want() == 4
     stage.turn(2 * 60)
@@ -470,8 +470,14 @@ def test_the_view_has_it_all():
     stage.keeper.counts["m"] = ReplicaCounts(2, 1, 1)
     stage.others["m"] = 1
     view = stage.view()
-    assert (view.ready, view.starting, view.leaving, view.wanted) == (3, 1, 1, 4)
-    assert (view.offered, view.lately, view.forecast, view.burn, view.panicking) == (4.0, 5.0, 6.0, 1.5, False)
+    assert (view.ready, view.starting, view.leaving, view.desired) == (3, 1, 1, 4)
+    assert (view.offered_load, view.recent_load, view.forecast_load, view.burn_rate, view.panicking) == (
+        4.0,
+        5.0,
+        6.0,
+        1.5,
+        False,
+    )
     assert (view.cold_start, view.cold_start_measured) == (3.0, True)
     assert (view.replica_seconds, view.cost, view.starts, view.stops, view.crashes) == (100.0, 2.5, 3, 1, 1)
     assert (view.mode, view.scaler) == ("act", "tests.control.scaling.stage:Told")

@@ -96,10 +96,10 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def shown(self):
         view = self.stage.view()
-        assert len(view.history) <= MAX_STEPS
-        assert isinstance(view.wanted, int)
-        assert view.wanted >= 0
-        assert view.most is None or view.least <= view.most
+        assert len(view.steps) <= MAX_STEPS
+        assert isinstance(view.desired, int)
+        assert view.desired >= 0
+        assert view.max_replicas is None or view.min_replicas <= view.max_replicas
 
     @rule()
     def the_most_holds(self):

@@ -22,14 +22,14 @@ PROMISE = SignalTerms(latency_target=0.2, late_ratio=0.01, failures_count=True, 
 
 
 def look(signals, now, **more):
-    return signals.seen(now, **{"ready": 1, "coming": 0, "cold_start": 5.0} | more)
+    return signals.snapshot(now, **{"ready": 1, "coming": 0, "cold_start": 5.0} | more)
 
 
 def test_workers_are_added_up():
     signals = ScalingSignals(SignalTerms(slots=4.0))
     signals.update([report(learned=True), report(learned=True)], 0.0)
-    first = report(offered=1.5, arrived=10, backlog=2.0, waiting=3, in_flight=4, rate=2.0, learned=True)
-    second = report(offered=0.5, arrived=5, backlog=1.0, waiting=1, in_flight=2, rate=4.0, learned=True)
+    first = report(offered=1.5, arrived=10, backlog=2.0, waiting=3, in_flight=4, replica_rate=2.0, learned=True)
+    second = report(offered=0.5, arrived=5, backlog=1.0, waiting=1, in_flight=2, replica_rate=4.0, learned=True)
     signals.update([first, second], 1.0)
     seen = look(signals, 1.0, ready=2, coming=1)
     assert (seen.now, seen.ready, seen.starting, seen.cold_start) == (1.0, 2, 1, 5.0)
@@ -168,22 +168,24 @@ def test_what_workers_found_late_counts_whatever_it_took():
     signals.update([report()], 0.0)
     signals.update([report(took={90.0: 7}, promised=100.0)], 1.0)  # long streams that began in time
     assert (look(signals, 1.0).answered, look(signals, 1.0).late) == (7, 0)
-    signals.update([report(took={90.0: 7, 0.3: 2}, promised=0.2, judged=of(met=7, late=2))], 2.0)
+    signals.update([report(took={90.0: 7, 0.3: 2}, promised=0.2, slo_verdicts=of(met=7, late=2))], 2.0)
     assert (look(signals, 2.0).answered, look(signals, 2.0).late) == (9, 2)
 
 
 def test_who_is_at_fault_themselves_counts_for_nothing():
     signals = ScalingSignals(PROMISE)
     signals.update([report()], 0.0)
-    judged = {"": [int(fault == "client") for _, fault in SLO_VERDICTS]}
-    signals.update([report(refused=1, client_error=2, cancelled=1, judged=judged)], 1.0)
+    verdicts = {"": [int(fault == "client") for _, fault in SLO_VERDICTS]}
+    signals.update([report(refused=1, client_error=2, cancelled=1, slo_verdicts=verdicts)], 1.0)
     assert (look(signals, 1.0).answered, look(signals, 1.0).late) == (0, 0)
 
 
 def test_tenants_count_together():
     signals = ScalingSignals(PROMISE)
     signals.update([report()], 0.0)
-    signals.update([report(took={0.1: 5}, judged={**of(met=2, late=1, tenant="a"), **of(met=2, tenant="b")})], 1.0)
+    signals.update(
+        [report(took={0.1: 5}, slo_verdicts={**of(met=2, late=1, tenant="a"), **of(met=2, tenant="b")})], 1.0
+    )
     assert (look(signals, 1.0).answered, look(signals, 1.0).late) == (5, 1)
 
 
@@ -196,9 +198,9 @@ def of(met=0, late=0, tenant=""):
 def test_the_rate_is_remembered_while_none_is_ready():
     signals = ScalingSignals(SignalTerms(slots=4.0))
     assert look(signals, 0.0).rate == 4.0  # a guess: all its slots
-    signals.update([report(rate=3.0), report(rate=0.0)], 1.0)
+    signals.update([report(replica_rate=3.0), report(replica_rate=0.0)], 1.0)
     assert look(signals, 1.0).rate == 3.0
-    signals.update([report(rate=0.0), report(rate=0.0)], 2.0)
+    signals.update([report(replica_rate=0.0), report(replica_rate=0.0)], 2.0)
     assert look(signals, 2.0, ready=0).rate == 3.0
 
 

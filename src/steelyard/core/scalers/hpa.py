@@ -44,7 +44,7 @@ class KubernetesScaler(Scaler):
         self._said: Recommendation | None = None
         self._synced = -INFINITY
 
-    def want(self, seen: ScalingMetrics) -> Recommendation:
+    def recommend(self, seen: ScalingMetrics) -> Recommendation:
         self._use.add(seen.now, _utilization(seen))
         asleep = seen.ready + seen.starting == 0
         if asleep and seen.running + seen.waiting:

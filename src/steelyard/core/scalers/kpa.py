@@ -49,7 +49,7 @@ class KnativeScaler(Scaler):
         self._said: Recommendation | None = None
         self._ticked = -INFINITY
 
-    def want(self, seen: ScalingMetrics) -> Recommendation:
+    def recommend(self, seen: ScalingMetrics) -> Recommendation:
         self._stable.add(seen.now, seen.running + seen.waiting)
         self._panic.add(seen.now, seen.running + seen.waiting)
         if self._said is None:

@@ -64,7 +64,7 @@ class WorkScaler(Scaler):
         self._peak = 0.0  # requests at once, in the long window
         self._begun = self._learned = False
 
-    def want(self, seen: ScalingMetrics) -> Recommendation:
+    def recommend(self, seen: ScalingMetrics) -> Recommendation:
         self._take_in(seen)
         rates = self._flow.rates(seen.cold_start if self.forecast else None, self._patience(seen))
         work = max(rates.steady, rates.after_rise, rates.forecast)
