@@ -424,7 +424,9 @@ class Pool:
         if outcome is Outcome.DEADLINE_EXCEEDED and seconds > FAILURE_LATENCY_FACTOR * flight.predicted:
             outcome = Outcome.TIMEOUT  # not only a short deadline: this replica hangs
         replica = flight.replica
-        if outcome.informative:
+        # Read once: a member of an enumeration is slow to look into, compiled or not.
+        failed, informative, answered = outcome.failed, outcome.informative, outcome.answered
+        if informative:
             self.completed_work += flight.request.base
             self.busy_seconds += seconds
             self.predicted_seconds += flight.predicted
@@ -434,34 +436,34 @@ class Pool:
         # A client's deadline is no failure; but far past the estimate it is a lower bound that counts: it must not look
         # like nothing, or a replica that hangs would look idle.
         bound = (
-            not outcome.answered
+            not answered
             and outcome is Outcome.CLIENT_DEADLINE_EXCEEDED
             and seconds > FAILURE_LATENCY_FACTOR * flight.predicted
         )
-        if outcome.failed or bound:
+        if failed or bound:
             # An instant error must not look like a fast answer, to no policy. Of its speed it tells nothing: a fleet
             # that failed for a while is as fast as before when it is back.
             seconds = max(seconds, FAILURE_LATENCY_FACTOR * flight.predicted)
             replica.latency.add(seconds, now)
-        if self._tells_finished and (outcome.informative or outcome.failed or bound):
+        if self._tells_finished and (informative or failed or bound):
             self.policy.finished(flight, seconds, outcome, now)
-        if replica.unverified and (outcome.informative or outcome is Outcome.CLIENT_ERROR):
+        if replica.unverified and (informative or outcome is Outcome.CLIENT_ERROR):
             self._end_trial(replica)
-        eject = self.outliers.record(replica, outcome, describe_failure(outcome, status) if outcome.failed else "")
-        if outcome.failed:
+        eject = self.outliers.record(replica, outcome, describe_failure(outcome, status) if failed else "")
+        if failed:
             replica.failed += 1
-        if outcome.failed or bound:
-            most = MAX_FAILURE_PENALTY if outcome.failed else max(MAX_TIMEOUT_PENALTY, replica.failure_penalty)
+        if failed or bound:
+            most = MAX_FAILURE_PENALTY if failed else max(MAX_TIMEOUT_PENALTY, replica.failure_penalty)
             replica.failure_penalty = min(most, replica.failure_penalty + 1)
             self._ramp(replica, now)
-        elif replica.failure_penalty and outcome.informative:
+        elif replica.failure_penalty and informative:
             self._clear_strikes(replica, now)
-        if outcome.answered:
+        if answered:
             replica.answered_at = now
             replica.unanswered = 0
         elif replica.answered_at > flight.started and (bound or outcome is Outcome.TIMEOUT):
             pass  # it answered others meanwhile: this one was merely long
-        elif outcome.failed or bound:
+        elif failed or bound:
             self.probation.note_unanswered(flight, now)
         if replica.probation is not None and eject is None:
             return self.probation.on_outcome(flight, outcome, now)

@@ -62,6 +62,8 @@ LOAD_REPORT_TTL_SECONDS: Final = 5.0  # seconds for which one holds
 SAMPLE_ALL: Final = b"g"  # above all numbers in hexadecimal digits
 MAX_IDLE_SECONDS_UNSAFE: Final = 1.0  # seconds: a connection unused for longer may be about to be closed by its server
 
+OK: Final = Outcome.OK  # looked up once: members of an enumeration are slow to find
+
 
 class Proxy:
     def __init__(self, loop: asyncio.AbstractEventLoop, balancer: Balancer, config: Config) -> None:
@@ -440,7 +442,7 @@ class Proxy:
     def _attempt_complete(self, exchange: Exchange, replica: Replica, now: float) -> None:
         status = exchange.status
         # How long a tunnel was open tells nothing of the model.
-        outcome = Outcome.CANCELLED if status == 101 else Outcome.OK if status < 400 else Outcome.CLIENT_ERROR
+        outcome = OK if status < 400 and status != 101 else Outcome.CLIENT_ERROR if status >= 400 else Outcome.CANCELLED
         if self.peers is not None and replica.limit < INFINITY:
             self.peers.yield_to_longest_queue(replica, exchange.model, now)
         decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
