@@ -10,8 +10,8 @@ from pathlib import Path
 
 from setuptools import setup
 
-# The rooms whose modules are compiled, and what stays plain there: modules of numpy arithmetic gain nothing, mypyc cannot
-# do enumerations with an __init__, and some are not on the way of most requests. Paths are under src/steelyard.
+# What is compiled, and what stays plain there: numpy arithmetic gains nothing, mypyc cannot compile enumerations with an
+# __init__, and some modules are off the request path. Paths are under src/steelyard.
 COMPILED = ["core", "gateway", "protocols/bodies/openai.py", "protocols/bodies/text.py"]
 PLAIN = {
     "core/estimator/first_byte.py",
@@ -19,7 +19,7 @@ PLAIN = {
     "core/estimator/regression.py",
     "core/memory/peak_model.py",
     "core/memory/relative_fit.py",
-    "core/memory/request_size.py",  # its state travels as a message, and what mypyc says of a NamedTuple's types is not readable
+    "core/memory/request_size.py",  # its state is a message; msgspec cannot read mypyc's annotations of a NamedTuple
     "core/options.py",
     "core/outcome.py",
     "core/outliers/ejection_reason.py",

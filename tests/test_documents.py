@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import pytest
 
 from steelyard.documents import (
     DocumentError,
+    PartialDocument,
     Seconds,
     Share,
     Size,
@@ -46,6 +47,27 @@ def told(text: str) -> list[str]:
         parse(text, Cart, "f")
     assert str(caught.value) == "\n".join(caught.value.lines)
     return list(caught.value.lines)
+
+
+class Lamp(msgspec.Struct, forbid_unknown_fields=True):
+    brightness: int = 1
+    glow: int = 1
+
+    __renamed__: ClassVar[dict[str, str]] = {"glare": "brightness"}
+
+
+def test_a_key_of_an_earlier_version_is_told_with_its_name_of_today() -> None:
+    def told_of(text: str) -> list[str]:
+        with pytest.raises(DocumentError) as caught:
+            parse(text, Lamp, "f")
+        return list(caught.value.lines)
+
+    told = "top level: unknown key `glare`: it is called `brightness` now"
+    assert told_of("glow: 2\nglare: 1") == [f"f:2: {told}"]  # not `glow`, though that is more like it
+    # its value counts as the one of today's key, and is checked as such, unless both are there
+    assert told_of("glare: much") == [f"f:1: {told}", "f:1: glare: expected a whole number, got text"]
+    assert told_of("glare: much\nbrightness: 1") == [f"f:1: {told}"]
+    assert PartialDocument({"glare": 3}, Lamp).data == {"brightness": 3}
 
 
 def test_all_mistakes_are_told_in_the_order_of_their_lines() -> None:

@@ -74,7 +74,7 @@ async def test_what_was_seen_in_the_turn_of_a_change_goes_out_before_it(stage: P
     stage.prober.sees(A)
     assert await stage.fleet.configure(made(MOVED)) == ""
     await stage.settle()
-    assert stage.crew.kinds()[:2] == ["Changes", "Apply"]
+    assert stage.crew.kinds()[:2] == ["ReplicaEvents", "Apply"]
     assert stage.everywhere(A) == {"starting"}
 
 

@@ -285,7 +285,7 @@ async def started(stage: Operated, id: str = "p1") -> None:
     stage.fleet.registry.set_source(STARTED, "m", (replica(id),))
     stage.fleet.refresh("m", at_once=True)
     keeper = cast(Any, stage.fleet.replica_controller)
-    keeper.last_words = lambda key, lines: ("one", "two", "three")[-lines:] if key == ("m", id) else None
+    keeper.log_tail = lambda key, lines: ("one", "two", "three")[-lines:] if key == ("m", id) else None
     await stage.shown(id)
 
 
@@ -336,7 +336,7 @@ def test_how_a_model_is_scaled_is_told_with_all_its_history() -> None:
     async def scene(stage: Operated) -> None:
         steps = tuple(shown(ScalingStepView, after=n) for n in range(100))
         scaling = cast(Any, stage.fleet.autoscaler)
-        scaling.views = lambda: (shown(ScalingView, model="m", history=steps),)
+        scaling.views = lambda: (shown(ScalingView, model="m", steps=steps),)
         assert stage.asked.scaling("m").steps == steps
         assert stage.asked.fleet().scaling[0].steps == steps[-5:]
         scaling.views = tuple
@@ -355,10 +355,10 @@ def test_a_model_that_rests_at_zero_does_not_keep_traffic_away() -> None:
     async def scene(stage: Operated) -> None:
         await stage.asked.drain("m", "a")
         scaling = cast(Any, stage.fleet.autoscaler)
-        at_rest = shown(ScalingView, model="m", mode="act", least=0, wanted=0, starting=0)
+        at_rest = shown(ScalingView, model="m", mode="act", min_replicas=0, desired=0, starting=0)
         scaling.views = lambda: (at_rest,)
         assert stage.asked.readiness_problems() == []
-        scaling.views = lambda: (msgspec.structs.replace(at_rest, wanted=1),)
+        scaling.views = lambda: (msgspec.structs.replace(at_rest, desired=1),)
         assert stage.asked.readiness_problems() == ["no replica of m is ready"]
 
     operate(scene)

@@ -144,7 +144,7 @@ def test_it_can_be_ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         supervisor = Supervisor(config(), command=FAKE)
         await supervisor.start()
         stopping = asyncio.create_task(supervisor.stop(1000.0))
-        await until(lambda: all(seat.draining for seat in supervisor._workers._all_seats()))
+        await until(lambda: all(slot.draining for slot in supervisor._workers._all_seats()))
         supervisor.stop_now()
         assert await stopping is False
 
@@ -158,7 +158,7 @@ def test_killed_before_it_could_start(monkeypatch: pytest.MonkeyPatch, caplog: p
         monkeypatch.setenv("FAKE_WORKER", "silent")
         supervisor = Supervisor(config(), command=FAKE)
         starting = asyncio.create_task(supervisor.start())
-        await until(lambda: hasattr(supervisor, "_crew") and supervisor.status().workers)
+        await until(lambda: hasattr(supervisor, "_workers") and supervisor.status().workers)
         monkeypatch.delenv("FAKE_WORKER")
         os.kill(supervisor.status().workers[0].pid, signal.SIGKILL)
         await starting
@@ -174,7 +174,7 @@ def test_a_start_that_is_given_up_leaves_nothing(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv("FAKE_WORKER", "silent")
         supervisor = Supervisor(config(workers=2), command=FAKE)
         starting = asyncio.create_task(supervisor.start())
-        await until(lambda: hasattr(supervisor, "_crew") and len(supervisor.status().workers) == 2)
+        await until(lambda: hasattr(supervisor, "_workers") and len(supervisor.status().workers) == 2)
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
@@ -232,7 +232,7 @@ def test_one_that_keeps_dying_is_started_more_and_more_slowly(
             monkeypatch.setenv("FAKE_WORKER", "dies")
             os.kill(victim, signal.SIGKILL)
             await until(lambda: "next try in 1 s" in lines(caplog))
-            monkeypatch.setattr(RestartBackoff, "ended", lambda *_: 1000.0)  # and now more slowly than any test
+            monkeypatch.setattr(RestartBackoff, "next_delay", lambda *_: 1000.0)  # and now more slowly than any test
             await until(lambda: "next try in 1000 s" in lines(caplog))
             # Its sockets are closed meanwhile, so that nobody waits there.
             assert {pid for _, pid, _ in await asyncio.gather(*(ask(supervisor) for _ in range(30)))} == {other}
@@ -272,11 +272,11 @@ def test_a_frozen_worker_is_killed_and_replaced(how: str, caplog: pytest.LogCapt
 def test_a_supervisor_that_stood_still_blames_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         async with supervised() as supervisor:
-            crew = supervisor._workers
-            (worker,) = crew.workers()
+            pool = supervisor._workers
+            (worker,) = pool.workers()
             worker.last_heard_at -= 1000.0  # the whole supervisor stood still for so long, as after Ctrl-Z
-            crew._checked -= 1000.0
-            crew.kill_silent()
+            pool._checked -= 1000.0
+            pool.kill_silent()
             before = worker.report
             await until(lambda: worker.report is not before)
             assert serving(supervisor) == [worker.pid]

@@ -27,7 +27,10 @@ from steelyard.link.messages import FromWorker
 from .loop import Dial, Loop, Wire
 from .transports import FakeTransport
 
-CLOCKED = ("proxy", "client", "upstream", "endpoint", "access_log", "decision_log")  # modules that read the clock
+CLOCKED = (  # modules that read the clock
+    "proxy.proxy", "proxy.client_connection", "proxy.upstream_connection", "proxy.connection_pool",
+    "telemetry.access_log", "telemetry.decision_log",
+)  # fmt: skip
 
 
 class Stage:

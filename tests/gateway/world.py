@@ -51,7 +51,7 @@ class World:
 
     def _watch(self) -> None:
         proxy: Any = self.stage.proxy
-        prepare, close_account = proxy.prepare, proxy.close_account
+        prepare, finished = proxy.prepare, proxy.finished
 
         def begin(exchange: Exchange) -> None:
             prepare(exchange)
@@ -60,9 +60,9 @@ class World:
         def close(exchange: Exchange, reason: str) -> None:
             assert exchange not in self.closed, "counted twice"
             self.closed.append(exchange)
-            close_account(exchange, reason)
+            finished(exchange, reason)
 
-        proxy.prepare, proxy.close_account = begin, close
+        proxy.prepare, proxy.finished = begin, close
 
     @property
     def present(self) -> list[Client]:
@@ -154,9 +154,9 @@ class World:
         served = {client.exchange for client in proxy.clients if client.exchange is not None}
         for replica in self.stage.replicas:
             assert replica.in_flight == len(replica.running_attempts)
-            for flight in replica.running_attempts:
-                assert flight.request in served
-                assert flight in (flight.request.attempt, flight.request.hedge)
+            for attempt in replica.running_attempts:
+                assert attempt.request in served
+                assert attempt in (attempt.request.attempt, attempt.request.hedge)
         for model in balancer.models:
             for request in balancer.pool(model).queue.ordered():
                 assert request in served

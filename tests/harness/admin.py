@@ -1,4 +1,4 @@
-"""The admin API of a running gateway, asked as an operator would. What it shows is read as `control/observability/views.py` says."""
+"""The admin API of a running gateway, asked as an operator would, and read as control/observability/views.py says."""
 
 from __future__ import annotations
 

@@ -366,7 +366,7 @@ def test_a_trace_of_one_request_can_be_run(tmp_path: Path, load: float, monkeypa
         assert calls < 10_000, "it plans for ever"
         at(self, when, action)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(simulation.Simulation, "at", bounded)
+    monkeypatch.setattr(simulation.Simulation, "call_at", bounded)
     file = tmp_path / "one.csv"
     file.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2024-01-01 00:00:00,100,10\n", encoding="utf-8")
     scenario = Scenario(workload=Workload(trace=Trace(file=str(file), format="azure")), loads=(load,))

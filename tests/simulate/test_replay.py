@@ -187,7 +187,7 @@ def test_who_left_leaves_again(tmp_path: Path) -> None:
 
     recording = recorded(tmp_path, policy="round_robin")
     recording.requests = [
-        replace(one, verdict="left", answered=False, seconds=1e-4, attempts=()) if n % 2 else one
+        replace(one, outcome="left", answered=False, seconds=1e-4, attempts=()) if n % 2 else one
         for n, one in enumerate(recording.requests)
     ]
     again = replay(recording, calibrate(recording), "round_robin", recorded=True)

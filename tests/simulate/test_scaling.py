@@ -140,7 +140,9 @@ def test_every_request_is_over_exactly_once_however_replicas_come_and_go(slots: 
     for _ in range(2_000):
         when += rng.expovariate(5.0)
         jobs.append(Job(when, rng.expovariate(2.0), (1.0,)))
-    autoscale = msgspec.structs.replace(EXACT, cold_start=Seconds(cold), spread=0.5, probe=Seconds(0.5))
+    autoscale = msgspec.structs.replace(
+        EXACT, cold_start=Seconds(cold), cold_start_jitter=0.5, probe_interval=Seconds(0.5)
+    )
     stage = Stage(wild, jobs, slots=slots, autoscale=autoscale).run()
     assert stage.result.requests == stage.result.measured_requests == 2_000
     assert stage.result.failed == 0
@@ -231,7 +233,7 @@ def test_work_is_shown_as_learned_once_requests_were_seen() -> None:
 
 
 def test_the_cold_start_is_as_measured_once_one_was() -> None:
-    autoscale = msgspec.structs.replace(EXACT, probe=Seconds(2.0))
+    autoscale = msgspec.structs.replace(EXACT, probe_interval=Seconds(2.0))
     stage = Stage(lambda now: 2 if now >= 2 else 1, steady(10, 10.0, 1.0), autoscale=autoscale).run()
     before, after = stage.scaling.seen[5].cold_start, stage.scaling.seen[-1].cold_start
     assert before == 10.0

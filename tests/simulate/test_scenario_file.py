@@ -65,3 +65,25 @@ def test_what_is_wrong_is_told_with_file_line_and_key(
     with pytest.raises(DocumentError) as caught:
         load_scenarios("s.yaml")
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new"),
+    [
+        ("faults: [{kind: slow, lasts: 5s}]", "lasts", "duration"),
+        ("faults: [{kind: join, cold: 5s}]", "cold", "cold_start"),
+        ("faults: [{kind: crash, detect: 5s}]", "detect", "detection_delay"),
+        ("workload: {shape: {kind: spike, lasts: 5s}}", "lasts", "duration"),
+        ("workload: {trace: {file: builtin:diffusion, kinds: false}}", "kinds", "reveal_kind"),
+        ("autoscale: {spread: 0.5}", "spread", "cold_start_jitter"),
+        ("autoscale: {probe: 5s}", "probe", "probe_interval"),
+        ("autoscale: {every: 5s}", "every", "interval"),
+    ],
+)
+def test_a_key_of_an_earlier_version_is_told_with_its_name_of_today(text: str, old: str, new: str, file: Path) -> None:
+    fleet = "\nfleet: [{count: 1}]\nloads: [0.5]"
+    file.write_text(text + fleet)
+    with pytest.raises(DocumentError, match=f"s.yaml:1: .*: unknown key `{old}`: it is called `{new}` now$"):
+        load_scenarios(file)
+    file.write_text(text.replace(f"{old}:", f"{new}:") + fleet)
+    assert load_scenarios(file)

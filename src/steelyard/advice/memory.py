@@ -20,7 +20,8 @@ def never_fits(config: Config) -> Findings:
     for device, room, there in _sized_devices(config):
         for tenant in there:
             if tenant.minimum_bytes > room:
-                what = f"{tenant.model} needs {format_size(tenant.minimum_bytes)}, and {device} has {format_size(room)} to give."
+                needs, has = format_size(tenant.minimum_bytes), format_size(room)
+                what = f"{tenant.model} needs {needs}, and {device} has {has} to give."
                 yield (*tenant.key, "device"), what, do
     for name, model in config.models.items():
         for place, device in enumerate(model.runtime.devices if model.runtime is not None else ()):

@@ -39,7 +39,7 @@ class BoardFullError(SteelyardError):
 def listen_error(address: Address, problem: OSError) -> ListenError:
     """What the kernel says, in words, and what to do."""
     return ListenError(
-        f"cannot listen on {address}: {_unix_problem(address, problem) if address.path else _tcp_problem(address, problem)}"
+        f"cannot listen on {address}: {(_unix_problem if address.path else _tcp_problem)(address, problem)}"
     )
 
 

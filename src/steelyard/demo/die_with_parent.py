@@ -1,4 +1,4 @@
-"""`python -m steelyard.demo.die_with_parent PID MODULE …`: runs a module as a program that ends when the process PID does.
+"""`python -m steelyard.demo.die_with_parent PID MODULE …`: runs a module as a program that ends with process PID.
 
 A demo that is killed can clean up nothing, so the kernel does it. `steelyard serve` wants the opposite: there workers
 go on without their supervisor.

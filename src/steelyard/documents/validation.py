@@ -91,11 +91,12 @@ class PartialDocument:
         if not isinstance(name, str):
             self._is_no_name(name, key)
             return ""
-        fields = _fields(kind)
-        what = f"unknown key `{name}`{did_you_mean_or_list(name, fields, otherwise='it takes')}"
-        self.problems.append(Problem(key, what, at=(*key, name)))
+        fields, renamed = _fields(kind), renamed_keys(kind).get(name, "")
+        hint = f": it is called `{renamed}` now" if renamed else ""
+        hint = hint or did_you_mean_or_list(name, fields, otherwise="it takes")
+        self.problems.append(Problem(key, f"unknown key `{name}`{hint}", at=(*key, name)))
         self._unknown.add((*key, name))
-        meant = likely_match(name, fields)
+        meant = renamed or likely_match(name, fields)
         return meant if meant not in data else ""
 
     def _mapping(self, data: dict[Any, Any], kind: Any, key: Key, left: Key) -> Any:
@@ -187,6 +188,11 @@ def is_struct(kind: Any) -> bool:
 def shorthand(kind: Any) -> str:
     """The field that a plain text in place of the object gives; empty: there is no such short form."""
     return getattr(kind, "__shorthand__", "") if is_struct(kind) else ""
+
+
+def renamed_keys(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Keys of earlier versions, with the fields they are called now: `__renamed__` of the object's type."""
+    return getattr(kind, "__renamed__", {})
 
 
 @cache

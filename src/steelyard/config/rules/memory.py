@@ -78,7 +78,8 @@ def server_problems(config: Config) -> Iterator[Problem]:
             there, device = first.setdefault(address, (here, replica.device))
             if device != replica.device:
                 says = f"on {device}" if device else "on no device"
-                what = f"{format_key((*there, 'device'))} says that the server at {address} is {says}: say the same in both"
+                key = format_key((*there, "device"))
+                what = f"{key} says that the server at {address} is {says}: say the same in both"
                 yield Problem((*here, "device"), what)
 
 

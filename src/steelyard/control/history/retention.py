@@ -47,7 +47,8 @@ def compact(database: sqlite3.Connection, fine: int, wide: int, before: float) -
 
 def _delete_expired(database: sqlite3.Connection, before: float) -> bool:
     with write_transaction(database):
-        chosen = f"SELECT step, start, model, tenant, promised FROM slices WHERE start + step <= ? LIMIT {MAX_DELETED_SLICES}"
+        columns = "step, start, model, tenant, promised"
+        chosen = f"SELECT {columns} FROM slices WHERE start + step <= ? LIMIT {MAX_DELETED_SLICES}"
         cursor = database.execute(
             f"DELETE FROM slices WHERE (step, start, model, tenant, promised) IN ({chosen})", (before,)
         )

@@ -263,10 +263,10 @@ class Estimator:
             return
         centre = _weighted_median([r.slowness_filter for r in replicas])
         for replica in replicas:
-            replica.slowness_filter.settle(centre)
+            replica.slowness_filter.recenter(centre)
             replica.slowness = replica.slowness_filter.value()
         for replica in others:
-            replica.slowness_filter.settle(centre)
+            replica.slowness_filter.recenter(centre)
             replica.slowness = replica.slowness_filter.value()
         self._shift(centre)
 

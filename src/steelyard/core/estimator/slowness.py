@@ -54,9 +54,9 @@ class SlownessFilter:
         self.updated_at = now
         self.seen = 0
         self.baseline: float | None = None  # its usual ln(slowness), once known
-        # Of core/estimator/batching_curve.py: means of ln(requests there) and of ln(seconds / seconds alone on a typical replica).
+        # For batching_curve.py: means of ln(requests there) and of ln(seconds / seconds alone on a typical replica).
         self.baseline_crowd = self.baseline_stretch = 0.0
-        # Of core/estimator/exploration.py: attempts sent there at the last look, when to try it again, how patient to be with it.
+        # For exploration.py: attempts sent there at the last look, when to try it again, how patient to be with it.
         self.dispatched_seen = -1
         self.explore_after = 0
         self.exploration_backoff = 1

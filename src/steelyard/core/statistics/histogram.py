@@ -70,7 +70,7 @@ def bucket_midpoint(index: int) -> float:
     return MIN_BUCKET_SECONDS * exp((index - 0.5) / BUCKETS_PER_LN) if index else MIN_BUCKET_SECONDS
 
 
-# Durations counted under fixed bounds: what metrics show. A quantile is only as fine as these; core/statistics/histogram.py has
+# Durations counted under fixed bounds: what metrics show. A quantile is only as fine as these.
 
 DURATION_BOUNDS_SECONDS: Final[tuple[float, ...]] = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75,

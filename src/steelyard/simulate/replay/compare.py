@@ -165,8 +165,8 @@ def _prediction(
     def middle(name: str, among: list[LatencyFigures] = some) -> float:
         return float(median(getattr(one, name) for one in among)) if among else nan
 
-    kept = None if promise is None else middle("kept", each)
-    found = LatencyFigures(middle("p50"), middle("p90"), middle("p99"), middle("mean"), middle("lost", each), kept)
+    kept = None if promise is None else middle("within_slo", each)
+    found = LatencyFigures(middle("p50"), middle("p90"), middle("p99"), middle("mean"), middle("loss_share", each), kept)
     if not some:
         return PolicyPrediction(policy, found, 0.0, 0.0, runs), np.empty(0)
     p99s = [one.p99 for one in some]

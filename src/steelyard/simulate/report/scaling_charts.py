@@ -120,7 +120,8 @@ def _panel(axes: Axes, run: RunResult, style: SeriesStyle, unit: float) -> None:
 def _title(run: RunResult) -> str:
     assert run.fleet is not None
     kept = percent(run.share(run.within_slo))
-    return f"{truncate_label(run.scaler)}: {kept} kept, {run.fleet.replica_hours:.3g} replica-hours, at most {run.fleet.peak_replicas} replicas"
+    hours, peak = run.fleet.replica_hours, run.fleet.peak_replicas
+    return f"{truncate_label(run.scaler)}: {kept} kept, {hours:.3g} replica-hours, at most {peak} replicas"
 
 
 def _y_limit(run: RunResult) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -29,6 +29,8 @@ class LoadStep(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class TrafficShape(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """How the traffic changes: the load is multiplied by a factor that depends on the time."""
 
+    __renamed__: ClassVar[dict[str, str]] = {"lasts": "duration"}
+
     kind: Literal["constant", "diurnal", "spike", "steps"] = "constant"
     period: Seconds = Seconds(0.0)  # after which it all begins again; 0: never
     low: float = 0.25  # diurnal: at the beginning of a period
@@ -44,7 +46,7 @@ class TrafficShape(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         check(self.kind != "diurnal" or self.period > 0, "period", "positive for `diurnal`")
         check(0 <= self.low <= self.high and self.high > 0, "low", "from 0 to `high`, which is positive")
         check(self.factor > 0, "factor", "positive")
-        check(min(self.at, self.rise, self.duration) >= 0, "at", "0 or more, and so must `rise` and `lasts`")
+        check(min(self.at, self.rise, self.duration) >= 0, "at", "0 or more, and so must `rise` and `duration`")
         check(self.kind != "steps" or bool(self.steps), "steps", "one or more for `steps`")
         times = [float(step.at) for step in self.steps]
         check(times == sorted(set(times)), "steps", "in the order of their times")
@@ -68,6 +70,12 @@ class TrafficShape(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class Autoscale(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The fleet's size is decided by a scaler; `fleet[0]` says what one replica is."""
 
+    __renamed__: ClassVar[dict[str, str]] = {
+        "spread": "cold_start_jitter",
+        "probe": "probe_interval",
+        "every": "interval",
+    }
+
     scalers: tuple[str, ...] = ("work", "kpa", "hpa")
     options: dict[str, dict[str, Any]] = {}  # of each scaler
     start: int = 1  # replicas that are ready at the beginning
@@ -85,6 +93,6 @@ class Autoscale(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         check(self.max >= max(1, self.min), "max", "at least 1 and `min`")
         check(0 <= self.start <= self.max, "start", "from 0 to `max`")
         check(self.cold_start >= 0, "cold_start", "0 or more")
-        check(0 <= self.cold_start_jitter < 1, "spread", "from 0 to below 1")
-        check(self.probe_interval >= 0, "probe", "0 or more")
-        check(self.interval > 0, "every", "positive")
+        check(0 <= self.cold_start_jitter < 1, "cold_start_jitter", "from 0 to below 1")
+        check(self.probe_interval >= 0, "probe_interval", "0 or more")
+        check(self.interval > 0, "interval", "positive")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -80,6 +80,8 @@ class Arrivals(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class Trace(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A recorded workload instead of a random one. Loads other than 0 stretch or squeeze its time."""
 
+    __renamed__: ClassVar[dict[str, str]] = {"kinds": "reveal_kind"}
+
     file: str  # a path, or `builtin:NAME`
     format: Literal["azure", "mooncake", "alibaba"] | None = None
     input: Seconds = Seconds(0.0002)  # per input token (azure, mooncake)
@@ -118,6 +120,12 @@ class Workload(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Fault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    __renamed__: ClassVar[dict[str, str]] = {
+        "lasts": "duration",
+        "cold": "cold_start",
+        "detect": "detection_delay",
+    }
+
     kind: Literal["slow", "errors", "crash", "join"]
     replica: int = 0  # by position in the fleet
     at: Seconds = Seconds(10.0)
