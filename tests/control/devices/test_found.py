@@ -23,13 +23,13 @@ def test_what_it_holds_was_taken_for_a_strangers(tmp_path: Path) -> None:
     devices = f"{{d: {{cgroup: '{group(tmp_path, 1000, 650)}', headroom: 10%}}}}"
     with made(devices, f"{{m: {M}}}") as it:
         looks(it, 0)
-        assert it.device().other == 650
+        assert it.device().external_usage == 650
         it.follow(devices, f"{{m: {M}, n: {N}}}", 6.0)
         assert not it.accounts.reserve(KEY, 600)
         it.accounts.resident(KEY)
-        assert (it.base("n"), it.device().other, it.accounts.rooms()["d"]) == (600, 50, 250)
+        assert (it.base("n"), it.device().external_usage, it.accounts.rooms()["d"]) == (600, 50, 250)
         looks(it, 7)
-        assert (it.device().other, it.accounts.is_over(KEY)) == (50, False)
+        assert (it.device().external_usage, it.accounts.is_over(KEY)) == (50, False)
 
 
 def test_of_a_measured_server_it_was_ours_all_the_time(tmp_path: Path) -> None:
@@ -37,9 +37,9 @@ def test_of_a_measured_server_it_was_ours_all_the_time(tmp_path: Path) -> None:
     with made(devices, f"{{m: {M}, n: {N}}}") as it:
         it.accounts.load_reported(KEY, EngineLoad(held=650), 0.0)
         looks(it, 1)
-        assert it.device().other == 200
+        assert it.device().external_usage == 200
         it.accounts.resident(KEY)
-        assert it.device().other == 200
+        assert it.device().external_usage == 200
 
 
 def test_is_a_device_over_its_budget(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_the_device_says_how_large_it_is_and_what_is_used(tmp_path: Path) -> Non
         for tick in range(5):
             it.accounts.tick(float(tick))
         view = it.device(4.0)
-        assert (view.capacity, view.source, view.measured, view.other) == (2000, "cgroup", 700, 300)
+        assert (view.capacity, view.source, view.measured, view.external_usage) == (2000, "cgroup", 700, 300)
         assert it.heard(DeviceCapacities) == [DeviceCapacities({"d": 2000})]
         assert it.accounts.rooms()["d"] == 2000 - 400 - 300
         assert not it.codes(4.0)
@@ -150,7 +150,7 @@ def test_of_a_configured_part_others_may_have_the_rest(tmp_path: Path) -> None:
         it.accounts.state_changed(A, READY, 0.0)
         for tick in range(5):
             it.accounts.tick(float(tick))
-        assert (it.device().source, it.device().other, it.accounts.rooms()["d"]) == ("configured", 100, 500)
+        assert (it.device().source, it.device().external_usage, it.accounts.rooms()["d"]) == ("configured", 100, 500)
         assert it.heard(DeviceCapacities) == [], "workers know what is configured"
 
 
@@ -172,7 +172,7 @@ def test_a_cgroup_without_a_limit(tmp_path: Path) -> None:
             for tick in range(5):
                 it.accounts.tick(float(tick))
             assert set(it.codes(5.0)) == alarms
-            assert (it.device().measured, it.device().other) == (500, 100)
+            assert (it.device().measured, it.device().external_usage) == (500, 100)
 
 
 def test_a_meter_that_fails(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_replicas_say_how_large_their_device_is() -> None:
             it.accounts.load_reported(B, EngineLoad(memory_total=2100, memory_used=790), second + 0.1)
         it.accounts.tick(9.0)
         view = it.device(9.0)
-        assert (view.capacity, view.source, view.measured, view.other) == (2000, "replicas", 800, 300)
+        assert (view.capacity, view.source, view.measured, view.external_usage) == (2000, "replicas", 800, 300)
         assert it.heard(DeviceCapacities)[-1] == DeviceCapacities({"d": 2000})
 
 
@@ -241,7 +241,7 @@ def test_memory_that_is_kept_for_later_is_no_strangers(tmp_path: Path) -> None:
         it.accounts.load_reported(A, EngineLoad(held=850), 0.0)
         for tick in range(5):
             it.accounts.tick(float(tick))
-        assert it.device().other == 50
+        assert it.device().external_usage == 50
         assert it.accounts.rooms()["d"] == 2000 - 900
 
 
@@ -258,7 +258,7 @@ def test_requests_that_ran_when_it_was_looked_at_are_no_strangers(tmp_path: Path
             worker.subtract(it.slot("m"), 0, 500)
             group(folder, 2000, 400)
             it.accounts.tick(2.0 * tick + 0.5)
-        assert it.device().other == 0
+        assert it.device().external_usage == 0
 
 
 def test_a_stranger_that_came_with_a_load_is_not_taken_for_the_model_for_good(tmp_path: Path) -> None:
@@ -273,11 +273,11 @@ def test_a_stranger_that_came_with_a_load_is_not_taken_for_the_model_for_good(tm
         used(100, 1)
         it.accounts.state_changed(A, READY, 10.0)
         used(1800, 11, 9)
-        assert (it.base("m"), it.device().other) == (800, 900), "at most twice what was declared"
+        assert (it.base("m"), it.device().external_usage) == (800, 900), "at most twice what was declared"
         used(500, 20, OVERCOUNT_SAMPLES - 1)
         assert it.base("m") == 800
         used(500, 40, 3 * OVERCOUNT_SAMPLES)
-        assert (it.base("m"), it.base("n"), it.device().other) == (400, 100, 0)
+        assert (it.base("m"), it.base("n"), it.device().external_usage) == (400, 100, 0)
 
 
 def test_nothing_is_proved_by_less_use_of_servers_that_are_measured(tmp_path: Path) -> None:

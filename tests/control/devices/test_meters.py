@@ -97,7 +97,7 @@ def test_in_real_threads_and_none_is_left(tmp_path: Path) -> None:
         loop = asyncio.get_running_loop()
         meters.set_devices(at(tmp_path), loop.time())
         await until(lambda: seen.extend(meters.tick(loop.time())) or seen)
-        assert seen[0].look == MeterReading(1000, 10)
+        assert seen[0].reading == MeterReading(1000, 10)
         await meters.close()
         await until(lambda: all(t.name != "steelyard-meter" for t in threading.enumerate()))
 

@@ -89,7 +89,10 @@ def test_one_ran_out_of_memory() -> None:
         requests = it.accounts._sizings["m"].requests
         assert requests.upper_bound((10.0, 0.0, 0.0), "infer") >= 80
         view = it.device(11.0)
-        assert (view.ran_out, [(q.model, q.bytes, q.seconds) for q in view.quarantines]) == (1, [("m", 80, 59.0)])
+        assert (view.out_of_memory_errors, [(q.model, q.bytes, q.seconds) for q in view.quarantines]) == (
+            1,
+            [("m", 80, 59.0)],
+        )
         assert it.notes[-1].level == logging.WARNING
         assert it.notes[-1].what == (
             "a request ran out of memory on d (507): 30 B were reserved for it; "
@@ -108,7 +111,7 @@ def test_many_at_once_are_told_once() -> None:
         assert len(it.heard(Quarantine)) == 1
         assert len(it.heard(MemorySizes)) == 1
         assert len(it.notes) == 1
-        assert it.device(10.1).ran_out == 500
+        assert it.device(10.1).out_of_memory_errors == 500
         it.accounts.tick(10.5)
         assert [q.bytes for q in it.heard(Quarantine)] == [80]
         assert len(it.heard(MemorySizes)) == 1

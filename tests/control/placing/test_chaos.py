@@ -60,13 +60,13 @@ class Witness:
 @pytest.mark.parametrize("seed", range(4))
 def test_anything_may_happen(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, seconds in (
-        (settling_module, "DEAD", 0.02),
-        (settling_module, "LONGEST", 0.02),
-        (settling_module, "SOON", 0.02),
-        (settling_module, "SURE", 0.1),
-        (settling_module, "SURPLUS", 0.1),
-        (setbacks_module, "LONGEST", 0.02),
-        (job_module, "ROOM", 0.05),
+        (settling_module, "REFUSED_GRACE_SECONDS", 0.02),
+        (settling_module, "MAX_RETRY_SECONDS", 0.02),
+        (settling_module, "TRANSITION_POLL_SECONDS", 0.02),
+        (settling_module, "POLL_INTERVAL_SECONDS", 0.1),
+        (settling_module, "OVER_BUDGET_GRACE_SECONDS", 0.1),
+        (setbacks_module, "MAX_RETRY_SECONDS", 0.02),
+        (job_module, "MAX_RESERVE_SECONDS", 0.05),
     ):
         monkeypatch.setattr(module, name, seconds)
     run(_work(Random(seed)))

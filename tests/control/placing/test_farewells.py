@@ -20,7 +20,12 @@ A_M, A_N = ("m", "a"), ("n", "a")
 @contextmanager
 def impatient(**more: float) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for name, seconds in {"PARTING": 0.05, "RUNNING": 0.1, "AGAIN": 0.05, **more}.items():
+        for name, seconds in {
+            "IDLE_UNLOAD_DELAY_SECONDS": 0.05,
+            "BUSY_UNLOAD_DELAY_SECONDS": 0.1,
+            "FIRST_RETRY_SECONDS": 0.05,
+            **more,
+        }.items():
             patch.setattr(farewells_module, name, seconds)
         yield
 
@@ -51,7 +56,7 @@ async def test_what_runs_has_time_to_end(stage: Stage) -> None:
     shelf = await loaded(stage)
     stage.running = {A_M: 1}
     await stage.known()
-    with impatient(PARTING=0.0, RUNNING=60.0):
+    with impatient(IDLE_UNLOAD_DELAY_SECONDS=0.0, BUSY_UNLOAD_DELAY_SECONDS=60.0):
         stage.follow("n")
         asked = stage.script.asked
         await stage.until(lambda: stage.script.asked > asked + 3)

@@ -33,12 +33,12 @@ def test_nobody_waits_any_more() -> None:
 
 def test_it_is_on_its_way() -> None:
     assert seen((0.0, FULL, WANTED, []), (ALARM_DELAY_SECONDS, FULL, WANTED, [LoadDecision("m", "s")])) == []
-    comes = FULL._replace(holdings=(ModelCopy("m", 1, "loading", 0.0, 0),))
+    comes = FULL._replace(copies=(ModelCopy("m", 1, "loading", 0.0, 0),))
     assert seen((0.0, FULL, WANTED, []), (ALARM_DELAY_SECONDS, comes, WANTED, [])) == []
 
 
 def test_something_else_is_under_way_or_has_failed_there() -> None:
-    for server in (FULL._replace(busy=True), FULL._replace(may_hold=frozenset("n"))):
+    for server in (FULL._replace(busy=True), FULL._replace(loadable_models=frozenset("n"))):
         assert seen((0.0, server, WANTED, []), (ALARM_DELAY_SECONDS, server, WANTED, [])) == []
 
 
@@ -48,6 +48,6 @@ def test_pinned_is_wanted_without_a_request() -> None:
 
 
 def test_of_many_models_some_are_named() -> None:
-    crowd = FULL._replace(holdings=tuple(BUSY._replace(model=f"n{number}") for number in range(5)))
+    crowd = FULL._replace(copies=tuple(BUSY._replace(model=f"n{number}") for number in range(5)))
     (what,) = seen((0.0, crowd, WANTED, []))
     assert what.endswith("busy: n0 60 MiB and n1 60 MiB and n2 60 MiB and 2 more")
