@@ -59,7 +59,7 @@ class Exploration:
         if due and room > 0:
             due.sort(key=_longest_due)
             for replica in due[-room:]:
-                replica.slowness_filter.on_trial = True
+                replica.slowness_filter.exploring = True
                 self.due.append(replica)
 
     def take(self, request: Request, candidates: Sequence[Replica], typical: float, now: float) -> Replica | None:
@@ -81,4 +81,4 @@ class Exploration:
 
 
 def _longest_due(replica: Replica) -> int:
-    return -int(replica.slowness_filter.due)
+    return -int(replica.slowness_filter.explore_after)

@@ -97,7 +97,7 @@ class OutlierDetector:
         for r, excess in zip(members, excesses, strict=True):
             slowed = excess - common > slow + r.slowness_filter.margin
             crawls = slowed or r.slowness * r.weight > useless
-            if not crawls or now - r.slowness_filter.stamp > options.slow_for:
+            if not crawls or now - r.slowness_filter.updated_at > options.slow_for:
                 r.slow_since = INFINITY
             elif r.slow_since == INFINITY:
                 r.slow_since = now
