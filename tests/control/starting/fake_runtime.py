@@ -60,10 +60,10 @@ class FakeRuntime:
     def watch(self, told: Callable[[Instance], None]) -> None:
         self._told.append(told)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         pass
 
-    def last_words(self, model: str, id: str, lines: int = 20) -> tuple[str, ...]:
+    def log_tail(self, model: str, id: str, lines: int = 20) -> tuple[str, ...]:
         return self.words[-lines:]
 
     async def close(self) -> None:
@@ -73,7 +73,7 @@ class FakeRuntime:
 
     def end(self, key: Key, how: str = "exit code 1") -> None:
         """By itself, or by whoever."""
-        self._tell(self.running.pop(key)._replace(phase=InstancePhase.ENDED, how=how))
+        self._tell(self.running.pop(key)._replace(phase=InstancePhase.ENDED, exit_reason=how))
 
     def finds_url(self, key: Key, url: str) -> None:
         self.running[key] = self.running[key]._replace(url=url)

@@ -134,14 +134,14 @@ class KeeperMachine(RuleBasedStateMachine):
     @rule(setting=st.integers(0, 1))
     def reload(self, setting: int) -> None:
         self.setting, self.removed = setting, False
-        self.stage.keeper.follow(config(SETTINGS[setting]))
+        self.stage.keeper.config_changed(config(SETTINGS[setting]))
         self.run(self.stage.turn())
 
     @rule()
     @precondition(lambda self: not self.removed)
     def remove(self) -> None:
         self.removed, self.asked = True, False
-        self.stage.keeper.follow(without())
+        self.stage.keeper.config_changed(without())
         self.run(self.stage.turn())
 
     def pick(self, which: int) -> tuple[str, str] | None:
@@ -153,12 +153,12 @@ class KeeperMachine(RuleBasedStateMachine):
     @invariant()
     def never_too_many(self) -> None:
         keeper = self.stage.keeper
-        count, views = keeper.count("m"), keeper.kept("m").instances
+        count, views = keeper.count("m"), keeper.summary("m").instances
         alive = [view for view in views if view.phase != "leaving"]
         assert count.ready + count.starting == len(alive)
         if self.asked or self.removed:
             surge = 1 if any(view.outdated for view in alive) and not self.removed else 0
-            assert len(alive) <= keeper.wanted("m") + surge
+            assert len(alive) <= keeper.desired("m") + surge
 
     @invariant()
     def never_hasty(self) -> None:
@@ -176,7 +176,7 @@ class KeeperMachine(RuleBasedStateMachine):
     @invariant()
     def everyone_who_runs_is_kept_and_told(self) -> None:
         running = {id for _, id in self.stage.runtime.running}
-        kept = {view.replica: view for view in self.stage.keeper.kept("m").instances}
+        kept = {view.replica: view for view in self.stage.keeper.summary("m").instances}
         assert running <= set(kept)
         assert running == set(self.stage.ids())
         assert all(view.url == "" for id, view in kept.items() if id not in running)  # not answered yet
@@ -184,9 +184,9 @@ class KeeperMachine(RuleBasedStateMachine):
     @invariant()
     def what_is_missing_comes(self) -> None:
         """Or somebody says why it does not."""
-        keeper, kept = self.stage.keeper, self.stage.keeper.kept("m")
+        keeper, kept = self.stage.keeper, self.stage.keeper.summary("m")
         count = keeper.count("m")
-        if count.ready + count.starting < keeper.wanted("m"):
+        if count.ready + count.starting < keeper.desired("m"):
             assert kept.setback is not None
 
     def teardown(self) -> None:
@@ -196,7 +196,7 @@ class KeeperMachine(RuleBasedStateMachine):
             await self.stage.turn()
             await self.stage.keeper.stop_all()
             assert not self.stage.runtime.running
-            assert not self.stage.keeper.kept("m").instances
+            assert not self.stage.keeper.summary("m").instances
             await self.stage.keeper.close()
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
