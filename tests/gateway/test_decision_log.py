@@ -346,7 +346,7 @@ def test_who_was_excluded_and_why(staged: Callable[..., Stage], tmp_path: Path) 
     assert (third.candidate_count, third.excluded_count) == (0, 4)  # it waited, and the log says for what
     said = dict(explain_line(lines["three"]))
     assert said["choice"].startswith("1 replica could take it")  # later
-    early = msgspec.structs.replace(lines["three"], looks=(third,))
+    early = msgspec.structs.replace(lines["three"], choices=(third,))
     told = dict(explain_line(early))
     assert told["choice"] == "No replica could take it."
     assert "4 replicas could not take it: " in told["excluded"]

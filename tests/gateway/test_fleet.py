@@ -28,11 +28,11 @@ def state(stage: Stage) -> dict[str, Any]:
             for name in balancer.models
         },
         "replicas": {
-            (name, replica.id): (id(replica), replica.weight, replica.context.endpoint)
+            (name, replica.id): (id(replica), replica.weight, replica.context.pool)
             for name in balancer.models
             for replica in balancer.pool(name).replicas.values()
         },
-        "endpoints": {key: endpoint.users for key, endpoint in stage.proxy.connection_pools.items()},
+        "endpoints": {key: endpoint.references for key, endpoint in stage.proxy.connection_pools.items()},
         "config": id(stage.proxy.config),
         "router": id(stage.proxy.router),
         "accounts": {name: id(account) for name, account in stage.proxy.stats.items()},

@@ -131,9 +131,9 @@ def test_what_is_believed_follows_the_configuration(staged: Callable[..., Stage]
     """Also on connections that were there before."""
     stage = staged(KNOWN)
     client = stage.client(peer=GOLD)
-    assert client.transport.protocol.rights.tenant == "gold"
+    assert client.transport.protocol.identity.tenant == "gold"
     stage.reload(OPEN)
-    assert client.transport.protocol.rights.tenant == ""
+    assert client.transport.protocol.identity.tenant == ""
 
 
 @pytest.mark.parametrize(

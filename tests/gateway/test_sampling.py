@@ -20,7 +20,7 @@ class Begun(Tracer):
     """Counts whom it is asked to trace, and traces nobody."""
 
     def __init__(self, share: float) -> None:
-        self.share = share
+        self.sample = share
         self.count = 0
 
     def begin(self, exchange: Exchange) -> None:

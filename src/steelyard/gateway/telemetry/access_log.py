@@ -39,7 +39,7 @@ class AccessLogLine(msgspec.Struct):
     bytes_in: int = 0
     bytes_out: int = 0
     reason: str = ""
-    slo: str = ""  # met, late, failed, refused or left (core/slo/verdicts.py); empty: of no model, or only a look
+    sla: str = ""  # met, late, failed, refused or left (core/slo/verdicts.py); empty: of no model, or only a look
     fault: str = ""  # whose it is that it is not met
     dropped: int = 0  # lines before this one that were lost because the disk did not keep up
 
@@ -106,7 +106,7 @@ class AccessLog(LogFile):
                 bytes_in=size_in,
                 bytes_out=size_out,
                 reason=reason,
-                slo=sla,
+                sla=sla,
                 fault=fault,
                 dropped=self._take_dropped(),
             )

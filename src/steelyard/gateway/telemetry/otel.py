@@ -34,7 +34,7 @@ class OtelTracer(Tracer):
     def __init__(self, settings: Settings, worker: int) -> None:
         """OSError, ValueError: the file with headers cannot be read, or the environment says what makes no sense."""
         self.settings = settings
-        self.share = float(settings.sample)
+        self.sample = float(settings.sample)
         resource: dict[str, str | int] = {
             "service.name": settings.service,
             "service.version": __version__,
@@ -51,7 +51,7 @@ class OtelTracer(Tracer):
         if told and self.settings.parent:
             if not int(told[53:55], 16) & SAMPLED_FLAG:
                 return
-        elif told and random() >= self.share:  # of those without one the proxy has drawn lots
+        elif told and random() >= self.sample:  # of those without one the proxy has drawn lots
             return
         exchange.span = OtelSpan(self.sender, exchange, told)
 
