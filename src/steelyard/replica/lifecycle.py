@@ -79,7 +79,7 @@ class AgentLifecycle:
 
     def begin(self) -> None:
         self._signals.install()
-        if self._parent is not None and not self._parent.here():
+        if self._parent is not None and not self._parent.register_child():
             log.warning("several processes serve this app: only the first is registered, and counts are its own")
             self._gateways, self._parent = (), None
         if self._gateways and not self._url:
@@ -136,7 +136,7 @@ class AgentLifecycle:
         if (left := turns.present) > 0:
             log.warning("%d requests are still here after %g s of grace", left, options.grace)
         if self._parent is not None:
-            self._parent.drained()
+            self._parent.report_drained()
         return left == 0
 
     async def leave(self) -> None:
