@@ -8,7 +8,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 300;
 const HEIGHT = 100;
 
-// `lines`: [{class, label, of: pulse => number | null, sparse}]; a sparse one is not drawn where it is 0 for long.
+// `lines`: [{class, label, of: sample => number | null, sparse}]; a sparse one is not drawn where it is 0 for long.
 export class Chart {
   constructor(title, lines, shown, least = 0) {
     this.lines = lines;
@@ -44,18 +44,18 @@ export class Chart {
     return made;
   }
 
-  draw(pulses, limit = null) {
-    const values = this.lines.map((line) => (line.sparse ? sparse(pulses.map(line.of)) : pulses.map(line.of)));
+  draw(samples, limit = null) {
+    const values = this.lines.map((line) => (line.sparse ? sparse(samples.map(line.of)) : samples.map(line.of)));
     const highest = Math.max(0, ...values.flat().filter((value) => value != null));
     // A limit far above all would press the lines flat: then it is only told.
     const drawn = limit !== null && limit < highest * 4;
     const top = nice(Math.max(highest, this.least, drawn ? limit * 1.05 : 0));
-    const end = pulses.length ? pulses[pulses.length - 1].at : 0;
-    const wide = Math.min(SECONDS, Math.max(SHORTEST, end - (pulses[0]?.at ?? end)));
+    const end = samples.length ? samples[samples.length - 1].uptime : 0;
+    const wide = Math.min(SECONDS, Math.max(SHORTEST, end - (samples[0]?.uptime ?? end)));
     const place = (at) => WIDTH * (1 - (end - at) / wide);
     this.lines.forEach((line, number) => {
-      this.paths[number].setAttribute("d", trace(pulses, values[number], place, top, false));
-      if (line.filled) this.fills[number].setAttribute("d", trace(pulses, values[number], place, top, true));
+      this.paths[number].setAttribute("d", trace(samples, values[number], place, top, false));
+      if (line.filled) this.fills[number].setAttribute("d", trace(samples, values[number], place, top, true));
     });
     const level = HEIGHT * (1 - limit / top);
     this.limit.setAttribute("d", drawn && top ? `M0 ${level.toFixed(1)}H${WIDTH}` : "");
@@ -69,16 +69,16 @@ export class Chart {
   }
 }
 
-function trace(pulses, values, place, top, closed) {
+function trace(samples, values, place, top, closed) {
   let path = "";
   let from = null;
   let x = 0;
   const end = () => { if (closed && from !== null) path += `L${x} ${HEIGHT}L${from} ${HEIGHT}Z`; from = null; };
   values.forEach((value, number) => {
     // A second without an answer is no latency of zero: the line has a gap there.
-    if (value == null || (number && pulses[number].at - pulses[number - 1].at > 5)) end();
+    if (value == null || (number && samples[number].uptime - samples[number - 1].uptime > 5)) end();
     if (value == null) return;
-    x = place(pulses[number].at).toFixed(1);
+    x = place(samples[number].uptime).toFixed(1);
     const y = (HEIGHT * (1 - (top ? value / top : 0))).toFixed(1);
     path += `${from === null ? "M" : "L"}${x} ${y}`;
     from ??= x;
@@ -115,12 +115,12 @@ export class Spark {
     });
   }
 
-  draw(pulses) {
-    const values = pulses.map(this.of);
-    const end = pulses.at(-1)?.at ?? 0;
-    const wide = Math.min(SECONDS, Math.max(SHORTEST, end - (pulses[0]?.at ?? end)));
+  draw(samples) {
+    const values = samples.map(this.of);
+    const end = samples.at(-1)?.uptime ?? 0;
+    const wide = Math.min(SECONDS, Math.max(SHORTEST, end - (samples[0]?.uptime ?? end)));
     const place = (at) => WIDTH * (1 - (end - at) / wide);
     const top = Math.max(0, ...values) * 1.1;
-    this.paths.forEach((path, number) => path.setAttribute("d", trace(pulses, values, place, top, !number)));
+    this.paths.forEach((path, number) => path.setAttribute("d", trace(samples, values, place, top, !number)));
   }
 }

@@ -76,14 +76,14 @@ class Group {
     say(this.title, title);
     show(this.memory, Boolean(device?.capacity));
     if (!device?.capacity) return say(this.says, "");
-    const ours = Math.max(0, device.taken - device.other);
+    const ours = Math.max(0, device.committed - device.external_usage);
     const share = (size) => `${Math.min(100, (100 * size) / device.budget)}%`;
     this.fill.style.setProperty("width", share(ours));
     this.other.style.setProperty("left", share(ours));
-    this.other.style.setProperty("width", share(device.other));
-    this.bar.className = `bar ${device.taken > device.budget ? "out" : device.taken > 0.9 * device.budget ? "low" : ""}`;
+    this.other.style.setProperty("width", share(device.external_usage));
+    this.bar.className = `bar ${device.committed > device.budget ? "out" : device.committed > 0.9 * device.budget ? "low" : ""}`;
     const measured = device.measured === null ? "" : `, ${bytes(device.measured)} measured`;
-    say(this.says, `${bytes(device.taken)} of ${bytes(device.budget)} memory given out${measured}`);
+    say(this.says, `${bytes(device.committed)} of ${bytes(device.budget)} memory given out${measured}`);
   }
 }
 

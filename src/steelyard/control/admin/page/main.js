@@ -11,7 +11,7 @@ import { Policy, Replica } from "./replica.js";
 import { byId, plural, say, show, span } from "./words.js";
 
 const THEMES = ["system", "dark", "light"];
-const pulses = new Map(); // model → the last minutes
+const samples = new Map(); // model → the last minutes
 let state = null; // what was heard last
 let chosen = ""; // model; empty: all
 let fresh = true; // the next state is the first of its connection
@@ -28,25 +28,25 @@ const live = new Live(heard, told);
 function heard(kind, view) {
   if (kind === "history") {
     fresh = true;
-    pulses.clear();
+    samples.clear();
     // What is stored of the time before a restart knows nothing of what ran or waited: charts have a gap there.
-    for (const [model, list] of Object.entries(view.stored)) pulses.set(model, list);
-    for (const [model, list] of Object.entries(view.pulses)) pulses.set(model, [...(pulses.get(model) ?? []), ...list]);
+    for (const [model, list] of Object.entries(view.stored)) samples.set(model, list);
+    for (const [model, list] of Object.entries(view.samples)) samples.set(model, [...(samples.get(model) ?? []), ...list]);
   } else if (kind === "state") {
-    for (const model of view.models) keep(model.model, model.pulse);
+    for (const model of view.models) keep(model.model, model.sample);
     events.add(view.events, fresh);
     fresh = false;
-    state = { ...view, pulses };
+    state = { ...view, samples };
     if (chosen && !lookup(chosen)) chosen = "";
     if (!document.hidden) draw();
     if (byId("replica").open) replica.refresh();
   }
 }
 
-function keep(model, pulse) {
-  const list = pulses.get(model) ?? [];
-  if (list.length && pulse.at <= list.at(-1).at) return;
-  pulses.set(model, [...list, pulse].filter((one) => one.at > pulse.at - SECONDS));
+function keep(model, sample) {
+  const list = samples.get(model) ?? [];
+  if (list.length && sample.uptime <= list.at(-1).uptime) return;
+  samples.set(model, [...list, sample].filter((one) => one.uptime > sample.uptime - SECONDS));
 }
 
 function draw() {

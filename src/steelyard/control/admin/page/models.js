@@ -10,15 +10,15 @@ const NUMBERS = ["rate", "p50", "p99", "waiting", "running", "replicas"];
 class Card {
   constructor(model, changePolicy) {
     this.latency = new Chart("Latency", [
-      { class: "two", label: "p99", filled: true, of: (pulse) => pulse.p99 }, { class: "one", label: "p50", of: (pulse) => pulse.p50 },
+      { class: "two", label: "p99", filled: true, of: (sample) => sample.p99 }, { class: "one", label: "p50", of: (sample) => sample.p50 },
     ], (value) => (value === 0 ? "0" : exact(value)));
     this.throughput = new Chart("Requests a second", [
-      { class: "area", label: "all", filled: true, of: (pulse) => pulse.rate },
-      { class: "bad", label: "late, failed or refused", filled: true, sparse: true, of: (pulse) => pulse.bad },
+      { class: "area", label: "all", filled: true, of: (sample) => sample.rate },
+      { class: "bad", label: "late, failed or refused", filled: true, sparse: true, of: (sample) => sample.bad_rate },
     ], (value) => (Number.isInteger(value) ? count(value) : rate(value ?? 0)), 2);
     this.queue = new Chart("Running and waiting", [
-      { class: "area", label: "running", filled: true, of: (pulse) => pulse.in_flight },
-      { class: "wait", label: "waiting", filled: true, sparse: true, of: (pulse) => pulse.waiting },
+      { class: "area", label: "running", filled: true, of: (sample) => sample.in_flight },
+      { class: "wait", label: "waiting", filled: true, sparse: true, of: (sample) => sample.waiting },
     ], (value) => count(Math.round(value ?? 0)), 2);
     this.parts = {};
     const numbers = NUMBERS.map((name) => this.number(name));
@@ -45,32 +45,32 @@ class Card {
     part.node.className = `number ${mood}`;
   }
 
-  update(view, pulses, promised) {
-    const pulse = view.pulse;
-    const share = pulse.rate ? (100 * pulse.bad) / pulse.rate : 0;
-    this.set("rate", "requests/s", rate(pulse.rate), pulse.bad ? `${share.toFixed(share < 10 ? 1 : 0)} % bad` : "", pulse.bad ? "warn" : "");
-    this.set("p50", "p50", seconds(pulse.p50));
-    const late = promised !== null && pulse.p99 > promised;
-    this.set("p99", "p99", seconds(pulse.p99), promised === null ? "" : `promised ${exact(promised)}`, late ? "warn" : "");
-    this.set("waiting", "waiting", count(pulse.waiting), pulse.waiting ? `oldest ${seconds(view.oldest)}` : "");
-    this.set("running", "running", count(pulse.in_flight), pulse.work ? `${seconds(pulse.work)} of work` : "");
+  update(view, samples, promised) {
+    const sample = view.sample;
+    const share = sample.rate ? (100 * sample.bad_rate) / sample.rate : 0;
+    this.set("rate", "requests/s", rate(sample.rate), sample.bad_rate ? `${share.toFixed(share < 10 ? 1 : 0)} % bad` : "", sample.bad_rate ? "warn" : "");
+    this.set("p50", "p50", seconds(sample.p50));
+    const late = promised !== null && sample.p99 > promised;
+    this.set("p99", "p99", seconds(sample.p99), promised === null ? "" : `promised ${exact(promised)}`, late ? "warn" : "");
+    this.set("waiting", "waiting", count(sample.waiting), sample.waiting ? `oldest ${seconds(view.oldest_wait)}` : "");
+    this.set("running", "running", count(sample.in_flight), sample.work ? `${seconds(sample.work)} of work` : "");
     const failing = view.failing ? `${count(view.failing)} failing` : "";
     const more = [failing, wanted(view)].filter(Boolean).join(", ");
     this.set("replicas", "ready", `${view.ready}/${view.replicas}`, more, missing(view));
     say(this.policy, `Policy: ${view.policy}`);
     this.policy.setAttribute("aria-label", `Policy of ${view.model}: ${view.policy}. Change it`);
-    this.latency.draw(pulses, promised);
-    this.throughput.draw(pulses);
-    this.queue.draw(pulses);
+    this.latency.draw(samples, promised);
+    this.throughput.draw(samples);
+    this.queue.draw(samples);
   }
 }
 
 // None there and none wanted is as it should be.
-const missing = (view) => (view.wanted === 0 && view.replicas === 0 ? "" : view.ready === 0 ? "bad" : view.ready < view.replicas || view.failing ? "warn" : "");
+const missing = (view) => (view.desired === 0 && view.replicas === 0 ? "" : view.ready === 0 ? "bad" : view.ready < view.replicas || view.failing ? "warn" : "");
 
 function wanted(view) {
-  if (view.wanted === null) return "";
-  return view.wanted === 0 && view.replicas === 0 ? "scaled to zero" : `${view.wanted} wanted`;
+  if (view.desired === null) return "";
+  return view.desired === 0 && view.replicas === 0 ? "scaled to zero" : `${view.desired} wanted`;
 }
 
 const COLUMNS = ["model", "requests/s", "", "p50", "p99", "", "waiting", "running", "ready", "policy"];
@@ -78,30 +78,30 @@ const COLUMNS = ["model", "requests/s", "", "p50", "p99", "", "waiting", "runnin
 // A line of the overview.
 class Row {
   constructor(model, choose, changePolicy) {
-    this.rate = new Spark("area", (pulse) => pulse.rate);
-    this.p99 = new Spark("two", (pulse) => pulse.p99);
+    this.rate = new Spark("area", (sample) => sample.rate);
+    this.p99 = new Spark("two", (sample) => sample.p99);
     this.name = element("button", { type: "button", class: "link", title: `Only ${named(model)}`, onclick: () => choose(model) }, named(model));
     this.policy = element("button", { type: "button", class: "link quiet", onclick: () => changePolicy(model) });
     const parts = [this.name, "", this.rate.node, "", "", this.p99.node, "", "", "", this.policy];
     this.node = element("tr", { "data-model": model }, ...parts.map((part) => element("td", {}, part)));
   }
 
-  update(view, pulses, promised) {
-    const pulse = view.pulse;
-    const waits = pulse.waiting ? `${count(pulse.waiting)}, oldest ${seconds(view.oldest)}` : "0";
-    const asleep = view.wanted === 0 && view.replicas === 0;
-    this.set(1, pulse.bad ? `${rate(pulse.rate)}, ${rate(pulse.bad)} bad` : rate(pulse.rate), pulse.bad ? "warn" : "");
-    this.set(3, seconds(pulse.p50));
-    this.set(4, seconds(pulse.p99), promised !== null && pulse.p99 > promised ? "warn" : "");
-    this.set(6, waits, pulse.waiting ? "warn" : "");
-    this.set(7, count(pulse.in_flight));
-    const more = view.wanted === null || view.wanted === view.replicas ? "" : ` → ${view.wanted}`;
+  update(view, samples, promised) {
+    const sample = view.sample;
+    const waits = sample.waiting ? `${count(sample.waiting)}, oldest ${seconds(view.oldest_wait)}` : "0";
+    const asleep = view.desired === 0 && view.replicas === 0;
+    this.set(1, sample.bad_rate ? `${rate(sample.rate)}, ${rate(sample.bad_rate)} bad` : rate(sample.rate), sample.bad_rate ? "warn" : "");
+    this.set(3, seconds(sample.p50));
+    this.set(4, seconds(sample.p99), promised !== null && sample.p99 > promised ? "warn" : "");
+    this.set(6, waits, sample.waiting ? "warn" : "");
+    this.set(7, count(sample.in_flight));
+    const more = view.desired === null || view.desired === view.replicas ? "" : ` → ${view.desired}`;
     const failing = view.failing ? `, ${count(view.failing)} failing` : "";
     this.set(8, asleep ? "scaled to zero" : `${view.ready}/${view.replicas}${more}${failing}`, asleep ? "quiet" : missing(view));
     say(this.policy, view.policy);
     this.policy.setAttribute("aria-label", `Policy of ${view.model}: ${view.policy}. Change it`);
-    this.rate.draw(pulses);
-    this.p99.draw(pulses);
+    this.rate.draw(samples);
+    this.p99.draw(samples);
   }
 
   set(place, text, mood = "") {
@@ -128,7 +128,7 @@ class Overview {
         this.rows.set(view.model, (row = this.make(view.model)));
         this.body.append(row.node);
       }
-      row.update(view, state.pulses.get(view.model) ?? [], promised(state, view.model));
+      row.update(view, state.samples.get(view.model) ?? [], promised(state, view.model));
     }
   }
 }
@@ -161,7 +161,7 @@ export class Models {
       }
       const card = this.cards.get(view.model);
       show(card.node, !lines && (!chosen || chosen === view.model));
-      if (!card.node.hidden) card.update(view, state.pulses.get(view.model) ?? [], promised(state, view.model));
+      if (!card.node.hidden) card.update(view, state.samples.get(view.model) ?? [], promised(state, view.model));
     }
     for (const gone of [...this.cards.keys()].filter((name) => !names.includes(name))) {
       this.cards.get(gone).node.remove();

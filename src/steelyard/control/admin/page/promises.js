@@ -19,7 +19,7 @@ function words(objective) {
 }
 
 // No longer than anything is known of.
-function over({ seconds: length, covered }) {
+function over({ seconds: length, covered_seconds: covered }) {
   if (covered === null) return `in ${span(length)}`;
   const since = new Date(Date.now() - 1000 * covered);
   const clock = since.toLocaleString([], { ...(covered > 72000 ? { month: "short", day: "numeric" } : {}), hour: "2-digit", minute: "2-digit" });
@@ -66,15 +66,15 @@ class Pledge {
       const row = (title) => element("tr", {}, element("th", { scope: "row" }, title));
       this.table.replaceChildren(row("last"), row("kept"), row("burn"));
     }
-    const cells = [windows.map((window) => span(window.covered ?? window.seconds)), windows.map((window) => percent(window.kept)), windows.map((window) => `${window.burn.toFixed(1)}×`)];
+    const cells = [windows.map((window) => span(window.covered_seconds ?? window.seconds)), windows.map((window) => percent(window.attainment)), windows.map((window) => `${window.burn_rate.toFixed(1)}×`)];
     cells.forEach((texts, number) => {
       const row = this.table.rows[number];
       while (row.cells.length <= texts.length) row.append(element("td"));
       texts.forEach((text, place) => say(row.cells[place + 1], text));
       // Of two windows of which the same is known, one says it all.
-      windows.forEach((window, place) => show(row.cells[place + 1], place === 0 || (windows[place - 1].covered ?? null) === null));
+      windows.forEach((window, place) => show(row.cells[place + 1], place === 0 || (windows[place - 1].covered_seconds ?? null) === null));
     });
-    windows.forEach((window, place) => { this.table.rows[1].cells[place + 1].className = window.kept !== null && window.kept < target ? "under" : ""; });
+    windows.forEach((window, place) => { this.table.rows[1].cells[place + 1].className = window.attainment !== null && window.attainment < target ? "under" : ""; });
   }
 }
 
@@ -112,7 +112,7 @@ export class Promises {
 
 export function alarms(state) {
   const box = byId("alarms");
-  const about = JSON.stringify(state.alarms.map(({ code, model, replica, about }) => [code, model, replica, about]));
+  const about = JSON.stringify(state.alarms.map(({ code, model, replica, subject }) => [code, model, replica, subject]));
   // Only a new alarm is announced to those who hear the page, not a new number in it.
   if (about !== box.dataset.shown) {
     box.dataset.shown = about;
@@ -124,7 +124,7 @@ export function alarms(state) {
   }
   const lines = box.querySelectorAll(".alarm");
   state.alarms.forEach((alarm, number) => {
-    say(lines[number].firstChild, alarm.what);
+    say(lines[number].firstChild, alarm.message);
     say(lines[number].lastChild, alarm.age < 1 ? "" : `for ${span(alarm.age)}`);
   });
 }
@@ -142,7 +142,7 @@ export class Events {
     for (const event of events) {
       const time = element("time");
       const who = [event.model, event.replica].filter(Boolean).join(" / ");
-      const node = element("li", {}, time, element("span", {}, ...(who ? [element("strong", {}, who), " "] : []), event.what));
+      const node = element("li", {}, time, element("span", {}, ...(who ? [element("strong", {}, who), " "] : []), event.message));
       this.all.push({ ...event, at: now - event.age, node, time });
       byId("events").prepend(node);
     }
@@ -158,7 +158,7 @@ export class Events {
     const now = performance.now() / 1000;
     let shown = 0;
     for (const event of [...this.all].reverse()) {
-      const text = `${event.model} ${event.replica} ${event.kind} ${event.what}`.toLowerCase();
+      const text = `${event.model} ${event.replica} ${event.kind} ${event.message}`.toLowerCase();
       const fits = (!chosen || !event.model || event.model === chosen) && wanted.every((word) => text.includes(word));
       const visible = fits && shown < MOST_SHOWN;
       show(event.node, visible);

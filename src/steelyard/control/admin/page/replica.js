@@ -4,7 +4,7 @@ import { call, modelPath, replicaPath } from "./api.js";
 import { confirm } from "./dialogs.js";
 import { byId, bytes, count, element, named, plural, say, seconds, show, span, STATES } from "./words.js";
 
-const WORKER = ["worker", "state", "in_flight", "outside", "limit", "work", "slowness", "slowness_samples", "share", "picks", "failures", "p50", "p99"];
+const WORKER = ["worker", "state", "in_flight", "external_load", "limit", "work", "slowness", "slowness_samples", "effective_weight", "dispatched", "failures", "p50", "p99"];
 const TIMES = new Set(["work", "p50", "p99"]);
 
 export class Replica {
@@ -64,7 +64,7 @@ export class Replica {
   show(view) {
     const word = STATES[view.state]?.[1] ?? view.state;
     say(byId("replica-title"), `${view.id} — ${word}`);
-    say(byId("replica-why"), `${word} for ${span(view.since)}${view.why ? `: ${view.why}` : ""}`);
+    say(byId("replica-why"), `${word} for ${span(view.state_age)}${view.why ? `: ${view.why}` : ""}`);
     this.able(true);
     say(byId("drain"), view.draining ? "Undrain…" : "Drain…");
     const list = byId("replica-facts");
@@ -167,7 +167,7 @@ function facts(view) {
   const told = [
     ["model", named(view.model)], ["address", view.url], ["known from", view.source],
     ["running", `${plural(view.in_flight, "request")}, ${seconds(view.work)} of work`],
-    ["sent so far", `${plural(view.picks, "request")}, ${count(view.failures)} failed`],
+    ["sent so far", `${plural(view.dispatched, "request")}, ${count(view.failures)} failed`],
     ["in the last minute", attempts(view.recent)], ["slowness", slowness(view)], ["weight", String(view.weight)],
   ];
   if (view.device) told.push(["device", view.device]);
@@ -175,7 +175,7 @@ function facts(view) {
   if (view.lease !== null) told.push(["lease", `${span(view.lease)} left`]);
   if (view.probe) told.push(["probes", probes(view.probe)]);
   if (view.probe?.restarts) told.push(["restarts seen", count(view.probe.restarts)]);
-  if (view.signals) told.push(["it says", signals(view.signals)]);
+  if (view.load_signals) told.push(["it says", signals(view.load_signals)]);
   return told;
 }
 
@@ -191,8 +191,8 @@ function slowness({ slowness: value, slowness_samples: samples, slowness_age: ag
 }
 
 function probes(probe) {
-  const when = probe.age === null ? "none yet" : `${probe.verdict} ${span(probe.age)} ago, in ${seconds(probe.seconds)}`;
-  const row = probe.bad ? `; ${probe.bad} bad in a row` : `; ${probe.good} good in a row, ${probe.needed} needed`;
+  const when = probe.age === null ? "none yet" : `${probe.result} ${span(probe.age)} ago, in ${seconds(probe.seconds)}`;
+  const row = probe.consecutive_failures ? `; ${probe.consecutive_failures} bad in a row` : `; ${probe.consecutive_successes} good in a row, ${probe.required_successes} needed`;
   return `${when}${probe.detail ? `: ${probe.detail}` : ""}${row}`;
 }
 
@@ -205,7 +205,7 @@ function signals(told) {
   if (told.cache !== null) parts.push(`cache ${Math.round(100 * told.cache)} % full`);
   if (told.utilization !== null) parts.push(`${Math.round(100 * told.utilization)} % busy`);
   if (told.memory_used !== null) parts.push(`memory ${bytes(told.memory_used)}`);
-  if (told.foreign) parts.push(`${told.foreign} that are not ours`);
+  if (told.external_load) parts.push(`${told.external_load} that are not ours`);
   return `${parts.join(", ") || "nothing"} (${span(told.age)} ago${told.stale ? ", too old to be used" : ""})`;
 }
 
