@@ -50,7 +50,7 @@ def requests_exceed_device(config: Config) -> Findings:
     """models on a device for good that do not fit there with one request each"""
     for device, room, there in _sized_devices(config):
         staying = [tenant for tenant in there if tenant.permanent]
-        held, all_at_once = (sum(getattr(tenant, what) for tenant in staying) for what in ("footprint", "least"))
+        held, all_at_once = sum(one.footprint for one in staying), sum(one.minimum_bytes for one in staying)
         if held <= room < all_at_once and all(tenant.minimum_bytes <= room for tenant in staying):
             needs = (
                 f"with one request each need {format_size(all_at_once)}, and {device} has {format_size(room)} to give"
