@@ -266,7 +266,7 @@ def test_balancers_hear_what_the_others_had_that_long_ago(delay: float) -> None:
             if not 100 < then < 500:
                 return  # before anything is known of how long requests take; after the last arrival
             mine, other = had[then]
-            assert self.counts_of("outside") == [other, mine]
+            assert self.counts_of("other_load") == [other, mine]
             compared += sum(mine.values()) > 0
 
     with pytest.MonkeyPatch.context() as patch:

@@ -57,7 +57,7 @@ class Watcher(SimulatedPlacer):
         self.most: Counter[str] = Counter()
         self.made.append(self)
 
-    def _tell(self, *args: Any) -> None:
+    def _report(self, *args: Any) -> None:
         super()._report(*args)
         for name, device in self._ledger.devices.items():
             self.most[name] = max(self.most[name], self._ledger.reserved(device) // MODEL_BYTES)
