@@ -177,12 +177,12 @@ class TestBusy:
 
     @pytest.mark.parametrize("how", [pytest.param("long requests", marks=pytest.mark.slow), "with pauses", "a stream"])
     def test_is_not_taken_out(self, told: Watched, stubs: list[ProbedReplica], how: str) -> None:
-        verdicts = wait_until(lambda: stays(told, stubs[0], how), "never a quiet moment", 2 * PATIENCE)
-        assert "silent" in verdicts, "its probes were answered, so this shows nothing"
+        results = wait_until(lambda: stays(told, stubs[0], how), "never a quiet moment", 2 * PATIENCE)
+        assert "silent" in results, "its probes were answered, so this shows nothing"
 
 
 def stays(told: Watched, stub: ProbedReplica, how: str) -> set[str]:
-    """The verdicts of its probes while it is busy; its state must be ready all along. Nothing, if this machine was so
+    """The results of its probes while it is busy; its state must be ready all along. Nothing, if this machine was so
     slow that it seemed to be stuck, or had nothing to do."""
     piece: scripts.Script = [["send", scripts.chunk("data: 1\n\n")], ["block", 0.4]]
     stream = [["body"], ["send", scripts.SSE_HEAD], *(piece * 6), ["send", "0\r\n\r\n"]]
@@ -218,7 +218,7 @@ def stays(told: Watched, stub: ProbedReplica, how: str) -> set[str]:
         states = {state for view in views for state in (view.state, *(worker.state for worker in view.workers))}
         assert states == {"ready"}, views
         busy.result()
-    return {view.probe.verdict for view in views if view.probe is not None}
+    return {view.probe.result for view in views if view.probe is not None}
 
 
 class TestFlapping:
