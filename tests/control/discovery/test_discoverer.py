@@ -24,22 +24,22 @@ from .running import run, until
 
 
 class Scripted(Source):
-    """Says what the test put in `says`: names, a Found, an exception to raise, or None to hang."""
+    """Says what the test put in `says`: names, a DiscoveryResult, an exception to raise, or None to hang."""
 
     says: dict[str, Any] = {}  # noqa: RUF012
     made: list[str] = []  # noqa: RUF012
 
     def __init__(self, settings: DiscoveryConfig) -> None:
         super().__init__(settings)
-        self.looks = 0
+        self.polls = 0
         self.awake = asyncio.Event()
         self.made.append(settings.dns)
 
     def describe(self) -> str:
         return f"scripted {self.settings.dns}"
 
-    async def look(self) -> DiscoveryResult:
-        self.looks += 1
+    async def poll(self) -> DiscoveryResult:
+        self.polls += 1
         said = self.says[self.settings.dns]
         if isinstance(said, BaseException):
             raise said
@@ -47,7 +47,7 @@ class Scripted(Source):
             await asyncio.Event().wait()
         return DiscoveryResult(replicas(said)) if isinstance(said, str) else said  # type: ignore[no-any-return]
 
-    async def news(self) -> None:
+    async def wait_for_change(self) -> None:
         await self.awake.wait()
         self.awake.clear()
         if (problem := self.says.get("news")) is not None:
@@ -114,7 +114,7 @@ def test_what_is_found_is_told_once(says: dict[str, Any]) -> None:
             before = list(seen.lists)
             says["x"] = DiscoveryResult(replicas("a b"), ttl=5.0)
             sources = [followed.source for followed in _lookouts(discoverer)]
-            await until(lambda: all(source.looks > 3 for source in sources))
+            await until(lambda: all(source.polls > 3 for source in sources))
             assert seen.lists == before
             assert sorted(before) == [("m", "a b"), ("n", "c")]
             first = view(discoverer)
@@ -270,7 +270,7 @@ def test_a_problem_is_logged_once_and_so_is_its_end(says: dict[str, Any], caplog
         says["x"] = DiscoveryError("no answer")
         async with discovering(m=(at("x"),)) as (discoverer, seen):
             source = _lookouts(discoverer)[0].source
-            await until(lambda: source.looks > 3)
+            await until(lambda: source.polls > 3)
             says["x"] = "a"
             await until(lambda: seen)
         said = [record.getMessage() for record in caplog.records if record.name == "steelyard.control"]

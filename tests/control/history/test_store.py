@@ -125,9 +125,9 @@ def test_two_gateways_with_one_file_add_up(path: Path) -> None:
 
 OPENED = """
 import sys
-from steelyard.control.history.store import History
+from steelyard.control.history.store import HistoryStore
 from steelyard.control.history.slices import Slice
-history = History(sys.argv[1], 400 * 86400)
+history = HistoryStore(sys.argv[1], 400 * 86400)
 for number in range(20):
     history.add([Slice({start}, "m", "", {{"met": 1}})])
     assert history.flush(60), history.problem
@@ -159,9 +159,9 @@ def test_only_its_owner_may_read_it(path: Path) -> None:
 
 KILLED = """
 import sys
-from steelyard.control.history.store import History
+from steelyard.control.history.store import HistoryStore
 from steelyard.control.history.slices import Slice
-history = History(sys.argv[1], 400 * 86400)
+history = HistoryStore(sys.argv[1], 400 * 86400)
 for number in range(10**6):
     history.add([Slice({start}, "m", "", {{"met": 1}}), Slice({start}, "m", "t", {{"met": 1}})])
     assert history.flush(60)

@@ -28,7 +28,7 @@ class DiscoveryResult(NamedTuple):
 class Source:
     """Where replicas are found: one entry of a model's `discovery`.
 
-    There is one object for as long as the entry is configured, so it may remember what it saw. Looks never overlap.
+    There is one object for as long as the entry is configured, so it may remember what it saw. Polls never overlap.
     """
 
     def __init__(self, settings: DiscoveryConfig) -> None:
@@ -43,7 +43,7 @@ class Source:
         raise NotImplementedError
 
     async def wait_for_change(self) -> None:
-        """Returns when it is worth to look at once. Here: never."""
+        """Returns when it is worth to poll at once. Here: never."""
         await asyncio.Event().wait()
 
 
