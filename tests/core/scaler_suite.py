@@ -105,7 +105,7 @@ class ScalerSuite:
     @given(loads, st.integers(0, 9), st.integers(0, 9), st.booleans(), st.sampled_from([0.0, 0.3, 1.0, 16.0]))
     def test_nothing_that_may_be_seen_upsets_it(self, load, ready, coming, learned, rate):
         scaler = self.make()
-        for seen in told(load, ready=ready, coming=coming, learned=learned, rate=rate):
+        for seen in told(load, ready=ready, coming=coming, estimates_learned=learned, rate=rate):
             want = scaler.recommend(seen)
             assert 0 <= want.replicas < 10_000_000
             assert want.replicas or not seen.waiting or ready + coming

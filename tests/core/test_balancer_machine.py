@@ -116,8 +116,8 @@ class Driver(RuleBasedStateMachine):
     def books(self):
         """Everything a misuse must leave as it is."""
         return (
-            [(r.phase, r.attempts, r.attempt, r.hedge) for r in self.requests],
-            [(r.state, r.in_flight, r.load, r.work, r.slowness, r.failures, r.successes) for r in self.replicas],
+            [(r.phase, r.attempt_count, r.attempt, r.hedge) for r in self.requests],
+            [(r.state, r.in_flight, r.load, r.outstanding_work, r.slowness, r.failures, r.successes) for r in self.replicas],
             [
                 (p.active, p.finished, p.retry_budget.tokens, p.queue.work, list(p.queue.ordered()))
                 for p in self.pools()
@@ -354,11 +354,11 @@ class Driver(RuleBasedStateMachine):
         attempts = Counter(replica for _, replica in self.running)
         for replica in self.replicas:
             assert replica.in_flight == attempts[replica] == len(replica.running_attempts)
-            assert replica.load == replica.in_flight + replica.outside
-            work = sum(flight.alone for flight in replica.running_attempts)
-            assert isclose(replica.work, work, rel_tol=1e-6, abs_tol=1e-9)
+            assert replica.load == replica.in_flight + replica.other_load
+            work = sum(attempt.seconds_alone for attempt in replica.running_attempts)
+            assert isclose(replica.outstanding_work, work, rel_tol=1e-6, abs_tol=1e-9)
             if not replica.in_flight:
-                assert replica.work == 0.0
+                assert replica.outstanding_work == 0.0
         assert sum(pool.active for pool in self.pools()) == len(self.running)
 
     @invariant()
@@ -408,7 +408,7 @@ class Driver(RuleBasedStateMachine):
     def what_is_learned_stays_sane(self):
         for replica in self.replicas:
             assert 0.0 < replica.slowness < INFINITY
-            assert 0.0 < replica.share <= replica.weight * (1 + 1e-9)
+            assert 0.0 < replica.effective_weight <= replica.weight * (1 + 1e-9)
         for pool in self.pools():
             assert 0.0 < pool.estimator.typical_seconds < INFINITY
             assert 0.0 <= pool.time_to_drain() < INFINITY

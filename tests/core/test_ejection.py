@@ -204,8 +204,8 @@ def with_slowness(*values, usual=1.0):
     for name, value in zip(NAMES, values, strict=False):
         r = Replica(name, state=State.READY)
         r.slowness_filter = Used(1.0, 0.0)
-        r.slowness_filter.usual = log(usual)
-        r.slowness_filter.doubt = 0.0
+        r.slowness_filter.baseline = log(usual)
+        r.slowness_filter.variance = 0.0
         turn(r, value)
         replicas.append(r)
     return replicas
@@ -213,7 +213,7 @@ def with_slowness(*values, usual=1.0):
 
 def turn(replica, slowness):
     replica.slowness = slowness
-    replica.speed.ln = log(slowness)
+    replica.slowness_filter.ln = log(slowness)
 
 
 def crawlers(ejection, replicas, now):
@@ -245,14 +245,14 @@ def test_slower_hardware_is_no_outlier():
     """It always was so slow: what it is compared with is itself, whatever its weight says."""
     ejection = OutlierDetector(EjectionOptions())
     replicas = with_slowness(1.0, 1.0, 8.0)
-    replicas[2].speed.usual = log(8.0)
+    replicas[2].slowness_filter.baseline = log(8.0)
     assert [crawlers(ejection, replicas, now) for now in range(100, 130)] == [[]] * 30
 
 
 def test_slower_hardware_that_turns_slower_still_is_one():
     ejection = OutlierDetector(EjectionOptions())
     replicas = with_slowness(1.0, 1.0, 24.0 * 1.01)
-    replicas[2].speed.usual = log(8.0)
+    replicas[2].slowness_filter.baseline = log(8.0)
     assert [crawlers(ejection, replicas, now) for now in (100, 111)] == [[], ["c"]]
 
 
@@ -265,7 +265,7 @@ def test_what_slows_all_replicas_makes_none_an_outlier():
 def test_slow_beyond_any_use_is_an_outlier_even_if_it_is_usual():
     ejection = OutlierDetector(EjectionOptions())
     replicas = with_slowness(1.0, 1.0, 1.1, 31.0)
-    replicas[3].speed.usual = log(31.0)
+    replicas[3].slowness_filter.baseline = log(31.0)
     assert ejection.outliers(replicas, 0, 100.0) == []
     ((found, reason),) = ejection.outliers(replicas, 0, 110.0)
     assert found is replicas[3]

@@ -45,7 +45,7 @@ def hedged(balancer, now=0.0, until=9.0, **fields):
 
 
 def loads(balancer):
-    return {r.id: (r.in_flight, r.load, r.work) for r in balancer.pool().replicas.values()}
+    return {r.id: (r.in_flight, r.load, r.outstanding_work) for r in balancer.pool().replicas.values()}
 
 
 IDLE = {"slow": (0, 0, 0.0), "fast": (0, 0, 0.0)}

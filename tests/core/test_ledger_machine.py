@@ -140,7 +140,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def measured(self, which, share):
         device = list(self.ledger.devices.values())[which]
         for server in device.servers.values():
-            self.ledger.set_measured(server.places[0], int(share * device.capacity))
+            self.ledger.set_measured(server.residencies[0], int(share * device.capacity))
 
     @rule(which=st.integers(0, 1), share=st.floats(0, 0.5))
     def strangers(self, which, share):
@@ -164,7 +164,7 @@ class LedgerMachine(RuleBasedStateMachine):
         worker, request = one
         if worker in self.workers and request.phase is RequestPhase.RUNNING:
             if outcome is Outcome.OUT_OF_MEMORY:
-                worker.balancer.ran_out(request, request.attempt.replica, self.now)
+                worker.balancer.report_out_of_memory(request, request.attempt.replica, self.now)
             decisions = worker.balancer.finish(request, outcome, self.now, replica=request.attempt.replica)
             self.carry_out(worker, decisions)
             for decision in decisions:

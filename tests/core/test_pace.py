@@ -40,8 +40,8 @@ def test_estimates_that_are_all_wrong_by_the_same_cancel_out():
     for factor in (1.0, 0.1):
         one = WorkScaler()
         for now in range(200):
-            counts = {"offered": now * 10.0 * factor, "done": now * 10.0 * factor, "busy": now * 10.0}
-            want = one.want(
+            counts = {"offered": now * 10.0 * factor, "completed_work": now * 10.0 * factor, "busy_seconds": now * 10.0}
+            want = one.recommend(
                 ScalingMetrics(float(now), 5, arrived=now * 10, answered=now * 10, running=11, slots=4.0, **counts)
             )
         wants.append(want.replicas)
@@ -83,8 +83,8 @@ def test_without_a_limit_those_beside_each_other_count():
     """A replica that shares itself among all, half busy: one at it on average, two while it is busy, half as fast."""
     half = {"each": 0.05, "took": 0.1, "slots": INFINITY, "ready": 1, "running": 1}
     assert answers(ServiceRate(300.0), 60, **half) == pytest.approx(1.0)
-    assert answers(ServiceRate(300.0), 60, **half | {"sure": False, "slots": 64.0}) == pytest.approx(1.0)
-    assert answers(ServiceRate(300.0), 60, **half | {"sure": False, "slots": 1.0}) == pytest.approx(0.5)
+    assert answers(ServiceRate(300.0), 60, **half | {"slots_configured": False, "slots": 64.0}) == pytest.approx(1.0)
+    assert answers(ServiceRate(300.0), 60, **half | {"slots_configured": False, "slots": 1.0}) == pytest.approx(0.5)
 
 
 def test_without_a_limit_a_replica_that_hardly_slows_down_can_do_more():
@@ -113,7 +113,7 @@ def test_without_a_limit_what_was_known_holds_while_it_may_be_true():
 def test_requests_at_once_bound_what_estimates_say():
     one = WorkScaler()
     for now in range(100):
-        want = one.want(
+        want = one.recommend(
             ScalingMetrics(float(now), 4, 0, 90.0 * now, 10 * now, running=16, rate=4.0, slots=8.0, busy_seconds=0.01)
         )
     assert want.replicas == 3  # 16 at once, and 1.5 × 4 to spare, at 8 each

@@ -36,7 +36,7 @@ def choices(pool, count, now=1.0, keys=None):
 
 def set_loads(pool, *loads):
     for r, load in zip(pool.members, loads, strict=True):
-        r.load = r.outside = load
+        r.load = r.other_load = load
 
 
 # ---------------------------------------------------------------------- the table

@@ -67,7 +67,7 @@ def judge(model, relation, draw=size, seed=99, noise=0.02, kind="infer"):
     ratios = []
     for _ in range(1000):
         features = draw(rng)
-        ratios.append(model.needs(features, kind) / (relation(*features) * (1.0 + rng.gauss(0.0, noise))))
+        ratios.append(model.upper_bound(features, kind) / (relation(*features) * (1.0 + rng.gauss(0.0, noise))))
     return sorted(ratios)
 
 

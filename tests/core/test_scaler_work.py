@@ -29,7 +29,7 @@ def evenly(one, seconds, each, work=0.1, *, start=0.0, offered=0.0, arrived=0, r
             running=more.pop("running", 1),
             **more,
         )
-        want = one.want(seen)
+        want = one.recommend(seen)
     return want, seen
 
 
@@ -198,7 +198,7 @@ def test_a_rise_is_seen_at_once_and_panic_never_shrinks():
     more, seen = evenly(one, 2, 50, start=120.0, offered=seen.offered, arrived=seen.arrived, running=1, waiting=5)
     assert more.panicking
     assert more.replicas >= ceil(5 + 1.5 * sqrt(5))
-    assert "5.0 lately, panicking" in more.why
+    assert "5.0 lately, panicking" in more.reason
     quiet = [
         one.recommend(seen._replace(now=122.0 + t, ready=more.replicas, running=0, waiting=0)) for t in range(1, 100)
     ]
@@ -218,10 +218,10 @@ def test_a_burst_all_at_once_is_a_backlog_and_no_rise():
 def test_what_is_over_before_the_promise_is_no_rise():
     one, patient = scaler(), scaler()
     _, seen = evenly(one, 120, 5, ready=2)
-    evenly(patient, 120, 5, ready=2, promised=60.0)
+    evenly(patient, 120, 5, ready=2, slo_seconds=60.0)
     for now in (121.0, 122.0):
         seen = seen._replace(now=now, offered=seen.offered + 5.0, arrived=seen.arrived + 50)
-        want, later = one.recommend(seen), patient.recommend(seen._replace(promised=60.0))
+        want, later = one.recommend(seen), patient.recommend(seen._replace(slo_seconds=60.0))
     assert "5.0 lately" in want.reason
     assert "lately" not in later.reason
 
@@ -253,14 +253,14 @@ def test_a_backlog_is_worked_off_within_a_few_seconds_of_readiness():
 
 def test_a_longer_promise_gives_it_longer():
     # Half of the 40 s that are left of it after the start
-    assert waits(30.0, cold_start=10.0, promised=50.0).replicas == 2 + ceil((30.0 + 0.5 * 30 - 30) / 20) - 1
+    assert waits(30.0, cold_start=10.0, slo_seconds=50.0).replicas == 2 + ceil((30.0 + 0.5 * 30 - 30) / 20) - 1
 
 
 def test_what_is_coming_is_taken_into_account():
     # They work for 10 of the 15 seconds: three of them are enough, and no more are needed if more are coming
-    assert waits(30.0, cold_start=10.0, coming=1).replicas == 2 + ceil((22.5 - 10) / 5)
-    assert waits(30.0, cold_start=10.0, coming=3).replicas == 4
-    assert waits(30.0, cold_start=10.0, coming=6).replicas == 4
+    assert waits(30.0, cold_start=10.0, starting=1).replicas == 2 + ceil((22.5 - 10) / 5)
+    assert waits(30.0, cold_start=10.0, starting=3).replicas == 4
+    assert waits(30.0, cold_start=10.0, starting=6).replicas == 4
 
 
 def test_a_line_that_stands_and_a_long_one_tell_sooner_than_the_long_window():
@@ -301,7 +301,7 @@ def judged(late_share, seconds=300, **more):
             running=4,
             answered=arrived,
             late=int(arrived * late_share),
-            **{"promised": 0.2, "waiting": 1, **more},
+            **{"slo_seconds": 0.2, "waiting": 1, **more},
         )
         want = one.recommend(seen)
     return one, want
@@ -311,12 +311,12 @@ def test_a_broken_promise_wants_more_to_spare():
     one, want = judged(0.05)
     assert want.burn == pytest.approx(5.0, rel=0.1)
     assert want.replicas == 12  # 4 + 4 × √4
-    assert one._spare.now == 4.0
+    assert one._headroom.current == 4.0
     assert "more to spare (4) because too many were late" in want.reason
 
 
 def test_not_while_replicas_are_coming():
-    _, want = judged(0.05, coming=1)
+    _, want = judged(0.05, starting=1)
     assert want.replicas == 7
     assert want.burn > 1
 
@@ -334,7 +334,7 @@ def test_requests_beside_each_other_wait_too_in_their_way():
 
 def test_within_what_is_allowed_nothing_is_raised():
     one, want = judged(0.009)
-    assert one._spare.now == 1.5
+    assert one._headroom.current == 1.5
     assert want.replicas == 7
 
 
@@ -345,29 +345,29 @@ def test_one_late_request_of_few_is_no_reason():
             ScalingMetrics(float(now), 1, 0, now * 0.1, now, 1, 1, 0.1, answered=now, late=now > 50, slo_seconds=0.2)
         )
     assert want.burn > 1
-    assert one._spare.now <= 1.5
+    assert one._headroom.current <= 1.5
 
 
 def test_a_promise_that_is_kept_needs_less_slowly():
     one, _ = judged(0.0, seconds=125)
-    assert one._spare.now == 1.25
+    assert one._headroom.current == 1.25
     one, want = judged(0.0, seconds=1200, ready=5, cold_start=0.1)
-    assert one._spare.now == pytest.approx(0.5, abs=0.01)
+    assert one._headroom.current == pytest.approx(0.5, abs=0.01)
     assert want.replicas == 6  # within the last 300 s
     one, want = judged(0.0, seconds=1200, ready=9)
-    assert one._spare.now == 1.5  # nobody knows whether seven would do
+    assert one._headroom.current == 1.5  # nobody knows whether seven would do
 
 
 def test_with_a_long_start_the_spare_stays():
     one, _ = judged(0.0, seconds=1200, ready=5, cold_start=15.0)
-    assert one._spare.now == 1.0
+    assert one._headroom.current == 1.0
     one, _ = judged(0.0, seconds=1200, ready=5, cold_start=30.0)
-    assert one._spare.now == 1.5
+    assert one._headroom.current == 1.5
 
 
 def test_without_a_promise_the_spare_stays():
-    one, _ = judged(0.0, seconds=1200, promised=float("inf"))
-    assert one._spare.now == 1.5
+    one, _ = judged(0.0, seconds=1200, slo_seconds=float("inf"))
+    assert one._headroom.current == 1.5
 
 
 # ---------------------------------------------------------------------- the forecast
@@ -483,7 +483,7 @@ def test_a_steady_load_at_random_does_not_make_it_swing(rate, work, seed):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_it_keeps_a_promise_through_waves(seed):
-    toy = Toy(lambda t: 40 * (1 + 0.8 * sin(t / 100)), cold_start=10.0, promised=1.0, start=7, seed=seed).run(1300)
+    toy = Toy(lambda t: 40 * (1 + 0.8 * sin(t / 100)), cold_start=10.0, slo_seconds=1.0, start=7, seed=seed).run(1300)
     assert toy.kept(60.0) > 0.99
 
 

@@ -34,7 +34,7 @@ class OneEach(Scaler):
             raise OptionError(f"few: must be at least 1, not {few!r}")
         self.few = few
 
-    def want(self, seen):
+    def recommend(self, seen):
         return Recommendation(-(-(seen.running + seen.waiting) // self.few), "one each")
 
 

@@ -19,7 +19,7 @@ def hpa(**options):
 def steadily(scaler, seconds, start=0.0, **seen):
     """The last thing it says when it sees the same for so long, every half second."""
     for step in range(int(seconds * 2) + 1):
-        want = scaler.want(ScalingMetrics(now=start + step / 2, **seen))
+        want = scaler.recommend(ScalingMetrics(now=start + step / 2, **seen))
     return want
 
 
@@ -134,10 +134,10 @@ def test_it_looks_at_running_requests_for_each_slot():
 
 def test_those_that_are_coming_count_as_idle_when_more_are_wanted():
     # Two full of three at target 50 %: 2.0 × 2 = 4, but with the one that is coming 2/3 ÷ 0.5 × 3 = 4
-    assert steadily(hpa(target=0.5), 60, ready=2, coming=1, running=2).replicas == 4
+    assert steadily(hpa(target=0.5), 60, ready=2, starting=1, running=2).replicas == 4
     # with two coming the use is exactly the target, and with three below it: it waits for them
-    assert steadily(hpa(target=0.5), 60, ready=2, coming=2, running=2).replicas == 4
-    assert steadily(hpa(target=0.5), 60, ready=2, coming=3, running=2).replicas == 5
+    assert steadily(hpa(target=0.5), 60, ready=2, starting=2, running=2).replicas == 4
+    assert steadily(hpa(target=0.5), 60, ready=2, starting=3, running=2).replicas == 5
 
 
 def test_no_more_than_twice_as_many_or_four_are_added_in_a_period():
@@ -168,4 +168,4 @@ def test_what_is_measured_is_the_average_of_the_last_half_minute():
 
 
 def test_nothing_is_measured_while_none_is_ready():
-    assert steadily(hpa(), 60, coming=3).replicas == 3
+    assert steadily(hpa(), 60, starting=3).replicas == 3

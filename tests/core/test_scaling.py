@@ -16,7 +16,7 @@ class Obedient(Scaler):
         self.factor = factor
         self.asked = 0
 
-    def want(self, seen):
+    def recommend(self, seen):
         self.asked += 1
         return Recommendation(round(seen.rate), "4.1 s/s of work offered")
 
@@ -33,7 +33,7 @@ def decide(one, now, wanted, there=0, planned=0, **more):
 
 
 def test_the_sentence():
-    found = decide(scaling(), 0.0, 7, 5, promised=0.2, p99=0.32)
+    found = decide(scaling(), 0.0, 7, 5, slo_seconds=0.2, p99=0.32)
     assert found.reason == "5 → 7: 4.1 s/s of work offered, p99 320 ms against 200 ms"
     assert found.replicas == 7
     assert found.recommendation.replicas == 7
@@ -41,12 +41,12 @@ def test_the_sentence():
 
 def test_no_change_and_no_promise():
     assert decide(scaling(), 0.0, 5, 5, p99=0.32).reason == "5: 4.1 s/s of work offered"
-    assert decide(scaling(), 0.0, 5, 5, promised=0.2).reason == "5: 4.1 s/s of work offered"
-    assert decide(scaling(), 0.0, 5, 5, promised=2.0, p99=12.345).reason.endswith("p99 12.3 s against 2 s")
+    assert decide(scaling(), 0.0, 5, 5, slo_seconds=0.2).reason == "5: 4.1 s/s of work offered"
+    assert decide(scaling(), 0.0, 5, 5, slo_seconds=2.0, p99=12.345).reason.endswith("p99 12.3 s against 2 s")
 
 
 def test_what_is_coming_counts_as_there():
-    assert decide(scaling(), 0.0, 7, 3, coming=2).reason.startswith("5 → 7: ")
+    assert decide(scaling(), 0.0, 7, 3, starting=2).reason.startswith("5 → 7: ")
 
 
 # ---------------------------------------------------------------------- bounds and schedules
@@ -65,14 +65,14 @@ def test_what_is_coming_counts_as_there():
     ],
 )
 def test_bounds(wanted, planned, replicas, says):
-    found = decide(scaling(least=2, most=7), 0.0, wanted, 4, planned)
+    found = decide(scaling(min_replicas=2, max_replicas=7), 0.0, wanted, 4, planned)
     assert found.replicas == replicas
     assert found.reason == f"4 → {replicas}: 4.1 s/s of work offered{says}".replace("4 → 4", "4")
     assert (found.min_replicas, found.max_replicas) == (min(7, max(2, planned)), 7)
 
 
 def test_what_ran_already_is_no_schedule():
-    found = scaling(least=2, most=7)
+    found = scaling(min_replicas=2, max_replicas=7)
     assert found.decide(ScalingMetrics(0.0, 4), kept=4).reason.endswith("; 4 ran already, and stay at first")
     assert found.decide(ScalingMetrics(1.0, 4), planned=5, kept=4).reason.endswith("but a schedule wants 5")
     verdict = found.decide(ScalingMetrics(2.0, 4), kept=9)
@@ -82,7 +82,7 @@ def test_what_ran_already_is_no_schedule():
 
 
 class Wild(Scaler):
-    def want(self, seen):
+    def recommend(self, seen):
         return Recommendation(seen.rate, "")
 
 
@@ -96,12 +96,12 @@ def test_a_wish_that_is_no_whole_number_is_refused(wanted):
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"least": -1}, "min: must be 0 or more, not -1"),
-        ({"least": 3, "most": 2}, "max: must be at least 3, not 2"),
-        ({"least": 0, "most": 0}, "max: must be at least 1, not 0"),
-        ({"idle": -1.0}, "idle: must be 0 or more seconds"),
-        ({"up": 0}, "up: must be at least 1"),
-        ({"down": 0.5}, "down: must be at least 1"),
+        ({"min_replicas": -1}, "min: must be 0 or more, not -1"),
+        ({"min_replicas": 3, "max_replicas": 2}, "max: must be at least 3, not 2"),
+        ({"min_replicas": 0, "max_replicas": 0}, "max: must be at least 1, not 0"),
+        ({"idle_seconds": -1.0}, "idle: must be 0 or more seconds"),
+        ({"max_added_per_minute": 0}, "up: must be at least 1"),
+        ({"max_removed_per_minute": 0.5}, "down: must be at least 1"),
         ({"scaler": "nobody"}, "no scaler 'nobody'"),
         ({"scaler_options": {"factr": 1}}, "unknown option 'factr'"),
     ],
@@ -115,7 +115,7 @@ def test_wrong_options_are_named(options, what):
 
 
 def test_no_more_added_than_may_be_in_a_minute():
-    one, there, counts = scaling(up=2), 1, []
+    one, there, counts = scaling(max_added_per_minute=2), 1, []
     for now in range(0, 200, 10):
         found = decide(one, float(now), 9, there)
         there = found.replicas
@@ -127,7 +127,7 @@ def test_no_more_added_than_may_be_in_a_minute():
 
 
 def test_no_more_taken_away_than_may_be_in_a_minute():
-    one, there, counts = scaling(down=1), 5, []
+    one, there, counts = scaling(max_removed_per_minute=1), 5, []
     for now in range(0, 200, 10):
         found = decide(one, float(now), 1, there)
         there = found.replicas
@@ -137,25 +137,25 @@ def test_no_more_taken_away_than_may_be_in_a_minute():
 
 
 def test_what_would_do_is_never_less_than_there_may_be():
-    one = scaling(least=2, down=1)
+    one = scaling(min_replicas=2, max_removed_per_minute=1)
     assert decide(one, 0.0, 0, 4).reason.endswith("; 2 would do, but only 1 may be taken away in a minute")
     assert decide(one, 70.0, 0, 3).reason.endswith("; 0 would do, but min is 2")
 
 
 def test_a_step_is_from_what_is_there_not_from_what_was_wanted():
-    one = scaling(up=2)
+    one = scaling(max_added_per_minute=2)
     for now in range(10):  # ordered, and none has come
         assert decide(one, float(now), 9, 1).replicas == 3
 
 
 def test_bounds_and_schedules_are_above_steps():
-    assert decide(scaling(least=5, up=1), 0.0, 1, 1).replicas == 5
-    assert decide(scaling(up=1), 0.0, 1, 1, planned=6).replicas == 6
-    assert decide(scaling(most=3, down=1), 0.0, 9, 9).replicas == 3
+    assert decide(scaling(min_replicas=5, max_added_per_minute=1), 0.0, 1, 1).replicas == 5
+    assert decide(scaling(max_added_per_minute=1), 0.0, 1, 1, planned=6).replicas == 6
+    assert decide(scaling(max_replicas=3, max_removed_per_minute=1), 0.0, 9, 9).replicas == 3
 
 
 def test_after_a_long_silence_steps_begin_anew():
-    one = scaling(up=2, down=2)
+    one = scaling(max_added_per_minute=2, max_removed_per_minute=2)
     decide(one, 0.0, 4, 4)
     assert decide(one, 1000.0, 9, 4).replicas == 6
     assert decide(one, 2000.0, 1, 6).replicas == 4
@@ -165,7 +165,7 @@ def test_after_a_long_silence_steps_begin_anew():
 
 
 def test_to_zero_after_the_idle_time():
-    one = scaling(least=0, idle=60.0)
+    one = scaling(min_replicas=0, idle_seconds=60.0)
     assert decide(one, 0.0, 0, 2, running=1, arrived=1).replicas == 1
     assert decide(one, 59.9, 0, 1, arrived=1).replicas == 1
     assert "the last one stays for 60 s without a request" in decide(one, 59.9, 0, 1, arrived=1).reason
@@ -175,7 +175,7 @@ def test_to_zero_after_the_idle_time():
 
 
 def test_a_request_in_between_keeps_it():
-    one = scaling(least=0, idle=60.0)
+    one = scaling(min_replicas=0, idle_seconds=60.0)
     decide(one, 0.0, 0, 1)
     assert decide(one, 50.0, 0, 1, arrived=1).replicas == 1  # came and went
     assert decide(one, 109.0, 0, 1, arrived=1).replicas == 1
@@ -184,13 +184,13 @@ def test_a_request_in_between_keeps_it():
 
 @pytest.mark.parametrize("what", ["running", "waiting"])
 def test_never_while_something_runs_or_waits(what):
-    one = scaling(least=0, idle=10.0)
+    one = scaling(min_replicas=0, idle_seconds=10.0)
     for now in range(100):
         assert decide(one, float(now), 0, 1, arrived=1, **{what: 1}).replicas == 1
 
 
 def test_whatever_the_scaler_still_holds():
-    one = scaling(least=0, idle=10.0)
+    one = scaling(min_replicas=0, idle_seconds=10.0)
     assert decide(one, 0.0, 3, 3).replicas == 3
     assert decide(one, 10.0, 3, 3).replicas == 0
 
@@ -205,11 +205,11 @@ def test_what_was_needed_before_zero_starts_no_more_than_one():
     assert one.decide(quiet._replace(now=26.0, ready=2)).replicas == 0  # these are leaving
     woken = quiet._replace(now=27.0, ready=0, arrived=1901, offered=190.1, waiting=1, backlog=0.1)
     assert one.decide(woken).replicas == 1
-    assert one.decide(woken._replace(now=27.5, coming=1)).replicas == 1
+    assert one.decide(woken._replace(now=27.5, starting=1)).replicas == 1
 
 
 def test_at_the_beginning_nobody_asks_and_nothing_is_started():
-    one = scaling(least=0, idle=300.0)
+    one = scaling(min_replicas=0, idle_seconds=300.0)
     found = decide(one, 0.0, 0, 0)
     assert found.replicas == 0
     assert found.reason.endswith("; nobody asks")
@@ -217,14 +217,14 @@ def test_at_the_beginning_nobody_asks_and_nothing_is_started():
 
 
 def test_what_was_there_before_has_the_idle_time_too():
-    one = scaling(least=0, idle=300.0)
+    one = scaling(min_replicas=0, idle_seconds=300.0)
     assert decide(one, 1000.0, 0, 2).replicas == 1
     assert decide(one, 1299.0, 0, 1).replicas == 1
     assert decide(one, 1300.0, 0, 1).replicas == 0
 
 
 def test_a_schedule_wakes_it():
-    one = scaling(least=0, idle=10.0)
+    one = scaling(min_replicas=0, idle_seconds=10.0)
     assert decide(one, 0.0, 0, 0, planned=2).replicas == 2
     assert decide(one, 500.0, 0, 2, planned=2).replicas == 2
     assert decide(one, 501.0, 0, 2).replicas == 0
@@ -234,7 +234,7 @@ def test_a_schedule_wakes_it():
 
 
 def test_other_bounds_leave_the_scaler_as_it_is():
-    one = scaling(most=9)
+    one = scaling(max_replicas=9)
     decide(one, 0.0, 5, 1)
     before = one._scaler
     one.reconfigure(ScalingOptions(f"{__name__}:Obedient", max_replicas=4, scaler_options={}))
@@ -253,7 +253,7 @@ def test_another_scaler_begins_anew():
 
 
 def test_what_cannot_be_used_changes_nothing():
-    one = scaling(most=3)
+    one = scaling(max_replicas=3)
     with pytest.raises(OptionError):
         one.reconfigure(ScalingOptions("nobody", max_replicas=9))
     assert decide(one, 0.0, 9, 1).replicas == 3
@@ -267,7 +267,7 @@ steps = st.lists(st.tuples(st.floats(0, 100), st.integers(0, 20), st.integers(0,
 @settings(max_examples=100, deadline=None)
 @given(steps, st.integers(0, 4), st.integers(4, 12), st.integers(1, 5), st.integers(1, 5))
 def test_steps_and_bounds_hold_whatever_is_wanted(history, least, most, up, down):
-    one, now, there, decided = scaling(least=least, most=most, up=up, down=down, idle=30.0), 0.0, least, []
+    one, now, there, decided = scaling(min_replicas=least, max_replicas=most, max_added_per_minute=up, max_removed_per_minute=down, idle_seconds=30.0), 0.0, least, []
     for seconds, wanted, running in history:
         now += seconds
         count = decide(one, now, wanted, there, running=running).replicas

@@ -20,7 +20,7 @@ class Toy:
     work: float = 0.1
     cold_start: float = 3.0
     equal: bool = False
-    promised: float = INFINITY
+    slo_seconds: float = INFINITY
     options: ScalingOptions = field(default_factory=ScalingOptions)
     seed: int = 1
     start: int = 1
@@ -91,7 +91,7 @@ class Toy:
             if finish <= ready:
                 when, came = heapq.heappop(self.busy)
                 self.answered += 1
-                self.late += when - came > self.promised
+                self.late += when - came > self.slo_seconds
                 self.waits.append((came, when - came))
             else:
                 when = self.starting.pop(0)
@@ -130,7 +130,7 @@ class Toy:
             cold_start=self.cold_start,
             answered=self.answered,
             late=self.late,
-            slo_seconds=self.promised,
+            slo_seconds=self.slo_seconds,
         )
 
     def decided(self, begin=0.0, end=INFINITY):
@@ -139,7 +139,7 @@ class Toy:
     def kept(self, begin=0.0):
         """Share of the requests that came since then and were within what is promised."""
         judged = [wait for came, wait in self.waits if came >= begin]
-        return sum(wait <= self.promised for wait in judged) / len(judged)
+        return sum(wait <= self.slo_seconds for wait in judged) / len(judged)
 
 
 @dataclass
