@@ -71,7 +71,7 @@ def test_a_child_that_nobody_knows_of_yet_is_ended_too(tmp_path: Path) -> None:
     script = tmp_path / "half_started.py"
     script.write_text(
         "import os, signal, time\n"
-        "from steelyard.replica.parent_process import Parent\n"
+        "from steelyard.replica.parent_process import ParentProcess\n"
         "older = os.fork()\n"
         "if not older:\n"
         "    os.close(1)\n"
@@ -83,7 +83,7 @@ def test_a_child_that_nobody_knows_of_yet_is_ended_too(tmp_path: Path) -> None:
         "    print(older, child, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    time.sleep(1000)\n"
-        "Parent(1.0).run(serve)\n"
+        "ParentProcess(1.0).run(serve)\n"
     )
     done = subprocess.run([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, check=True, timeout=60)
     older, child = map(int, done.stdout.split())

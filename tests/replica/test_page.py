@@ -42,7 +42,7 @@ def test_every_path_and_metric_is_explained() -> None:
 
 def test_what_is_on_the_kit_is_named() -> None:
     surface = {"ready", "loading", "drain", "run", "middleware", "wrap", "state", "running", "waiting", "instance"}
-    surface |= {"measuring", "offer"}
+    surface |= {"measuring", "add_model"}
     assert surface <= set(dir(ReplicaAgent))
     for name in surface:
         assert re.search(rf"`{name}\b", text_of(PAGE)), name

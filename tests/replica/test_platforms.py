@@ -28,7 +28,7 @@ def older_python() -> str | None:
 OLDER = older_python()
 PROGRAM = """
 import asyncio
-from steelyard.replica import Kit
+from steelyard.replica import ReplicaAgent
 
 async def app(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -45,7 +45,7 @@ async def ask(path):
     await served(scope, receive, send)
     return sent[0]["status"]
 
-kit = Kit(model="m")
+kit = ReplicaAgent(model="m")
 served = kit.wrap(app)
 
 async def main():
@@ -65,7 +65,7 @@ def test_the_agent_works_without_a_library_where_there_is_no_proc(platform: str)
 
 def test_the_agent_is_written_for_python_3_9() -> None:
     used = [
-        *(PACKAGE / "replica").glob("*.py"),
+        *(PACKAGE / "replica").rglob("*.py"),
         PACKAGE / "units.py",
         PACKAGE / "entry.py",
         PACKAGE / "__init__.py",

@@ -143,7 +143,7 @@ def test_a_kit_can_be_sent_to_another_process_and_begins_there_anew() -> None:
     kit.begin()
     other = pickle.loads(pickle.dumps(kit.middleware)).__self__
     assert other.options == kit.options
-    assert (other.state, other.instance, other.turns.limit) == ("loading", "", 3)
+    assert (other.state, other.instance, other.limiter.limit) == ("loading", "", 3)
 
 
 # ---------------------------------------------------------------------- places

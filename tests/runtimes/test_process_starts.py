@@ -46,7 +46,7 @@ def told(name: str, tmp_path: Path, order: ReplicaSpec) -> tuple[Instance, list[
             )
             found.append(await runtime.start(order._replace(settings=known)))
             await until(lambda: heard)
-            found.extend(json.loads(Path(found[0].log).read_text()))
+            found.extend(json.loads(Path(found[0].log_path).read_text()))
 
     run(story())
     return tuple(found)
