@@ -34,19 +34,19 @@ PAGE = Path(__file__).parents[2] / "docs" / "demo.md"
 USUAL = """
 import sys
 from steelyard.demo import settings
-settings.PORT, settings.ADMIN = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+settings.DEFAULT_PORT, settings.DEFAULT_ADMIN_PORT = int(sys.argv.pop(1)), int(sys.argv.pop(1))
 from steelyard.cli import main
 """
 # Somebody has them as soon as the demo has seen that they are free.
 QUICKER = """
 import socket
 from steelyard.demo import run
-def ports(wanted, *, usual):
-    found = settings.ports(wanted, usual=usual)
+def choose_ports(wanted, *, usual):
+    found = settings.choose_ports(wanted, usual=usual)
     for port in (found.gateway, found.admin):
         socket.create_server((settings.HOST, port)).detach()
     return found
-run.ports = ports
+run.choose_ports = choose_ports
 """
 MAIN = "main()"
 

@@ -30,9 +30,9 @@ LONG = 1000.0  # seconds: never, for a test
 
 
 @contextmanager
-def running(**paces: float) -> Iterator[list[ReplicaProcess]]:
+def running(**slowdowns: float) -> Iterator[list[ReplicaProcess]]:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        context = running_replicas(paces)
+        context = running_replicas(slowdowns)
         yield runner.run(_enter(context))
         runner.run(_leave(context))
 
@@ -96,7 +96,7 @@ class BusyModel:
         self._clock = clock
         self._waited = waited
 
-    def numbers(self, text: str) -> list[int]:
+    def tokenize(self, text: str) -> list[int]:
         return [len(text)]
 
     def embed(self, numbers: list[list[int]]) -> Matrix:
@@ -160,7 +160,7 @@ def test_what_it_cannot_do_is_told_as_openai_tells_it(
     [
         ("GET", "/v1/embeddings", None, 405),
         ("POST", "/v1/nothing", "{}", 404),
-        ("POST", "/pace", '{"pace": 0.5}', 400),
+        ("POST", "/pace", '{"slowdown": 0.5}', 400),
         ("GET", "/pace", None, 405),
         ("GET", "/?x=1", None, 404),
         ("POST", "/v1/embeddings", "no json", 400),
@@ -219,7 +219,7 @@ def test_one_that_does_not_start_takes_the_others_with_it(monkeypatch: pytest.Mo
     before = set(descendants(os.getpid()))
     commands = iter(
         [
-            replica_processes.tied_command("steelyard.demo.replica.__main__"),
+            replica_processes.tied_command("steelyard.demo.replica"),
             (sys.executable, "-c", "raise SystemExit(3)"),
         ]
     )
@@ -236,9 +236,7 @@ def test_why_one_cannot_start_is_told_in_one_line(
     told = pytest.raises(StartError, match=r"^replica one cannot start: OSError: .*address already in use$")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        monkeypatch.setattr(
-            replica_processes, "replica_arguments", lambda _, pace, loading: replica_arguments(port, pace, loading)
-        )
+        monkeypatch.setattr(replica_processes, "replica_arguments", lambda _, *rest: replica_arguments(port, *rest))
         with told, running(one=1):
             pass
     assert capfd.readouterr() == ("", "")
@@ -257,7 +255,7 @@ def test_a_killed_one_comes_back_on_its_port_and_loads_first() -> None:
             reply = await after.ask("POST", "/v1/embeddings", b'{"input": "rain"}')
             assert (reply.status, b"is being loaded" in reply.body) == (503, True)
             told = json.loads((await after.ask("GET", "/health")).body)
-            assert (told["status"], told["early"]) == ("loading", 1)
+            assert (told["status"], told["early_requests"]) == ("loading", 1)
             fleet.kill("one")
             await fleet.restart("one", loading=0.1)
             while (await fleet["one"].ask("GET", "/health")).status != 200:
@@ -275,11 +273,25 @@ def test_a_wait_for_a_core_is_part_of_the_pace(
     """So a busy machine changes little, and what it changes is told."""
     clock = Clock()
     monkeypatch.setattr(endpoints, "time", clock)
-    asked = Endpoints(BusyModel(clock, waited), pace=2.0)  # type: ignore[arg-type]
+    asked = Endpoints(BusyModel(clock, waited), slowdown=2.0)  # type: ignore[arg-type]
     assert asked.answer("POST", "/v1/embeddings", b'{"input": "rain"}')[0] == 200
     assert clock.slept == slept
     told = json.loads(asked.answer("GET", "/health", b"")[1])
-    assert (told["meant"], told["late"]) == (2.0, late)
+    assert (told["expected_seconds"], told["overrun_seconds"]) == (2.0, late)
+
+
+def test_its_slowdown_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(endpoints, "time", clock)
+    asked = Endpoints(BusyModel(clock, 0.0))  # type: ignore[arg-type]
+
+    async def ask(replica: ReplicaProcess, method: str, path: str, body: bytes) -> None:
+        assert asked.answer(method, path, body)[0] == 200
+
+    monkeypatch.setattr(ReplicaProcess, "ask", ask)
+    asyncio.run(ReplicaProcess("one", 1.0, 1, 1).set_slowdown(3.0))
+    assert asked.answer("POST", "/v1/embeddings", b'{"input": "rain"}')[0] == 200
+    assert clock.slept == 2.0
 
 
 def test_a_slower_replica_gives_the_same_answers() -> None:

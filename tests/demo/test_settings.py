@@ -67,7 +67,7 @@ def test_scaling_keeps_the_rest(tmp_path: Path) -> None:
     model = with_autoscaling(config, tmp_path).models["minilm"]
     assert model.runtime is not None
     assert model.autoscale is not None
-    tied = tied_command("steelyard.demo.replica.__main__")  # ends with the demo, whoever started it
+    tied = tied_command("steelyard.demo.replica")  # ends with the demo, whoever started it
     assert model.runtime.command[: len(tied)] == tied
     assert (model.runtime.log, model.autoscale.min, model.autoscale.max) == (str(tmp_path), 3, 5)
     assert (model.replicas, model.slo) == (config.models["minilm"].replicas, config.models["minilm"].slo)

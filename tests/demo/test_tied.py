@@ -14,8 +14,8 @@ from tests.harness.waiting import wait_until
 CHILD = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 PARENT = """
 import subprocess, sys, time
-from steelyard.demo.tied import command
-subprocess.Popen([*command("child"), "one", "two"])
+from steelyard.demo.die_with_parent import tied_command
+subprocess.Popen([*tied_command("child"), "one", "two"])
 time.sleep(600)
 """
 

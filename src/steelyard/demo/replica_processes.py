@@ -43,12 +43,12 @@ class ReplicaProcess(msgspec.Struct, frozen=True):
         finally:
             await client.close()
 
-    async def set_slowdown(self, pace: float) -> None:
-        await self.ask("POST", "/pace", msgspec.json.encode({"pace": pace}))
+    async def set_slowdown(self, slowdown: float) -> None:
+        await self.ask("POST", "/pace", msgspec.json.encode({"slowdown": slowdown}))
 
 
 class ReplicaProcesses:
-    """By name; `kill` and `revive` one of them."""
+    """By name; `kill` and `restart` one of them."""
 
     def __init__(self) -> None:
         self._processes: dict[str, subprocess.Popen[str]] = {}
@@ -63,12 +63,12 @@ class ReplicaProcesses:
     def __getitem__(self, name: str) -> ReplicaProcess:
         return self._known[name]
 
-    async def start(self, paces: Mapping[str, float]) -> None:
+    async def start(self, slowdowns: Mapping[str, float]) -> None:
         """StartError: one cannot be started."""
-        for name, pace in paces.items():
-            self._processes[name] = _start(pace)
-        for name, pace in paces.items():
-            self._known[name] = await _listening(name, pace, self._processes[name])
+        for name, slowdown in slowdowns.items():
+            self._processes[name] = _start(slowdown)
+        for name, slowdown in slowdowns.items():
+            self._known[name] = await _listening(name, slowdown, self._processes[name])
 
     def kill(self, name: str) -> None:
         process = self._processes[name]
@@ -89,24 +89,24 @@ class ReplicaProcesses:
 
 
 @asynccontextmanager
-async def running_replicas(paces: Mapping[str, float] = SLOWDOWNS) -> AsyncIterator[ReplicaProcesses]:
+async def running_replicas(slowdowns: Mapping[str, float] = SLOWDOWNS) -> AsyncIterator[ReplicaProcesses]:
     """Ready to serve. StartError: one is not, and none is left."""
     fleet = ReplicaProcesses()
     try:
-        await fleet.start(paces)
+        await fleet.start(slowdowns)
         yield fleet
     finally:
         fleet.kill_all()
 
 
-def replica_arguments(port: int | str, pace: float, loading: float) -> tuple[str, ...]:
-    return "--port", str(port), "--pace", f"{pace:g}", "--loading", f"{loading:g}"
+def replica_arguments(port: int | str, slowdown: float, loading: float) -> tuple[str, ...]:
+    return "--port", str(port), "--pace", f"{slowdown:g}", "--loading", f"{loading:g}"
 
 
-def _start(pace: float, port: int = 0, loading: float = 0.0) -> subprocess.Popen[str]:
+def _start(slowdown: float, port: int = 0, loading: float = 0.0) -> subprocess.Popen[str]:
     """Not with asyncio's own, which forgets a process if it is interrupted while it starts one."""
     return subprocess.Popen(
-        [*tied_command("steelyard.demo.replica.__main__"), *replica_arguments(port, pace, loading)],
+        [*tied_command("steelyard.demo.replica"), *replica_arguments(port, slowdown, loading)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
@@ -121,7 +121,7 @@ def _reap(process: subprocess.Popen[str]) -> None:
     process.stdout.close()
 
 
-async def _listening(name: str, pace: float, process: subprocess.Popen[str]) -> ReplicaProcess:
+async def _listening(name: str, slowdown: float, process: subprocess.Popen[str]) -> ReplicaProcess:
     assert process.stdout is not None
     try:
         said = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), START_TIMEOUT_SECONDS)
@@ -133,4 +133,4 @@ async def _listening(name: str, pace: float, process: subprocess.Popen[str]) -> 
         raise StartError(f"replica {name} ended with exit code {process.wait()} before it was ready")
     if not said.strip().isdecimal():
         raise StartError(f"replica {name} cannot start: {said.strip()}")
-    return ReplicaProcess(name, pace, process.pid, int(said))
+    return ReplicaProcess(name, slowdown, process.pid, int(said))

@@ -29,34 +29,11 @@ from .settings import DemoOptions, Ports, choose_ports, claim_default_ports, con
 from .summary import NEXT_STEPS, summary
 from .traffic import LOAD_SHARE, Traffic, measure_capacity
 
-# A folder that is gone when the demo is, even if that was killed and could clean up nothing.
-
-# Reads until the demo, who holds the other end, is gone.
-_CLEANUP_SCRIPT = 'read -r _; rm -rf -- "$1"'
-
-
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    folder = tempfile.mkdtemp(prefix="steelyard-demo-")
-    sweeper = subprocess.Popen(
-        ["/bin/sh", "-c", _CLEANUP_SCRIPT, "sh", folder],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        process_group=0,  # Ctrl-C in the terminal is for the demo alone
-    )
-    try:
-        yield Path(folder)
-    finally:
-        assert sweeper.stdin is not None
-        sweeper.stdin.close()
-        sweeper.wait()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 DRAIN_SECONDS = 2.0  # seconds for what somebody else has sent
 SLO_FACTOR = 25.0  # promised: so many times what a request takes on average at the fastest
 EXIT_FAILED = 1
+# Of `temporary_folder`: reads until the demo, who holds the other end, is gone.
+_CLEANUP_SCRIPT = 'read -r _; rm -rf -- "$1"'
 
 
 async def run(options: DemoOptions, console: Console) -> int:
@@ -130,7 +107,7 @@ class DemoGateway:
 
 def slo_latency(capacity: float) -> float:
     """Seconds for a request, in whole tenths, that this machine can hold."""
-    together = sum(SLOWDOWNS["fast"] / pace for pace in SLOWDOWNS.values())  # if the fastest does 1
+    together = sum(SLOWDOWNS["fast"] / slowdown for slowdown in SLOWDOWNS.values())  # if the fastest does 1
     return max(0.1, round(SLO_FACTOR * together / capacity, 1))
 
 
@@ -138,3 +115,23 @@ def _print_next_steps(console: Console) -> None:
     console.print("\nwhat to try next:")
     for typed, what in NEXT_STEPS.items():
         console.print(f"  {typed:<28} {what}", soft_wrap=True, markup=False)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """One that is gone when the demo is, even if that was killed and could clean up nothing."""
+    folder = tempfile.mkdtemp(prefix="steelyard-demo-")
+    sweeper = subprocess.Popen(
+        ["/bin/sh", "-c", _CLEANUP_SCRIPT, "sh", folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        process_group=0,  # Ctrl-C in the terminal is for the demo alone
+    )
+    try:
+        yield Path(folder)
+    finally:
+        assert sweeper.stdin is not None
+        sweeper.stdin.close()
+        sweeper.wait()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -97,7 +97,7 @@ def with_autoscaling(config: Config, folder: Path) -> Config:
     """The same, but more replicas are started when these have too much to do. Of the speed of `half`."""
     runtime = RuntimeConfig(
         command=(
-            *tied_command("steelyard.demo.replica.__main__"),
+            *tied_command("steelyard.demo.replica"),
             *replica_arguments("{port}", SLOWDOWNS["half"], EXTRA_LOAD_SECONDS),
         ),
         environment=SINGLE_THREAD_ENV,

@@ -30,7 +30,7 @@ REPLICA_TIMEOUT_SECONDS = 2.0  # seconds after which a replica is left as it is:
 
 
 class GuidedTour:
-    """`outcomes`: of each step that was begun."""
+    """`results`: of each step that was begun."""
 
     def __init__(
         self,
@@ -114,13 +114,13 @@ class GuidedTour:
         usual = merge_rounds(self.results)["after"].stats.share("fast")
         replica = self._fleet["fast"]
         tally = self._start_part(outcome)
-        slowed = await self._set_pace(replica, SLOW_FACTOR)
+        slowed = await self._set_slowdown(replica, SLOW_FACTOR)
         try:
             await asyncio.sleep(0.3 * outcome.step.seconds)  # to learn it
             before, fast = tally.latency.count, tally.answered["fast"]
             await asyncio.sleep(0.7 * outcome.step.seconds)
         finally:
-            await self._set_pace(replica, 1.0)
+            await self._set_slowdown(replica, 1.0)
         answered = max(1, tally.latency.count - before)
         return steps.slowdown_note("fast", usual, (tally.answered["fast"] - fast) / answered if slowed else None)
 
@@ -161,7 +161,7 @@ class GuidedTour:
         if reply.status >= 300:
             raise StartError(f"the admin API refuses {method} {path}: {reply.body.decode(errors='replace')}")
 
-    async def _set_pace(self, replica: ReplicaProcess, times: float) -> bool:
+    async def _set_slowdown(self, replica: ReplicaProcess, times: float) -> bool:
         """Of its usual one. False: it does not answer."""
         try:
             async with asyncio.timeout(REPLICA_TIMEOUT_SECONDS):

@@ -1,4 +1,4 @@
-"""`python -m steelyard.demo.replica.__main__`: a replica, started by demo or gateway.
+"""`python -m steelyard.demo.replica`: a replica, started by demo or gateway.
 
 Its first line is its port, as soon as it listens, or why it cannot.
 """
@@ -16,8 +16,8 @@ from .model import Embedder
 from .server import Server
 
 
-async def _serve(port: int, pace: float, loading: float) -> None:
-    endpoints = Endpoints(pace=pace)
+async def _serve(port: int, slowdown: float, loading: float) -> None:
+    endpoints = Endpoints(slowdown=slowdown)
     server = Server(endpoints)
     if loading:
         print(await server.listen(port), flush=True)
@@ -35,7 +35,7 @@ def _loaded() -> Embedder:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="steelyard.demo.replica.__main__", description=__doc__)
+    parser = argparse.ArgumentParser(prog="steelyard.demo.replica", description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--pace", type=float, default=1.0, help="2: answers take twice as long as their computing")
     parser.add_argument("--loading", type=float, default=0.0, help="seconds to wait before the model is loaded")

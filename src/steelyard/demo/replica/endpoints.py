@@ -36,15 +36,15 @@ class Health(msgspec.Struct):
 
 
 class Endpoints:
-    """`pace`: how often as long as its computing an answer takes; the rest of the time nothing is done.
+    """`slowdown`: how often as long as its computing an answer takes; the rest of the time nothing is done.
 
     Without a model it is loading, and says so.
     """
 
-    def __init__(self, model: Embedder | None = None, pace: float = 1.0) -> None:
+    def __init__(self, model: Embedder | None = None, slowdown: float = 1.0) -> None:
         self.model = model
         self._health = Health()
-        self._pace = pace
+        self._slowdown = slowdown
         self._decoder = msgspec.json.Decoder(_EmbeddingsRequest)
 
     def answer(self, method: str, path: str, body: bytes) -> StatusAndBody:
@@ -58,7 +58,7 @@ class Endpoints:
                 shown = {"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": "steelyard demo"}
                 return 200, msgspec.json.encode({"object": "list", "data": [shown]})
             case "POST", "/pace":
-                return self._set_pace(body)
+                return self._set_slowdown(body)
             case _, "/v1/embeddings" | "/health" | "/v1/models" | "/pace":
                 return error_body(405, f"{path} does not know the method {method}.")
         return error_body(404, f"There is no {path} here; there is POST /v1/embeddings.")
@@ -67,9 +67,9 @@ class Endpoints:
         self._health.status = "loading" if self.model is None else "ok"
         return 503 if self.model is None else 200, msgspec.json.encode(self._health)
 
-    def _set_pace(self, body: bytes) -> StatusAndBody:
+    def _set_slowdown(self, body: bytes) -> StatusAndBody:
         try:
-            self._pace = msgspec.json.decode(body, type=_SlowdownRequest).slowdown
+            self._slowdown = msgspec.json.decode(body, type=_SlowdownRequest).slowdown
         except msgspec.DecodeError as wrong:
             return error_body(400, f"The body cannot be read: {wrong}.")
         return 200, b"{}"
@@ -96,15 +96,15 @@ class Endpoints:
         if count > MAX_TOKENS_PER_REQUEST:
             return error_body(400, f"input has {count} tokens; send at most {MAX_TOKENS_PER_REQUEST} at once.")
         rows = model.embed(numbers)
-        self._keep_pace(began, time.thread_time() - computing)
+        self._slow_down(began, time.thread_time() - computing)
         return 200, _list_of(rows, asked.encoding_format, count)
 
-    def _keep_pace(self, began: float, computed: float) -> None:
+    def _slow_down(self, began: float, computed: float) -> None:
         """Of the computing alone: a wait for a core, on a busy machine, is no reason to be slower still."""
-        meant = self._pace * computed
-        time.sleep(max(0.0, began + meant - time.monotonic()))
-        self._health.expected_seconds += meant
-        self._health.overrun_seconds += max(0.0, time.monotonic() - began - meant)
+        expected = self._slowdown * computed
+        time.sleep(max(0.0, began + expected - time.monotonic()))
+        self._health.expected_seconds += expected
+        self._health.overrun_seconds += max(0.0, time.monotonic() - began - expected)
 
 
 def error_body(status: int, sentence: str, code: str | None = None) -> StatusAndBody:
