@@ -64,21 +64,21 @@ def test_history_then_the_state_at_once_and_again() -> None:
         async with with_admin() as supervisor:
             one = await follow(supervisor)
             name, history = await one.next()
-            assert (name, list(history)) == ("history", ["pulses", "stored"])
+            assert (name, list(history)) == ("history", ["samples", "stored"])
             first = await one.state()
             assert first["workers"] in (1, 2)
             assert [m["model"] for m in first["models"]] == ["m"]
-            assert any("not probed" in event["what"] for event in first["events"])
+            assert any("not probed" in event["message"] for event in first["events"])
             for _ in range(3):
                 await ask(supervisor)
-            total, at = 0.0, first["models"][0]["pulse"]["at"]
+            total, at = 0.0, first["models"][0]["sample"]["uptime"]
             while total < 2.9:
-                pulse = (await one.state())["models"][0]["pulse"]
-                total, at = total + pulse["rate"] * (pulse["at"] - at), pulse["at"]
+                sample = (await one.state())["models"][0]["sample"]
+                total, at = total + sample["rate"] * (sample["uptime"] - at), sample["uptime"]
             assert round(total) == 3
             late = await follow(supervisor)  # who comes later sees what was before
             _, history = await late.next()
-            assert len(history["pulses"]["m"]) >= 1
+            assert len(history["samples"]["m"]) >= 1
             one.writer.close()
             late.writer.close()
 
@@ -98,7 +98,7 @@ def test_all_are_told_what_happened_once() -> None:
             for one in [*all_, later]:
                 told = []
                 while not told:
-                    told = [e["what"] for e in (await one.state())["events"] if e["what"] == "a thing happened"]
+                    told = [e["message"] for e in (await one.state())["events"] if e["message"] == "a thing happened"]
                 assert told == ["a thing happened"]
                 assert (await one.state())["events"] == []
             for one in [*all_, later]:

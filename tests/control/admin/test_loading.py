@@ -88,7 +88,7 @@ def test_a_model_is_loaded_and_unloaded_by_hand() -> None:
 
 
 def base(device: Any) -> dict[str, int]:
-    return {one["model"]: one["base"] for server in device["servers"] for one in server["holdings"]}
+    return {one["model"]: one["base"] for server in device["servers"] for one in server["models"]}
 
 
 def test_what_cannot_be_loaded() -> None:

@@ -127,13 +127,13 @@ def test_how_many_replicas_in_numbers(admin: Served) -> None:
 
 
 def test_replicas_that_fail_again_and_again_are_told_in_numbers() -> None:
-    setback = shown(StartFailureView, looping=True)
-    text = render_page(shown(FleetView, scaling=(shown(ScalingView, model="m", setback=setback),)))
+    failure = shown(StartFailureView, crash_looping=True)
+    text = render_page(shown(FleetView, scaling=(shown(ScalingView, model="m", start_failure=failure),)))
     assert value(text, "steelyard_scaling_crash_looping", model="m") == 1
 
 
 def test_a_model_with_a_fixed_number_of_replicas_has_nothing_that_a_scaler_says() -> None:
-    text = render_page(shown(FleetView, scaling=(shown(ScalingView, model="m", mode="fixed", scaler="", wanted=2),)))
+    text = render_page(shown(FleetView, scaling=(shown(ScalingView, model="m", mode="fixed", scaler="", desired=2),)))
     assert value(text, "steelyard_scaling_wanted_replicas", model="m") == 2
     for name in ("offered_work", "forecast_work", "burn_rate", "panicking", "most"):
         assert f"steelyard_scaling_{name}" not in text
@@ -141,7 +141,7 @@ def test_a_model_with_a_fixed_number_of_replicas_has_nothing_that_a_scaler_says(
 
 @given(st.text(min_size=1))
 def test_whatever_a_name_is_it_comes_out_as_it_went_in(name: str) -> None:
-    text = render_page(shown(FleetView, models=(shown(ModelView, model=name, verdicts={name: 3}),)))
+    text = render_page(shown(FleetView, models=(shown(ModelView, model=name, outcomes={name: 3}),)))
     assert value(text, "steelyard_model_requests_total", model=name, verdict=name) == 3
 
 
@@ -231,9 +231,9 @@ def test_work_and_estimates() -> None:
 
 
 def test_promises_with_their_windows() -> None:
-    window = shown(WindowView, seconds=1800.0, kept=98.0, burn=2.0)
-    quiet = shown(WindowView, seconds=21600.0, kept=None, burn=0.0)
-    budget = shown(WindowView, seconds=99.0, kept=99.5)
+    window = shown(WindowView, seconds=1800.0, attainment=98.0, burn_rate=2.0)
+    quiet = shown(WindowView, seconds=21600.0, attainment=None, burn_rate=0.0)
+    budget = shown(WindowView, seconds=99.0, attainment=99.5)
     promise = ObjectiveView(
         kind="latency",
         target=99.0,
@@ -260,7 +260,7 @@ def test_while_workers_are_renewed_two_have_the_same_number() -> None:
     new = shown(WorkerView, index=0, pid=2, serving=False, connections=0)
     old = shown(WorkerView, index=0, pid=1, serving=True, connections=5)
     used = {1: ProcessUsage(100.0, 30), 2: ProcessUsage(0.5, 20)}
-    text = render_page(shown(FleetView, workers=(new, old)), numbers(workers=used, replaced=3))
+    text = render_page(shown(FleetView, workers=(new, old)), numbers(workers=used, unexpected_exits=3))
     assert value(text, "steelyard_worker_serving", worker="0") == 1
     assert value(text, "steelyard_worker_connections", worker="0") == 5
     assert value(text, "steelyard_worker_cpu_seconds_total", worker="0") == 0.5
@@ -288,9 +288,9 @@ def test_who_asks_again_within_a_second_is_given_the_same_page() -> None:
     class Counting(FakeOperations):
         asked = 0
 
-        def numbers(self) -> tuple[FleetView, MetricsSnapshot]:
+        def metrics(self) -> tuple[FleetView, MetricsSnapshot]:
             self.asked += 1
-            return super().numbers()
+            return super().metrics()
 
     now = 10.0
     operations = Counting()

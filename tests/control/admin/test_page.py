@@ -187,12 +187,12 @@ def test_its_table_of_errors_is_that_of_the_code() -> None:
         ("shown of a replica:", ReplicaView),
         ("and of a model:", ModelView),
         ("shown of a device:", DeviceView),
-        ("(`holdings`):", ResidentModelView),
+        ("(an entry of `models`):", ResidentModelView),
         ("(`/v1/sizes`):", ModelMemoryView),
         ("how a model is scaled:", ScalingView),
-        ("(an entry of `history`):", ScalingStepView),
+        ("(an entry of `steps`):", ScalingStepView),
         ("(an entry of `instances`):", InstanceView),
-        ("(`setback`):", StartFailureView),
+        ("(`start_failure`):", StartFailureView),
     ],
 )
 def test_it_explains_every_key_that_is_shown(heading: str, view: type[msgspec.Struct]) -> None:

@@ -45,7 +45,7 @@ def test_the_fleet_is_shown_with_all_its_parts(admin: Served) -> None:
     fleet = admin.http.get("/v1/fleet").json()
     assert [model["model"] for model in fleet["models"]] == ["llama", ODD]
     assert fleet["replicas"][0]["workers"][1]["weight"] == 1.0
-    assert fleet["replicas"][0]["probe"]["verdict"] == "ready"
+    assert fleet["replicas"][0]["probe"]["result"] == "ready"
     assert set(fleet) >= {"version", "uptime", "workers", "discovery", "alarms"}
 
 
@@ -64,7 +64,7 @@ def test_models_and_replicas_can_be_looked_at_one_by_one(admin: Served) -> None:
 def test_devices_and_sizes_can_be_looked_at(admin: Served) -> None:
     assert [one["device"] for one in admin.http.get("/v1/devices").json()["devices"]] == ["node1/gpu0", "dark"]
     one = admin.http.get("/v1/devices/node1%2Fgpu0").json()
-    assert (one["capacity"], one["servers"][0]["holdings"][0]["base"]) == (8 << 30, 3 << 30)
+    assert (one["capacity"], one["servers"][0]["models"][0]["base"]) == (8 << 30, 3 << 30)
     assert admin.http.get("/v1/devices/dark").json()["capacity"] is None
     assert [one["model"] for one in admin.http.get("/v1/sizes").json()["sizes"]] == ["llama", ODD]
     assert admin.http.get("/v1/fleet").json()["devices"][0] == one
@@ -72,13 +72,13 @@ def test_devices_and_sizes_can_be_looked_at(admin: Served) -> None:
 
 def test_how_many_replicas_and_why_can_be_looked_at(admin: Served) -> None:
     (one,) = admin.http.get("/v1/scaling").json()["scaling"]
-    assert (one["model"], one["wanted"], one["why"]) == ("llama", 3, "2 → 3: 1.9 s/s of work offered")
-    assert one["setback"]["last_words"] == ["out of memory"]
+    assert (one["model"], one["desired"], one["why"]) == ("llama", 3, "2 → 3: 1.9 s/s of work offered")
+    assert one["start_failure"]["log_tail"] == ["out of memory"]
     assert admin.http.get("/v1/fleet").json()["scaling"] == [one]
     alone = admin.http.get("/v1/models/llama/scaling").json()
-    assert [step["after"] for step in one["history"]] == [3, 4, 5, 6, 7]
-    assert [step["after"] for step in alone["history"]] == [1, 2, 3, 4, 5, 6, 7]
-    assert alone | {"history": one["history"]} == one
+    assert [step["after"] for step in one["steps"]] == [3, 4, 5, 6, 7]
+    assert [step["after"] for step in alone["steps"]] == [1, 2, 3, 4, 5, 6, 7]
+    assert alone | {"steps": one["steps"]} == one
 
 
 def test_a_model_that_is_not_scaled_has_no_scaling(admin: Served) -> None:

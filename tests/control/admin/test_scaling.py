@@ -62,7 +62,7 @@ def ready(*names: str) -> Callable[[Any], bool]:
 def test_a_model_at_rest_is_ready_for_traffic(tmp_path: Path) -> None:
     async def scene(operator: Operator) -> None:
         seen = await operator.until("/v1/scaling", lambda seen: len(seen["scaling"]) == 1)
-        assert (seen["scaling"][0]["mode"], seen["scaling"][0]["wanted"]) == ("act", 0)
+        assert (seen["scaling"][0]["mode"], seen["scaling"][0]["desired"]) == ("act", 0)
         assert await operator.see("/readyz") == {"status": "ok", "reasons": []}
         assert (await operator.see("/v1/fleet"))["alarms"] == []
 
@@ -90,9 +90,12 @@ def test_a_started_replica_is_drained_but_not_removed_and_another_takes_its_plac
 
 def test_what_cannot_start_is_shown_with_its_last_words(tmp_path: Path) -> None:
     async def scene(operator: Operator) -> None:
-        seen = await operator.until("/v1/models/m/scaling", lambda seen: seen["setback"])
-        assert (seen["setback"]["reason"], seen["setback"]["last_words"]) == ("ended", ["no such file: weights.bin"])
-        id = seen["setback"]["replica"]
+        seen = await operator.until("/v1/models/m/scaling", lambda seen: seen["start_failure"])
+        assert (seen["start_failure"]["reason"], seen["start_failure"]["log_tail"]) == (
+            "ended",
+            ["no such file: weights.bin"],
+        )
+        id = seen["start_failure"]["replica"]
         assert (await operator.see(f"/v1/models/m/replicas/{id}/log"))["lines"] == ["no such file: weights.bin"]
         answer = await operator.http.get("/readyz")
         assert (answer.status_code, answer.json()["reasons"]) == (503, ["no replica of m is ready"])
