@@ -148,7 +148,7 @@ def report(results: Mapping[str, Any]) -> str:
 
 def gateways_word(raw: Mapping[str, Any]) -> str:
     fleet = raw["fleet"]
-    sizes = fleet.get("sizes", []) if isinstance(fleet, dict) else []  # text: it did not answer
+    sizes = fleet.get("model_memory", []) if isinstance(fleet, dict) else []  # text: it did not answer
     return ", ".join(own_words(sizes, [Note(**note) for note in raw["notes"]]))
 
 

@@ -117,7 +117,7 @@ class Crowd:
         while time.monotonic() < limit:
             most = max(most, scaling().get("ready", 0))
             device = get("/v1/devices/gpu0") or {}
-            used = max(used, device.get("measured") or device.get("taken") or 0)
+            used = max(used, device.get("measured") or device.get("committed") or 0)
             time.sleep(0.5)
         self._over.set()
         for thread in self._threads:
@@ -132,7 +132,7 @@ def course(seconds: float) -> list[list[str]]:
     most, used = crowd.run(seconds)
     seen = scaling()
     budget = get("/v1/devices/gpu0")["budget"]
-    alarms = [alarm["what"] for alarm in get("/v1/fleet")["alarms"] if alarm["code"] == "no_room"]
+    alarms = [alarm["message"] for alarm in get("/v1/fleet")["alarms"] if alarm["code"] == "no_room"]
     statuses = Counter(status for status, _, _ in crowd.answers)
     until(lambda: scaling().get("ready") == 0 and not scaling()["instances"], 120.0)
     again = ask()
@@ -144,7 +144,7 @@ def course(seconds: float) -> list[list[str]]:
         ["answers under load", ", ".join(f"{n} × {status}" for status, n in sorted(statuses.items()))],
         ["out of memory", str(sum("out of memory" in body for _, body, _ in crowd.answers))],
         ["CUDA_VISIBLE_DEVICES of those who answered", ", ".join(sorted({b for s, b, _ in crowd.answers if s == 200}))],
-        ["why there were no more", alarms[0] if alarms else (seen["setback"] or {}).get("why", "–")],
+        ["why there were no more", alarms[0] if alarms else (seen["start_failure"] or {}).get("why", "–")],
         ["first answer after zero again", f"{again[2]:.1f} s ({again[0]})"],
     ]
 

@@ -73,7 +73,7 @@ def spike(seen: Seen, seed: int, calm: float, high: float) -> None:
     seen.before = _p99([seconds for due, seconds in load.answers if due < began])
     seen.worst = max(seconds for _, seconds in load.answers)
     seen.back = _back(load.answers, began, ended)
-    seen.most, seen.last = max(step["after"] for step in told["history"]), told["ready"]
+    seen.most, seen.last = max(step["after"] for step in told["steps"]), told["ready"]
 
 
 def _rise(load: Load, began: float) -> None:
