@@ -271,7 +271,7 @@ def check_policy(name: str, *, respects_weights: bool = True, evens_out: bool = 
 
 
 class _SimulatedFleet:
-    """A driver in miniature: carries out what a balancer decides, over replicas that all take `SERVICE` seconds."""
+    """A driver in miniature: carries out what a balancer decides, over replicas that all take `SERVICE_SECONDS`."""
 
     def __init__(
         self,

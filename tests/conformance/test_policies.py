@@ -222,7 +222,7 @@ class Slacker(Policy):
         (AlwaysTheFirst, "should get even shares"),
         (FirstOfTheLeastLoaded, "should get even shares"),
         (Sorter, "choose changed the list of candidates"),
-        (Meddler, "choose changed 'picks' of a replica"),
+        (Meddler, "choose changed 'dispatched' of a replica"),
         (QuietMeddler, "finished changed 'latency' of a replica"),
         (Rewriter, "choose changed 'base' of the request"),
         (OwnRandomness, "two runs with equal seeds and times differ"),

@@ -117,7 +117,10 @@ class Driver(RuleBasedStateMachine):
         """Everything a misuse must leave as it is."""
         return (
             [(r.phase, r.attempt_count, r.attempt, r.hedge) for r in self.requests],
-            [(r.state, r.in_flight, r.load, r.outstanding_work, r.slowness, r.failures, r.successes) for r in self.replicas],
+            [
+                (r.state, r.in_flight, r.load, r.outstanding_work, r.slowness, r.failures, r.successes)
+                for r in self.replicas
+            ],
             [
                 (p.active, p.finished, p.retry_budget.tokens, p.queue.work, list(p.queue.ordered()))
                 for p in self.pools()

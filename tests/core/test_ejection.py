@@ -195,7 +195,7 @@ def test_what_a_replica_did_before_its_sentence_is_not_held_against_it_after():
 class Used(SlownessFilter):
     """A speed that was observed at any time."""
 
-    stamp = property(lambda self: 1e9, lambda self, value: None)
+    updated_at = property(lambda self: 1e9, lambda self, value: None)
 
 
 def with_slowness(*values, usual=1.0):

@@ -267,7 +267,18 @@ steps = st.lists(st.tuples(st.floats(0, 100), st.integers(0, 20), st.integers(0,
 @settings(max_examples=100, deadline=None)
 @given(steps, st.integers(0, 4), st.integers(4, 12), st.integers(1, 5), st.integers(1, 5))
 def test_steps_and_bounds_hold_whatever_is_wanted(history, least, most, up, down):
-    one, now, there, decided = scaling(min_replicas=least, max_replicas=most, max_added_per_minute=up, max_removed_per_minute=down, idle_seconds=30.0), 0.0, least, []
+    one, now, there, decided = (
+        scaling(
+            min_replicas=least,
+            max_replicas=most,
+            max_added_per_minute=up,
+            max_removed_per_minute=down,
+            idle_seconds=30.0,
+        ),
+        0.0,
+        least,
+        [],
+    )
     for seconds, wanted, running in history:
         now += seconds
         count = decide(one, now, wanted, there, running=running).replicas

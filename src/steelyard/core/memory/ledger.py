@@ -1,9 +1,8 @@
 """The memory ledger: what a device has, what models hold there, and what running requests hold there.
 
 A request reserves its bytes when it is dispatched and gives them back when its attempt ends. Never is more given out
-than `capacity × (1 - headroom)`. Several processes may share the cells that hold the numbers (link/shared_ledger.py), so the
-rule
-holds for all of them together; here are the rules, there is the memory.
+than `capacity × (1 - headroom)`. Several processes may share the cells that hold the numbers (link/shared_ledger.py), so
+the rule holds for all of them together; here are the rules, there is the memory.
 
 A server process counts once, however many models it runs: with the larger of what is reserved there (the models it has
 resident, the requests it runs) and what it was measured to hold. So memory that an allocator keeps for later is room
