@@ -112,7 +112,11 @@ def test_whatever_the_types_allow_conforms(config: Config) -> None:
 
 def quantity(kind: type) -> Draft202012Validator:
     """What the schema says of a Seconds, Size or Share."""
-    part, name = {Seconds: ("Timeouts", "idle"), Size: ("Limits", "body"), Share: ("Retry", "budget")}[kind]
+    part, name = {
+        Seconds: ("TimeoutsConfig", "idle"),
+        Size: ("LimitsConfig", "body"),
+        Share: ("RetryConfig", "budget"),
+    }[kind]
     return Draft202012Validator(SCHEMA["$defs"][part]["properties"][name])
 
 
@@ -142,14 +146,14 @@ def test_editors_can_explain_every_key() -> None:
 
 def test_defaults_are_shown_as_people_write_them() -> None:
     parts = SCHEMA["$defs"]
-    assert parts["Timeouts"]["properties"]["first_byte"]["default"] == "300s"
-    assert parts["Limits"]["properties"]["body"]["default"] == "256MiB"
-    assert parts["Retry"]["properties"]["budget"]["default"] == 0.2
+    assert parts["TimeoutsConfig"]["properties"]["first_byte"]["default"] == "300s"
+    assert parts["LimitsConfig"]["properties"]["body"]["default"] == "256MiB"
+    assert parts["RetryConfig"]["properties"]["budget"]["default"] == 0.2
     assert parts["ModelConfig"]["properties"]["policy"]["default"] == "least_work"
-    assert parts["Health"]["properties"]["interval"]["default"] == "5s"
-    assert parts["Health"]["properties"]["headers"]["default"] == {}
-    assert parts["Runtime"]["properties"]["start_timeout"]["default"] == "600s"
-    assert parts["Admin"]["properties"]["ports"]["default"] == ["1024-65535"]
+    assert parts["HealthConfig"]["properties"]["interval"]["default"] == "5s"
+    assert parts["HealthConfig"]["properties"]["headers"]["default"] == {}
+    assert parts["RuntimeConfig"]["properties"]["start_timeout"]["default"] == "600s"
+    assert parts["AdminConfig"]["properties"]["ports"]["default"] == ["1024-65535"]
 
 
 def test_the_body_of_what_is_asked_may_be_anything() -> None:
