@@ -73,7 +73,7 @@ $(COMPILED)/installed: $(VENV)/installed setup.py $(shell find src/steelyard/cor
 # The parts of the tests that matter to it, with the compiled package in place of the source.
 test-compiled: $(COMPILED)/installed $(SERVERS)/installed
 	PYTHONPATH=$(CURDIR)/$(shell echo $(COMPILED)/lib/python3*/site-packages) $(BIN)/python -m pytest -n 3 --dist loadgroup \
-		tests/conformance tests/e2e tests/faults tests/real tests/test_library.py $(ARGS)
+		tests/conformance tests/e2e tests/faults tests/real tests/library/test_load_balancer.py $(ARGS)
 
 # The real model servers of tests/real, apart because their dependencies are many and not ours.
 $(SERVERS)/installed: tests/real/servers/requirements.txt

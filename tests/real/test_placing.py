@@ -14,7 +14,7 @@ import pytest
 from steelyard.config import parse_config
 from steelyard.core.replica import Event
 from tests.control.driving import run
-from tests.control.placing.stage import READY, SIZE, UNLOADED, Shelf, Stage, staged
+from tests.control.placement.stage import READY, SIZE, UNLOADED, Shelf, Stage, staged
 
 from .processes import Program, mlserver, triton
 from .tensors import needs_triton

@@ -14,7 +14,7 @@ from steelyard.config import AdminConfig, parse_config
 from steelyard.control.supervisor.supervisor import Supervisor
 
 from ..driving import PATIENCE, run, supervised
-from ..placing.stage import Shelf
+from ..placement.stage import Shelf
 
 GIB = 1 << 30
 

@@ -1,7 +1,7 @@
 """Bodies in chunks (RFC 9112, 7.1), read strictly: a size in hex digits, CR LF, nothing that could be read two ways.
 
 Written here because the end of the body must be known to the byte: what follows it is the next request. llhttp reads on
-and does not tell. tests/gateway/test_chunks.py compares the two.
+and does not tell. tests/gateway/http/test_chunked.py compares the two.
 
 Framing is bounded as in Go's net/http since CVE-2023-39326: each chunk may have 16 bytes of it and twice its data for
 nothing; what is above that adds up, and a body is refused when it has added up to `MAX_EXCESS`.

@@ -30,7 +30,12 @@ class ExcludedReplica(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""  # `4 of 4`, `12 s more`, the device
 
 
-class LoggedChoice(msgspec.Struct, frozen=True, omit_defaults=True):
+_CHOICE_KEYS = {"candidate_count": "of", "queued": "waiting", "excluded_count": "excluded_of"}
+_ATTEMPT_KEYS = {"concurrent": "beside"}
+_REQUEST_KEYS = {"binding_deadline": "judged_by", "choices": "looks", "choice_count": "looked"}
+
+
+class LoggedChoice(msgspec.Struct, frozen=True, omit_defaults=True, rename=_CHOICE_KEYS):
     """One time that a place was looked for."""
 
     after: float  # seconds since it arrived
@@ -42,7 +47,7 @@ class LoggedChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     excluded_count: int = 0  # how many could not
 
 
-class LoggedAttempt(msgspec.Struct, frozen=True, omit_defaults=True):
+class LoggedAttempt(msgspec.Struct, frozen=True, omit_defaults=True, rename=_ATTEMPT_KEYS):
     replica: str
     after: float  # seconds since it arrived
     predicted: float  # seconds
@@ -52,7 +57,9 @@ class LoggedAttempt(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: str = ""  # empty: it answered; else a label of core/outcome.py, or `lost`: another was faster
 
 
-class DecisionLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="request"):
+class DecisionLine(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="request", rename=_REQUEST_KEYS
+):
     """A request, written when it is over."""
 
     id: str  # x-request-id

@@ -1,0 +1,44 @@
+"""Waiting until nothing runs on a replica any more: soon known at first, and no burden where it takes long."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from steelyard.control.fleet import memory_manager
+from steelyard.control.fleet.memory_manager import EAGER_POLL_SECONDS
+
+from ..driving import until
+from ..stand_ins import ONE, A, Played, acted, in_flight
+
+HOUR = 3600.0
+
+
+@acted(ONE)
+async def test_workers_are_not_asked_again_and_again_for_as_long_as_a_stream_lasts(stage: Played) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory_manager, "DRAIN_POLL_SECONDS", 0.0)
+        stage.crew.told = [in_flight(A)]
+        drained = asyncio.create_task(stage.fleet.memory.wait_drained(A, HOUR))
+        await until(lambda: stage.crew.tells > 2)
+        stage.clock.ahead += EAGER_POLL_SECONDS
+        await stage.settle()
+        asked = stage.crew.tells
+        await stage.settle()
+        assert stage.crew.tells == asked
+        assert not drained.done()
+        stage.crew.told = []  # by their own reports
+        assert await drained
+        assert stage.crew.tells == asked + 1, "they say so themselves"
+
+
+@acted(ONE)
+async def test_it_has_its_time_and_no_more(stage: Played) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory_manager, "DRAIN_POLL_SECONDS", 0.0)
+        stage.crew.told = [in_flight(A)]
+        drained = asyncio.create_task(stage.fleet.memory.wait_drained(A, HOUR))
+        await stage.settle()
+        stage.clock.ahead += HOUR
+        assert not await drained
