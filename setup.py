@@ -10,7 +10,7 @@ from pathlib import Path
 
 from setuptools import setup
 
-# What is compiled, and what stays plain there: numpy arithmetic gains nothing, mypyc cannot compile enumerations with an
+# What is compiled, and what stays plain there: numpy arithmetic gains nothing, mypyc cannot do enumerations with an
 # __init__, and some modules are off the request path. Paths are under src/steelyard.
 COMPILED = ["core", "gateway", "protocols/bodies/openai.py", "protocols/bodies/text.py"]
 PLAIN = {

@@ -155,7 +155,8 @@ def line(case: Case, ran: str, found: dict[str, Comparison]) -> list[str]:
     low, high = own.observed_p99_interval
     seen = f"{format_seconds(own.observed.p99)} ({format_seconds(low)} to {format_seconds(high)})"
     others = [
-        f"{other.policy} {other.figures.p99 / found[other.policy].observed.p99 - 1:+.0%} (± {own.error_margin_of(other):.0%})"
+        f"{other.policy} {other.figures.p99 / found[other.policy].observed.p99 - 1:+.0%} "
+        f"(± {own.error_margin_of(other):.0%})"
         for other in own.alternatives
     ]
     told = ", ".join(others).replace("%", " %")

@@ -1,7 +1,7 @@
 """The memory ledger: what a device has, what models hold there, and what running requests hold there.
 
 A request reserves its bytes when it is dispatched and gives them back when its attempt ends. Never is more given out
-than `capacity × (1 - headroom)`. Several processes may share the cells that hold the numbers (link/shared_ledger.py), so
+than `capacity × (1 - headroom)`. The cells of these numbers may be shared (link/shared_ledger.py), so
 the rule holds for all of them together; here are the rules, there is the memory.
 
 A server process counts once, however many models it runs: with the larger of what is reserved there (the models it has

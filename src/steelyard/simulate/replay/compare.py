@@ -166,7 +166,8 @@ def _prediction(
         return float(median(getattr(one, name) for one in among)) if among else nan
 
     kept = None if promise is None else middle("within_slo", each)
-    found = LatencyFigures(middle("p50"), middle("p90"), middle("p99"), middle("mean"), middle("loss_share", each), kept)
+    lost = middle("loss_share", each)
+    found = LatencyFigures(middle("p50"), middle("p90"), middle("p99"), middle("mean"), lost, kept)
     if not some:
         return PolicyPrediction(policy, found, 0.0, 0.0, runs), np.empty(0)
     p99s = [one.p99 for one in some]

@@ -96,7 +96,8 @@ def _caveats(comparison: Comparison) -> list[str]:
         told.append("no replica ever had two requests at once: how it would take more is not in the log")
     if explanation.unlogged_per_request > UNLOGGED_WARNING_RATIO:
         told.append(
-            f"replicas had {explanation.unlogged_per_request:.2g} requests beside each that the log does not tell of: lines were "
+            f"replicas had {explanation.unlogged_per_request:.2g} requests beside each that the log does not tell of: "
+            "lines were "
             "dropped, or others use the replicas"
         )
     if explanation.guessed > GUESSED_WARNING_SHARE * len(recording.requests):
@@ -105,7 +106,8 @@ def _caveats(comparison: Comparison) -> list[str]:
     stood_still = sum(stall.seconds for stall in explanation.stalls)
     if stood_still > STALL_WARNING_SHARE * recording.seconds:
         told.append(
-            f"for {format_seconds(stood_still)} in all the gateway or its machine stood still: it does so in every replay"
+            f"for {format_seconds(stood_still)} in all the gateway or its machine stood still: "
+            "it does so in every replay"
         )
     if recording.dropped_lines:
         told.append(f"{recording.dropped_lines} lines were lost when it was recorded: the disk did not keep up")

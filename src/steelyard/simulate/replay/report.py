@@ -109,8 +109,10 @@ def _page(comparison: Comparison) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title)} · Steelyard</title>\n<style>{PAGE_STYLE}</style>\n</head>\n<body>",
             f'<header><p class="brand">Steelyard replay</p><h1>{escape(title)}</h1><p class="soft">'
-            f"{len(recording.requests):,} requests in {recording.seconds:,.0f} s, as the decision log has them; the first "
-            f"{WARMUP_SHARE:.0%} of the time is not counted.</p></header>\n<main><section><h2>What would have been</h2>",
+            f"{len(recording.requests):,} requests in {recording.seconds:,.0f} s, as the decision log has them; "
+            "the first "
+            f"{WARMUP_SHARE:.0%} of the time is not counted.</p></header>\n"
+            "<main><section><h2>What would have been</h2>",
             f"<ul>{told}</ul>",
             f'<div class="card"><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
             "</div></div>",

@@ -167,8 +167,8 @@ def fit_speed_segments(
 
 
 def _segment(
-    mine: NDArray[np.int64], before: int | None, start: FloatArray, end: FloatArray, slowness: float, fitted: Regression,
-    usual: float, *, whole: bool,
+    mine: NDArray[np.int64], before: int | None, start: FloatArray, end: FloatArray, slowness: float,
+    fitted: Regression, usual: float, *, whole: bool,
 ) -> SpeedSegment:  # fmt: skip
     """`whole`: there is no other, and the fit has its speed."""
     error = fitted.sigma / float(np.sqrt(len(mine)))

@@ -93,7 +93,8 @@ def policy_finding(rows: Sequence[SummaryRow], runs: Sequence[RunResult]) -> str
     at = f"At {formatting.load(load)} load" if load else "At the recorded load"
     keeper = best_within_slo(group)
     if keeper is not None and keeper.within_slo is not None:
-        text = f"{at}, {keeper.policy} keeps its promise most often: {formatting.percent(keeper.within_slo)} of all requests"
+        within = formatting.percent(keeper.within_slo)
+        text = f"{at}, {keeper.policy} keeps its promise most often: {within} of all requests"
         other = best_within_slo(_others(group, keeper))
         return (
             f"{text}; the best other policy, {other.policy}, {formatting.percent(other.within_slo)}."
@@ -145,7 +146,8 @@ def warnings(scenario: Scenario, runs: Sequence[RunResult]) -> list[str]:
     for fault in scenario.faults:
         if fault.at >= end:
             found.append(
-                f"The fault at {plain(fault.at)} comes after the end of a run ({format_seconds(end)}): more requests are "
+                f"The fault at {plain(fault.at)} comes after the end of a run ({format_seconds(end)}): "
+                "more requests are "
                 "needed to see it."
             )
     fewest = min((run.latency.count for run in runs), default=0)
