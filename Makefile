@@ -9,10 +9,22 @@ SERVERS := .venv-servers
 # Shows what it downloads, which takes minutes the first time; in CI only what goes wrong.
 PIP_INSTALL := -m pip --disable-pip-version-check $(if $(CI),--quiet) install
 
-.PHONY: test test-browser test-compiled check format demo bench compiled clean
+.PHONY: test test-all test-processes test-slow test-browser test-compiled check format demo bench compiled clean
 
-test: $(VENV)/installed $(SERVERS)/installed
+# Everything within one process, and a real socket for each class of fault.
+test: $(VENV)/installed
 	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
+
+# All the rest: some 40 minutes on 2 cores.
+test-all: test-processes test-slow test-browser test-compiled
+
+# Gateways, replicas and real model servers as processes.
+test-processes: $(VENV)/installed $(SERVERS)/installed
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m 'full and not slow' $(ARGS)
+
+# Load for minutes.
+test-slow: $(VENV)/installed $(SERVERS)/installed
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow --ignore tests/browser $(ARGS)
 
 # The dashboard in a real browser. It needs Chromium and its driver (Debian: apt install chromium chromium-driver).
 test-browser: $(VENV)/installed

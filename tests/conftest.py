@@ -4,7 +4,11 @@ import os
 import shutil
 import tempfile
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+# Folders whose tests start gateways and model servers: for `make test-all`; `make test` runs those marked `smoke`.
+FULL = tuple(os.path.join("tests", folder, "") for folder in ("browser", "e2e", "faults", "real"))
 
 SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # a machine may be so, and it says nothing
 settings.register_profile("steady", derandomize=True, database=None, **SLOW)
@@ -17,6 +21,15 @@ settings.load_profile("steady")
 _within = os.environ["XDG_STATE_HOME"] if "PYTEST_XDIST_WORKER" in os.environ else None
 os.environ.pop("STATE_DIRECTORY", None)  # of systemd: it would come first
 os.environ["XDG_STATE_HOME"] = _folder = tempfile.mkdtemp(prefix="steelyard-tests-", dir=_within)
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if any(os.path.abspath(arg).startswith(os.path.abspath(folder)) for arg in config.args for folder in FULL):
+        return  # somebody named them
+    for item in items:
+        if item.nodeid.startswith(FULL) and item.get_closest_marker("smoke") is None:
+            item.add_marker("full")
 
 
 def pytest_unconfigure() -> None:

@@ -13,6 +13,8 @@ import pytest
 from steelyard.link.decision_log.lines import DecisionLine, FleetLine, LogLine
 from tests.harness import Serving, StubReplica, config, model, scripts, wait_until
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.fixture(scope="module")
 def stubs() -> Iterator[list[StubReplica]]:

@@ -9,6 +9,8 @@ import pytest
 
 from tests.harness import MIB, PATIENCE, Serving, StubReplica, Truncated, config, new_id, nothing_left, request, scripts
 
+pytestmark = pytest.mark.smoke
+
 UPGRADE = scripts.UPGRADE
 
 

@@ -23,6 +23,8 @@ from tests.harness import (
     wait_until,
 )
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.fixture(scope="module")
 def stub() -> Iterator[StubReplica]:

@@ -8,6 +8,8 @@ import pytest
 
 from tests.harness import Connection, NoAnswer, Response, Serving, StubReplica, config, new_id, nothing_left, request
 
+pytestmark = pytest.mark.smoke
+
 SECOND = "GET /smuggled HTTP/1.1\r\nhost: x\r\nx-test-id: smuggled-%s\r\n\r\n"
 
 

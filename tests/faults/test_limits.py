@@ -26,6 +26,8 @@ from tests.harness import (
     wait_until,
 )
 
+pytestmark = pytest.mark.smoke
+
 LIMITS = {"header_bytes": "16KiB", "headers": 50, "body": "2MiB", "connections": 40}
 FLAT = 24 * MIB
 

@@ -31,6 +31,8 @@ from tests.harness import (
 )
 from tests.harness.processes import CLOSE_WAIT, ESTABLISHED, tcp_sockets
 
+pytestmark = pytest.mark.smoke
+
 GONE = {"502", "503", "504"}
 # Every replica gets its turn, whatever it does, and there is always a retry left.
 POLICY = {"policy": "round_robin", "ejection": {"enabled": False}, "retry": {"budget": 1.0, "attempts": 2}}

@@ -8,6 +8,8 @@ import pytest
 
 from tests.harness import Serving, StubReplica, config, new_id, request
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.fixture(scope="module")
 def stub() -> Iterator[StubReplica]:

@@ -19,6 +19,8 @@ from ..real.processes import ROOT, Program, servers_python
 from .fake_gateway import gateway
 from .programs import EXAMPLES, answers, ends, get, running, tell
 
+pytestmark = pytest.mark.full
+
 COMMANDS = [line.strip() for line in (EXAMPLES / "README.md").read_text().splitlines() if line.startswith("    ")]
 STARTS = [command for command in COMMANDS if not command.startswith("curl")]
 

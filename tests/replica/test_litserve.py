@@ -18,7 +18,7 @@ from ..real.processes import ROOT, Program, servers_python
 from .fake_gateway import gateway
 from .programs import EXAMPLES, Held, ends, get, idle, load, running, tell
 
-pytestmark = pytest.mark.xdist_group("real")
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("real")]
 CHAT = Path(__file__).with_name("litserve_chat.py")
 SHARED = json.dumps({"a": "heavy rain", "b": "rain and wind"}).encode()
 
