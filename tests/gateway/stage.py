@@ -11,8 +11,6 @@ from itertools import count
 from random import Random
 from typing import Any
 
-import pytest
-
 from steelyard.config import Config, parse_config
 from steelyard.core.balancer import Balancer
 from steelyard.core.memory.ledger import MemoryLedger
@@ -27,23 +25,15 @@ from steelyard.link.messages import FromWorker
 from .loop import Dial, Loop, Wire
 from .transports import FakeTransport
 
-CLOCKED = (  # modules that read the clock
-    "proxy.proxy", "proxy.client_connection", "proxy.upstream_connection", "proxy.connection_pool",
-    "telemetry.access_log", "telemetry.decision_log",
-)  # fmt: skip
-
 
 class Stage:
     def __init__(self, config: str | Config, seed: int = 1) -> None:
         self.loop = Loop()
-        self._patch = pytest.MonkeyPatch()
-        for module in CLOCKED:
-            self._patch.setattr(f"steelyard.gateway.{module}.monotonic", self.loop.time)
         self.config = parse_config(config) if isinstance(config, str) else config
         started = any(model.runtime is not None for model in self.config.models.values())
         ledger = MemoryLedger() if self.config.devices or started else None
         self.balancer = Balancer(Random(seed), ledger)
-        self.proxy = Proxy(self.loop, self.balancer, self.config)
+        self.proxy = Proxy(self.loop, self.balancer, self.config, clock=self.loop.time)
         self.said: list[FromWorker] = []  # of memory, to the supervisor
         if ledger is not None:
             self.proxy.memory = DeviceMemory(self.proxy, ledger, self.said.append)
@@ -59,7 +49,6 @@ class Stage:
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
         self.loop.settle()
-        self._patch.undo()
         self.loop.close()
 
     def probe(self) -> None:

@@ -57,10 +57,10 @@ class World:
             prepare(exchange)
             self.begun.append(exchange)
 
-        def close(exchange: Exchange, reason: str) -> None:
+        def close(exchange: Exchange, reason: str, now: float) -> None:
             assert exchange not in self.closed, "counted twice"
             self.closed.append(exchange)
-            finished(exchange, reason)
+            finished(exchange, reason, now)
 
         proxy.prepare, proxy.finished = begin, close
 

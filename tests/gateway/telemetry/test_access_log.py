@@ -30,7 +30,7 @@ def stage(staged: Callable[..., Stage]) -> Stage:
 
 
 def logged(stage: Stage, path: Path, kind: Any = "json") -> Callable[[], list[Any]]:
-    stage.proxy.log = log = AccessLog(Settings(path=str(path), format=kind))
+    stage.proxy.log = log = AccessLog(Settings(path=str(path), format=kind), stage.loop.time)
 
     def read() -> list[Any]:
         stage.proxy.log = None
@@ -197,7 +197,7 @@ def test_a_log_that_is_closed_while_its_disk_hangs_leaves_the_descriptor_alone(
 ) -> None:
     """Its number may be a client's socket a moment later: the thread that writes to it must be over first."""
     disk = Stuck(monkeypatch)
-    log = AccessLog(Settings(path=str(tmp_path / "log")))
+    log = AccessLog(Settings(path=str(tmp_path / "log")), stage.loop.time)
     stage.proxy.log = log
     client = stage.client()
     client.says(request())
@@ -221,7 +221,7 @@ def test_closing_does_not_wait_for_a_disk_that_hangs(
     """A reload closes the old log in the loop: with a full queue it must not stand still until the disk is back."""
     monkeypatch.setattr(log_file, "MAX_QUEUED_BATCHES", 1)
     disk = Stuck(monkeypatch)
-    log = AccessLog(Settings(path=str(tmp_path / "log")))
+    log = AccessLog(Settings(path=str(tmp_path / "log")), stage.loop.time)
     stage.proxy.log = log
     client = stage.client()
     for _ in range(3):
@@ -278,7 +278,7 @@ def test_a_line_of_which_only_a_part_found_room_spoils_no_other(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log"
-    stage.proxy.log = log = AccessLog(Settings(path=str(path)))
+    stage.proxy.log = log = AccessLog(Settings(path=str(path)), stage.loop.time)
     room = [10]
     write = os.write
 

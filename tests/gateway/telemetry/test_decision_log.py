@@ -41,7 +41,7 @@ class Log:
         self.stage = stage
         self.path = path
         told = Settings(**{"path": str(path), "sample": Share(1.0), **settings})
-        self.log = stage.proxy.decisions = DecisionLog(told, stage.balancer, stage.config)
+        self.log = stage.proxy.decisions = DecisionLog(told, stage.balancer, stage.config, clock=stage.loop.time)
         self.log.attach()
 
     def lines(self) -> list[LogLine]:

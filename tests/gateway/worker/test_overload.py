@@ -19,7 +19,6 @@ OPENAI = "models: {m: {dialect: openai, replicas: [{url: 'http://a:1'}]}}"
 def left(monkeypatch: pytest.MonkeyPatch, stage: Stage, size: int | None) -> None:
     """So much is, at the next look."""
     monkeypatch.setattr(MemoryMonitor, "measure", lambda _: size)
-    monkeypatch.setattr("steelyard.gateway.worker.overload.monotonic", stage.loop.time)
     stage.pass_time(1)
 
 

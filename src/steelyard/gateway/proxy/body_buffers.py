@@ -77,13 +77,13 @@ class BodyBuffers:
         """A body that did not come with its head. Its end need not be told."""
         self._uploads[client] = Upload(exchange, self._timeouts.body)
 
-    def hold(self, exchange: Exchange, size: int) -> bool:
+    def hold(self, exchange: Exchange, size: int, now: float) -> bool:
         """Count bytes of a body as held. False: there is no room for them."""
         self.held_bytes += size
         exchange.held_bytes += size
         address = exchange.client.address
         self.by_address[address] = self.by_address.get(address, 0) + size
-        if self.held_bytes <= self.budget or self._make_room(exchange):
+        if self.held_bytes <= self.budget or self._make_room(exchange, now):
             return True
         self.refused = True
         return False
@@ -114,19 +114,19 @@ class BodyBuffers:
                 continue  # it is not read: nobody can tell how fast it is
             came = upload.sample(seconds)
             if upload.read_seconds > longest:
-                client.fail(exchange, local_replies.BODY_TIMEOUT)
+                client.fail(exchange, local_replies.BODY_TIMEOUT, now)
             elif rate:
                 upload.credit = min(patience, upload.credit + came / rate - seconds)
                 if upload.credit < 0.0:
-                    client.fail(exchange, local_replies.BODY_TOO_SLOW)
+                    client.fail(exchange, local_replies.BODY_TOO_SLOW, now)
 
-    def _make_room(self, exchange: Exchange) -> bool:
+    def _make_room(self, exchange: Exchange, now: float) -> bool:
         if self._eviction_failed:
             return False
         enough = self.budget * (1.0 - EVICTION_SHARE)
         for client, upload in self._victims(exchange):
             if client.exchange is upload.exchange:  # one that failed may have taken others with it
-                client.fail(upload.exchange, local_replies.BODY_EVICTED)
+                client.fail(upload.exchange, local_replies.BODY_EVICTED, now)
             if self.held_bytes <= enough:
                 break
         self._eviction_failed = self.held_bytes > self.budget

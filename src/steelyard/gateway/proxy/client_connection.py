@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from asyncio import Transport
 from socket import AF_UNIX, SO_LINGER, SOL_SOCKET
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from ...addresses import unmapped_host
@@ -116,24 +115,25 @@ class ClientConnection:
         self.forwarding = ForwardedHeaders(host, self.tls, rights.trusted)
         if not rights.trusted and host != "unix":
             self.address = client_network(host)
-        self.expires = monotonic() + proxy.timeouts.idle
+        self.expires = proxy.clock() + proxy.timeouts.idle
 
     def data_received(self, data: bytes) -> None:
+        now = self.proxy.clock()
         try:
-            self._received(data)
+            self._received(data, now)
         except MemoryError:
             exchange = self.exchange
             if exchange is None:
-                self.reject_unparsed(local_replies.MEMORY_LOW)
+                self.reject_unparsed(local_replies.MEMORY_LOW, now)
             else:
-                self.fail(exchange, local_replies.MEMORY_LOW)
+                self.fail(exchange, local_replies.MEMORY_LOW, now)
         # Of TLS nobody can tell how much was read: a record costs the same whether it holds one byte or thousands.
         if (self.tls or len(data) >= MAX_BYTES_PER_TURN) and not self.read_pauses:
             exchange = self.exchange
             if exchange is not None and (not exchange.body_complete or self.tunnel is not None):
-                self._yield_turn()
+                self._yield_turn(now)
 
-    def _received(self, data: bytes) -> None:
+    def _received(self, data: bytes, now: float) -> None:
         exchange = self.exchange
         if exchange is None:
             if self.closing:
@@ -146,22 +146,22 @@ class ClientConnection:
             else:
                 self.pending = data
             if self.write_paused:
-                self._limit_pipeline()
+                self._limit_pipeline(now)
             elif not self.read_pauses & PAUSED_TURN_OVER:
-                self._serve_pending()
+                self._serve_pending(now)
         elif exchange.body_complete:
             if self.tunnel is not None:
-                self.tunnel.touch()
+                self.tunnel.touch(now)
                 self.tunnel.write(data)
                 return
             self._append_pending(data)
-            self._limit_pipeline()
+            self._limit_pipeline(now)
         elif self.pending:  # it waits for its turn
             self._append_pending(data)
         elif self.chunked is not None:
-            self._chunked_body(exchange, data)
+            self._chunked_body(exchange, data, now)
         else:
-            self._sized_body(exchange, data)
+            self._sized_body(exchange, data, now)
 
     def _append_pending(self, data: bytes) -> None:
         self.pending = self.take_pending() + data
@@ -173,31 +173,31 @@ class ClientConnection:
         self.pending_offset = 0
         return pending
 
-    def _limit_pipeline(self) -> None:
+    def _limit_pipeline(self, now: float) -> None:
         if len(self.pending) - self.pending_offset > MAX_PIPELINED_BYTES:
-            self.pause_reading(PAUSED_PIPELINE_FULL)
+            self.pause_reading(PAUSED_PIPELINE_FULL, now)
 
-    def _yield_turn(self) -> None:
+    def _yield_turn(self, now: float) -> None:
         """Others first: it is read no further before its next turn."""
-        self.pause_reading(PAUSED_TURN_OVER)
+        self.pause_reading(PAUSED_TURN_OVER, now)
         self.proxy.turns.wait(self)
 
-    def take_turn(self) -> None:
+    def take_turn(self, now: float) -> None:
         """Go on where the last turn ended, unless something else has to come first, which then calls for a turn."""
         exchange = self.exchange
         if self.closing or self.read_pauses != PAUSED_TURN_OVER or (exchange is None and self.write_paused):
             return
         if exchange is None:
-            self._serve_pending()
+            self._serve_pending(now)
         elif self.chunked is not None and self.pending:
             data, at = self.pending, self.pending_offset
             self.pending = b""
             self.pending_offset = 0
-            self._chunked_body(exchange, data, at)
+            self._chunked_body(exchange, data, now, at)
         if self not in self.proxy.turns.waiting:
             if self.exchange is not None or self.write_paused:
-                self._limit_pipeline()
-            self.resume_reading(PAUSED_TURN_OVER)
+                self._limit_pipeline(now)
+            self.resume_reading(PAUSED_TURN_OVER, now)
 
     def eof_received(self) -> bool:
         """A client that stops sending has left, as far as anyone can tell: what runs for it is stopped."""
@@ -215,13 +215,14 @@ class ClientConnection:
         exchange = self.exchange
         if exchange is not None:
             self.exchange = None
-            self._count_client_waits(exchange, monotonic())
-            self.proxy.client_gone(exchange)
+            now = self.proxy.clock()
+            self._count_client_waits(exchange, now)
+            self.proxy.client_gone(exchange, now)
         self.pending = b""
 
     def pause_writing(self) -> None:
         self.write_paused = True
-        self.write_paused_at = now = monotonic()
+        self.write_paused_at = now = self.proxy.clock()
         self.expires = now + self.proxy.timeouts.write
         upstream = self.exchange.upstream if self.exchange is not None else None
         if upstream is not None:
@@ -230,13 +231,13 @@ class ClientConnection:
     def resume_writing(self) -> None:
         self.write_paused = False
         since, self.write_paused_at = self.write_paused_at, 0.0
-        now = monotonic()
+        now = self.proxy.clock()
         exchange = self.exchange
         if exchange is None:
             self.expires = now + self.proxy.timeouts.idle
             if not self.read_pauses & PAUSED_TURN_OVER:
-                self._serve_pending()
-            self.resume_reading(PAUSED_NO_UPSTREAM | PAUSED_UPSTREAM_SLOW | PAUSED_PIPELINE_FULL)
+                self._serve_pending(now)
+            self.resume_reading(PAUSED_NO_UPSTREAM | PAUSED_UPSTREAM_SLOW | PAUSED_PIPELINE_FULL, now)
             return
         exchange.write_wait_seconds += now - since
         self.expires = INFINITY if exchange.body_complete or self.read_pauses else now + self.proxy.timeouts.body
@@ -245,7 +246,7 @@ class ClientConnection:
 
     # ------------------------------------------------------------------ heads
 
-    def _serve_pending(self) -> None:
+    def _serve_pending(self, now: float) -> None:
         """Begin what has arrived, until a request needs time. A loop, not a recursion: many may be answered at once."""
         if self.serving:
             return
@@ -256,66 +257,64 @@ class ClientConnection:
             while self.pending and self.exchange is None and not self.closing and not self.write_paused:
                 data, at = self.pending, self.pending_offset
                 if begun and (begun >= MAX_REQUESTS_PER_TURN or size - len(data) + at > MAX_BYTES_PER_TURN):
-                    self._yield_turn()
+                    self._yield_turn(now)
                     break
                 end = data.find(END_OF_HEAD, at)
                 if end <= at or data[at] == 13:  # not all there, or an empty line before it
-                    if not (
-                        self._skip_empty_lines(data, at) if data.startswith(b"\r\n", at) else self._await_rest_of_head()
-                    ):
-                        break
-                    continue
+                    if data.startswith(b"\r\n", at):
+                        if self._skip_empty_lines(data, at, now):
+                            continue
+                    else:
+                        self._await_rest_of_head(now)
+                    break
                 if end - at > self.proxy.limits.header_bytes:
-                    self.reject_unparsed(local_replies.HEAD_TOO_LARGE)
+                    self.reject_unparsed(local_replies.HEAD_TOO_LARGE, now)
                     break
                 self.pending = b""
                 self.pending_offset = 0
                 begun += 1
                 try:
-                    self._begin_request(data, at, end)
+                    self._begin_request(data, at, end, now)
                 except MethodNotAllowedError as refused:  # two names: one of two types is more than mypyc allows
-                    self.reject_unparsed(local_replies.method_not_allowed(refused))
+                    self.reject_unparsed(local_replies.method_not_allowed(refused), now)
                 except RequestLoopError as looped:
-                    self.reject_unparsed(local_replies.loop_detected(looped))
+                    self.reject_unparsed(local_replies.loop_detected(looped), now)
                 except MalformedMessageError as problem:
-                    self.reject_unparsed(local_replies.bad_request(problem))
+                    self.reject_unparsed(local_replies.bad_request(problem), now)
         finally:
             self.serving = False
 
-    def _skip_empty_lines(self, data: bytes, at: int) -> bool:
+    def _skip_empty_lines(self, data: bytes, at: int, now: float) -> bool:
         """Skip those before a request (RFC 9112, 2.2). False: there are too many."""
         empty = next((n for n in range(1, MAX_EMPTY_LINES) if not data.startswith(b"\r\n", at + 2 * n)), 0)
         if not empty:
-            self.reject_unparsed(
-                local_replies.bad_request(MalformedMessageError("There are too many empty lines before the request."))
-            )
+            problem = MalformedMessageError("There are too many empty lines before the request.")
+            self.reject_unparsed(local_replies.bad_request(problem), now)
             return False
         self.pending_offset = at + 2 * empty
         if self.pending_offset == len(data):
             self.take_pending()
         return True
 
-    def _await_rest_of_head(self) -> bool:
+    def _await_rest_of_head(self, now: float) -> None:
         """A head that is not all there: never to be looked at again as it is."""
         self.pending = data = self.take_pending()
         if len(data) > self.proxy.limits.header_bytes:
-            self.reject_unparsed(local_replies.HEAD_TOO_LARGE)
+            self.reject_unparsed(local_replies.HEAD_TOO_LARGE, now)
         elif data.count(b"\n") != data.count(b"\r\n"):
-            self.reject_unparsed(
-                local_replies.bad_request(MalformedMessageError("Lines end with CR and LF, not with LF alone."))
-            )
+            problem = MalformedMessageError("Lines end with CR and LF, not with LF alone.")
+            self.reject_unparsed(local_replies.bad_request(problem), now)
         elif self not in self.proxy.partial_heads:
             # From the first byte on, not from the last: a head that drips in must not live longer for it.
             self.proxy.partial_heads[self] = None
-            self.expires = monotonic() + self.proxy.timeouts.header
-        return False
+            self.expires = now + self.proxy.timeouts.header
 
-    def _begin_request(self, data: bytes, at: int, end: int) -> None:
+    def _begin_request(self, data: bytes, at: int, end: int, now: float) -> None:
         """The request whose head is from `at` to `end`."""
         proxy = self.proxy
         lines = data[at:end].split(b"\r\n")
         if len(lines) > proxy.limits.headers + 1:
-            self.reject_unparsed(local_replies.HEAD_TOO_LARGE)
+            self.reject_unparsed(local_replies.HEAD_TOO_LARGE, now)
             return
         if proxy.partial_heads:
             proxy.partial_heads.pop(self, None)
@@ -323,7 +322,7 @@ class ClientConnection:
         route = proxy.router.routes.get(first)
         if route is None:
             route = proxy.router.find(first)
-        exchange = Exchange(self, route, monotonic())
+        exchange = Exchange(self, route, now)
         exchange.http10 = exchange.close = route.http10
         del lines[0]
         read_head(exchange, lines, proxy.request_fields, self.forwarding)
@@ -337,16 +336,16 @@ class ClientConnection:
             if length == 0 and len(data) > start:
                 self.pending = data
                 self.pending_offset = start
-            self.fail(exchange, local_replies.MEMORY_LOW)
+            self.fail(exchange, local_replies.MEMORY_LOW, now)
         elif length == 0:
             exchange.body_complete = True
             if len(data) > start:
                 self.pending = data
                 self.pending_offset = start
-            proxy.submit(exchange)
+            proxy.submit(exchange, now)
         elif length > 0:
             if length > proxy.limits.body:
-                self.fail(exchange, local_replies.BODY_TOO_LARGE)
+                self.fail(exchange, local_replies.BODY_TOO_LARGE, now)
             elif len(data) >= start + length:  # the usual case: one read brought it all
                 end = start + length
                 exchange.body.append(data[start:end])
@@ -355,56 +354,56 @@ class ClientConnection:
                     self.pending_offset = end
                 exchange.body_size = length
                 exchange.body_complete = True
-                if proxy.memory_tight and not proxy.buffers.hold(exchange, length):
-                    self.fail(exchange, proxy.buffers.full_reply)
+                if proxy.memory_tight and not proxy.buffers.hold(exchange, length, now):
+                    self.fail(exchange, proxy.buffers.full_reply, now)
                 else:
-                    proxy.submit(exchange)
+                    proxy.submit(exchange, now)
             else:
                 self.body_left = length
-                self._begin_body(exchange)
+                self._begin_body(exchange, now)
                 if len(data) > start:
-                    self._sized_body(exchange, data[start:])
+                    self._sized_body(exchange, data[start:], now)
         else:
             self.chunked = ChunkedReader()
             self.chunked.pieces = []
-            self._begin_body(exchange)
+            self._begin_body(exchange, now)
             if len(data) > start:
-                self._chunked_body(exchange, data, start)
+                self._chunked_body(exchange, data, now, start)
 
-    def _begin_body(self, exchange: Exchange) -> None:
+    def _begin_body(self, exchange: Exchange, now: float) -> None:
         self.small_pieces = 0
-        self.expires = monotonic() + self.proxy.timeouts.body
+        self.expires = now + self.proxy.timeouts.body
         self.proxy.buffers.begin(self, exchange)
         if exchange.expect_continue and not exchange.http10:
             self.write(local_replies.CONTINUE_100)
 
     # ------------------------------------------------------------------ bodies
 
-    def _sized_body(self, exchange: Exchange, data: bytes) -> None:
+    def _sized_body(self, exchange: Exchange, data: bytes, now: float) -> None:
         left = self.body_left - len(data)
         if left < 0:
             data, self.pending = data[:left], data[left:]
             left = 0
         self.body_left = left
-        self._body_piece(exchange, data, left == 0)
+        self._body_piece(exchange, data, left == 0, now)
 
-    def _chunked_body(self, exchange: Exchange, data: bytes, at: int = 0) -> None:
+    def _chunked_body(self, exchange: Exchange, data: bytes, now: float, at: int = 0) -> None:
         chunked = self.chunked
         assert chunked is not None
         assert chunked.pieces is not None
         try:
             used = chunked.feed(data, at, MAX_CHUNKS_PER_TURN)
         except ChunkOverheadError:
-            self.fail(exchange, local_replies.CHUNK_OVERHEAD)
+            self.fail(exchange, local_replies.CHUNK_OVERHEAD, now)
             return
         except MalformedMessageError as problem:
             exchange.close = True
-            self.fail(exchange, local_replies.bad_request(problem))
+            self.fail(exchange, local_replies.bad_request(problem), now)
             return
         content = b"".join(chunked.pieces)
         chunked.pieces.clear()
         if exchange.body_size + len(content) > self.proxy.limits.body:
-            self.fail(exchange, local_replies.BODY_TOO_LARGE)
+            self.fail(exchange, local_replies.BODY_TOO_LARGE, now)
             return
         if used < len(data):
             self.pending = data
@@ -412,39 +411,39 @@ class ClientConnection:
         if chunked.done:
             self.chunked = None
             exchange.trailers = self.proxy.request_fields.trailers(chunked.trailers)
-            self._body_piece(exchange, content, True)
+            self._body_piece(exchange, content, True, now)
         elif content:
-            self._body_piece(exchange, content, False)
+            self._body_piece(exchange, content, False, now)
         if self.pending and self.exchange is exchange and not exchange.body_complete:
-            self._yield_turn()
+            self._yield_turn(now)
 
-    def _body_piece(self, exchange: Exchange, data: bytes, done: bool) -> None:
+    def _body_piece(self, exchange: Exchange, data: bytes, done: bool, now: float) -> None:
         """A piece of the body: to the replica if it is on its way there, else it is kept."""
         exchange.body_size += len(data)
         exchange.body_complete = done
         if not self.write_paused:
-            self.expires = INFINITY if done else monotonic() + self.proxy.timeouts.body
+            self.expires = INFINITY if done else now + self.proxy.timeouts.body
         upstream = exchange.upstream
         if upstream is not None and upstream.streaming:
             if done:
-                self._count_client_waits(exchange, monotonic())
+                self._count_client_waits(exchange, now)
             upstream.send_body(exchange, data)
             return
         if data:
             exchange.body.append(data)
             if len(data) < SMALL_PIECE_BYTES:
                 self._join_small_pieces(exchange.body)
-            if not self.proxy.buffers.hold(exchange, len(data)):
-                self.fail(exchange, self.proxy.buffers.full_reply)
+            if not self.proxy.buffers.hold(exchange, len(data), now):
+                self.fail(exchange, self.proxy.buffers.full_reply, now)
                 return
         waiting = exchange.dispatched_at or exchange.attempt_count or exchange.arrived
         if done:
             if not waiting:
-                self.proxy.submit(exchange)
+                self.proxy.submit(exchange, now)
         elif exchange.body_size > self.proxy.limits.replay:
-            self.pause_reading(PAUSED_NO_UPSTREAM)
+            self.pause_reading(PAUSED_NO_UPSTREAM, now)
             if not waiting:
-                self.proxy.submit(exchange)
+                self.proxy.submit(exchange, now)
 
     def _join_small_pieces(self, body: list[bytes]) -> None:
         """Of a body in tiny pieces, each would be written by itself: all at once, when it is sent."""
@@ -459,16 +458,16 @@ class ClientConnection:
             self.proxy.flush()
         self.transport.write(data)
 
-    def pause_reading(self, why: int) -> None:
+    def pause_reading(self, why: int, now: float) -> None:
         if not self.read_pauses:
             if self.upload_wait_since and self.exchange is not None:
-                self._count_client_waits(self.exchange, monotonic())
+                self._count_client_waits(self.exchange, now)
             self.transport.pause_reading()
             if not self.write_paused:
                 self.expires = INFINITY  # while we do not read, it is not the client who is slow
         self.read_pauses |= why
 
-    def resume_reading(self, why: int) -> None:
+    def resume_reading(self, why: int, now: float) -> None:
         if self.read_pauses & why:
             self.read_pauses &= ~why
             if self.read_pauses == PAUSED_TURN_OVER:
@@ -476,7 +475,6 @@ class ClientConnection:
             elif not self.read_pauses and not self.transport.is_closing():
                 self.transport.resume_reading()
                 if self.exchange is not None and not self.exchange.body_complete:
-                    now = monotonic()
                     if self.exchange.dispatched_at:
                         self.upload_wait_since = now
                     if not self.write_paused:
@@ -491,34 +489,34 @@ class ClientConnection:
             exchange.write_wait_seconds += now - self.write_paused_at
             self.write_paused_at = now
 
-    def resume_pipeline(self) -> None:
-        self.resume_reading(PAUSED_PIPELINE_FULL)
+    def resume_pipeline(self, now: float) -> None:
+        self.resume_reading(PAUSED_PIPELINE_FULL, now)
 
     # ------------------------------------------------------------------ answers
 
-    def response_done(self, exchange: Exchange) -> None:
+    def response_done(self, exchange: Exchange, now: float) -> None:
         """The answer is written to its last byte: go on with the next request, or end."""
         self.exchange = None
         self.tunnel = None
         self.chunked = None
         if exchange.close or not exchange.body_complete:
-            self._close(exchange)
+            self._close(exchange, now)
             return
-        self.expires = monotonic() + (self.proxy.timeouts.write if self.write_paused else self.proxy.timeouts.idle)
+        self.expires = now + (self.proxy.timeouts.write if self.write_paused else self.proxy.timeouts.idle)
         if self.read_pauses and not self.write_paused:
-            self.resume_reading(PAUSED_NO_UPSTREAM | PAUSED_UPSTREAM_SLOW | PAUSED_PIPELINE_FULL)
+            self.resume_reading(PAUSED_NO_UPSTREAM | PAUSED_UPSTREAM_SLOW | PAUSED_PIPELINE_FULL, now)
         if self.pending:
-            self._serve_pending()
+            self._serve_pending(now)
 
-    def fail(self, exchange: Exchange, problem: ErrorReply, retry_after: float = 0.0) -> None:
+    def fail(self, exchange: Exchange, problem: ErrorReply, now: float, retry_after: float = 0.0) -> None:
         """Answer with a failure of ours, or, if the client has part of another answer, cut that one off."""
-        self._count_client_waits(exchange, monotonic())
-        self.proxy.cancel(exchange)
+        self._count_client_waits(exchange, now)
+        self.proxy.cancel(exchange, now)
         exchange.fault = exchange.fault or problem.fault
         if exchange.response_started:
             if not exchange.outcome:
                 exchange.outcome = model_stats.CLIENT_ERROR if problem.status < 500 else model_stats.FAILED
-            self.proxy.finished(exchange, problem.code)
+            self.proxy.finished(exchange, problem.code, now)
             self.exchange = None
             self.abort_response(exchange)
             return
@@ -529,8 +527,8 @@ class ClientConnection:
         exchange.bytes_out = len(message)
         exchange.response_started = True
         self.write(message)
-        self.proxy.finished(exchange, problem.code)
-        self.response_done(exchange)
+        self.proxy.finished(exchange, problem.code, now)
+        self.response_done(exchange, now)
 
     def abort_response(self, exchange: Exchange) -> None:
         """End in the middle of an answer: never a clean end, the client must see that something is missing."""
@@ -542,15 +540,15 @@ class ClientConnection:
             sock.setsockopt(SOL_SOCKET, SO_LINGER, LINGER_RESET)
         self.transport.abort()
 
-    def reject_unparsed(self, problem: ErrorReply) -> None:
+    def reject_unparsed(self, problem: ErrorReply, now: float) -> None:
         """Answer to what could not be read. Where the next request would begin is unknown: the connection ends."""
         self.pending = b""
         self.proxy.partial_heads.pop(self, None)
         self.proxy.count_unparsed(problem)
         self.write(local_replies.encode_unparsed_error(problem))
-        self._close(None)
+        self._close(None, now)
 
-    def _close(self, exchange: Exchange | None) -> None:
+    def _close(self, exchange: Exchange | None, now: float) -> None:
         """Close, but not on bytes still under way: a reset would take the answer with it (RFC 9112, 9.6)."""
         self.closing = True
         self.pending = b""
@@ -560,7 +558,7 @@ class ClientConnection:
         if transport.is_closing():
             return
         if (exchange is None or not exchange.body_complete) and transport.can_write_eof():
-            self.expires = monotonic() + LINGER_SECONDS
+            self.expires = now + LINGER_SECONDS
             self.body_left = MAX_LINGER_BYTES
             self.read_pauses = 0
             transport.resume_reading()
@@ -568,7 +566,7 @@ class ClientConnection:
         else:
             transport.close()
 
-    def on_timeout(self) -> None:
+    def on_timeout(self, now: float) -> None:
         """`expires` has passed."""
         exchange = self.exchange
         if (
@@ -577,18 +575,18 @@ class ClientConnection:
             and not self.write_paused
             and not exchange.response_started
         ):
-            self.fail(exchange, local_replies.BODY_TIMEOUT)
+            self.fail(exchange, local_replies.BODY_TIMEOUT, now)
         elif self in self.proxy.partial_heads:
             self.proxy.partial_heads.pop(self, None)
-            self.reject_unparsed(local_replies.HEAD_TIMEOUT)
+            self.reject_unparsed(local_replies.HEAD_TIMEOUT, now)
         else:
             self.transport.abort()
 
-    def drain(self) -> None:
+    def drain(self, now: float) -> None:
         """The gateway is draining: the answer in progress is the last, or one to a request that is under way to us."""
         relieved = self.proxy.sockets_shared
         if self.exchange is not None:
             # A client that has its head already was not told, and may send another request: that answer will tell it.
             self.exchange.close = self.exchange.close or not (relieved and self.exchange.response_started)
         elif not self.closing and not relieved:
-            self.expires = min(self.expires, monotonic() + IDLE_DRAIN_SECONDS)
+            self.expires = min(self.expires, now + IDLE_DRAIN_SECONDS)

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import ssl
 from collections.abc import Callable
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from ...addresses import Address
@@ -38,12 +37,12 @@ class ConnectionPool:
         self._server_name = server_name or address.host
         self._opening: set[asyncio.Task[None]] = set()
 
-    def acquire(self, lasting: float) -> UpstreamConnection:
+    def acquire(self, lasting: float, now: float) -> UpstreamConnection:
         """A connection for one attempt: open, or about to be. `lasting`: unused for at most so many seconds."""
         idle = self.idle
         while idle:
             connection = idle.pop()
-            unused = monotonic() - connection.last_activity
+            unused = now - connection.last_activity
             if (
                 not connection.transport.is_closing()
                 and unused < lasting
@@ -74,7 +73,8 @@ class ConnectionPool:
                     tls, name = self._tls(), self._server_name
                     await loop.create_connection(made, address.host, address.port, ssl=tls, server_hostname=name)
         except Exception as problem:  # OSError, TimeoutError, SSLError, UnicodeError of a host name…
-            connection.connect_failed(getattr(problem, "errno", None) in LOCAL_ERRNOS, _all_refused(problem))
+            local = getattr(problem, "errno", None) in LOCAL_ERRNOS
+            connection.connect_failed(local, _all_refused(problem), self.proxy.clock())
 
     def release(self, connection: UpstreamConnection, now: float) -> None:
         """Keep it for the next request, if there is room."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .client_connection import ClientConnection
     from .upstream_connection import UpstreamConnection
 
+NEW: Final = RequestPhase.NEW  # looked up once: members of an enumeration are slow to find
 CHUNKED: Final = -1  # a body whose length is not known before its end
 
 
@@ -123,7 +124,7 @@ class Exchange(Request):
         self.cold_seconds = 0.0
         self.idempotent = True
         self.context = None
-        self.phase = RequestPhase.NEW
+        self.phase = NEW
         self.arrived = 0.0
         self.base = 1.0
         self.version = -1

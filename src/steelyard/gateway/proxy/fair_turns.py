@@ -8,6 +8,7 @@ all sockets again. So what one connection sends delays the others by a bounded t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -21,9 +22,10 @@ MAX_CHUNKS_PER_TURN: Final = 256  # of a body: some 0.2 ms in plain Python
 class FairTurns:
     """The connections that wait for their next turn, first come, first served."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self.waiting: dict[ClientConnection, None] = {}
         self._loop = loop
+        self._clock = clock
         self._scheduled = False
 
     def wait(self, client: ClientConnection) -> None:
@@ -36,7 +38,7 @@ class FairTurns:
         client = next(iter(self.waiting))
         del self.waiting[client]
         try:
-            client.take_turn()
+            client.take_turn(self._clock())
         finally:
             self._scheduled = bool(self.waiting)
             if self._scheduled:

@@ -62,12 +62,27 @@ LOAD_REPORT_TTL_SECONDS: Final = 5.0  # seconds for which one holds
 SAMPLE_ALL: Final = b"g"  # above all numbers in hexadecimal digits
 MAX_IDLE_SECONDS_UNSAFE: Final = 1.0  # seconds: a connection unused for longer may be about to be closed by its server
 
-OK: Final = Outcome.OK  # looked up once: members of an enumeration are slow to find
+# Looked up once: members of an enumeration are slow to find.
+OK: Final = Outcome.OK
+OUT_OF_MEMORY: Final = Outcome.OUT_OF_MEMORY
+RUNNING: Final = RequestPhase.RUNNING
+WAITING: Final = RequestPhase.WAITING
+DONE: Final = RequestPhase.DONE
+READY: Final = State.READY
+GONE: Final = State.GONE
 
 
 class Proxy:
-    def __init__(self, loop: asyncio.AbstractEventLoop, balancer: Balancer, config: Config) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        balancer: Balancer,
+        config: Config,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self.loop = loop
+        self.clock = clock  # read once in each callback of the loop, which passes `now` on
+        now = clock()
         self.balancer = balancer
         self.clients: dict[ClientConnection, None] = {}
         self.active: dict[UpstreamConnection, None] = {}  # connections with a request on them
@@ -83,17 +98,17 @@ class Proxy:
         self.decisions: DecisionLog | None = None
         self.peers: PeerWorkers | None = None  # the other workers, if there are any
         self.memory: DeviceMemory | None = None  # of devices, if there are any
-        self.on_replica_failure: Callable[[Replica, bool], None] | None = None
+        self.on_replica_failure: Callable[[Replica, bool, float], None] | None = None
         self.fleet_view: Callable[[], Sequence[ModelView]] = list  # set by the fleet, which knows
         self.shared_models: frozenset[str] = frozenset()  # models whose servers run others too, or can load them
         self.placed_models: frozenset[str] = frozenset()  # models that are placed, and those on the same servers
         self.deferred: list[tuple[Transport, bytes]] = []  # see `write_soon`
         self._turn_began = False
-        self.turns = FairTurns(loop)
+        self.turns = FairTurns(loop, clock)
         self.resource_alarms: list[ResourceAlarm] = []
         self.memory_tight = False  # memory is short: every body counts; memory_left.py
         self.memory_low = False  # and so short that nothing new is taken
-        self.buffers = BodyBuffers(config.limits, config.timeouts, monotonic())
+        self.buffers = BodyBuffers(config.limits, config.timeouts, now)
         self.draining = False
         self.sockets_shared = False  # of the listening sockets, by other workers
         self.response_fields = HeaderTable(RESPONSE_ROLES)
@@ -103,12 +118,12 @@ class Proxy:
         self._watched = 0  # of those, not over
         self._timer_at = INFINITY
         self._timer: asyncio.TimerHandle | None = None
-        self._sweep_at = monotonic() + SWEEP_SECONDS
+        self._sweep_at = now + SWEEP_SECONDS
         self._unresponsive: list[Replica] = []  # ejected just now because they give no answer
         balancer.on_silent_ejection = self._unresponsive.append
-        self.configure(config)
+        self.configure(config, now)
 
-    def configure(self, config: Config) -> None:
+    def configure(self, config: Config, now: float) -> None:
         """The parts of the configuration that are looked at for each request."""
         self.config = config
         self.limits = config.limits
@@ -128,7 +143,7 @@ class Proxy:
                 self.stats[name].set_promises(model.slo.objective(), model.slo.tenant_objectives())
             else:
                 self.stats[name].set_promises(NO_SLO, {})
-        self._wake_by(monotonic() + SWEEP_SECONDS)
+        self._wake_by(now + SWEEP_SECONDS, now)
 
     @property
     def log(self) -> AccessLog | None:
@@ -223,14 +238,14 @@ class Proxy:
         """Is it of the share that is traced? Its span, which `identify` has made up, is as random as a lot."""
         return exchange.trace_lines[-19:-3] < self._trace_threshold
 
-    def submit(self, exchange: Exchange) -> None:
+    def submit(self, exchange: Exchange, now: float) -> None:
         """The request can be decided on: its body is there, or as much of it as may be kept."""
         route = exchange.route
         dialect, call = route.dialect, route.call
         if call.local:
             answer = dialect.local_reply(call, route.path, self.fleet_view())
             if answer is not None:
-                self._reply(exchange, answer)
+                self._reply(exchange, answer, now)
                 return
         told = exchange.wanted_headers
         body = exchange.body
@@ -256,21 +271,21 @@ class Proxy:
         self._identify_tenant(exchange)
         model = self.router.resolve(name)
         if route.control and (route.control == FORBIDDEN_CONTROL or model in self.placed_models):
-            exchange.client.fail(exchange, local_replies.MODEL_CONTROL)
+            exchange.client.fail(exchange, local_replies.MODEL_CONTROL, now)
             return
         if model is None:
-            self._reject_unknown_model(exchange, name)
+            self._reject_unknown_model(exchange, name, now)
             return
         exchange.model = model
         shared = bool(self.shared_models) and model in self.shared_models
         problem = mismatch(exchange, peek, self.router, shared=shared) if twice or shared else None
         if problem is not None:
-            exchange.client.fail(exchange, problem)
+            exchange.client.fail(exchange, problem, now)
             return
         settings = self.router.models[model]
         if route.health_request and settings.runtime is not None:
             if not self.balancer.pool(model).members:
-                self._reply_scaled_to_zero(exchange)
+                self._reply_scaled_to_zero(exchange, now)
                 return
             self.stats[model].health_requests += 1
         exchange.stats = self.stats[model]
@@ -281,7 +296,7 @@ class Proxy:
             named = exchange.deadline < INFINITY or exchange.first_byte_by < INFINITY
             if not (named and exchange.client.identity.trusted):
                 exchange.first_byte_by = min(exchange.first_byte_by, exchange.started_at + settings.timeout)
-        self._submit_to_balancer(exchange)
+        self._submit_to_balancer(exchange, now)
 
     def _identify_tenant(self, exchange: Exchange) -> None:
         """Whose it is, and how urgent it may be: by who its client is, and what that client may say (rights.py)."""
@@ -299,7 +314,7 @@ class Proxy:
         if exchange.priority > self.trust_rule.lowest_ceiling:
             exchange.priority = min(exchange.priority, self.trust_rule.ceiling(rights, exchange.tenant))
 
-    def _reply(self, exchange: Exchange, answer: LocalReply) -> None:
+    def _reply(self, exchange: Exchange, answer: LocalReply, now: float) -> None:
         """The gateway's own."""
         exchange.status = answer.status
         message = local_replies.encode_reply(
@@ -307,29 +322,28 @@ class Proxy:
         )
         exchange.bytes_out = len(message)
         exchange.client.write(message)
-        self.finished(exchange, "")
-        exchange.client.response_done(exchange)
+        self.finished(exchange, "", now)
+        exchange.client.response_done(exchange, now)
 
-    def _reply_scaled_to_zero(self, exchange: Exchange) -> None:
+    def _reply_scaled_to_zero(self, exchange: Exchange, now: float) -> None:
         """A look at a model that has no replica, which would be started for a request."""
         if exchange.route.health_request == PROBE:
-            self._reply(exchange, SCALED_TO_ZERO_REPLY)
+            self._reply(exchange, SCALED_TO_ZERO_REPLY, now)
         else:
-            self._reject(exchange, Reject(exchange, Reason.NO_REPLICA))
+            self._reject(exchange, Reject(exchange, Reason.NO_REPLICA), now)
 
-    def _reject_unknown_model(self, exchange: Exchange, name: str) -> None:
+    def _reject_unknown_model(self, exchange: Exchange, name: str, now: float) -> None:
         if name:
             problem = local_replies.UNKNOWN_MODEL
         elif exchange.body_complete:
             problem = local_replies.NO_MODEL
         else:
             problem = local_replies.MODEL_BEYOND_BUFFER
-        exchange.client.fail(exchange, problem)
+        exchange.client.fail(exchange, problem, now)
 
     # ------------------------------------------------------------------ decisions
 
-    def _submit_to_balancer(self, exchange: Exchange) -> None:
-        now = monotonic()
+    def _submit_to_balancer(self, exchange: Exchange, now: float) -> None:
         if self.decisions is not None:
             self.decisions.arrived(exchange, now)
         if self.peers is not None:
@@ -339,23 +353,23 @@ class Proxy:
             self._dispatch(exchange, decision.replica, now)
         elif type(decision) is Reject:
             self._not_placed(exchange, now)
-            self._reject(exchange, decision)
+            self._reject(exchange, decision, now)
             if self.memory is not None:
                 self.memory.request_rejected(exchange.model, now)
-        elif not exchange.held_bytes and not self.buffers.hold(exchange, exchange.body_size):
+        elif not exchange.held_bytes and not self.buffers.hold(exchange, exchange.body_size, now):
             exchange.outcome = model_stats.REFUSED
-            exchange.client.fail(exchange, self.buffers.full_reply)
+            exchange.client.fail(exchange, self.buffers.full_reply, now)
         else:
             self._not_placed(exchange, now)
             if self.peers is not None:
-                self._wake_by(self.peers.next_poll(now))
+                self._wake_by(self.peers.next_poll(now), now)
             if self.memory is not None:
                 self.memory.request_waiting(exchange.model, now)
         due = exchange.deadline if exchange.deadline < exchange.first_byte_by else exchange.first_byte_by
-        if due < INFINITY and exchange.phase is not RequestPhase.DONE:
-            self._watch_deadline(exchange, due)
+        if due < INFINITY and exchange.phase is not DONE:
+            self._watch_deadline(exchange, due, now)
         if self.balancer.wake < self._timer_at:
-            self._wake_by(self.balancer.wake)
+            self._wake_by(self.balancer.wake, now)
 
     def _not_placed(self, exchange: Exchange, now: float) -> None:
         if exchange.choice_trace is not None and self.decisions is not None:
@@ -368,19 +382,19 @@ class Proxy:
             if type(decision) is Send:
                 self._dispatch(exchange, decision.replica, now, decision.hedged)
             elif type(decision) is Reject:
-                self._reject(exchange, decision)
+                self._reject(exchange, decision, now)
             elif type(decision) is Cancel:
-                self._cancel(exchange, decision.replica)
+                self._cancel(exchange, decision.replica, now)
             elif self.peers is not None:
-                self._wake_by(self.peers.next_poll(now))
+                self._wake_by(self.peers.next_poll(now), now)
         if self.balancer.wake < self._timer_at:
-            self._wake_by(self.balancer.wake)
+            self._wake_by(self.balancer.wake, now)
 
     def _dispatch(self, exchange: Exchange, replica: Replica, now: float, hedged: bool = False) -> None:
         self.publish_load(replica)
         exchange.replica_id = replica.id
         upstream = replica.context
-        connection = upstream.pool.acquire(INFINITY if exchange.idempotent else MAX_IDLE_SECONDS_UNSAFE)
+        connection = upstream.pool.acquire(INFINITY if exchange.idempotent else MAX_IDLE_SECONDS_UNSAFE, now)
         if hedged:
             exchange.hedge_upstream = connection
         else:
@@ -392,23 +406,23 @@ class Proxy:
             self.decisions.dispatched(exchange, replica, now, hedged)
         if self.memory is not None and replica.residency is not None and exchange.attempt is not None:
             self.memory.dispatched(replica, exchange.attempt.predicted, now)
-        connection.assign(exchange, replica)
+        connection.assign(exchange, replica, now)
 
-    def _reject(self, exchange: Exchange, reject: Reject) -> None:
+    def _reject(self, exchange: Exchange, reject: Reject, now: float) -> None:
         exchange.outcome = model_stats.REFUSED
         problem = local_replies.reject_reply(reject)
         if problem.fault == OVERLOAD and exchange.pool is not None and not exchange.pool.members:
             exchange.fault = REPLICA  # what it waited for in vain is not that others were served
-        exchange.client.fail(exchange, problem, reject.retry_after)
+        exchange.client.fail(exchange, problem, now, reject.retry_after)
 
-    def _cancel(self, exchange: Exchange, replica: Replica) -> None:
+    def _cancel(self, exchange: Exchange, replica: Replica, now: float) -> None:
         self.publish_load(replica)
         replica.context.count_outcome(Outcome.CANCELLED.label)
         for connection in (exchange.upstream, exchange.hedge_upstream):
             if connection is not None and connection.replica is replica and connection.exchange is exchange:
                 self._detach(exchange, connection)
                 connection.cancel()
-                self._attempt_lost(exchange, replica, "cancelled" if exchange.outcome else "lost", monotonic())
+                self._attempt_lost(exchange, replica, "cancelled" if exchange.outcome else "lost", now)
                 return
 
     def _attempt_lost(self, exchange: Exchange, replica: Replica, how: str, now: float, status: int = 0) -> None:
@@ -434,10 +448,10 @@ class Proxy:
     def response_complete(self, exchange: Exchange, replica: Replica, now: float) -> None:
         """The answer has been passed on to its last byte."""
         try:
-            if exchange.phase is RequestPhase.RUNNING:
+            if exchange.phase is RUNNING:
                 self._attempt_complete(exchange, replica, now)
         finally:  # a user's own policy may have raised: the request is over all the same
-            self.finished(exchange, "")
+            self.finished(exchange, "", now)
 
     def _attempt_complete(self, exchange: Exchange, replica: Replica, now: float) -> None:
         status = exchange.status
@@ -456,14 +470,14 @@ class Proxy:
         self, exchange: Exchange, connection: UpstreamConnection, outcome: Outcome, status: int, now: float
     ) -> bool:
         """A replica answered with an error. True: nobody else will try, so the client gets this answer."""
-        if outcome is Outcome.OUT_OF_MEMORY and self.memory is not None:
+        if outcome is OUT_OF_MEMORY and self.memory is not None:
             self.memory.out_of_memory(exchange, connection.replica, "said so", now)
         self._attempt_lost(exchange, connection.replica, outcome.label, now, status)
         connection.replica.context.record_failure(outcome.label, f"HTTP {status}", now)
         decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica, status=status)
         self.publish_load(connection.replica)
-        self.report_failure(connection.replica)
-        if exchange.phase is RequestPhase.DONE:
+        self.report_failure(connection.replica, now)
+        if exchange.phase is DONE:
             mine = [d for d in decisions if d.request is exchange]
             if mine:  # a refusal, because there is no other replica: the replica's own words say more
                 decisions = [d for d in decisions if d.request is not exchange]
@@ -475,11 +489,10 @@ class Proxy:
         return False
 
     def attempt_ended(
-        self, exchange: Exchange, connection: UpstreamConnection, outcome: Outcome, problem: ErrorReply
+        self, exchange: Exchange, connection: UpstreamConnection, outcome: Outcome, problem: ErrorReply, now: float
     ) -> None:
         """An attempt failed before the client saw anything of it."""
         self._detach(exchange, connection)
-        now = monotonic()
         other = exchange.upstream
         self._attempt_lost(exchange, connection.replica, outcome.label, now)
         if other is not None and not outcome.failed:
@@ -494,23 +507,23 @@ class Proxy:
             connection.replica.context.count_outcome(outcome.label)
         decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
         self.publish_load(connection.replica)
-        if exchange.phase is RequestPhase.DONE and not any(d.request is exchange for d in decisions):
+        if exchange.phase is DONE and not any(d.request is exchange for d in decisions):
             exchange.outcome = model_stats.FAILED
-            exchange.client.fail(exchange, problem)
+            exchange.client.fail(exchange, problem, now)
         self.execute(decisions, now)
         if outcome.failed:
-            self.report_failure(connection.replica)
+            self.report_failure(connection.replica, now)
 
-    def report_failure(self, replica: Replica, *, refused: bool = False) -> None:
+    def report_failure(self, replica: Replica, now: float, *, refused: bool = False) -> None:
         """It failed in a way that a probe should look at."""
         if refused and self.memory is not None:
-            self.memory.replica_gone(replica, monotonic())
+            self.memory.replica_gone(replica, now)
         if self.on_replica_failure is not None:
-            self.on_replica_failure(replica, refused)
+            self.on_replica_failure(replica, refused, now)
 
     def trial_passed(self, replica: Replica, now: float) -> None:
         """It answers: the first byte is enough, an answer may take minutes."""
-        if replica.state is State.READY:
+        if replica.state is READY:
             self.execute(self.balancer.report(replica.id, Event.LOADED, replica.context.model, now=now), now)
 
     def read_load_report(self, exchange: Exchange, replica: Replica, told: bytes, status: int, now: float) -> None:
@@ -521,7 +534,7 @@ class Proxy:
         load = read_orca(told) if told and (counted or not soon) else None
         if self.memory is not None and counted:
             self.memory.response_started(replica, exchange, load, status)
-        if load is None or soon or replica.state is State.GONE:
+        if load is None or soon or replica.state is GONE:
             return
         upstream.load_at = now
         upstream.load = load
@@ -531,21 +544,20 @@ class Proxy:
                 engine(replica.id, load.requests, upstream.model, now=now, lasting=LOAD_REPORT_TTL_SECONDS), now
             )
 
-    def fail_over(self, replica: Replica) -> None:
+    def fail_over(self, replica: Replica, now: float) -> None:
         """It gives no answer: what waits for its first byte and may be sent elsewhere is sent elsewhere."""
         for connection in [c for c in self.active if c.replica is replica]:
             exchange = connection.exchange
             if exchange is None or exchange.response_started or exchange.hedge_upstream is not None:
                 continue
-            if exchange.phase is RequestPhase.RUNNING and self.balancer.can_fail_over(exchange, monotonic()):
-                connection.on_timeout()
+            if exchange.phase is RUNNING and self.balancer.can_fail_over(exchange, now):
+                connection.on_timeout(now)
 
-    def response_truncated(self, exchange: Exchange, connection: UpstreamConnection) -> None:
+    def response_truncated(self, exchange: Exchange, connection: UpstreamConnection, now: float) -> None:
         """The answer broke off: the client's connection breaks off too."""
         self._detach(exchange, connection)
-        now = monotonic()
         decisions: Sequence[Decision] = ()
-        if exchange.phase is RequestPhase.RUNNING:
+        if exchange.phase is RUNNING:
             if self.memory is not None and connection.peer_closed:
                 self.memory.connection_lost(exchange, connection.replica, now)
             # A client that does not read its answer makes the replica wait: that is no failure of the replica.
@@ -556,7 +568,7 @@ class Proxy:
             self.publish_load(connection.replica)
         exchange.outcome = model_stats.FAILED
         exchange.fault = REPLICA
-        self.finished(exchange, "truncated")
+        self.finished(exchange, "truncated", now)
         exchange.client.exchange = None
         exchange.client.abort_response(exchange)
         self.execute(decisions, now)
@@ -565,17 +577,18 @@ class Proxy:
         """Of two attempts this one answers first."""
         self.execute(self.balancer.response_started(exchange, connection.replica, now), now)
 
-    def move_attempt(self, exchange: Exchange, old: UpstreamConnection, new: UpstreamConnection) -> None:
+    def move_attempt(self, exchange: Exchange, old: UpstreamConnection, new: UpstreamConnection, now: float) -> None:
         """The same attempt on another connection."""
         if exchange.upstream is old:
             exchange.upstream = new
         else:
             exchange.hedge_upstream = new
-        new.assign(exchange, old.replica)
+        new.assign(exchange, old.replica, now)
 
-    def tunnel(self, exchange: Exchange, connection: UpstreamConnection, head: ResponseHead, rest: bytes) -> None:
+    def tunnel(
+        self, exchange: Exchange, connection: UpstreamConnection, head: ResponseHead, rest: bytes, now: float
+    ) -> None:
         """The replica changed protocols: from here on bytes are bytes."""
-        now = monotonic()
         if exchange.hedge_upstream is not None:
             self.settle(exchange, connection, now)
         exchange.status = 101
@@ -583,25 +596,24 @@ class Proxy:
         exchange.first_byte = now
         exchange.outcome = model_stats.OK  # whoever closes it, and however long it lasted
         connection.state = TUNNEL
-        connection.touch()
+        connection.touch(now)
         client = exchange.client
         lines = (*head.lines, connection.replica.context.label, b"connection: upgrade\r\nupgrade: " + head.upgrade)
         client.write(b"\r\n".join((*lines, b"", rest)))
         client.tunnel = connection
         if client.pending:
             connection.write(client.take_pending())
-            client.resume_pipeline()
+            client.resume_pipeline(now)
 
-    def client_gone(self, exchange: Exchange) -> None:
+    def client_gone(self, exchange: Exchange, now: float) -> None:
         """The client left."""
         exchange.outcome = exchange.outcome or model_stats.CANCELLED
-        self.cancel(exchange)
-        self.finished(exchange, "client_left")
+        self.cancel(exchange, now)
+        self.finished(exchange, "client_left", now)
 
-    def cancel(self, exchange: Exchange) -> None:
+    def cancel(self, exchange: Exchange, now: float) -> None:
         """Stop whatever runs or waits for it."""
-        if exchange.phase in (RequestPhase.WAITING, RequestPhase.RUNNING):
-            now = monotonic()
+        if exchange.phase in (WAITING, RUNNING):
             self.execute(self.balancer.cancel(exchange, now), now)
         for connection in (exchange.upstream, exchange.hedge_upstream):
             if connection is not None and connection.exchange is exchange:
@@ -612,7 +624,7 @@ class Proxy:
         """Something that was no request."""
         self.unrouted.client_error += 1
 
-    def finished(self, exchange: Exchange, reason: str) -> None:
+    def finished(self, exchange: Exchange, reason: str, now: float) -> None:
         """The request is over, one way or another: count it, write it down, hold nothing of it."""
         if exchange.deadline_entry is not None:
             exchange.deadline_entry[2] = None
@@ -625,7 +637,6 @@ class Proxy:
             self.buffers.release(exchange)
         exchange.body = []
         account = exchange.stats
-        now = monotonic()
         if account is None:
             account = self.unrouted
         verdict = exchange.outcome
@@ -658,46 +669,46 @@ class Proxy:
 
     # ------------------------------------------------------------------ time
 
-    def _watch_deadline(self, exchange: Exchange, due: float) -> None:
+    def _watch_deadline(self, exchange: Exchange, due: float, now: float) -> None:
         self._deadline_count += 1
         self._watched += 1
         exchange.deadline_entry = entry = [due, self._deadline_count, exchange]
         heappush(self._deadlines, entry)
         if due < self._timer_at:
-            self._wake_by(due)
+            self._wake_by(due, now)
 
-    def wake_now(self) -> None:
+    def wake_now(self, now: float) -> None:
         """Something has changed by which requests that wait may go."""
         self.balancer.wake = 0.0
-        self._wake_by(monotonic())
+        self._wake_by(now, now)
 
-    def _wake_by(self, when: float) -> None:
+    def _wake_by(self, when: float, now: float) -> None:
         if when >= self._timer_at:
             return
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = when
-        self._timer = self.loop.call_later(max(0.0, when - monotonic()), self._on_timer)
+        self._timer = self.loop.call_later(max(0.0, when - now), self._on_timer)
 
     def _on_timer(self) -> None:
         """Whatever is due."""
         self._timer = None
         self._timer_at = INFINITY
-        now = monotonic()
+        now = self.clock()
         try:
             self._run_due(now)
         finally:  # whatever went wrong with one request, the clock goes on for the others
             soonest = min(self.balancer.wake, self._sweep_at, self._deadlines[0][0] if self._deadlines else INFINITY)
             if self.peers is not None:
                 soonest = min(soonest, self.peers.next_poll(now))
-            self._wake_by(max(soonest, now + MIN_TIMER_SECONDS))
+            self._wake_by(max(soonest, now + MIN_TIMER_SECONDS), now)
 
     def _run_due(self, now: float) -> None:
         if self.peers is not None:
             self.peers.refresh(now)
         self.execute(self.balancer.expire(now), now)
         while self._unresponsive:
-            self.fail_over(self._unresponsive.pop())
+            self.fail_over(self._unresponsive.pop(), now)
         while self._deadlines and self._deadlines[0][0] <= now:
             exchange = heappop(self._deadlines)[2]
             if exchange is not None:
@@ -709,7 +720,7 @@ class Proxy:
 
     def _deadline_passed(self, exchange: Exchange, now: float) -> None:
         """Its deadline passed while it ran. An answer that has begun may go on."""
-        if exchange.response_started or exchange.phase is not RequestPhase.RUNNING:
+        if exchange.response_started or exchange.phase is not RUNNING:
             return
         exchange.outcome = model_stats.FAILED
         exchange.fault = LATE
@@ -728,15 +739,15 @@ class Proxy:
                 replica.context.count_outcome(Outcome.DEADLINE_EXCEEDED.label)
             self.publish_load(replica)
             self.execute(decisions, now)
-        exchange.client.fail(exchange, local_replies.DEADLINE_EXCEEDED)
+        exchange.client.fail(exchange, local_replies.DEADLINE_EXCEEDED, now)
 
     def _sweep(self, now: float) -> None:
         self._sweep_at = now + SWEEP_SECONDS
         for client in [c for c in self.clients if c.expires <= now]:
-            client.on_timeout()
+            client.on_timeout(now)
         self.buffers.sweep(now)
         for connection in [c for c in self.active if c.expires <= now]:
-            connection.on_timeout()
+            connection.on_timeout(now)
         for endpoint in self.connection_pools.values():
             endpoint.sweep(now)
         if self._log is not None:
@@ -750,31 +761,34 @@ class Proxy:
         """Each connection ends with the answer in progress; an idle one soon, or, `relieved`, with its next answer."""
         self.draining = True
         self.sockets_shared = relieved
+        now = self.clock()
         for client in list(self.clients):
-            client.drain()
+            client.drain(now)
 
     def reject_pending(self, *, hopeless: bool = False) -> None:
         """Whoever has nothing of an answer yet is told to try again elsewhere; `hopeless`: only those who wait for a
         model that has no replica."""
+        now = self.clock()
         left = [client.exchange for client in self.clients if client.exchange is not None]
-        waiting = [e for e in left if e.phase is RequestPhase.WAITING]
+        waiting = [e for e in left if e.phase is WAITING]
         if hopeless:
             waiting = [e for e in waiting if e.pool is not None and not e.pool.members]
-        others = [] if hopeless else [e for e in left if e.phase is not RequestPhase.WAITING and not e.response_started]
+        others = [] if hopeless else [e for e in left if e.phase is not WAITING and not e.response_started]
         for exchange in waiting + others:  # who waits goes first: no place is to be taken that another leaves
             exchange.close = True
-            exchange.client.fail(exchange, local_replies.STOPPING)
+            exchange.client.fail(exchange, local_replies.STOPPING, now)
 
     def abort_all(self) -> None:
         """Time is up: whatever still runs or waits fails, and that is the gateway's fault."""
+        now = self.clock()
         for client in list(self.clients):
             exchange = client.exchange
             if exchange is not None:
                 client.exchange = None
-                self.cancel(exchange)
+                self.cancel(exchange, now)
                 exchange.outcome = exchange.outcome or model_stats.FAILED
                 exchange.fault = exchange.fault or GATEWAY
-                self.finished(exchange, local_replies.STOPPING.code)
+                self.finished(exchange, local_replies.STOPPING.code, now)
             client.transport.abort()
 
     def close(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import select
 from asyncio import Transport
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import httptools
@@ -100,21 +99,22 @@ class UpstreamConnection:
 
     # ------------------------------------------------------------------ the request
 
-    def assign(self, exchange: Exchange, replica: Replica) -> None:
+    def assign(self, exchange: Exchange, replica: Replica, now: float) -> None:
         """Take this request to its replica; at once, or when the connection is there."""
         self.exchange = exchange
         self.replica = replica
         if self.state == IDLE:
-            self._send(exchange)
+            self._send(exchange, now)
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         transport.set_write_buffer_limits(high=self.pool.proxy.limits.buffer)
         self.state = IDLE
+        now = self.pool.proxy.clock()
         if self.exchange is not None:
-            self._send(self.exchange)
+            self._send(self.exchange, now)
         else:  # whoever it was made for has left meanwhile
-            self.pool.release(self, monotonic())
+            self.pool.release(self, now)
 
     def is_reusable(self) -> bool:
         """Unused, is it still open, and silent? What a server says unasked must not be taken for the next answer."""
@@ -123,7 +123,7 @@ class UpstreamConnection:
             self._poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not self._poll.poll(0)
 
-    def connect_failed(self, ours: bool, refused: bool) -> None:
+    def connect_failed(self, ours: bool, refused: bool, now: float) -> None:
         """No connection: nothing was sent. `ours`: this machine lacks something. `refused`: nobody is there."""
         if self.state != CONNECTING:
             return  # it was made in the very moment its time was up
@@ -133,19 +133,18 @@ class UpstreamConnection:
             return
         proxy = self.pool.proxy
         if ours:
-            proxy.attempt_ended(exchange, self, Outcome.CANCELLED, local_replies.DESCRIPTORS_EXHAUSTED)
+            proxy.attempt_ended(exchange, self, Outcome.CANCELLED, local_replies.DESCRIPTORS_EXHAUSTED, now)
         else:
-            proxy.attempt_ended(exchange, self, Outcome.UNREACHABLE, local_replies.REPLICA_UNREACHABLE)
+            proxy.attempt_ended(exchange, self, Outcome.UNREACHABLE, local_replies.REPLICA_UNREACHABLE, now)
             if refused:
-                proxy.report_failure(self.replica, refused=True)
+                proxy.report_failure(self.replica, now, refused=True)
 
-    def _send(self, exchange: Exchange) -> None:
+    def _send(self, exchange: Exchange, now: float) -> None:
         self.state = AWAITING_HEAD
         self.interim_responses = 0
         self.keep_alive = False
         proxy = self.pool.proxy
         proxy.active[self] = None
-        now = monotonic()
         total = exchange.started_at + proxy.timeouts.total
         self.expires = min(now + proxy.timeouts.first_byte, total)
         if exchange.client.write_paused:
@@ -175,7 +174,7 @@ class UpstreamConnection:
         proxy.buffers.release(exchange)
         for piece in pieces:
             self.send_body(exchange, piece)
-        exchange.client.resume_reading(PAUSED_NO_UPSTREAM)
+        exchange.client.resume_reading(PAUSED_NO_UPSTREAM, now)
 
     def send_body(self, exchange: Exchange, data: bytes) -> None:
         if exchange.length != CHUNKED:
@@ -215,31 +214,32 @@ class UpstreamConnection:
 
     def pause_writing(self) -> None:
         if self.exchange is not None:
-            self.exchange.client.pause_reading(PAUSED_UPSTREAM_SLOW)
+            self.exchange.client.pause_reading(PAUSED_UPSTREAM_SLOW, self.pool.proxy.clock())
 
     def resume_writing(self) -> None:
         if self.exchange is not None:
-            self.exchange.client.resume_reading(PAUSED_UPSTREAM_SLOW)
+            self.exchange.client.resume_reading(PAUSED_UPSTREAM_SLOW, self.pool.proxy.clock())
 
     # ------------------------------------------------------------------ the answer
 
     def data_received(self, data: bytes) -> None:
         exchange = self.exchange
         state = self.state
+        now = self.pool.proxy.clock()
         if exchange is None:
             self.transport.abort()  # nobody asked for anything
         elif state == AWAITING_HEAD:
-            self._read_heads(exchange, self.pending + data if self.pending else data)
+            self._read_heads(exchange, self.pending + data if self.pending else data, now)
         elif state == BODY_SIZED:
-            self._sized_body(exchange, data)
+            self._sized_body(exchange, data, now)
         elif state == BODY_CHUNKED:
-            self._chunked_body(exchange, data)
+            self._chunked_body(exchange, data, now)
         elif state == TUNNEL:
-            self._forward(exchange, data)
-        else:  # it ends with the connection: put in chunks, for clients that know them
-            self._forward(exchange, b"%x\r\n%b\r\n" % (len(data), data) if not exchange.http10 else data)
+            self._forward(exchange, data, now)
+        else:
+            self._body_until_close(exchange, data, now)
 
-    def _read_heads(self, exchange: Exchange, data: bytes, patient: bool = True) -> None:
+    def _read_heads(self, exchange: Exchange, data: bytes, now: float, patient: bool = True) -> None:
         """The head of the answer, after any interim ones. `patient`: of an error more may be waited for."""
         proxy = self.pool.proxy
         while True:
@@ -247,12 +247,12 @@ class UpstreamConnection:
             if end < 0:
                 self.pending = data
                 if len(data) > MAX_HEAD_BYTES:
-                    self._invalid_response(exchange)
+                    self._invalid_response(exchange, now)
                 return
             try:
                 head = ResponseHead(data[:end].split(b"\r\n"), proxy.response_fields, proxy.statuses)
             except MalformedMessageError:
-                self._invalid_response(exchange)
+                self._invalid_response(exchange, now)
                 return
             whole, data = data, data[end + 4 :] if len(data) > end + 4 else b""
             if (
@@ -261,22 +261,22 @@ class UpstreamConnection:
                 and self.replica.residency is not None
                 and self._expects_error_body(exchange, head, data)
             ):
-                self.expires = min(self.expires, monotonic() + ERROR_BODY_WAIT_SECONDS)
+                self.expires = min(self.expires, now + ERROR_BODY_WAIT_SECONDS)
                 self.pending = whole  # what kind of error it is, its body tells: it is read anew with more of it
                 return
             self.pending = b""
             if head.status >= 200:
-                self._response_head(exchange, head, data)
+                self._response_head(exchange, head, data, now)
                 return
             if head.status == 101:
                 if exchange.upgrade:
-                    proxy.tunnel(exchange, self, head, data)
+                    proxy.tunnel(exchange, self, head, data, now)
                 else:
-                    self._invalid_response(exchange)
+                    self._invalid_response(exchange, now)
                 return
             self.interim_responses += 1
             if self.interim_responses > MAX_INTERIM_RESPONSES:
-                self._invalid_response(exchange)
+                self._invalid_response(exchange, now)
                 return
             if head.status != 100 and not exchange.http10:
                 exchange.client.write(b"\r\n".join((*head.without_body, b"", b"")))
@@ -292,7 +292,7 @@ class UpstreamConnection:
             return not rest.endswith(b"0\r\n\r\n")
         return len(rest) < min(head.length, MAX_ERROR_BODY_BYTES)
 
-    def _response_head(self, exchange: Exchange, head: ResponseHead, rest: bytes) -> None:
+    def _response_head(self, exchange: Exchange, head: ResponseHead, rest: bytes, now: float) -> None:
         proxy = self.pool.proxy
         status = head.status
         length = 0 if exchange.route.is_head or status in BODYLESS_STATUSES else head.length
@@ -304,7 +304,6 @@ class UpstreamConnection:
             self.keep_alive = (
                 False  # the error may have come before the body was read: whether it ever is, nobody can see
             )
-        now = monotonic()
         upstream = self.replica.context
         upstream.last_response_at = now
         if head.load_report or self.replica.residency is not None:
@@ -334,19 +333,19 @@ class UpstreamConnection:
             self._chunks = ChunkedReader()
             self._chunks.pieces = []
         message = write_response_head(exchange, head, length, upstream.label, now)
-        self._begin_body(exchange, message, length, rest)
+        self._begin_body(exchange, message, length, rest, now)
 
-    def _begin_body(self, exchange: Exchange, head: bytes, length: int, rest: bytes) -> None:
+    def _begin_body(self, exchange: Exchange, head: bytes, length: int, rest: bytes, now: float) -> None:
         proxy = self.pool.proxy
         self.expires = min(exchange.first_byte + proxy.timeouts.stream, exchange.started_at + proxy.timeouts.total)
         if length >= 0:
             self.state = BODY_SIZED
             self.body_left = length
             if len(rest) <= MAX_JOINED_WRITE_BYTES:
-                self._sized_body(exchange, head + rest, len(head))
+                self._sized_body(exchange, head + rest, now, len(head))
             else:
                 exchange.client.write(head)
-                self._sized_body(exchange, rest)
+                self._sized_body(exchange, rest, now)
             return
         exchange.client.write(head)
         if length == CHUNKED:
@@ -357,25 +356,27 @@ class UpstreamConnection:
             if self._chunks is None:
                 self._parser = httptools.HttpResponseParser(self)
                 self._parser.feed_data(CHUNKED_RESPONSE_HEAD)
+            if rest:
+                self._chunked_body(exchange, rest, now)
         else:
             self.state = BODY_UNTIL_CLOSE
-        if rest:
-            self.data_received(rest)
+            if rest:
+                self._body_until_close(exchange, rest, now)
 
-    def _sized_body(self, exchange: Exchange, data: bytes, extra: int = 0) -> None:
+    def _sized_body(self, exchange: Exchange, data: bytes, now: float, extra: int = 0) -> None:
         left = self.body_left - len(data) + extra
         if left > 0:
             self.body_left = left
-            self._forward(exchange, data)
+            self._forward(exchange, data, now)
             return
         if left < 0:  # more than it announced: what is left over is nobody's answer
             self.keep_alive = False
             data = data[:left]
         exchange.bytes_out += len(data)
         self.pool.proxy.write(exchange.client.transport, data)
-        self._finish(exchange)
+        self._finish(exchange, now)
 
-    def _chunked_body(self, exchange: Exchange, data: bytes) -> None:
+    def _chunked_body(self, exchange: Exchange, data: bytes, now: float) -> None:
         try:
             if self._chunks is not None:
                 data = self._rechunk(exchange, self._chunks, data)
@@ -383,7 +384,7 @@ class UpstreamConnection:
                 assert self._parser is not None
                 self._parser.feed_data(data)
         except (httptools.HttpParserError, MalformedMessageError):
-            self._truncated(exchange)
+            self._truncated(exchange, now)
             return
         if self._chunks is None:
             if self.partial_trailers:
@@ -391,7 +392,7 @@ class UpstreamConnection:
             joined = self.last_bytes + data
             tail = joined[-6:]
             if self._messages_begun > 1 or (self.message_complete and not _is_clean_end(tail)):
-                self._truncated(exchange)  # the replica says more than was asked
+                self._truncated(exchange, now)  # the replica says more than was asked
                 return
             if not self.message_complete:
                 if b"\n0" in joined[-MAX_TRAILER_BYTES:] or not self.last_bytes:
@@ -401,13 +402,13 @@ class UpstreamConnection:
             elif tail != END_WITHOUT_TRAILERS and tail != EMPTY_CHUNKED_BODY:
                 clean = filter_trailers(self.last_bytes, data, self.pool.proxy.response_fields)
                 if clean is None:
-                    self._truncated(exchange)  # part of the trailers went out unseen: it must not look whole
+                    self._truncated(exchange, now)  # part of the trailers went out unseen: it must not look whole
                     return
                 data = clean
             self.last_bytes = tail
-        self._forward(exchange, data)
+        self._forward(exchange, data, now)
         if self.message_complete:
-            self._finish(exchange)
+            self._finish(exchange, now)
 
     def _rechunk(self, exchange: Exchange, chunks: ChunkedReader, data: bytes) -> bytes:
         """What to pass on of it: without chunks, or in chunks of our own with the trailers that may be passed on."""
@@ -432,28 +433,31 @@ class UpstreamConnection:
     def on_message_complete(self) -> None:
         self.message_complete = True
 
-    def _forward(self, exchange: Exchange, data: bytes) -> None:
+    def _body_until_close(self, exchange: Exchange, data: bytes, now: float) -> None:
+        """The end of the connection ends this body. Clients that know chunks get it in chunks."""
+        self._forward(exchange, b"%x\r\n%b\r\n" % (len(data), data) if not exchange.http10 else data, now)
+
+    def _forward(self, exchange: Exchange, data: bytes, now: float) -> None:
         proxy = self.pool.proxy
-        self.last_activity = now = monotonic()
+        self.last_activity = now
         if exchange.length_unknown and not exchange.bytes_out:
             exchange.first_byte = now  # not its head: many servers send that before they have anything to say
         exchange.bytes_out += len(data)
         self.expires = min(now + proxy.timeouts.stream, exchange.started_at + proxy.timeouts.total)
         proxy.write(exchange.client.transport, data)
 
-    def touch(self) -> None:
+    def touch(self, now: float) -> None:
         """Bytes went through the tunnel."""
-        self.last_activity = now = monotonic()
+        self.last_activity = now
         self.expires = now + self.pool.proxy.timeouts.stream
 
-    def _finish(self, exchange: Exchange) -> None:
-        now = monotonic()
+    def _finish(self, exchange: Exchange, now: float) -> None:
         replica = self.replica
         self._release(self.keep_alive and exchange.body_complete, now)
         try:
             self.pool.proxy.response_complete(exchange, replica, now)
         finally:  # whatever went wrong with the books, this client has its answer
-            exchange.client.response_done(exchange)
+            exchange.client.response_done(exchange, now)
 
     def _release(self, keep: bool, now: float) -> None:
         """Done with this request."""
@@ -492,8 +496,10 @@ class UpstreamConnection:
         return False
 
     def connection_lost(self, problem: Exception | None) -> None:
+        proxy = self.pool.proxy
+        now = proxy.clock()
         if self.state == AWAITING_HEAD and self.exchange is not None:
-            self._stop_waiting_for_body(self.exchange)  # then it is an error whose body was cut off
+            self._stop_waiting_for_body(self.exchange, now)  # then it is an error whose body was cut off
         state, self.state = self.state, CLOSED
         exchange = self.exchange
         self.peer_closed = True
@@ -501,57 +507,56 @@ class UpstreamConnection:
             if state == IDLE and self in self.pool.idle:
                 self.pool.idle.remove(self)
             return
-        proxy = self.pool.proxy
         if state == TUNNEL or (state == BODY_UNTIL_CLOSE and problem is None):
             if state == BODY_UNTIL_CLOSE and not exchange.http10:
                 exchange.client.write(b"0\r\n\r\n")
-            self._finish(exchange)
+            self._finish(exchange, now)
         elif exchange.response_started:
-            self._truncated(exchange)
-        elif self.reused and not self.pending and proxy.balancer.allow_resend(exchange, monotonic()):
+            self._truncated(exchange, now)
+        elif self.reused and not self.pending and proxy.balancer.allow_resend(exchange, now):
             # It closed an idle connection as we used it again (RFC 9112, 9.3.1): nothing was done, most likely.
             self.exchange = None
             proxy.active.pop(self, None)
             connection = self.pool.connect()
-            proxy.move_attempt(exchange, self, connection)
+            proxy.move_attempt(exchange, self, connection, now)
         elif isinstance(problem, MemoryError):  # what it said could not be read: not its fault
-            self._attempt_failed(exchange, Outcome.CANCELLED, local_replies.MEMORY_LOW)
+            self._attempt_failed(exchange, Outcome.CANCELLED, local_replies.MEMORY_LOW, now)
         else:
-            self._attempt_failed(exchange, Outcome.CONNECTION_LOST, local_replies.REPLICA_FAILED)
+            self._attempt_failed(exchange, Outcome.CONNECTION_LOST, local_replies.REPLICA_FAILED, now)
 
-    def _stop_waiting_for_body(self, exchange: Exchange) -> bool:
+    def _stop_waiting_for_body(self, exchange: Exchange, now: float) -> bool:
         """The body of an error was waited for in vain: it is passed on, or tried elsewhere, as far as it came."""
         if END_OF_HEAD not in self.pending:
             return False
         data, self.pending = self.pending, b""
         proxy = self.pool.proxy
-        self.expires = min(monotonic() + proxy.timeouts.first_byte, exchange.started_at + proxy.timeouts.total)
-        self._read_heads(exchange, data, patient=False)
+        self.expires = min(now + proxy.timeouts.first_byte, exchange.started_at + proxy.timeouts.total)
+        self._read_heads(exchange, data, now, patient=False)
         return True
 
-    def on_timeout(self) -> None:
+    def on_timeout(self, now: float) -> None:
         exchange = self.exchange
-        if exchange is None or (self.state == AWAITING_HEAD and self._stop_waiting_for_body(exchange)):
+        if exchange is None or (self.state == AWAITING_HEAD and self._stop_waiting_for_body(exchange, now)):
             return
         if exchange.response_started:
-            self._truncated(exchange)
+            self._truncated(exchange, now)
         else:
             # While its client has not sent all of the request, the replica cannot be expected to answer.
             outcome = Outcome.TIMEOUT if exchange.body_complete else Outcome.CANCELLED
-            self._attempt_failed(exchange, outcome, local_replies.REPLICA_TIMEOUT)
+            self._attempt_failed(exchange, outcome, local_replies.REPLICA_TIMEOUT, now)
 
-    def _invalid_response(self, exchange: Exchange) -> None:
-        self._attempt_failed(exchange, Outcome.CONNECTION_LOST, local_replies.REPLICA_INVALID_RESPONSE)
+    def _invalid_response(self, exchange: Exchange, now: float) -> None:
+        self._attempt_failed(exchange, Outcome.CONNECTION_LOST, local_replies.REPLICA_INVALID_RESPONSE, now)
 
-    def _attempt_failed(self, exchange: Exchange, outcome: Outcome, problem: ErrorReply) -> None:
+    def _attempt_failed(self, exchange: Exchange, outcome: Outcome, problem: ErrorReply, now: float) -> None:
         """Before the client has anything: it may be tried elsewhere."""
-        self._release(False, 0.0)
-        self.pool.proxy.attempt_ended(exchange, self, outcome, problem)
+        self._release(False, now)
+        self.pool.proxy.attempt_ended(exchange, self, outcome, problem, now)
 
-    def _truncated(self, exchange: Exchange) -> None:
+    def _truncated(self, exchange: Exchange, now: float) -> None:
         """After the client has part of the answer: it must see that the rest is missing."""
-        self._release(False, 0.0)
-        self.pool.proxy.response_truncated(exchange, self)
+        self._release(False, now)
+        self.pool.proxy.response_truncated(exchange, self, now)
 
 
 def _is_clean_end(tail: bytes) -> bool:

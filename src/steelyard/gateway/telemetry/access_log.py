@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from time import monotonic, time
 from typing import Any
@@ -47,10 +48,10 @@ class AccessLogLine(msgspec.Struct):
 class AccessLog(LogFile):
     """Lines of JSON are made as requests end, by `json`; for those of text there is `note`."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings.path, "access-log")
+    def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
+        super().__init__(settings.path, "access-log", clock=clock)
         self.settings = settings
-        self.json = JsonLineEncoder(self._flush_bytes) if settings.format == "json" else None
+        self.json = JsonLineEncoder(self._flush_bytes, clock) if settings.format == "json" else None
 
     def finished(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
         self._note(
@@ -84,7 +85,7 @@ class AccessLog(LogFile):
         self.json.set_clock()
 
     def _lines(self, notes: list[tuple[Any, ...]]) -> None:
-        offset = time() - monotonic()  # the only wall clock in the gateway: a log is for people
+        offset = time() - self._clock()  # the only wall clock in the gateway: a log is for people
         for now, began, sent, first, id, client, route, status, verdict, *rest in notes:
             model, tenant, replica, attempts, size_in, size_out, reason, judgement = rest
             sla, fault = SLO_VERDICTS[judgement] if judgement >= 0 else ("", "")

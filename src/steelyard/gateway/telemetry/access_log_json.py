@@ -4,8 +4,9 @@ with a general encoder it was the largest part of what a log costs."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
-from time import monotonic, time
+from time import time
 from typing import Final
 
 from ...core.slo.verdicts import SLO_VERDICTS
@@ -27,7 +28,8 @@ _NUMBERS: Final = [b"%d" % n for n in range(4096)]
 class JsonLineEncoder:
     """`add` for each request; keeps what most lines share."""
 
-    def __init__(self, enough: int) -> None:
+    def __init__(self, enough: int, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._flush_bytes = enough  # bytes, for the disk
         self._lines: list[bytes] = []
         self._size = 0
@@ -42,7 +44,7 @@ class JsonLineEncoder:
 
     def set_clock(self) -> None:
         """By the only wall clock in the gateway, a few times a second: a log is for people."""
-        self._offset = time() - monotonic()
+        self._offset = time() - self._clock()
 
     def add(self, exchange: Exchange, verdict: str, reason: str, now: float) -> bool:
         """True: there is enough for the disk."""

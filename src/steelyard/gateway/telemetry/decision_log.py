@@ -6,7 +6,7 @@ for; its line is made when it is over, in small batches, and written by a thread
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -81,9 +81,15 @@ class AttemptRecord:
 
 class DecisionLog(LogFile):
     def __init__(
-        self, settings: Settings, balancer: Balancer, config: Config, worker: int = 0, workers: int = 1
+        self,
+        settings: Settings,
+        balancer: Balancer,
+        config: Config,
+        worker: int = 0,
+        workers: int = 1,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
-        super().__init__(settings.path, "decision-log", settings.most)
+        super().__init__(settings.path, "decision-log", settings.most, clock)
         self.settings = settings
         self.balancer = balancer
         self.config = config
@@ -194,7 +200,7 @@ class DecisionLog(LogFile):
     # ------------------------------------------------------------------ lines
 
     def _lines(self, notes: list[tuple[Any, ...]]) -> None:
-        offset = time() - monotonic()
+        offset = time() - self._clock()
         for noted, exchange, reason, policy, now in notes:
             self._append(self._encoder.encode(self._line(noted, exchange, reason, policy, now, offset)))
 
@@ -262,7 +268,7 @@ class DecisionLog(LogFile):
         super().close(patience)
 
     def _log_fleet(self) -> None:
-        now = monotonic()
+        now = self._clock()
         changed = False
         for model in self.balancer.models:
             pool = self.balancer.pool(model)
@@ -285,7 +291,7 @@ class DecisionLog(LogFile):
         settings = self.config.models.get(model)
         options = pool.options
         return FleetLine(
-            time=_iso_time(now + time() - monotonic()),
+            time=_iso_time(now + time() - self._clock()),
             at=round(now, SECONDS_DIGITS),
             worker=self._worker,
             workers=self._workers,

@@ -8,7 +8,9 @@ import os
 import queue
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from time import monotonic
 from typing import Any, Final
 
 MAX_BATCH_LINES: Final = 32  # lines made at once: some tens of microseconds
@@ -21,9 +23,10 @@ CLOSE_WRITE_SECONDS: Final = 5.0  # seconds for the disk at the end
 class LogFile:
     """Whoever derives from it puts notes into `_notes` with `_note`, and makes lines of them in `_lines`."""
 
-    def __init__(self, path: str, name: str, most: int = 0) -> None:
+    def __init__(self, path: str, name: str, most: int = 0, clock: Callable[[], float] = monotonic) -> None:
         """`path` may be `-`, stdout. Where `most` is given, a file that would grow larger is renamed to `path.1`."""
         self._path = path
+        self._clock = clock
         self._max_bytes = most
         self._pending: list[tuple[Any, ...]] = []
         self._buffer = bytearray()

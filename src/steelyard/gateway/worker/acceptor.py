@@ -18,7 +18,6 @@ import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
-from time import monotonic
 from typing import Any, Final
 
 from ..proxy.client_connection import ClientConnection
@@ -111,9 +110,8 @@ class Acceptor:
         self.close()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         what = f"no file descriptors are left for clients ({why}, the limit is {limit}), so they wait"
-        self._shortage.trigger(
-            f"{what}: allow more (ulimit -n, LimitNOFILE=), or lower limits.connections", monotonic()
-        )
+        now = self._proxy.clock()
+        self._shortage.trigger(f"{what}: allow more (ulimit -n, LimitNOFILE=), or lower limits.connections", now)
         self._retry_timer = self._proxy.loop.call_later(RETRY_SECONDS, self._look_again)
 
     def _look_again(self) -> None:

@@ -120,7 +120,7 @@ class WorkerFleet:
                 self._release_upstream(replica.context)
             decisions += balancer.remove_model(name, now=now)
             self._created.pop(name, None)
-        proxy.configure(config)
+        proxy.configure(config, now)
         memory = proxy.memory
         if memory is not None:
             memory.configure(config, devices or {})

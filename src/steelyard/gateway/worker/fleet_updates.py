@@ -32,7 +32,7 @@ def _apply_event(proxy: Proxy, change: ReplicaEvent, now: float) -> None:
     if event in (Event.LOST, Event.LIVE) and proxy.memory is not None:
         proxy.memory.replica_gone(replica, now)
     if event is Event.LOST:
-        proxy.fail_over(replica)
+        proxy.fail_over(replica, now)
 
 
 def apply_load_readings(proxy: Proxy, readings: Sequence[LoadReading], now: float) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import resource
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -95,7 +94,9 @@ class MemoryMonitor:
 
     def trigger_alarm(self, left: int) -> None:
         what = f"{format_size(left)} of memory are left under its limit, so requests are refused"
-        self._alarm.trigger(f"{what}: raise the limit, or lower limits.buffered and limits.connections", monotonic())
+        self._alarm.trigger(
+            f"{what}: raise the limit, or lower limits.buffered and limits.connections", self._proxy.clock()
+        )
 
     def measure(self) -> int | None:
         """Bytes; None: there is no limit."""

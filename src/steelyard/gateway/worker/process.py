@@ -199,15 +199,15 @@ class Worker:
                 case DeviceCapacities() | MemorySizes() | Quarantine() | StartProgress():
                     if proxy.memory is not None:
                         proxy.memory.apply(message, now)
-                        proxy.wake_now()
+                        proxy.wake_now(now)
                 case ReportRequest():
                     self._send(build_report(proxy, now, message.number))
         except Exception as problem:  # also whatever a user's own policy raises
             _log(f"error {type(message).__name__}: {type(problem).__name__}: {problem}")
 
-    def _replica_failed(self, replica: Replica, refused: bool) -> None:
+    def _replica_failed(self, replica: Replica, refused: bool, now: float) -> None:
         """The supervisor should look at it. One where nobody listens is out until a probe has seen it ready."""
-        proxy, upstream, now = self._proxy, replica.context, monotonic()
+        proxy, upstream = self._proxy, replica.context
         assert proxy is not None
         if proxy.balancer.ejections != self._ejections and proxy.peers is not None:
             self._report_now()  # it, or another, was ejected just now: the other workers should hear of it
