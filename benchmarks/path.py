@@ -85,10 +85,10 @@ async def run(requests: int, connections: int, replicas: int, profile: bool) -> 
         for _ in range(count // connections):
             for client in clients:
                 client.data_received(REQUEST)
-            proxy.end_turn()
+            proxy.writer.end_turn()
             for connection in sent[:]:
                 connection.data_received(ANSWER)
-            proxy.end_turn()
+            proxy.writer.end_turn()
             sent.clear()
 
     rounds(5_000)

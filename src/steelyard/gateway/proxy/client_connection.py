@@ -70,10 +70,12 @@ class ClientConnection:
         "upload_wait_since",
         "write_paused",
         "write_paused_at",
+        "writer",
     )
 
     def __init__(self, proxy: Proxy) -> None:
         self.proxy = proxy
+        self.writer = proxy.writer
         self.transport: Transport = None  # type: ignore[assignment]  # until connection_made
         self.address = ""  # whose share of the buffers it uses; empty: many clients behind one address
         self.exchange: Exchange | None = None  # the request being served
@@ -101,8 +103,9 @@ class ClientConnection:
         proxy = self.proxy
         if not proxy.add_client(self):
             problem = local_replies.MEMORY_LOW if proxy.memory_low else local_replies.TOO_MANY_CONNECTIONS
-            transport.write(local_replies.encode_unparsed_error(local_replies.STOPPING if proxy.draining else problem))
-            transport.close()
+            problem = local_replies.STOPPING if proxy.draining else problem
+            self.writer.write(transport, local_replies.encode_unparsed_error(problem))
+            self.writer.close(transport)
             self.closing = True
             return
         transport.set_write_buffer_limits(high=proxy.limits.buffer)
@@ -152,7 +155,7 @@ class ClientConnection:
         elif exchange.body_complete:
             if self.tunnel is not None:
                 self.tunnel.touch(now)
-                self.tunnel.write(data)
+                self.writer.write(self.tunnel.transport, data)
                 return
             self._append_pending(data)
             self._limit_pipeline(now)
@@ -204,8 +207,7 @@ class ClientConnection:
         self.eof = True
         tunnel = self.tunnel
         if tunnel is not None and not tunnel.eof and tunnel.transport.can_write_eof():
-            self.proxy.flush()
-            tunnel.transport.write_eof()
+            self.writer.write_eof(tunnel.transport)
             return True  # the other direction may go on
         return False  # the transport closes itself
 
@@ -235,7 +237,9 @@ class ClientConnection:
         exchange = self.exchange
         if exchange is None:
             self.expires = now + self.proxy.timeouts.idle
-            if not self.read_pauses & PAUSED_TURN_OVER:
+            if self.read_pauses == PAUSED_TURN_OVER:
+                self.proxy.turns.wait(self)  # its last turn came while it was paused
+            elif not self.read_pauses & PAUSED_TURN_OVER:
                 self._serve_pending(now)
             self.resume_reading(PAUSED_NO_UPSTREAM | PAUSED_UPSTREAM_SLOW | PAUSED_PIPELINE_FULL, now)
             return
@@ -375,7 +379,7 @@ class ClientConnection:
         self.expires = now + self.proxy.timeouts.body
         self.proxy.buffers.begin(self, exchange)
         if exchange.expect_continue and not exchange.http10:
-            self.write(local_replies.CONTINUE_100)
+            self.writer.write(self.transport, local_replies.CONTINUE_100)
 
     # ------------------------------------------------------------------ bodies
 
@@ -452,12 +456,6 @@ class ClientConnection:
             self.small_pieces = 0
             body[-MAX_SMALL_PIECES:] = [b"".join(body[-MAX_SMALL_PIECES:])]
 
-    def write(self, data: bytes) -> None:
-        """Now, and after what was to be written soon."""
-        if self.proxy.deferred:
-            self.proxy.flush()
-        self.transport.write(data)
-
     def pause_reading(self, why: int, now: float) -> None:
         if not self.read_pauses:
             if self.upload_wait_since and self.exchange is not None:
@@ -526,26 +524,25 @@ class ClientConnection:
         message = local_replies.encode_error(problem, exchange, retry_after)
         exchange.bytes_out = len(message)
         exchange.response_started = True
-        self.write(message)
+        self.writer.write(self.transport, message)
         self.proxy.finished(exchange, problem.code, now)
         self.response_done(exchange, now)
 
     def abort_response(self, exchange: Exchange) -> None:
         """End in the middle of an answer: never a clean end, the client must see that something is missing."""
-        if self.proxy.deferred:
-            self.proxy.flush()
         sock = self.transport.get_extra_info("socket")
         if exchange.http10 and sock is not None and sock.family != AF_UNIX:
             # To HTTP/1.0 the end of the connection is the end of the answer: only a reset tells the difference.
+            self.writer.flush()
             sock.setsockopt(SOL_SOCKET, SO_LINGER, LINGER_RESET)
-        self.transport.abort()
+        self.writer.abort(self.transport)
 
     def reject_unparsed(self, problem: ErrorReply, now: float) -> None:
         """Answer to what could not be read. Where the next request would begin is unknown: the connection ends."""
         self.pending = b""
         self.proxy.partial_heads.pop(self, None)
         self.proxy.count_unparsed(problem)
-        self.write(local_replies.encode_unparsed_error(problem))
+        self.writer.write(self.transport, local_replies.encode_unparsed_error(problem))
         self._close(None, now)
 
     def _close(self, exchange: Exchange | None, now: float) -> None:
@@ -553,8 +550,7 @@ class ClientConnection:
         self.closing = True
         self.pending = b""
         transport = self.transport
-        if self.proxy.deferred:
-            self.proxy.flush()
+        self.writer.flush()  # which may find it closed
         if transport.is_closing():
             return
         if (exchange is None or not exchange.body_complete) and transport.can_write_eof():
@@ -562,9 +558,9 @@ class ClientConnection:
             self.body_left = MAX_LINGER_BYTES
             self.read_pauses = 0
             transport.resume_reading()
-            transport.write_eof()
+            self.writer.write_eof(transport)
         else:
-            transport.close()
+            self.writer.close(transport)
 
     def on_timeout(self, now: float) -> None:
         """`expires` has passed."""

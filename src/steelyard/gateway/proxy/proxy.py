@@ -8,7 +8,6 @@ connections whose time is up.
 from __future__ import annotations
 
 import asyncio
-from asyncio import Transport
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from time import monotonic
@@ -44,6 +43,7 @@ from .exchange import Exchange
 from .fair_turns import FairTurns
 from .local_replies import ErrorReply
 from .request_options import apply_request_options
+from .turn_writer import TurnWriter
 from .upstream_connection import TUNNEL, UpstreamConnection
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
 MIN_TIMER_SECONDS: Final = 0.0005  # seconds: never a busy loop, whatever is due
 SWEEP_SECONDS: Final = 0.25  # seconds between looks at connections whose time may be up
-MAX_DEFERRED_BYTES: Final = 16 << 10  # that may wait for the turn's end; more must be able to stop their source at once
 MAX_STALE_DEADLINES: Final = 1024  # deadlines of requests that are over, kept before they are cleared out
 MIN_LOAD_REPORT_SECONDS: Final = 0.1  # seconds: a load report that comes sooner after another is not read
 LOAD_REPORT_TTL_SECONDS: Final = 5.0  # seconds for which one holds
@@ -102,8 +101,7 @@ class Proxy:
         self.fleet_view: Callable[[], Sequence[ModelView]] = list  # set by the fleet, which knows
         self.shared_models: frozenset[str] = frozenset()  # models whose servers run others too, or can load them
         self.placed_models: frozenset[str] = frozenset()  # models that are placed, and those on the same servers
-        self.deferred: list[tuple[Transport, bytes]] = []  # see `write_soon`
-        self._turn_began = False
+        self.writer = TurnWriter(loop)
         self.turns = FairTurns(loop, clock)
         self.resource_alarms: list[ResourceAlarm] = []
         self.memory_tight = False  # memory is short: every body counts; memory_left.py
@@ -163,39 +161,6 @@ class Proxy:
         self._tracing = tracing
         share = tracing.sample if tracing is not None else 0.0
         self._trace_threshold = b"%016x" % int(share * 2.0**64) if share < 1.0 else SAMPLE_ALL
-
-    # ------------------------------------------------------------------ bytes
-
-    def write(self, transport: Transport, data: bytes) -> None:
-        """The first of this turn of the loop at once, the others together at the turn's end.
-
-        Written one by one as they come, each write may wake a process on the other side that went to sleep after the
-        last: on a virtual machine that costs more than the write. Together they find it awake.
-        """
-        if self._turn_began and len(data) <= MAX_DEFERRED_BYTES:
-            self.deferred.append((transport, data))
-            return
-        if self.deferred:
-            self.flush()
-        if not self._turn_began:
-            self._turn_began = True
-            self.loop.call_soon(self.end_turn)
-        transport.write(data)
-
-    def end_turn(self) -> None:
-        self._turn_began = False
-        if self.deferred:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what was to be written soon; also before anything else is done to a transport that may be waiting."""
-        unsent, self.deferred = self.deferred, []
-        for transport, data in unsent:
-            try:
-                if not transport.is_closing():
-                    transport.write(data)
-            except RuntimeError:  # shut down meanwhile; the others still wait for theirs
-                pass
 
     # ------------------------------------------------------------------ clients
 
@@ -321,7 +286,7 @@ class Proxy:
             answer, head=exchange.route.is_head, close=exchange.close, old=exchange.http10
         )
         exchange.bytes_out = len(message)
-        exchange.client.write(message)
+        self.writer.write(exchange.client.transport, message)
         self.finished(exchange, "", now)
         exchange.client.response_done(exchange, now)
 
@@ -599,10 +564,10 @@ class Proxy:
         connection.touch(now)
         client = exchange.client
         lines = (*head.lines, connection.replica.context.label, b"connection: upgrade\r\nupgrade: " + head.upgrade)
-        client.write(b"\r\n".join((*lines, b"", rest)))
+        self.writer.write(client.transport, b"\r\n".join((*lines, b"", rest)))
         client.tunnel = connection
         if client.pending:
-            connection.write(client.take_pending())
+            self.writer.write(connection.transport, client.take_pending())
             client.resume_pipeline(now)
 
     def client_gone(self, exchange: Exchange, now: float) -> None:

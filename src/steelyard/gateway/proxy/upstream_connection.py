@@ -64,15 +64,19 @@ class UpstreamConnection:
         "peer_closed",
         "pending",
         "pool",
+        "proxy",
         "replica",
         "reused",
         "state",
         "streaming",
         "transport",
+        "writer",
     )
 
-    def __init__(self, endpoint: ConnectionPool) -> None:
-        self.pool = endpoint
+    def __init__(self, pool: ConnectionPool) -> None:
+        self.pool = pool
+        self.proxy = pool.proxy
+        self.writer = pool.proxy.writer
         self.transport: Transport = None  # type: ignore[assignment]  # until connection_made
         self.exchange: Exchange | None = None
         self.replica: Replica = None  # type: ignore[assignment]  # until `carry`
@@ -108,9 +112,9 @@ class UpstreamConnection:
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        transport.set_write_buffer_limits(high=self.pool.proxy.limits.buffer)
+        transport.set_write_buffer_limits(high=self.proxy.limits.buffer)
         self.state = IDLE
-        now = self.pool.proxy.clock()
+        now = self.proxy.clock()
         if self.exchange is not None:
             self._send(self.exchange, now)
         else:  # whoever it was made for has left meanwhile
@@ -131,7 +135,7 @@ class UpstreamConnection:
         exchange, self.exchange = self.exchange, None
         if exchange is None:
             return
-        proxy = self.pool.proxy
+        proxy = self.proxy
         if ours:
             proxy.attempt_ended(exchange, self, Outcome.CANCELLED, local_replies.DESCRIPTORS_EXHAUSTED, now)
         else:
@@ -143,7 +147,7 @@ class UpstreamConnection:
         self.state = AWAITING_HEAD
         self.interim_responses = 0
         self.keep_alive = False
-        proxy = self.pool.proxy
+        proxy = self.proxy
         proxy.active[self] = None
         total = exchange.started_at + proxy.timeouts.total
         self.expires = min(now + proxy.timeouts.first_byte, total)
@@ -154,22 +158,22 @@ class UpstreamConnection:
         if exchange.body_complete:
             self.streaming = False
             if exchange.length == CHUNKED and exchange.trailers:
-                self.write(head)
+                self.writer.write(self.transport, head)
                 if exchange.body_size:
                     self._write_chunk(b"".join(body))
                 self._write_last_chunk(exchange)
             elif not body:
-                proxy.write(self.transport, head)
+                self.writer.write(self.transport, head)
             elif exchange.body_size <= MAX_JOINED_WRITE_BYTES:
-                proxy.write(self.transport, b"".join((head, *body)))
+                self.writer.write(self.transport, b"".join((head, *body)))
             else:
-                self.write(head)
+                self.writer.write(self.transport, head)
                 for piece in body:
-                    self.write(piece)
+                    self.writer.write(self.transport, piece)
             return
         # The rest of the body goes straight through from now on, and cannot be sent again.
         self.streaming = True
-        self.write(head)
+        self.writer.write(self.transport, head)
         pieces, exchange.body = exchange.body, []
         proxy.buffers.release(exchange)
         for piece in pieces:
@@ -178,7 +182,7 @@ class UpstreamConnection:
 
     def send_body(self, exchange: Exchange, data: bytes) -> None:
         if exchange.length != CHUNKED:
-            self.write(data)
+            self.writer.write(self.transport, data)
             return
         if data:
             self._write_chunk(data)
@@ -186,19 +190,12 @@ class UpstreamConnection:
             self._write_last_chunk(exchange)
 
     def _write_chunk(self, data: bytes) -> None:
-        self.write(b"%x\r\n" % len(data))
-        self.write(data)
-        self.write(b"\r\n")
+        self.writer.write(self.transport, b"%x\r\n" % len(data))
+        self.writer.write(self.transport, data)
+        self.writer.write(self.transport, b"\r\n")
 
     def _write_last_chunk(self, exchange: Exchange) -> None:
-        self.write(b"\r\n".join((b"0", *exchange.trailers, b"", b"")))
-
-    def write(self, data: bytes) -> None:
-        """Now, and after what was to be written soon."""
-        proxy = self.pool.proxy
-        if proxy.deferred:
-            proxy.flush()
-        self.transport.write(data)
+        self.writer.write(self.transport, b"\r\n".join((b"0", *exchange.trailers, b"", b"")))
 
     def pause(self) -> None:
         """The client does not keep up: read no more for now."""
@@ -214,18 +211,18 @@ class UpstreamConnection:
 
     def pause_writing(self) -> None:
         if self.exchange is not None:
-            self.exchange.client.pause_reading(PAUSED_UPSTREAM_SLOW, self.pool.proxy.clock())
+            self.exchange.client.pause_reading(PAUSED_UPSTREAM_SLOW, self.proxy.clock())
 
     def resume_writing(self) -> None:
         if self.exchange is not None:
-            self.exchange.client.resume_reading(PAUSED_UPSTREAM_SLOW, self.pool.proxy.clock())
+            self.exchange.client.resume_reading(PAUSED_UPSTREAM_SLOW, self.proxy.clock())
 
     # ------------------------------------------------------------------ the answer
 
     def data_received(self, data: bytes) -> None:
         exchange = self.exchange
         state = self.state
-        now = self.pool.proxy.clock()
+        now = self.proxy.clock()
         if exchange is None:
             self.transport.abort()  # nobody asked for anything
         elif state == AWAITING_HEAD:
@@ -241,7 +238,7 @@ class UpstreamConnection:
 
     def _read_heads(self, exchange: Exchange, data: bytes, now: float, patient: bool = True) -> None:
         """The head of the answer, after any interim ones. `patient`: of an error more may be waited for."""
-        proxy = self.pool.proxy
+        proxy = self.proxy
         while True:
             end = data.find(END_OF_HEAD)
             if end < 0:
@@ -279,7 +276,7 @@ class UpstreamConnection:
                 self._invalid_response(exchange, now)
                 return
             if head.status != 100 and not exchange.http10:
-                exchange.client.write(b"\r\n".join((*head.without_body, b"", b"")))
+                self.writer.write(exchange.client.transport, b"\r\n".join((*head.without_body, b"", b"")))
             if not data:
                 return
 
@@ -293,7 +290,7 @@ class UpstreamConnection:
         return len(rest) < min(head.length, MAX_ERROR_BODY_BYTES)
 
     def _response_head(self, exchange: Exchange, head: ResponseHead, rest: bytes, now: float) -> None:
-        proxy = self.pool.proxy
+        proxy = self.proxy
         status = head.status
         length = 0 if exchange.route.is_head or status in BODYLESS_STATUSES else head.length
         # A body that is announced and must not come (to HEAD, in a 204) may come all the same, and late.
@@ -336,7 +333,7 @@ class UpstreamConnection:
         self._begin_body(exchange, message, length, rest, now)
 
     def _begin_body(self, exchange: Exchange, head: bytes, length: int, rest: bytes, now: float) -> None:
-        proxy = self.pool.proxy
+        proxy = self.proxy
         self.expires = min(exchange.first_byte + proxy.timeouts.stream, exchange.started_at + proxy.timeouts.total)
         if length >= 0:
             self.state = BODY_SIZED
@@ -344,10 +341,10 @@ class UpstreamConnection:
             if len(rest) <= MAX_JOINED_WRITE_BYTES:
                 self._sized_body(exchange, head + rest, now, len(head))
             else:
-                exchange.client.write(head)
+                self.writer.write(exchange.client.transport, head)
                 self._sized_body(exchange, rest, now)
             return
-        exchange.client.write(head)
+        self.writer.write(exchange.client.transport, head)
         if length == CHUNKED:
             self.state = BODY_CHUNKED
             self.message_complete = False
@@ -373,7 +370,7 @@ class UpstreamConnection:
             self.keep_alive = False
             data = data[:left]
         exchange.bytes_out += len(data)
-        self.pool.proxy.write(exchange.client.transport, data)
+        self.writer.write(exchange.client.transport, data)
         self._finish(exchange, now)
 
     def _chunked_body(self, exchange: Exchange, data: bytes, now: float) -> None:
@@ -400,7 +397,7 @@ class UpstreamConnection:
                     self.partial_trailers, data = data[sent:], data[:sent]
                     tail = (self.last_bytes + data)[-6:]
             elif tail != END_WITHOUT_TRAILERS and tail != EMPTY_CHUNKED_BODY:
-                clean = filter_trailers(self.last_bytes, data, self.pool.proxy.response_fields)
+                clean = filter_trailers(self.last_bytes, data, self.proxy.response_fields)
                 if clean is None:
                     self._truncated(exchange, now)  # part of the trailers went out unseen: it must not look whole
                     return
@@ -423,7 +420,7 @@ class UpstreamConnection:
         if content:
             content = b"%x\r\n%b\r\n" % (len(content), content)
         if chunks.done:
-            kept = self.pool.proxy.response_fields.trailers(chunks.trailers)
+            kept = self.proxy.response_fields.trailers(chunks.trailers)
             content += b"\r\n".join((b"0", *kept, b"", b""))
         return content
 
@@ -438,24 +435,24 @@ class UpstreamConnection:
         self._forward(exchange, b"%x\r\n%b\r\n" % (len(data), data) if not exchange.http10 else data, now)
 
     def _forward(self, exchange: Exchange, data: bytes, now: float) -> None:
-        proxy = self.pool.proxy
+        proxy = self.proxy
         self.last_activity = now
         if exchange.length_unknown and not exchange.bytes_out:
             exchange.first_byte = now  # not its head: many servers send that before they have anything to say
         exchange.bytes_out += len(data)
         self.expires = min(now + proxy.timeouts.stream, exchange.started_at + proxy.timeouts.total)
-        proxy.write(exchange.client.transport, data)
+        self.writer.write(exchange.client.transport, data)
 
     def touch(self, now: float) -> None:
         """Bytes went through the tunnel."""
         self.last_activity = now
-        self.expires = now + self.pool.proxy.timeouts.stream
+        self.expires = now + self.proxy.timeouts.stream
 
     def _finish(self, exchange: Exchange, now: float) -> None:
         replica = self.replica
         self._release(self.keep_alive and exchange.body_complete, now)
         try:
-            self.pool.proxy.response_complete(exchange, replica, now)
+            self.proxy.response_complete(exchange, replica, now)
         finally:  # whatever went wrong with the books, this client has its answer
             exchange.client.response_done(exchange, now)
 
@@ -465,7 +462,7 @@ class UpstreamConnection:
         self._parser = None
         self._chunks = None
         self.expires = INFINITY
-        self.pool.proxy.active.pop(self, None)
+        self.proxy.active.pop(self, None)
         if keep and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
             self.state = IDLE
             self.resume()
@@ -480,7 +477,7 @@ class UpstreamConnection:
         """Nobody wants the answer any more: the replica learns of it by the closed connection."""
         self.exchange = None
         self.expires = INFINITY
-        self.pool.proxy.active.pop(self, None)
+        self.proxy.active.pop(self, None)
         if self.state != CONNECTING:
             self.state = CLOSED
             self.transport.abort()
@@ -490,13 +487,12 @@ class UpstreamConnection:
         if self.state == TUNNEL and exchange is not None and not exchange.client.eof:
             self.eof = True
             if exchange.client.transport.can_write_eof():
-                self.pool.proxy.flush()
-                exchange.client.transport.write_eof()
+                self.writer.write_eof(exchange.client.transport)
                 return True  # the other direction may go on
         return False
 
     def connection_lost(self, problem: Exception | None) -> None:
-        proxy = self.pool.proxy
+        proxy = self.proxy
         now = proxy.clock()
         if self.state == AWAITING_HEAD and self.exchange is not None:
             self._stop_waiting_for_body(self.exchange, now)  # then it is an error whose body was cut off
@@ -509,7 +505,7 @@ class UpstreamConnection:
             return
         if state == TUNNEL or (state == BODY_UNTIL_CLOSE and problem is None):
             if state == BODY_UNTIL_CLOSE and not exchange.http10:
-                exchange.client.write(b"0\r\n\r\n")
+                self.writer.write(exchange.client.transport, b"0\r\n\r\n")
             self._finish(exchange, now)
         elif exchange.response_started:
             self._truncated(exchange, now)
@@ -529,7 +525,7 @@ class UpstreamConnection:
         if END_OF_HEAD not in self.pending:
             return False
         data, self.pending = self.pending, b""
-        proxy = self.pool.proxy
+        proxy = self.proxy
         self.expires = min(now + proxy.timeouts.first_byte, exchange.started_at + proxy.timeouts.total)
         self._read_heads(exchange, data, now, patient=False)
         return True
@@ -551,12 +547,12 @@ class UpstreamConnection:
     def _attempt_failed(self, exchange: Exchange, outcome: Outcome, problem: ErrorReply, now: float) -> None:
         """Before the client has anything: it may be tried elsewhere."""
         self._release(False, now)
-        self.pool.proxy.attempt_ended(exchange, self, outcome, problem, now)
+        self.proxy.attempt_ended(exchange, self, outcome, problem, now)
 
     def _truncated(self, exchange: Exchange, now: float) -> None:
         """After the client has part of the answer: it must see that the rest is missing."""
         self._release(False, now)
-        self.pool.proxy.response_truncated(exchange, self, now)
+        self.proxy.response_truncated(exchange, self, now)
 
 
 def _is_clean_end(tail: bytes) -> bool:
