@@ -63,7 +63,7 @@ def test_the_summary_says_it_in_one_sentence() -> None:
 
 
 def test_one_that_was_sent_to_learn_something_is_told_as_such() -> None:
-    tried = but(looks=(LoggedChoice(0.0, "slow", 2, (FAST, msgspec.structs.replace(SLOW, score=2.0))),))
+    tried = but(choices=(LoggedChoice(0.0, "slow", 2, (FAST, msgspec.structs.replace(SLOW, score=2.0))),))
     assert ", of 2, to see whether it is as slow as it was, and " in summary(tried)
 
 
@@ -87,7 +87,7 @@ def test_the_rest_tells_what_was_believed_chosen_tried_and_what_came_of_it() -> 
 
 def test_of_equals_it_is_said_that_they_were() -> None:
     same = msgspec.structs.replace(SLOW, score=FAST.score)
-    assert "another had the same" in words(but(looks=(LoggedChoice(0.0, "fast", 2, (FAST, same)),)))
+    assert "another had the same" in words(but(choices=(LoggedChoice(0.0, "fast", 2, (FAST, same)),)))
 
 
 def test_a_prediction_that_was_off_is_told() -> None:
@@ -96,16 +96,18 @@ def test_a_prediction_that_was_off_is_told() -> None:
 
 
 def test_waiting_is_told_with_whom_it_waited_for() -> None:
-    full = but(waited=0.5, looks=(LoggedChoice(0.5, "fast", 1, (FAST,), queued=3),))
+    full = but(waited=0.5, choices=(LoggedChoice(0.5, "fast", 1, (FAST,), queued=3),))
     assert "It waited 500 ms in line until fast took it, with 3 in line: no replica had a free place for it." in words(
         full
     )
-    better = but(waited=0.5, looks=(LoggedChoice(0.0, "", 1, (SLOW,)), LoggedChoice(0.5, "fast", 2, (FAST, SLOW))))
+    better = but(waited=0.5, choices=(LoggedChoice(0.0, "", 1, (SLOW,)), LoggedChoice(0.5, "fast", 2, (FAST, SLOW))))
     assert "least_work believed that a better one would be free soon" in words(better)
 
 
 def test_a_refusal_says_why_and_whose_fault() -> None:
-    line = but(verdict="refused", fault="overload", reason="queue_full", attempts=(), looks=(), waited=0.0, status=503)
+    line = but(
+        verdict="refused", fault="overload", reason="queue_full", attempts=(), choices=(), waited=0.0, status=503
+    )
     assert summary(line) == (
         "req-1 was sent to no replica, and was refused (queue_full) after 330 ms; "
         "the fault is that there was more to do than the replicas could."
@@ -126,12 +128,12 @@ def test_each_outcome_has_its_words(outcome: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_policy_that_compares_nothing_is_told_by_its_rule(policy: str) -> None:
     plain = tuple(msgspec.structs.replace(c, score=None) for c in (FAST, SLOW))
-    line = but(policy=policy, looks=(LoggedChoice(0.0, "fast", 2, plain),))
+    line = but(policy=policy, choices=(LoggedChoice(0.0, "fast", 2, plain),))
     assert f"{policy} compares nothing that could be shown; its rule is: {find_policy(policy).rule}." in words(line)
 
 
 def test_a_policy_of_ones_own_is_not_imported() -> None:
-    line = but(policy="no.such.module:Mine", looks=(LoggedChoice(0.0, "slow", 2, (FAST, SLOW)),))
+    line = but(policy="no.such.module:Mine", choices=(LoggedChoice(0.0, "slow", 2, (FAST, SLOW)),))
     assert "it is a policy of your own" in words(line)
 
 

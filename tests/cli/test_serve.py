@@ -31,7 +31,7 @@ from tests.harness.processes import free_port
 FAKE = Path(__file__).parents[1] / "control" / "fake_worker.py"
 START = f"""
 import sys
-import steelyard.control.supervisor as s
+import steelyard.control.supervisor.supervisor as s
 s.Supervisor.__init__.__kwdefaults__["command"] = (sys.executable, {str(FAKE)!r})
 from steelyard.cli import main
 main()

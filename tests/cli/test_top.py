@@ -41,9 +41,9 @@ from ..control.driving import PATIENCE, config, run, supervised
 from ..harness.processes import free_port
 
 TOP = [sys.executable, "-m", "steelyard", "top"]
-PULSE = SampleView(uptime=1.0, rate=12.5, bad_rate=0.5, p50=0.02, p99=1.25, waiting=3, in_flight=7, work=2.5)
+SAMPLE = SampleView(uptime=1.0, rate=12.5, bad_rate=0.5, p50=0.02, p99=1.25, waiting=3, in_flight=7, work=2.5)
 MODEL = LiveModelView(
-    model="llama", policy="least_work", concurrency=8, replicas=3, ready=2, oldest_wait=0.1, desired=5, sample=PULSE
+    model="llama", policy="least_work", concurrency=8, replicas=3, ready=2, oldest_wait=0.1, desired=5, sample=SAMPLE
 )
 EJECTED = FleetEvent(age=61.0, kind="replica", message="ejected for 30 s", model="llama", replica="r1")
 ALL = ViewOptions()
@@ -73,11 +73,11 @@ def known(count: int = 3, **more: Any) -> Snapshot:
         workers=2,
         models=(MODEL,),
         replicas=tuple(map(replica, range(count))),
-        devices=(shown(DeviceView, device="gpu0", taken=3 << 30, budget=6 << 30, capacity=8 << 30),),
+        devices=(shown(DeviceView, device="gpu0", committed=3 << 30, budget=6 << 30, capacity=8 << 30),),
         slo=(SloView(model="llama", tenant="acme", counts={}, objectives=(promise,)),),
-        alarms=(shown(Alarm, code="x", what="no replica of bert is ready"),),
+        alarms=(shown(Alarm, code="x", message="no replica of bert is ready"),),
     )
-    return Snapshot(view, {"llama": [PULSE] * 40}, [EJECTED], **more)
+    return Snapshot(view, {"llama": [SAMPLE] * 40}, [EJECTED], **more)
 
 
 def text(known: Snapshot, shown: ViewOptions = ALL, width: int = 200, height: int | None = 40) -> str:
@@ -150,7 +150,7 @@ def test_many_models_and_alarms_leave_room_for_the_rest() -> None:
 def test_in_a_low_terminal_alarms_leave_room_for_models_and_replicas(height: int) -> None:
     view = known().view
     models = tuple(msgspec.structs.replace(MODEL, model=f"m{number}") for number in range(4))
-    alarms = tuple(shown(Alarm, code="x", what=f"alarm {number}") for number in range(7))
+    alarms = tuple(shown(Alarm, code="x", message=f"alarm {number}") for number in range(7))
     low = known()._replace(view=msgspec.structs.replace(view, models=models, alarms=alarms))
     said = text(low, height=height)
     assert "! 7 alarms: alarm 0 · alarm 1 · alarm 2" in said
@@ -189,8 +189,8 @@ def test_a_model_that_is_not_there_is_told() -> None:
 
 
 def test_none_wanted_and_none_there_is_no_alarm() -> None:
-    quiet = msgspec.structs.replace(PULSE, bad=0.0)
-    asleep = msgspec.structs.replace(MODEL, replicas=0, ready=0, wanted=0, pulse=quiet)
+    quiet = msgspec.structs.replace(SAMPLE, bad_rate=0.0)
+    asleep = msgspec.structs.replace(MODEL, replicas=0, ready=0, desired=0, sample=quiet)
     lines = render(Snapshot(msgspec.structs.replace(known().view, models=(asleep,))), ALL, 200, 40)
     (line,) = [line for line in lines if "0/0" in line.plain]
     assert "red" not in [str(span.style) for span in line.spans]
@@ -231,7 +231,7 @@ def test_a_replica_that_fails_attempts_is_first_and_says_so_at_80_columns() -> N
         seconds=60.0, attempts=10, failed=7, failing=True, last_error="HTTP 500", last_error_age=2.0
     )
     view = known(6).view
-    model = msgspec.structs.replace(MODEL, ready=3, replicas=3, wanted=None, failing=1)
+    model = msgspec.structs.replace(MODEL, ready=3, replicas=3, desired=None, failing=1)
     replicas = (*view.replicas, replica(9, work=0.0, recent=recent))
     said = text(known()._replace(view=msgspec.structs.replace(view, models=(model,), replicas=replicas)), width=80)
     rows = said.splitlines()

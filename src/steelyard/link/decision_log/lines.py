@@ -30,6 +30,7 @@ class ExcludedReplica(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""  # `4 of 4`, `12 s more`, the device
 
 
+# What fields are called in the file, where that is another word.
 _CHOICE_KEYS = {"candidate_count": "of", "queued": "waiting", "excluded_count": "excluded_of"}
 _ATTEMPT_KEYS = {"concurrent": "beside"}
 _REQUEST_KEYS = {"binding_deadline": "judged_by", "choices": "looks", "choice_count": "looked"}
