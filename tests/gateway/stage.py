@@ -137,9 +137,8 @@ class Stage:
             assert not pool.preempted
         for endpoint in self.proxy.connection_pools.values():
             assert not [c for c in endpoint.idle if c.exchange is not None or c.transport.paused]
-        if self.balancer.ledger is not None:
-            for device in self.balancer.ledger.devices.values():
-                assert self.balancer.ledger.cells.count(device.index) == 0
+        for device in self.balancer.ledger.devices.values():
+            assert self.balancer.ledger.cells.count(device.index) == 0
         if counted is not None:
             assert self.counted() == counted
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from .decision import Cancel, Decision, Reject, Send, Wait
 from .errors import MisuseError, OptionError, UnknownModelError
 from .estimator.deadlines import can_meet_deadlines, latest_start
-from .memory.admission import BlockedSizes, MemoryAdmission
+from .memory.admission import MemoryAdmission
 from .memory.ledger import MemoryLedger, Residency
 from .memory.request_size import RequestSizeModel
 from .options import PoolOptions
@@ -36,6 +36,15 @@ MAY_STILL_RUN = (
     Outcome.CLIENT_DEADLINE_EXCEEDED,
     Outcome.TIMEOUT,
 )  # its replica was not heard to end it
+# Bound once: a lookup through the enumeration costs more than the comparison, compiled or not.
+NEW: Final = RequestPhase.NEW
+WAITING: Final = RequestPhase.WAITING
+RUNNING: Final = RequestPhase.RUNNING
+DONE: Final = RequestPhase.DONE
+READY: Final = State.READY
+EJECTED: Final = State.EJECTED
+OK: Final = Outcome.OK
+OUT_OF_MEMORY: Final = Outcome.OUT_OF_MEMORY
 NO_DECISIONS: tuple[Decision, ...] = ()
 
 
@@ -45,9 +54,9 @@ ChoiceObserver = Callable[[Pool, Request, Sequence[Replica], "Replica | None", f
 
 class Balancer:
     def __init__(self, rng: Random | None = None, ledger: MemoryLedger | None = None) -> None:
-        """`ledger`: the devices whose memory is counted, for the models and replicas that are added with it."""
+        """`ledger`: the devices whose memory is counted, for models added with sizes and replicas with a place."""
         self.rng = rng if rng is not None else Random(0)
-        self.ledger = ledger
+        self.ledger = ledger if ledger is not None else MemoryLedger()
         self._pools: dict[str, Pool] = {}
         self.wake = INFINITY  # `next_wake` as a plain number: may be too early, never too late
         self._hedges: list[list[Any]] = []  # a heap of [when, number, flight or None once it landed]
@@ -74,7 +83,7 @@ class Balancer:
         if model in self._pools:
             raise OptionError(f"model {model!r} is already there")
         pool = Pool(model, make_policy(policy, self.rng, policy_options or {}), options or PoolOptions(), now)
-        if self.ledger is not None and sizes is not None:
+        if sizes is not None:
             pool.memory = MemoryAdmission(pool, self.ledger, sizes)
         self._pools[model] = pool
         self.wake = min(self.wake, pool.tick_at)
@@ -83,9 +92,7 @@ class Balancer:
     def track_memory(self, model: str, sizes: RequestSizeModel, footprint: int = 0) -> None:
         """From now on the model's requests claim memory, by what is declared here and learned later."""
         pool = self.pool(model)
-        if pool.memory is not None:
-            pool.memory.redeclare(sizes)
-        elif self.ledger is not None:
+        if not pool.memory.redeclare(sizes):
             pool.memory = MemoryAdmission(pool, self.ledger, sizes)
             pool.memory.load_state(footprint, sizes.state(), False)
 
@@ -111,16 +118,13 @@ class Balancer:
         pool.removed = True
         decisions: list[Decision] = []
         for request in (*pool.preempted, *list(pool.queue.ordered())):
-            request.phase = RequestPhase.DONE
-            if pool.memory is not None:
-                pool.memory.release_earmark(request)
+            request.phase = DONE
+            pool.memory.release_earmark(request)
             decisions.append(Reject(request, Reason.UNKNOWN_MODEL))
         pool.preempted.clear()
         pool.queue = RequestQueue(0)
         for id in list(pool.replicas):
-            place = pool.remove(id, now).residency
-            if place is not None and self.ledger is not None:
-                self.ledger.remove_residency(place)
+            self._forget_replica(pool, id, now)
         return decisions
 
     def find(self, model: str) -> Pool | None:
@@ -154,18 +158,20 @@ class Balancer:
         replica = Replica(id, weight, zone, state)
         replica.context = context
         replica.residency = place
-        if place is not None and pool.memory is not None:
-            place.footprint = pool.memory.footprint
+        pool.memory.add_replica(replica)
         pool.add(replica, now)
         return self._dispatch(pool, now)
 
     def remove_replica(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
         """Forget a replica; its running requests go on and are finished as usual."""
         pool = self.pool(model)
-        place = pool.remove(id, now).residency
-        if place is not None and self.ledger is not None:
-            self.ledger.remove_residency(place)
+        self._forget_replica(pool, id, now)
         return self._dispatch(pool, now)
+
+    def _forget_replica(self, pool: Pool, id: str, now: float) -> None:
+        place = pool.remove(id, now).residency
+        if place is not None:
+            self.ledger.remove_residency(place)
 
     def report(self, id: str, event: Event, model: str = "", *, now: float) -> Sequence[Decision]:
         """A lifecycle event: what a probe saw, what an operator wants."""
@@ -228,7 +234,7 @@ class Balancer:
         """A fellow balancer found that this replica fails: take it out here too, for so long."""
         pool = self.pool(model)
         replica = pool.find(id)
-        if replica.state is State.READY:
+        if replica.state is READY:
             replica.ejection_backoff += 1
             self._take_out(pool, replica, seconds, reason or EjectionReason(EjectionRule.REPORTED_BY_PEER), now)
 
@@ -236,7 +242,7 @@ class Balancer:
         """A fellow balancer found that it serves again: try it, one request at a time at first."""
         pool = self.pool(model)
         replica = pool.find(id)
-        if replica.state is not State.EJECTED:
+        if replica.state is not EJECTED:
             return NO_DECISIONS
         pool.apply_event(replica, Event.RESTORE, now, in_use=True)
         return self._dispatch(pool, now)
@@ -257,51 +263,40 @@ class Balancer:
         for request in list(pool.queue.ordered()):
             if failure or min(request.deadline, request.first_byte_by) <= pool.next_ready_at:
                 pool.queue.remove(request)
-                request.phase = RequestPhase.DONE
-                if pool.memory is not None:
-                    pool.memory.release_earmark(request)
-                decisions.append(Reject(request, reason, pool.retry_after(now)))
+                decisions.append(self._reject(pool, request, reason, now))
         return decisions
 
     # ------------------------------------------------------------------ requests
 
     def submit(self, request: Request, now: float, *, wait: bool = True) -> Decision:
         """Where this request should go. Without `wait` it is refused where it would have to wait."""
-        if request.phase is not RequestPhase.NEW:
+        if request.phase is not NEW:
             raise MisuseError(f"{request!r} was submitted before")
         request.arrived = now
         pool = self._pools.get(request.model)
         if pool is None:
-            request.phase = RequestPhase.DONE
+            request.phase = DONE
             return Reject(request, Reason.UNKNOWN_MODEL)
         request.pool = pool
         pool.estimator.prepare(request)
         pool.arrived += 1
         pool.offered_work += request.base
         if not pool.members and (pool.start_failure or not pool.may_wait_for_ready(now)):
-            request.phase = RequestPhase.DONE
-            reason = Reason.START_FAILED if pool.start_failure else Reason.NO_REPLICA
-            return Reject(request, reason, pool.retry_after(now))
-        if pool.memory is not None:
-            too_large = pool.memory.exceeds_capacity(request, now)
-            if too_large is not None:
-                request.phase = RequestPhase.DONE
-                return Reject(request, Reason.TOO_LARGE, too_large=too_large)
+            return self._reject(pool, request, Reason.START_FAILED if pool.start_failure else Reason.NO_REPLICA, now)
+        too_large = pool.memory.exceeds_capacity(request, now)
+        if too_large is not None:
+            request.phase = DONE
+            return Reject(request, Reason.TOO_LARGE, too_large=too_large)
         dated = request.deadline < INFINITY or request.first_byte_by < INFINITY
         if dated and not can_meet_deadlines(pool, request, now):
-            request.phase = RequestPhase.DONE
-            return Reject(request, Reason.DEADLINE, pool.retry_after(now))
+            return self._reject(pool, request, Reason.DEADLINE, now)
         if pool.open:
             replica = self._place(pool, request, pool.queue.work, now)
             if replica is not None:
                 return self._send(pool, request, replica, now)
         if not wait:
-            request.phase = RequestPhase.DONE
-            return Reject(
-                request,
-                Reason.INSUFFICIENT_MEMORY if _is_blocked(request) else Reason.QUEUE_TIMEOUT,
-                pool.retry_after(now),
-            )
+            blocked = pool.memory.is_blocked(request)
+            return self._reject(pool, request, Reason.INSUFFICIENT_MEMORY if blocked else Reason.QUEUE_TIMEOUT, now)
         return self._wait(pool, request, now)
 
     def finish(
@@ -318,8 +313,8 @@ class Balancer:
         replica = flight.replica
         try:
             reason = pool.record_outcome(flight, outcome, now, status)
-            if replica.state is not State.READY:
-                if outcome is Outcome.OK and replica.state is State.EJECTED:
+            if replica.state is not READY:
+                if outcome is OK and replica.state is EJECTED:
                     self._serves_again(pool, flight, now)
             elif reason is not None:
                 self._eject(pool, replica, reason, now)
@@ -333,17 +328,17 @@ class Balancer:
             decisions = self._settle_race(pool, request, flight, other, outcome, now)
         elif (
             outcome.failed
-            and self._has_elsewhere(pool, request, replica, outcome, now)
-            and (pool.retry_budget.try_spend(request, outcome, now))
+            and (outcome is not OUT_OF_MEMORY or pool.memory.could_retry(request, pool.members, replica, now))
+            and pool.retry_budget.try_spend(request, outcome, now)
         ):
             pool.retried += 1
             decisions = [self._retry(pool, request, replica, now)]
         else:
             request.attempt = None
-            request.phase = RequestPhase.DONE
-        if len(pool.queue) or self._is_freed():
+            request.phase = DONE
+        if len(pool.queue) or self.ledger.freed:
             released = self._after_landing(pool, now)
-            if decisions and type(decisions[0]) is Wait and request.phase is RequestPhase.RUNNING:
+            if decisions and type(decisions[0]) is Wait and request.phase is RUNNING:
                 decisions = None  # it found a place after all
             if released:
                 return [*decisions, *released] if decisions else released
@@ -369,11 +364,7 @@ class Balancer:
         """This attempt ran out of memory: such requests are believed to need more from now on. To be told before
         `finish`. What was reserved for it, and what it must have needed at least; None: its memory is not counted."""
         pool = _pool_of_request(request)
-        return (
-            pool.memory.record_out_of_memory(self._flight_of(request, replica), now)
-            if pool.memory is not None
-            else None
-        )
+        return pool.memory.record_out_of_memory(self._flight_of(request, replica), now)
 
     def allow_resend(self, request: Request, now: float) -> bool:
         """The replica closed an idle connection as this was sent: may it be sent there once more? Counts as an attempt,
@@ -405,19 +396,16 @@ class Balancer:
 
     def cancel(self, request: Request, now: float) -> Sequence[Decision]:
         """The client left. Returns `Cancel` for what runs, and what may go now instead."""
-        if request.phase is RequestPhase.WAITING:
+        if request.phase is WAITING:
             pool = _pool_of_request(request)
             if request in pool.preempted:
                 pool.preempted.remove(request)
             else:
                 pool.queue.remove(request)
-            request.phase = RequestPhase.DONE
-            if pool.memory is not None:
-                pool.memory.release_earmark(request)
-                if self._is_freed():
-                    return self._after_landing(pool, now)
-            return NO_DECISIONS
-        if request.phase is not RequestPhase.RUNNING:
+            request.phase = DONE
+            pool.memory.release_earmark(request)
+            return self._after_landing(pool, now) if self.ledger.freed else NO_DECISIONS
+        if request.phase is not RUNNING:
             raise MisuseError(f"{request!r} is not waiting or running")
         pool = _pool_of_request(request)
         cancelled = self._forget(request, pool, now)
@@ -434,17 +422,15 @@ class Balancer:
         if now < self.wake:
             return NO_DECISIONS
         decisions: list[Decision] = []
-        wake = INFINITY
-        if self.ledger is not None:
-            self.ledger.expire(now)
-            wake = self.ledger.wake
+        self.ledger.expire(now)
+        wake = self.ledger.wake
         for pool in self._pools.values():
             self._refuse_expired(pool, now, decisions)
             if now >= pool.tick_at:
                 self._tick(pool, now)
             decisions.extend(self._dispatch(pool, now))
             wake = min(wake, pool.tick_at, pool.queue.next_expiry(), pool.recheck_at)
-        if self._is_freed():
+        if self.ledger.freed:
             decisions.extend(self._after_landing(None, now))
             wake = min([wake, *(pool.recheck_at for pool in self._pools.values())])
         while self._hedges and self._hedges[0][0] <= now:
@@ -466,12 +452,12 @@ class Balancer:
                 pool.release(flight, now, over=False)
                 cancelled.append(Cancel(request, flight.replica))
         request.attempt = request.hedge = None
-        request.phase = RequestPhase.DONE
+        request.phase = DONE
         return cancelled
 
     def _flight_of(self, request: Request, replica: Replica | None) -> Attempt:
         flight = request.attempt
-        if request.phase is not RequestPhase.RUNNING or flight is None:
+        if request.phase is not RUNNING or flight is None:
             raise MisuseError(f"{request!r} is not running: it cannot be finished")
         if replica is None:
             if request.hedge is not None:
@@ -484,7 +470,7 @@ class Balancer:
         raise MisuseError(f"{request!r} does not run on replica {replica.id!r}")
 
     def _place(self, pool: Pool, request: Request, ahead: float, now: float) -> Replica | None:
-        """The open replica to use, or None to wait for a better one."""
+        """The open replica to use, with room reserved there; None: wait, for a better one or for room."""
         candidates = pool.open
         if request.avoid:
             # Another replica than those that failed it, unless there is no other at all.
@@ -492,45 +478,27 @@ class Balancer:
             if not others and any(r not in request.avoid and not r.suspended for r in pool.members):
                 return None
             candidates = others or candidates
-        if pool.memory is not None:
-            return self._place_with_room(pool, pool.memory, request, candidates, ahead, now)
-        return self._choose(pool, request, candidates, ahead, now)
-
-    def _place_with_room(
-        self,
-        pool: Pool,
-        claims: MemoryAdmission,
-        request: Request,
-        candidates: Sequence[Replica],
-        ahead: float,
-        now: float,
-    ) -> Replica | None:
-        """As `_place`, of those that have room for it now, and with that room reserved."""
-        ledger = claims.ledger
+        memory, ledger = pool.memory, self.ledger
         if ledger.wake <= now:
             ledger.expire(now)
-        fitting: list[Replica] = []
-        if some := claims.filter(request, candidates, now):
+        if some := memory.filter(request, candidates, now):
             replica = self._choose(pool, request, some, ahead, now)
-            if replica is None or claims.reserve(request, replica, now):
+            if replica is None or memory.reserve(request, replica, now):
                 return replica
             # Another process was faster, or there were too many to look at each: now each is looked at.
-            fitting = [r for r in candidates if r is not replica and claims.fits(request, r, now)]
-        while fitting:
-            replica = self._choose(pool, request, fitting, ahead, now)
-            if replica is None:
-                return None
-            if replica not in fitting:  # a policy that samples may add an old favourite
-                replica = fitting[0]
-            if claims.reserve(request, replica, now):
-                return replica
-            fitting.remove(replica)
-        claims.note_blocked(request, pool.open, now)
-        if ledger.wake < self.wake:
-            self.wake = ledger.wake
-        if ledger.cells.shared or claims.waits_for_exclusive:
-            claims.waits_for_exclusive = False
-            self._recheck(pool, now + claims.next_poll_delay())
+            fitting = [r for r in candidates if r is not replica and memory.fits(request, r, now)]
+            while fitting:
+                replica = self._choose(pool, request, fitting, ahead, now)
+                if replica is None:
+                    return None
+                if replica not in fitting:  # a policy that samples may add a replica from an earlier choice
+                    replica = fitting[0]
+                if memory.reserve(request, replica, now):
+                    return replica
+                fitting.remove(replica)
+        again = memory.note_blocked(request, pool.open, now)
+        self._wake_by(ledger.wake)
+        self._recheck(pool, again)
         return None
 
     def _choose(
@@ -552,15 +520,24 @@ class Balancer:
     def _recheck(self, pool: Pool, when: float) -> None:
         if when < pool.recheck_at:
             pool.recheck_at = when
-            if when < self.wake:
-                self.wake = when
+            self._wake_by(when)
+
+    def _wake_by(self, when: float) -> None:
+        if when < self.wake:
+            self.wake = when
+
+    @staticmethod
+    def _reject(pool: Pool, request: Request, reason: Reason, now: float) -> Reject:
+        request.phase = DONE
+        pool.memory.release_earmark(request)
+        return Reject(request, reason, pool.retry_after(now))
 
     def _send(self, pool: Pool, request: Request, replica: Replica, now: float) -> Send:
         if not request.attempt_count:
             pool.retry_budget.deposit()  # only what is tried at all may pay for retries
         request.attempt = flight = pool.dispatch(request, replica, now)
         request.attempt_count += 1
-        request.phase = RequestPhase.RUNNING
+        request.phase = RUNNING
         pool.notify_dispatched(flight, now)
         if pool.options.hedge.enabled and request.idempotent:
             self._plan_hedge(pool, flight, now)
@@ -577,18 +554,16 @@ class Balancer:
         if line.full:
             victim = line.preemption_victim(request)
             if victim is None:
-                request.phase = RequestPhase.DONE
                 reason = Reason.TENANT_SHARE if line.tenant_at_fair_share(request) else Reason.QUEUE_FULL
-                return Reject(request, reason, pool.retry_after(now))
+                return self._reject(pool, request, reason, now)
             # The victim's refusal must reach the driver, which only looks at this request now: it is left to `expire`,
             # due at once.
             line.remove(victim)
-            if pool.memory is not None:
-                pool.memory.release_earmark(victim)
+            pool.memory.release_earmark(victim)
             pool.preempted.append(victim)
             self.wake = now
         line.add(request)
-        request.phase = RequestPhase.WAITING
+        request.phase = WAITING
         if expires < self.wake:
             self.wake = expires
         return Wait(request)
@@ -602,11 +577,11 @@ class Balancer:
         sent: list[Decision] = []
         while len(line) and pool.open:
             ahead = 0.0
-            too_large = BlockedSizes()
+            blocked = pool.memory.begin_pass()
             for looked, request in enumerate(line.ordered()):
                 if looked >= MAX_QUEUE_LOOKAHEAD:
                     return sent
-                if pool.memory is not None and too_large.covers(request, pool.memory):
+                if blocked.covers(request):
                     ahead += request.base
                     continue
                 try:
@@ -622,32 +597,17 @@ class Balancer:
                     sent.append(self._send(pool, request, replica, now))
                     break
                 ahead += request.base
-                if pool.memory is not None:
-                    too_large.note(request)
+                blocked.note(request)
             else:
                 return sent
         return sent
-
-    @staticmethod
-    def _has_elsewhere(pool: Pool, request: Request, failed: Replica, outcome: Outcome, now: float) -> bool:
-        """Could it run on another replica? Where it ran out of memory there is no point in trying again."""
-        if outcome is not Outcome.OUT_OF_MEMORY or pool.memory is None:
-            return True
-        claims = pool.memory
-        return any(
-            claims.could_ever_fit(request, r, now) for r in pool.members if r is not failed and r not in request.avoid
-        )
-
-    def _is_freed(self) -> bool:
-        return self.ledger is not None and bool(self.ledger.freed)
 
     def _after_landing(self, pool: Pool | None, now: float) -> Sequence[Decision]:
         """An attempt on this pool's replicas is over: what waits for it may go, and what waits elsewhere for the
         memory it had, who has waited longest first."""
         ledger = self.ledger
-        if ledger is not None and ledger.wake < self.wake:
-            self.wake = ledger.wake
-        if ledger is None or not ledger.freed:
+        self._wake_by(ledger.wake)
+        if not ledger.freed:
             return self._dispatch(pool, now) if pool is not None else NO_DECISIONS
         pools = {} if pool is None else {pool: None}
         for device in ledger.freed:
@@ -662,21 +622,18 @@ class Balancer:
 
     def _refuse_expired(self, pool: Pool, now: float, decisions: list[Decision]) -> None:
         for request in pool.preempted:
-            request.phase = RequestPhase.DONE
-            decisions.append(Reject(request, Reason.PREEMPTED, pool.retry_after(now)))
+            decisions.append(self._reject(pool, request, Reason.PREEMPTED, now))
         pool.preempted.clear()
         for request in pool.queue.expired(now):
             pool.queue.remove(request)
             if self._waits_on(pool, request, now):
                 continue
-            request.phase = RequestPhase.DONE
             reason = Reason.DEADLINE if request.deadline_bound else Reason.QUEUE_TIMEOUT
             if reason is Reason.QUEUE_TIMEOUT and not pool.members and not pool.options.hold:
                 reason = Reason.NO_REPLICA
-            if pool.memory is not None:
-                pool.memory.release_earmark(request)
-                reason = Reason.INSUFFICIENT_MEMORY if pool.open and _is_blocked(request) else reason
-            decisions.append(Reject(request, reason, pool.retry_after(now)))
+            if pool.open and pool.memory.is_blocked(request):
+                reason = Reason.INSUFFICIENT_MEMORY
+            decisions.append(self._reject(pool, request, reason, now))
 
     @staticmethod
     def _waits_on(pool: Pool, request: Request, now: float) -> bool:
@@ -697,15 +654,14 @@ class Balancer:
             if replica is not None:
                 return self._send(pool, request, replica, now)
         if not pool.members and (pool.removed or not pool.may_wait_for_ready(now)):
-            request.phase = RequestPhase.DONE
-            return Reject(request, Reason.NO_REPLICA, pool.retry_after(now))
+            return self._reject(pool, request, Reason.NO_REPLICA, now)
         return self._wait(pool, request, now)
 
     # ------------------------------------------------------------------ about once a second
 
     def _tick(self, pool: Pool, now: float) -> None:
         pool.tick(now)
-        ejected = [r for r in pool.replicas.values() if r.state is State.EJECTED]
+        ejected = [r for r in pool.replicas.values() if r.state is EJECTED]
         for replica in ejected:
             if now >= replica.ejected_until:
                 pool.apply_event(replica, Event.RESTORE, now)
@@ -713,8 +669,8 @@ class Balancer:
             self._eject(pool, replica, reason, now)
             if self.on_silent_ejection is not None:
                 self.on_silent_ejection(replica)
-        out = sum(r.state is State.EJECTED for r in ejected)
-        for replica, reason in pool.outliers.outliers([r for r in pool.members if r.state is State.READY], out, now):
+        out = sum(r.state is EJECTED for r in ejected)
+        for replica, reason in pool.outliers.outliers([r for r in pool.members if r.state is READY], out, now):
             self._eject(pool, replica, reason, now)
 
     def _eject(self, pool: Pool, replica: Replica, reason: EjectionReason, now: float) -> None:
@@ -741,7 +697,7 @@ class Balancer:
         pool.probation.end(replica)
         if pool.panicking:
             return
-        for other in [r for r in pool.replicas.values() if r.state is State.EJECTED]:
+        for other in [r for r in pool.replicas.values() if r.state is EJECTED]:
             if other.ejection is not None and not other.ejection.rule.is_speed:
                 other.ejection_backoff = max(0, other.ejection_backoff - 1)
                 pool.apply_event(other, Event.RESTORE, now, in_use=True)
@@ -763,24 +719,23 @@ class Balancer:
 
     def _maybe_hedge(self, flight: Attempt, now: float, decisions: list[Decision]) -> None:
         request = flight.request
-        if request.phase is not RequestPhase.RUNNING or request.attempt is not flight:
+        if request.phase is not RUNNING or request.attempt is not flight:
             return
         pool = _pool_of_request(request)
         age = now - flight.started
         idle: Sequence[Replica] = [
             r for r in pool.open if not r.load and r is not flight.replica and r not in request.avoid
         ]
-        claims = pool.memory
-        if claims is not None:
-            idle = claims.filter(request, idle, now)
+        if idle:
+            idle = pool.memory.filter(request, idle, now)
         if idle:
             replica = pool.policy.choose(request, idle, now)
             if replica not in idle:  # a policy that samples may add an old favourite
                 replica = idle[0]
             seconds = request.base * replica.slowness * pool.estimator.remaining.mean
             left = pool.estimator.remaining.after(age, flight.predicted)
-            room = claims is None or seconds >= left / 2 or claims.reserve(request, replica, now)
-            if seconds < left / 2 and room and self._pays_hedge(pool, flight, seconds, replica):
+            worthwhile = seconds < left / 2 and pool.memory.reserve(request, replica, now)
+            if worthwhile and self._pays_hedge(pool, flight, seconds, replica):
                 request.hedge = pool.dispatch(request, replica, now)
                 pool.hedged += 1
                 pool.notify_dispatched(request.hedge, now)
@@ -793,9 +748,7 @@ class Balancer:
     def _pays_hedge(pool: Pool, flight: Attempt, seconds: float, replica: Replica) -> bool:
         if pool.hedge_budget.try_spend(flight, seconds):
             return True
-        claim = flight.request.memory
-        if pool.memory is not None and claim is not None and replica.residency is not None:
-            pool.memory.ledger.release(replica.residency, claim.reserved_bytes)  # it was taken in vain
+        pool.memory.cancel_reservation(flight.request, replica)
         return False
 
     def _settle_race(
@@ -806,17 +759,12 @@ class Balancer:
             request.attempt, request.hedge = other, None
             request.avoid = (*request.avoid, ended.replica)
             return []
-        if ended is request.hedge and outcome is Outcome.OK:
+        if ended is request.hedge and outcome is OK:
             pool.hedges_won += 1
         pool.release(other, now, over=False)
         request.attempt = request.hedge = None
-        request.phase = RequestPhase.DONE
+        request.phase = DONE
         return [Cancel(request, other.replica)]
-
-
-def _is_blocked(request: Request) -> bool:
-    """Is there no room for it in memory?"""
-    return request.memory is not None and request.memory.blocked
 
 
 def _oldest_arrival(pool: Pool) -> float:

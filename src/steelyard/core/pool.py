@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from itertools import islice
+from typing import Final
 
 from .attempts.retry import HedgeBudget, RetryBudget
 from .errors import OptionError, UnknownReplicaError
 from .estimator.concurrency_limit import PROBING_REPLICAS_ONE_IN, next_limit, probe_above, probe_below
 from .estimator.estimator import MIN_REQUESTS_FOR_FEATURES, Estimator
 from .estimator.exploration import Exploration
-from .memory.admission import MemoryAdmission
+from .memory.filter import NO_FILTER, CandidateFilter
 from .options import PoolOptions
 from .outcome import Outcome
 from .outliers.detector import OutlierDetector
@@ -38,6 +39,13 @@ LATE_START_GRACE_SECONDS = (
     5.0  # seconds for which a replica that should be ready by now is waited for, until more is known of it
 )
 PEER_LOAD_TTL_INTERVALS = 3.0  # intervals after which news of other balancers is forgotten
+# Bound once: a lookup through the enumeration costs more than the comparison, compiled or not.
+READY: Final = State.READY
+EJECTED: Final = State.EJECTED
+CLIENT_ERROR: Final = Outcome.CLIENT_ERROR
+CLIENT_DEADLINE_EXCEEDED: Final = Outcome.CLIENT_DEADLINE_EXCEEDED
+DEADLINE_EXCEEDED: Final = Outcome.DEADLINE_EXCEEDED
+TIMEOUT: Final = Outcome.TIMEOUT
 
 
 class Pool:
@@ -82,7 +90,7 @@ class Pool:
         self.next_ready_is_guess = False  # is that a guess?
         self.start_failure = ""  # why the last start failed, while the next has not begun
         self.lost_at = -INFINITY  # when the last of the members was lost
-        self.memory: MemoryAdmission | None = None  # on memory, where that is counted
+        self.memory: CandidateFilter = NO_FILTER
         self.removed = False  # taken out of service; what runs still ends here
         self._ticks = 0
         self._orders = 0
@@ -169,14 +177,14 @@ class Pool:
         if new is old:
             return
         self.probation.end(replica)
-        if new is State.READY:
+        if new is READY:
             replica.has_been_ready = True
             replica.ready_since = now - self.options.slow_start if in_use or self._was_ready(old, now) else now
             replica.consecutive_failures = 0
             replica.slow_since = INFINITY
             replica.successes = replica.failures = 0
             replica.failure_penalty = 0
-            if old is State.EJECTED:
+            if old is EJECTED:
                 self.probation.begin_restored(replica, now)
                 replica.slowness_filter.restore(
                     replica.ejection is not None and replica.ejection.rule is EjectionRule.SLOWED
@@ -192,7 +200,7 @@ class Pool:
     def admit_unverified(self, replica: Replica, now: float) -> None:
         """Put it in rotation for one request at a time; the first that succeeds ends the trial."""
         self.apply_event(replica, Event.LOADED, now)
-        if replica.state is State.READY:
+        if replica.state is READY:
             replica.unverified = True
             self._set_replica_limit(replica, 1.0)
 
@@ -251,11 +259,11 @@ class Pool:
             states[before] -= 1
         states[replica.state] += 1
         self.expected_count = expected = sum(states[state] for state in EXPECTED_STATES)
-        self.panicking = bool(states[State.EJECTED]) and states[State.READY] < self.options.ejection.panic * expected
+        self.panicking = bool(states[EJECTED]) and states[READY] < self.options.ejection.panic * expected
         if self.panicking is not panicked:
             self._rotate(now)
             return
-        was = before is State.READY or (before is State.EJECTED and panicked)
+        was = before is READY or (before is EJECTED and panicked)
         is_now = self.in_rotation(replica)
         if is_now and not was:
             self._join(replica, now)
@@ -321,7 +329,7 @@ class Pool:
 
     def in_rotation(self, replica: Replica) -> bool:
         state = replica.state
-        return state is State.READY or (state is State.EJECTED and self.panicking)
+        return state is READY or (state is EJECTED and self.panicking)
 
     # ------------------------------------------------------------------ load, counted at dispatch
 
@@ -349,7 +357,7 @@ class Pool:
         if n >= replica.limit:
             self.update_open(replica)
         self.active += 1
-        if self.memory is not None:
+        if request.memory is not None:
             self.memory.attach(flight, now)
         return flight
 
@@ -372,7 +380,7 @@ class Pool:
         if flight.hedge_entry is not None:
             flight.hedge_entry[2] = None  # the plan of hedges must not keep what is over
             flight.hedge_entry = None
-        if flight.reservation is not None and self.memory is not None:
+        if flight.reservation is not None:
             self.memory.release(flight, now, over=over)
         replica.in_flight -= 1
         replica.outstanding_work = replica.outstanding_work - flight.seconds_alone if replica.in_flight else 0.0
@@ -421,8 +429,8 @@ class Pool:
     def record_outcome(self, flight: Attempt, outcome: Outcome, now: float, status: int = 0) -> EjectionReason | None:
         """Take in how an attempt ended (`status`: what a failed one was answered with). A reason: eject its replica."""
         seconds = now - flight.started
-        if outcome is Outcome.DEADLINE_EXCEEDED and seconds > FAILURE_LATENCY_FACTOR * flight.predicted:
-            outcome = Outcome.TIMEOUT  # not only a short deadline: this replica hangs
+        if outcome is DEADLINE_EXCEEDED and seconds > FAILURE_LATENCY_FACTOR * flight.predicted:
+            outcome = TIMEOUT  # not only a short deadline: this replica hangs
         replica = flight.replica
         # Read once: a member of an enumeration is slow to look into, compiled or not.
         failed, informative, answered = outcome.failed, outcome.informative, outcome.answered
@@ -436,9 +444,7 @@ class Pool:
         # A client's deadline is no failure; but far past the estimate it is a lower bound that counts: it must not look
         # like nothing, or a replica that hangs would look idle.
         bound = (
-            not answered
-            and outcome is Outcome.CLIENT_DEADLINE_EXCEEDED
-            and seconds > FAILURE_LATENCY_FACTOR * flight.predicted
+            not answered and outcome is CLIENT_DEADLINE_EXCEEDED and seconds > FAILURE_LATENCY_FACTOR * flight.predicted
         )
         if failed or bound:
             # An instant error must not look like a fast answer, to no policy. Of its speed it tells nothing: a fleet
@@ -447,7 +453,7 @@ class Pool:
             replica.latency.add(seconds, now)
         if self._tells_finished and (informative or failed or bound):
             self.policy.finished(flight, seconds, outcome, now)
-        if replica.unverified and (informative or outcome is Outcome.CLIENT_ERROR):
+        if replica.unverified and (informative or outcome is CLIENT_ERROR):
             self._end_trial(replica)
         eject = self.outliers.record(replica, outcome, describe_failure(outcome, status) if failed else "")
         if failed:
@@ -461,7 +467,7 @@ class Pool:
         if answered:
             replica.answered_at = now
             replica.unanswered = 0
-        elif replica.answered_at > flight.started and (bound or outcome is Outcome.TIMEOUT):
+        elif replica.answered_at > flight.started and (bound or outcome is TIMEOUT):
             pass  # it answered others meanwhile: this one was merely long
         elif failed or bound:
             self.probation.note_unanswered(flight, now)

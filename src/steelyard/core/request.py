@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from .memory.admission import MemoryRequirement
@@ -21,6 +21,9 @@ class RequestPhase(Enum):
     WAITING = "waiting"
     RUNNING = "running"
     DONE = "done"
+
+
+NEW: Final = RequestPhase.NEW  # bound once: a lookup through the enumeration is slow, compiled or not
 
 
 class Request:
@@ -104,7 +107,7 @@ class Request:
         self.idempotent = idempotent
         self.context = context
         # Below: the balancer's own bookkeeping.
-        self.phase = RequestPhase.NEW
+        self.phase = NEW
         self.pool: Pool | None = None  # since `submit`
         self.arrived = 0.0
         self.base = 1.0  # estimated seconds on a typical replica

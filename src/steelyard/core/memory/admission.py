@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..request import INFINITY, RequestPhase
+from .filter import BlockedSizes, CandidateFilter
 from .ledger import EARMARK_SECONDS, Device, MemoryLedger, Residency, Server
 from .request_size import RequestSizeModel, RequestSizeState
 
@@ -66,34 +67,35 @@ class MemoryRequirement:
         self.reserved_bytes = 0  # reserved for the attempt that is about to be sent
 
 
-class BlockedSizes:
-    """What did not fit in one pass over a waiting line: what is as large need not be looked at again."""
+class SmallestBlocked(BlockedSizes):
+    """The smallest size that found no room during one pass over a queue: anything as large need not be tried."""
 
-    __slots__ = ("_alone", "_least")
+    __slots__ = ("_admission", "_alone", "_least")
 
-    def __init__(self) -> None:
+    def __init__(self, admission: MemoryAdmission) -> None:
+        self._admission = admission
         self._least = INFINITY
         self._alone = False
 
-    def covers(self, request: Request, claims: MemoryAdmission) -> bool:
-        claim = claims.prepare(request)
-        if request.avoid or request.priority or claim.earmark is not None:
+    def covers(self, request: Request) -> bool:
+        need = self._admission.prepare(request)
+        if request.avoid or request.priority or need.earmark is not None:
             return False  # it may go where others may not
-        covered = self._alone if claim.bytes == UNKNOWN_BYTES else claim.bytes >= self._least
-        claim.blocked = covered
+        covered = self._alone if need.bytes == UNKNOWN_BYTES else need.bytes >= self._least
+        need.blocked = covered
         return covered
 
     def note(self, request: Request) -> None:
-        claim = request.memory
-        if claim is None or not claim.blocked or request.avoid or request.priority:
+        need = request.memory
+        if need is None or not need.blocked or request.avoid or request.priority:
             return
-        if claim.bytes == UNKNOWN_BYTES:
+        if need.bytes == UNKNOWN_BYTES:
             self._alone = True
         else:
-            self._least = min(self._least, claim.bytes)
+            self._least = min(self._least, need.bytes)
 
 
-class MemoryAdmission:
+class MemoryAdmission(CandidateFilter):
     """Of one pool."""
 
     def __init__(self, pool: Pool, ledger: MemoryLedger, sizes: RequestSizeModel) -> None:
@@ -151,11 +153,16 @@ class MemoryAdmission:
             and self.request_size.is_learning(kind)
         )
 
-    def redeclare(self, sizes: RequestSizeModel) -> None:
-        """Something else is declared of its requests: where to begin again. All else stays."""
+    def redeclare(self, sizes: RequestSizeModel) -> bool:
+        """Learning begins again from the declared sizes; all else stays."""
         sizes.version = self.request_size.version + 1
         self.request_size = sizes
         self._surely = -1
+        return True
+
+    def add_replica(self, replica: Replica) -> None:
+        if replica.residency is not None:
+            replica.residency.footprint = self.footprint
 
     def load_state(self, footprint: int, state: RequestSizeState, unmeasured: bool) -> None:
         """What was learned elsewhere."""
@@ -271,6 +278,10 @@ class MemoryAdmission:
             self.release_earmark(request)
         return taken
 
+    def cancel_reservation(self, request: Request, replica: Replica) -> None:
+        if request.memory is not None and replica.residency is not None:
+            self.ledger.release(replica.residency, request.memory.reserved_bytes)
+
     def _may_go(self, request: Request, claim: MemoryRequirement, server: Server, now: float) -> bool:
         """Apart from room: is nobody saving up there, nobody to be measured alone, and its size not kept away?"""
         device = server.device
@@ -316,8 +327,24 @@ class MemoryAdmission:
 
     # ------------------------------------------------------------------ waiting
 
-    def note_blocked(self, request: Request, candidates: Sequence[Replica], now: float) -> None:
-        """There is no room for it now: hear of it when there is, and save up for it if it has waited for long."""
+    def begin_pass(self) -> BlockedSizes:
+        return SmallestBlocked(self)
+
+    def note_blocked(self, request: Request, candidates: Sequence[Replica], now: float) -> float:
+        """Register to be told of releases, and earmark room for a request that has waited for long.
+
+        Releases by other processes, and the end of an exclusive attempt, are not announced: those are polled for.
+        """
+        self._wait_for_room(request, candidates, now)
+        if not self.ledger.cells.shared and not self.waits_for_exclusive:
+            return INFINITY
+        self.waits_for_exclusive = False
+        return now + self.next_poll_delay()
+
+    def is_blocked(self, request: Request) -> bool:
+        return request.memory is not None and request.memory.blocked
+
+    def _wait_for_room(self, request: Request, candidates: Sequence[Replica], now: float) -> None:
         claim = self.prepare(request)
         claim.blocked = True
         if not request.avoid and claim.bytes != UNKNOWN_BYTES:
@@ -346,6 +373,9 @@ class MemoryAdmission:
                     best, most = device, room
         if best is not None and (claim.earmark is not None or now - request.arrived >= EARMARK_AFTER_SECONDS):
             self._save(request, claim, best, now)
+
+    def could_retry(self, request: Request, members: Sequence[Replica], failed: Replica, now: float) -> bool:
+        return any(self.could_ever_fit(request, r, now) for r in members if r is not failed and r not in request.avoid)
 
     def could_ever_fit(self, request: Request, replica: Replica, now: float) -> bool:
         """Would it go there if only there was room?"""

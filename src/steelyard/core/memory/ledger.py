@@ -220,6 +220,7 @@ class MemoryLedger:
         self.freed: dict[Device, None] = {}  # where room has become free and others may wait for it
         self._lingering: list[tuple[float, int, Residency, int]] = []  # a heap: until when, number, where, bytes
         self._lingered = 0
+        self.wake = INFINITY  # when `expire` has something to do
         self.release_count = 0  # how often something was given back
 
     # ------------------------------------------------------------------ who is there
@@ -397,17 +398,14 @@ class MemoryLedger:
         """Nobody waits for its answer any more, but its server does not know: it goes on, and holds what it holds."""
         self._lingered += 1
         heappush(self._lingering, (until, self._lingered, place, amount))
-
-    @property
-    def wake(self) -> float:
-        """When `expire` has something to do."""
-        return self._lingering[0][0] if self._lingering else INFINITY
+        self.wake = self._lingering[0][0]
 
     def expire(self, now: float) -> None:
         """What lingered is over."""
         while self._lingering and self._lingering[0][0] <= now:
             _, _, place, amount = heappop(self._lingering)
             self.release(place, amount)
+        self.wake = self._lingering[0][0] if self._lingering else INFINITY
 
     def reserve_model(self, place: Residency, amount: int) -> bool:
         """Room for a model that is to be loaded there; it is the model's from now on. False: there is none."""

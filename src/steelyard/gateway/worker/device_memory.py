@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...config import Config, ModelConfig, ReplicaConfig
-from ...core.memory.admission import MemoryAdmission
+from ...core.memory.filter import NO_FILTER, CandidateFilter
 from ...core.memory.ledger import Device, MemoryLedger, Residency, Server
 from ...core.memory.request_size import RequestSizeModel
 from ...core.replica import Replica, State
@@ -76,7 +76,7 @@ class DeviceMemory:
         """What requests of this model need is counted from now on; what is declared of it may have changed."""
         declared = (float(model.memory.request), float(model.memory.per_unit))
         said = None if before is None else (float(before.memory.request), float(before.memory.per_unit))
-        if said != declared or self._claims(name) is None:
+        if said != declared or self._admission(name) is NO_FILTER:
             self._proxy.balancer.track_memory(name, RequestSizeModel(*declared), model.memory.footprint)
 
     def place_replica(self, settings: ReplicaConfig, model: ModelConfig, slot: int) -> Residency | None:
@@ -113,16 +113,15 @@ class DeviceMemory:
             proxy = self._proxy
             told = (message.model, message.seconds, message.is_default, message.failure)
             proxy.execute(proxy.balancer.expect_replica(*told, now=now), now)
-        elif (claims := self._claims(message.model)) is not None:
-            if isinstance(message, MemorySizes):
-                claims.load_state(message.footprint, message.requests, message.unmeasured)
-            else:
-                claims.quarantine(message.device, message.bytes, now + message.seconds)
+        elif isinstance(message, MemorySizes):
+            self._admission(message.model).load_state(message.footprint, message.requests, message.unmeasured)
+        else:
+            self._admission(message.model).quarantine(message.device, message.bytes, now + message.seconds)
 
-    def _claims(self, model: str) -> MemoryAdmission | None:
-        """None: it was removed meanwhile, or its memory is not counted."""
+    def _admission(self, model: str) -> CandidateFilter:
+        """A no-op if the model was removed meanwhile, or its memory is not counted."""
         pool = self._proxy.balancer.find(model)
-        return pool.memory if pool is not None else None
+        return pool.memory if pool is not None else NO_FILTER
 
     # ------------------------------------------------------------------ what happens to requests
 
@@ -156,14 +155,14 @@ class DeviceMemory:
 
     def response_started(self, replica: Replica, exchange: Exchange, load: EngineLoad | None, status: int) -> None:
         """An answer has begun, and its load report, if it brought one, may say what it took."""
-        place, claims = replica.residency, self._claims(exchange.model)
-        if place is None or claims is None:
+        place = replica.residency
+        if place is None:
             return
         if load is not None and load.held is not None:
             self._ledger.set_measured(place, int(load.held))
         told = load is not None and load.request_bytes is not None
         if told or (status < 300 and exchange.route.method == b"POST"):  # an error, or a look, tells nothing
-            claims.record_measurement(exchange, told)
+            self._admission(exchange.model).record_measurement(exchange, told)
         if load is not None and load.request_bytes is not None and len(self._samples) < MAX_SAMPLES_PER_REPORT:
             needed = int(load.request_bytes)
             self._samples.append(MemorySample(exchange.model, replica.id, exchange.kind, exchange.features, needed))
@@ -175,8 +174,7 @@ class DeviceMemory:
 
     def unmeasured(self) -> tuple[str, ...]:
         balancer = self._proxy.balancer
-        pools = ((name, balancer.pool(name).memory) for name in balancer.models)
-        return tuple(name for name, claims in pools if claims is not None and claims.unmeasured)
+        return tuple(name for name in balancer.models if balancer.pool(name).memory.unmeasured)
 
     # ------------------------------------------------------------------ out of memory
 
@@ -211,16 +209,12 @@ class DeviceMemory:
     def replica_gone(self, replica: Replica, now: float) -> None:
         """The replica is not there any more, or is another than before. Did it crash under its load?"""
         broken = self._broken.pop(replica.residency.server, None) if replica.residency is not None else None
-        claims = self._claims(broken.replica.context.model) if broken is not None else None
-        if (
-            broken is None
-            or claims is None
-            or now - broken.when > CRASH_WINDOW_SECONDS
-            or broken.used_share < CRASH_MIN_MEMORY_SHARE
-        ):
+        if broken is None or now - broken.when > CRASH_WINDOW_SECONDS or broken.used_share < CRASH_MIN_MEMORY_SHARE:
             return
-        at_least = claims.record_crash(broken.features, broken.kind, broken.bytes)
-        self._report_out_of_memory(broken.replica, broken.kind, broken.features, broken.bytes, at_least, "crash", now)
+        replica, kind, features, amount = broken.replica, broken.kind, broken.features, broken.bytes
+        at_least = self._admission(replica.context.model).record_crash(features, kind, amount)
+        if at_least:
+            self._report_out_of_memory(replica, kind, features, amount, at_least, "crash", now)
 
     def _report_out_of_memory(
         self,
@@ -233,7 +227,6 @@ class DeviceMemory:
         now: float,
     ) -> None:
         place, model = replica.residency, replica.context.model
-        claims = self._claims(model)
-        if place is not None and claims is not None:
-            claims.quarantine(place.device.name, at_least, now + QUARANTINE_SECONDS)
+        if place is not None:
+            self._admission(model).quarantine(place.device.name, at_least, now + QUARANTINE_SECONDS)
             self._send(OutOfMemory(model, replica.id, kind, features, amount, at_least, how))

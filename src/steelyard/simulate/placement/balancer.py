@@ -64,7 +64,6 @@ def build_multi_model_balancer(
 ) -> MultiModelBalancer:
     balancer = MultiModelBalancer(Random(f"{seed}/0"))
     ledger = balancer.ledger
-    assert ledger is not None
     options = replace(scenario.balancing.options(concurrency, 0), hold=True)
     at_once = options.concurrency
     groups = [group for group in scenario.fleet for _ in range(group.count)]
@@ -77,7 +76,6 @@ def build_multi_model_balancer(
     slots = 0
     for model in model_names(scenario):
         pool = balancer.add_model(model, policy, options, sizes=RequestSizeModel())
-        assert pool.memory is not None
         pool.memory.load_state(MODEL_BYTES, RequestSizeState(), unmeasured=True)
         for server, device, group in zip(servers, devices, groups, strict=True):
             place = ledger.add_residency(device, server.id, slots, permanent=False)

@@ -152,7 +152,6 @@ class SimulatedPlacer:
 
     @property
     def _ledger(self) -> MemoryLedger:
-        assert self._balancer.ledger is not None
         return self._balancer.ledger
 
 
