@@ -8,10 +8,10 @@ library. A driver calls `submit` for each request, `finish` when an attempt ende
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heappop, heappush
 from random import Random
 from typing import Any, Final
 
+from .attempts.hedging import Hedging, other_attempt, settle_race, stop_loser
 from .decision import Cancel, Decision, Reject, Send, Wait
 from .errors import MisuseError, OptionError, UnknownModelError
 from .estimator.deadlines import can_meet_deadlines, latest_start
@@ -19,7 +19,7 @@ from .memory.admission import MemoryAdmission
 from .memory.ledger import MemoryLedger, Residency
 from .memory.request_size import RequestSizeModel
 from .options import PoolOptions
-from .outcome import Outcome, Retryable
+from .outcome import Outcome
 from .outliers.ejection_reason import EjectionReason, EjectionRule
 from .policies import make_policy
 from .pool import Pool
@@ -59,8 +59,7 @@ class Balancer:
         self.ledger = ledger if ledger is not None else MemoryLedger()
         self._pools: dict[str, Pool] = {}
         self.wake = INFINITY  # `next_wake` as a plain number: may be too early, never too late
-        self._hedges: list[list[Any]] = []  # a heap of [when, number, flight or None once it landed]
-        self._hedge_count = 0
+        self.hedging = Hedging()
         self.on_choice: ChoiceObserver | None = None  # told of each choice for a request that is `noted`
         self.on_silent_ejection: Callable[[Replica], None] | None = (
             None  # told of each that was ejected for giving no answer
@@ -323,9 +322,9 @@ class Balancer:
             self._forget(request, pool, now)
             raise
         decisions: list[Decision] | None = None
-        other = request.hedge if flight is request.attempt else request.attempt
+        other = other_attempt(request, flight)
         if other is not None:
-            decisions = self._settle_race(pool, request, flight, other, outcome, now)
+            decisions = settle_race(pool, request, flight, other, outcome, now)
         elif (
             outcome.failed
             and (outcome is not OUT_OF_MEMORY or pool.memory.could_retry(request, pool.members, replica, now))
@@ -347,18 +346,9 @@ class Balancer:
     def response_started(self, request: Request, replica: Replica, now: float) -> Sequence[Decision]:
         """This attempt's answer has begun: no other is started, and one that runs beside it has lost and is to stop."""
         flight = self._flight_of(request, replica)
-        if flight.hedge_entry is not None:
-            flight.hedge_entry[2] = None
-            flight.hedge_entry = None
-        other = request.hedge if flight is request.attempt else request.attempt
-        if other is None:
-            return NO_DECISIONS
         pool = _pool_of_request(request)
-        if flight is request.hedge:
-            pool.hedges_won += 1
-        pool.release(other, now, over=False)
-        request.attempt, request.hedge = flight, None
-        return [Cancel(request, other.replica), *self._after_landing(pool, now)]
+        cancelled = stop_loser(pool, request, flight, now)
+        return [cancelled, *self._after_landing(pool, now)] if cancelled is not None else NO_DECISIONS
 
     def report_out_of_memory(self, request: Request, replica: Replica, now: float) -> tuple[int, int] | None:
         """This attempt ran out of memory: such requests are believed to need more from now on. To be told before
@@ -375,24 +365,9 @@ class Balancer:
         return True
 
     def can_fail_over(self, request: Request, now: float) -> bool:
-        """Its replica was lost while it waits there. Could it be tried elsewhere? Nothing is paid yet.
-
-        If so, this attempt does not count against the number it has: left there, it would wait for ever.
-        """
+        """Its replica was lost while it waits there. Could it be tried elsewhere? Nothing is paid yet."""
         pool = _pool_of_request(request)
-        retries = pool.retry_budget
-        if (
-            not request.idempotent
-            or retries.options.attempts < 2
-            or not any(r not in request.avoid for r in pool.members)
-        ):
-            return False
-        counted = request.attempt_count
-        request.attempt_count = min(counted, retries.options.attempts - 1)
-        if retries.can_retry(request, now):
-            return True
-        request.attempt_count = counted
-        return False
+        return any(r not in request.avoid for r in pool.members) and pool.retry_budget.can_fail_over(request, now)
 
     def cancel(self, request: Request, now: float) -> Sequence[Decision]:
         """The client left. Returns `Cancel` for what runs, and what may go now instead."""
@@ -433,13 +408,8 @@ class Balancer:
         if self.ledger.freed:
             decisions.extend(self._after_landing(None, now))
             wake = min([wake, *(pool.recheck_at for pool in self._pools.values())])
-        while self._hedges and self._hedges[0][0] <= now:
-            flight = heappop(self._hedges)[2]
-            if flight is not None:
-                self._maybe_hedge(flight, now, decisions)
-        if self._hedges:
-            wake = min(wake, self._hedges[0][0])
-        self.wake = wake
+        self.hedging.hedge_late_attempts(now, decisions)
+        self.wake = min(wake, self.hedging.next_at)
         return decisions or NO_DECISIONS
 
     # ------------------------------------------------------------------ inside
@@ -540,7 +510,7 @@ class Balancer:
         request.phase = RUNNING
         pool.notify_dispatched(flight, now)
         if pool.options.hedge.enabled and request.idempotent:
-            self._plan_hedge(pool, flight, now)
+            self._wake_by(self.hedging.plan(pool, flight, now))
         return Send(request, replica)
 
     def _wait(self, pool: Pool, request: Request, now: float) -> Decision:
@@ -701,70 +671,6 @@ class Balancer:
             if other.ejection is not None and not other.ejection.rule.is_speed:
                 other.ejection_backoff = max(0, other.ejection_backoff - 1)
                 pool.apply_event(other, Event.RESTORE, now, in_use=True)
-
-    # ------------------------------------------------------------------ hedging
-
-    def _plan_hedge(self, pool: Pool, flight: Attempt, now: float) -> None:
-        pool.hedge_budget.deposit(flight.seconds_alone, pool.estimator.typical_seconds)
-        late = pool.estimator.remaining.quantile(pool.options.hedge.quantile)
-        self._look_again(flight, now + flight.predicted * late)
-
-    def _look_again(self, flight: Attempt, when: float) -> None:
-        self._hedge_count += 1
-        entry = [when, self._hedge_count, flight]
-        flight.hedge_entry = entry
-        heappush(self._hedges, entry)
-        if when < self.wake:
-            self.wake = when
-
-    def _maybe_hedge(self, flight: Attempt, now: float, decisions: list[Decision]) -> None:
-        request = flight.request
-        if request.phase is not RUNNING or request.attempt is not flight:
-            return
-        pool = _pool_of_request(request)
-        age = now - flight.started
-        idle: Sequence[Replica] = [
-            r for r in pool.open if not r.load and r is not flight.replica and r not in request.avoid
-        ]
-        if idle:
-            idle = pool.memory.filter(request, idle, now)
-        if idle:
-            replica = pool.policy.choose(request, idle, now)
-            if replica not in idle:  # a policy that samples may add an old favourite
-                replica = idle[0]
-            seconds = request.base * replica.slowness * pool.estimator.remaining.mean
-            left = pool.estimator.remaining.after(age, flight.predicted)
-            worthwhile = seconds < left / 2 and pool.memory.reserve(request, replica, now)
-            if worthwhile and self._pays_hedge(pool, flight, seconds, replica):
-                request.hedge = pool.dispatch(request, replica, now)
-                pool.hedged += 1
-                pool.notify_dispatched(request.hedge, now)
-                decisions.append(Send(request, replica, hedged=True))
-                return
-        # Nobody idle, or not late enough yet, or no budget: look again when it is half as old again.
-        self._look_again(flight, now + max(age / 2, MIN_RECHECK_SECONDS))
-
-    @staticmethod
-    def _pays_hedge(pool: Pool, flight: Attempt, seconds: float, replica: Replica) -> bool:
-        if pool.hedge_budget.try_spend(flight, seconds):
-            return True
-        pool.memory.cancel_reservation(flight.request, replica)
-        return False
-
-    def _settle_race(
-        self, pool: Pool, request: Request, ended: Attempt, other: Attempt, outcome: Outcome, now: float
-    ) -> list[Decision]:
-        """One of two attempts ended: a failure leaves the other to decide, anything else ends both."""
-        if outcome.failed and outcome.retryable is not Retryable.NEVER:
-            request.attempt, request.hedge = other, None
-            request.avoid = (*request.avoid, ended.replica)
-            return []
-        if ended is request.hedge and outcome is OK:
-            pool.hedges_won += 1
-        pool.release(other, now, over=False)
-        request.attempt = request.hedge = None
-        request.phase = DONE
-        return [Cancel(request, other.replica)]
 
 
 def _oldest_arrival(pool: Pool) -> float:

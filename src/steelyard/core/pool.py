@@ -10,7 +10,8 @@ from bisect import bisect_left, insort
 from itertools import islice
 from typing import Final
 
-from .attempts.retry import HedgeBudget, RetryBudget
+from .attempts.hedging import HedgeBudget, cancel_hedge
+from .attempts.retry import RetryBudget
 from .errors import OptionError, UnknownReplicaError
 from .estimator.concurrency_limit import PROBING_REPLICAS_ONE_IN, next_limit, probe_above, probe_below
 from .estimator.estimator import MIN_REQUESTS_FOR_FEATURES, Estimator
@@ -378,8 +379,7 @@ class Pool:
         replica = flight.replica
         del replica.running_attempts[flight]  # a second landing would fail here, before anything changed
         if flight.hedge_entry is not None:
-            flight.hedge_entry[2] = None  # the plan of hedges must not keep what is over
-            flight.hedge_entry = None
+            cancel_hedge(flight)
         if flight.reservation is not None:
             self.memory.release(flight, now, over=over)
         replica.in_flight -= 1

@@ -1,15 +1,17 @@
-"""May a failed attempt be tried again elsewhere? May a slow one be hedged? Within budgets, always.
+"""Retries within a budget: may a failed attempt be tried again on another replica?
 
-The budget is a purse, not a share of what is active: each request puts in `budget`, each retry takes out 1. A share of
-active requests bounds nothing when failures are instant (every retry has ended before the next is counted); a purse
-keeps attempts ≤ (1 + budget) × requests + reserve whatever the replicas do.
+Idea: a token bucket. Each request deposits `budget` tokens, each retry takes 1, at most `saved` are kept, and `reserve`
+are there at the start. So attempts ≤ (1 + budget) × requests + reserve, whatever the replicas do. A share of active
+requests would bound nothing where failures are instant: every retry has ended before the next is counted.
+
+Source: Finagle's RetryBudget; Envoy's retry budget is the share of active requests.
 """
 
 from __future__ import annotations
 
-from ..options import HedgeOptions, RetryOptions
+from ..options import RetryOptions
 from ..outcome import Outcome, Retryable
-from ..request import Attempt, Request
+from ..request import Request
 
 
 class RetryBudget:
@@ -19,11 +21,11 @@ class RetryBudget:
 
     def deposit(self) -> None:
         """A new request came in."""
-        purse = self.tokens + self.options.budget
-        self.tokens = purse if purse < self.options.saved else self.options.saved
+        tokens = self.tokens + self.options.budget
+        self.tokens = tokens if tokens < self.options.saved else self.options.saved
 
     def try_spend(self, request: Request, outcome: Outcome, now: float) -> bool:
-        """May this request go to another replica? Takes from the purse if so."""
+        """May this request go to another replica? Takes a token if so."""
         if outcome.retryable is Retryable.NEVER or (
             outcome.retryable is Retryable.IF_IDEMPOTENT and not request.idempotent
         ):
@@ -39,25 +41,16 @@ class RetryBudget:
             return False
         return self.tokens >= 1.0 and now < request.deadline and now < request.first_byte_by
 
+    def can_fail_over(self, request: Request, now: float) -> bool:
+        """Its replica was lost: could it be tried elsewhere? Nothing is paid yet.
 
-class HedgeBudget:
-    """Seconds of work that may be spent on second attempts: a share of the work sent so far."""
-
-    MAX_TYPICAL_REQUESTS = 100.0  # most that may be saved up, in typical requests
-
-    def __init__(self, options: HedgeOptions) -> None:
-        self.options = options
-        self.seconds_left = 0.0
-
-    def deposit(self, seconds: float, typical: float) -> None:
-        self.seconds_left = min(self.seconds_left + self.options.budget * seconds, self.MAX_TYPICAL_REQUESTS * typical)
-
-    def try_spend(self, flight: Attempt, seconds: float) -> bool:
-        """May this running attempt be doubled at a cost of `seconds`? Takes from the purse if so."""
-        request = flight.request
-        if not request.idempotent or request.hedge is not None or request.attempt is not flight:
+        If so, this attempt does not count against the number it has: left there, it would wait for ever.
+        """
+        if not request.idempotent or self.options.attempts < 2:
             return False
-        if seconds > self.seconds_left:
-            return False
-        self.seconds_left -= seconds
-        return True
+        counted = request.attempt_count
+        request.attempt_count = min(counted, self.options.attempts - 1)
+        if self.can_retry(request, now):
+            return True
+        request.attempt_count = counted
+        return False

@@ -1,12 +1,16 @@
-"""The memory ledger: what a device has, what models hold there, and what running requests hold there.
+"""The memory ledger: what each device has, and what models and running requests hold of it.
 
-A request reserves its bytes when it is dispatched and gives them back when its attempt ends. Never is more given out
-than `capacity × (1 - headroom)`. The cells of these numbers may be shared (link/shared_ledger.py), so
-the rule holds for all of them together; here are the rules, there is the memory.
+Idea: a request reserves its bytes when it is dispatched and returns them when its attempt ends. Of a device at most
 
-A server process counts once, however many models it runs: with the larger of what is reserved there (the models it has
-resident, the requests it runs) and what it was measured to hold. So memory that an allocator keeps for later is room
-for the next request there, and for nobody else.
+    budget = capacity × (1 − headroom)
+
+is given out. A server process counts once, however many models it runs: with max(reserved there, measured there). So
+memory that its allocator keeps for later is room for the next request there, and for no other server.
+
+Several processes may share the cells that hold the numbers (link/shared_ledger.py): the rules are here, the memory is
+there, and the budget holds for all of them together.
+
+Limits: reservations are estimates (request_size.py); an attempt that was cut off counts until it should be over.
 """
 
 from __future__ import annotations

@@ -1,0 +1,173 @@
+"""Hedged requests: a second attempt beside one that is late, and the race between the two.
+
+Idea: an attempt that runs longer than nearly all attempts of its predicted length is probably on a replica in trouble.
+If an idle replica should answer in less than half of the time the first still needs, the request is sent there too;
+the first answer wins and the other attempt is cancelled.
+
+When: at `predicted × quantile(q)` of the measured distribution of actual / predicted duration; if no hedge is possible
+then, again each time the attempt has become half as old again.
+
+Budget: hedges may cost a share (`budget`) of the seconds of work sent so far, so they cannot add more load than that,
+and at most MAX_TYPICAL_REQUESTS typical requests are saved up.
+
+Source: Dean and Barroso, "The Tail at Scale", CACM 2013 (hedged requests). Limits: only idempotent requests, only to
+idle replicas, never more than two attempts at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, Final
+
+from ..decision import Cancel, Decision, Send
+from ..options import HedgeOptions
+from ..outcome import Outcome, Retryable
+from ..request import INFINITY, Attempt, Request, RequestPhase
+
+if TYPE_CHECKING:
+    from ..pool import Pool
+    from ..replica import Replica
+
+MIN_HEDGE_RECHECK_SECONDS = 0.001
+RUNNING: Final = RequestPhase.RUNNING
+DONE: Final = RequestPhase.DONE
+
+
+class HedgeBudget:
+    """Seconds of work that may be spent on second attempts: a share of the work sent so far."""
+
+    MAX_TYPICAL_REQUESTS = 100.0  # most that may be saved up, in typical requests
+
+    def __init__(self, options: HedgeOptions) -> None:
+        self.options = options
+        self.seconds_left = 0.0
+
+    def deposit(self, seconds: float, typical: float) -> None:
+        self.seconds_left = min(self.seconds_left + self.options.budget * seconds, self.MAX_TYPICAL_REQUESTS * typical)
+
+    def try_spend(self, attempt: Attempt, seconds: float) -> bool:
+        """May this running attempt be doubled at a cost of `seconds`? Takes from the budget if so."""
+        request = attempt.request
+        if not request.idempotent or request.hedge is not None or request.attempt is not attempt:
+            return False
+        if seconds > self.seconds_left:
+            return False
+        self.seconds_left -= seconds
+        return True
+
+
+class Hedging:
+    """When to look at which attempt, for all pools of a balancer."""
+
+    def __init__(self) -> None:
+        self._heap: list[list[Any]] = []  # [when, number, attempt or None once it ended]
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Attempts that are still to be looked at."""
+        return sum(entry[2] is not None for entry in self._heap)
+
+    @property
+    def next_at(self) -> float:
+        """When an attempt is due."""
+        return self._heap[0][0] if self._heap else INFINITY
+
+    def plan(self, pool: Pool, attempt: Attempt, now: float) -> float:
+        """An attempt was dispatched. Returns when it is due to be hedged."""
+        pool.hedge_budget.deposit(attempt.seconds_alone, pool.estimator.typical_seconds)
+        late = pool.estimator.remaining.quantile(pool.options.hedge.quantile)
+        return self._schedule(attempt, now + attempt.predicted * late)
+
+    def _schedule(self, attempt: Attempt, when: float) -> float:
+        self._count += 1
+        entry = [when, self._count, attempt]
+        attempt.hedge_entry = entry
+        heappush(self._heap, entry)
+        return when
+
+    def hedge_late_attempts(self, now: float, decisions: list[Decision]) -> None:
+        """Hedge what is due, where that is possible; the rest is due again later."""
+        while self._heap and self._heap[0][0] <= now:
+            attempt = heappop(self._heap)[2]
+            if attempt is not None:
+                hedge = self._try_hedge(attempt, now)
+                if hedge is not None:
+                    decisions.append(hedge)
+
+    def _try_hedge(self, attempt: Attempt, now: float) -> Send | None:
+        request = attempt.request
+        if request.phase is not RUNNING or request.attempt is not attempt:
+            return None
+        pool = request.pool
+        assert pool is not None, "a request that runs has been submitted"
+        age = now - attempt.started
+        idle: Sequence[Replica] = [
+            r for r in pool.open if not r.load and r is not attempt.replica and r not in request.avoid
+        ]
+        if idle:
+            idle = pool.memory.filter(request, idle, now)
+        if idle:
+            replica = pool.policy.choose(request, idle, now)
+            if replica not in idle:  # a policy that samples may add a replica from an earlier choice
+                replica = idle[0]
+            seconds = request.base * replica.slowness * pool.estimator.remaining.mean
+            left = pool.estimator.remaining.after(age, attempt.predicted)
+            if seconds < left / 2 and self._reserve(pool, attempt, replica, seconds, now):
+                request.hedge = pool.dispatch(request, replica, now)
+                pool.hedged += 1
+                pool.notify_dispatched(request.hedge, now)
+                return Send(request, replica, hedged=True)
+        self._schedule(attempt, now + max(age / 2, MIN_HEDGE_RECHECK_SECONDS))
+        return None
+
+    @staticmethod
+    def _reserve(pool: Pool, attempt: Attempt, replica: Replica, seconds: float, now: float) -> bool:
+        """Reserve memory and budget for a hedge: both or neither."""
+        if not pool.memory.reserve(attempt.request, replica, now):
+            return False
+        if pool.hedge_budget.try_spend(attempt, seconds):
+            return True
+        pool.memory.cancel_reservation(attempt.request, replica)
+        return False
+
+
+def cancel_hedge(attempt: Attempt) -> None:
+    """No hedge for this attempt any more; the heap keeps nothing of it."""
+    if attempt.hedge_entry is not None:
+        attempt.hedge_entry[2] = None
+        attempt.hedge_entry = None
+
+
+def other_attempt(request: Request, attempt: Attempt) -> Attempt | None:
+    """The attempt that runs beside this one."""
+    return request.hedge if attempt is request.attempt else request.attempt
+
+
+def stop_loser(pool: Pool, request: Request, winner: Attempt, now: float) -> Cancel | None:
+    """The answer of `winner` has begun: no hedge is started any more, and the one that runs is cancelled."""
+    cancel_hedge(winner)
+    loser = other_attempt(request, winner)
+    if loser is None:
+        return None
+    if winner is request.hedge:
+        pool.hedges_won += 1
+    pool.release(loser, now, over=False)
+    request.attempt, request.hedge = winner, None
+    return Cancel(request, loser.replica)
+
+
+def settle_race(
+    pool: Pool, request: Request, ended: Attempt, other: Attempt, outcome: Outcome, now: float
+) -> list[Decision]:
+    """One of two attempts ended: after a failure the other decides, anything else ends both."""
+    if outcome.failed and outcome.retryable is not Retryable.NEVER:
+        request.attempt, request.hedge = other, None
+        request.avoid = (*request.avoid, ended.replica)
+        return []
+    if ended is request.hedge and outcome is Outcome.OK:
+        pool.hedges_won += 1
+    pool.release(other, now, over=False)
+    request.attempt = request.hedge = None
+    request.phase = DONE
+    return [Cancel(request, other.replica)]
