@@ -21,6 +21,7 @@ from .options import PoolOptions
 from .outcome import Outcome
 from .outliers.detector import OutlierDetector
 from .outliers.ejection_reason import EjectionReason, EjectionRule, describe_failure
+from .outliers.ejector import Ejector
 from .outliers.probation import MIN_OVERDUE_SECONDS, ProbationTracker
 from .policies.base import Policy
 from .queue import RequestQueue
@@ -58,6 +59,7 @@ class Pool:
         self.queue = RequestQueue(options.queue)
         self.outliers = OutlierDetector(options.ejection)
         self.probation = ProbationTracker(self)
+        self.ejector = Ejector(self)
         self.retry_budget = RetryBudget(options.retry)
         self.hedge_budget = HedgeBudget(options.hedge)
         self.replicas: dict[str, Replica] = {}

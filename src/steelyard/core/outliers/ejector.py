@@ -1,0 +1,69 @@
+"""Takes replicas out of rotation and brings them back: carries out what the detector and probation found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..replica import Event, Replica, State
+from .ejection_reason import EjectionReason
+
+if TYPE_CHECKING:
+    from ..pool import Pool
+    from ..request import Attempt
+
+
+class Ejector:
+    """Of one pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def eject(self, replica: Replica, reason: EjectionReason, now: float) -> None:
+        """For longer each time."""
+        self.eject_for(replica, self._pool.outliers.ejection_seconds(replica), reason, now)
+
+    def eject_for(self, replica: Replica, seconds: float, reason: EjectionReason, now: float) -> None:
+        self._pool.ejected += 1
+        replica.ejection_count += 1
+        replica.ejection = reason
+        replica.ejected_at = now
+        replica.ejected_until = now + seconds
+        self._pool.apply_event(replica, Event.EJECT, now)
+
+    def restore_after_success(self, attempt: Attempt, now: float) -> None:
+        """An ejected replica, used in a panic, answered well: it is back at once.
+
+        If that ends the panic, so are all that were ejected for failures: they shared one cause, which is over. Each
+        is tried by one request first. An ejection for speed stands.
+        """
+        replica, pool = attempt.replica, self._pool
+        if attempt.started < replica.ejected_at or (replica.ejection is not None and replica.ejection.rule.is_speed):
+            return
+        self._restore_early(replica, now)
+        pool.probation.end(replica)
+        if pool.panicking:
+            return
+        for other in [r for r in pool.replicas.values() if r.state is State.EJECTED]:
+            if other.ejection is not None and not other.ejection.rule.is_speed:
+                self._restore_early(other, now)
+
+    def _restore_early(self, replica: Replica, now: float) -> None:
+        replica.ejection_backoff = max(0, replica.ejection_backoff - 1)
+        self._pool.apply_event(replica, Event.RESTORE, now, in_use=True)
+
+    def tick(self, now: float, on_silent: Callable[[Replica], None] | None) -> None:
+        """Restore what was out long enough, then eject the silent and the outliers. `on_silent`: told of the former."""
+        pool = self._pool
+        ejected = [r for r in pool.replicas.values() if r.state is State.EJECTED]
+        for replica in ejected:
+            if now >= replica.ejected_until:
+                pool.apply_event(replica, Event.RESTORE, now)
+        for replica, reason in pool.probation.tick(now):
+            self.eject(replica, reason, now)
+            if on_silent is not None:
+                on_silent(replica)
+        out = sum(r.state is State.EJECTED for r in ejected)
+        ready = [r for r in pool.members if r.state is State.READY]
+        for replica, reason in pool.outliers.outliers(ready, out, now):
+            self.eject(replica, reason, now)
