@@ -184,7 +184,7 @@ def shell(command: str, where: str, here: Path) -> None:
     assert done.stdout or ">" in command, f"{where}: {command} printed nothing"
 
 
-def test_the_five_lines_of_the_design_are_in_the_readme_word_for_word() -> None:
+def test_the_five_lines_of_the_design_open_the_library_page_word_for_word() -> None:
     replicas = '["model_v1_a", "model_v1_b", "model_v1_c"]'
     lines = [
         "from steelyard import LoadBalancer",
@@ -193,7 +193,7 @@ def test_the_five_lines_of_the_design_are_in_the_readme_word_for_word() -> None:
         "lb.complete_request(target)",
         "lb.load                                                                   # {'model_v1_a': 0, …}",
     ]
-    assert any(block.text.splitlines() == lines for block in blocks(ROOT / "README.md"))
+    assert next(blocks(ROOT / "docs/library.md")).text.splitlines() == lines
 
 
 # ---------------------------------------------------------------------- where it points
@@ -242,12 +242,12 @@ def test_the_picture_is_readable_without_seeing_it() -> None:
 # ---------------------------------------------------------------------- tables that the code knows better
 
 
-def test_the_readme_lists_the_policies_as_they_describe_themselves() -> None:
-    told = {row[0]: row for row in rows(section("README.md", "## The policies"))[1:]}
+def test_the_overview_lists_the_policies_as_they_describe_themselves() -> None:
+    told = {row[0]: row for row in rows(section("docs/policies.md", "## Overview"))[1:]}
     for policy in POLICIES:
         kind = find_policy(policy)
-        row = [f"[`{policy}`](docs/policies.md#{policy})", kind.rule, kind.wins, kind.loses]
-        assert told.pop(row[0], None) == row, f"README.md should have the row\n| {' | '.join(row)} |"
+        row = [f"[`{policy}`](#{policy})", kind.rule, kind.wins, kind.loses]
+        assert told.pop(row[0], None) == row, f"docs/policies.md should have the row\n| {' | '.join(row)} |"
     assert not told, "policies that there are not"
 
 
