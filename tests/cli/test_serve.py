@@ -328,7 +328,7 @@ def test_a_command_to_start_replicas(wanted: list[Config]) -> None:
 
 def test_the_help_teaches_how_to_start_them() -> None:
     said = invoke("--help").stdout
-    assert 'steelyard serve --start "python server.py --port {port}" --scale 1-4' in said
+    assert 'steelyard serve --start "steelyard demo-replica --port {port}" --scale 1-4' in said
     assert "N|MIN-MAX" in said
 
 

@@ -104,7 +104,7 @@ def test_how_many_are_started() -> None:
     ("start", "flags", "message"),
     [
         (None, {"scale": "3"}, "--scale: nobody starts replicas: say with --start how"),
-        ("", {}, "--start: name a program, for example python server.py --port {port}"),
+        ("", {}, "--start: name a program, for example steelyard demo-replica --port {port}"),
         ("sh", {}, "--start: how should it learn the port? Put {port} into command or environment"),
         ("sh 'a {port}", {}, '--start: "sh \'a {port}": a quote or a backslash at its end is not finished'),
         ("sh {prot}", {}, "--start: `{prot}` is not filled in: did you mean `{port}`?"),

@@ -65,7 +65,7 @@ def test_what_can_be_started(runtime: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("runtime", "message"),
     [
-        ({"command": ""}, "runtime.command: name a program, for example python server.py --port {port}"),
+        ({"command": ""}, "runtime.command: name a program, for example steelyard demo-replica --port {port}"),
         ({"command": []}, "runtime.command: name a program"),
         ({"command": "python 'server.py --port {port}"}, "runtime.command: \"python 'server.py --port {port}\": a"),
         ({"command": "a {prot}"}, "runtime.command: `{prot}` is not filled in: did you mean `{port}`?"),

@@ -31,7 +31,7 @@ def test_a_text_is_split_as_a_shell_does_and_a_list_is_not(command: str | list[s
     [
         ("a 'b", '"a \'b": a quote or a backslash at its end is not finished'),
         ("a \\", "'a \\\\': a quote or a backslash at its end is not finished"),
-        ("", "name a program, for example python server.py --port {port}"),
+        ("", "name a program, for example steelyard demo-replica --port {port}"),
         ("  ", "name a program"),
         ("'' a", "name a program"),
         ([], "name a program"),

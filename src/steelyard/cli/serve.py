@@ -47,8 +47,8 @@ Without a file:
 
 \b
 Replicas that it starts itself, each on a port of its own that takes the place of {port}:
-  steelyard serve --start "python server.py --port {port}" --scale 3
-  steelyard serve --start "python server.py --port {port}" --scale 1-4       # as many as are needed
+  steelyard serve --start "steelyard demo-replica --port {port}" --scale 3
+  steelyard serve --start "steelyard demo-replica --port {port}" --scale 1-4  # as many as are needed
   steelyard serve --start "vllm serve MODEL --port {port}" --scale 0-2 --concurrency 32  # none while nobody asks
 
 \b

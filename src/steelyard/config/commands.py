@@ -31,7 +31,7 @@ def split_command(command: str | Sequence[str]) -> list[str]:
     else:
         found = list(command)
     if not found or not found[0]:
-        raise ValueError("name a program, for example python server.py --port {port}")
+        raise ValueError("name a program, for example steelyard demo-replica --port {port}")
     return found
 
 

@@ -21,7 +21,7 @@ class RuntimeConfig(Section, frozen=True):
         described(
             "what to run for one replica, a list of words or a text that is split like a shell's (no shell runs); "
             "`{port}`, `{model}`, `{device}`, `{gpu}`, `{id}` and `{url}` are filled in",
-            examples=["python server.py --port {port}"],
+            examples=["steelyard demo-replica --port {port}"],
         ),
     ]
     kind: Annotated[Literal["process"], described("`process`: processes of this machine")] = "process"
