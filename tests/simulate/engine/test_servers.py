@@ -352,16 +352,16 @@ def test_cached_blocks_save_their_work(kind: str) -> None:
     cache = PrefixCache(10)
     server = SlotServer("s", 2.0, 1, cache) if kind == "slots" else BatchServer("b", 2.0, 1, Batching(), cache)
     talk = Talk(server)
-    talk.send("cold", 10.0, at=0.0, prefix=(1, 2, 3), saved=2.0)
-    talk.send("warm", 10.0, at=10.0, prefix=(1, 2, 4), saved=2.0)
+    talk.send("cold", 10.0, at=0.0, prefix=(1, 2, 3), saved_per_block=2.0)
+    talk.send("warm", 10.0, at=10.0, prefix=(1, 2, 4), saved_per_block=2.0)
     talk.send("none", 10.0, at=20.0)
     assert talk.rest() == [("cold", 5.0), ("warm", 13.0), ("none", 25.0)]
 
 
 def test_a_request_never_gets_shorter_than_nothing() -> None:
     talk = Talk(SlotServer("s", 1.0, 1, PrefixCache(10)))
-    talk.send("cold", 1.0, at=0.0, prefix=(1, 2, 3), saved=2.0)
-    talk.send("warm", 1.0, at=2.0, prefix=(1, 2, 3), saved=2.0)
+    talk.send("cold", 1.0, at=0.0, prefix=(1, 2, 3), saved_per_block=2.0)
+    talk.send("warm", 1.0, at=2.0, prefix=(1, 2, 3), saved_per_block=2.0)
     talk.until(10.0)
     assert talk.finished[1][1] == pytest.approx(2.0, abs=1e-5)
     assert talk.finished[1][1] > 2.0
@@ -405,9 +405,9 @@ def test_loading_takes_its_time_whatever_the_speed(kind: str, speed: float) -> N
 
 def test_a_crash_empties_the_prefix_cache() -> None:
     talk = Talk(SlotServer("s", 1.0, 1, PrefixCache(10)))
-    talk.send("a", 10.0, at=0.0, prefix=(1, 2), saved=2.0)
+    talk.send("a", 10.0, at=0.0, prefix=(1, 2), saved_per_block=2.0)
     talk.crash(at=20.0)
-    talk.send("b", 10.0, at=30.0, prefix=(1, 2), saved=2.0)
+    talk.send("b", 10.0, at=30.0, prefix=(1, 2), saved_per_block=2.0)
     assert talk.rest() == [("a", 10.0), ("b", 40.0)]
 
 

@@ -30,7 +30,7 @@ class Job(Request):
 
     def __init__(
         self,
-        born: float,
+        intended_at: float,
         work: float,
         features: tuple[float, ...],
         *,
@@ -42,7 +42,7 @@ class Job(Request):
         key: str | None = None,
         cold_seconds: float = 0.0,
         prefix: tuple[int, ...] = (),
-        saved: float = 0.0,
+        saved_per_block: float = 0.0,
     ) -> None:
         super().__init__(
             model,
@@ -54,10 +54,10 @@ class Job(Request):
             key=key,
             cold_seconds=cold_seconds,
         )
-        self.intended_at = born  # when the client meant to send it: latency counts from here
+        self.intended_at = intended_at  # when the client meant to send it: latency counts from here
         self.work = work
         self.prefix = prefix  # blocks of context, for replicas with a prefix cache
-        self.saved_per_block = saved  # seconds of `work` that each cached block saves
+        self.saved_per_block = saved_per_block  # seconds of `work` that each cached block saves
         self.finish = -1.0  # when the attempt now running ends; an event at any other time is stale
         self.planned_outcome = Outcome.OK  # how the attempt will end
         self.server: Server | None = None
@@ -66,12 +66,17 @@ class Job(Request):
 
     def hedge_attempt(self) -> Job:
         """A second attempt of the same request, for a hedge: it needs a finish of its own."""
-        twin = Job(
-            self.intended_at, self.work, self.features, kind=self.kind, prefix=self.prefix, saved=self.saved_per_block
+        second = Job(
+            self.intended_at,
+            self.work,
+            self.features,
+            kind=self.kind,
+            prefix=self.prefix,
+            saved_per_block=self.saved_per_block,
         )
-        twin.origin = self
-        twin.balancer = self.balancer
-        return twin
+        second.origin = self
+        second.balancer = self.balancer
+        return second
 
 
 class BackgroundJob(Job):
@@ -79,6 +84,6 @@ class BackgroundJob(Job):
 
     __slots__ = ("on_done",)
 
-    def __init__(self, now: float, work: float, then: Callable[[float], None]) -> None:
+    def __init__(self, now: float, work: float, on_done: Callable[[float], None]) -> None:
         super().__init__(now, work, ())
-        self.on_done = then
+        self.on_done = on_done

@@ -122,9 +122,9 @@ class SimulatedPlacer:
         server = self._simulation.servers[load.server]
         seconds = float(self._groups[load.server].load_time)
         self.loads += 1
-        errand = BackgroundJob(now, seconds * server.speed, lambda later: self._loaded(load, place, later))
-        errand.server = server
-        server.accept(errand, now, self._simulation.schedule)
+        job = BackgroundJob(now, seconds * server.speed, lambda later: self._loaded(load, place, later))
+        job.server = server
+        server.accept(job, now, self._simulation.schedule)
 
     def _loaded(self, load: LoadDecision, place: Residency, now: float) -> None:
         self._ledger.release(place, 0)

@@ -169,5 +169,5 @@ def trace_jobs(scenario: Scenario, pace: float) -> Iterator[Job]:
             kind=row.kind if trace.reveal_kind else "",
             key=key,
             prefix=row.prefix,
-            saved=saved,
+            saved_per_block=saved,
         )
