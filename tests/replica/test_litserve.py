@@ -19,7 +19,7 @@ from .fake_gateway import gateway
 from .programs import EXAMPLES, Held, ends, get, idle, load, running, tell
 
 pytestmark = [pytest.mark.full, pytest.mark.xdist_group("real")]
-CHAT = Path(__file__).with_name("litserve_chat.py")
+CHAT = Path(__file__).parent / "servers/litserve_chat.py"  # not beside `http`, which would hide the library's
 SHARED = json.dumps({"a": "heavy rain", "b": "rain and wind"}).encode()
 
 
