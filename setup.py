@@ -35,6 +35,7 @@ PLAIN = {
     "gateway/telemetry/access_log.py",
     "gateway/telemetry/decision_log.py",
     "gateway/telemetry/log_file.py",
+    "gateway/telemetry/observers.py",
     "gateway/telemetry/otel.py",
     "gateway/telemetry/otlp_exporter.py",
     "gateway/telemetry/tracing.py",

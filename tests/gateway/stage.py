@@ -117,7 +117,7 @@ class Stage:
             self.replicas.update(self.balancer.pool(model).replicas.values())
 
     def account(self, model: str = "*") -> ModelStats:
-        return self.proxy.stats[model]
+        return self.proxy.recorder.stats[model]
 
     def check_idle(self, *, counted: int | None = None) -> None:
         """Nobody asks for anything: nothing may be left of anybody."""
@@ -143,5 +143,5 @@ class Stage:
             assert self.counted() == counted
 
     def counted(self) -> int:
-        accounts = [*self.proxy.stats.values(), self.proxy.unrouted]
+        accounts = [*self.proxy.recorder.stats.values(), self.proxy.recorder.unrouted]
         return sum(sum(account.outcomes().values()) for account in accounts)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.gateway.proxy.proxy import MAX_STALE_DEADLINES
+from steelyard.gateway.proxy.deadlines import MAX_STALE_DEADLINES
 
 from ..reading import answer, read_answer, request
 from ..stage import Stage
@@ -188,7 +188,7 @@ def test_distant_ones_are_forgotten_with_their_requests(stage: Stage) -> None:
     for _ in range(3 * MAX_STALE_DEADLINES):
         client.says(request("GET /", "steelyard-timeout-ms: 999999999999"))
         stage.replica().says(answer())
-    assert len(stage.proxy._deadlines) <= MAX_STALE_DEADLINES + 1
+    assert stage.proxy.deadlines.stale <= MAX_STALE_DEADLINES + 1
     stage.check_idle(counted=3 * MAX_STALE_DEADLINES)
 
 

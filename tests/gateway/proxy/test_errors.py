@@ -92,7 +92,7 @@ def test_a_request_that_names_no_model(fleet: Stage) -> None:
     told = ask(fleet, "POST /v1/chat/completions", body=b"{}")
     assert told.status == 404
     assert "steelyard-model" in json.loads(told.body)["error"]["message"]
-    assert fleet.proxy.unrouted.client_error == 1
+    assert fleet.proxy.recorder.unrouted.client_error == 1
 
 
 def test_the_model_may_be_named_in_a_header(fleet: Stage) -> None:

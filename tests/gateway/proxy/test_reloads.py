@@ -88,7 +88,7 @@ def test_what_waits_for_a_removed_model_is_refused_and_what_runs_goes_on(staged:
     stage.accept().says(answer(b"n"))
     busy.says(answer(b"m"))
     assert read_answer(first.hears()).body == b"m"
-    assert list(stage.proxy.stats) == ["n"]
+    assert list(stage.proxy.recorder.stats) == ["n"]
     stage.check_idle()
 
 

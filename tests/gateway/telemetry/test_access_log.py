@@ -30,10 +30,10 @@ def stage(staged: Callable[..., Stage]) -> Stage:
 
 
 def logged(stage: Stage, path: Path, kind: Any = "json") -> Callable[[], list[Any]]:
-    stage.proxy.log = log = AccessLog(Settings(path=str(path), format=kind), stage.loop.time)
+    stage.proxy.recorder.log = log = AccessLog(Settings(path=str(path), format=kind), stage.loop.time)
 
     def read() -> list[Any]:
-        stage.proxy.log = None
+        stage.proxy.recorder.log = None
         log.close()
         lines = path.read_text().split("\n")
         assert lines.pop() == "", "the last line has an end"
@@ -128,7 +128,7 @@ def test_what_little_there_is_reaches_the_file_without_more(stage: Stage, tmp_pa
     stage.replica().says(answer())
     assert path.read_text() == ""
     stage.pass_time(0.5)
-    log = stage.proxy.log
+    log = stage.proxy.recorder.log
     assert log is not None
     assert log.json is not None
     assert not len(log.json), "it is the writer's now"
@@ -198,13 +198,13 @@ def test_a_log_that_is_closed_while_its_disk_hangs_leaves_the_descriptor_alone(
     """Its number may be a client's socket a moment later: the thread that writes to it must be over first."""
     disk = Stuck(monkeypatch)
     log = AccessLog(Settings(path=str(tmp_path / "log")), stage.loop.time)
-    stage.proxy.log = log
+    stage.proxy.recorder.log = log
     client = stage.client()
     client.says(request())
     stage.replica().says(answer())
     log.flush()
     assert disk.reached.wait(30)
-    stage.proxy.log = None
+    stage.proxy.recorder.log = None
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "join", lambda self, timeout=None: None)
         log.close()
@@ -222,14 +222,14 @@ def test_closing_does_not_wait_for_a_disk_that_hangs(
     monkeypatch.setattr(log_file, "MAX_QUEUED_BATCHES", 1)
     disk = Stuck(monkeypatch)
     log = AccessLog(Settings(path=str(tmp_path / "log")), stage.loop.time)
-    stage.proxy.log = log
+    stage.proxy.recorder.log = log
     client = stage.client()
     for _ in range(3):
         client.says(request())
         stage.replica().says(answer())
         log.flush()
         assert disk.reached.wait(30)
-    stage.proxy.log = None
+    stage.proxy.recorder.log = None
     join = threading.Thread.join
     closing = threading.Thread(target=log.close, daemon=True)
     with monkeypatch.context() as patch:
@@ -246,7 +246,7 @@ def test_a_full_disk_is_told_when_there_is_room_again(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = logged(stage, tmp_path / "log")
-    log = stage.proxy.log
+    log = stage.proxy.recorder.log
     assert log is not None
     full, tried = threading.Event(), threading.Event()
     full.set()
@@ -278,7 +278,7 @@ def test_a_line_of_which_only_a_part_found_room_spoils_no_other(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log"
-    stage.proxy.log = log = AccessLog(Settings(path=str(path)), stage.loop.time)
+    stage.proxy.recorder.log = log = AccessLog(Settings(path=str(path)), stage.loop.time)
     room = [10]
     write = os.write
 
@@ -299,7 +299,7 @@ def test_a_line_of_which_only_a_part_found_room_spoils_no_other(
     room[0] = 1 << 20
     client.says(request("GET /after"))
     stage.replica().says(answer())
-    stage.proxy.log = None
+    stage.proxy.recorder.log = None
     log.close()
     torn, after = path.read_bytes().splitlines()
     assert len(torn) == 10

@@ -41,11 +41,13 @@ class Log:
         self.stage = stage
         self.path = path
         told = Settings(**{"path": str(path), "sample": Share(1.0), **settings})
-        self.log = stage.proxy.decisions = DecisionLog(told, stage.balancer, stage.config, clock=stage.loop.time)
+        self.log = stage.proxy.recorder.decisions = DecisionLog(
+            told, stage.balancer, stage.config, clock=stage.loop.time
+        )
         self.log.attach()
 
     def lines(self) -> list[LogLine]:
-        self.stage.proxy.decisions = None
+        self.stage.proxy.recorder.decisions = None
         self.log.flush()
         self.log.close()
         return read(self.path)

@@ -88,7 +88,7 @@ def test_each_end_is_counted_once(staged: Callable[..., Stage], play: Callable[[
     client.says(request("POST /", "steelyard-model: m", *upgrade, body=b""))
     play(stage)
     assert stage.account("m").outcomes() == {name: int(name == verdict) for name in OUTCOMES}
-    assert sum(stage.account("n").outcomes().values()) == sum(stage.proxy.unrouted.outcomes().values()) == 0
+    assert sum(stage.account("n").outcomes().values()) == sum(stage.proxy.recorder.unrouted.outcomes().values()) == 0
     stage.check_idle(counted=1)
 
 
@@ -97,7 +97,7 @@ def test_refusals_are_counted_at_their_model(staged: Callable[..., Stage]) -> No
     client = stage.client()
     client.says(request("GET /", "steelyard-model: n") + request("GET /", "steelyard-model: nobody"))
     assert stage.account("n").refused == 1
-    assert stage.proxy.unrouted.client_error == 1
+    assert stage.proxy.recorder.unrouted.client_error == 1
     stage.check_idle(counted=2)
 
 

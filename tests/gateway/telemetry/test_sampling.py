@@ -31,12 +31,13 @@ class Begun(Tracer):
 
 
 def traced(stage: Stage, share: float, requests: int, *headers: str) -> int:
-    stage.proxy.tracing = tracing = Begun(share)
+    tracing = Begun(share)
+    stage.proxy.recorder.set_tracer(tracing)
     client = stage.client()
     for _ in range(requests):
         client.says(request("GET /a", *headers))
         stage.replica().says(answer())
-    stage.proxy.tracing = None
+    stage.proxy.recorder.set_tracer(None)
     return tracing.count
 
 

@@ -379,4 +379,4 @@ def test_what_the_gateway_answers_itself_is_not_judged(staged: Callable[..., Sta
     stage = staged(CONFIG)
     stage.client().says(request("GET /v1/models"))
     asks(stage, "nobody")
-    assert [account.tenants for account in stage.proxy.stats.values()] == [{}, {}, {}, {}]
+    assert [account.tenants for account in stage.proxy.recorder.stats.values()] == [{}, {}, {}, {}]

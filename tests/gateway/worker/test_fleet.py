@@ -35,7 +35,7 @@ def state(stage: Stage) -> dict[str, Any]:
         "endpoints": {key: endpoint.references for key, endpoint in stage.proxy.connection_pools.items()},
         "config": id(stage.proxy.config),
         "router": id(stage.proxy.router),
-        "accounts": {name: id(account) for name, account in stage.proxy.stats.items()},
+        "accounts": {name: id(account) for name, account in stage.proxy.recorder.stats.items()},
     }
 
 

@@ -541,7 +541,7 @@ class ClientConnection:
         """Answer to what could not be read. Where the next request would begin is unknown: the connection ends."""
         self.pending = b""
         self.proxy.partial_heads.pop(self, None)
-        self.proxy.count_unparsed(problem)
+        self.proxy.recorder.count_unparsed()
         self.writer.write(self.transport, local_replies.encode_unparsed_error(problem))
         self._close(None, now)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ...core.replica import Replica
     from ..routing.router import Route
     from ..telemetry.model_stats import ModelStats
-    from ..telemetry.tracing import RequestSpan
+    from ..telemetry.observers import RequestObserver
     from .client_connection import ClientConnection
     from .upstream_connection import UpstreamConnection
 
@@ -43,6 +43,7 @@ class Exchange(Request):
         "http10",
         "length",
         "length_unknown",
+        "observer",
         "outcome",
         "replayable",
         "replica_id",
@@ -50,7 +51,6 @@ class Exchange(Request):
         "response_started",
         "route",
         "slo_verdict",
-        "span",
         "started_at",
         "stats",
         "status",
@@ -104,7 +104,7 @@ class Exchange(Request):
         self.outcome = ""
         self.fault = ""  # whose it is that it went wrong, where that is known; slo.LATE: who took the time
         self.slo_verdict = 0  # of core.slo, once it is over
-        self.span: RequestSpan | None = None  # where it is traced
+        self.observer: RequestObserver | None = None  # where it is traced, or its decisions are logged
         self.deadline_entry: list[object] | None = None  # its place among the deadlines
         # The balancer's part:
         self.model = ""

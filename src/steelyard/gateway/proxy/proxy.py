@@ -1,27 +1,23 @@
 """The proxy: connects clients, the balancer and replicas. It carries out what the balancer decides, and tells it what
 happened.
 
-One timer serves all requests (the alarm): the balancer's own wake-up, deadlines of running requests, and a sweep over
-connections whose time is up.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from heapq import heapify, heappop, heappush
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from ...config import Config
-from ...config import TracingConfig as TracingSettings
 from ...core.balancer import Balancer
 from ...core.decision import Cancel, Decision, Reject, Send
 from ...core.outcome import Outcome
 from ...core.reason import Reason
 from ...core.replica import Event, Replica, State
 from ...core.request import INFINITY, RequestPhase
-from ...core.slo.verdicts import GATEWAY, LATE, NO_SLO, OVERLOAD, REPLICA
+from ...core.slo.verdicts import GATEWAY, LATE, OVERLOAD, REPLICA
 from ...protocols.base import LocalReply, ModelView
 from ...protocols.load import read_orca
 from ...protocols.repository import FORBIDDEN_CONTROL
@@ -33,32 +29,25 @@ from ..routing.health_requests import PROBE, SCALED_TO_ZERO_REPLY
 from ..routing.model_checks import mismatch
 from ..routing.router import Router
 from ..telemetry import model_stats
-from ..telemetry.access_log import AccessLog
-from ..telemetry.access_log_json import JsonLineEncoder
-from ..telemetry.model_stats import ModelStats
 from ..worker.overload import ResourceAlarm
 from . import local_replies
 from .body_buffers import BodyBuffers
+from .deadlines import SWEEP_SECONDS, Deadlines
 from .exchange import Exchange
 from .fair_turns import FairTurns
 from .local_replies import ErrorReply
+from .recorder import RequestRecorder
 from .request_options import apply_request_options
 from .turn_writer import TurnWriter
 from .upstream_connection import TUNNEL, UpstreamConnection
 
 if TYPE_CHECKING:
-    from ..telemetry.decision_log import DecisionLog
-    from ..telemetry.tracing import Tracer
     from ..worker.device_memory import DeviceMemory
     from ..worker.peer_workers import PeerWorkers
     from .client_connection import ClientConnection
 
-MIN_TIMER_SECONDS: Final = 0.0005  # seconds: never a busy loop, whatever is due
-SWEEP_SECONDS: Final = 0.25  # seconds between looks at connections whose time may be up
-MAX_STALE_DEADLINES: Final = 1024  # deadlines of requests that are over, kept before they are cleared out
 MIN_LOAD_REPORT_SECONDS: Final = 0.1  # seconds: a load report that comes sooner after another is not read
 LOAD_REPORT_TTL_SECONDS: Final = 5.0  # seconds for which one holds
-SAMPLE_ALL: Final = b"g"  # above all numbers in hexadecimal digits
 MAX_IDLE_SECONDS_UNSAFE: Final = 1.0  # seconds: a connection unused for longer may be about to be closed by its server
 
 # Looked up once: members of an enumeration are slow to find.
@@ -87,14 +76,7 @@ class Proxy:
         self.active: dict[UpstreamConnection, None] = {}  # connections with a request on them
         self.partial_heads: dict[ClientConnection, None] = {}  # part of a head has come
         self.connection_pools: dict[tuple[Any, ...], Any] = {}
-        self.stats: dict[str, ModelStats] = {}
-        self.unrouted = ModelStats()  # what could not be read, or named no model of ours
-        self._log: AccessLog | None = None
-        self._json_log: JsonLineEncoder | None = None
-        self._tracing: Tracer | None = None
-        self._trace_threshold = b""  # see `_is_drawn`
-        self.tracing_settings: TracingSettings | None = None
-        self.decisions: DecisionLog | None = None
+        self.recorder = RequestRecorder()
         self.peers: PeerWorkers | None = None  # the other workers, if there are any
         self.memory: DeviceMemory | None = None  # of devices, if there are any
         self.on_replica_failure: Callable[[Replica, bool, float], None] | None = None
@@ -111,12 +93,7 @@ class Proxy:
         self.sockets_shared = False  # of the listening sockets, by other workers
         self.response_fields = HeaderTable(RESPONSE_ROLES)
         self.statuses = StatusLineCache()
-        self._deadlines: list[list[Any]] = []  # a heap of [when, number, exchange or None once it is over]
-        self._deadline_count = 0
-        self._watched = 0  # of those, not over
-        self._timer_at = INFINITY
-        self._timer: asyncio.TimerHandle | None = None
-        self._sweep_at = now + SWEEP_SECONDS
+        self.deadlines = Deadlines(self, now)
         self._unresponsive: list[Replica] = []  # ejected just now because they give no answer
         balancer.on_silent_ejection = self._unresponsive.append
         self.configure(config, now)
@@ -135,32 +112,8 @@ class Proxy:
         wanted = {name for dialect in self.router.dialects for name in dialect.wanted_headers}
         told = (*sorted(wanted), self.tenant_header) if self.tenant_header else tuple(sorted(wanted))
         self.request_fields = HeaderTable(REQUEST_ROLES, told)
-        self.stats = {name: self.stats.get(name) or ModelStats() for name in config.models}
-        for name, model in config.models.items():
-            if model.slo is not None:
-                self.stats[name].set_promises(model.slo.objective(), model.slo.tenant_objectives())
-            else:
-                self.stats[name].set_promises(NO_SLO, {})
-        self._wake_by(now + SWEEP_SECONDS, now)
-
-    @property
-    def log(self) -> AccessLog | None:
-        return self._log
-
-    @log.setter
-    def log(self, log: AccessLog | None) -> None:
-        self._log = log
-        self._json_log = log.json if log is not None else None
-
-    @property
-    def tracing(self) -> Tracer | None:
-        return self._tracing
-
-    @tracing.setter
-    def tracing(self, tracing: Tracer | None) -> None:
-        self._tracing = tracing
-        share = tracing.sample if tracing is not None else 0.0
-        self._trace_threshold = b"%016x" % int(share * 2.0**64) if share < 1.0 else SAMPLE_ALL
+        self.recorder.configure(config)
+        self.deadlines.wake_by(now + SWEEP_SECONDS, now)
 
     # ------------------------------------------------------------------ clients
 
@@ -191,17 +144,14 @@ class Proxy:
             exchange.header_lines.append(b"host: " + route.host)
             exchange.host = route.host
         add_trace_ids(exchange)
-        if self._tracing is not None and (exchange.has_traceparent or self._is_sampled(exchange)):
-            self._tracing.begin(exchange)
+        recorder = self.recorder
+        if recorder.traces and (exchange.has_traceparent or exchange.trace_lines[-19:-3] < recorder.trace_threshold):
+            recorder.tracer.begin(exchange)
         exchange.forwarded_lines = exchange.client.forwarding.lines_for(exchange)
         if exchange.has_options and exchange.wanted_headers is not None:
             apply_request_options(exchange, exchange.wanted_headers, exchange.started_at)
         if self.draining:
             exchange.close = True
-
-    def _is_sampled(self, exchange: Exchange) -> bool:
-        """Is it of the share that is traced? Its span, which `identify` has made up, is as random as a lot."""
-        return exchange.trace_lines[-19:-3] < self._trace_threshold
 
     def submit(self, exchange: Exchange, now: float) -> None:
         """The request can be decided on: its body is there, or as much of it as may be kept."""
@@ -252,8 +202,8 @@ class Proxy:
             if not self.balancer.pool(model).members:
                 self._reply_scaled_to_zero(exchange, now)
                 return
-            self.stats[model].health_requests += 1
-        exchange.stats = self.stats[model]
+            self.recorder.stats[model].health_requests += 1
+        exchange.stats = self.recorder.stats[model]
         exchange.replayable = exchange.body_complete and not exchange.upgrade
         idempotent = call.idempotent if settings.idempotent is None else settings.idempotent
         exchange.idempotent = idempotent and exchange.replayable
@@ -309,15 +259,16 @@ class Proxy:
     # ------------------------------------------------------------------ decisions
 
     def _submit_to_balancer(self, exchange: Exchange, now: float) -> None:
-        if self.decisions is not None:
-            self.decisions.arrived(exchange, now)
+        if self.recorder.samples_decisions:
+            self.recorder.sample_decision(exchange, now)
         if self.peers is not None:
             self.peers.refresh(now)
         decision = self.balancer.submit(exchange, now)
         if type(decision) is Send:
             self._dispatch(exchange, decision.replica, now)
         elif type(decision) is Reject:
-            self._not_placed(exchange, now)
+            if exchange.observer is not None:
+                exchange.observer.not_placed(exchange, now)
             self._reject(exchange, decision, now)
             if self.memory is not None:
                 self.memory.request_rejected(exchange.model, now)
@@ -325,20 +276,17 @@ class Proxy:
             exchange.outcome = model_stats.REFUSED
             exchange.client.fail(exchange, self.buffers.full_reply, now)
         else:
-            self._not_placed(exchange, now)
+            if exchange.observer is not None:
+                exchange.observer.not_placed(exchange, now)
             if self.peers is not None:
-                self._wake_by(self.peers.next_poll(now), now)
+                self.deadlines.wake_by(self.peers.next_poll(now), now)
             if self.memory is not None:
                 self.memory.request_waiting(exchange.model, now)
         due = exchange.deadline if exchange.deadline < exchange.first_byte_by else exchange.first_byte_by
         if due < INFINITY and exchange.phase is not DONE:
-            self._watch_deadline(exchange, due, now)
-        if self.balancer.wake < self._timer_at:
-            self._wake_by(self.balancer.wake, now)
-
-    def _not_placed(self, exchange: Exchange, now: float) -> None:
-        if exchange.choice_trace is not None and self.decisions is not None:
-            self.decisions.not_placed(exchange, now)
+            self.deadlines.add(exchange, due, now)
+        if self.balancer.wake < self.deadlines.timer_at:
+            self.deadlines.wake_by(self.balancer.wake, now)
 
     def execute(self, decisions: Sequence[Decision], now: float) -> None:
         for decision in decisions:
@@ -351,9 +299,9 @@ class Proxy:
             elif type(decision) is Cancel:
                 self._cancel(exchange, decision.replica, now)
             elif self.peers is not None:
-                self._wake_by(self.peers.next_poll(now), now)
-        if self.balancer.wake < self._timer_at:
-            self._wake_by(self.balancer.wake, now)
+                self.deadlines.wake_by(self.peers.next_poll(now), now)
+        if self.balancer.wake < self.deadlines.timer_at:
+            self.deadlines.wake_by(self.balancer.wake, now)
 
     def _dispatch(self, exchange: Exchange, replica: Replica, now: float, hedged: bool = False) -> None:
         self.publish_load(replica)
@@ -365,10 +313,8 @@ class Proxy:
         else:
             exchange.upstream = connection
             exchange.dispatched_at = exchange.dispatched_at or now
-        if exchange.span is not None:
-            exchange.span.dispatched(exchange, replica.id, now, hedged)
-        if exchange.choice_trace is not None and self.decisions is not None:
-            self.decisions.dispatched(exchange, replica, now, hedged)
+        if exchange.observer is not None:
+            exchange.observer.dispatched(exchange, replica, now, hedged)
         if self.memory is not None and replica.residency is not None and exchange.attempt is not None:
             self.memory.dispatched(replica, exchange.attempt.predicted, now)
         connection.assign(exchange, replica, now)
@@ -387,15 +333,10 @@ class Proxy:
             if connection is not None and connection.replica is replica and connection.exchange is exchange:
                 self._detach(exchange, connection)
                 connection.cancel()
-                self._attempt_lost(exchange, replica, "cancelled" if exchange.outcome else "lost", now)
+                if exchange.observer is not None:
+                    how = "cancelled" if exchange.outcome else "lost"
+                    exchange.observer.attempt_lost(exchange, replica, how, now)
                 return
-
-    def _attempt_lost(self, exchange: Exchange, replica: Replica, how: str, now: float, status: int = 0) -> None:
-        """An attempt ended without an answer: for those who write it down."""
-        if exchange.span is not None:
-            exchange.span.attempt_lost(replica.id, how, now, status)
-        if exchange.choice_trace is not None and self.decisions is not None:
-            self.decisions.attempt_lost(exchange, replica, how, now)
 
     def _detach(self, exchange: Exchange, connection: UpstreamConnection) -> None:
         if exchange.upstream is connection:
@@ -437,7 +378,8 @@ class Proxy:
         """A replica answered with an error. True: nobody else will try, so the client gets this answer."""
         if outcome is OUT_OF_MEMORY and self.memory is not None:
             self.memory.out_of_memory(exchange, connection.replica, "said so", now)
-        self._attempt_lost(exchange, connection.replica, outcome.label, now, status)
+        if exchange.observer is not None:
+            exchange.observer.attempt_lost(exchange, connection.replica, outcome.label, now, status)
         connection.replica.context.record_failure(outcome.label, f"HTTP {status}", now)
         decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica, status=status)
         self.publish_load(connection.replica)
@@ -459,7 +401,8 @@ class Proxy:
         """An attempt failed before the client saw anything of it."""
         self._detach(exchange, connection)
         other = exchange.upstream
-        self._attempt_lost(exchange, connection.replica, outcome.label, now)
+        if exchange.observer is not None:
+            exchange.observer.attempt_lost(exchange, connection.replica, outcome.label, now)
         if other is not None and not outcome.failed:
             # It was not this replica's fault, and another attempt runs: that one goes on alone.
             self.execute(self.balancer.response_started(exchange, other.replica, now), now)
@@ -585,105 +528,36 @@ class Proxy:
                 connection.cancel()
         exchange.upstream = exchange.hedge_upstream = None
 
-    def count_unparsed(self, problem: ErrorReply) -> None:
-        """Something that was no request."""
-        self.unrouted.client_error += 1
-
     def finished(self, exchange: Exchange, reason: str, now: float) -> None:
-        """The request is over, one way or another: count it, write it down, hold nothing of it."""
+        """The request is over, one way or another: record it, and hold nothing of it."""
         if exchange.deadline_entry is not None:
-            exchange.deadline_entry[2] = None
-            exchange.deadline_entry = None
-            self._watched -= 1
-            if len(self._deadlines) > 2 * self._watched + MAX_STALE_DEADLINES:
-                self._deadlines = [entry for entry in self._deadlines if entry[2] is not None]
-                heapify(self._deadlines)
+            self.deadlines.remove(exchange)
         if exchange.held_bytes:
             self.buffers.release(exchange)
         exchange.body = []
-        account = exchange.stats
-        if account is None:
-            account = self.unrouted
-        verdict = exchange.outcome
-        if not verdict:
-            status = exchange.status
-            if status < 400:
-                account.count_ok(now - exchange.started_at)
-                verdict = model_stats.OK
-            else:
-                verdict = model_stats.CLIENT_ERROR if status < 500 and status != 429 else model_stats.FAILED
-                account.count_outcome(verdict)
-            if status != 200:
-                account.count_status(status)
-        else:
-            account.count_outcome(verdict)
-            if exchange.status != 200:
-                account.count_status(exchange.status)
-        if account is not self.unrouted and not exchange.route.health_request:
-            exchange.slo_verdict = account.record_slo(exchange, verdict, now, reason)
-        if self._log is not None:
-            if self._json_log is None:
-                self._log.finished(exchange, verdict, reason, now)
-            elif self._json_log.add(exchange, verdict, reason, now):
-                self._log.flush()
-        if exchange.span is not None:
-            exchange.span.finished(exchange, verdict, reason, now)
-        if exchange.choice_trace is not None and self.decisions is not None:
-            self.decisions.finished(exchange, verdict, reason, now)
+        self.recorder.finished(exchange, reason, now)
         exchange.upstream = exchange.hedge_upstream = None
 
     # ------------------------------------------------------------------ time
 
-    def _watch_deadline(self, exchange: Exchange, due: float, now: float) -> None:
-        self._deadline_count += 1
-        self._watched += 1
-        exchange.deadline_entry = entry = [due, self._deadline_count, exchange]
-        heappush(self._deadlines, entry)
-        if due < self._timer_at:
-            self._wake_by(due, now)
-
     def wake_now(self, now: float) -> None:
         """Something has changed by which requests that wait may go."""
         self.balancer.wake = 0.0
-        self._wake_by(now, now)
+        self.deadlines.wake_by(now, now)
 
-    def _wake_by(self, when: float, now: float) -> None:
-        if when >= self._timer_at:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = when
-        self._timer = self.loop.call_later(max(0.0, when - now), self._on_timer)
+    def next_poll(self, now: float) -> float:
+        """When to look at the other workers' load even though nothing happens here."""
+        return self.peers.next_poll(now) if self.peers is not None else INFINITY
 
-    def _on_timer(self) -> None:
-        """Whatever is due."""
-        self._timer = None
-        self._timer_at = INFINITY
-        now = self.clock()
-        try:
-            self._run_due(now)
-        finally:  # whatever went wrong with one request, the clock goes on for the others
-            soonest = min(self.balancer.wake, self._sweep_at, self._deadlines[0][0] if self._deadlines else INFINITY)
-            if self.peers is not None:
-                soonest = min(soonest, self.peers.next_poll(now))
-            self._wake_by(max(soonest, now + MIN_TIMER_SECONDS), now)
-
-    def _run_due(self, now: float) -> None:
+    def expire(self, now: float) -> None:
+        """Carry out what the balancer has waited for."""
         if self.peers is not None:
             self.peers.refresh(now)
         self.execute(self.balancer.expire(now), now)
         while self._unresponsive:
             self.fail_over(self._unresponsive.pop(), now)
-        while self._deadlines and self._deadlines[0][0] <= now:
-            exchange = heappop(self._deadlines)[2]
-            if exchange is not None:
-                exchange.deadline_entry = None
-                self._watched -= 1
-                self._deadline_passed(exchange, now)
-        if now >= self._sweep_at:
-            self._sweep(now)
 
-    def _deadline_passed(self, exchange: Exchange, now: float) -> None:
+    def deadline_passed(self, exchange: Exchange, now: float) -> None:
         """Its deadline passed while it ran. An answer that has begun may go on."""
         if exchange.response_started or exchange.phase is not RUNNING:
             return
@@ -706,8 +580,8 @@ class Proxy:
             self.execute(decisions, now)
         exchange.client.fail(exchange, local_replies.DEADLINE_EXCEEDED, now)
 
-    def _sweep(self, now: float) -> None:
-        self._sweep_at = now + SWEEP_SECONDS
+    def sweep(self, now: float) -> None:
+        """Close connections whose time is up, and flush the logs."""
         for client in [c for c in self.clients if c.expires <= now]:
             client.on_timeout(now)
         self.buffers.sweep(now)
@@ -715,10 +589,7 @@ class Proxy:
             connection.on_timeout(now)
         for endpoint in self.connection_pools.values():
             endpoint.sweep(now)
-        if self._log is not None:
-            self._log.flush()
-        if self.decisions is not None:
-            self.decisions.flush()
+        self.recorder.flush()
 
     # ------------------------------------------------------------------ the end
 
@@ -763,8 +634,5 @@ class Proxy:
             connection.cancel()
         for endpoint in self.connection_pools.values():
             endpoint.close()
-        if self._timer is not None:
-            self._timer.cancel()
-        for kept in (self._log, self.decisions, self._tracing):
-            if kept is not None:
-                kept.close()
+        self.deadlines.close()
+        self.recorder.close()

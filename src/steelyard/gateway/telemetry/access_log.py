@@ -46,12 +46,13 @@ class AccessLogLine(msgspec.Struct):
 
 
 class AccessLog(LogFile):
-    """Lines of JSON are made as requests end, by `json`; for those of text there is `note`."""
+    """`json` makes lines of JSON as requests end; `finished` notes requests for lines of text."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
         super().__init__(settings.path, "access-log", clock=clock)
         self.settings = settings
-        self.json = JsonLineEncoder(self._flush_bytes, clock) if settings.format == "json" else None
+        self.json = JsonLineEncoder(self._flush_bytes, clock, self.flush) if settings.format == "json" else None
+        self.sink = self.json.finished if self.json is not None else self.finished  # called for each request
 
     def finished(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
         self._note(

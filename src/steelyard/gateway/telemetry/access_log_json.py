@@ -26,10 +26,11 @@ _NUMBERS: Final = [b"%d" % n for n in range(4096)]
 
 
 class JsonLineEncoder:
-    """`add` for each request; keeps what most lines share."""
+    """A sink for requests that are over. Keeps what most lines share."""
 
-    def __init__(self, enough: int, clock: Callable[[], float]) -> None:
+    def __init__(self, enough: int, clock: Callable[[], float], on_full: Callable[[], None]) -> None:
         self._clock = clock
+        self._on_full = on_full  # called when there is enough
         self._flush_bytes = enough  # bytes, for the disk
         self._lines: list[bytes] = []
         self._size = 0
@@ -46,12 +47,12 @@ class JsonLineEncoder:
         """By the only wall clock in the gateway, a few times a second: a log is for people."""
         self._offset = time() - self._clock()
 
-    def add(self, exchange: Exchange, verdict: str, reason: str, now: float) -> bool:
-        """True: there is enough for the disk."""
+    def finished(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
         line = self._line(exchange, verdict, reason, now)
         self._lines.append(line)
         self._size += len(line)
-        return self._size >= self._flush_bytes
+        if self._size >= self._flush_bytes:
+            self._on_full()
 
     def __len__(self) -> int:
         return len(self._lines)

@@ -16,14 +16,16 @@ from ... import __version__
 from ...addresses import Address
 from ...config import TracingConfig as Settings
 from ...config.otlp_exporter import exporter
+from ...core.replica import Replica
 from ...core.slo.verdicts import CLIENT, MET, SLO_VERDICTS
 from ...protocols.dialects.http import CALL_KINDS as PLAIN
 from ..proxy.exchange import Exchange
 from .model_stats import OK
+from .observers import RequestObserver
 from .otlp_exporter import OtlpExporter
 from .span_encoding import CLIENT_SPAN as CLIENT_KIND
 from .span_encoding import INTERNAL_SPAN, SERVER_SPAN, Attributes, encode_span
-from .tracing import CLOSE_SECONDS, RequestSpan, Tracer
+from .tracing import CLOSE_SECONDS, Tracer
 
 TRACEPARENT_PREFIX = b"traceparent: "
 TRACEPARENT = TRACEPARENT_PREFIX[:12]
@@ -53,7 +55,7 @@ class OtelTracer(Tracer):
                 return
         elif told and random() >= self.sample:  # of those without one the proxy has drawn lots
             return
-        exchange.span = OtelSpan(self.sender, exchange, told)
+        exchange.observer = OtelSpan(self.sender, exchange, told)
 
     @property
     def dropped(self) -> int:  # type: ignore[override]
@@ -71,7 +73,7 @@ class _Attempt(NamedTuple):
     address: Address | None
 
 
-class OtelSpan(RequestSpan):
+class OtelSpan(RequestObserver):
     __slots__ = ("_attempts", "_id", "_method", "_names", "_offset", "_parent", "_sender", "_trace", "_waited")
 
     def __init__(self, sender: OtlpExporter, exchange: Exchange, told: bytes) -> None:
@@ -90,22 +92,22 @@ class OtelSpan(RequestSpan):
             self._trace, self._parent = bytes.fromhex(names[at : at + 32].decode()), b""
         self._names = b"\r\n".join(line for line in names.split(b"\r\n") if line and line[:12] != TRACEPARENT)
 
-    def dispatched(self, exchange: Exchange, replica: str, now: float, hedged: bool) -> None:
+    def dispatched(self, exchange: Exchange, replica: Replica, now: float, hedged: bool) -> None:
         self._end_queue_span(exchange, now)
         id = _new_id()
         flight = exchange.hedge if hedged else exchange.attempt
         predicted, address = 0.0, None
         if flight is not None:
             predicted, address = flight.predicted, flight.replica.context.pool.address
-        self._attempts[replica] = _Attempt(id, now, hedged, predicted, address)
+        self._attempts[replica.id] = _Attempt(id, now, hedged, predicted, address)
         parent = TRACEPARENT_PREFIX + b"00-%b-%b-01" % (self._trace.hex().encode(), id.hex().encode())
         exchange.trace_lines = self._names + b"\r\n" + parent if self._names else parent
 
-    def attempt_lost(self, replica: str, why: str, now: float, status: int = 0) -> None:
-        if replica in self._attempts:
-            self._end_attempt(replica, now, {"http.response.status_code": status} if status else {}, why)
+    def attempt_lost(self, exchange: Exchange, replica: Replica, how: str, now: float, status: int = 0) -> None:
+        if replica.id in self._attempts:
+            self._end_attempt(replica.id, now, {"http.response.status_code": status} if status else {}, how)
 
-    def finished(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
+    def finished(self, exchange: Exchange, outcome: str, reason: str, now: float) -> None:
         self._end_queue_span(exchange, now)
         for replica in list(self._attempts):
             if exchange.first_byte and replica == exchange.replica_id:
@@ -128,12 +130,12 @@ class OtelSpan(RequestSpan):
             "steelyard.model": exchange.model,
             "steelyard.tenant": exchange.tenant,
             "steelyard.replica": exchange.replica_id,
-            "steelyard.verdict": verdict,
+            "steelyard.verdict": outcome,
             "steelyard.sla": judged,
             "steelyard.fault": fault,
             "steelyard.reason": reason,
             "steelyard.attempts": exchange.attempt_count,
-            "error.type": str(exchange.status) if exchange.status >= 500 else reason if verdict != OK else "",
+            "error.type": str(exchange.status) if exchange.status >= 500 else reason if outcome != OK else "",
         }
         name = method if call == PLAIN.get(method, "other") else f"{method} {call}"
         broken = judged not in ("", MET) and fault != CLIENT

@@ -34,16 +34,15 @@ def build_report(proxy: Proxy, now: float, told: int = 0) -> WorkerReport:
     memory = proxy.memory
     samples = memory.take_samples() if memory is not None else ()
     unmeasured = memory.unmeasured() if memory is not None else ()
-    kept = {"access_log": proxy.log, "decisions": proxy.decisions, "spans": proxy.tracing}
-    lost = {name: log.dropped for name, log in kept.items() if log is not None}
-    unrouted = proxy.unrouted.outcomes()
+    lost = proxy.recorder.dropped()
+    unrouted = proxy.recorder.unrouted.outcomes()
     alarms = tuple(alarm for shortage in proxy.resource_alarms if (alarm := shortage.alarm(now)) is not None)
     clients = len(proxy.clients)
     return WorkerReport(clients, tuple(models), tuple(replicas), told, samples, unrouted, lost, unmeasured, alarms)
 
 
 def _model(proxy: Proxy, name: str, pool: Pool, now: float) -> ModelReport:
-    account = proxy.stats[name]
+    account = proxy.recorder.stats[name]
     return ModelReport(
         name,
         len(pool.queue),

@@ -302,7 +302,7 @@ class Worker:
                 proxy.peers = PeerWorkers(proxy, self._board, self._index)
             fleet = WorkerFleet(proxy, proxy.peers)
             self._fallback = PassiveHealth(proxy)
-        if proxy.tracing_settings != config.tracing:
+        if proxy.recorder.tracing_settings != config.tracing:
             self._set_tracing(proxy, config.tracing)
         # Anew at each reload, so that a log that was moved away is let go; first, because opening it may fail.
         log = AccessLog(config.access_log) if config.access_log is not None else None
@@ -317,15 +317,7 @@ class Worker:
                 if begun is not None:
                     begun.close()
             raise
-        old, proxy.log = proxy.log, log
-        old_decisions, proxy.decisions = proxy.decisions, decisions
-        for ended, begun in ((old, log), (old_decisions, decisions)):
-            if ended is not None:
-                ended.close(0.0)  # its thread ends by itself
-                if begun is not None:
-                    begun.dropped += ended.dropped
-        if decisions is not None:
-            decisions.attach()
+        proxy.recorder.replace_logs(log, decisions)
         self._proxy, self._fleet = proxy, fleet
 
     def _set_tracing(self, proxy: Proxy, settings: TracingConfig | None) -> None:
@@ -334,10 +326,7 @@ class Worker:
             from ..telemetry.otel import OtelTracer  # not everybody has it installed
 
             made = OtelTracer(settings, self._index)
-        old, proxy.tracing = proxy.tracing, made
-        proxy.tracing_settings = settings
-        if old is not None:
-            old.close(0.0)  # its thread ends by itself
+        proxy.recorder.set_tracer(made, settings)
 
     # ------------------------------------------------------------------ clients
 

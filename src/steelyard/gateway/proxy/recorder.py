@@ -1,0 +1,161 @@
+"""What stays of a request that is over: counts, its verdict against the SLO, and lines of the logs.
+
+Logs of all requests are sinks, called once a request. What follows single requests (a trace, a decision record) is the
+request's `observer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ...config import Config
+from ...config import TracingConfig as TracingSettings
+from ...core.slo.verdicts import NO_SLO
+from ..telemetry import model_stats
+from ..telemetry.model_stats import ModelStats
+from ..telemetry.observers import BothObservers, DecisionObserver
+from ..telemetry.tracing import Tracer
+from .exchange import Exchange
+
+if TYPE_CHECKING:
+    from ..telemetry.access_log import AccessLog
+    from ..telemetry.decision_log import DecisionLog
+
+SAMPLE_ALL: Final = b"g"  # above all numbers in hexadecimal digits
+
+RequestSink = Callable[[Exchange, str, str, float], None]  # request, outcome, reason, now
+
+
+class RequestRecorder:
+    def __init__(self) -> None:
+        self.stats: dict[str, ModelStats] = {}
+        self.unrouted = ModelStats()  # requests that could not be read, or named no model of this gateway
+        self.tracer = Tracer()
+        self.tracing_settings: TracingSettings | None = None
+        self.traces = False
+        self.trace_threshold = b""  # requests whose random span id is below it are traced
+        self.samples_decisions = False
+        self._log: AccessLog | None = None
+        self._decisions: DecisionLog | None = None
+        self._decision_observer = DecisionObserver(None)
+        self._sinks: tuple[RequestSink, ...] = ()
+
+    def configure(self, config: Config) -> None:
+        self.stats = {name: self.stats.get(name) or ModelStats() for name in config.models}
+        for name, model in config.models.items():
+            if model.slo is not None:
+                self.stats[name].set_promises(model.slo.objective(), model.slo.tenant_objectives())
+            else:
+                self.stats[name].set_promises(NO_SLO, {})
+
+    # ------------------------------------------------------------------ logs and traces
+
+    @property
+    def log(self) -> AccessLog | None:
+        return self._log
+
+    @log.setter
+    def log(self, log: AccessLog | None) -> None:
+        self._log = log
+        self._sinks = (log.sink,) if log is not None else ()
+
+    @property
+    def decisions(self) -> DecisionLog | None:
+        return self._decisions
+
+    @decisions.setter
+    def decisions(self, decisions: DecisionLog | None) -> None:
+        self._decisions = self._decision_observer.log = decisions
+        self.samples_decisions = decisions is not None
+
+    def replace_logs(self, log: AccessLog | None, decisions: DecisionLog | None) -> None:
+        """Logs of another configuration. The old ones write what they have and end by themselves."""
+        old, self.log = self._log, log
+        old_decisions, self.decisions = self._decisions, decisions
+        if old is not None:
+            old.close(0.0)
+            if log is not None:
+                log.dropped += old.dropped
+        if old_decisions is not None:
+            old_decisions.close(0.0)
+            if decisions is not None:
+                decisions.dropped += old_decisions.dropped
+        if decisions is not None:
+            decisions.attach()
+
+    def set_tracer(self, tracer: Tracer | None, settings: TracingSettings | None = None) -> None:
+        """None: no request is traced."""
+        old, self.tracer = self.tracer, tracer if tracer is not None else Tracer()
+        self.tracing_settings = settings
+        self.traces = tracer is not None
+        share = self.tracer.sample
+        self.trace_threshold = b"%016x" % int(share * 2.0**64) if share < 1.0 else SAMPLE_ALL
+        old.close(0.0)  # its thread ends by itself
+
+    def dropped(self) -> dict[str, int]:
+        """Lines and spans that were lost, of each feature that is on."""
+        lost = {}
+        if self._log is not None:
+            lost["access_log"] = self._log.dropped
+        if self._decisions is not None:
+            lost["decisions"] = self._decisions.dropped
+        if self.traces:
+            lost["spans"] = self.tracer.dropped
+        return lost
+
+    def flush(self) -> None:
+        """A few times a second."""
+        if self._log is not None:
+            self._log.flush()
+        if self._decisions is not None:
+            self._decisions.flush()
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+        if self._decisions is not None:
+            self._decisions.close()
+        self.tracer.close()
+
+    # ------------------------------------------------------------------ requests
+
+    def sample_decision(self, exchange: Exchange, now: float) -> None:
+        """The request is about to be decided on: it may be one whose decisions are logged."""
+        if self._decisions is None:
+            return
+        self._decisions.arrived(exchange, now)
+        if exchange.choice_trace is not None:
+            span = exchange.observer
+            observer = self._decision_observer
+            exchange.observer = observer if span is None else BothObservers(span, observer)
+
+    def count_unparsed(self) -> None:
+        """What came was no request."""
+        self.unrouted.client_error += 1
+
+    def finished(self, exchange: Exchange, reason: str, now: float) -> None:
+        """The request is over."""
+        stats = exchange.stats
+        if stats is None:
+            stats = self.unrouted
+        outcome = exchange.outcome
+        status = exchange.status
+        if not outcome:
+            if status < 400:
+                stats.count_ok(now - exchange.started_at)
+                outcome = model_stats.OK
+            else:
+                outcome = model_stats.CLIENT_ERROR if status < 500 and status != 429 else model_stats.FAILED
+                stats.count_outcome(outcome)
+        else:
+            stats.count_outcome(outcome)
+        if status != 200:
+            stats.count_status(status)
+        if stats is not self.unrouted and not exchange.route.health_request:
+            exchange.slo_verdict = stats.record_slo(exchange, outcome, now, reason)
+        for sink in self._sinks:
+            sink(exchange, outcome, reason, now)
+        if exchange.observer is not None:
+            exchange.observer.finished(exchange, outcome, reason, now)
+            exchange.observer = None

@@ -1,0 +1,73 @@
+"""Observers of single requests: what a trace and the decision log learn of one while it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...core.replica import Replica
+    from ..proxy.exchange import Exchange
+    from .decision_log import DecisionLog
+
+
+class RequestObserver:
+    """Hears of one request. Each method does nothing unless a subclass needs it."""
+
+    def not_placed(self, exchange: Exchange, now: float) -> None:
+        """The request was not dispatched when it came."""
+
+    def dispatched(self, exchange: Exchange, replica: Replica, now: float, hedged: bool) -> None:
+        """An attempt begins. Its head is not written yet."""
+
+    def attempt_lost(self, exchange: Exchange, replica: Replica, how: str, now: float, status: int = 0) -> None:
+        """An attempt ended without a response for the client. `status`: of the response it did bring, if any."""
+
+    def finished(self, exchange: Exchange, outcome: str, reason: str, now: float) -> None:
+        """The request is over, and its SLO verdict is set."""
+
+
+class BothObservers(RequestObserver):
+    __slots__ = ("_first", "_second")
+
+    def __init__(self, first: RequestObserver, second: RequestObserver) -> None:
+        self._first = first
+        self._second = second
+
+    def not_placed(self, exchange: Exchange, now: float) -> None:
+        self._first.not_placed(exchange, now)
+        self._second.not_placed(exchange, now)
+
+    def dispatched(self, exchange: Exchange, replica: Replica, now: float, hedged: bool) -> None:
+        self._first.dispatched(exchange, replica, now, hedged)
+        self._second.dispatched(exchange, replica, now, hedged)
+
+    def attempt_lost(self, exchange: Exchange, replica: Replica, how: str, now: float, status: int = 0) -> None:
+        self._first.attempt_lost(exchange, replica, how, now, status)
+        self._second.attempt_lost(exchange, replica, how, now, status)
+
+    def finished(self, exchange: Exchange, outcome: str, reason: str, now: float) -> None:
+        self._first.finished(exchange, outcome, reason, now)
+        self._second.finished(exchange, outcome, reason, now)
+
+
+class DecisionObserver(RequestObserver):
+    """One for all sampled requests: their records are in `choice_trace`. A reload gives it another log, or none."""
+
+    def __init__(self, log: DecisionLog | None) -> None:
+        self.log = log
+
+    def not_placed(self, exchange: Exchange, now: float) -> None:
+        if self.log is not None:
+            self.log.not_placed(exchange, now)
+
+    def dispatched(self, exchange: Exchange, replica: Replica, now: float, hedged: bool) -> None:
+        if self.log is not None:
+            self.log.dispatched(exchange, replica, now, hedged)
+
+    def attempt_lost(self, exchange: Exchange, replica: Replica, how: str, now: float, status: int = 0) -> None:
+        if self.log is not None:
+            self.log.attempt_lost(exchange, replica, how, now)
+
+    def finished(self, exchange: Exchange, outcome: str, reason: str, now: float) -> None:
+        if self.log is not None:
+            self.log.finished(exchange, outcome, reason, now)
