@@ -9,14 +9,14 @@ SERVERS := .venv-servers
 # Shows what it downloads, which takes minutes the first time; in CI only what goes wrong.
 PIP_INSTALL := -m pip --disable-pip-version-check $(if $(CI),--quiet) install
 
-.PHONY: test test-all test-processes test-slow test-browser test-compiled check format demo bench compiled clean
+.PHONY: test test-all test-processes test-slow test-browser test-compiled check docs format demo bench compiled clean
 
 # Everything within one process, and a real socket for each class of fault.
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
 
 # All the rest: some 40 minutes on 2 cores.
-test-all: test-processes test-slow test-browser test-compiled
+test-all: test-processes test-slow test-browser test-compiled docs
 
 # Gateways, replicas and real model servers as processes.
 test-processes: $(VENV)/installed $(SERVERS)/installed
@@ -36,6 +36,16 @@ check: $(VENV)/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/lint_core.py
+
+# The documentation site, into build/site. A link or an anchor that leads nowhere is an error.
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open build/site/index.html"
+
+$(VENV)/docs: pyproject.toml
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(PIP_INSTALL) --editable '.[docs]'
+	touch $@
 
 format: $(VENV)/installed
 	$(BIN)/ruff check --fix .
