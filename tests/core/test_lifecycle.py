@@ -339,7 +339,7 @@ def test_who_comes_and_goes_one_by_one_leaves_the_rotation_as_a_look_at_all_woul
     balancer.report("r3", Event.LOADED, now=3.0)
     assert [r.id for r in pool.members] == [r.id for r in pool.open] == ["r1", "r3", "r5"]
     before = pool.drain_rate
-    pool._rotate(3.0)
+    pool.rebuild_rotation(3.0)
     assert pool.drain_rate == pytest.approx(before)
 
 

@@ -21,7 +21,7 @@ from .detector import consecutive_reason
 from .ejection_reason import EjectionReason, EjectionRule
 
 if TYPE_CHECKING:
-    from ..pool import Pool
+    from ..load import PoolLoad
 
 from ..estimator.estimator import Estimator
 
@@ -58,7 +58,7 @@ class Probation:
 class ProbationTracker:
     """The replicas of one pool that are on probation. `replica.held`: it gets nothing just now."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: PoolLoad) -> None:
         self._pool = pool
         self.due: list[Replica] = []  # whoever is next to be tried, with the next request that can be spared
         self._kept_back = 0  # requests that could not be spared

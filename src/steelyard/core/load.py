@@ -1,0 +1,221 @@
+"""Load and capacity of a pool: what runs on each replica, and what the members can do per second.
+
+Load is counted at dispatch and given back once when the attempt ends, so it is exact for this balancer; requests of
+peers and of others (`other_load`) are added as they are reported. Each replica keeps a clock of attained service: it
+runs at the speed that one of n concurrent requests has there (estimator/batching_curve.py), so the work an attempt has
+received is a difference of two readings.
+
+Capacity: drain_rate = Σ 1 / slowness × (limit / slowdown(limit)) / mean of actual / predicted, in seconds of typical
+work per second. Near enough for a second: it is worked out at each tick, and approximately when members come and go.
+"""
+
+from __future__ import annotations
+
+from .attempts.hedging import cancel_hedge
+from .estimator.concurrency_limit import PROBING_REPLICAS_ONE_IN, next_limit, probe_above, probe_below
+from .estimator.estimator import Estimator
+from .membership import Membership
+from .memory.filter import NO_FILTER, CandidateFilter
+from .options import PoolOptions
+from .outliers.probation import MIN_OVERDUE_SECONDS, ProbationTracker
+from .replica import MIN_EXTERNAL_LOAD_CAP, Replica, external_load_cap
+from .request import INFINITY, Attempt, Request
+
+MIN_SLOW_START_SHARE = 0.1
+
+
+class PoolLoad(Membership):
+    def __init__(self, model: str, options: PoolOptions) -> None:
+        super().__init__(model, options)
+        self.estimator = Estimator()
+        self.probation = ProbationTracker(self)
+        self.memory: CandidateFilter = NO_FILTER
+        self.active = 0  # attempts running
+        self.finished = 0  # attempts that ended
+        self.limit: float = INFINITY  # requests a replica takes at once
+        self.overdue = INFINITY  # times what was predicted, after which hardly any answer still comes
+        self.drain_rate = 0.0  # seconds of (typical) work the members can do per second
+        self.fastest = 1.0  # least slowness among the members
+        self._rate = 0.0  # Σ 1 / slowness
+        self._ticks = 0
+
+    # ------------------------------------------------------------------ attempts
+
+    def dispatch(self, request: Request, replica: Replica, now: float) -> Attempt:
+        estimator = self.estimator
+        cold = self._warm_up(request, replica) if request.cold_seconds else 0.0
+        alone = request.base * replica.slowness + cold
+        n = replica.load + 1
+        if n == 1:
+            predicted = alone
+        else:
+            predicted = alone + estimator.queueing_delay(replica, now)
+            self._advance(replica, now)
+            if now - replica.answered_at > MIN_OVERDUE_SECONDS:
+                self._check_overdue(replica, now)
+        replica.attained_at = now
+        attempt = Attempt(request, replica, now, alone, predicted, n, replica.attained_service, cold)
+        replica.load = n
+        replica.in_flight += 1
+        replica.outstanding_work += alone
+        replica.dispatched += 1
+        replica.running_attempts[attempt] = None
+        if replica.probation is not None:
+            self.probation.on_dispatch(replica, attempt)
+        if n >= replica.limit:
+            self.update_open(replica)
+        self.active += 1
+        if request.memory is not None:
+            self.memory.attach(attempt, now)
+        return attempt
+
+    def release(self, attempt: Attempt, now: float, *, over: bool = True) -> None:
+        """Give back what `dispatch` took. Not `over`: its answer is no longer wanted, but its replica may not know."""
+        replica = attempt.replica
+        del replica.running_attempts[attempt]  # a second release fails here, before anything changed
+        if attempt.hedge_entry is not None:
+            cancel_hedge(attempt)
+        if attempt.reservation is not None:
+            self.memory.release(attempt, now, over=over)
+        replica.in_flight -= 1
+        replica.outstanding_work = replica.outstanding_work - attempt.seconds_alone if replica.in_flight else 0.0
+        replica.last_finish = now
+        self._advance(replica, now)
+        replica.load -= 1
+        if replica.load == replica.limit - 1:
+            self.update_open(replica)
+        if replica.probation is not None:
+            self.probation.on_release(replica, attempt)
+        self.active -= 1
+        self.finished += 1
+
+    def backdate(self, attempt: Attempt, seconds: float, now: float) -> None:
+        """The attempt really took `seconds`: date it back, and its reading of the clock with it."""
+        replica = attempt.replica
+        self._advance(replica, now)
+        passed = now - attempt.started
+        attained = replica.attained_service - attempt.attained_at_dispatch
+        attempt.attained_at_dispatch = replica.attained_service - (
+            attained * seconds / passed if passed > 0.0 else seconds
+        )
+        attempt.started = now - seconds
+
+    def _advance(self, replica: Replica, now: float) -> None:
+        """Bring the clock of attained service up to date, before the load changes."""
+        progress = self.estimator.curve.progress
+        n = replica.load
+        replica.attained_service += (now - replica.attained_at) * (progress[n] if n < len(progress) else progress[-1])
+        replica.attained_at = now
+
+    def _warm_up(self, request: Request, replica: Replica) -> float:
+        """Seconds to add because the request's key is not warm there; from now on it is."""
+        warm = replica.warm
+        if warm is None or request.key is None:
+            return 0.0
+        cold = request.key not in warm
+        warm.pop(request.key, None)
+        warm[request.key] = None
+        if len(warm) > self.options.warm_keys:
+            del warm[next(iter(warm))]
+        return request.cold_seconds if cold else 0.0
+
+    def _check_overdue(self, replica: Replica, now: float) -> None:
+        """Suspect it if its oldest attempt is overdue and it answered nothing since."""
+        for oldest in replica.running_attempts:
+            silent = now - max(oldest.started, replica.answered_at)
+            if silent > MIN_OVERDUE_SECONDS and silent > self.overdue * oldest.predicted:
+                self.probation.begin(replica, oldest.started, now)
+            break
+
+    # ------------------------------------------------------------------ load of others
+
+    def set_peer_load(self, replica: Replica, count: int, now: float, age: float = 0.0) -> None:
+        """Other balancers had this many requests there, `age` seconds ago."""
+        replica.peer_load_at = now - age
+        self._set_other_load(replica, count + replica.external_load, now)
+
+    def update_external_load(self, replica: Replica, now: float) -> None:
+        """Estimate anew how many requests no balancer sent.
+
+        They count as load and raise the limit alike: a replica must not close itself by what it reports.
+        """
+        readings = replica.external_readings
+        count = readings.estimate(now) if readings is not None else 0
+        if count > MIN_EXTERNAL_LOAD_CAP:
+            count = min(count, external_load_cap(max((r.load - r.external_load for r in self.members), default=0)))
+        change = count - replica.external_load
+        if change:
+            replica.external_load = count
+            replica.limit += change
+            self._set_other_load(replica, replica.other_load + change, now)
+
+    def _set_other_load(self, replica: Replica, count: int, now: float) -> None:
+        self._advance(replica, now)
+        replica.load += count - replica.other_load
+        replica.other_load = count
+        self.update_open(replica)
+
+    # ------------------------------------------------------------------ limits and weights
+
+    def set_limit(self, concurrency: int | str, has_queue: bool) -> None:
+        busiest = max((r.load for r in self.members), default=0)
+        if concurrency == "auto":
+            limit = float(next_limit(self.estimator.curve, self.limit, busiest))
+        else:
+            limit = INFINITY if concurrency == "unlimited" else float(concurrency)
+        if limit != self.limit:
+            self.limit = limit
+            self.estimator.curve.discount_evidence()
+        self._ticks += 1
+        # Some replicas take more than the others while requests wait, or fewer while none do: the curve is learned
+        # from differing n.
+        odd = limit
+        if concurrency == "auto":
+            odd = float(probe_above(int(limit)) if has_queue else probe_below(int(limit), busiest))
+        for replica in self.replicas.values():
+            own = odd if (replica.order + self._ticks) % PROBING_REPLICAS_ONE_IN == 0 else limit
+            if not replica.unverified and replica.external_load + own != replica.limit:
+                self._set_replica_limit(replica, own)
+
+    def mark_verified(self, replica: Replica) -> None:
+        replica.unverified = False
+        self._set_replica_limit(replica, self.limit)
+
+    def _set_replica_limit(self, replica: Replica, limit: float) -> None:
+        replica.limit = replica.external_load + limit
+        self.update_open(replica)
+
+    def update_effective_weight(self, replica: Replica, now: float) -> None:
+        """In slow start it grows from a tenth of the weight to all of it over the window."""
+        window = self.options.slow_start
+        part = min(1.0, max(MIN_SLOW_START_SHARE, (now - replica.ready_since) / window)) if window else 1.0
+        # Each failure in a row halves it: a replica that fails at once is always idle, and would draw all requests.
+        part *= 0.5**replica.failure_penalty
+        replica.effective_weight = replica.weight * part
+        replica.slow_start_factor = 1.0 / part
+
+    # ------------------------------------------------------------------ capacity
+
+    def update_capacity(self, newcomer: Replica | None = None) -> None:
+        """Work out `drain_rate` and `fastest`; with a newcomer, from what it adds."""
+        if newcomer is None:
+            self._rate = 0.0
+            self.fastest = INFINITY
+        rate, fastest = self._rate, self.fastest if self._rate else INFINITY
+        for replica in self.members if newcomer is None else (newcomer,):
+            rate += 1.0 / replica.slowness
+            if replica.slowness < fastest:
+                fastest = replica.slowness
+        self._rate = rate
+        self.fastest = fastest if rate else 1.0
+        self._set_drain_rate()
+
+    def _subtract_capacity(self, replica: Replica) -> None:
+        """It left. Approximate until the next tick: `fastest` stays."""
+        self._rate = max(0.0, self._rate - 1.0 / replica.slowness)
+        self._set_drain_rate()
+
+    def _set_drain_rate(self) -> None:
+        at_once = min(self.limit, 1024.0)
+        each = at_once / self.estimator.curve.slowdown(at_once) if self.limit < INFINITY else 1.0
+        self.drain_rate = self._rate * each / self.estimator.remaining.mean
