@@ -235,7 +235,7 @@ async def test_what_replicas_say_of_their_load_goes_to_all(stage: Played) -> Non
 
 
 class Alone:
-    """A crew without workers."""
+    """A pool without workers."""
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
@@ -247,7 +247,7 @@ class Alone:
     def reports(self) -> list[WorkerReport]:
         return []
 
-    async def tell(self, seconds: float) -> bool:
+    async def request_reports(self, seconds: float) -> bool:
         return True
 
 
