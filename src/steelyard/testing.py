@@ -424,13 +424,13 @@ class _CheckedPolicy(_CheckedChoice):
         with self._hands_off("left"):
             super().left(replica, now)
 
-    def sent(self, flight: Attempt, now: float) -> None:
+    def sent(self, attempt: Attempt, now: float) -> None:
         with self._hands_off("sent"):
-            super().sent(flight, now)
+            super().sent(attempt, now)
 
-    def finished(self, flight: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
+    def finished(self, attempt: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
         with self._hands_off("finished"):
-            super().finished(flight, seconds, outcome, now)
+            super().finished(attempt, seconds, outcome, now)
 
     def tick(self, members: Sequence[Replica], now: float) -> None:
         before = list(members)

@@ -40,8 +40,8 @@ class Rarest(Policy):
         least = min(r.notes for r in candidates)
         return weighted_choice([r for r in candidates if r.notes <= least + 1e-9], self.rng.random())
 
-    def sent(self, flight, now):
-        flight.replica.notes += 1 / flight.replica.effective_weight
+    def sent(self, attempt, now):
+        attempt.replica.notes += 1 / attempt.replica.effective_weight
 
 
 class TestAUsersOwnPolicy(PolicyConformance):
@@ -133,8 +133,8 @@ class QuietMeddler(Policy):
     def choose(self, request, candidates, now):
         return weighted_choice(candidates, self.rng.random())
 
-    def finished(self, flight, seconds, outcome, now):
-        flight.replica.latency.add(seconds, now)
+    def finished(self, attempt, seconds, outcome, now):
+        attempt.replica.latency.add(seconds, now)
 
 
 class Rewriter(Policy):
@@ -165,9 +165,9 @@ class BelievesFastErrors(Policy):
     def joined(self, replica, now):
         replica.notes = 0.0
 
-    def finished(self, flight, seconds, outcome, now):
-        if flight.replica.notes is not None:
-            flight.replica.notes = round(now - flight.started, 6)
+    def finished(self, attempt, seconds, outcome, now):
+        if attempt.replica.notes is not None:
+            attempt.replica.notes = round(now - attempt.started, 6)
 
     def choose(self, request, candidates, now):
         least = min(r.notes * (r.load + 1) / r.effective_weight for r in candidates)
@@ -197,11 +197,11 @@ class CannotCopeWithLeaving(Policy):
     def choose(self, request, candidates, now):
         return weighted_choice(candidates, self.rng.random())
 
-    def sent(self, flight, now):
-        self.counts[flight.replica] += 1
+    def sent(self, attempt, now):
+        self.counts[attempt.replica] += 1
 
-    def finished(self, flight, seconds, outcome, now):
-        self.counts[flight.replica] -= 1
+    def finished(self, attempt, seconds, outcome, now):
+        self.counts[attempt.replica] -= 1
 
 
 class Slacker(Policy):

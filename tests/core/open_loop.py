@@ -120,9 +120,9 @@ class OpenLoop:
 
     def _move(self, replica: Replica) -> None:
         """As a gateway does with what waits at a replica that gives no answer."""
-        for flight in list(replica.running_attempts):
-            if self.balancer.can_fail_over(flight.request, self.now):
-                self._end(flight.request, replica, Outcome.TIMEOUT)
+        for attempt in list(replica.running_attempts):
+            if self.balancer.can_fail_over(attempt.request, self.now):
+                self._end(attempt.request, replica, Outcome.TIMEOUT)
 
     def _plan(self, when: float, kind: str, request: Request | None = None, replica: Replica | None = None) -> None:
         self._number += 1

@@ -26,11 +26,11 @@ class Raises(Policy):
             raise RuntimeError("choose is broken")
         return candidates[0]
 
-    def sent(self, flight, now):
+    def sent(self, attempt, now):
         if self.where == "sent":
             raise RuntimeError("sent is broken")
 
-    def finished(self, flight, seconds, outcome, now):
+    def finished(self, attempt, seconds, outcome, now):
         if self.where == "finished":
             raise RuntimeError("finished is broken")
 
@@ -140,11 +140,11 @@ def test_in_a_large_fleet_too_a_retry_goes_elsewhere(policy):
 
 def test_refused_requests_do_not_pay_for_retries():
     balancer = fleet("a", concurrency=1, queue=0)
-    purse = balancer.pool().retry_budget.tokens
+    tokens = balancer.pool().retry_budget.tokens
     running = start(balancer, 0.0)
     for _ in range(100):
         assert isinstance(balancer.submit(Request(), 0.0), Reject)
-    assert balancer.pool().retry_budget.tokens <= purse + 0.2
+    assert balancer.pool().retry_budget.tokens <= tokens + 0.2
     balancer.finish(running, Outcome.OK, 1.0)
 
 

@@ -23,7 +23,7 @@ def test_ejected_and_returned_are_told() -> None:
     lb = LoadBalancer(["a"], clock=clock, on_event=events.append)
     fail(lb)
     assert [(e.kind, e.replica) for e in events] == [(EventKind.EJECTED, "a")]
-    assert "5 failures in a row" in events[0].message
+    assert "5 in a row answered with an error" in events[0].message
     assert events[0].seconds == 30.0
     assert lb.stats().replicas["a"].ejected_for == 30.0
     clock.now += 31.0

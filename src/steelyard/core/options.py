@@ -5,15 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .errors import OptionError
+from .plugins import require
 from .request import INFINITY
 
 Concurrency = int | Literal["auto", "unlimited"]
-
-
-def _require(ok: bool, name: str, wanted: str, value: object) -> None:
-    if not ok:
-        raise OptionError(f"{name}: must be {wanted}, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +29,11 @@ class EjectionOptions:
     panic: float = 0.5  # fewer healthy than this: use ejected ones too rather than overload the rest
 
     def __post_init__(self) -> None:
-        _require(self.consecutive >= 1, "ejection.consecutive", "at least 1", self.consecutive)
-        _require(0 <= self.most <= 1, "ejection.most", "a share from 0 to 1", self.most)
-        _require(0 <= self.panic <= 1, "ejection.panic", "a share from 0 to 1", self.panic)
-        _require(self.slow > 1, "ejection.slow", "more than 1", self.slow)
-        _require(
+        require(self.consecutive >= 1, "ejection.consecutive", "at least 1", self.consecutive)
+        require(0 <= self.most <= 1, "ejection.most", "a share from 0 to 1", self.most)
+        require(0 <= self.panic <= 1, "ejection.panic", "a share from 0 to 1", self.panic)
+        require(self.slow > 1, "ejection.slow", "more than 1", self.slow)
+        require(
             0 < self.seconds <= self.longest,
             "ejection.seconds",
             "positive, at most ejection.longest",
@@ -54,9 +49,9 @@ class RetryOptions:
     saved: float = 50.0  # most that may be saved up
 
     def __post_init__(self) -> None:
-        _require(self.attempts >= 1, "retry.attempts", "at least 1", self.attempts)
-        _require(0 <= self.budget <= 1, "retry.budget", "a share from 0 to 1", self.budget)
-        _require(0 <= self.reserve <= self.saved, "retry.reserve", "from 0 to retry.saved", self.reserve)
+        require(self.attempts >= 1, "retry.attempts", "at least 1", self.attempts)
+        require(0 <= self.budget <= 1, "retry.budget", "a share from 0 to 1", self.budget)
+        require(0 <= self.reserve <= self.saved, "retry.reserve", "from 0 to retry.saved", self.reserve)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +63,8 @@ class HedgeOptions:
     budget: float = 0.02  # of the work done
 
     def __post_init__(self) -> None:
-        _require(0 < self.quantile < 1, "hedge.quantile", "between 0 and 1", self.quantile)
-        _require(0 < self.budget <= 1, "hedge.budget", "a share above 0, at most 1", self.budget)
+        require(0 < self.quantile < 1, "hedge.quantile", "between 0 and 1", self.quantile)
+        require(0 < self.budget <= 1, "hedge.budget", "a share above 0, at most 1", self.budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +85,11 @@ class PoolOptions:
     def __post_init__(self) -> None:
         number = isinstance(self.concurrency, int) and not isinstance(self.concurrency, bool)
         ok = self.concurrency in ("auto", "unlimited") or (number and int(self.concurrency) >= 1)
-        _require(ok, "concurrency", "a whole number from 1, 'auto' or 'unlimited'", self.concurrency)
-        _require(self.queue >= 0, "queue", "0 or more", self.queue)
-        _require(0 < self.max_wait < INFINITY, "max_wait", "a positive number of seconds", self.max_wait)
-        _require(self.start_wait >= 0, "start_wait", "0 or more seconds", self.start_wait)
-        _require(self.restart_grace >= 0, "restart_grace", "0 or more seconds", self.restart_grace)
-        _require(self.slow_start >= 0, "slow_start", "0 or more seconds", self.slow_start)
-        _require(self.interval > 0, "interval", "a positive number of seconds", self.interval)
-        _require(self.warm_keys >= 0, "warm_keys", "0 or more", self.warm_keys)
+        require(ok, "concurrency", "a whole number from 1, 'auto' or 'unlimited'", self.concurrency)
+        require(self.queue >= 0, "queue", "0 or more", self.queue)
+        require(0 < self.max_wait < INFINITY, "max_wait", "a positive number of seconds", self.max_wait)
+        require(self.start_wait >= 0, "start_wait", "0 or more seconds", self.start_wait)
+        require(self.restart_grace >= 0, "restart_grace", "0 or more seconds", self.restart_grace)
+        require(self.slow_start >= 0, "slow_start", "0 or more seconds", self.slow_start)
+        require(self.interval > 0, "interval", "a positive number of seconds", self.interval)
+        require(self.warm_keys >= 0, "warm_keys", "0 or more", self.warm_keys)

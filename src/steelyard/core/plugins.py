@@ -1,13 +1,17 @@
-"""A class behind a name: of a table, or a user's own as `package.module:Class`."""
+"""Policies and scalers by name: from a table, or a user's own as `package.module:Class`. Their options are the keyword
+arguments of `__init__`, checked here and by `number`, `boolean`."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TypeVar
+from math import isfinite
+from typing import Any, TypeVar
 
 from .errors import OptionError
+from .request import INFINITY
 
 T = TypeVar("T")
 
@@ -33,3 +37,57 @@ def find_class(what: str, name: str, table: Mapping[str, str], base: type[T], sh
     if not (isinstance(found, type) and issubclass(found, base)):
         raise OptionError(f"{what} {name!r}: {class_name} is not a subclass of {shown}")
     return found
+
+
+def plugin_options(kind: type[object]) -> dict[str, Any]:
+    """The options a class takes, with their defaults."""
+    parameters = inspect.signature(kind).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def make_plugin(what: str, name: str, kind: type[T], options: Mapping[str, Any], *args: Any) -> T:
+    """An instance with these options; an error names the plugin and the option."""
+    known = plugin_options(kind)
+    for option in options:
+        if option not in known:
+            takes = ", ".join(known) or "no options"
+            raise OptionError(f"{what} {name!r}: unknown option {option!r} (it takes {takes})")
+    try:
+        return kind(*args, **options)
+    except OptionError as problem:
+        raise OptionError(f"{what} {name!r}: {problem}") from None
+    except TypeError as problem:
+        raise OptionError(f"{what} {name!r}: {problem}") from problem
+
+
+def require(ok: bool, name: str, wanted: str, value: object) -> None:
+    if not ok:
+        raise OptionError(f"{name}: must be {wanted}, not {value!r}")
+
+
+def number(
+    name: str,
+    value: float,
+    *,
+    least: float = -INFINITY,
+    above: float = -INFINITY,
+    below: float = INFINITY,
+    most: float = INFINITY,
+) -> float:
+    """An option that must be a finite number in a range."""
+    fine = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    if fine and value >= least and value > above and value < below and value <= most:
+        return float(value)
+    wanted = "a number"
+    if least > -INFINITY or above > -INFINITY:
+        wanted += f" of at least {least:g}" if least > -INFINITY else f" above {above:g}"
+    if below < INFINITY:
+        wanted += f", below {below:g}"
+    if most < INFINITY:
+        wanted += f", at most {most:g}"
+    raise OptionError(f"{name}: must be {wanted}, not {value!r}")
+
+
+def boolean(name: str, value: bool) -> bool:
+    require(isinstance(value, bool), name, "true or false", value)
+    return value

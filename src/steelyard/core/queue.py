@@ -1,8 +1,15 @@
-"""The waiting line of one model: bounded, urgent first, fair between tenants.
+"""The queue of one model: bounded, urgent first, fair between tenants.
 
-Order: higher priority first; inside a priority, tenants take turns by the seconds of work they were served (start-time
-fair queueing, Goyal 1996); inside a tenant, by when a request must start at the latest, then by arrival. `expires` is
-that latest start, so expiry is a look at the heads.
+Idea: three levels. Higher priority first; inside a priority, the tenant with the least service so far; inside a tenant,
+earliest latest start (`expires`) first, then arrival. So expiry is a look at the heads.
+
+Formula: start-time fair queueing. A tenant's tag starts at max(own tag, the class's clock) and grows by the predicted
+seconds of each request served; the least tag goes next, and the clock is the tag last served.
+
+Source: Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996.
+
+Limits: fairness is in predicted seconds, and tenants are what the driver names. When full, a newcomer displaces a
+request of lower priority, or of the tenant that holds most of the queue; else it is rejected.
 """
 
 from __future__ import annotations
@@ -12,13 +19,13 @@ from collections.abc import Iterator
 
 from .request import INFINITY, Request
 
-MAX_REMEMBERED_TENANTS = 1024  # tenants whose past service is remembered while they have nothing in line
+MAX_REMEMBERED_TENANTS = 1024  # that have nothing queued, but are ahead of the clock
 
 Entry = tuple[float, int, Request]  # (latest start, arrival number, request): the number makes entries unique
 
 
 class _TenantQueue:
-    """One tenant's line inside one priority."""
+    """One tenant's requests inside one priority."""
 
     __slots__ = ("entries", "name", "start_tag")
 
@@ -36,7 +43,7 @@ class _PriorityClass:
     def __init__(self) -> None:
         self.tenants: dict[str, _TenantQueue] = {}
         self.clock = 0.0  # tag of the tenant served last
-        self.absent_tags: dict[str, float] = {}  # tags of tenants ahead of the clock with nothing in line just now
+        self.absent_tags: dict[str, float] = {}  # tags of tenants ahead of the clock with nothing queued now
 
     def tenant(self, name: str) -> _TenantQueue:
         tenant = self.tenants.get(name)
@@ -91,7 +98,7 @@ class RequestQueue:
         return request in self._entries
 
     def add(self, request: Request) -> None:
-        """Put a request in line. The caller has made room (`full`, `victim_for`)."""
+        """The caller has made room (`full`, `preemption_victim`)."""
         klass = self._classes.get(request.priority)
         if klass is None:
             self._priorities = sorted([*self._classes, request.priority], reverse=True)
@@ -128,13 +135,13 @@ class RequestQueue:
                 self._priorities = sorted(self._classes, reverse=True)
 
     def ordered(self) -> Iterator[Request]:
-        """The requests in the order they should go. The line must not change while this is read."""
+        """The requests in the order they should go. The queue must not change while this is read."""
         for priority in self._priorities:
             yield from self._classes[priority].ordered()
 
     @property
     def oldest_arrival(self) -> float:
-        """When the one came who has been in line longest; the line is not empty."""
+        """When the longest-queued request arrived; the queue is not empty."""
         return next(iter(self._entries)).arrived
 
     @property
@@ -142,10 +149,10 @@ class RequestQueue:
         return len(self._entries) >= self.limit
 
     def preemption_victim(self, request: Request) -> Request | None:
-        """In a full line: who gives up its place for `request`, if anyone should.
+        """With a full queue: which request gives up its place for this one, if any.
 
         The last of the lowest priority below the newcomer's; else, in its own priority, the last of the tenant that
-        holds most of the line, if that is at least two more than the newcomer's tenant holds.
+        holds most of the queue, if that is at least two more than the newcomer's tenant holds.
         """
         if not self._priorities or self._priorities[-1] > request.priority:
             return None
@@ -176,7 +183,7 @@ class RequestQueue:
         return first
 
     def expired(self, now: float) -> list[Request]:
-        """Those whose time is up, soonest first; they are still in line."""
+        """Requests whose time is up, soonest first; they are still queued."""
         out: list[Entry] = []
         for klass in self._classes.values():
             for tenant in klass.tenants.values():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ..core.balancer import Balancer
 from ..core.pool import Pool
 from ..core.replica import Replica, State
-from ..core.request import INFINITY
 from .events import EventKind, EventQueue
 
 
@@ -33,12 +32,5 @@ class EjectionNotifier:
             if replica.state is State.EJECTED and id not in self._out:
                 self._out[id] = replica
                 seconds = replica.ejected_until - now
-                message = f"Replica {id!r} is ejected for {seconds:.0f} s: {self._why(replica)}."
+                message = f"Replica {id!r} is ejected for {seconds:.0f} s: {replica.ejection}."
                 self._events.add(EventKind.EJECTED, id, message, seconds)
-
-    def _why(self, replica: Replica) -> str:
-        if replica.consecutive_failures >= self._pool.options.ejection.consecutive:
-            return f"{replica.consecutive_failures} failures in a row"
-        if replica.slow_since < INFINITY:
-            return f"{replica.slowness:.1f} times as slow as a typical replica"
-        return "it fails more often than the others"

@@ -164,9 +164,9 @@ def test_what_a_server_holds_besides_its_models_counts():
 
 def test_what_is_only_guessed_runs_alone_and_is_not_refused():
     shop = Shop(devices=1, per_unit=0.0)
-    claims = shop.balancer.pool("a").memory
+    admission = shop.balancer.pool("a").memory
     for _ in range(20):
-        claims.request_size.observe((1.0,), "", GIB)
+        admission.request_size.observe((1.0,), "", GIB)
     request, decision = shop.submit(units=1000.0)
     assert sent(decision) == "a0"
     assert shop.reserved() == 9
@@ -175,11 +175,11 @@ def test_what_is_only_guessed_runs_alone_and_is_not_refused():
 
 def test_a_quarantine_holds_for_one_that_runs_alone_too():
     shop = Shop(per_unit=0.0)
-    claims = shop.balancer.pool("a").memory
+    admission = shop.balancer.pool("a").memory
     request = shop.run(units=5.0)
     device = request.attempt.replica.residency.device.name
     _, at_least = shop.balancer.report_out_of_memory(request, request.attempt.replica, 1.0)
-    claims.quarantine(device, at_least, until=60.0)
+    admission.quarantine(device, at_least, until=60.0)
     shop.balancer.finish(request, Outcome.CLIENT_ERROR, 1.0)
     assert runs_on(shop.run(units=5.0, now=2.0))[1] != device[-1]
     assert waits(shop.submit(units=5.0, now=2.0)[1])
@@ -237,16 +237,16 @@ def test_of_a_thousand_devices_that_are_full_not_each_is_looked_at_for_every_req
 
 def test_a_kind_that_is_never_measured_is_believed_after_a_while():
     shop = Shop(devices=1, per_unit=0.0)
-    claims = shop.balancer.pool("a").memory
+    admission = shop.balancer.pool("a").memory
     for _ in range(20):
-        claims.request_size.observe((1.0,), "", GIB // 4)
+        admission.request_size.observe((1.0,), "", GIB // 4)
     for number in range(ANSWERS_BEFORE_UNMEASURED):
         request = shop.run(units=2000.0, now=float(number), kind="stream")
         assert request.memory.bytes == -1
-        claims.record_measurement(request, False)
+        admission.record_measurement(request, False)
         shop.finish(request, number + 0.5)
     request = Request("a", (1.0,), kind="stream")
-    assert claims.prepare(request).bytes > 0
+    assert admission.prepare(request).bytes > 0
 
 
 def test_what_can_never_fit_is_refused_at_once_with_the_numbers():
@@ -296,10 +296,10 @@ def test_a_request_of_which_nothing_is_known_runs_alone():
 
 def test_where_nobody_measures_requests_count_as_nothing_after_a_while():
     shop = Shop(devices=1, per_unit=0.0)
-    claims = shop.balancer.pool("a").memory
+    admission = shop.balancer.pool("a").memory
     for _ in range(ANSWERS_BEFORE_UNMEASURED):
-        claims.record_measurement(Request("a"), False)
-    assert claims.unmeasured
+        admission.record_measurement(Request("a"), False)
+    assert admission.unmeasured
     for _ in range(3):
         shop.run()
     assert shop.reserved() == 2
@@ -389,8 +389,8 @@ def test_running_out_raises_what_is_believed_at_once():
 
 def test_a_size_in_quarantine_is_kept_from_its_device():
     shop = Shop()
-    claims = shop.balancer.pool("a").memory
-    claims.quarantine("gpu0", 3 * GIB, until=10.0)
+    admission = shop.balancer.pool("a").memory
+    admission.quarantine("gpu0", 3 * GIB, until=10.0)
     assert {runs_on(shop.run(units=3)) for _ in range(2)} == {"a1"}
     assert waits(shop.submit(units=3)[1])
     assert runs_on(shop.run(units=2)) == "a0"
@@ -439,15 +439,15 @@ def test_a_model_that_is_not_there_yet_is_waited_for_if_there_is_time():
 def test_while_little_is_known_each_has_its_server_to_itself():
     """Only then can it be measured; and the largest seen counts for all until sizes can be told apart."""
     shop = Shop(devices=1, per_unit=0.0)
-    claims = shop.balancer.pool("a").memory
-    claims.request_size.observe((1.0,), "", GIB // 8)
+    admission = shop.balancer.pool("a").memory
+    admission.request_size.observe((1.0,), "", GIB // 8)
     first = shop.run(units=0.5)
     assert shop.reserved() < 3, "not the whole device"
     second, decision = shop.submit(units=0.5)
     assert waits(decision)
     assert shop.finish(first, 0.1) == [second]
     for number in range(1, 31):
-        claims.request_size.observe((float(number % 7 + 1),), "", (number % 7 + 1) * GIB // 8)
+        admission.request_size.observe((float(number % 7 + 1),), "", (number % 7 + 1) * GIB // 8)
     shop.finish(second, 0.2)
     for _ in range(2):
         assert sent(shop.submit(units=2.0, now=0.3)[1]) == "a0", "all is known now"

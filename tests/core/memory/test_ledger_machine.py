@@ -211,7 +211,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def what_runs_is_what_is_reserved(self):
         for worker in self.workers:
             running = [r for r in worker.requests if r.phase is RequestPhase.RUNNING]
-            held = sum(flight.reservation[1] for r in running for flight in (r.attempt, r.hedge) if flight is not None)
+            held = sum(
+                attempt.reservation[1] for r in running for attempt in (r.attempt, r.hedge) if attempt is not None
+            )
             held += sum(amount for *_, amount in worker.ledger._lingering)
             assert held == sum(worker.book._running[worker.row].tolist())
 

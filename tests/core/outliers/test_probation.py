@@ -83,8 +83,8 @@ def test_back_from_an_ejection_it_gets_one_request_until_it_answers():
     assert b.state is State.READY
     first = [sent(balancer.submit(Request(), 33.0)) for _ in range(9)]
     assert first.count("b") == 1
-    (flight,) = b.running_attempts
-    balancer.finish(flight.request, Outcome.OK, 33.1)
+    (attempt,) = b.running_attempts
+    balancer.finish(attempt.request, Outcome.OK, 33.1)
     assert [sent(balancer.submit(Request(), 33.2)) for _ in range(10)].count("b") == 5
 
 

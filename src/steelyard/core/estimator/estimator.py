@@ -117,21 +117,21 @@ class Estimator:
         n = replica.load + 1
         return left * (table[n] if n < len(table) else table[-1])
 
-    def observe(self, flight: Attempt, seconds: float, now: float) -> None:
+    def observe(self, attempt: Attempt, seconds: float, now: float) -> None:
         """Learn from an attempt that ran to its end and was just given back."""
-        request = flight.request
-        replica = flight.replica
+        request = attempt.request
+        replica = attempt.replica
         speed: SlownessFilter = replica.slowness_filter
         if now - speed.updated_at < MIN_SAMPLE_GAP_SECONDS and self.samples > REQUESTS_BEFORE_SAMPLING:
             return
         alone = (
-            replica.attained_service - flight.attained_at_dispatch
+            replica.attained_service - attempt.attained_at_dispatch
         )  # what it would have taken with nothing beside it
         curve = self.curve
         crowd = log(seconds / alone) / curve.elasticity if MIN_SECONDS < alone < seconds else 0.0
-        if flight.cold_seconds:
+        if attempt.cold_seconds:
             alone = max(
-                alone - flight.cold_seconds, 0.1 * alone
+                alone - attempt.cold_seconds, 0.1 * alone
             )  # the caller told how long warming up takes, more or less
         if alone < MIN_SECONDS:
             alone = MIN_SECONDS
@@ -156,14 +156,14 @@ class Estimator:
                 request.kind,
                 ln_alone - speed.ln,
                 speed,
-                flight.concurrency,
-                (alone + flight.cold_seconds) / flight.seconds_alone,
-                seconds / (request.base + flight.cold_seconds / replica.slowness),
+                attempt.concurrency,
+                (alone + attempt.cold_seconds) / attempt.seconds_alone,
+                seconds / (request.base + attempt.cold_seconds / replica.slowness),
             )
         )
-        if request.streams and request.first_byte > flight.started:
+        if request.streams and request.first_byte > attempt.started:
             share = alone / seconds if alone < seconds else 1.0  # what those beside it took of its time
-            self.first_byte.observe(request.features, (request.first_byte - flight.started) * share / replica.slowness)
+            self.first_byte.observe(request.features, (request.first_byte - attempt.started) * share / replica.slowness)
         if len(self._rows) >= self._block:
             self._learn_block()
 

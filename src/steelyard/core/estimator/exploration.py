@@ -32,7 +32,7 @@ class Exploration:
         Those that start slowly or failed of late have their own way back, and an ejected one is only used in need.
         """
         due: list[Replica] = []
-        line = MIN_SLOWNESS_RATIO * min((r.slowness for r in members), default=INFINITY)
+        limit = MIN_SLOWNESS_RATIO * min((r.slowness for r in members), default=INFINITY)
         for replica in members:
             speed: SlownessFilter = replica.slowness_filter
             if replica.dispatched != speed.dispatched_seen:
@@ -42,7 +42,7 @@ class Exploration:
                 speed.explore_after = finished + REQUESTS_PER_EXPLORATION * speed.exploration_backoff
             elif (
                 finished >= speed.explore_after
-                and replica.slowness > line
+                and replica.slowness > limit
                 and speed.seen
                 and not replica.in_flight
                 and now - speed.updated_at >= MIN_IDLE_SECONDS

@@ -57,8 +57,8 @@ def least_cost_replica(
         replica.cost = cost
         if cost < best:
             best = cost
-    line = best * tie
-    tied = [replica for replica in candidates if replica.cost <= line]
+    limit = best * tie
+    tied = [replica for replica in candidates if replica.cost <= limit]
     if len(tied) == 1:
         return tied[0]
     least = tied[0].load

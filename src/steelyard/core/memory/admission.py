@@ -119,20 +119,20 @@ class MemoryAdmission(CandidateFilter):
     # ------------------------------------------------------------------ what is needed
 
     def prepare(self, request: Request) -> MemoryRequirement:
-        claim = request.memory
-        if claim is None:
-            claim = request.memory = MemoryRequirement()
-        if claim.version != self.request_size.version:
-            claim.version = self.request_size.version
-            claim.estimated_bytes = self.request_size.upper_bound(request.features, request.kind)
-            claim.exclusive = False
+        need = request.memory
+        if need is None:
+            need = request.memory = MemoryRequirement()
+        if need.version != self.request_size.version:
+            need.version = self.request_size.version
+            need.estimated_bytes = self.request_size.upper_bound(request.features, request.kind)
+            need.exclusive = False
             if not self.request_size.known:
-                claim.bytes = 0 if self.unmeasured else UNKNOWN_BYTES
+                need.bytes = 0 if self.unmeasured else UNKNOWN_BYTES
             elif self._is_guessed(request):
-                claim.bytes = UNKNOWN_BYTES
+                need.bytes = UNKNOWN_BYTES
             else:
-                claim.bytes, claim.exclusive = claim.estimated_bytes, self._is_to_be_measured(request)
-        return claim
+                need.bytes, need.exclusive = need.estimated_bytes, self._is_to_be_measured(request)
+        return need
 
     def _is_guessed(self, request: Request) -> bool:
         """Is nothing known of one so large? Then it runs alone: that is safe, and it is measured, so the next is known.
@@ -176,15 +176,15 @@ class MemoryAdmission(CandidateFilter):
 
     def record_measurement(self, request: Request, told: bool) -> None:
         """An answer came, and said what its request needed, or did not."""
-        claim, kind = request.memory, request.kind
+        need, kind = request.memory, request.kind
         if told:
             self.measured += 1
             self._silent = 0
             self._silent_kinds.pop(kind, None)
         elif self.measured or self.request_size.known:
             if (
-                claim is not None
-                and (claim.exclusive or claim.bytes == UNKNOWN_BYTES)
+                need is not None
+                and (need.exclusive or need.bytes == UNKNOWN_BYTES)
                 and (kind in self._silent_kinds or len(self._silent_kinds) < MAX_UNMEASURED_KINDS)
             ):
                 self._silent_kinds[kind] = self._silent_kinds.get(kind, 0) + 1
@@ -196,10 +196,10 @@ class MemoryAdmission(CandidateFilter):
 
     def exceeds_capacity(self, request: Request, now: float) -> tuple[int, int, str] | None:
         """It fits nowhere, whatever else is moved away: what it needs, the most there is for one, and where."""
-        claim = self.prepare(request)
-        if claim.bytes <= 0:
+        need = self.prepare(request)
+        if need.bytes <= 0:
             return None  # it needs nothing, or nobody knows
-        if claim.bytes <= self._surely and now - self._looked < 1.0:
+        if need.bytes <= self._surely and now - self._looked < 1.0:
             return None
         best, where = -1, ""
         stays: dict[Device, int] = {}
@@ -211,28 +211,28 @@ class MemoryAdmission(CandidateFilter):
             if most > best:
                 best, where = int(min(most, 1 << 62)), place.device.name if place is not None else ""
         self._surely, self._looked = best, now
-        if not self.pool.replicas or claim.bytes <= best:
+        if not self.pool.replicas or need.bytes <= best:
             return None  # nobody is there to say, or it fits
-        return claim.bytes, max(best, 0), where
+        return need.bytes, max(best, 0), where
 
     # ------------------------------------------------------------------ where there is room
 
     def filter(self, request: Request, candidates: Sequence[Replica], now: float) -> Sequence[Replica]:
         """Those of the candidates that have room for it now; of very many, all of them: `take` will tell."""
-        claim = self.prepare(request)
-        claim.blocked = False
+        need = self.prepare(request)
+        need.blocked = False
         if len(candidates) > MAX_FILTERED_CANDIDATES:
-            return () if self._was_full(request, claim, now) else candidates
+            return () if self._was_full(request, need, now) else candidates
         seen: dict[Device, tuple[int, int]] = {}
-        return [r for r in candidates if r.residency is None or self._fits(request, claim, r.residency, now, seen)]
+        return [r for r in candidates if r.residency is None or self._fits(request, need, r.residency, now, seen)]
 
-    def _was_full(self, request: Request, claim: MemoryRequirement, now: float) -> bool:
+    def _was_full(self, request: Request, need: MemoryRequirement, now: float) -> bool:
         """Did one as large find no room anywhere a moment ago, and nothing was given back since? To look at a thousand
         devices for each request would take longer than to serve it."""
         least, until, given = self._full
-        if request.avoid or request.priority or claim.earmark is not None or claim.bytes == UNKNOWN_BYTES:
+        if request.avoid or request.priority or need.earmark is not None or need.bytes == UNKNOWN_BYTES:
             return False
-        return claim.bytes >= least and now < until and given == self.ledger.release_count
+        return need.bytes >= least and now < until and given == self.ledger.release_count
 
     def fits(self, request: Request, replica: Replica, now: float) -> bool:
         return replica.residency is None or self._fits(request, self.prepare(request), replica.residency, now)
@@ -240,40 +240,40 @@ class MemoryAdmission(CandidateFilter):
     def _fits(
         self,
         request: Request,
-        claim: MemoryRequirement,
+        need: MemoryRequirement,
         place: Residency,
         now: float,
         seen: dict[Device, tuple[int, int]] | None = None,
     ) -> bool:
         """`seen`: looks at devices, one of each for many places."""
         device = place.server.device
-        if not self._may_go(request, claim, place.server, now):
+        if not self._may_go(request, need, place.server, now):
             return False
-        if claim.bytes == UNKNOWN_BYTES and device.capacity:
+        if need.bytes == UNKNOWN_BYTES and device.capacity:
             return not self.ledger.cells.count(device.index)
         if seen is None:
-            return self.ledger.fits(place, max(claim.bytes, 0))
+            return self.ledger.fits(place, max(need.bytes, 0))
         look = seen.get(device)
         if look is None:
             look = seen[device] = self.ledger.usage(device)
-        return self.ledger.fits(place, max(claim.bytes, 0), look)
+        return self.ledger.fits(place, max(need.bytes, 0), look)
 
     def reserve(self, request: Request, replica: Replica, now: float) -> bool:
         """Reserve what it needs there, for the attempt that is sent next. False: there is no room after all."""
-        place, claim = replica.residency, self.prepare(request)
+        place, need = replica.residency, self.prepare(request)
         if place is None:
             return True
         device = place.server.device
-        if not self._may_go(request, claim, place.server, now):
+        if not self._may_go(request, need, place.server, now):
             return False
-        if claim.bytes == UNKNOWN_BYTES and device.capacity:
-            claim.reserved_bytes = self.ledger.reserve_all(place)
-            taken = claim.reserved_bytes > 0
+        if need.bytes == UNKNOWN_BYTES and device.capacity:
+            need.reserved_bytes = self.ledger.reserve_all(place)
+            taken = need.reserved_bytes > 0
         else:
-            claim.reserved_bytes = max(claim.bytes, 0)
-            taken = self.ledger.reserve(place, claim.reserved_bytes)
+            need.reserved_bytes = max(need.bytes, 0)
+            taken = self.ledger.reserve(place, need.reserved_bytes)
         if taken:
-            claim.blocked = False
+            need.blocked = False
             self.poll_delay = MIN_POLL_SECONDS
             self.release_earmark(request)
         return taken
@@ -282,47 +282,47 @@ class MemoryAdmission(CandidateFilter):
         if request.memory is not None and replica.residency is not None:
             self.ledger.release(replica.residency, request.memory.reserved_bytes)
 
-    def _may_go(self, request: Request, claim: MemoryRequirement, server: Server, now: float) -> bool:
+    def _may_go(self, request: Request, need: MemoryRequirement, server: Server, now: float) -> bool:
         """Apart from room: is nobody saving up there, nobody to be measured alone, and its size not kept away?"""
         device = server.device
-        if not self._may_take(device, request, now) or not self._may_join(claim, server, now):
+        if not self._may_take(device, request, now) or not self._may_join(need, server, now):
             return False
-        return not (self._quarantines and self._is_quarantined(device, claim.estimated_bytes, now))
+        return not (self._quarantines and self._is_quarantined(device, need.estimated_bytes, now))
 
-    def _may_join(self, claim: MemoryRequirement, server: Server, now: float) -> bool:
+    def _may_join(self, need: MemoryRequirement, server: Server, now: float) -> bool:
         """Has nobody the server to itself, and is it idle if this one should have it so?"""
         if server.exclusive_attempt is not None and now < server.exclusive_until:
             self.waits_for_exclusive = True
             return False
-        if claim.exclusive and self.ledger.is_busy(server):
+        if need.exclusive and self.ledger.is_busy(server):
             self.waits_for_exclusive = True
             return False
         return True
 
-    def attach(self, flight: Attempt, now: float) -> None:
+    def attach(self, attempt: Attempt, now: float) -> None:
         """The attempt is sent: what was taken for it is its own."""
-        place, claim = flight.replica.residency, flight.request.memory
-        if place is not None and claim is not None:
-            flight.reservation = (place, claim.reserved_bytes)
-            if claim.exclusive:
+        place, need = attempt.replica.residency, attempt.request.memory
+        if place is not None and need is not None:
+            attempt.reservation = (place, need.reserved_bytes)
+            if need.exclusive:
                 self._solos += 1
-                place.server.exclusive_attempt, place.server.exclusive_until = flight, now + EXCLUSIVE_SECONDS
+                place.server.exclusive_attempt, place.server.exclusive_until = attempt, now + EXCLUSIVE_SECONDS
 
-    def release(self, flight: Attempt, now: float, *, over: bool) -> None:
+    def release(self, attempt: Attempt, now: float, *, over: bool) -> None:
         """The attempt has ended here. Not `over`: its server was not heard to end it, and may go on for a while."""
-        if flight.reservation is None:
+        if attempt.reservation is None:
             return
-        place, amount = flight.reservation
-        flight.reservation = None
-        if place.server.exclusive_attempt is flight:
+        place, amount = attempt.reservation
+        attempt.reservation = None
+        if place.server.exclusive_attempt is attempt:
             place.server.exclusive_attempt = None
             self.ledger.freed[place.server.device] = None
-        until = flight.started + LINGER_FACTOR * flight.predicted
+        until = attempt.started + LINGER_FACTOR * attempt.predicted
         if over:
             self.ledger.release(place, amount)
         else:
             self.ledger.release_at(
-                place, amount, min(max(until, now + 0.1 * flight.predicted), now + MAX_LINGER_SECONDS)
+                place, amount, min(max(until, now + 0.1 * attempt.predicted), now + MAX_LINGER_SECONDS)
             )
 
     # ------------------------------------------------------------------ waiting
@@ -345,11 +345,11 @@ class MemoryAdmission(CandidateFilter):
         return request.memory is not None and request.memory.blocked
 
     def _wait_for_room(self, request: Request, candidates: Sequence[Replica], now: float) -> None:
-        claim = self.prepare(request)
-        claim.blocked = True
-        if not request.avoid and claim.bytes != UNKNOWN_BYTES:
-            self._full = (claim.bytes, now + MIN_POLL_SECONDS, self.ledger.release_count)
-        if 0.0 <= claim.earmarked_at <= now - MAX_EARMARK_SECONDS:
+        need = self.prepare(request)
+        need.blocked = True
+        if not request.avoid and need.bytes != UNKNOWN_BYTES:
+            self._full = (need.bytes, now + MIN_POLL_SECONDS, self.ledger.release_count)
+        if 0.0 <= need.earmarked_at <= now - MAX_EARMARK_SECONDS:
             self.release_earmark(request)
             for replica in self._some(candidates):
                 if replica.residency is not None:
@@ -362,17 +362,17 @@ class MemoryAdmission(CandidateFilter):
             if place is None:
                 continue
             device = place.server.device
-            if self.pool in device.waiting and device is not claim.earmark and best is not None:
+            if self.pool in device.waiting and device is not need.earmark and best is not None:
                 continue
             device.waiting[self.pool] = None
-            if claim.earmark is device:
+            if need.earmark is device:
                 best, most = device, 1 << 62
-            elif claim.earmark is None and claim.bytes != 0:
+            elif need.earmark is None and need.bytes != 0:
                 room = self.ledger.free_bytes(device)
-                if room > most and self._could_go(claim, place, now):
+                if room > most and self._could_go(need, place, now):
                     best, most = device, room
-        if best is not None and (claim.earmark is not None or now - request.arrived >= EARMARK_AFTER_SECONDS):
-            self._save(request, claim, best, now)
+        if best is not None and (need.earmark is not None or now - request.arrived >= EARMARK_AFTER_SECONDS):
+            self._save(request, need, best, now)
 
     def could_retry(self, request: Request, members: Sequence[Replica], failed: Replica, now: float) -> bool:
         return any(self.could_ever_fit(request, r, now) for r in members if r is not failed and r not in request.avoid)
@@ -381,17 +381,17 @@ class MemoryAdmission(CandidateFilter):
         """Would it go there if only there was room?"""
         return replica.residency is None or self._could_go(self.prepare(request), replica.residency, now)
 
-    def _could_go(self, claim: MemoryRequirement, place: Residency, now: float) -> bool:
-        if self._quarantines and self._is_quarantined(place.device, claim.estimated_bytes, now):
+    def _could_go(self, need: MemoryRequirement, place: Residency, now: float) -> bool:
+        if self._quarantines and self._is_quarantined(place.device, need.estimated_bytes, now):
             return False
-        return self.ledger.max_request_bytes(place) - self.ledger.cells.external(place.device.index) >= claim.bytes
+        return self.ledger.max_request_bytes(place) - self.ledger.cells.external(place.device.index) >= need.bytes
 
-    def _save(self, request: Request, claim: MemoryRequirement, device: Device, now: float) -> None:
+    def _save(self, request: Request, need: MemoryRequirement, device: Device, now: float) -> None:
         if not self._may_take(device, request, now):
             return  # another was first
-        if claim.earmarked_at < 0.0:
-            claim.earmarked_at = now
-        claim.earmark, device.earmarked_for, device.earmarked_until = device, request, now + EARMARK_SECONDS
+        if need.earmarked_at < 0.0:
+            need.earmarked_at = now
+        need.earmark, device.earmarked_for, device.earmarked_until = device, request, now + EARMARK_SECONDS
         self.ledger.cells.earmark(device.index, now + EARMARK_SECONDS)
 
     def _some(self, candidates: Sequence[Replica]) -> Sequence[Replica]:
@@ -408,9 +408,9 @@ class MemoryAdmission(CandidateFilter):
         return pause
 
     def release_earmark(self, request: Request) -> None:
-        claim = request.memory
-        if claim is not None and claim.earmark is not None:
-            device, claim.earmark = claim.earmark, None
+        need = request.memory
+        if need is not None and need.earmark is not None:
+            device, need.earmark = need.earmark, None
             if device.earmarked_for is request:
                 device.earmarked_for = None
                 self.ledger.cells.earmark(device.index, 0.0)
@@ -429,14 +429,14 @@ class MemoryAdmission(CandidateFilter):
 
     # ------------------------------------------------------------------ out of memory
 
-    def record_out_of_memory(self, flight: Attempt, now: float) -> tuple[int, int] | None:
+    def record_out_of_memory(self, attempt: Attempt, now: float) -> tuple[int, int] | None:
         """An attempt ran out of memory. What was reserved for it, and how much was there for it, so it needs more.
 
         From now on such requests are believed to need more than that.
         """
-        if flight.reservation is None:
+        if attempt.reservation is None:
             return None
-        place, amount = flight.reservation
+        place, amount = attempt.reservation
         device = place.device
         believed = max(amount, 1)
         if device.capacity:
@@ -446,7 +446,7 @@ class MemoryAdmission(CandidateFilter):
         at_least = max(int(MIN_OOM_RAISE * believed), available)
         if amount:
             at_least = min(at_least, int(MAX_OOM_RAISE * believed))
-        request = flight.request
+        request = attempt.request
         self._raise(request.features, request.kind, at_least)
         return amount, at_least
 

@@ -68,10 +68,10 @@ class OutlierDetector:
             return []
         rates = {r: r.successes / (r.successes + r.failures) for r in judged}
         mean = fmean(rates.values())
-        line = mean - max(options.margin, options.deviations * pstdev(rates.values()))
+        limit = mean - max(options.margin, options.deviations * pstdev(rates.values()))
         for r in judged:
             r.successes = r.failures = 0
-        worst = sorted((r for r in judged if rates[r] < line), key=lambda r: rates[r])
+        worst = sorted((r for r in judged if rates[r] < limit), key=lambda r: rates[r])
         return [
             (
                 r,

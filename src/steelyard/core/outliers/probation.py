@@ -78,11 +78,11 @@ class ProbationTracker:
         self._kept_back = 0
         return replica
 
-    def note_unanswered(self, flight: Attempt, now: float) -> None:
+    def note_unanswered(self, attempt: Attempt, now: float) -> None:
         """An attempt brought no answer though it should have."""
-        replica = flight.replica
+        replica = attempt.replica
         if not replica.unanswered:
-            replica.unanswered_since = flight.started
+            replica.unanswered_since = attempt.started
         replica.unanswered += 1
         if replica.unanswered >= UNANSWERED_BEFORE_PROBATION:
             self.begin(replica, replica.unanswered_since, now)
@@ -97,29 +97,29 @@ class ProbationTracker:
             replica.probation = Probation(now, restored=False)
             self._hold(replica)
 
-    def on_dispatch(self, replica: Replica, flight: Attempt) -> None:
+    def on_dispatch(self, replica: Replica, attempt: Attempt) -> None:
         """A request went to one on probation."""
         probation = replica.probation
         if not self._is_spared(replica):
             self._clear(replica)
         elif probation is not None and probation.trial is None:
-            probation.trial = flight
+            probation.trial = attempt
             self._hold(replica)
 
-    def on_release(self, replica: Replica, flight: Attempt) -> None:
+    def on_release(self, replica: Replica, attempt: Attempt) -> None:
         probation = replica.probation
-        if probation is not None and probation.trial is flight:
+        if probation is not None and probation.trial is attempt:
             probation.trial = None
             self._release(replica)
 
-    def on_outcome(self, flight: Attempt, outcome: Outcome, now: float) -> EjectionReason | None:
+    def on_outcome(self, attempt: Attempt, outcome: Outcome, now: float) -> EjectionReason | None:
         """An attempt on one that is on probation has ended. A reason: eject it."""
-        replica = flight.replica
+        replica = attempt.replica
         probation = replica.probation
         if outcome.answered and not outcome.failed:
             self._clear(replica)
             return None
-        if probation is None or flight.started < probation.since:
+        if probation is None or attempt.started < probation.since:
             return None
         if not self._is_spared(replica):
             self._clear(replica)
@@ -165,8 +165,8 @@ class ProbationTracker:
                 self.begin(replica, oldest.started, now)
             break
 
-    def _is_silent(self, seconds: float, flight: Attempt) -> bool:
-        return seconds > MIN_TRIAL_SECONDS and seconds > TRIAL_OVERDUE_FACTOR * self._pool.overdue * flight.predicted
+    def _is_silent(self, seconds: float, attempt: Attempt) -> bool:
+        return seconds > MIN_TRIAL_SECONDS and seconds > TRIAL_OVERDUE_FACTOR * self._pool.overdue * attempt.predicted
 
     def _silence(self, replica: Replica, probation: Probation, now: float) -> EjectionReason | None:
         trial = probation.trial
@@ -224,7 +224,7 @@ class ProbationTracker:
 
 STALL_QUANTILE = 0.999
 MIN_STALL_SECONDS = 1.0  # seconds: shorter silences are nothing
-MAX_ATTEMPTS_SCANNED = 64  # flights, the oldest: enough to find how long one may take
+MAX_ATTEMPTS_SCANNED = 64  # attempts, the oldest: enough to find how long one may take
 
 
 def is_stalled(replica: Replica, estimator: Estimator, heard: float, now: float) -> bool:
@@ -240,6 +240,6 @@ def is_stalled(replica: Replica, estimator: Estimator, heard: float, now: float)
         return False
     if not estimator.samples:
         return True  # nothing is known of how long they take, so the probe is believed
-    looked_at = [flight for flight, _ in zip(replica.running_attempts, range(MAX_ATTEMPTS_SCANNED), strict=False)]
-    longest = max(flight.predicted for flight in looked_at)
+    looked_at = [attempt for attempt, _ in zip(replica.running_attempts, range(MAX_ATTEMPTS_SCANNED), strict=False)]
+    longest = max(attempt.predicted for attempt in looked_at)
     return silent > longest * estimator.remaining.quantile(STALL_QUANTILE)

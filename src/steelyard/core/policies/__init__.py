@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from ..errors import OptionError
-from ..plugins import find_class
+from ..plugins import find_class, make_plugin, plugin_options
 from .base import Policy
 
 POLICIES: dict[str, str] = {
@@ -35,20 +33,8 @@ def find_policy(name: str) -> type[Policy]:
 
 def policy_options(kind: type[Policy]) -> dict[str, Any]:
     """The options a policy takes, with their defaults."""
-    parameters = inspect.signature(kind).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    return plugin_options(kind)
 
 
 def make_policy(name: str, rng: Random, options: Mapping[str, Any]) -> Policy:
-    kind = find_policy(name)
-    known = policy_options(kind)
-    for option in options:
-        if option not in known:
-            takes = ", ".join(known) or "no options"
-            raise OptionError(f"policy {name!r}: unknown option {option!r} (it takes {takes})")
-    try:
-        return kind(rng, **options)
-    except OptionError as problem:
-        raise OptionError(f"policy {name!r}: {problem}") from None
-    except TypeError as problem:
-        raise OptionError(f"policy {name!r}: {problem}") from problem
+    return make_plugin("policy", name, find_policy(name), options, rng)

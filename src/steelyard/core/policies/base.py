@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isfinite
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
-from ..errors import OptionError
+from ..plugins import number as number
 from ..replica import weighted_choice as weighted_choice
-from ..request import INFINITY
 
 if TYPE_CHECKING:
     from ..outcome import Outcome
@@ -63,10 +61,10 @@ class Policy:
     def reweighted(self, replica: Replica, now: float) -> None:
         """A replica's weight was changed."""
 
-    def sent(self, flight: Attempt, now: float) -> None:
+    def sent(self, attempt: Attempt, now: float) -> None:
         """A request was dispatched; load is already counted."""
 
-    def finished(self, flight: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
+    def finished(self, attempt: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
         """An attempt ended. `seconds` is its duration; for a failure, no less than `PENALTY` × what was predicted."""
 
     def tick(self, members: Sequence[Replica], now: float) -> None:
@@ -85,17 +83,3 @@ def weighted_load(replica: Replica) -> float:
     """Requests there for its weight. Failures in a row count as requests: one that fails at once is always idle, and
     would otherwise draw everyone's requests."""
     return (replica.load + replica.failure_penalty) / replica.effective_weight
-
-
-def number(
-    name: str, value: float, *, least: float = -INFINITY, above: float = -INFINITY, below: float = INFINITY
-) -> float:
-    """An option that must be a number in a range; the error names it."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise OptionError(f"{name} must be a number, not {value!r}")
-    if value < least or value <= above or value >= below:
-        wanted = f"at least {least:g}" if least > -INFINITY else f"above {above:g}"
-        raise OptionError(
-            f"{name} must be {wanted}{f' and below {below:g}' if below < INFINITY else ''}, not {value!r}"
-        )
-    return value

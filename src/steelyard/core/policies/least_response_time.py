@@ -27,17 +27,17 @@ class LeastResponseTime(Policy):
     def joined(self, replica: Replica, now: float) -> None:
         replica.notes = DecayedMean(self._tau)
 
-    def finished(self, flight: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
-        if flight.replica.notes is not None:
-            flight.replica.notes.add(seconds, now)
+    def finished(self, attempt: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
+        if attempt.replica.notes is not None:
+            attempt.replica.notes.add(seconds, now)
         self._pool_mean.add(seconds, now)
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         unknown = self._pool_mean.value(1.0)
         scores = [(r.load + r.failure_penalty + 1) * r.notes.value(unknown) / r.effective_weight for r in candidates]
         # Means of equal latencies differ in their last digits, and the lowest of those would take everything.
-        line = min(scores) * TIE_FACTOR
-        tied = [replica for replica, score in zip(candidates, scores, strict=True) if score <= line]
+        limit = min(scores) * TIE_FACTOR
+        tied = [replica for replica, score in zip(candidates, scores, strict=True) if score <= limit]
         return tied[0] if len(tied) == 1 else weighted_choice(tied, self._random())
 
     def score(self, request: Request, replica: Replica, now: float) -> float:

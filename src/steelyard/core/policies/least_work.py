@@ -12,7 +12,7 @@ from .base import Policy, number
 
 SAMPLE_ABOVE_CANDIDATES = 64  # above this many candidates a sample is looked at
 SAMPLE_SIZE = 8
-MAX_ATTEMPTS_SCANNED = 4  # flights of a full replica looked at for which is over first
+MAX_ATTEMPTS_SCANNED = 4  # attempts of a full replica looked at for which is over first
 NEAR_FASTEST_FACTOR = 1.1  # times the fastest replica's slowness: nothing better to wait for
 
 
@@ -138,9 +138,9 @@ class LeastWork(Policy):
     def _free_in(self, replica: Replica, now: float) -> float:
         """Seconds until a slot is free on a full replica."""
         soonest = INFINITY
-        flight: Attempt
-        for flight in islice(replica.running_attempts, MAX_ATTEMPTS_SCANNED):
-            left = self._remaining.after(now - flight.started, flight.predicted)
+        attempt: Attempt
+        for attempt in islice(replica.running_attempts, MAX_ATTEMPTS_SCANNED):
+            left = self._remaining.after(now - attempt.started, attempt.predicted)
             if left < soonest:
                 soonest = left
         return soonest

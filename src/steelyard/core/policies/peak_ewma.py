@@ -36,9 +36,9 @@ class PeakEwma(Policy):
     def joined(self, replica: Replica, now: float) -> None:
         replica.notes = _Peak(now)
 
-    def finished(self, flight: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
+    def finished(self, attempt: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
         self._usual.add(seconds, now)
-        peak: _Peak | None = flight.replica.notes
+        peak: _Peak | None = attempt.replica.notes
         if peak is None:
             return
         if seconds > peak.cost:

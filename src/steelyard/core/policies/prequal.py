@@ -55,9 +55,9 @@ class Prequal(Policy):
     def left(self, replica: Replica, now: float) -> None:
         self._probes = [p for p in self._probes if p.replica is not replica]
 
-    def finished(self, flight: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
-        if flight.replica.notes is not None:
-            flight.replica.notes.add(seconds, now)
+    def finished(self, attempt: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
+        if attempt.replica.notes is not None:
+            attempt.replica.notes.add(seconds, now)
         self._latency.add(seconds, now)
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
@@ -90,9 +90,9 @@ class Prequal(Policy):
 
     def _pick(self, probes: list[_Probe]) -> _Probe:
         ordered = sorted(p.in_flight for p in probes)
-        line = ordered[min(len(ordered) - 1, int(self._hot * len(ordered)))]
-        # By their own quantile some probes are always at or under the line, so "all hot" never happens here.
-        cold = [p for p in probes if p.in_flight <= line]
+        limit = ordered[min(len(ordered) - 1, int(self._hot * len(ordered)))]
+        # By their own quantile some probes are always at or under the limit, so "all hot" never happens here.
+        cold = [p for p in probes if p.in_flight <= limit]
         level = min(cold, key=_latency_of).latency * TIE_FACTOR
         tied = [p for p in cold if p.latency <= level]
         least = min(p.in_flight for p in tied)

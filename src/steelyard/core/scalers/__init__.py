@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import OptionError
-from ..plugins import find_class
+from ..plugins import find_class, make_plugin, plugin_options
 from .base import Recommendation, Scaler, ScalingMetrics
 
 SCALERS: dict[str, str] = {
@@ -26,20 +24,8 @@ def find_scaler(name: str) -> type[Scaler]:
 
 def scaler_options(kind: type[Scaler]) -> dict[str, Any]:
     """The options a scaler takes, with their defaults."""
-    parameters = inspect.signature(kind).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    return plugin_options(kind)
 
 
 def make_scaler(name: str, options: Mapping[str, Any]) -> Scaler:
-    kind = find_scaler(name)
-    known = scaler_options(kind)
-    for option in options:
-        if option not in known:
-            takes = ", ".join(known) or "no options"
-            raise OptionError(f"scaler {name!r}: unknown option {option!r} (it takes {takes})")
-    try:
-        return kind(**options)
-    except OptionError as problem:
-        raise OptionError(f"scaler {name!r}: {problem}") from None
-    except TypeError as problem:
-        raise OptionError(f"scaler {name!r}: {problem}") from problem
+    return make_plugin("scaler", name, find_scaler(name), options)

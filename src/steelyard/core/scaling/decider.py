@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..errors import OptionError
+from ..plugins import require
 from ..request import INFINITY
 from ..scalers import make_scaler
 from ..scalers.base import Recommendation, ScalingMetrics
@@ -26,21 +26,16 @@ class ScalingOptions:
     max_removed_per_minute: float = INFINITY  # and taken away
 
     def __post_init__(self) -> None:
-        _require(self.min_replicas >= 0, "min", "0 or more", self.min_replicas)
-        _require(
+        require(self.min_replicas >= 0, "min", "0 or more", self.min_replicas)
+        require(
             self.max_replicas >= max(1, self.min_replicas),
             "max",
             f"at least {max(1, self.min_replicas)}",
             self.max_replicas,
         )
-        _require(self.idle_seconds >= 0, "idle", "0 or more seconds", self.idle_seconds)
-        _require(self.max_added_per_minute >= 1, "up", "at least 1", self.max_added_per_minute)
-        _require(self.max_removed_per_minute >= 1, "down", "at least 1", self.max_removed_per_minute)
-
-
-def _require(ok: bool, name: str, wanted: str, value: object) -> None:
-    if not ok:
-        raise OptionError(f"{name}: must be {wanted}, not {value!r}")
+        require(self.idle_seconds >= 0, "idle", "0 or more seconds", self.idle_seconds)
+        require(self.max_added_per_minute >= 1, "up", "at least 1", self.max_added_per_minute)
+        require(self.max_removed_per_minute >= 1, "down", "at least 1", self.max_removed_per_minute)
 
 
 class ScalingDecision(NamedTuple):
