@@ -1,15 +1,16 @@
 """The batching curve: how much slower a request gets with n on the replica at once, learned for the whole pool.
 
-One number, the elasticity ε: slowdown(n) = n^ε. A serial server has ε = 1, whether it queues or shares its time; a
-perfect batch has ε = 0; real engines lie between, and ε is what holds around the n they usually see. It is the slope of
-ln(seconds / expected seconds alone) over ln(n at dispatch): n at dispatch, because later n depends on the request's own
-size; against what is usual on the same replica, because slow replicas are crowded and their slowness would pass for the
-crowd's or the other way round; and against the mean of the same block of requests, because at busier times requests may
-be other ones. (A curve free at every n, and a slope corrected step by step, were tried; both wandered off.)
+Formula: slowdown(n) = n^ε. A serial server has ε = 1, whether it queues or shares its time; a perfect batch has ε = 0;
+engines lie between. ε is the slope of ln(seconds / expected seconds alone) over ln(n at dispatch), against the usual of
+the same replica and the mean of the same block: slow replicas are crowded, and at busy times requests may differ; each
+would pass for the other. n at dispatch, because later n depends on the request's own size.
 
-It makes a clock of attained work: while n run, each advances 1 / slowdown(n) of a second per second. What a request
-attained from dispatch to finish is what it would have taken alone. The sum over all requests of a serial server is its
-busy time, whatever the order in which it serves them.
+It gives a clock of attained service: while n run, each advances 1 / slowdown(n) of a second per second. What a request
+attained from dispatch to finish is what it would have taken alone. For a serial server the sum over all requests is its
+busy time, in whichever order it serves them.
+
+Limits: one ε for the n that usually occur. A curve free at every n, and a slope corrected step by step, were tried;
+both drifted.
 """
 
 from __future__ import annotations

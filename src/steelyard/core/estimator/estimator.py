@@ -1,7 +1,13 @@
-"""Seconds a request will take: base(features) × slowness(replica) × curve(concurrency), all learned online.
+"""Seconds a request will take, learned online.
 
-A request costs an append; the arithmetic is done for a block of requests at once. Until features have proved better
-than a constant, base is the typical time for every request, and whoever uses it behaves as if requests were equal.
+Formula: seconds = base(features, kind) × slowness(replica) × slowdown(concurrency), each in a file of its own
+(regression.py, kind_offsets.py; slowness.py; batching_curve.py).
+
+Idea: a request costs one append; the arithmetic runs for a block of requests at once. Until features have proved better
+than a constant, base is the typical time of all requests, and policies behave as if requests were equal.
+
+Source: docs/decisions/0003-estimator.md. Limits: one base for a pool; features must come in the same order; a different
+number of features starts learning over after a few blocks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,13 @@
-"""Who is believed slow and has not been asked for long is tried again, now and then, with one request.
+"""Exploration: occasionally sends one request to an idle replica believed slow.
 
-What is believed of a replica is only corrected by its answers, and `least_work` sends requests where they end soonest:
-who was slow for a while would look slow long after. A trial costs somebody time, so there is one in some hundred
-requests at most, with a small request, and ever fewer of those that stay slow.
-See docs/decisions/0022-crowds-and-trials.md.
+Idea: only answers correct what is believed of a replica, and `least_work` sends requests where they end soonest. A
+replica that was slow for a while would look slow long after.
+
+Formula: at most one exploration in REQUESTS_PER_EXPLORATION finished requests, of a replica that is idle, unused for
+that long and more than MIN_SLOWNESS_RATIO × the fastest; the interval doubles each time it is still slow.
+
+Source: docs/decisions/0022-crowds-and-trials.md. Limits: small requests with time to spare only, unless there are no
+others; replicas in slow start or ejected have their own way back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
-"""Three ways to tell seconds from features; the estimator uses the one that has been right most.
+"""Three forms that predict seconds from features; the estimator uses the one with the least recent error.
 
-Seconds add up (α·input + β·output tokens) or multiply (steps × images), or the features say nothing. No form wins on
-all traces, and choosing by decayed error is never far from the best: docs/decisions/0003-estimator.md has the study.
-Every form is least squares with forgetting in blocks: statistics fade and add up, one small solve a block.
+Formula: additive a₀ + Σ aᵢ·xᵢ (input and output tokens), multiplicative exp(b₀ + Σ bᵢ·ln xᵢ) (steps × images), or
+constant.
+
+Idea: no form wins on all traces, and choosing by decayed error is never far from the best. Each is least squares with
+forgetting in blocks: statistics fade and add up, with one small solve a block.
+
+Source: docs/decisions/0003-estimator.md has the study. Limits: no interactions beyond these forms; predictions stay
+near the range of seconds seen (estimator.py).
 """
 
 from __future__ import annotations

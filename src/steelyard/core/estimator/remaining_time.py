@@ -1,7 +1,11 @@
 """How much longer a running request will take, given how long it has run.
 
-Estimates are wrong by a factor R whose distribution is observed. A request that has run x times its estimate has
-E[R - x | R > x] times its estimate left: one far past its estimate is expected to go on, not to be about done.
+Idea: estimates are wrong by a factor R = actual / predicted, whose distribution is observed.
+
+Formula: a request that has run x times its estimate has E[R − x | R > x] times its estimate left (mean residual life).
+One far past its estimate is expected to go on, not to be nearly done.
+
+Limits: one distribution for a pool, of the last WINDOW_REQUESTS; beyond what was seen, half of the age again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,16 @@
 """How slow one replica is against a typical one, learned from its residuals.
 
-A scalar Kalman filter on ln(slowness). Its gain follows from how noisy the residuals are: where features explain the
-sizes well, one slow answer is news; where they explain nothing, one large request must not look like a slow replica
-(the mistake peak-EWMA makes). A run of residuals to one side opens the filter, so a real change is followed in a few
-requests. What it publishes is shrunk towards the prior by its own doubt: a difference that may be luck is not shown, so
+Idea: a scalar Kalman filter on ln(slowness). The noise of the residuals sets its gain: where features explain sizes
+well, one slow answer is news; where they explain nothing, one large request must not look like a slow replica (the
+mistake of peak EWMA). A run of residuals to one side opens the filter, so a real change is followed in a few requests.
+
+Formula: gain = v / (v + noise), ln ← ln + gain × surprise, v ← v × (1 − gain) + drift × seconds, with the surprise
+clipped at MAX_SURPRISE_STDEVS. The published value is shrunk towards the prior p (the weight): ln(value) = p + d × (1 −
+SHRINK_VARIANCES × v / d²) with d = ln − p, and p where that is negative. A difference that may be luck is not shown, so
 equal replicas stay exactly equal.
+
+Source: Kalman 1960; positive-part shrinkage as in James and Stein 1961. Limits: it follows only where requests go;
+exploration.py sends some to replicas believed slow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,14 @@
-"""The claims of one model's requests on memory: what each needs, where there is room, and for whom room is saved up.
+"""Memory admission of one model: what each request needs, where there is room, and for which request room is saved up.
 
-Memory is a filter before the policy: only replicas whose device has room now are candidates. A large request that has
-waited for long gets room saved up for it: until it goes, smaller ones that would take what was just freed wait too.
+Idea: a filter before the policy. Only replicas whose device has room now are candidates; the choice reserves its bytes
+in the ledger until the attempt ends. A request of unknown size runs alone on its device; one whose size is to be
+learned has its server to itself.
+
+Earmarks: a request that found no room for EARMARK_AFTER_SECONDS gets a device earmarked: until it goes, others of no
+higher priority may not take what is freed there. After MAX_EARMARK_SECONDS the earmark is given up.
+
+Limits: sizes are upper bounds (request_size.py). After an out-of-memory error they are raised, and the size is kept off
+the device for a while (`quarantine`). Above MAX_FILTERED_CANDIDATES candidates only the policy's choice is checked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""The peaks measured of one kind of request, and the upper bound drawn from them.
+"""The measured peaks of one kind of request, and the upper bound drawn from them.
 
-While few are known, the largest counts for all, until what was fitted to some of them foretold the next ones. Terms are
-fitted by relative error (least squares without negative coefficients) and lifted until hardly any peak is above:
-docs/decisions/0014-bytes-of-a-request.md.
+Idea: while few samples are known, EARLY_SAFETY_FACTOR × the largest counts for all, until a fit to some of them
+predicted the next ones. Then terms of the features are fitted by relative error with non-negative coefficients
+(relative_fit.py) and lifted until hardly any peak is above.
+
+Source: docs/decisions/0014-bytes-of-a-request.md. Limits: trusted a little beyond the largest feature seen
+(MAX_EXTRAPOLATION_FACTOR); larger requests run alone. It goes up at once and down in steps.
 """
 
 from __future__ import annotations

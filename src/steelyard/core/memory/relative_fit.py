@@ -1,4 +1,12 @@
-"""Coefficients that are not negative, fitted by relative error, and lifted until hardly anything measured is above."""
+"""Non-negative least squares by relative error, lifted to an upper bound.
+
+Formula: minimise Σ w · ((measured − fitted) / max(measured, fitted))² with coefficients ≥ 0, by reweighting three
+times; a term is added only if it explains more than noise would. Then × the LIFT_QUANTILE of measured / fitted, plus a
+constant for what a factor does not cover (allocators round up).
+
+Source: Lawson and Hanson, "Solving Least Squares Problems", 1974, chapter 23. Limits: rare peaks of OUTLIER_FACTOR
+times the fit are ignored as accidents, unless several are recent.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,15 @@
-"""Outlier detection: which replicas fail or crawl with real requests though they answer probes.
+"""Outlier detection: replicas that fail or crawl with real requests though they answer probes.
 
-Rules from Envoy, adapted to low rates. Failures in a row eject at once. Success rates are compared with the other
-replicas'. Speed is compared with the replica's own usual speed: hardware that has always been slower is no outlier, the
-policy weighs its requests by that (docs/decisions/0023-suspicion-and-recovery.md).
+Idea: three rules. Failures in a row eject at once. Success rates are compared with the other replicas'. Speed is
+compared with the replica's own usual speed: hardware that has always been slower is no outlier, the policy allows for
+it.
+
+Formula: success rate < mean − max(margin, deviations × σ) over SUCCESS_RATE_INTERVAL_SECONDS; ln(slowness / own usual)
+− median of all > ln(slow) + two standard deviations for `slow_for` seconds; or slowness per weight >
+EXTREME_SLOWNESS_FACTOR × slow × the median.
+
+Source: Envoy's outlier detection, adapted to low rates; docs/decisions/0023-suspicion-and-recovery.md. Limits: the two
+that compare eject at most the share `most` of the replicas, but at least one; with one replica they do nothing.
 """
 
 from __future__ import annotations

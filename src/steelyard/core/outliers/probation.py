@@ -1,12 +1,15 @@
 """Suspicion and probation: the half-open state of a circuit breaker, before an ejection as well as after one.
 
-A replica is suspected when two requests in a row brought no answer (they timed out, broke off, or are overdue there
-still) while other replicas answer. It then gets one request at a time, the *trial*: an answer clears it, a trial that
-fails or stays silent ejects it. A replica that comes back from an ejection begins the same way. A client that gave up
-at a deadline of its own choice proves nothing: such requests lead to trials, never to an ejection.
+Idea: a replica is suspected when UNANSWERED_BEFORE_PROBATION requests in a row brought no answer (timed out, broken
+off, or overdue) while other replicas answer. It then gets one request at a time, the *trial*: an answer clears it, a
+trial that fails or stays silent ejects it. A replica that returns from an ejection begins the same way.
 
-Bounded like ejections: enough replicas that are well (the panic threshold) stay in full use.
-See docs/decisions/0023-suspicion-and-recovery.md.
+Formula: a trial is silent after max(MIN_TRIAL_SECONDS, TRIAL_OVERDUE_FACTOR × the 0.999 quantile of actual / predicted
+× its prediction); after one without an answer the pause doubles up to MAX_TRIAL_BACKOFF_SECONDS.
+
+Source: docs/decisions/0023-suspicion-and-recovery.md. Limits: enough healthy replicas (the panic threshold) stay in
+full use; a client that gave up at its own deadline proves nothing, so such requests lead to trials, never to an
+ejection.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Which models should be loaded where, and which must go for that: pure decisions, carried out by control/placing.
+"""Which models should be loaded where, and which are unloaded for that: pure decisions, carried out by
+control/placement.
 
-All is counted in seconds that requests wait. A load costs its time; a copy is worth the waiting it saves while things
-go on as of late; what goes to make room costs the waiting that follows. See docs/decisions/0015-placement.md.
+Idea: everything is counted in seconds that requests wait. A load costs its time; a copy is worth the waiting it saves
+at the recent rate of requests; an eviction costs the waiting that follows.
+
+Source: docs/decisions/0015-placement.md. Limits: one decision at a time, greedy; rates are of the recent past.
 """
 
 from __future__ import annotations

@@ -1,4 +1,17 @@
-"""The work that comes, as a rate: over a long window, lately, and as it will be soon, each told apart from chance."""
+"""The rate of arriving work, in seconds per second: over a long window, recent, and forecast, each told apart from
+chance.
+
+Idea: the long window is widened as long as longer ones agree with it. A rise counts when the short window exceeds the
+rate before by RISE_STDEVS standard deviations, in both of its halves: what came all at once is a backlog, not a rate. A
+trend counts when each of four quarters rises above the last by more than chance.
+
+Formula: forecast = latest quarter + slope × (quarter / 2 + window × (1 − e^(−ahead / window))), at most
+MAX_FORECAST_FACTOR × now. Variance comes from differences of neighbouring samples, so a change of level hardly disturbs
+it.
+
+Source: von Neumann 1941 (successive differences); Gardner and McKenzie 1985 (damped trend). Limits: with fewer than
+PRIOR_REQUESTS requests the variance is mostly a guess.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""How much more than the work needs: raised while a promise is broken for lack of replicas, lowered while it holds."""
+"""Headroom: how many replicas more than the work needs, adapted to how the SLO is kept.
+
+Idea: the square-root staffing factor goes up by STEP_UP while more requests are late than allowed and replicas are
+busy, down by STEP_DOWN while fewer than half of what is allowed are late. Late requests with nothing waiting are not a
+lack of replicas: then it stays.
+
+Formula: too many are late when late − allowed > 2·√(allowed + ¼). Limits: each step is judged by what came since the
+one before; down at most every `slowly` seconds, and never below what long cold starts need.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Our own scaler: as many replicas as the work needs that comes, and some to spare, by the square root of the work."""
+"""Steelyard's own scaler: as many replicas as the arriving work needs, and some to spare.
+
+Formula: square-root staffing. With work w (seconds per second) and replicas that do r of it, n = (b + spare × √b) / s,
+where s = max(1, r) servers a replica and b = w × s / r of them busy; more while a backlog must be done in time.
+
+Source: Erlang 1924; Halfin and Whitt 1981. Limits: needs estimates of seconds; until then it counts requests (Little's
+law). Parts: arrival_rate.py, service_rate.py, headroom.py.
+"""
 
 from __future__ import annotations
 
