@@ -200,7 +200,7 @@ class Balancer(Scheduler):
     ) -> Sequence[Decision]:
         """How many requests the replica itself says it has, running and waiting; it holds for `lasting` seconds.
 
-        This corrects the own counts (somebody else may use the replica too) and never replaces them: core/replica.py.
+        This corrects the own counts (others may use the replica too) and never replaces them: core/replica.py.
         """
         pool = self.pool(model)
         replica = pool.find(id)
@@ -215,7 +215,7 @@ class Balancer(Scheduler):
     def eject(
         self, id: str, seconds: float, model: str = "", *, now: float, reason: EjectionReason | None = None
     ) -> None:
-        """A fellow balancer found that this replica fails: take it out here too, for so long."""
+        """Another balancer ejected this replica: eject it here too, for `seconds`."""
         pool = self.pool(model)
         replica = pool.find(id)
         if replica.state is READY:
@@ -224,7 +224,7 @@ class Balancer(Scheduler):
             pool.ejector.eject_for(replica, seconds, reason or EjectionReason(EjectionRule.REPORTED_BY_PEER), now)
 
     def restore(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
-        """A fellow balancer found that it serves again: try it, one request at a time at first."""
+        """Another balancer restored it: try it, one request at a time at first."""
         pool = self.pool(model)
         replica = pool.find(id)
         if replica.state is not EJECTED:
@@ -235,7 +235,7 @@ class Balancer(Scheduler):
     def expect_replica(
         self, model: str, seconds: float, guessed: bool = False, failure: str = "", *, now: float
     ) -> Sequence[Decision]:
-        """A replica is being loaded or started and should be ready in so many seconds. Requests that wait for it and
+        """A replica is being loaded or started and should be ready in `seconds`. Requests that wait for it and
         have less time than that are refused now, unless it is a guess. `failure`: the last start failed for this
         reason, and the next has not begun: all that wait for it are refused now."""
         pool = self.pool(model)

@@ -52,7 +52,7 @@ class PoolLoad(Membership):
             predicted = alone + estimator.queueing_delay(replica, now)
             self._advance(replica, now)
             if now - replica.answered_at > MIN_OVERDUE_SECONDS:
-                self._check_overdue(replica, now)
+                self.probation.begin_if_overdue(replica, MIN_OVERDUE_SECONDS, 1.0, now)
         replica.attained_at = now
         attempt = Attempt(request, replica, now, alone, predicted, n, replica.attained_service, cold)
         replica.load = n
@@ -118,14 +118,6 @@ class PoolLoad(Membership):
         if len(warm) > self.options.warm_keys:
             del warm[next(iter(warm))]
         return request.cold_seconds if cold else 0.0
-
-    def _check_overdue(self, replica: Replica, now: float) -> None:
-        """Suspect it if its oldest attempt is overdue and it answered nothing since."""
-        for oldest in replica.running_attempts:
-            silent = now - max(oldest.started, replica.answered_at)
-            if silent > MIN_OVERDUE_SECONDS and silent > self.overdue * oldest.predicted:
-                self.probation.begin(replica, oldest.started, now)
-            break
 
     # ------------------------------------------------------------------ load of others
 

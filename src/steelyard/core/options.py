@@ -18,7 +18,7 @@ class EjectionOptions:
     enabled: bool = True
     consecutive: int = 5  # failures in a row
     deviations: float = 1.9  # success rate this many σ under the mean…
-    margin: float = 0.1  # …and this much under it, so that tiny differences eject nobody
+    margin: float = 0.1  # …and this much under it, so that tiny differences eject no replica
     least_replicas: int = 5
     least_requests: int = 20
     slow: float = 3.0  # times slower than it usually is itself…

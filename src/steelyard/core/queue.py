@@ -48,7 +48,7 @@ class _PriorityClass:
     def tenant(self, name: str) -> _TenantQueue:
         tenant = self.tenants.get(name)
         if tenant is None:
-            # Who was away starts level with the one served last: no credit for silence, no escape from what it had.
+            # A tenant that was away starts at the clock: no credit for silence, no escape from its debt.
             tag = max(self.clock, self.absent_tags.pop(name, 0.0))
             tenant = self.tenants[name] = _TenantQueue(name, tag)
         return tenant

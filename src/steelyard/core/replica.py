@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 from collections.abc import Sequence
 
-# Requests on a replica that neither this balancer nor its fellows sent, concluded from what the replica says it has.
+# Requests on a replica that neither this balancer nor its peers sent, concluded from what the replica says it has.
 
 EXTERNAL_LOAD_READINGS = 3
 MAX_EXTERNAL_LOAD_FACTOR = 4  # times the largest load of our own on any replica …
@@ -31,7 +31,7 @@ class ExternalLoad:
         self.expires = 0.0
 
     def observe(self, requests: float, own: int, lasting: float, now: float) -> None:
-        """It says it has so many, and `own` are ours and our fellows'. It holds for `lasting` seconds."""
+        """It reports `requests`, of which `own` are ours and our peers'. It holds for `lasting` seconds."""
         if now >= self.expires:
             self._beyond.clear()
         self._beyond = [*self._beyond[1 - EXTERNAL_LOAD_READINGS :], max(0.0, requests - own)]
@@ -276,7 +276,7 @@ def check_weight(id: str, weight: object) -> None:
         raise OptionError(f"replica {id!r}: weight must be {wanted}, not {weight!r}")
 
 
-# Who of several equally good replicas: by their weights.
+# One of several equally good replicas, in proportion to their weights.
 
 
 def weighted_choice(tied: Sequence[Replica], random_value: float) -> Replica:

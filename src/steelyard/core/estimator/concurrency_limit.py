@@ -28,7 +28,7 @@ def next_limit(curve: BatchingCurve, current: float, busiest: int) -> int:
     if curve.certainty < MIN_CERTAINTY:
         return int(current)
     if curve.elasticity > LOWER_ABOVE_ELASTICITY:
-        # Down from what is in use, not from a limit nobody reaches.
+        # Down from what is in use, not from a limit no replica reaches.
         return max(1, int(min(current, max(busiest, 2)) * 0.6))
     if curve.elasticity < RAISE_BELOW_ELASTICITY and busiest >= current:
         return min(MAX_CONCURRENCY, ceil(current * 1.25))
@@ -41,5 +41,5 @@ def probe_above(limit: int) -> int:
 
 
 def probe_below(limit: int, busiest: int) -> int:
-    """What a replica takes that tries less, where nobody reaches the limit."""
+    """What a replica takes that tries less, where no replica reaches the limit."""
     return limit if busiest < 4 else min(limit, busiest * 3 // 4)

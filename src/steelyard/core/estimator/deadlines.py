@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TOTAL: Final = "total"
 FIRST_BYTE: Final = "first_byte"
 MAX_REPLICAS_SAMPLED = 32  # open replicas looked at
-PROBE_EVERY_REFUSALS = 4  # of the requests an idle pool believes too slow for, so many are tried all the same
+PROBE_EVERY_REFUSALS = 4  # one in so many that an idle pool would refuse for its speed is tried all the same
 
 
 def can_meet_deadlines(pool: Pool, request: Request, now: float) -> bool:
@@ -41,7 +41,7 @@ def can_meet_deadlines(pool: Pool, request: Request, now: float) -> bool:
 
 
 def latest_start(pool: Pool, request: Request) -> float:
-    """When it must be sent at the latest. Before anything is known the base is made up: nobody is refused for it."""
+    """When it must be sent at the latest. Before anything is known the base is a guess, and no reason to refuse."""
     estimator = pool.estimator
     total = request.base * pool.fastest * estimator.remaining.median if estimator.samples else 0.0
     latest = request.deadline - total

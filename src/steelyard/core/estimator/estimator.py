@@ -50,7 +50,7 @@ MIN_REQUESTS_FOR_CURVE = (
 CROWD_LEARNING_RATE = 0.02  # what one more request changes of how many there usually are
 MAX_MEDIAN_GAP_LN = 0.2  # ln: two that are no further apart stand for what is typical together
 FULL_WEIGHT_REQUESTS = 30  # requests after which one replica says as much as another of what is typical
-MIN_RESIDUAL_VARIANCE = 0.01  # least residual variance assumed: nobody predicts better than 10 %
+MIN_RESIDUAL_VARIANCE = 0.01  # least residual variance assumed: no prediction is better than 10 %
 MIN_SECONDS = 1e-6
 MAX_FEATURE = 1e12  # a larger feature is a mistake
 MIN_FEATURE_SCALE = 1e-6  # a smaller one might as well be zero
@@ -148,7 +148,7 @@ class Estimator:
             # Compare with what is believed now: judged by what was believed long ago, replicas would be blamed for
             # corrections already made to the base, and long requests would make the two chase each other.
             self.prepare(request)
-        if self.samples:  # before the first block the base is a guess, and whoever answers first would look odd
+        if self.samples:  # before the first block the base is a guess, and the first to answer would look odd
             off = crowd - self._crowd
             self._crowd += CROWD_LEARNING_RATE * off
             # What ε may be wrong by is no news of a replica that is more crowded than others, or less.
@@ -291,7 +291,7 @@ def _weighted_median(speeds: list[SlownessFilter]) -> float:
     """The median of ln(slowness), each replica counted by what is known of it; of two in the middle, near the faster.
 
     Counted alike, the first few answers of some that were cold would stand for what is typical; and of two replicas the
-    slower would. Then the other looks fast, gets everything, and nothing ever puts that right: only who looks slow
+    slower would. Then the other looks fast, gets everything, and nothing ever puts that right: only what looks slow
     against the typical is tried again.
     """
     ordered = sorted((speed.ln, min(speed.seen, FULL_WEIGHT_REQUESTS)) for speed in speeds)

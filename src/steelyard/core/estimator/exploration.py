@@ -31,9 +31,9 @@ class Exploration:
         self._kept_back = 0  # requests that could not be spared, since the last trial
 
     def plan(self, members: Sequence[Replica], finished: int, now: float) -> None:
-        """About once a second: who is to be tried; `finished` attempts have ended so far.
+        """About once a second: which replicas to try; `finished` attempts have ended so far.
 
-        Those that start slowly or failed of late have their own way back, and an ejected one is only used in need.
+        Replicas in slow start or with recent failures have their own way back; ejected ones are used in a panic only.
         """
         due: list[Replica] = []
         limit = MIN_SLOWNESS_RATIO * min((r.slowness for r in members), default=INFINITY)

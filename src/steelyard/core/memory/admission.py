@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..replica import Replica
     from ..request import Attempt, Request
 
-UNKNOWN_BYTES = -1  # bytes of a request of which nobody knows what it needs: it runs alone on its device
+UNKNOWN_BYTES = -1  # of a request of unknown size: it runs alone on its device
 MAX_FILTERED_CANDIDATES = (
     64  # candidates that are all looked at before the policy chooses; of more, the choice is looked at
 )
@@ -110,11 +110,11 @@ class MemoryAdmission(CandidateFilter):
         self.ledger = ledger
         self.request_size = sizes
         self.footprint = 0
-        self.unmeasured = False  # nobody will ever say what requests need: they count as nothing
+        self.unmeasured = False  # no server reports what requests need: they count as nothing
         self.measured = 0  # answers that said it
         self._silent = 0  # answers that did not, before any did
         self._solos = 0  # requests that had a server to themselves, to be measured
-        self.waits_for_exclusive = False  # somebody could not go because of that
+        self.waits_for_exclusive = False  # a request could not go because of that
         self._silent_kinds: dict[str, int] = {}  # of those that ran alone because nothing is known of them, by kind
         self._turn = 0
         self._full = (0, -INFINITY, 0)  # what found no room anywhere, until when that counts, and as of which give
@@ -205,7 +205,7 @@ class MemoryAdmission(CandidateFilter):
         """It fits nowhere, whatever else is moved away: what it needs, the most there is for one, and where."""
         need = self.prepare(request)
         if need.bytes <= 0:
-            return None  # it needs nothing, or nobody knows
+            return None  # it needs nothing, or its size is unknown
         if need.bytes <= self._surely and now - self._looked < 1.0:
             return None
         best, where = -1, ""
@@ -219,7 +219,7 @@ class MemoryAdmission(CandidateFilter):
                 best, where = int(min(most, 1 << 62)), place.device.name if place is not None else ""
         self._surely, self._looked = best, now
         if not self.pool.replicas or need.bytes <= best:
-            return None  # nobody is there to say, or it fits
+            return None  # there is no replica to tell, or it fits
         return need.bytes, max(best, 0), where
 
     # ------------------------------------------------------------------ where there is room
@@ -290,14 +290,14 @@ class MemoryAdmission(CandidateFilter):
             self.ledger.release(replica.residency, request.memory.reserved_bytes)
 
     def _may_go(self, request: Request, need: MemoryRequirement, server: Server, now: float) -> bool:
-        """Apart from room: is nobody saving up there, nobody to be measured alone, and its size not kept away?"""
+        """Apart from room: no earmark of another, no exclusive attempt, and its size not quarantined there?"""
         device = server.device
         if not self._may_take(device, request, now) or not self._may_join(need, server, now):
             return False
         return not (self._quarantines and self._is_quarantined(device, need.estimated_bytes, now))
 
     def _may_join(self, need: MemoryRequirement, server: Server, now: float) -> bool:
-        """Has nobody the server to itself, and is it idle if this one should have it so?"""
+        """No attempt has the server to itself, and it is idle if this request needs it so?"""
         if server.exclusive_attempt is not None and now < server.exclusive_until:
             self.waits_for_exclusive = True
             return False
@@ -424,7 +424,7 @@ class MemoryAdmission(CandidateFilter):
                 self.ledger.freed[device] = None
 
     def _may_take(self, device: Device, request: Request, now: float) -> bool:
-        """Is nobody else saving up there? Who is more urgent need not care."""
+        """Is there no earmark of another request of at least its priority?"""
         saver = device.earmarked_for
         if saver is not None and saver is not request:
             if saver.phase in (RequestPhase.DONE, RequestPhase.RUNNING) or now >= device.earmarked_until:

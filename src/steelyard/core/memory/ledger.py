@@ -30,10 +30,10 @@ EARMARK_SECONDS = 1.0  # seconds for which room is saved up for a large request,
 class LedgerCells(Protocol):
     """Where the numbers are. Bytes by slot (a model on a server) and by device."""
 
-    shared: bool  # may somebody else change them?
+    shared: bool  # may another process change them?
 
     def lock(self, device: int) -> bool:
-        """Nobody else may take anything of this device until `end`. False: somebody else does just now."""
+        """No other process may take anything of this device until `unlock`. False: another holds the lock."""
 
     def unlock(self, device: int) -> None: ...
 
@@ -56,7 +56,7 @@ class LedgerCells(Protocol):
         """Requests on the device, of all workers."""
 
     def external(self, device: int) -> int:
-        """What those use of it who are no servers of ours."""
+        """Device memory used by processes we do not manage."""
 
     def add(self, slot: int, device: int, amount: int) -> None:
         """A request of this worker has so much there from now on."""
@@ -72,7 +72,7 @@ class LedgerCells(Protocol):
     def set_external(self, device: int, amount: int) -> None: ...
 
     def earmark(self, device: int, until: float) -> None:
-        """Until then nobody but this worker may take anything there; 0.0: everybody may."""
+        """Until then only this worker may take anything there; 0.0: all may."""
 
     def earmarked_by_another(self, device: int, now: float) -> bool: ...
 
@@ -176,7 +176,7 @@ class Device:
         self.concurrency = concurrency  # requests at once, of all models together
         self.servers: dict[str, Server] = {}
         self.waiting: dict[Pool, None] = {}  # pools with requests that wait for room here
-        self.earmarked_for: Request | None = None  # for whom room is saved up, …
+        self.earmarked_for: Request | None = None  # the request that room is saved up for, …
         self.earmarked_until = 0.0  # … until when
 
     @property
@@ -209,7 +209,7 @@ class Residency:
     def __init__(self, server: Server, slot: int, permanent: bool) -> None:
         self.server = server
         self.slot = slot
-        self.permanent = permanent  # nobody unloads it to make room
+        self.permanent = permanent  # never unloaded to make room
         self.footprint = 0  # what the model holds when it is resident, resident or not
 
     @property
@@ -227,7 +227,7 @@ class MemoryLedger:
         self.wake = INFINITY  # when `expire` has something to do
         self.release_count = 0  # how often something was given back
 
-    # ------------------------------------------------------------------ who is there
+    # ------------------------------------------------------------------ devices and residencies
 
     def set_device(
         self, name: str, index: int, capacity: int, headroom: float, concurrency: float = INFINITY
@@ -262,7 +262,7 @@ class MemoryLedger:
     # ------------------------------------------------------------------ how much there is
 
     def usage(self, device: Device) -> tuple[int, int]:
-        """What was given out of the device, and what nobody may have: that, what is held, and what others use."""
+        """What was given out of the device, and what is not available: that, what is held, and what others use."""
         cells = self.cells
         reserved = explained = 0
         taken = cells.external(device.index)
@@ -312,7 +312,7 @@ class MemoryLedger:
         return max(0, device.budget - max(reserved, taken - max(0, held - mine)))
 
     def fits(self, place: Residency, amount: int, seen: tuple[int, int] | None = None) -> bool:
-        """Is there room for a request of so many bytes now? Without a lock: `take` has the last word.
+        """Is there room for a request of this size now? Without a lock: `reserve` decides.
 
         `seen`: a look at the device, where one is enough for many.
         """
@@ -349,7 +349,7 @@ class MemoryLedger:
         return device.budget - fixed
 
     def _stays(self, server: Server, besides: Residency | None = None) -> int:
-        """What nobody can move away from a server: with this model, if it were there."""
+        """What cannot be evicted from a server, with `besides` loaded there."""
         cells = self.cells
         bases = idle = movable = 0
         for each in server.residencies:
@@ -364,7 +364,7 @@ class MemoryLedger:
     # ------------------------------------------------------------------ to take and to give back
 
     def reserve(self, place: Residency, amount: int) -> bool:
-        """Reserve so much for a request that goes there. False: there is no room, or somebody else is just looking."""
+        """Reserve this for a request that goes there. False: no room, or another process holds the lock."""
         cells, device = self.cells, place.server.device
         if not cells.lock(device.index):
             return False
@@ -391,7 +391,7 @@ class MemoryLedger:
             cells.unlock(device.index)
 
     def release(self, place: Residency, amount: int) -> None:
-        """What `take` took."""
+        """Undo `reserve`."""
         device = place.server.device
         self.cells.subtract(place.slot, device.index, amount)
         self.release_count += 1
@@ -399,7 +399,7 @@ class MemoryLedger:
             self.freed[device] = None
 
     def release_at(self, place: Residency, amount: int, until: float) -> None:
-        """Nobody waits for its answer any more, but its server does not know: it goes on, and holds what it holds."""
+        """Its answer is no longer wanted, but its server does not know and holds the memory until then."""
         self._lingered += 1
         heappush(self._lingering, (until, self._lingered, place, amount))
         self.wake = self._lingering[0][0]

@@ -1,7 +1,7 @@
 """What requests that ran out of memory taught: one like them, or larger, needs at least so much.
 
 A few of them, and forgotten slowly: by requests of that size that were measured since, and by very many others, for a
-size that nobody is let run any more would never be measured again.
+size that is no longer let run would never be measured again.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class PeakModel:
         self._holds = False
         self._keep_of = 0.0
         if not any(old.coefficients[1:]):
-            limits = self._most  # nobody foresaw this one, so nobody knows how it goes on
+            limits = self._most  # it was not predicted, so the trend beyond it is unknown
         if said > 0.5 * measured:  # the right shape, perhaps, but too low
             factor = EARLY_SAFETY_FACTOR * measured / said
             coefficients = [factor * c for c in old.coefficients]

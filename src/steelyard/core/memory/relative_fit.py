@@ -27,12 +27,12 @@ RIDGE_FACTOR = 1e-9
 MIN_INDEPENDENT_SHARE = 1e-6  # what is left of a term besides the others, of 1: with less it tells nothing of its own
 TIE_TOLERANCE = 1e-6  # terms that explain alike: the first of them is taken
 MIN_GAIN_OVER_NOISE = 4.0  # times as much as chance explains
-MIN_RELATIVE_NOISE = 0.003  # nobody needs to know it better
+MIN_RELATIVE_NOISE = 0.003  # finer differences do not matter
 
 
 def fit(columns: Array, measured: Array, weights: Array, most: int) -> Array:
     """Least squares of the relative error, which counts by the larger of measured and fitted, so that neither a peak
-    far too high nor one far too low has much of a say. At most so many terms are used."""
+    far too high nor one far too low has much of a say. At most `most` terms are used."""
     size = np.maximum(columns.max(axis=0), 1e-12)
     scale = measured
     coefficients = np.zeros(len(size))

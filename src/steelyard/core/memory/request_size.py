@@ -13,7 +13,7 @@ from .oom_floors import OomFloors
 from .peak_model import PeakModel
 from .upper_bound import FIRST_FEATURE, MAX_FEATURE, MAX_FEATURES, UpperBound, basis
 
-MAX_BYTES = 1 << 60  # bytes: nobody has so much, and it still fits the book's cells
+MAX_BYTES = 1 << 60  # more than any device, and it still fits the ledger's cells
 MAX_KINDS = 16
 KIND_TTL_SAMPLES = 1024  # samples after which a kind that was not among them makes room for another
 SAMPLES_BEFORE_RESHAPE = 16  # samples in a row of another shape before a kind starts over
@@ -46,7 +46,7 @@ class RequestSizeModel:
 
     @property
     def known(self) -> bool:
-        """Is anything declared or learned? If not, nobody can say what a request needs."""
+        """Is anything declared or learned? If not, what a request needs is unknown."""
         return bool(self._uppers) or any(self.declared)
 
     # ------------------------------------------------------------------ per request
@@ -143,7 +143,7 @@ class RequestSizeModel:
         return UpperBound(nothing, nothing, [MAX_FEATURE if any(self.declared) else 0.0] * width, coefficients)
 
     def clear_floors(self) -> None:
-        """It was long ago that requests ran out of memory, and nobody measures them: what was feared is forgotten."""
+        """Forget floors where requests are not measured and long none ran out of memory."""
         if self._floors.state():
             self._floors = OomFloors()
             self.version += 1

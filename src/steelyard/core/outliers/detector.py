@@ -52,7 +52,7 @@ class OutlierDetector:
         return None
 
     def outliers(self, members: Sequence[Replica], out_already: int, now: float) -> list[Outlier]:
-        """Who is out of line: by success rate, or by being slow for long. Bounded."""
+        """The outliers by success rate and speed, as many as may be ejected."""
         if not self.options.enabled or len(members) < 2:
             return []
         found = self._crawling(members, now)

@@ -31,7 +31,7 @@ from ..estimator.estimator import Estimator
 UNANSWERED_BEFORE_PROBATION = 2  # requests in a row without an answer
 MIN_OVERDUE_SECONDS = 0.1  # seconds: a shorter silence is nothing
 MIN_TRIAL_SECONDS = 1.0  # seconds that a trial may be silent, at least
-TRIAL_OVERDUE_FACTOR = 3.0  # and so many times what is overdue
+TRIAL_OVERDUE_FACTOR = 3.0  # and times what is overdue
 MIN_TRIAL_BACKOFF_SECONDS, MAX_TRIAL_BACKOFF_SECONDS = 1.0, 30.0  # seconds before the next trial
 MIN_SPARE_SECONDS = 5.0  # a request with less time is not used for a trial …
 MAX_REQUESTS_SKIPPED = 20  # … unless all are like that
@@ -63,13 +63,13 @@ class ProbationTracker:
 
     def __init__(self, pool: PoolLoad) -> None:
         self._pool = pool
-        self.due: list[Replica] = []  # whoever is next to be tried, with the next request that can be spared
+        self.due: list[Replica] = []  # to be tried with the next request that can be spared, the last one first
         self._kept_back = 0  # requests that could not be spared
 
     # ------------------------------------------------------------------ per attempt, and hardly ever
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica | None:
-        """Whom to try with this request: rather one that can be sent again elsewhere and has the time for it."""
+        """The replica to try with this request, if it can be spared: it may be retried and has time for that."""
         replica = self.due[-1]
         if replica not in candidates:
             return None
@@ -143,7 +143,8 @@ class ProbationTracker:
         for replica in self._pool.members:
             probation = replica.probation
             if probation is None:
-                self._look_for_silence(replica, now)
+                # One request alone may be overdue where the policy sends no second one.
+                self.begin_if_overdue(replica, MIN_TRIAL_SECONDS, TRIAL_OVERDUE_FACTOR, now)
                 continue
             reason = self._silence(replica, probation, now)
             if reason is not None:
@@ -161,22 +162,24 @@ class ProbationTracker:
             if replica.suspended and not self._is_spared(replica):
                 self._clear(replica)
 
-    def _look_for_silence(self, replica: Replica, now: float) -> None:
-        """One request alone may be overdue where the policy sends no second one."""
+    def begin_if_overdue(self, replica: Replica, min_seconds: float, factor: float, now: float) -> None:
+        """Its oldest attempt is overdue, and it answered nothing since: suspect it."""
         for oldest in replica.running_attempts:
-            if self._is_silent(now - max(oldest.started, replica.answered_at), oldest):
+            if self._is_overdue(oldest, now - max(oldest.started, replica.answered_at), min_seconds, factor):
                 self.begin(replica, oldest.started, now)
             break
 
-    def _is_silent(self, seconds: float, attempt: Attempt) -> bool:
-        return seconds > MIN_TRIAL_SECONDS and seconds > TRIAL_OVERDUE_FACTOR * self._pool.overdue * attempt.predicted
+    def _is_overdue(self, attempt: Attempt, silent: float, min_seconds: float, factor: float) -> bool:
+        return silent > min_seconds and silent > factor * self._pool.overdue * attempt.predicted
 
     def _silence(self, replica: Replica, probation: Probation, now: float) -> EjectionReason | None:
         trial = probation.trial
         if trial is None or replica.answered_at > trial.started:
             return None
         silent = now - trial.started
-        if not self._is_silent(silent, trial) or not self._others_answer(replica, trial.started):
+        if not self._is_overdue(trial, silent, MIN_TRIAL_SECONDS, TRIAL_OVERDUE_FACTOR):
+            return None
+        if not self._others_answer(replica, trial.started):
             return None
         return EjectionReason(EjectionRule.SILENT, silent, trial.predicted)
 

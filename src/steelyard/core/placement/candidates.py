@@ -1,4 +1,4 @@
-"""Where a model could be loaded now, and who would have to go for it."""
+"""Where a model could be loaded now, and what would have to be evicted for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .eviction import least_loss_set
 if TYPE_CHECKING:
     from .planner import ModelCopy, ModelDemand, ServerState
 
-UNLIMITED_BYTES = 1 << 62  # bytes, where nobody counts them
+UNLIMITED_BYTES = 1 << 62  # where memory is not counted
 
 
 class PlacementCandidate(NamedTuple):
@@ -33,7 +33,7 @@ class PlacementCandidates:
         self._copies = copies
         self._at_once = at_once
         self._servers = {s.server: s for s in servers}
-        # A server of no device is alone with its memory, and nobody counts that.
+        # A server of no device is alone with its memory, which is not counted.
         self._home = {s.server: s.device or f"{s.server} itself" for s in servers}
         self._room = {**rooms, **{self._home[s.server]: UNLIMITED_BYTES for s in servers if not s.device}}
         self._kept = {s.server: s.cached_bytes for s in servers}
@@ -82,7 +82,7 @@ class PlacementCandidates:
         return not is_busy and self._under_way[device] < self._at_once
 
     def candidate_at(self, server: str, demand: ModelDemand, *, for_a_first: bool) -> PlacementCandidate | None:
-        """What it takes to load it there; None: it does not fit, whoever goes."""
+        """What it takes to load it there; None: it does not fit, whatever is evicted."""
         device, there = self._home[server], self._copies.by_server[server]
         rank = sum(h.in_flight for h in there.values()), len(there), server
         short = demand.size - self._room_at(server)

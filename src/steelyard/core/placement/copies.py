@@ -12,11 +12,11 @@ from .load_spread import LoadSpread
 if TYPE_CHECKING:
     from .planner import ModelCopy, ModelDemand, ServerState
 
-MIN_RESIDENCY_LOADS = 2.0  # times its load, for which a model that is in use may stay, whoever waits for its place
+MIN_RESIDENCY_LOADS = 2.0  # times its load, for which a model in use stays, whatever waits for its place
 IDLE_GRACE_SECONDS = 1.0  # seconds for which a model that was just loaded is not idle yet, whatever was last heard
 DEFAULT_REQUEST_SECONDS = 1.0  # seconds of work of a request, where none was seen
 MAX_STRAINED_MODELS = 32  # models looked at for one more copy
-MAX_REUSE_PROBABILITY = 0.1  # to be used again while things go on as of late: it may go for another's second copy
+MAX_REUSE_PROBABILITY = 0.1  # to be used again at the recent rate: below, it may go for another's second copy
 
 
 class ModelCopies:
@@ -31,7 +31,7 @@ class ModelCopies:
         self.demands = demands
         self.by_server: dict[str, dict[str, ModelCopy]] = {s.server: {h.model: h for h in s.copies} for s in servers}
         self._typical = typical  # seconds of work that a request of the model is
-        self._horizon = horizon  # seconds for which things are believed to go on as of late
+        self._horizon = horizon  # seconds for which recent rates are believed to last
         self._now = now
         self._holders: dict[str, list[str]] = {}
         for server, holdings in self.by_server.items():
@@ -107,7 +107,7 @@ class ModelCopies:
     def _loss(self, server: str, holding: ModelCopy) -> float:
         model = holding.model
         seconds = self._load_seconds(model)
-        # Its load was paid for, and is written off over time: who was loaded just now does not go for a trifle.
+        # Its load was paid for, and is written off over time: a model just loaded is not evicted for a small gain.
         lost = seconds * max(0.0, 1.0 - (self._now - holding.since) / self._horizon)
         lost += holding.in_flight * self._typical.get(model, DEFAULT_REQUEST_SECONDS)  # they end first
         others = [s for s in self.holders(model) if s != server]
@@ -115,7 +115,7 @@ class ModelCopies:
         if others:
             more = self._strain(demand, others) - self._strain(demand, self.holders(model)) if demand else 0.0
             return lost + max(0.0, more)
-        # It must be loaded again when it is wanted, and those who come meanwhile wait for half of that.
+        # It must be loaded again when it is wanted, and requests that arrive meanwhile wait for half of that.
         meanwhile = self._waiting(model) + self._uses(model) * seconds / 2.0
         return lost + self._likely(model) * seconds * (1.0 + meanwhile)
 
@@ -152,7 +152,7 @@ class ModelCopies:
     # ------------------------------------------------------------------ what is known of a model
 
     def _likely(self, model: str) -> float:
-        """How likely it is wanted while things go on as of late."""
+        """How likely it is wanted, at the recent rate."""
         return 1.0 if self._waiting(model) else 1.0 - exp(-self._uses(model) * self._horizon)
 
     def _uses(self, model: str) -> float:

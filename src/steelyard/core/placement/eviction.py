@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-MAX_EXHAUSTIVE_CANDIDATES = 12  # candidates of whom every set is looked at; of more, the cheapest by the byte
+MAX_EXHAUSTIVE_CANDIDATES = 12  # of more, the cheapest per byte are taken
 
 
 def least_loss_set(losses: Sequence[float], sizes: Sequence[int], needed: int) -> tuple[int, ...] | None:

@@ -36,7 +36,7 @@ class LoadSpread:
         self._parts: dict[str, dict[str, float]] = {}  # of each model's work, by server
 
     def divide_all(self, rates: Mapping[str, float], holders: Mapping[str, Collection[str]]) -> None:
-        """Divide the work of all models over those who hold them."""
+        """Divide the work of all models over the servers that hold them."""
         busy = sorted((m for m in holders if rates.get(m, 0.0) > 0.0), key=lambda m: (-rates[m], m))
         for _ in range(BALANCING_PASSES):
             for model in busy:

@@ -50,7 +50,7 @@ class ModelDemand(NamedTuple):
     waiting: int  # requests that wait
     waiting_work: float  # seconds of work they are
     oldest: float  # seconds for which the first of them has waited
-    rate: float  # seconds of work that arrive per second, of late
+    rate: float  # seconds of work that arrive per second, recently
     pinned: bool = False
 
 
@@ -73,7 +73,7 @@ MAX_SERVERS_COMPARED = 16  # servers, for one more copy
 class PlacementPlanner:
     def __init__(self, *, at_once: int = 1, horizon: float = 60.0) -> None:
         self.max_concurrent_loads = at_once  # loads on a device
-        self.horizon_seconds = horizon  # seconds for which things are believed to go on as of late
+        self.horizon_seconds = horizon  # seconds for which recent rates are believed to last
         self._typical: dict[str, float] = {}  # seconds of work that a request of the model is
 
     def decide(
@@ -97,7 +97,7 @@ class PlacementPlanner:
             if first is not None:
                 loads.append(_commit(copies, openings, demand, first))
             put_off = put_off or (first is None and openings.seconds_until_free(demand) < INFINITY)
-        # Who has none comes before who wants one more.
+        # A first copy comes before a second one.
         for _ in range(0 if put_off else MAX_EXTRA_COPIES):
             more = _one_more(copies, openings)
             if more is None:
@@ -114,7 +114,7 @@ class PlacementPlanner:
 
 
 def _without_a_copy(copies: ModelCopies) -> list[ModelDemand]:
-    """Pinned ones, then those for whom somebody waits, the longest first."""
+    """Pinned ones, then those with waiting requests, the longest first."""
     wanted = [d for m, d in copies.demands.items() if (d.pinned or d.waiting) and not copies.holders(m)]
     return sorted(wanted, key=lambda d: (not d.pinned, -d.oldest, d.model))
 

@@ -81,5 +81,5 @@ def random_pair(candidates: Sequence[Replica], random: Callable[[], float]) -> t
 
 def weighted_load(replica: Replica) -> float:
     """Requests there for its weight. Failures in a row count as requests: one that fails at once is always idle, and
-    would otherwise draw everyone's requests."""
+    would otherwise draw all requests."""
     return (replica.load + replica.failure_penalty) / replica.effective_weight

@@ -22,7 +22,7 @@ class LeastResponseTime(Policy):
     def __init__(self, rng: Random, *, tau: float = 10.0) -> None:
         super().__init__(rng)
         self._tau = number("tau", tau, above=0.0)
-        self._pool_mean = DecayedMean(tau)  # what a replica nobody has tried yet is assumed to take
+        self._pool_mean = DecayedMean(tau)  # assumed for a replica not tried yet
 
     def joined(self, replica: Replica, now: float) -> None:
         replica.notes = DecayedMean(self._tau)

@@ -147,6 +147,6 @@ class LeastWork(Policy):
 
 
 def _penalized_slowness(replica: Replica) -> float:
-    """Its slowness, with doubt where it failed of late. Slow start is no reason to let requests wait for another: it is
-    a smaller share of them, and while any wait an idle replica is better than none."""
+    """Its slowness, doubled for each recent failure in a row. Slow start does not count here: it is a smaller share of
+    requests, and while any wait an idle replica is better than none."""
     return replica.slowness * 2.0**replica.failure_penalty if replica.failure_penalty else replica.slowness

@@ -105,8 +105,8 @@ class ArrivalRate:
         return found
 
     def _risen(self, variance: float, shortest: float) -> float:
-        """The highest rate of late that chance does not explain, given the rate before. `shortest`: seconds; what is
-        over sooner can wait in the line."""
+        """The highest recent rate that chance does not explain, given the rate before. `shortest`: seconds; what is
+        over sooner can wait in the queue."""
         found = 0.0
         known, (earlier, count, _) = self._recent.over(self.long, ago=max(self.short, shortest))
         if known < self.short:

@@ -33,11 +33,11 @@ class ScalingMetrics(NamedTuple):
     slo_seconds: float = INFINITY  # seconds; INFINITY: nothing is
     slo_late_share: float = 0.01  # share of the requests that may be late
     p99: float = 0.0  # seconds, of the last half minute; 0: none ended
-    slots_configured: bool = True  # are the slots what somebody configured? Else they were learned, and may be too many
+    slots_configured: bool = True  # are the slots configured? Else they were learned, and may be too many
 
 
 class Recommendation(NamedTuple):
-    """What a scaler would have, and the numbers behind it, for whoever asks why."""
+    """What a scaler would have, and the numbers behind it."""
 
     replicas: int
     reason: str  # in words, without the number: `4.1 s/s of work offered, forecast 5.2 in 8 s`

@@ -33,7 +33,7 @@ class ServiceRate:
         self._sums: tuple[float, ...] = (0.0, 0.0, 0.0)
         self._each = 0.0  # as last known
         self._full = 0.0  # work of a replica without a limit, as last known
-        self._from: int | None = None  # answered: who came before was counted with other estimates
+        self._from: int | None = None  # answered: what came before was counted with other estimates
 
     def add(self, seen: ScalingMetrics) -> None:
         """Counts that went back began anew, as in Flow."""
@@ -65,7 +65,7 @@ class ServiceRate:
         """Without a limit: the part of the time for which replicas are busy follows from how much requests slow each
         other down there; what they do, over that part, is what they can do. It is more where replicas help each other
         out than where each is alone: in between, what was known before holds. One that batches slows requests less, and
-        can do more. While they hardly lose any of their speed, nobody knows how much that is."""
+        can do more. While they hardly lose any of their speed, that is unknown."""
         least = most = 0.0
         for part in RECENT_WINDOW_SHARES:
             span, (done, busy, answered, ready) = self._totals.over(part * self._window)

@@ -84,7 +84,7 @@ class ScalingDecider:
         count, notes = self._bounded(count, planned, kept, notes)
         self._highest.add(seen.now, count)
         self._lowest.add(seen.now, -count)
-        if not count:  # nobody needs it: what was needed before must not start more than one for the next request
+        if not count:  # not needed: what was needed before must not start more than one for the next request
             self._anew()
         return ScalingDecision(count, _sentence(there, count, want, seen, notes), want, least, options.max_replicas)
 
@@ -137,7 +137,7 @@ class ScalingDecider:
 
 
 def _validated(want: Recommendation) -> Recommendation:
-    """A scaler of somebody's own may say anything."""
+    """A user's own scaler may return anything."""
     if not isinstance(want.replicas, int) or want.replicas < 0:
         raise ValueError(f"the scaler wants {want.replicas!r} replicas")
     return want

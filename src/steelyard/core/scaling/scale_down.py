@@ -66,7 +66,7 @@ def _cache_criterion(c: ScaleDownCandidate, cached: bool) -> _Criterion:
 
 
 def _why(mine: list[_Criterion], staying: list[list[_Criterion]]) -> str:
-    """The first thing that speaks more against it than against someone who stays."""
+    """The first thing that speaks more against it than against one that stays."""
     if not staying:
         return "all go"
     for i, reason in enumerate(mine):

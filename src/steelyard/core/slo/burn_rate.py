@@ -25,9 +25,9 @@ BURN_RATE_ALERTS: Final = (
     (PAGE, 5 * MINUTE_SECONDS, HOUR_SECONDS, 14.4),
     (TICKET, 30 * MINUTE_SECONDS, 6 * HOUR_SECONDS, 6.0),
 )
-MIN_REQUESTS: Final = 20  # requests in the longer window: of three that came at night, one that failed wakes nobody
+MIN_REQUESTS: Final = 20  # requests in the longer window: one failure of three at night raises no alarm
 MIN_BAD_REQUESTS: Final = 5  # of these
-MIN_ERROR_BUDGET: Final = 1e-6  # share that may go wrong at least, however much is promised: nobody divides by zero
+MIN_ERROR_BUDGET: Final = 1e-6  # share that may go wrong at least, however strict the SLO: no division by zero
 
 
 class SloCounts(NamedTuple):
