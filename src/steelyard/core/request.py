@@ -6,8 +6,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from .memory.admission import MemoryRequirement
     from .memory.ledger import Residency
+    from .memory.requirement import MemoryRequirement
     from .pool import Pool
     from .replica import Replica
 

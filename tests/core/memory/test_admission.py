@@ -456,7 +456,7 @@ def test_while_little_is_known_each_has_its_server_to_itself():
 def test_nobody_has_a_server_to_itself_for_long():
     shop = Shop(devices=1, per_unit=0.0)
     shop.balancer.pool("a").memory.request_size.observe((1.0,), "", GIB // 8)
-    shop.balancer.pool("a").memory._solos = 255
+    shop.balancer.pool("a").memory.exclusive_count = 255
     shop.run(units=0.5, now=0.0)
     other, decision = shop.submit(units=0.5, now=0.5)
     assert waits(decision)

@@ -214,7 +214,7 @@ class LedgerMachine(RuleBasedStateMachine):
             held = sum(
                 attempt.reservation[1] for r in running for attempt in (r.attempt, r.hedge) if attempt is not None
             )
-            held += sum(amount for *_, amount in worker.ledger._lingering)
+            held += worker.ledger.lingering_bytes
             assert held == sum(worker.book._running[worker.row].tolist())
 
 

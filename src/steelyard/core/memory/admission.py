@@ -20,58 +20,26 @@ from ..request import INFINITY, RequestPhase
 from .filter import BlockedSizes, CandidateFilter
 from .ledger import EARMARK_SECONDS, Device, MemoryLedger, Residency, Server
 from .request_size import RequestSizeModel, RequestSizeState
+from .requirement import UNKNOWN_BYTES, MemoryRequirement
 
 if TYPE_CHECKING:
     from ..pool import Pool
     from ..replica import Replica
     from ..request import Attempt, Request
 
-UNKNOWN_BYTES = -1  # of a request of unknown size: it runs alone on its device
-MAX_FILTERED_CANDIDATES = (
-    64  # candidates that are all looked at before the policy chooses; of more, the choice is looked at
-)
-EARMARK_AFTER_SECONDS = 0.25  # seconds that a request waits for room before room is saved up for it
-MAX_EARMARK_SECONDS = 5.0  # seconds for which that is done: if it has not helped by then, it will not
-LINGER_FACTOR = 2.0  # times as long as predicted: then a request that was cut off is over in its server too
-MAX_LINGER_SECONDS = 30.0  # seconds that it counts at the most
-MIN_POLL_SECONDS, MAX_POLL_SECONDS = (
-    0.002,
-    0.016,
-)  # seconds between looks for room that another process may have given back
-MIN_OOM_RAISE = 1.25  # times what was believed, at least, after a request ran out of memory
-MAX_OOM_RAISE = 4.0  # … and at most: it may have been another's fault
+MAX_FILTERED_CANDIDATES = 64  # of more, only the policy's choice is checked
+EARMARK_AFTER_SECONDS = 0.25
+MAX_EARMARK_SECONDS = 5.0  # if it has not helped by then, it will not
+LINGER_FACTOR = 2.0  # × predicted: then a request that was cut off is over in its server too
+MAX_LINGER_SECONDS = 30.0
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.002, 0.016  # between looks for room that another process may have released
+MIN_OOM_RAISE = 1.25  # × what was believed, after a request ran out of memory
+MAX_OOM_RAISE = 4.0  # not more: it may have been another's fault
 MAX_QUARANTINES_PER_DEVICE = 64
-MAX_EXCLUSIVE_REQUESTS = (
-    256  # requests at most that have a server to themselves to be measured, of one model in one worker
-)
-EXCLUSIVE_SECONDS = 1.0  # seconds for which one has
-MAX_UNMEASURED_KINDS = 64  # of requests that are told apart
-ANSWERS_BEFORE_UNMEASURED = 16  # answers without a measurement after which none is expected
-
-
-class MemoryRequirement:
-    """What one request needs, and how it fares. Made when it is submitted."""
-
-    __slots__ = (
-        "blocked",
-        "bytes",
-        "earmark",
-        "earmarked_at",
-        "estimated_bytes",
-        "exclusive",
-        "reserved_bytes",
-        "version",
-    )
-
-    def __init__(self) -> None:
-        self.bytes = 0  # or ALONE
-        self.estimated_bytes = 0  # as far as one can say
-        self.exclusive = False  # it should have its server to itself, to be measured
-        self.version = -1  # of what is known, when that was said
-        self.blocked = False  # there was no room for it when it was last looked at
-        self.earmark: Device | None = None  # where room is saved up for it, …
-        self.earmarked_at = -1.0  # … and since when; -1: it has not been
-        self.reserved_bytes = 0  # reserved for the attempt that is about to be sent
+MAX_EXCLUSIVE_REQUESTS = 256  # of one model in one worker, that have a server to themselves to be measured
+EXCLUSIVE_SECONDS = 1.0
+MAX_UNMEASURED_KINDS = 64
+ANSWERS_BEFORE_UNMEASURED = 16  # answers without a measurement, after which none is expected
 
 
 class SmallestBlocked(BlockedSizes):
@@ -112,15 +80,19 @@ class MemoryAdmission(CandidateFilter):
         self.footprint = 0
         self.unmeasured = False  # no server reports what requests need: they count as nothing
         self.measured = 0  # answers that said it
-        self._silent = 0  # answers that did not, before any did
-        self._solos = 0  # requests that had a server to themselves, to be measured
+        self._unmeasured_answers = 0  # answers that did not, before any did
+        self.exclusive_count = 0  # requests that had a server to themselves, to be measured
         self.waits_for_exclusive = False  # a request could not go because of that
-        self._silent_kinds: dict[str, int] = {}  # of those that ran alone because nothing is known of them, by kind
-        self._turn = 0
-        self._full = (0, -INFINITY, 0)  # what found no room anywhere, until when that counts, and as of which give
+        self._unmeasured_kinds: dict[str, int] = {}  # of those that ran alone because nothing is known of them, by kind
+        self._sample_offset = 0
+        self._last_blocked = (
+            0,
+            -INFINITY,
+            0,
+        )  # bytes, until when, and release count: found no room
         self.poll_delay = MIN_POLL_SECONDS  # until the next look for room, where others may give it back
-        self._surely = -1  # what fits somewhere when nothing else runs, as last worked out
-        self._looked = -INFINITY
+        self._capacity_bytes = -1  # what fits somewhere when nothing else runs, as last worked out
+        self._capacity_checked_at = -INFINITY
         self._quarantines: dict[str, list[tuple[int, float]]] = {}  # device → (bytes, until)
 
     # ------------------------------------------------------------------ what is needed
@@ -135,28 +107,28 @@ class MemoryAdmission(CandidateFilter):
             need.exclusive = False
             if not self.request_size.known:
                 need.bytes = 0 if self.unmeasured else UNKNOWN_BYTES
-            elif self._is_guessed(request):
+            elif self._is_extrapolated(request):
                 need.bytes = UNKNOWN_BYTES
             else:
-                need.bytes, need.exclusive = need.estimated_bytes, self._is_to_be_measured(request)
+                need.bytes, need.exclusive = need.estimated_bytes, self._should_measure(request)
         return need
 
-    def _is_guessed(self, request: Request) -> bool:
+    def _is_extrapolated(self, request: Request) -> bool:
         """Is nothing known of one so large? Then it runs alone: that is safe, and it is measured, so the next is known.
 
         Where such are not measured all the same, they must be believed.
         """
-        if self._silent_kinds.get(request.kind, 0) >= ANSWERS_BEFORE_UNMEASURED:
+        if self._unmeasured_kinds.get(request.kind, 0) >= ANSWERS_BEFORE_UNMEASURED:
             return False
         return self.request_size.is_extrapolated(request.features, request.kind)
 
-    def _is_to_be_measured(self, request: Request) -> bool:
+    def _should_measure(self, request: Request) -> bool:
         """Is too little known of its kind to tell sizes apart? Then it should have its server to itself, which is when
         it can be measured. For a while only, and not where such are not measured all the same."""
         kind = request.kind
         return (
-            self._solos < MAX_EXCLUSIVE_REQUESTS
-            and self._silent_kinds.get(kind, 0) < ANSWERS_BEFORE_UNMEASURED
+            self.exclusive_count < MAX_EXCLUSIVE_REQUESTS
+            and self._unmeasured_kinds.get(kind, 0) < ANSWERS_BEFORE_UNMEASURED
             and self.request_size.is_learning(kind)
         )
 
@@ -164,7 +136,7 @@ class MemoryAdmission(CandidateFilter):
         """Learning begins again from the declared sizes; all else stays."""
         sizes.version = self.request_size.version + 1
         self.request_size = sizes
-        self._surely = -1
+        self._capacity_bytes = -1
         return True
 
     def add_replica(self, replica: Replica) -> None:
@@ -179,25 +151,25 @@ class MemoryAdmission(CandidateFilter):
         for replica in self.pool.replicas.values():
             if replica.residency is not None:
                 replica.residency.footprint = footprint
-        self._surely = -1
+        self._capacity_bytes = -1
 
     def record_measurement(self, request: Request, told: bool) -> None:
         """An answer came, and said what its request needed, or did not."""
         need, kind = request.memory, request.kind
         if told:
             self.measured += 1
-            self._silent = 0
-            self._silent_kinds.pop(kind, None)
+            self._unmeasured_answers = 0
+            self._unmeasured_kinds.pop(kind, None)
         elif self.measured or self.request_size.known:
             if (
                 need is not None
                 and (need.exclusive or need.bytes == UNKNOWN_BYTES)
-                and (kind in self._silent_kinds or len(self._silent_kinds) < MAX_UNMEASURED_KINDS)
+                and (kind in self._unmeasured_kinds or len(self._unmeasured_kinds) < MAX_UNMEASURED_KINDS)
             ):
-                self._silent_kinds[kind] = self._silent_kinds.get(kind, 0) + 1
+                self._unmeasured_kinds[kind] = self._unmeasured_kinds.get(kind, 0) + 1
         else:
-            self._silent += 1
-            if self._silent >= ANSWERS_BEFORE_UNMEASURED and not self.unmeasured:
+            self._unmeasured_answers += 1
+            if self._unmeasured_answers >= ANSWERS_BEFORE_UNMEASURED and not self.unmeasured:
                 self.unmeasured = True
                 self.request_size.version += 1
 
@@ -206,7 +178,7 @@ class MemoryAdmission(CandidateFilter):
         need = self.prepare(request)
         if need.bytes <= 0:
             return None  # it needs nothing, or its size is unknown
-        if need.bytes <= self._surely and now - self._looked < 1.0:
+        if need.bytes <= self._capacity_bytes and now - self._capacity_checked_at < 1.0:
             return None
         best, where = -1, ""
         stays: dict[Device, int] = {}
@@ -217,7 +189,7 @@ class MemoryAdmission(CandidateFilter):
             )
             if most > best:
                 best, where = int(min(most, 1 << 62)), place.device.name if place is not None else ""
-        self._surely, self._looked = best, now
+        self._capacity_bytes, self._capacity_checked_at = best, now
         if not self.pool.replicas or need.bytes <= best:
             return None  # there is no replica to tell, or it fits
         return need.bytes, max(best, 0), where
@@ -229,14 +201,14 @@ class MemoryAdmission(CandidateFilter):
         need = self.prepare(request)
         need.blocked = False
         if len(candidates) > MAX_FILTERED_CANDIDATES:
-            return () if self._was_full(request, need, now) else candidates
+            return () if self._was_blocked(request, need, now) else candidates
         seen: dict[Device, tuple[int, int]] = {}
         return [r for r in candidates if r.residency is None or self._fits(request, need, r.residency, now, seen)]
 
-    def _was_full(self, request: Request, need: MemoryRequirement, now: float) -> bool:
+    def _was_blocked(self, request: Request, need: MemoryRequirement, now: float) -> bool:
         """Did one as large find no room anywhere a moment ago, and nothing was given back since? To look at a thousand
         devices for each request would take longer than to serve it."""
-        least, until, given = self._full
+        least, until, given = self._last_blocked
         if request.avoid or request.priority or need.earmark is not None or need.bytes == UNKNOWN_BYTES:
             return False
         return need.bytes >= least and now < until and given == self.ledger.release_count
@@ -254,7 +226,7 @@ class MemoryAdmission(CandidateFilter):
     ) -> bool:
         """`seen`: looks at devices, one of each for many places."""
         device = place.server.device
-        if not self._may_go(request, need, place.server, now):
+        if not self._may_use(request, need, place.server, now):
             return False
         if need.bytes == UNKNOWN_BYTES and device.capacity:
             return not self.ledger.cells.count(device.index)
@@ -271,7 +243,7 @@ class MemoryAdmission(CandidateFilter):
         if place is None:
             return True
         device = place.server.device
-        if not self._may_go(request, need, place.server, now):
+        if not self._may_use(request, need, place.server, now):
             return False
         if need.bytes == UNKNOWN_BYTES and device.capacity:
             need.reserved_bytes = self.ledger.reserve_all(place)
@@ -289,14 +261,14 @@ class MemoryAdmission(CandidateFilter):
         if request.memory is not None and replica.residency is not None:
             self.ledger.release(replica.residency, request.memory.reserved_bytes)
 
-    def _may_go(self, request: Request, need: MemoryRequirement, server: Server, now: float) -> bool:
+    def _may_use(self, request: Request, need: MemoryRequirement, server: Server, now: float) -> bool:
         """Apart from room: no earmark of another, no exclusive attempt, and its size not quarantined there?"""
         device = server.device
-        if not self._may_take(device, request, now) or not self._may_join(need, server, now):
+        if not self._respects_earmarks(device, request, now) or not self._may_join_server(need, server, now):
             return False
         return not (self._quarantines and self._is_quarantined(device, need.estimated_bytes, now))
 
-    def _may_join(self, need: MemoryRequirement, server: Server, now: float) -> bool:
+    def _may_join_server(self, need: MemoryRequirement, server: Server, now: float) -> bool:
         """No attempt has the server to itself, and it is idle if this request needs it so?"""
         if server.exclusive_attempt is not None and now < server.exclusive_until:
             self.waits_for_exclusive = True
@@ -312,7 +284,7 @@ class MemoryAdmission(CandidateFilter):
         if place is not None and need is not None:
             attempt.reservation = (place, need.reserved_bytes)
             if need.exclusive:
-                self._solos += 1
+                self.exclusive_count += 1
                 place.server.exclusive_attempt, place.server.exclusive_until = attempt, now + EXCLUSIVE_SECONDS
 
     def release(self, attempt: Attempt, now: float, *, over: bool) -> None:
@@ -355,16 +327,16 @@ class MemoryAdmission(CandidateFilter):
         need = self.prepare(request)
         need.blocked = True
         if not request.avoid and need.bytes != UNKNOWN_BYTES:
-            self._full = (need.bytes, now + MIN_POLL_SECONDS, self.ledger.release_count)
+            self._last_blocked = (need.bytes, now + MIN_POLL_SECONDS, self.ledger.release_count)
         if 0.0 <= need.earmarked_at <= now - MAX_EARMARK_SECONDS:
             self.release_earmark(request)
-            for replica in self._some(candidates):
+            for replica in self._sample(candidates):
                 if replica.residency is not None:
                     replica.residency.server.device.waiting[self.pool] = None
             return
         best: Device | None = None
         most = -1
-        for replica in self._some(candidates):
+        for replica in self._sample(candidates):
             place = replica.residency
             if place is None:
                 continue
@@ -376,37 +348,37 @@ class MemoryAdmission(CandidateFilter):
                 best, most = device, 1 << 62
             elif need.earmark is None and need.bytes != 0:
                 room = self.ledger.free_bytes(device)
-                if room > most and self._could_go(need, place, now):
+                if room > most and self._could_fit(need, place, now):
                     best, most = device, room
         if best is not None and (need.earmark is not None or now - request.arrived >= EARMARK_AFTER_SECONDS):
-            self._save(request, need, best, now)
+            self._earmark(request, need, best, now)
 
     def could_retry(self, request: Request, members: Sequence[Replica], failed: Replica, now: float) -> bool:
         return any(self.could_ever_fit(request, r, now) for r in members if r is not failed and r not in request.avoid)
 
     def could_ever_fit(self, request: Request, replica: Replica, now: float) -> bool:
         """Would it go there if only there was room?"""
-        return replica.residency is None or self._could_go(self.prepare(request), replica.residency, now)
+        return replica.residency is None or self._could_fit(self.prepare(request), replica.residency, now)
 
-    def _could_go(self, need: MemoryRequirement, place: Residency, now: float) -> bool:
+    def _could_fit(self, need: MemoryRequirement, place: Residency, now: float) -> bool:
         if self._quarantines and self._is_quarantined(place.device, need.estimated_bytes, now):
             return False
         return self.ledger.max_request_bytes(place) - self.ledger.cells.external(place.device.index) >= need.bytes
 
-    def _save(self, request: Request, need: MemoryRequirement, device: Device, now: float) -> None:
-        if not self._may_take(device, request, now):
+    def _earmark(self, request: Request, need: MemoryRequirement, device: Device, now: float) -> None:
+        if not self._respects_earmarks(device, request, now):
             return  # another was first
         if need.earmarked_at < 0.0:
             need.earmarked_at = now
         need.earmark, device.earmarked_for, device.earmarked_until = device, request, now + EARMARK_SECONDS
         self.ledger.cells.earmark(device.index, now + EARMARK_SECONDS)
 
-    def _some(self, candidates: Sequence[Replica]) -> Sequence[Replica]:
+    def _sample(self, candidates: Sequence[Replica]) -> Sequence[Replica]:
         """Of very many, others each time."""
         if len(candidates) <= MAX_FILTERED_CANDIDATES:
             return candidates
-        self._turn = (self._turn + MAX_FILTERED_CANDIDATES) % len(candidates)
-        return candidates[self._turn : self._turn + MAX_FILTERED_CANDIDATES]
+        self._sample_offset = (self._sample_offset + MAX_FILTERED_CANDIDATES) % len(candidates)
+        return candidates[self._sample_offset : self._sample_offset + MAX_FILTERED_CANDIDATES]
 
     def next_poll_delay(self) -> float:
         """Seconds until the next look for room: longer each time that there is none."""
@@ -423,7 +395,7 @@ class MemoryAdmission(CandidateFilter):
                 self.ledger.cells.earmark(device.index, 0.0)
                 self.ledger.freed[device] = None
 
-    def _may_take(self, device: Device, request: Request, now: float) -> bool:
+    def _respects_earmarks(self, device: Device, request: Request, now: float) -> bool:
         """Is there no earmark of another request of at least its priority?"""
         saver = device.earmarked_for
         if saver is not None and saver is not request:
@@ -454,16 +426,16 @@ class MemoryAdmission(CandidateFilter):
         if amount:
             at_least = min(at_least, int(MAX_OOM_RAISE * believed))
         request = attempt.request
-        self._raise(request.features, request.kind, at_least)
+        self._raise_size(request.features, request.kind, at_least)
         return amount, at_least
 
     def record_crash(self, features: tuple[float, ...], kind: str, amount: int) -> int:
         """A server crashed with such a request, which had so much reserved. What it is believed to need from now on."""
         at_least = int(MIN_OOM_RAISE * max(amount, 1))
-        self._raise(features, kind, at_least)
+        self._raise_size(features, kind, at_least)
         return at_least
 
-    def _raise(self, features: tuple[float, ...], kind: str, at_least: int) -> None:
+    def _raise_size(self, features: tuple[float, ...], kind: str, at_least: int) -> None:
         self.request_size.record_out_of_memory(features, kind, at_least)
         self.unmeasured = False
         self.request_size.version += 1

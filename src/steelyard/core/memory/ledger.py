@@ -404,8 +404,13 @@ class MemoryLedger:
         heappush(self._lingering, (until, self._lingered, place, amount))
         self.wake = self._lingering[0][0]
 
+    @property
+    def lingering_bytes(self) -> int:
+        """What attempts that were cut off still hold."""
+        return sum(amount for *_, amount in self._lingering)
+
     def expire(self, now: float) -> None:
-        """What lingered is over."""
+        """Release what attempts that were cut off have held until now."""
         while self._lingering and self._lingering[0][0] <= now:
             _, _, place, amount = heappop(self._lingering)
             self.release(place, amount)
