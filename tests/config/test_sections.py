@@ -196,7 +196,10 @@ REPLICA = {"url": "http://a:1"}
         ({"policy_options": {"tye": 1}}, "policy_options.tye: least_work has no option 'tye' (did you mean `tie`?)"),
         ({"policy_options": {"zzz": 1}}, "policy_options.zzz: least_work has no option 'zzz' (it takes hold, tie)"),
         ({"policy": "random", "policy_options": {"a": 1}}, "policy_options.a: random has no option 'a' (it takes n"),
-        ({"policy_options": {"tie": "x"}}, "policy_options: policy 'least_work': tie: must be a number of at least 0, not 'x'"),
+        (
+            {"policy_options": {"tie": "x"}},
+            "policy_options: policy 'least_work': tie: must be a number of at least 0, not 'x'",
+        ),
         ({"policy_options": {"tie": float("nan")}}, "policy_options: must be text, numbers, true or false"),
         ({"concurrency": 0}, "concurrency: expected a whole number from 1"),
         ({"concurrency": "atuo"}, "concurrency: no such value: 'atuo' (did you mean `auto`?)"),
