@@ -36,7 +36,7 @@ class Stage:
         self.proxy = Proxy(self.loop, self.balancer, self.config, clock=self.loop.time)
         self.said: list[FromWorker] = []  # of memory, to the supervisor
         if ledger is not None:
-            self.proxy.memory = DeviceMemory(self.proxy, ledger, self.said.append)
+            self.proxy.dispatcher.memory = DeviceMemory(self.proxy, ledger, self.said.append)
         self.fleet = WorkerFleet(self.proxy)
         self._apply()
         self.probe()
@@ -57,7 +57,7 @@ class Stage:
             for replica in list(self.balancer.pool(model).replicas.values()):
                 if replica.state is State.STARTING:
                     loaded = self.balancer.report(replica.id, Event.LOADED, model, now=self.loop.now)
-                    self.proxy.execute(loaded, self.loop.now)
+                    self.proxy.dispatcher.execute(loaded, self.loop.now)
 
     # ------------------------------------------------------------------ who is there
 

@@ -51,7 +51,7 @@ class World:
 
     def _watch(self) -> None:
         proxy: Any = self.stage.proxy
-        prepare, finished = proxy.prepare, proxy.finished
+        prepare, finished = proxy.intake.prepare, proxy.dispatcher.finished
 
         def begin(exchange: Exchange) -> None:
             prepare(exchange)
@@ -62,7 +62,7 @@ class World:
             self.closed.append(exchange)
             finished(exchange, reason, now)
 
-        proxy.prepare, proxy.finished = begin, close
+        proxy.intake.prepare, proxy.dispatcher.finished = begin, close
 
     @property
     def present(self) -> list[Client]:

@@ -133,8 +133,8 @@ def test_a_header_that_is_acted_on_is_said_once(staged: Callable[..., Stage], na
 
 def test_servers_that_are_found_later_count_too(staged: Callable[..., Stage]) -> None:
     stage = staged(APART)
-    assert stage.proxy.shared_models == frozenset()
+    assert stage.proxy.intake.shared_models == frozenset()
     stage.reload(APART.replace("http://b:1", "http://a:1"))
-    assert stage.proxy.shared_models == {"small", "big"}
+    assert stage.proxy.intake.shared_models == {"small", "big"}
     stage.reload(APART)
-    assert stage.proxy.shared_models == frozenset()
+    assert stage.proxy.intake.shared_models == frozenset()

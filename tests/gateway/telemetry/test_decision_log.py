@@ -332,8 +332,8 @@ def test_who_was_excluded_and_why(staged: Callable[..., Stage], tmp_path: Path) 
     stage = staged(f"models: {{m: {{concurrency: 1, replicas: [{replicas}]}}}}")
     log = Log(stage, tmp_path / "log")
     now = stage.loop.now
-    stage.proxy.execute(stage.balancer.report("b", Event.LOST, "m", now=now), now)
-    stage.proxy.execute(stage.balancer.report("c", Event.DRAIN, "m", now=now), now)
+    stage.proxy.dispatcher.execute(stage.balancer.report("b", Event.LOST, "m", now=now), now)
+    stage.proxy.dispatcher.execute(stage.balancer.report("c", Event.DRAIN, "m", now=now), now)
     for id in ("one", "two", "three"):
         stage.client().says(request("GET /x", f"x-request-id: {id}"))
     stage.replica("a:1").says(answer())

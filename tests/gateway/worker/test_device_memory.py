@@ -121,7 +121,7 @@ def test_answers_are_asked_what_they_took_and_it_is_told(staged: Callable[..., S
 
 def test_what_the_supervisor_learned_counts(staged: Callable[..., Stage]) -> None:
     stage = staged(BOX)
-    memory = stage.proxy.memory
+    memory = stage.proxy.dispatcher.memory
     assert memory is not None
     memory.apply(MemorySizes("m", 50 << 10, RequestSizeModel(float(45 << 10), 0.0).state()), stage.loop.now)
     client = stage.client()
@@ -281,7 +281,7 @@ def test_errors_do_not_say_that_nobody_measures(staged: Callable[..., Stage]) ->
 
 def test_what_is_learned_outlives_a_reload(staged: Callable[..., Stage]) -> None:
     stage = staged(BOX)
-    memory = stage.proxy.memory
+    memory = stage.proxy.dispatcher.memory
     assert memory is not None
     memory.apply(Quarantine("m", "box", 10 << 10, 60.0), stage.loop.now)
     stage.reload(BOX.replace("request: 1KiB,", "weights: 1KiB, request: 1KiB,"))
@@ -331,13 +331,13 @@ def test_a_model_that_is_loaded_on_demand_is_asked_for(staged: Callable[..., Sta
     """
     stage = staged(config)
     now = stage.loop.now
-    stage.proxy.execute(stage.balancer.report("a", Event.UNLOAD, "m", now=now), now)
+    stage.proxy.dispatcher.execute(stage.balancer.report("a", Event.UNLOAD, "m", now=now), now)
     client = stage.client()
     client.says(request("POST /v2/models/m/infer", body=b"{}"))
     (wanted,) = stage.said
     assert isinstance(wanted, ReplicaDemand)
     assert (wanted.model, wanted.waiting) == ("m", 1)
-    memory = stage.proxy.memory
+    memory = stage.proxy.dispatcher.memory
     assert memory is not None
     memory.apply(StartProgress("m", 5.0), now)
     hurried = stage.client()
@@ -345,7 +345,7 @@ def test_a_model_that_is_loaded_on_demand_is_asked_for(staged: Callable[..., Sta
     told = read_answer(hurried.hears())
     assert (told.status, told["steelyard-reason"], told["retry-after"]) == (503, "deadline", "5")
     for event in (Event.LOAD, Event.LOADED):
-        stage.proxy.execute(stage.balancer.report("a", event, "m", now=now), now)
+        stage.proxy.dispatcher.execute(stage.balancer.report("a", event, "m", now=now), now)
     stage.replica().says(answer(b"{}"))
     assert read_answer(client.hears()).status == 200
     stage.check_idle(counted=2)
@@ -372,7 +372,7 @@ def test_clients_may_not_load_and_unload_what_the_gateway_does(staged: Callable[
 
 def test_a_quarantine_of_the_supervisor_holds_here_too(staged: Callable[..., Stage]) -> None:
     stage = staged(TWO)
-    memory = stage.proxy.memory
+    memory = stage.proxy.dispatcher.memory
     assert memory is not None
     memory.apply(Quarantine("m", "one", 10 << 10, 60.0), stage.loop.now)
     client = stage.client()

@@ -153,7 +153,7 @@ def test_a_worker_says_which_replica_is_overdue(staged: Callable[..., Stage]) ->
 
 def heard(stage: Stage) -> list[tuple[str, bool]]:
     told: list[tuple[str, bool]] = []
-    stage.proxy.on_replica_failure = lambda replica, refused, now: told.append((replica.id, refused))
+    stage.proxy.dispatcher.on_replica_failure = lambda replica, refused, now: told.append((replica.id, refused))
     return told
 
 

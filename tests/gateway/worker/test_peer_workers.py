@@ -33,8 +33,8 @@ class Worker(Stage):
     def __init__(self, text: str, board: LoadBoard, index: int) -> None:
         super().__init__("models: {none: {replicas: []}}", seed=index)
         self.board = board
-        self.proxy.peers = PeerWorkers(self.proxy, board, index)
-        self.fleet = WorkerFleet(self.proxy, self.proxy.peers)
+        self.proxy.dispatcher.peers = PeerWorkers(self.proxy, board, index)
+        self.fleet = WorkerFleet(self.proxy, self.proxy.dispatcher.peers)
         self.fleet._models = dict(self.config.models)
         self.apply(text)
 

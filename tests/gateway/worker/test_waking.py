@@ -56,7 +56,7 @@ def test_a_request_waits_and_is_answered_when_a_replica_is_there(staged: Callabl
 
 def test_one_that_cannot_wait_is_told_when_and_wakes_it_all_the_same(staged: Callable[..., Stage]) -> None:
     stage = staged(AT_ZERO)
-    memory = stage.proxy.memory
+    memory = stage.proxy.dispatcher.memory
     assert memory is not None
     memory.apply(StartProgress("m", 7.0), stage.loop.now)
     hurried = infer(stage, "m", "steelyard-timeout-ms: 2000")
@@ -68,7 +68,7 @@ def test_one_that_cannot_wait_is_told_when_and_wakes_it_all_the_same(staged: Cal
 
 def test_one_that_waits_already_is_told_as_soon_as_it_is_known(staged: Callable[..., Stage]) -> None:
     stage = staged(AT_ZERO)
-    memory = stage.proxy.memory
+    memory = stage.proxy.dispatcher.memory
     assert memory is not None
     hurried = infer(stage, "m", "steelyard-timeout-ms: 2000")
     assert not hurried.hears()
@@ -80,7 +80,7 @@ def test_one_that_waits_already_is_told_as_soon_as_it_is_known(staged: Callable[
 
 def test_nobody_is_refused_for_a_guess(staged: Callable[..., Stage]) -> None:
     stage = staged(AT_ZERO)
-    memory = stage.proxy.memory
+    memory = stage.proxy.dispatcher.memory
     assert memory is not None
     memory.apply(StartProgress("m", 60.0, is_default=True), stage.loop.now)
     client = infer(stage, "m", "steelyard-timeout-ms: 5000")
@@ -131,7 +131,7 @@ def read_answer_of_n(stage: Stage) -> int:
 
 def test_whoever_starts_replicas_is_told_sooner_while_requests_wait(staged: Callable[..., Stage]) -> None:
     stage = staged(AT_ZERO)
-    memory = stage.proxy.memory
+    memory = stage.proxy.dispatcher.memory
     assert memory is not None
     assert not memory.has_waiting()
     infer(stage)

@@ -53,11 +53,13 @@ class ClientConnection:
         "body_left",
         "chunked",
         "closing",
+        "dispatcher",
         "eof",
         "exchange",
         "expires",
         "forwarding",
         "identity",
+        "intake",
         "pending",
         "pending_offset",
         "proxy",
@@ -76,6 +78,8 @@ class ClientConnection:
     def __init__(self, proxy: Proxy) -> None:
         self.proxy = proxy
         self.writer = proxy.writer
+        self.intake = proxy.intake
+        self.dispatcher = proxy.dispatcher
         self.transport: Transport = None  # type: ignore[assignment]  # until connection_made
         self.address = ""  # whose share of the buffers it uses; empty: many clients behind one address
         self.exchange: Exchange | None = None  # the request being served
@@ -219,7 +223,7 @@ class ClientConnection:
             self.exchange = None
             now = self.proxy.clock()
             self._count_client_waits(exchange, now)
-            self.proxy.client_gone(exchange, now)
+            self.dispatcher.client_gone(exchange, now)
         self.pending = b""
 
     def pause_writing(self) -> None:
@@ -330,7 +334,7 @@ class ClientConnection:
         exchange.http10 = exchange.close = route.http10
         del lines[0]
         read_head(exchange, lines, proxy.request_fields, self.forwarding)
-        proxy.prepare(exchange)
+        self.intake.prepare(exchange)
         self.exchange = exchange
         self.expires = INFINITY
         length = exchange.length
@@ -346,7 +350,7 @@ class ClientConnection:
             if len(data) > start:
                 self.pending = data
                 self.pending_offset = start
-            proxy.submit(exchange, now)
+            self.intake.submit(exchange, now)
         elif length > 0:
             if length > proxy.limits.body:
                 self.fail(exchange, local_replies.BODY_TOO_LARGE, now)
@@ -361,7 +365,7 @@ class ClientConnection:
                 if proxy.memory_tight and not proxy.buffers.hold(exchange, length, now):
                     self.fail(exchange, proxy.buffers.full_reply, now)
                 else:
-                    proxy.submit(exchange, now)
+                    self.intake.submit(exchange, now)
             else:
                 self.body_left = length
                 self._begin_body(exchange, now)
@@ -443,11 +447,11 @@ class ClientConnection:
         waiting = exchange.dispatched_at or exchange.attempt_count or exchange.arrived
         if done:
             if not waiting:
-                self.proxy.submit(exchange, now)
+                self.intake.submit(exchange, now)
         elif exchange.body_size > self.proxy.limits.replay:
             self.pause_reading(PAUSED_NO_UPSTREAM, now)
             if not waiting:
-                self.proxy.submit(exchange, now)
+                self.intake.submit(exchange, now)
 
     def _join_small_pieces(self, body: list[bytes]) -> None:
         """Of a body in tiny pieces, each would be written by itself: all at once, when it is sent."""
@@ -509,12 +513,12 @@ class ClientConnection:
     def fail(self, exchange: Exchange, problem: ErrorReply, now: float, retry_after: float = 0.0) -> None:
         """Answer with a failure of ours, or, if the client has part of another answer, cut that one off."""
         self._count_client_waits(exchange, now)
-        self.proxy.cancel(exchange, now)
+        self.dispatcher.cancel(exchange, now)
         exchange.fault = exchange.fault or problem.fault
         if exchange.response_started:
             if not exchange.outcome:
                 exchange.outcome = model_stats.CLIENT_ERROR if problem.status < 500 else model_stats.FAILED
-            self.proxy.finished(exchange, problem.code, now)
+            self.dispatcher.finished(exchange, problem.code, now)
             self.exchange = None
             self.abort_response(exchange)
             return
@@ -525,7 +529,7 @@ class ClientConnection:
         exchange.bytes_out = len(message)
         exchange.response_started = True
         self.writer.write(self.transport, message)
-        self.proxy.finished(exchange, problem.code, now)
+        self.dispatcher.finished(exchange, problem.code, now)
         self.response_done(exchange, now)
 
     def abort_response(self, exchange: Exchange) -> None:

@@ -77,18 +77,18 @@ class Deadlines:
             self._run_due(now)
         finally:  # whatever went wrong with one request, the timer goes on for the others
             soonest = min(proxy.balancer.wake, self._sweep_at, self._heap[0][0] if self._heap else INFINITY)
-            soonest = min(soonest, proxy.next_poll(now))
+            soonest = min(soonest, proxy.dispatcher.next_poll(now))
             self.wake_by(max(soonest, now + MIN_TIMER_SECONDS), now)
 
     def _run_due(self, now: float) -> None:
         proxy = self._proxy
-        proxy.expire(now)
+        proxy.dispatcher.expire(now)
         while self._heap and self._heap[0][0] <= now:
             exchange = heappop(self._heap)[2]
             if exchange is not None:
                 exchange.deadline_entry = None
                 self._running -= 1
-                proxy.deadline_passed(exchange, now)
+                proxy.dispatcher.deadline_passed(exchange, now)
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_SECONDS
             proxy.sweep(now)

@@ -51,6 +51,7 @@ class UpstreamConnection:
         "_parser",
         "_poll",
         "body_left",
+        "dispatcher",
         "eof",
         "exchange",
         "expires",
@@ -77,6 +78,7 @@ class UpstreamConnection:
         self.pool = pool
         self.proxy = pool.proxy
         self.writer = pool.proxy.writer
+        self.dispatcher = pool.proxy.dispatcher
         self.transport: Transport = None  # type: ignore[assignment]  # until connection_made
         self.exchange: Exchange | None = None
         self.replica: Replica = None  # type: ignore[assignment]  # until `carry`
@@ -135,13 +137,12 @@ class UpstreamConnection:
         exchange, self.exchange = self.exchange, None
         if exchange is None:
             return
-        proxy = self.proxy
         if ours:
-            proxy.attempt_ended(exchange, self, Outcome.CANCELLED, local_replies.DESCRIPTORS_EXHAUSTED, now)
+            self.dispatcher.attempt_ended(exchange, self, Outcome.CANCELLED, local_replies.DESCRIPTORS_EXHAUSTED, now)
         else:
-            proxy.attempt_ended(exchange, self, Outcome.UNREACHABLE, local_replies.REPLICA_UNREACHABLE, now)
+            self.dispatcher.attempt_ended(exchange, self, Outcome.UNREACHABLE, local_replies.REPLICA_UNREACHABLE, now)
             if refused:
-                proxy.report_failure(self.replica, now, refused=True)
+                self.dispatcher.report_failure(self.replica, now, refused=True)
 
     def _send(self, exchange: Exchange, now: float) -> None:
         self.state = AWAITING_HEAD
@@ -267,7 +268,7 @@ class UpstreamConnection:
                 return
             if head.status == 101:
                 if exchange.upgrade:
-                    proxy.tunnel(exchange, self, head, data, now)
+                    self.dispatcher.tunnel(exchange, self, head, data, now)
                 else:
                     self._invalid_response(exchange, now)
                 return
@@ -304,19 +305,19 @@ class UpstreamConnection:
         upstream = self.replica.context
         upstream.last_response_at = now
         if head.load_report or self.replica.residency is not None:
-            proxy.read_load_report(exchange, self.replica, head.load_report, status, now)
+            self.dispatcher.read_load_report(exchange, self.replica, head.load_report, status, now)
         if (status >= 500 or status == 429) and status not in REQUEST_FAULT_STATUSES:
             outcome = Outcome.OVERLOADED if status in DECLINED_STATUSES and exchange.replayable else Outcome.ERROR
             if self.replica.residency is not None and is_out_of_memory(status, rest):
                 outcome = Outcome.OUT_OF_MEMORY
-            if not proxy.error_response(exchange, self, outcome, status, now):
+            if not self.dispatcher.error_response(exchange, self, outcome, status, now):
                 self._release(self.keep_alive and length == len(rest), now)
                 return
         elif self.replica.unverified:
-            proxy.trial_passed(self.replica, now)
+            self.dispatcher.trial_passed(self.replica, now)
         flight = exchange.attempt
         if flight is not None and (flight.hedge_entry is not None or exchange.hedge_upstream is not None):
-            proxy.settle(exchange, self, now)
+            self.dispatcher.settle(exchange, self, now)
         exchange.first_byte = now
         exchange.length_unknown = length < 0
         exchange.status = status
@@ -452,7 +453,7 @@ class UpstreamConnection:
         replica = self.replica
         self._release(self.keep_alive and exchange.body_complete, now)
         try:
-            self.proxy.response_complete(exchange, replica, now)
+            self.dispatcher.response_complete(exchange, replica, now)
         finally:  # whatever went wrong with the books, this client has its answer
             exchange.client.response_done(exchange, now)
 
@@ -514,7 +515,7 @@ class UpstreamConnection:
             self.exchange = None
             proxy.active.pop(self, None)
             connection = self.pool.connect()
-            proxy.move_attempt(exchange, self, connection, now)
+            self.dispatcher.move_attempt(exchange, self, connection, now)
         elif isinstance(problem, MemoryError):  # what it said could not be read: not its fault
             self._attempt_failed(exchange, Outcome.CANCELLED, local_replies.MEMORY_LOW, now)
         else:
@@ -547,12 +548,12 @@ class UpstreamConnection:
     def _attempt_failed(self, exchange: Exchange, outcome: Outcome, problem: ErrorReply, now: float) -> None:
         """Before the client has anything: it may be tried elsewhere."""
         self._release(False, now)
-        self.proxy.attempt_ended(exchange, self, outcome, problem, now)
+        self.dispatcher.attempt_ended(exchange, self, outcome, problem, now)
 
     def _truncated(self, exchange: Exchange, now: float) -> None:
         """After the client has part of the answer: it must see that the rest is missing."""
         self._release(False, now)
-        self.proxy.response_truncated(exchange, self, now)
+        self.dispatcher.response_truncated(exchange, self, now)
 
 
 def _is_clean_end(tail: bytes) -> bool:

@@ -31,7 +31,7 @@ def build_report(proxy: Proxy, now: float, told: int = 0) -> WorkerReport:
                 looks -= 1
             last = max(heard.get(replica, 0.0), replica.context.last_response_at)
             replicas.append(_replica(name, pool, replica, last, now))
-    memory = proxy.memory
+    memory = proxy.dispatcher.memory
     samples = memory.take_samples() if memory is not None else ()
     unmeasured = memory.unmeasured() if memory is not None else ()
     lost = proxy.recorder.dropped()

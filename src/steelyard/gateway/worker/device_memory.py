@@ -112,7 +112,7 @@ class DeviceMemory:
         elif isinstance(message, StartProgress):
             proxy = self._proxy
             told = (message.model, message.seconds, message.is_default, message.failure)
-            proxy.execute(proxy.balancer.expect_replica(*told, now=now), now)
+            proxy.dispatcher.execute(proxy.balancer.expect_replica(*told, now=now), now)
         elif isinstance(message, MemorySizes):
             self._admission(message.model).load_state(message.footprint, message.requests, message.unmeasured)
         else:

@@ -92,7 +92,7 @@ class WorkerFleet:
         self._created: dict[str, int] = {}
         self._tls_contexts: dict[ReplicaTlsConfig, ssl.SSLContext] = {}
         self._servers = SharedServers()
-        proxy.fleet_view = self.model_views
+        proxy.intake.fleet_view = self.model_views
 
     def apply(
         self,
@@ -121,7 +121,7 @@ class WorkerFleet:
             decisions += balancer.remove_model(name, now=now)
             self._created.pop(name, None)
         proxy.configure(config, now)
-        memory = proxy.memory
+        memory = proxy.dispatcher.memory
         if memory is not None:
             memory.configure(config, devices or {})
         for name, model in config.models.items():
@@ -143,7 +143,7 @@ class WorkerFleet:
             self._peers.set_queue_slots(slots)
         self._models = dict(config.models)
         self._update_shared_models()
-        proxy.execute(decisions, now)
+        proxy.dispatcher.execute(decisions, now)
 
     def update_members(self, message: MemberUpdate, now: float) -> None:
         """Replicas that come and go; of one that is there already, the weight and the zone may change."""
@@ -156,13 +156,13 @@ class WorkerFleet:
         if self._peers is not None:
             self._peers.set_queue_slot(message.model, message.slots)
         self._update_shared_models()
-        self._proxy.execute(decisions, now)
+        self._proxy.dispatcher.execute(decisions, now)
 
     def _update_shared_models(self) -> None:
         """Which models are on servers with others; before any request that waits is sent there."""
         placed = [name for name, model in self._models.items() if model.placement is not None]
-        self._proxy.placed_models = self._servers.beside(placed)
-        self._proxy.shared_models = self._servers.sharing | self._proxy.placed_models
+        self._proxy.intake.placed_models = self._servers.beside(placed)
+        self._proxy.intake.shared_models = self._servers.sharing | self._proxy.intake.placed_models
 
     def _sync_replicas(
         self,
@@ -189,8 +189,8 @@ class WorkerFleet:
                 decisions += self._add(name, model, settings, slots.get(settings.name, NO_SLOT), now)
                 continue
             known.zone = settings.zone
-            if self._proxy.memory is not None:
-                self._proxy.memory.move_replica(known, settings, model)
+            if self._proxy.dispatcher.memory is not None:
+                self._proxy.dispatcher.memory.move_replica(known, settings, model)
             if known.weight != settings.weight:
                 balancer.set_weight(known.id, settings.weight, name, now=now)
             self._configure_upstream(known.context, model)
@@ -205,7 +205,7 @@ class WorkerFleet:
         self._configure_upstream(upstream, model)
         # Who is probed gets nothing before a probe has seen it ready.
         state = State.STARTING if model.health.enabled else State.READY
-        balancer, memory = self._proxy.balancer, self._proxy.memory
+        balancer, memory = self._proxy.balancer, self._proxy.dispatcher.memory
         place = memory.place_replica(settings, model, slot) if memory is not None else None
         decisions = balancer.add_replica(
             settings.name,

@@ -25,14 +25,14 @@ def _apply_event(proxy: Proxy, change: ReplicaEvent, now: float) -> None:
         balancer.eject(change.id, change.seconds, change.model, now=now, reason=change.reason)
         return
     if event is Event.RESTORE:
-        proxy.execute(balancer.restore(change.id, change.model, now=now), now)
+        proxy.dispatcher.execute(balancer.restore(change.id, change.model, now=now), now)
         return
     replica = balancer.pool(change.model).find(change.id)
-    proxy.execute(balancer.report(change.id, event, change.model, now=now), now)
-    if event in (Event.LOST, Event.LIVE) and proxy.memory is not None:
-        proxy.memory.replica_gone(replica, now)
+    proxy.dispatcher.execute(balancer.report(change.id, event, change.model, now=now), now)
+    if event in (Event.LOST, Event.LIVE) and proxy.dispatcher.memory is not None:
+        proxy.dispatcher.memory.replica_gone(replica, now)
     if event is Event.LOST:
-        proxy.fail_over(replica, now)
+        proxy.dispatcher.fail_over(replica, now)
 
 
 def apply_load_readings(proxy: Proxy, readings: Sequence[LoadReading], now: float) -> None:
@@ -42,4 +42,4 @@ def apply_load_readings(proxy: Proxy, readings: Sequence[LoadReading], now: floa
             decisions += proxy.balancer.report_engine_load(
                 reading.id, reading.requests, reading.model, now=now, lasting=reading.ttl
             )
-    proxy.execute(decisions, now)
+    proxy.dispatcher.execute(decisions, now)

@@ -31,7 +31,9 @@ class PassiveHealth:
         if replica.state is not State.READY or not (refused or replica.unverified):
             return  # ejection judges replicas that accept connections and were vouched for
         tried = replica.unverified
-        self._proxy.execute(self._proxy.balancer.report(replica.id, Event.LOST, replica.context.model, now=now), now)
+        self._proxy.dispatcher.execute(
+            self._proxy.balancer.report(replica.id, Event.LOST, replica.context.model, now=now), now
+        )
         before = self._retries.get(replica, (0.0, 0.0))[1] if tried else 0.0
         pause = min(MAX_RETRY_SECONDS, 2.0 * before) if before else FIRST_RETRY_SECONDS
         self._retries[replica] = (now + pause, pause)
@@ -46,7 +48,7 @@ class PassiveHealth:
             unknown = out if not pool.members and silent_for > ASSUME_LOADED_SECONDS else known
             for replica in unknown:
                 if replica.context.probed and now >= self._retries.get(replica, (0.0, 0.0))[0]:
-                    self._proxy.execute(balancer.admit_unverified(replica.id, model, now=now), now)
+                    self._proxy.dispatcher.execute(balancer.admit_unverified(replica.id, model, now=now), now)
 
     def end(self) -> list[Replica]:
         """The supervisor speaks again, and what it says counts. Returns what this worker took out and the supervisor

@@ -114,7 +114,7 @@ class PeerWorkers:
             if count or replica.other_load > replica.external_load:
                 decisions += proxy.balancer.report_peer_load(replica.id, count, model, now=now)
         if decisions:
-            proxy.execute(decisions, now)
+            proxy.dispatcher.execute(decisions, now)
 
     def next_poll(self, now: float) -> float:
         """When to look even though nothing happens here."""
@@ -137,4 +137,4 @@ class PeerWorkers:
         others = replica.other_load - replica.external_load + 1
         decisions = self._proxy.balancer.report_peer_load(replica.id, others, model, now=now)
         self._yielded.append((now + YIELD_SECONDS, replica.context.slot))
-        self._proxy.execute(decisions, now)
+        self._proxy.dispatcher.execute(decisions, now)

@@ -197,9 +197,9 @@ class Worker:
                 case LoadReadings():
                     apply_load_readings(proxy, message.loads, now)
                 case DeviceCapacities() | MemorySizes() | Quarantine() | StartProgress():
-                    if proxy.memory is not None:
-                        proxy.memory.apply(message, now)
-                        proxy.wake_now(now)
+                    if proxy.dispatcher.memory is not None:
+                        proxy.dispatcher.memory.apply(message, now)
+                        proxy.dispatcher.wake_now(now)
                 case ReportRequest():
                     self._send(build_report(proxy, now, message.number))
         except Exception as problem:  # also whatever a user's own policy raises
@@ -209,7 +209,7 @@ class Worker:
         """The supervisor should look at it. One where nobody listens is out until a probe has seen it ready."""
         proxy, upstream = self._proxy, replica.context
         assert proxy is not None
-        if proxy.balancer.ejections != self._ejections and proxy.peers is not None:
+        if proxy.balancer.ejections != self._ejections and proxy.dispatcher.peers is not None:
             self._report_now()  # it, or another, was ejected just now: the other workers should hear of it
         if not upstream.probed or replica.state is State.GONE:
             return  # nobody could tell when it is back: the balancer's own ejection has to do
@@ -218,7 +218,7 @@ class Worker:
             return
         if refused and replica.state in (State.READY, State.EJECTED):
             self._send(ReplicaFailure(upstream.model, replica.id, True))
-            proxy.execute(proxy.balancer.report(replica.id, Event.LOST, upstream.model, now=now), now)
+            proxy.dispatcher.execute(proxy.balancer.report(replica.id, Event.LOST, upstream.model, now=now), now)
         elif now >= upstream.failure_reported_at + FAILURE_INTERVAL_SECONDS:
             upstream.failure_reported_at = now
             self._send(ReplicaFailure(upstream.model, replica.id, False))
@@ -248,7 +248,7 @@ class Worker:
         last = monotonic()
         while True:
             await asyncio.sleep(REPORT_CHECK_SECONDS)
-            memory = self._proxy.memory if self._proxy is not None else None
+            memory = self._proxy.dispatcher.memory if self._proxy is not None else None
             now = monotonic()
             if self._fallback is not None and self._check_supervisor():
                 self._fallback.tick(now, now - self._supervisor_seen_at)
@@ -295,12 +295,12 @@ class Worker:
         if proxy is None or fleet is None:
             ledger = MemoryLedger(self._book) if self._book is not None else None
             proxy = Proxy(self.loop, Balancer(Random(), ledger), config)
-            proxy.on_replica_failure = self._replica_failed
+            proxy.dispatcher.on_replica_failure = self._replica_failed
             if ledger is not None:
-                proxy.memory = DeviceMemory(proxy, ledger, self._send)
+                proxy.dispatcher.memory = DeviceMemory(proxy, ledger, self._send)
             if self._board is not None and self._board.workers > 1:
-                proxy.peers = PeerWorkers(proxy, self._board, self._index)
-            fleet = WorkerFleet(proxy, proxy.peers)
+                proxy.dispatcher.peers = PeerWorkers(proxy, self._board, self._index)
+            fleet = WorkerFleet(proxy, proxy.dispatcher.peers)
             self._fallback = PassiveHealth(proxy)
         if proxy.recorder.tracing_settings != config.tracing:
             self._set_tracing(proxy, config.tracing)

@@ -1,0 +1,376 @@
+"""The dispatcher carries out what the balancer decides, and tells it what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ...core.decision import Cancel, Decision, Reject, Send
+from ...core.outcome import Outcome
+from ...core.replica import Event, Replica, State
+from ...core.request import INFINITY, RequestPhase
+from ...core.slo.verdicts import LATE, OVERLOAD, REPLICA
+from ...protocols.load import read_orca
+from ..http.response_head import ResponseHead
+from ..telemetry import model_stats
+from . import local_replies
+from .exchange import Exchange
+from .local_replies import ErrorReply
+from .upstream_connection import TUNNEL, UpstreamConnection
+
+if TYPE_CHECKING:
+    from ..worker.device_memory import DeviceMemory
+    from ..worker.peer_workers import PeerWorkers
+    from .proxy import Proxy
+
+MIN_LOAD_REPORT_SECONDS: Final = 0.1  # a load report that comes sooner after another is not read
+LOAD_REPORT_TTL_SECONDS: Final = 5.0  # for which a load report holds
+MAX_IDLE_SECONDS_UNSAFE: Final = 1.0  # a connection unused for longer may be about to be closed by its server
+
+# Looked up once: members of an enumeration are slow to find.
+OK: Final = Outcome.OK
+OUT_OF_MEMORY: Final = Outcome.OUT_OF_MEMORY
+RUNNING: Final = RequestPhase.RUNNING
+WAITING: Final = RequestPhase.WAITING
+DONE: Final = RequestPhase.DONE
+READY: Final = State.READY
+GONE: Final = State.GONE
+
+
+class Dispatcher:
+    def __init__(self, proxy: Proxy) -> None:
+        self.balancer = proxy.balancer
+        self.peers: PeerWorkers | None = None  # the other workers, if there are any
+        self.memory: DeviceMemory | None = None  # of devices, if there are any
+        self.on_replica_failure: Callable[[Replica, bool, float], None] | None = None
+        self._proxy = proxy
+        self._buffers = proxy.buffers
+        self._deadlines = proxy.deadlines
+        self._recorder = proxy.recorder
+        self._writer = proxy.writer
+        self._unresponsive: list[Replica] = []  # ejected just now because they give no answer
+        self.balancer.on_silent_ejection = self._unresponsive.append
+
+    # ------------------------------------------------------------------ decisions
+
+    def submit(self, exchange: Exchange, now: float) -> None:
+        if self._recorder.samples_decisions:
+            self._recorder.sample_decision(exchange, now)
+        if self.peers is not None:
+            self.peers.refresh(now)
+        decision = self.balancer.submit(exchange, now)
+        if type(decision) is Send:
+            self._dispatch(exchange, decision.replica, now)
+        elif type(decision) is Reject:
+            if exchange.observer is not None:
+                exchange.observer.not_placed(exchange, now)
+            self.reject(exchange, decision, now)
+            if self.memory is not None:
+                self.memory.request_rejected(exchange.model, now)
+        elif not exchange.held_bytes and not self._buffers.hold(exchange, exchange.body_size, now):
+            exchange.outcome = model_stats.REFUSED
+            exchange.client.fail(exchange, self._buffers.full_reply, now)
+        else:
+            if exchange.observer is not None:
+                exchange.observer.not_placed(exchange, now)
+            if self.peers is not None:
+                self._deadlines.wake_by(self.peers.next_poll(now), now)
+            if self.memory is not None:
+                self.memory.request_waiting(exchange.model, now)
+        due = exchange.deadline if exchange.deadline < exchange.first_byte_by else exchange.first_byte_by
+        if due < INFINITY and exchange.phase is not DONE:
+            self._deadlines.add(exchange, due, now)
+        if self.balancer.wake < self._deadlines.timer_at:
+            self._deadlines.wake_by(self.balancer.wake, now)
+
+    def execute(self, decisions: Sequence[Decision], now: float) -> None:
+        for decision in decisions:
+            exchange = decision.request
+            assert isinstance(exchange, Exchange)
+            if type(decision) is Send:
+                self._dispatch(exchange, decision.replica, now, decision.hedged)
+            elif type(decision) is Reject:
+                self.reject(exchange, decision, now)
+            elif type(decision) is Cancel:
+                self._cancel(exchange, decision.replica, now)
+            elif self.peers is not None:
+                self._deadlines.wake_by(self.peers.next_poll(now), now)
+        if self.balancer.wake < self._deadlines.timer_at:
+            self._deadlines.wake_by(self.balancer.wake, now)
+
+    def _dispatch(self, exchange: Exchange, replica: Replica, now: float, hedged: bool = False) -> None:
+        self.publish_load(replica)
+        exchange.replica_id = replica.id
+        upstream = replica.context
+        connection = upstream.pool.acquire(INFINITY if exchange.idempotent else MAX_IDLE_SECONDS_UNSAFE, now)
+        if hedged:
+            exchange.hedge_upstream = connection
+        else:
+            exchange.upstream = connection
+            exchange.dispatched_at = exchange.dispatched_at or now
+        if exchange.observer is not None:
+            exchange.observer.dispatched(exchange, replica, now, hedged)
+        if self.memory is not None and replica.residency is not None and exchange.attempt is not None:
+            self.memory.dispatched(replica, exchange.attempt.predicted, now)
+        connection.assign(exchange, replica, now)
+
+    def reject(self, exchange: Exchange, reject: Reject, now: float) -> None:
+        exchange.outcome = model_stats.REFUSED
+        problem = local_replies.reject_reply(reject)
+        if problem.fault == OVERLOAD and exchange.pool is not None and not exchange.pool.members:
+            exchange.fault = REPLICA  # what it waited for in vain is not that others were served
+        exchange.client.fail(exchange, problem, now, reject.retry_after)
+
+    def _cancel(self, exchange: Exchange, replica: Replica, now: float) -> None:
+        self.publish_load(replica)
+        replica.context.count_outcome(Outcome.CANCELLED.label)
+        for connection in (exchange.upstream, exchange.hedge_upstream):
+            if connection is not None and connection.replica is replica and connection.exchange is exchange:
+                self._detach(exchange, connection)
+                connection.cancel()
+                if exchange.observer is not None:
+                    how = "cancelled" if exchange.outcome else "lost"
+                    exchange.observer.attempt_lost(exchange, replica, how, now)
+                return
+
+    def _detach(self, exchange: Exchange, connection: UpstreamConnection) -> None:
+        if exchange.upstream is connection:
+            exchange.upstream, exchange.hedge_upstream = exchange.hedge_upstream, None
+        elif exchange.hedge_upstream is connection:
+            exchange.hedge_upstream = None
+
+    def publish_load(self, replica: Replica) -> None:
+        """A replica's number of requests changed: the other workers should know."""
+        if self.peers is not None:
+            self.peers.publish(replica)
+
+    # ------------------------------------------------------------------ what happened
+
+    def response_complete(self, exchange: Exchange, replica: Replica, now: float) -> None:
+        """The answer has been passed on to its last byte."""
+        try:
+            if exchange.phase is RUNNING:
+                self._attempt_complete(exchange, replica, now)
+        finally:  # a user's own policy may have raised: the request is over all the same
+            self.finished(exchange, "", now)
+
+    def _attempt_complete(self, exchange: Exchange, replica: Replica, now: float) -> None:
+        status = exchange.status
+        # How long a tunnel was open tells nothing of the model.
+        outcome = OK if status < 400 and status != 101 else Outcome.CLIENT_ERROR if status >= 400 else Outcome.CANCELLED
+        if self.peers is not None and replica.limit < INFINITY:
+            self.peers.yield_to_longest_queue(replica, exchange.model, now)
+        decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
+        self.publish_load(replica)
+        if status >= 400 or status == 101:
+            replica.context.count_outcome(outcome.label)
+        if decisions:
+            self.execute(decisions, now)
+
+    def error_response(
+        self, exchange: Exchange, connection: UpstreamConnection, outcome: Outcome, status: int, now: float
+    ) -> bool:
+        """A replica answered with an error. True: nobody else will try, so the client gets this answer."""
+        if outcome is OUT_OF_MEMORY and self.memory is not None:
+            self.memory.out_of_memory(exchange, connection.replica, "said so", now)
+        if exchange.observer is not None:
+            exchange.observer.attempt_lost(exchange, connection.replica, outcome.label, now, status)
+        connection.replica.context.record_failure(outcome.label, f"HTTP {status}", now)
+        decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica, status=status)
+        self.publish_load(connection.replica)
+        self.report_failure(connection.replica, now)
+        if exchange.phase is DONE:
+            mine = [d for d in decisions if d.request is exchange]
+            if mine:  # a refusal, because there is no other replica: the replica's own words say more
+                decisions = [d for d in decisions if d.request is not exchange]
+            self.execute(decisions, now)
+            return True
+        self._detach(exchange, connection)
+        connection.exchange = None
+        self.execute(decisions, now)
+        return False
+
+    def attempt_ended(
+        self, exchange: Exchange, connection: UpstreamConnection, outcome: Outcome, problem: ErrorReply, now: float
+    ) -> None:
+        """An attempt failed before the client saw anything of it."""
+        self._detach(exchange, connection)
+        other = exchange.upstream
+        if exchange.observer is not None:
+            exchange.observer.attempt_lost(exchange, connection.replica, outcome.label, now)
+        if other is not None and not outcome.failed:
+            # It was not this replica's fault, and another attempt runs: that one goes on alone.
+            self.execute(self.balancer.response_started(exchange, other.replica, now), now)
+            return
+        if outcome is Outcome.CONNECTION_LOST and self.memory is not None and connection.peer_closed:
+            self.memory.connection_lost(exchange, connection.replica, now)
+        if outcome.failed:
+            connection.replica.context.record_failure(outcome.label, problem.code, now)
+        else:
+            connection.replica.context.count_outcome(outcome.label)
+        decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
+        self.publish_load(connection.replica)
+        if exchange.phase is DONE and not any(d.request is exchange for d in decisions):
+            exchange.outcome = model_stats.FAILED
+            exchange.client.fail(exchange, problem, now)
+        self.execute(decisions, now)
+        if outcome.failed:
+            self.report_failure(connection.replica, now)
+
+    def report_failure(self, replica: Replica, now: float, *, refused: bool = False) -> None:
+        """It failed in a way that a probe should look at."""
+        if refused and self.memory is not None:
+            self.memory.replica_gone(replica, now)
+        if self.on_replica_failure is not None:
+            self.on_replica_failure(replica, refused, now)
+
+    def trial_passed(self, replica: Replica, now: float) -> None:
+        """It answers: the first byte is enough, an answer may take minutes."""
+        if replica.state is READY:
+            self.execute(self.balancer.report(replica.id, Event.LOADED, replica.context.model, now=now), now)
+
+    def read_load_report(self, exchange: Exchange, replica: Replica, told: bytes, status: int, now: float) -> None:
+        """An answer has begun, perhaps with a load report (ORCA)."""
+        upstream = replica.context
+        counted = self.memory is not None and replica.residency is not None
+        soon = now < upstream.load_at + MIN_LOAD_REPORT_SECONDS
+        load = read_orca(told) if told and (counted or not soon) else None
+        if self.memory is not None and counted:
+            self.memory.response_started(replica, exchange, load, status)
+        if load is None or soon or replica.state is GONE:
+            return
+        upstream.load_at = now
+        upstream.load = load
+        if load.requests is not None:
+            engine = self.balancer.report_engine_load
+            self.execute(
+                engine(replica.id, load.requests, upstream.model, now=now, lasting=LOAD_REPORT_TTL_SECONDS), now
+            )
+
+    def fail_over(self, replica: Replica, now: float) -> None:
+        """It gives no answer: what waits for its first byte and may be sent elsewhere is sent elsewhere."""
+        for connection in [c for c in self._proxy.active if c.replica is replica]:
+            exchange = connection.exchange
+            if exchange is None or exchange.response_started or exchange.hedge_upstream is not None:
+                continue
+            if exchange.phase is RUNNING and self.balancer.can_fail_over(exchange, now):
+                connection.on_timeout(now)
+
+    def response_truncated(self, exchange: Exchange, connection: UpstreamConnection, now: float) -> None:
+        """The answer broke off: the client's connection breaks off too."""
+        self._detach(exchange, connection)
+        decisions: Sequence[Decision] = ()
+        if exchange.phase is RUNNING:
+            if self.memory is not None and connection.peer_closed:
+                self.memory.connection_lost(exchange, connection.replica, now)
+            # A client that does not read its answer makes the replica wait: that is no failure of the replica.
+            outcome = Outcome.CANCELLED if connection.paused else Outcome.TRUNCATED
+            if outcome.failed:
+                connection.replica.context.record_failure(outcome.label, outcome.label, now)
+            decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
+            self.publish_load(connection.replica)
+        exchange.outcome = model_stats.FAILED
+        exchange.fault = REPLICA
+        self.finished(exchange, "truncated", now)
+        exchange.client.exchange = None
+        exchange.client.abort_response(exchange)
+        self.execute(decisions, now)
+
+    def settle(self, exchange: Exchange, connection: UpstreamConnection, now: float) -> None:
+        """Of two attempts this one answers first."""
+        self.execute(self.balancer.response_started(exchange, connection.replica, now), now)
+
+    def move_attempt(self, exchange: Exchange, old: UpstreamConnection, new: UpstreamConnection, now: float) -> None:
+        """The same attempt on another connection."""
+        if exchange.upstream is old:
+            exchange.upstream = new
+        else:
+            exchange.hedge_upstream = new
+        new.assign(exchange, old.replica, now)
+
+    def tunnel(
+        self, exchange: Exchange, connection: UpstreamConnection, head: ResponseHead, rest: bytes, now: float
+    ) -> None:
+        """The replica changed protocols: from here on bytes are bytes."""
+        if exchange.hedge_upstream is not None:
+            self.settle(exchange, connection, now)
+        exchange.status = 101
+        exchange.response_started = exchange.close = True
+        exchange.first_byte = now
+        exchange.outcome = model_stats.OK  # whoever closes it, and however long it lasted
+        connection.state = TUNNEL
+        connection.touch(now)
+        client = exchange.client
+        lines = (*head.lines, connection.replica.context.label, b"connection: upgrade\r\nupgrade: " + head.upgrade)
+        self._writer.write(client.transport, b"\r\n".join((*lines, b"", rest)))
+        client.tunnel = connection
+        if client.pending:
+            self._writer.write(connection.transport, client.take_pending())
+            client.resume_pipeline(now)
+
+    def client_gone(self, exchange: Exchange, now: float) -> None:
+        """The client left."""
+        exchange.outcome = exchange.outcome or model_stats.CANCELLED
+        self.cancel(exchange, now)
+        self.finished(exchange, "client_left", now)
+
+    def cancel(self, exchange: Exchange, now: float) -> None:
+        """Stop whatever runs or waits for it."""
+        if exchange.phase in (WAITING, RUNNING):
+            self.execute(self.balancer.cancel(exchange, now), now)
+        for connection in (exchange.upstream, exchange.hedge_upstream):
+            if connection is not None and connection.exchange is exchange:
+                connection.cancel()
+        exchange.upstream = exchange.hedge_upstream = None
+
+    def finished(self, exchange: Exchange, reason: str, now: float) -> None:
+        """The request is over, one way or another: record it, and hold nothing of it."""
+        if exchange.deadline_entry is not None:
+            self._deadlines.remove(exchange)
+        if exchange.held_bytes:
+            self._buffers.release(exchange)
+        exchange.body = []
+        self._recorder.finished(exchange, reason, now)
+        exchange.upstream = exchange.hedge_upstream = None
+
+    # ------------------------------------------------------------------ time
+
+    def wake_now(self, now: float) -> None:
+        """Something has changed by which requests that wait may go."""
+        self.balancer.wake = 0.0
+        self._deadlines.wake_by(now, now)
+
+    def next_poll(self, now: float) -> float:
+        """When to look at the other workers' load even though nothing happens here."""
+        return self.peers.next_poll(now) if self.peers is not None else INFINITY
+
+    def expire(self, now: float) -> None:
+        """Carry out what the balancer has waited for."""
+        if self.peers is not None:
+            self.peers.refresh(now)
+        self.execute(self.balancer.expire(now), now)
+        while self._unresponsive:
+            self.fail_over(self._unresponsive.pop(), now)
+
+    def deadline_passed(self, exchange: Exchange, now: float) -> None:
+        """Its deadline passed while it ran. An answer that has begun may go on."""
+        if exchange.response_started or exchange.phase is not RUNNING:
+            return
+        exchange.outcome = model_stats.FAILED
+        exchange.fault = LATE
+        running = [c for c in (exchange.upstream, exchange.hedge_upstream) if c is not None]
+        if len(running) == 1:  # of two, neither can be told to be at fault
+            replica = running[0].replica
+            failed = replica.failed
+            timeout = self._proxy.router.models[exchange.model].timeout
+            ours = timeout is not None and now >= exchange.started_at + timeout
+            # The operator's timeout, or the client's own choice.
+            outcome = Outcome.DEADLINE_EXCEEDED if ours else Outcome.CLIENT_DEADLINE_EXCEEDED
+            decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
+            if replica.failed > failed:  # far past its estimate
+                replica.context.record_failure(Outcome.TIMEOUT.label, local_replies.DEADLINE_EXCEEDED.code, now)
+            else:
+                replica.context.count_outcome(Outcome.DEADLINE_EXCEEDED.label)
+            self.publish_load(replica)
+            self.execute(decisions, now)
+        exchange.client.fail(exchange, local_replies.DEADLINE_EXCEEDED, now)

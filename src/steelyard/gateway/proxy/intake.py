@@ -1,0 +1,166 @@
+"""Request intake: what head and body say of a request, and the replies that need no replica.
+
+Ends in `Dispatcher.submit`, or in a reply of the gateway's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ...config import Config
+from ...core.decision import Reject
+from ...core.reason import Reason
+from ...core.request import INFINITY
+from ...protocols.base import LocalReply, ModelView
+from ...protocols.repository import FORBIDDEN_CONTROL
+from ..http.rewrite import add_trace_ids
+from ..routing.client_identity import TrustPolicy, session_key
+from ..routing.health_requests import PROBE, SCALED_TO_ZERO_REPLY
+from ..routing.model_checks import mismatch
+from ..routing.router import Router
+from . import local_replies
+from .exchange import Exchange
+from .request_options import apply_request_options
+
+if TYPE_CHECKING:
+    from .proxy import Proxy
+
+
+class RequestIntake:
+    def __init__(self, proxy: Proxy) -> None:
+        self.fleet_view: Callable[[], Sequence[ModelView]] = list  # set by the fleet
+        self.shared_models: frozenset[str] = frozenset()  # models whose servers run others too, or can load them
+        self.placed_models: frozenset[str] = frozenset()  # models that are placed, and those on the same servers
+        self._proxy = proxy
+        self._dispatcher = proxy.dispatcher
+        self._recorder = proxy.recorder
+        self._writer = proxy.writer
+        self._router: Router = None  # type: ignore[assignment]  # until `configure`
+        self._trust_policy: TrustPolicy = None  # type: ignore[assignment]
+        self._tenant_header = b""
+
+    def configure(self, config: Config, router: Router, trust_policy: TrustPolicy) -> None:
+        self._router = router
+        self._trust_policy = trust_policy
+        self._tenant_header = config.tenant_header.lower().encode()
+
+    def prepare(self, exchange: Exchange) -> None:
+        """What the head alone tells; the rest is known when the body is there. Raises BadHead."""
+        route = exchange.route
+        if route.host:
+            exchange.header_lines = [line for line in exchange.header_lines if line[:5].lower() != b"host:"]
+            exchange.header_lines.append(b"host: " + route.host)
+            exchange.host = route.host
+        add_trace_ids(exchange)
+        recorder = self._recorder
+        if recorder.traces and (exchange.has_traceparent or exchange.trace_lines[-19:-3] < recorder.trace_threshold):
+            recorder.tracer.begin(exchange)
+        exchange.forwarded_lines = exchange.client.forwarding.lines_for(exchange)
+        if exchange.has_options and exchange.wanted_headers is not None:
+            apply_request_options(exchange, exchange.wanted_headers, exchange.started_at)
+        if self._proxy.draining:
+            exchange.close = True
+
+    def submit(self, exchange: Exchange, now: float) -> None:
+        """The request can be decided on: its body is there, or as much of it as may be kept."""
+        route = exchange.route
+        dialect, call = route.dialect, route.call
+        if call.local:
+            answer = dialect.local_reply(call, route.path, self.fleet_view())
+            if answer is not None:
+                self._reply(exchange, answer, now)
+                return
+        told = exchange.wanted_headers
+        body = exchange.body
+        if call.reads_body and body:
+            whole = body[0] if len(body) == 1 else b"".join(body)
+            if exchange.body_complete:
+                peek = dialect.read_body(call, whole, told or {})
+            else:
+                peek = dialect.estimate_body(call, max(exchange.length, exchange.body_size), whole, told or {})
+        else:
+            peek = dialect.estimate_body(call, max(exchange.length, 0))
+        exchange.features = peek.features
+        exchange.kind = call.kind
+        if dialect.knows_streams:
+            exchange.streams = peek.streams
+        if exchange.key is None:
+            exchange.key = peek.key
+        name = route.model or peek.model
+        twice = bool(route.model and peek.model) or bool(route.other_dialect_model)
+        if told is not None and b"steelyard-model" in told:
+            name = told[b"steelyard-model"].decode("utf-8", "replace")
+            twice = True
+        self._identify_tenant(exchange)
+        model = self._router.resolve(name)
+        if route.control and (route.control == FORBIDDEN_CONTROL or model in self.placed_models):
+            exchange.client.fail(exchange, local_replies.MODEL_CONTROL, now)
+            return
+        if model is None:
+            self._reject_unknown_model(exchange, name, now)
+            return
+        exchange.model = model
+        shared = bool(self.shared_models) and model in self.shared_models
+        problem = mismatch(exchange, peek, self._router, shared=shared) if twice or shared else None
+        if problem is not None:
+            exchange.client.fail(exchange, problem, now)
+            return
+        settings = self._router.models[model]
+        if route.health_request and settings.runtime is not None:
+            if not self._dispatcher.balancer.pool(model).members:
+                self._reply_scaled_to_zero(exchange, now)
+                return
+            self._recorder.stats[model].health_requests += 1
+        exchange.stats = self._recorder.stats[model]
+        exchange.replayable = exchange.body_complete and not exchange.upgrade
+        idempotent = call.idempotent if settings.idempotent is None else settings.idempotent
+        exchange.idempotent = idempotent and exchange.replayable
+        if settings.timeout is not None:
+            named = exchange.deadline < INFINITY or exchange.first_byte_by < INFINITY
+            if not (named and exchange.client.identity.trusted):
+                exchange.first_byte_by = min(exchange.first_byte_by, exchange.started_at + settings.timeout)
+        self._dispatcher.submit(exchange, now)
+
+    def _identify_tenant(self, exchange: Exchange) -> None:
+        """Whose it is, and how urgent it may be: by who its client is, and what that client may say (rights.py)."""
+        rights = exchange.client.identity
+        exchange.tenant = rights.tenant
+        exchange.fair_share_key = rights.share
+        told = exchange.wanted_headers
+        if told is not None:
+            if self._tenant_header and not rights.tenant:
+                exchange.tenant = told.get(self._tenant_header, b"")[:256].decode("latin-1")
+                if rights.trusted:
+                    exchange.fair_share_key = exchange.tenant
+            if exchange.fair_share_key and exchange.key is not None and b"steelyard-session" in told:
+                exchange.key = session_key(exchange.fair_share_key, exchange.key)
+        if exchange.priority > self._trust_policy.lowest_ceiling:
+            exchange.priority = min(exchange.priority, self._trust_policy.ceiling(rights, exchange.tenant))
+
+    def _reply(self, exchange: Exchange, answer: LocalReply, now: float) -> None:
+        """The gateway's own."""
+        exchange.status = answer.status
+        message = local_replies.encode_reply(
+            answer, head=exchange.route.is_head, close=exchange.close, old=exchange.http10
+        )
+        exchange.bytes_out = len(message)
+        self._writer.write(exchange.client.transport, message)
+        self._dispatcher.finished(exchange, "", now)
+        exchange.client.response_done(exchange, now)
+
+    def _reply_scaled_to_zero(self, exchange: Exchange, now: float) -> None:
+        """A look at a model that has no replica, which would be started for a request."""
+        if exchange.route.health_request == PROBE:
+            self._reply(exchange, SCALED_TO_ZERO_REPLY, now)
+        else:
+            self._dispatcher.reject(exchange, Reject(exchange, Reason.NO_REPLICA), now)
+
+    def _reject_unknown_model(self, exchange: Exchange, name: str, now: float) -> None:
+        if name:
+            problem = local_replies.UNKNOWN_MODEL
+        elif exchange.body_complete:
+            problem = local_replies.NO_MODEL
+        else:
+            problem = local_replies.MODEL_BEYOND_BUFFER
+        exchange.client.fail(exchange, problem, now)
