@@ -18,7 +18,7 @@ from steelyard.core.replica import Event, Replica, State
 from steelyard.gateway.proxy.client_connection import ClientConnection
 from steelyard.gateway.proxy.proxy import Proxy
 from steelyard.gateway.telemetry.model_stats import ModelStats
-from steelyard.gateway.worker.device_memory import DeviceMemory
+from steelyard.gateway.worker.device_memory import TrackedDeviceMemory
 from steelyard.gateway.worker.fleet import WorkerFleet
 from steelyard.link.messages import FromWorker
 
@@ -36,7 +36,7 @@ class Stage:
         self.proxy = Proxy(self.loop, self.balancer, self.config, clock=self.loop.time)
         self.said: list[FromWorker] = []  # of memory, to the supervisor
         if ledger is not None:
-            self.proxy.dispatcher.memory = DeviceMemory(self.proxy, ledger, self.said.append)
+            self.proxy.dispatcher.memory = TrackedDeviceMemory(self.proxy, ledger, self.said.append)
         self.fleet = WorkerFleet(self.proxy)
         self._apply()
         self.probe()

@@ -34,7 +34,7 @@ class Worker(Stage):
         super().__init__("models: {none: {replicas: []}}", seed=index)
         self.board = board
         self.proxy.dispatcher.peers = PeerWorkers(self.proxy, board, index)
-        self.fleet = WorkerFleet(self.proxy, self.proxy.dispatcher.peers)
+        self.fleet = WorkerFleet(self.proxy)
         self.fleet._models = dict(self.config.models)
         self.apply(text)
 

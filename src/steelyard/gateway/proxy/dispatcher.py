@@ -13,14 +13,14 @@ from ...core.slo.verdicts import LATE, OVERLOAD, REPLICA
 from ...protocols.load import read_orca
 from ..http.response_head import ResponseHead
 from ..telemetry import model_stats
+from ..worker.device_memory import DeviceMemory
+from ..worker.peer_workers import Peers
 from . import local_replies
 from .exchange import Exchange
 from .local_replies import ErrorReply
 from .upstream_connection import TUNNEL, UpstreamConnection
 
 if TYPE_CHECKING:
-    from ..worker.device_memory import DeviceMemory
-    from ..worker.peer_workers import PeerWorkers
     from .proxy import Proxy
 
 MIN_LOAD_REPORT_SECONDS: Final = 0.1  # a load report that comes sooner after another is not read
@@ -40,9 +40,9 @@ GONE: Final = State.GONE
 class Dispatcher:
     def __init__(self, proxy: Proxy) -> None:
         self.balancer = proxy.balancer
-        self.peers: PeerWorkers | None = None  # the other workers, if there are any
-        self.memory: DeviceMemory | None = None  # of devices, if there are any
-        self.on_replica_failure: Callable[[Replica, bool, float], None] | None = None
+        self.peers = Peers()
+        self.memory = DeviceMemory()
+        self.on_replica_failure: Callable[[Replica, bool, float], None] = lambda replica, refused, now: None
         self._proxy = proxy
         self._buffers = proxy.buffers
         self._deadlines = proxy.deadlines
@@ -56,8 +56,7 @@ class Dispatcher:
     def submit(self, exchange: Exchange, now: float) -> None:
         if self._recorder.samples_decisions:
             self._recorder.sample_decision(exchange, now)
-        if self.peers is not None:
-            self.peers.refresh(now)
+        self.peers.refresh(now)
         decision = self.balancer.submit(exchange, now)
         if type(decision) is Send:
             self._dispatch(exchange, decision.replica, now)
@@ -65,18 +64,15 @@ class Dispatcher:
             if exchange.observer is not None:
                 exchange.observer.not_placed(exchange, now)
             self.reject(exchange, decision, now)
-            if self.memory is not None:
-                self.memory.request_rejected(exchange.model, now)
+            self.memory.request_rejected(exchange.model, now)
         elif not exchange.held_bytes and not self._buffers.hold(exchange, exchange.body_size, now):
             exchange.outcome = model_stats.REFUSED
             exchange.client.fail(exchange, self._buffers.full_reply, now)
         else:
             if exchange.observer is not None:
                 exchange.observer.not_placed(exchange, now)
-            if self.peers is not None:
-                self._deadlines.wake_by(self.peers.next_poll(now), now)
-            if self.memory is not None:
-                self.memory.request_waiting(exchange.model, now)
+            self._deadlines.wake_by(self.peers.next_poll(now), now)
+            self.memory.request_waiting(exchange.model, now)
         due = exchange.deadline if exchange.deadline < exchange.first_byte_by else exchange.first_byte_by
         if due < INFINITY and exchange.phase is not DONE:
             self._deadlines.add(exchange, due, now)
@@ -93,13 +89,13 @@ class Dispatcher:
                 self.reject(exchange, decision, now)
             elif type(decision) is Cancel:
                 self._cancel(exchange, decision.replica, now)
-            elif self.peers is not None:
+            else:
                 self._deadlines.wake_by(self.peers.next_poll(now), now)
         if self.balancer.wake < self._deadlines.timer_at:
             self._deadlines.wake_by(self.balancer.wake, now)
 
     def _dispatch(self, exchange: Exchange, replica: Replica, now: float, hedged: bool = False) -> None:
-        self.publish_load(replica)
+        self.peers.publish(replica)
         exchange.replica_id = replica.id
         upstream = replica.context
         connection = upstream.pool.acquire(INFINITY if exchange.idempotent else MAX_IDLE_SECONDS_UNSAFE, now)
@@ -110,7 +106,7 @@ class Dispatcher:
             exchange.dispatched_at = exchange.dispatched_at or now
         if exchange.observer is not None:
             exchange.observer.dispatched(exchange, replica, now, hedged)
-        if self.memory is not None and replica.residency is not None and exchange.attempt is not None:
+        if replica.residency is not None and exchange.attempt is not None:
             self.memory.dispatched(replica, exchange.attempt.predicted, now)
         connection.assign(exchange, replica, now)
 
@@ -122,7 +118,7 @@ class Dispatcher:
         exchange.client.fail(exchange, problem, now, reject.retry_after)
 
     def _cancel(self, exchange: Exchange, replica: Replica, now: float) -> None:
-        self.publish_load(replica)
+        self.peers.publish(replica)
         replica.context.count_outcome(Outcome.CANCELLED.label)
         for connection in (exchange.upstream, exchange.hedge_upstream):
             if connection is not None and connection.replica is replica and connection.exchange is exchange:
@@ -139,11 +135,6 @@ class Dispatcher:
         elif exchange.hedge_upstream is connection:
             exchange.hedge_upstream = None
 
-    def publish_load(self, replica: Replica) -> None:
-        """A replica's number of requests changed: the other workers should know."""
-        if self.peers is not None:
-            self.peers.publish(replica)
-
     # ------------------------------------------------------------------ what happened
 
     def response_complete(self, exchange: Exchange, replica: Replica, now: float) -> None:
@@ -158,10 +149,10 @@ class Dispatcher:
         status = exchange.status
         # How long a tunnel was open tells nothing of the model.
         outcome = OK if status < 400 and status != 101 else Outcome.CLIENT_ERROR if status >= 400 else Outcome.CANCELLED
-        if self.peers is not None and replica.limit < INFINITY:
+        if replica.limit < INFINITY:
             self.peers.yield_to_longest_queue(replica, exchange.model, now)
         decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
-        self.publish_load(replica)
+        self.peers.publish(replica)
         if status >= 400 or status == 101:
             replica.context.count_outcome(outcome.label)
         if decisions:
@@ -171,13 +162,13 @@ class Dispatcher:
         self, exchange: Exchange, connection: UpstreamConnection, outcome: Outcome, status: int, now: float
     ) -> bool:
         """A replica answered with an error. True: nobody else will try, so the client gets this answer."""
-        if outcome is OUT_OF_MEMORY and self.memory is not None:
+        if outcome is OUT_OF_MEMORY:
             self.memory.out_of_memory(exchange, connection.replica, "said so", now)
         if exchange.observer is not None:
             exchange.observer.attempt_lost(exchange, connection.replica, outcome.label, now, status)
         connection.replica.context.record_failure(outcome.label, f"HTTP {status}", now)
         decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica, status=status)
-        self.publish_load(connection.replica)
+        self.peers.publish(connection.replica)
         self.report_failure(connection.replica, now)
         if exchange.phase is DONE:
             mine = [d for d in decisions if d.request is exchange]
@@ -202,14 +193,14 @@ class Dispatcher:
             # It was not this replica's fault, and another attempt runs: that one goes on alone.
             self.execute(self.balancer.response_started(exchange, other.replica, now), now)
             return
-        if outcome is Outcome.CONNECTION_LOST and self.memory is not None and connection.peer_closed:
+        if outcome is Outcome.CONNECTION_LOST and connection.peer_closed:
             self.memory.connection_lost(exchange, connection.replica, now)
         if outcome.failed:
             connection.replica.context.record_failure(outcome.label, problem.code, now)
         else:
             connection.replica.context.count_outcome(outcome.label)
         decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
-        self.publish_load(connection.replica)
+        self.peers.publish(connection.replica)
         if exchange.phase is DONE and not any(d.request is exchange for d in decisions):
             exchange.outcome = model_stats.FAILED
             exchange.client.fail(exchange, problem, now)
@@ -219,10 +210,9 @@ class Dispatcher:
 
     def report_failure(self, replica: Replica, now: float, *, refused: bool = False) -> None:
         """It failed in a way that a probe should look at."""
-        if refused and self.memory is not None:
+        if refused:
             self.memory.replica_gone(replica, now)
-        if self.on_replica_failure is not None:
-            self.on_replica_failure(replica, refused, now)
+        self.on_replica_failure(replica, refused, now)
 
     def trial_passed(self, replica: Replica, now: float) -> None:
         """It answers: the first byte is enough, an answer may take minutes."""
@@ -232,10 +222,10 @@ class Dispatcher:
     def read_load_report(self, exchange: Exchange, replica: Replica, told: bytes, status: int, now: float) -> None:
         """An answer has begun, perhaps with a load report (ORCA)."""
         upstream = replica.context
-        counted = self.memory is not None and replica.residency is not None
+        counted = replica.residency is not None
         soon = now < upstream.load_at + MIN_LOAD_REPORT_SECONDS
         load = read_orca(told) if told and (counted or not soon) else None
-        if self.memory is not None and counted:
+        if counted:
             self.memory.response_started(replica, exchange, load, status)
         if load is None or soon or replica.state is GONE:
             return
@@ -261,14 +251,14 @@ class Dispatcher:
         self._detach(exchange, connection)
         decisions: Sequence[Decision] = ()
         if exchange.phase is RUNNING:
-            if self.memory is not None and connection.peer_closed:
+            if connection.peer_closed:
                 self.memory.connection_lost(exchange, connection.replica, now)
             # A client that does not read its answer makes the replica wait: that is no failure of the replica.
             outcome = Outcome.CANCELLED if connection.paused else Outcome.TRUNCATED
             if outcome.failed:
                 connection.replica.context.record_failure(outcome.label, outcome.label, now)
             decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
-            self.publish_load(connection.replica)
+            self.peers.publish(connection.replica)
         exchange.outcome = model_stats.FAILED
         exchange.fault = REPLICA
         self.finished(exchange, "truncated", now)
@@ -342,12 +332,11 @@ class Dispatcher:
 
     def next_poll(self, now: float) -> float:
         """When to look at the other workers' load even though nothing happens here."""
-        return self.peers.next_poll(now) if self.peers is not None else INFINITY
+        return self.peers.next_poll(now)
 
     def expire(self, now: float) -> None:
         """Carry out what the balancer has waited for."""
-        if self.peers is not None:
-            self.peers.refresh(now)
+        self.peers.refresh(now)
         self.execute(self.balancer.expire(now), now)
         while self._unresponsive:
             self.fail_over(self._unresponsive.pop(), now)
@@ -371,6 +360,6 @@ class Dispatcher:
                 replica.context.record_failure(Outcome.TIMEOUT.label, local_replies.DEADLINE_EXCEEDED.code, now)
             else:
                 replica.context.count_outcome(Outcome.DEADLINE_EXCEEDED.label)
-            self.publish_load(replica)
+            self.peers.publish(replica)
             self.execute(decisions, now)
         exchange.client.fail(exchange, local_replies.DEADLINE_EXCEEDED, now)

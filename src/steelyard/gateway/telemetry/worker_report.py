@@ -32,8 +32,8 @@ def build_report(proxy: Proxy, now: float, told: int = 0) -> WorkerReport:
             last = max(heard.get(replica, 0.0), replica.context.last_response_at)
             replicas.append(_replica(name, pool, replica, last, now))
     memory = proxy.dispatcher.memory
-    samples = memory.take_samples() if memory is not None else ()
-    unmeasured = memory.unmeasured() if memory is not None else ()
+    samples = memory.take_samples()
+    unmeasured = memory.unmeasured()
     lost = proxy.recorder.dropped()
     unrouted = proxy.recorder.unrouted.outcomes()
     alarms = tuple(alarm for shortage in proxy.resource_alarms if (alarm := shortage.alarm(now)) is not None)

@@ -49,6 +49,55 @@ class BrokenRequest(NamedTuple):
 
 
 class DeviceMemory:
+    """The memory of devices, where none is declared: nothing is counted."""
+
+    def configure(self, config: Config, devices: Mapping[str, int]) -> None:
+        pass
+
+    def declare_model(self, name: str, model: ModelConfig, before: ModelConfig | None) -> None:
+        pass
+
+    def place_replica(self, settings: ReplicaConfig, model: ModelConfig, slot: int) -> Residency | None:
+        return None
+
+    def move_replica(self, replica: Replica, settings: ReplicaConfig, model: ModelConfig) -> None:
+        pass
+
+    def apply(self, message: DeviceCapacities | MemorySizes | Quarantine | StartProgress, now: float) -> None:
+        pass
+
+    def dispatched(self, replica: Replica, seconds: float, now: float) -> None:
+        pass
+
+    def request_waiting(self, model: str, now: float) -> None:
+        pass
+
+    def has_waiting(self) -> bool:
+        return False
+
+    def request_rejected(self, model: str, now: float) -> None:
+        pass
+
+    def response_started(self, replica: Replica, exchange: Exchange, load: EngineLoad | None, status: int) -> None:
+        pass
+
+    def take_samples(self) -> tuple[MemorySample, ...]:
+        return ()
+
+    def unmeasured(self) -> tuple[str, ...]:
+        return ()
+
+    def out_of_memory(self, exchange: Exchange, replica: Replica, how: str, now: float) -> None:
+        pass
+
+    def connection_lost(self, exchange: Exchange, replica: Replica, now: float) -> None:
+        pass
+
+    def replica_gone(self, replica: Replica, now: float) -> None:
+        pass
+
+
+class TrackedDeviceMemory(DeviceMemory):
     def __init__(self, proxy: Proxy, ledger: MemoryLedger, say: Callable[[FromWorker], None]) -> None:
         self._proxy = proxy
         self._ledger = ledger

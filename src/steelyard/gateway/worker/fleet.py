@@ -24,7 +24,6 @@ from ..proxy.proxy import Proxy
 from ..routing.client_identity import TrustPolicy
 from ..routing.router import Router
 from ..routing.shared_servers import SharedServers
-from .peer_workers import PeerWorkers
 
 NO_SLOT = -1
 LOAD_REPORT_REQUEST = b"endpoint-load-metrics-format: JSON"
@@ -85,9 +84,9 @@ class Upstream:
 
 
 class WorkerFleet:
-    def __init__(self, proxy: Proxy, neighbours: PeerWorkers | None = None) -> None:
+    def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
-        self._peers = neighbours
+        self._peers = proxy.dispatcher.peers
         self._models: dict[str, ModelConfig] = {}
         self._created: dict[str, int] = {}
         self._tls_contexts: dict[ReplicaTlsConfig, ssl.SSLContext] = {}
@@ -122,8 +121,7 @@ class WorkerFleet:
             self._created.pop(name, None)
         proxy.configure(config, now)
         memory = proxy.dispatcher.memory
-        if memory is not None:
-            memory.configure(config, devices or {})
+        memory.configure(config, devices or {})
         for name, model in config.models.items():
             before = self._models.get(name)
             if before is None:
@@ -134,13 +132,12 @@ class WorkerFleet:
                     decisions += balancer.set_policy(name, model.policy, model.policy_options, now=now)
                 if before.pool_options() != model.pool_options():
                     decisions += balancer.set_options(name, model.pool_options(), now=now)
-            if memory is not None and devices:
+            if devices:
                 memory.declare_model(name, model, before)
             wanted = {replica.name for replica in model.replicas}
             gone = [id for id in balancer.pool(name).replicas if id not in wanted]
             decisions += self._sync_replicas(name, model, gone, model.replicas, slots.get(name, {}), now)
-        if self._peers is not None:
-            self._peers.set_queue_slots(slots)
+        self._peers.set_queue_slots(slots)
         self._models = dict(config.models)
         self._update_shared_models()
         proxy.dispatcher.execute(decisions, now)
@@ -153,8 +150,7 @@ class WorkerFleet:
         if any(replica_address(r.url).tls for r in message.added) and model.tls not in self._tls_contexts:
             self._tls_contexts[model.tls] = replica_tls_context(model.tls)
         decisions = self._sync_replicas(message.model, model, message.removed, message.added, message.slots, now)
-        if self._peers is not None:
-            self._peers.set_queue_slot(message.model, message.slots)
+        self._peers.set_queue_slot(message.model, message.slots)
         self._update_shared_models()
         self._proxy.dispatcher.execute(decisions, now)
 
@@ -189,8 +185,7 @@ class WorkerFleet:
                 decisions += self._add(name, model, settings, slots.get(settings.name, NO_SLOT), now)
                 continue
             known.zone = settings.zone
-            if self._proxy.dispatcher.memory is not None:
-                self._proxy.dispatcher.memory.move_replica(known, settings, model)
+            self._proxy.dispatcher.memory.move_replica(known, settings, model)
             if known.weight != settings.weight:
                 balancer.set_weight(known.id, settings.weight, name, now=now)
             self._configure_upstream(known.context, model)
@@ -206,7 +201,7 @@ class WorkerFleet:
         # Who is probed gets nothing before a probe has seen it ready.
         state = State.STARTING if model.health.enabled else State.READY
         balancer, memory = self._proxy.balancer, self._proxy.dispatcher.memory
-        place = memory.place_replica(settings, model, slot) if memory is not None else None
+        place = memory.place_replica(settings, model, slot)
         decisions = balancer.add_replica(
             settings.name,
             name,
@@ -217,7 +212,7 @@ class WorkerFleet:
             place=place,
             now=now,
         )
-        if self._peers is not None and slot != NO_SLOT:
+        if slot != NO_SLOT:
             self._peers.add_replica(balancer.pool(name).replicas[settings.name], name, slot)
         return decisions
 
@@ -246,8 +241,7 @@ class WorkerFleet:
         if not upstream.pool.references:
             upstream.pool.close()
             self._proxy.connection_pools.pop(upstream.pool_key, None)
-        if self._peers is not None:
-            self._peers.remove_replica(upstream.slot)
+        self._peers.remove_replica(upstream.slot)
 
     def model_views(self) -> list[ModelView]:
         """The fleet as dialects show it to clients."""

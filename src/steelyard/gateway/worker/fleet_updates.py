@@ -29,7 +29,7 @@ def _apply_event(proxy: Proxy, change: ReplicaEvent, now: float) -> None:
         return
     replica = balancer.pool(change.model).find(change.id)
     proxy.dispatcher.execute(balancer.report(change.id, event, change.model, now=now), now)
-    if event in (Event.LOST, Event.LIVE) and proxy.dispatcher.memory is not None:
+    if event in (Event.LOST, Event.LIVE):
         proxy.dispatcher.memory.replica_gone(replica, now)
     if event is Event.LOST:
         proxy.dispatcher.fail_over(replica, now)

@@ -19,12 +19,43 @@ POLL_SECONDS: Final = 0.001  # seconds between looks while requests wait for a s
 YIELD_SECONDS: Final = 0.003  # seconds for which a freed slot is left to another worker
 
 
-class PeerWorkers:
+class Peers:
+    """The other workers, where there are none."""
+
+    count = 0  # other workers
+
+    def add_replica(self, replica: Replica, model: str, slot: int) -> None:
+        pass
+
+    def remove_replica(self, slot: int) -> None:
+        pass
+
+    def set_queue_slots(self, slots: Mapping[str, Mapping[str, int]]) -> None:
+        pass
+
+    def set_queue_slot(self, model: str, columns: Mapping[str, int]) -> None:
+        pass
+
+    def publish(self, replica: Replica) -> None:
+        pass
+
+    def refresh(self, now: float) -> None:
+        pass
+
+    def next_poll(self, now: float) -> float:
+        return INFINITY
+
+    def yield_to_longest_queue(self, replica: Replica, model: str, now: float) -> None:
+        pass
+
+
+class PeerWorkers(Peers):
     def __init__(self, proxy: Proxy, board: LoadBoard, index: int) -> None:
         self._proxy = proxy
         self._board = board
         self._index = index
         self._others = [worker for worker in range(board.workers) if worker != index]
+        self.count = len(self._others)
         self._seen = [board.change_count(worker) for worker in range(board.workers)]
         self._replicas: dict[int, tuple[Replica, str]] = {}  # slot → replica and its model
         self._queue_slots: dict[str, int] = {}  # model → the slot where its waiting requests are told

@@ -48,7 +48,7 @@ from ..telemetry.access_log import AccessLog
 from ..telemetry.decision_log import DecisionLog
 from ..telemetry.worker_report import build_report
 from .acceptor import Acceptor
-from .device_memory import DeviceMemory
+from .device_memory import TrackedDeviceMemory
 from .fleet import WorkerFleet
 from .fleet_updates import apply_load_readings, apply_replica_events
 from .overload import MemoryMonitor
@@ -197,9 +197,8 @@ class Worker:
                 case LoadReadings():
                     apply_load_readings(proxy, message.loads, now)
                 case DeviceCapacities() | MemorySizes() | Quarantine() | StartProgress():
-                    if proxy.dispatcher.memory is not None:
-                        proxy.dispatcher.memory.apply(message, now)
-                        proxy.dispatcher.wake_now(now)
+                    proxy.dispatcher.memory.apply(message, now)
+                    proxy.dispatcher.wake_now(now)
                 case ReportRequest():
                     self._send(build_report(proxy, now, message.number))
         except Exception as problem:  # also whatever a user's own policy raises
@@ -209,7 +208,7 @@ class Worker:
         """The supervisor should look at it. One where nobody listens is out until a probe has seen it ready."""
         proxy, upstream = self._proxy, replica.context
         assert proxy is not None
-        if proxy.balancer.ejections != self._ejections and proxy.dispatcher.peers is not None:
+        if proxy.balancer.ejections != self._ejections and proxy.dispatcher.peers.count:
             self._report_now()  # it, or another, was ejected just now: the other workers should hear of it
         if not upstream.probed or replica.state is State.GONE:
             return  # nobody could tell when it is back: the balancer's own ejection has to do
@@ -248,12 +247,11 @@ class Worker:
         last = monotonic()
         while True:
             await asyncio.sleep(REPORT_CHECK_SECONDS)
-            memory = self._proxy.dispatcher.memory if self._proxy is not None else None
             now = monotonic()
             if self._fallback is not None and self._check_supervisor():
                 self._fallback.tick(now, now - self._supervisor_seen_at)
             if now - last >= REPORT_INTERVAL_SECONDS - REPORT_CHECK_SECONDS / 2 or (
-                memory is not None and memory.has_waiting()
+                self._proxy is not None and self._proxy.dispatcher.memory.has_waiting()
             ):
                 last = now
                 self._report_now()
@@ -297,10 +295,10 @@ class Worker:
             proxy = Proxy(self.loop, Balancer(Random(), ledger), config)
             proxy.dispatcher.on_replica_failure = self._replica_failed
             if ledger is not None:
-                proxy.dispatcher.memory = DeviceMemory(proxy, ledger, self._send)
+                proxy.dispatcher.memory = TrackedDeviceMemory(proxy, ledger, self._send)
             if self._board is not None and self._board.workers > 1:
                 proxy.dispatcher.peers = PeerWorkers(proxy, self._board, self._index)
-            fleet = WorkerFleet(proxy, proxy.dispatcher.peers)
+            fleet = WorkerFleet(proxy)
             self._fallback = PassiveHealth(proxy)
         if proxy.recorder.tracing_settings != config.tracing:
             self._set_tracing(proxy, config.tracing)
