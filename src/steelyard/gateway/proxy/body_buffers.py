@@ -5,7 +5,7 @@ All bodies share `limits.buffered`. A body that is still arriving must not hold 
 - Rate: each second costs it a second of credit, each `limits.body_rate` bytes give one back, and it has at most
   `timeouts.body` of it. So it may pause for that long, but not drip. Time in which we do not read is not counted.
 - Time: it has `timeouts.body_total` in all.
-- Eviction: without room, the slowest uploads go first. Slow is one that would need long, at the rate it has lately, for
+- Eviction: without room, the slowest uploads go first. Slow is one that would need long, at its recent rate, for
   what it holds already. Those of client addresses that hold more than `limits.client_share` go whatever their speed,
   others above `SLOW_SECONDS`. An address above its share makes room only by its own uploads.
 
@@ -38,7 +38,7 @@ class Upload:
     def __init__(self, exchange: Exchange, credit: float) -> None:
         self.exchange = exchange
         self.credit = credit  # seconds
-        self.rate = -1.0  # bytes a second, lately; -1: not known yet
+        self.rate = -1.0  # recent bytes a second; -1: not known yet
         self.sampled_bytes = 0  # bytes at the last look
         self.read_seconds = 0.0  # seconds in which we read
 
@@ -53,7 +53,7 @@ class Upload:
 
     @property
     def seconds_to_resend(self) -> float:
-        """Seconds that it would need, at the rate it has lately, for what it holds."""
+        """Seconds that it would need, at its recent rate, for what it holds."""
         return self.exchange.held_bytes / max(self.rate, 0.01)
 
 
@@ -62,7 +62,7 @@ class BodyBuffers:
         self.held_bytes = 0  # bytes, all together
         self.by_address: dict[str, int] = {}
         self.full_reply: ErrorReply = local_replies.BUFFERS_FULL  # what to say when there is no room
-        self.refused = False  # has anybody been told so, since that was last looked at?
+        self.refused = False  # was a body refused since this was last read?
         self._uploads: dict[ClientConnection, Upload] = {}
         self._eviction_failed = False  # in vain, since the last sweep
         self._swept_at = now
@@ -74,7 +74,7 @@ class BodyBuffers:
         self._timeouts = timeouts
 
     def begin(self, client: ClientConnection, exchange: Exchange) -> None:
-        """A body that did not come with its head. Its end need not be told."""
+        """A body that did not come with its head. Its end need not be reported."""
         self._uploads[client] = Upload(exchange, self._timeouts.body)
 
     def hold(self, exchange: Exchange, size: int, now: float) -> bool:
@@ -111,7 +111,7 @@ class BodyBuffers:
                 del self._uploads[client]
                 continue
             if client.read_pauses:
-                continue  # it is not read: nobody can tell how fast it is
+                continue  # it is not read, so its rate is unknown
             came = upload.sample(seconds)
             if upload.read_seconds > longest:
                 client.fail(exchange, local_replies.BODY_TIMEOUT, now)
@@ -133,7 +133,7 @@ class BodyBuffers:
         return not self._eviction_failed
 
     def _victims(self, exchange: Exchange) -> list[tuple[ClientConnection, Upload]]:
-        """Who would go for it, the first to go first."""
+        """Uploads that would be evicted for it, in order."""
         share = self.budget * self._limits.client_share
         address = exchange.client.address
         above = {one for one, held in self.by_address.items() if held > share and one}

@@ -41,10 +41,10 @@ MAX_LINGER_BYTES: Final = 1 << 20  # and how much of it
 LINGER_RESET: Final = struct.pack("ii", 1, 0)
 
 # Why reading is paused; several may hold at once.
-PAUSED_NO_UPSTREAM: Final = 1  # the body is too large to be kept while nobody takes it
+PAUSED_NO_UPSTREAM: Final = 1  # the body is too large to be kept, and no replica takes it yet
 PAUSED_UPSTREAM_SLOW: Final = 2
 PAUSED_PIPELINE_FULL: Final = 4
-PAUSED_TURN_OVER: Final = 8  # it waits for its next: turns.py
+PAUSED_TURN_OVER: Final = 8  # it waits for its next turn: fair_turns.py
 
 
 class ClientConnection:
@@ -134,7 +134,7 @@ class ClientConnection:
                 self.reject_unparsed(local_replies.MEMORY_LOW, now)
             else:
                 self.fail(exchange, local_replies.MEMORY_LOW, now)
-        # Of TLS nobody can tell how much was read: a record costs the same whether it holds one byte or thousands.
+        # TLS hides how much was read: a record costs the same whether it holds one byte or thousands.
         if (self.tls or len(data) >= MAX_BYTES_PER_TURN) and not self.read_pauses:
             exchange = self.exchange
             if exchange is not None and (not exchange.body_complete or self.tunnel is not None):
@@ -466,7 +466,7 @@ class ClientConnection:
                 self._count_client_waits(self.exchange, now)
             self.transport.pause_reading()
             if not self.write_paused:
-                self.expires = INFINITY  # while we do not read, it is not the client who is slow
+                self.expires = INFINITY  # while we do not read, the client is not to blame
         self.read_pauses |= why
 
     def resume_reading(self, why: int, now: float) -> None:
@@ -586,7 +586,7 @@ class ClientConnection:
         """The gateway is draining: the answer in progress is the last, or one to a request that is under way to us."""
         relieved = self.proxy.sockets_shared
         if self.exchange is not None:
-            # A client that has its head already was not told, and may send another request: that answer will tell it.
+            # A client that has the response's head may send another request: the response to that one will close.
             self.exchange.close = self.exchange.close or not (relieved and self.exchange.response_started)
         elif not self.closing and not relieved:
             self.expires = min(self.expires, now + IDLE_DRAIN_SECONDS)

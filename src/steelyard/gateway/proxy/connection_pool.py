@@ -14,7 +14,7 @@ from .upstream_connection import UpstreamConnection
 if TYPE_CHECKING:
     from .proxy import Proxy
 
-NOT_LISTENING_ERRNOS = (errno.ECONNREFUSED, errno.ENOENT)  # nobody listens there
+NOT_LISTENING_ERRNOS = (errno.ECONNREFUSED, errno.ENOENT)  # no process listens there
 LOCAL_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}  # not the replica's fault
 UNCHECKED_IDLE_SECONDS: Final = (
     0.01  # seconds unused, after which it is worth a system call to see whether the server closed it
@@ -91,7 +91,7 @@ class ConnectionPool:
             self.idle.pop(0).transport.close()
 
     def close(self) -> None:
-        """Nobody uses it any more; what runs goes on."""
+        """No replica is reached through it any more. Running requests go on."""
         self.closed = True
         while self.idle:
             self.idle.pop().transport.close()

@@ -161,7 +161,7 @@ class Dispatcher:
     def error_response(
         self, exchange: Exchange, connection: UpstreamConnection, outcome: Outcome, status: int, now: float
     ) -> bool:
-        """A replica answered with an error. True: nobody else will try, so the client gets this answer."""
+        """A replica answered with an error. True: no other replica will try, so the client gets this response."""
         if outcome is OUT_OF_MEMORY:
             self.memory.out_of_memory(exchange, connection.replica, "said so", now)
         if exchange.observer is not None:
@@ -287,7 +287,7 @@ class Dispatcher:
         exchange.status = 101
         exchange.response_started = exchange.close = True
         exchange.first_byte = now
-        exchange.outcome = model_stats.OK  # whoever closes it, and however long it lasted
+        exchange.outcome = model_stats.OK  # whichever side closes it, and however long it lasts
         connection.state = TUNNEL
         connection.touch(now)
         client = exchange.client
@@ -348,7 +348,7 @@ class Dispatcher:
         exchange.outcome = model_stats.FAILED
         exchange.fault = LATE
         running = [c for c in (exchange.upstream, exchange.hedge_upstream) if c is not None]
-        if len(running) == 1:  # of two, neither can be told to be at fault
+        if len(running) == 1:  # of two, neither is known to be at fault
             replica = running[0].replica
             failed = replica.failed
             timeout = self._proxy.router.models[exchange.model].timeout

@@ -79,7 +79,7 @@ class Exchange(Request):
         self.has_options = False  # some of those are for the gateway itself
         self.host = b""
         self.request_id = b""
-        self.forwarded_lines = b""  # header lines that tell who the client is
+        self.forwarded_lines = b""  # header lines that name the client
         self.trace_lines = b""  # header lines for an id or a trace that the client did not give
         self.has_traceparent = False  # it came with a traceparent
         # The body, as far as it is kept: to be read, sent, or sent again.
@@ -102,7 +102,7 @@ class Exchange(Request):
         self.write_wait_seconds = 0.0  # seconds that the answer waited for its client to take it
         self.length_unknown = False  # its length was not known when it began
         self.outcome = ""
-        self.fault = ""  # whose it is that it went wrong, where that is known; slo.LATE: who took the time
+        self.fault = ""  # what caused a failure, where that is known; LATE: the stage that took longest
         self.slo_verdict = 0  # of core.slo, once it is over
         self.observer: RequestObserver | None = None  # where it is traced, or its decisions are logged
         self.deadline_entry: list[object] | None = None  # its place among the deadlines

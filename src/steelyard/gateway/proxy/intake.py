@@ -123,7 +123,7 @@ class RequestIntake:
         self._dispatcher.submit(exchange, now)
 
     def _identify_tenant(self, exchange: Exchange) -> None:
-        """Whose it is, and how urgent it may be: by who its client is, and what that client may say (rights.py)."""
+        """Tenant, fair share and priority, as far as the client may choose them (client_identity.py)."""
         rights = exchange.client.identity
         exchange.tenant = rights.tenant
         exchange.fair_share_key = rights.share

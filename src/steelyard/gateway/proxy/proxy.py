@@ -54,7 +54,7 @@ class Proxy:
         self.writer = TurnWriter(loop)
         self.turns = FairTurns(loop, clock)
         self.resource_alarms: list[ResourceAlarm] = []
-        self.memory_tight = False  # memory is short: every body counts; memory_left.py
+        self.memory_tight = False  # memory is short: every body counts; overload.py
         self.memory_low = False  # and so short that nothing new is taken
         self.buffers = BodyBuffers(config.limits, config.timeouts, now)
         self.draining = False
@@ -73,7 +73,7 @@ class Proxy:
         self.timeouts = config.timeouts
         self.buffers.configure(config.limits, config.timeouts)
         self.trust_rule = TrustPolicy(config)
-        for client in self.clients:  # what was said yesterday of those who are still connected may not hold today
+        for client in self.clients:  # connected clients may have other rights now
             client.identity = self.trust_rule.identify(client.forwarding.client.decode())
         self.router = Router(config)
         self.intake.configure(config, self.router, self.trust_rule)
@@ -112,8 +112,8 @@ class Proxy:
         self.buffers.sweep(now)
         for connection in [c for c in self.active if c.expires <= now]:
             connection.on_timeout(now)
-        for endpoint in self.connection_pools.values():
-            endpoint.sweep(now)
+        for pool in self.connection_pools.values():
+            pool.sweep(now)
         self.recorder.flush()
 
     # ------------------------------------------------------------------ the end
@@ -135,7 +135,7 @@ class Proxy:
         if hopeless:
             waiting = [e for e in waiting if e.pool is not None and not e.pool.members]
         others = [] if hopeless else [e for e in left if e.phase is not WAITING and not e.response_started]
-        for exchange in waiting + others:  # who waits goes first: no place is to be taken that another leaves
+        for exchange in waiting + others:  # waiting requests first: none must take a slot that another leaves
             exchange.close = True
             exchange.client.fail(exchange, local_replies.STOPPING, now)
 
@@ -153,11 +153,11 @@ class Proxy:
             client.transport.abort()
 
     def close(self) -> None:
-        """The process ends: whoever is still connected is cut off."""
+        """The process ends, and with it all connections."""
         self.abort_all()
         for connection in list(self.active):
             connection.cancel()
-        for endpoint in self.connection_pools.values():
-            endpoint.close()
+        for pool in self.connection_pools.values():
+            pool.close()
         self.deadlines.close()
         self.recorder.close()

@@ -1,7 +1,7 @@
 """A connection to a replica: one request at a time out, its answer back to the client as it comes.
 
 Bytes of an answer are passed on as they are; only its head is read and rewritten. Where the body ends is counted
-(content-length) or told by llhttp (chunks).
+(content-length) or found by llhttp (chunks).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class UpstreamConnection:
         self.dispatcher = pool.proxy.dispatcher
         self.transport: Transport = None  # type: ignore[assignment]  # until connection_made
         self.exchange: Exchange | None = None
-        self.replica: Replica = None  # type: ignore[assignment]  # until `carry`
+        self.replica: Replica = None  # type: ignore[assignment]  # until `assign`
         self.state = CONNECTING
         self.reused = False
         self.peer_closed = False  # the other side closed it, or the network did
@@ -100,7 +100,7 @@ class UpstreamConnection:
         self._messages_begun = 0
         self._poll: Any = None
         self._parser: httptools.HttpResponseParser | None = None
-        # For clients of HTTP/1.0, who do not know chunks, and for answers with trailers, which are looked at.
+        # For clients of HTTP/1.0, which do not know chunks, and for responses with trailers, which are filtered.
         self._chunks: ChunkedReader | None = None
 
     # ------------------------------------------------------------------ the request
@@ -119,7 +119,7 @@ class UpstreamConnection:
         now = self.proxy.clock()
         if self.exchange is not None:
             self._send(self.exchange, now)
-        else:  # whoever it was made for has left meanwhile
+        else:  # the request it was made for is over
             self.pool.release(self, now)
 
     def is_reusable(self) -> bool:
@@ -130,7 +130,7 @@ class UpstreamConnection:
         return not self._poll.poll(0)
 
     def connect_failed(self, ours: bool, refused: bool, now: float) -> None:
-        """No connection: nothing was sent. `ours`: this machine lacks something. `refused`: nobody is there."""
+        """No connection: nothing was sent. `ours`: this machine lacks something. `refused`: nothing listens."""
         if self.state != CONNECTING:
             return  # it was made in the very moment its time was up
         self.state = CLOSED
@@ -225,7 +225,7 @@ class UpstreamConnection:
         state = self.state
         now = self.proxy.clock()
         if exchange is None:
-            self.transport.abort()  # nobody asked for anything
+            self.transport.abort()  # there is no request on it
         elif state == AWAITING_HEAD:
             self._read_heads(exchange, self.pending + data if self.pending else data, now)
         elif state == BODY_SIZED:
@@ -299,9 +299,7 @@ class UpstreamConnection:
             not head.close and length != UNTIL_CLOSE and (head.length == length or head.length == UNTIL_CLOSE)
         )
         if status == CONTENT_TOO_LARGE or (status >= 400 and exchange.body_size > MAX_JOINED_WRITE_BYTES):
-            self.keep_alive = (
-                False  # the error may have come before the body was read: whether it ever is, nobody can see
-            )
+            self.keep_alive = False  # the error may have come before the body was read, and perhaps it never is
         upstream = self.replica.context
         upstream.last_response_at = now
         if head.load_report or self.replica.residency is not None:
@@ -315,8 +313,8 @@ class UpstreamConnection:
                 return
         elif self.replica.unverified:
             self.dispatcher.trial_passed(self.replica, now)
-        flight = exchange.attempt
-        if flight is not None and (flight.hedge_entry is not None or exchange.hedge_upstream is not None):
+        attempt = exchange.attempt
+        if attempt is not None and (attempt.hedge_entry is not None or exchange.hedge_upstream is not None):
             self.dispatcher.settle(exchange, self, now)
         exchange.first_byte = now
         exchange.length_unknown = length < 0
@@ -367,7 +365,7 @@ class UpstreamConnection:
             self.body_left = left
             self._forward(exchange, data, now)
             return
-        if left < 0:  # more than it announced: what is left over is nobody's answer
+        if left < 0:  # more than it announced: the rest belongs to no request
             self.keep_alive = False
             data = data[:left]
         exchange.bytes_out += len(data)
@@ -475,7 +473,7 @@ class UpstreamConnection:
     # ------------------------------------------------------------------ the end
 
     def cancel(self) -> None:
-        """Nobody wants the answer any more: the replica learns of it by the closed connection."""
+        """The response is not wanted any more: closing the connection tells the replica."""
         self.exchange = None
         self.expires = INFINITY
         self.proxy.active.pop(self, None)
