@@ -208,7 +208,7 @@ def test_no_memory_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch, begun:
         raise MemoryError
 
     client = stage.client()
-    monkeypatch.setattr(stage.proxy, "submit" if begun else "prepare", out_of_memory)
+    monkeypatch.setattr(stage.proxy.intake, "submit" if begun else "prepare", out_of_memory)
     client.says(request("POST /", body=b"x"))
     assert read_answer(client.hears())["steelyard-reason"] == "memory_low"
     monkeypatch.undo()
