@@ -89,20 +89,20 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (gateway(listen=":80"), "listen"),
         (gateway(listen=["127.0.0.1:80", "gateway.example:80"]), "listen"),
     ],
-    "trusts-everyone": [
+    "trusts-all-proxies": [
         (gateway(trusted=["10.0.0.0/8", "0.0.0.0/0"]), "trusted[1]"),
         (gateway(trusted=["::/0"]), "trusted[0]"),
     ],
-    "tenants-unverified": [
+    "unverified-tenants": [
         (gateway(tenant_header="x-tenant"), "tenant_header"),
         (gateway(tenant_header="x-tenant", tenants={"gold": {"priority": 5}}), "tenant_header"),
     ],
-    "everyone-urgent": [(gateway(tenants={"*": {"priority": 1}}), "tenants.*.priority")],
+    "unrestricted-priority": [(gateway(tenants={"*": {"priority": 1}}), "tenants.*.priority")],
     "admin-no-tls": [
         (gateway(admin={"listen": ":9080", "token_file": "t"}), "admin.listen"),
         (gateway(admin={"listen": "gw.example:9080", "token_file": "t"}), "admin.listen"),
     ],
-    "admits-everyone": [
+    "allows-all-replicas": [
         (gateway(admin={"allow": ["*.models.svc", "10.0.0.0/8", "0.0.0.0/0"]}), "admin.allow[2]"),
         (gateway(admin={"allow": ["::/0"]}), "admin.allow[0]"),
     ],
@@ -112,7 +112,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (model(timeout="2h"), "models.m.timeout"),
     ],
     "keep-alive-race": [(gateway(timeouts={"replica_idle": "5s"}), "timeouts.replica_idle")],
-    "untold-models": [(gateway(models={"m": WISE, "h": {**WISE, "dialect": "http"}}), "models.h")],
+    "unroutable-model": [(gateway(models={"m": WISE, "h": {**WISE, "dialect": "http"}}), "models.h")],
     "no-replay": [(gateway(limits={"replay": 0}), "limits.replay")],
     "shared-device": [
         (gateway(models={"a": on("g", "g"), "b": on("h", "g"), "c": on("h2", "h3")}), "models.b.replicas[1].device"),
@@ -128,22 +128,22 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
             "models.m.runtime.devices[1]",
         ),
     ],
-    "cannot-share": [
+    "device-overcommitted": [
         (device({"a": needs(5), "b": needs(5)}), "devices.g"),
         (device({"a": {"memory": {"weights": "5GiB", "request": 1}}}), "devices.g"),  # on both servers
         (device({"a": needs(5), "b": needs(5, pinned=True), "c": needs(1, **DEMAND)}), "devices.g"),
     ],
-    "take-turns": [(device({"a": needs(3, 2), "b": needs(3, 2)}), "devices.g")],
-    "pinned-full": [
+    "requests-exceed-device": [(device({"a": needs(3, 2), "b": needs(3, 2)}), "devices.g")],
+    "no-room-beside-pinned": [
         (device({"a": needs(5), "b": needs(3, pinned=True), "c": needs(2, **DEMAND)}), "models.c.placement"),
     ],
-    "one-at-a-time": [
+    "models-evict-each-other": [
         (device({"a": needs(5, **DEMAND), "b": needs(6, **DEMAND)}), "devices.g"),
         (device({"a": needs(4), "b": needs(3, **DEMAND), "c": needs(3, **DEMAND)}), "devices.g"),
     ],
-    "no-capacity": [(device({"a": {}}, {"g": {}}), "devices.g")],
-    "little-headroom": [(device({"a": {}}, {"g": {"memory": "80GiB", "headroom": "1%"}}), "devices.g.headroom")],
-    "unmeasured-requests": [
+    "unknown-capacity": [(device({"a": {}}, {"g": {}}), "devices.g")],
+    "low-headroom": [(device({"a": {}}, {"g": {"memory": "80GiB", "headroom": "1%"}}), "devices.g.headroom")],
+    "unknown-request-memory": [
         (device({"a": {}, "b": {"memory": {"weights": "1GiB"}}}), "models.b"),
         (device({"a": {"memory": {}, "dialect": "vllm", "load": {"orca": False}}, "b": {}}), "models.a"),
     ],
@@ -152,10 +152,10 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (model(memory=TOLD, replicas=[], discovery=[DNS]), "models.m.memory"),
         (started(memory=TOLD), "models.m.memory"),
     ],
-    "unsized-placement": [
+    "unknown-model-size": [
         (device({"a": {"memory": {"request": "1MiB"}, "placement": DEMAND}}), "models.a.placement"),
     ],
-    "unsized-start": [
+    "unknown-started-size": [
         (gateway(models={"m": starting(devices=["g"])}, devices=GIB), "models.m.runtime.devices"),
         (
             gateway(
@@ -165,7 +165,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         ),
     ],
     "weights-ignored": [(model(policy="round_robin", replicas=[{**TWO[0], "weight": 2}, TWO[1]]), "models.m.policy")],
-    "blind-policy": [
+    "load-blind-policy": [
         (model(policy="round_robin", dialect="openai"), "models.m.policy"),
         (model(policy="weighted_round_robin", dialect="openai"), "models.m.policy"),
         (model(policy="random", dialect="", health=READY), "models.m.policy"),
@@ -181,7 +181,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (gateway(models={"m": starting(replicas=1)}), "models.m.runtime.replicas"),
     ],
     "same-address": [(model(replicas=[*TWO, {"url": "http://a:1/", "id": "x"}]), "models.m.replicas[2]")],
-    "no-sla": [(model(slo=None), "models.m")],
+    "no-slo": [(model(slo=None), "models.m")],
     "retry-budget": [(model(retry={"budget": "100%"}), "models.m.retry.budget")],
     "retry-attempts": [(model(retry={"attempts": 6}), "models.m.retry.attempts")],
     "hedged-twice": [(model(hedge={"enabled": True}, idempotent=False), "models.m.hedge")],
@@ -206,7 +206,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         ),
     ],
     "wait-above-timeout": [(model(timeout="10s", max_wait="60s"), "models.m.max_wait")],
-    "share-as-percent": [
+    "fraction-as-percent": [
         (model(slo={"latency": "1s", "percentile": 0.99}), "models.m.slo.percentile"),
         (model(slo={"availability": 0.999}), "models.m.slo.availability"),
     ],
@@ -218,7 +218,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         ),
         (model(replicas=[TWO[0], {**TWO[1], "ready": "/v1/models"}]), "models.m.replicas[1].ready"),
     ],
-    "guessed-readiness": [
+    "unknown-readiness-path": [
         (model(dialect=""), "models.m"),
         (model(dialect="", replicas=[TWO[0], {**TWO[1], "ready": "/ready"}]), "models.m"),
         (model(dialect="", replicas=[], discovery=[DNS]), "models.m"),
@@ -254,31 +254,33 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (model(load={"interval": "1s"}, dialect="", health=READY), "models.m.load"),
         (model(load={"port": 9090, "enabled": False}, dialect="vllm"), "models.m.load"),
     ],
-    "believes-at-once": [
+    "no-hold-down": [
         (model(discovery=[DNS, {"file": "f.yaml", "hold": 0}]), "models.m.discovery[1].hold"),
     ],
     "missing-command": [
         (gateway(models={"m": starting("no-such-program {port}")}), "models.m.runtime.command"),
         (gateway(models={"m": starting("./no-such-program {port}")}), "models.m.runtime.command"),
     ],
-    "none-started": [
+    "never-starts": [
         (gateway(models={"m": starting(replicas=0)}), "models.m.runtime.replicas"),
         (
             gateway(models={"m": {**scaled(mode="recommend"), **starting(replicas=0)}}),
             "models.m.runtime.replicas",
         ),
     ],
-    "no-maximum": [
+    "no-max-replicas": [
         (gateway(models={"m": scaled(max=None)}), "models.m.autoscale"),
         (model(concurrency=4, autoscale={"mode": "recommend"}), "models.m.autoscale"),
     ],
-    "scaled-blindly": [(gateway(models={"m": {**scaled(), "slo": None}}), "models.m.autoscale")],
-    "scaled-unlimited": [(gateway(models={"m": {**scaled(), "concurrency": "unlimited"}}), "models.m.concurrency")],
-    "refused-while-starting": [
+    "autoscale-without-slo": [(gateway(models={"m": {**scaled(), "slo": None}}), "models.m.autoscale")],
+    "autoscale-unlimited-concurrency": [
+        (gateway(models={"m": {**scaled(), "concurrency": "unlimited"}}), "models.m.concurrency")
+    ],
+    "wait-below-cold-start": [
         (gateway(models={"m": {**scaled(), "autoscale": ZERO, "max_wait": "5s"}}), "models.m.max_wait"),
         (gateway(models={"m": {**scaled(), "autoscale": ZERO, "max_wait": "1m", "timeout": "9s"}}), "models.m.timeout"),
     ],
-    "hasty-scaling": [
+    "scale-down-before-cold-start": [
         (gateway(models={"m": scaled(min=0, idle="9s")}), "models.m.autoscale.idle"),
         (gateway(models={"m": scaled(cold_start="10m")}), "models.m.autoscale.cold_start"),
         (

@@ -42,7 +42,7 @@ def test_a_warning_is_one_line_with_its_place(folder: Path) -> None:
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         "unwise.yaml:2: warning: models.a: No latency or availability is promised, so nobody can say whether it is "
-        "good enough. Add slo, for example {latency: 2s, percentile: 99, availability: 99.9}. [no-sla]",
+        "good enough. Add slo, for example {latency: 2s, percentile: 99, availability: 99.9}. [no-slo]",
         "unwise.yaml:4: note: models.a.replicas[1].zone: is read, but replicas are not chosen by zone yet in "
         "this version",
         "unwise.yaml: valid: 1 model, 2 replicas; 1 warning, 1 note",
@@ -74,7 +74,7 @@ def test_with_errors_there_is_advice_on_the_rest(folder: Path) -> None:
     assert result.exit_code == 2
     assert [line.split(":")[2] for line in result.stderr.splitlines()] == ["1", "8"]
     codes = {line.rpartition("[")[2] for line in result.stdout.splitlines() if "warning" in line}
-    assert codes == {"no-unit]", "slo-above-timeout]", "share-as-percent]"}
+    assert codes == {"no-unit]", "slo-above-timeout]", "fraction-as-percent]"}
     report = json.loads(check("both.yaml", "--format", "json").stdout)
     assert (report["valid"], len(report["errors"]), len(report["warnings"])) == (False, 2, 3)
 
@@ -97,7 +97,7 @@ def test_warnings_do_not_show_what_variables_hold(folder: Path, monkeypatch: pyt
     (folder / "named.yaml").write_text(f"models:\n  {two}\n")
     for form in ("text", "json"):
         result = check("named.yaml", "--format", form)
-        assert "untold-models" in result.stdout
+        assert "unroutable-model" in result.stdout
         assert "t0p" not in result.stdout
         assert "[/${STEELYARD_TEST_NAME}]" in result.stdout
 
@@ -106,7 +106,7 @@ def test_for_programs(folder: Path) -> None:
     report = json.loads(check("unwise.yaml", "--format", "json").stdout)
     assert (report["file"], report["valid"], report["errors"]) == ("unwise.yaml", True, [])
     (warning,) = report["warnings"]
-    assert (warning["code"], warning["line"], warning["key"]) == ("no-sla", 2, "models.a")
+    assert (warning["code"], warning["line"], warning["key"]) == ("no-slo", 2, "models.a")
     assert warning["what"]
     assert warning["do"]
     assert [(note["line"], note["key"]) for note in report["notes"]] == [(4, "models.a.replicas[1].zone")]
@@ -129,7 +129,7 @@ def test_errors_for_programs(folder: Path) -> None:
 def test_in_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "stdout", lambda: Console(force_terminal=True, width=80, color_system=None))
     lines = [line.rstrip() for line in check("unwise.yaml").stdout.splitlines()]
-    assert lines[0] == "warning  models.a  unwise.yaml:2  no-sla"
+    assert lines[0] == "warning  models.a  unwise.yaml:2  no-slo"
     assert lines[1].startswith("         No latency or availability is promised")
     assert any(line.startswith("         → Add slo") for line in lines)
     assert "note     models.a.replicas[1].zone  unwise.yaml:4" in lines

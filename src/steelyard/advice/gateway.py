@@ -32,7 +32,7 @@ def trusts_all_proxies(config: Config) -> Findings:
             yield ("trusted", place), what, "Name the networks of your own proxies only."
 
 
-def tenants_unverified(config: Config) -> Findings:
+def unverified_tenants(config: Config) -> Findings:
     """tenants are told apart by a header that every client may set as it likes"""
     vouched = config.trusted or any(tenant.networks for tenant in config.tenants.values())
     if config.tenant_header and not vouched:
@@ -130,14 +130,14 @@ def unused_device(config: Config) -> Findings:
 
 GATEWAY_CHECKS: dict[str, Callable[[Config], Findings]] = {
     "no-tls": no_tls,
-    "trusts-everyone": trusts_all_proxies,
-    "tenants-unverified": tenants_unverified,
-    "everyone-urgent": unrestricted_priority,
+    "trusts-all-proxies": trusts_all_proxies,
+    "unverified-tenants": unverified_tenants,
+    "unrestricted-priority": unrestricted_priority,
     "admin-no-tls": admin_no_tls,
-    "admits-everyone": allows_all_replicas,
+    "allows-all-replicas": allows_all_replicas,
     "timeout-order": timeout_order,
     "keep-alive-race": keep_alive_race,
-    "untold-models": unroutable_model,
+    "unroutable-model": unroutable_model,
     "no-replay": no_replay,
     "shared-device": shared_device,
     "unused-device": unused_device,

@@ -147,7 +147,7 @@ def no_hold_down(key: Key, model: ModelConfig) -> Findings:
 HEALTH_CHECKS: dict[str, Callable[[Key, ModelConfig], Findings]] = {
     "no-readiness-probe": no_readiness_probe,
     "liveness-only": liveness_only,
-    "guessed-readiness": unknown_readiness_path,
+    "unknown-readiness-path": unknown_readiness_path,
     "probe-overrun": probe_overrun,
     "slow-detection": slow_detection,
     "frequent-probes": frequent_probes,
@@ -155,5 +155,5 @@ HEALTH_CHECKS: dict[str, Callable[[Key, ModelConfig], Findings]] = {
     "shell-placeholder": shell_placeholder,
     "frequent-scrapes": frequent_scrapes,
     "unused-load": unused_load,
-    "believes-at-once": no_hold_down,
+    "no-hold-down": no_hold_down,
 }

@@ -165,13 +165,13 @@ def _may_be_measured(model: ModelConfig) -> bool:
 
 MEMORY_CHECKS: dict[str, Callable[[Config], Findings]] = {
     "never-fits": never_fits,
-    "cannot-share": device_overcommitted,
-    "take-turns": requests_exceed_device,
-    "pinned-full": no_room_beside_pinned,
-    "one-at-a-time": models_evict_each_other,
-    "no-capacity": unknown_capacity,
-    "little-headroom": low_headroom,
-    "unmeasured-requests": unknown_request_memory,
+    "device-overcommitted": device_overcommitted,
+    "requests-exceed-device": requests_exceed_device,
+    "no-room-beside-pinned": no_room_beside_pinned,
+    "models-evict-each-other": models_evict_each_other,
+    "unknown-capacity": unknown_capacity,
+    "low-headroom": low_headroom,
+    "unknown-request-memory": unknown_request_memory,
     "memory-without-device": memory_without_device,
-    "unsized-placement": unknown_model_size,
+    "unknown-model-size": unknown_model_size,
 }

@@ -137,12 +137,12 @@ def is_plain_http(model: ModelConfig) -> bool:
 
 BALANCING_CHECKS: dict[str, Callable[[Key, ModelConfig], Findings]] = {
     "weights-ignored": weights_ignored,
-    "blind-policy": load_blind_policy,
+    "load-blind-policy": load_blind_policy,
     "auto-concurrency": auto_concurrency,
     "no-replicas": no_replicas,
     "single-replica": single_replica,
     "same-address": same_address,
-    "no-sla": no_slo,
+    "no-slo": no_slo,
     "retry-budget": retry_budget,
     "retry-attempts": retry_attempts,
     "hedged-twice": hedged_twice,

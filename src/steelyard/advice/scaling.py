@@ -106,14 +106,14 @@ def _scale_down_delays(scale: AutoscaleConfig) -> Iterator[tuple[Key, float]]:
         yield ("scaler_options", "down_after") if "down_after" in scale.scaler_options else ("cold_start",), given
 
 
-STARTING_CHECKS: dict[str, Callable[[Config], Findings]] = {"unsized-start": unknown_started_size}
+STARTING_CHECKS: dict[str, Callable[[Config], Findings]] = {"unknown-started-size": unknown_started_size}
 
 SCALING_CHECKS: dict[str, Callable[[Key, ModelConfig], Findings]] = {
     "missing-command": missing_command,
-    "none-started": never_starts,
-    "no-maximum": no_max_replicas,
-    "scaled-blindly": autoscale_without_slo,
-    "scaled-unlimited": autoscale_unlimited_concurrency,
-    "refused-while-starting": wait_below_cold_start,
-    "hasty-scaling": scale_down_before_cold_start,
+    "never-starts": never_starts,
+    "no-max-replicas": no_max_replicas,
+    "autoscale-without-slo": autoscale_without_slo,
+    "autoscale-unlimited-concurrency": autoscale_unlimited_concurrency,
+    "wait-below-cold-start": wait_below_cold_start,
+    "scale-down-before-cold-start": scale_down_before_cold_start,
 }

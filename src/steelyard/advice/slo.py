@@ -78,6 +78,6 @@ def _bare_durations(key: Key, value: object) -> Iterator[tuple[Key, Seconds]]:
 SLO_CHECKS: dict[str, Callable[[Key, ModelConfig], Findings]] = {
     "slo-above-timeout": slo_above_timeout,
     "wait-above-timeout": wait_above_timeout,
-    "share-as-percent": fraction_as_percent,
+    "fraction-as-percent": fraction_as_percent,
 }
 UNIT_CHECKS: dict[str, Callable[[Config], Findings]] = {"no-unit": no_unit}
