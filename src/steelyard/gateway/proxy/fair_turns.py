@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from .client_connection import ClientConnection
 
-MAX_REQUESTS_PER_TURN: Final = 8  # of one connection, begun in one turn
+MAX_REQUESTS_PER_TURN: Final = 2  # of one connection, begun in one turn
 MAX_BYTES_PER_TURN: Final = 64 << 10  # of pipelined requests, and of one read after which a body yields
 MAX_CHUNKS_PER_TURN: Final = 256  # of a body: some 0.2 ms in plain Python
 
