@@ -220,8 +220,8 @@ class ScriptedProber:
 class Played:
     """A fleet that runs, its workers and its probes."""
 
-    def __init__(self, fleet: Fleet, crew: InProcessCrew, prober: ScriptedProber) -> None:
-        self.fleet, self.crew, self.prober = fleet, crew, prober
+    def __init__(self, fleet: Fleet, worker_pool: InProcessCrew, prober: ScriptedProber) -> None:
+        self.fleet, self.worker_pool, self.prober = fleet, worker_pool, prober
         self.clock = Clock(asyncio.get_running_loop())
         fleet._loop = self.clock  # type: ignore[assignment]
 
@@ -236,7 +236,7 @@ class Played:
 
     def everywhere(self, key: ReplicaKey) -> set[str]:
         """Its state in the eyes of all workers."""
-        return {worker.states().get(key, "unknown") for worker in self.crew.workers.values()}
+        return {worker.states().get(key, "unknown") for worker in self.worker_pool.workers.values()}
 
     async def settle(self) -> None:
         """Until nothing is left that was to be done soon."""
@@ -250,18 +250,18 @@ async def played(config: Config, workers: int = 1) -> AsyncIterator[Played]:
         patch.setattr(fleet_module, "Prober", ScriptedProber)
         patch.setattr(fleet_module, "MEMBERSHIP_BATCH_SECONDS", 0.0)
         fleet = Fleet(config)
-        crew = InProcessCrew(fleet, 0)
-        await fleet.start(crew)
+        worker_pool = InProcessCrew(fleet, 0)
+        await fleet.start(worker_pool)
         for index in range(workers):
-            crew.hire(index)
+            worker_pool.hire(index)
         await asyncio.sleep(0)
         prober: Any = fleet.prober
         try:
-            yield Played(fleet, crew, prober)
+            yield Played(fleet, worker_pool, prober)
         finally:
             await fleet.stop()
             await fleet.replicas.stop()
-            for worker in crew.workers.values():
+            for worker in worker_pool.workers.values():
                 if worker.proxy is not None:
                     worker.proxy.close()
 

@@ -77,7 +77,7 @@ class Stage:
         self.reports: dict[str, list[ModelReport]] = {}
         self.notes: list[tuple[str, str, int]] = []
         self.config = configured(**models)
-        self.hands = AutoscalerDependencies(
+        self.deps = AutoscalerDependencies(
             keeper=self.keeper,  # type: ignore[arg-type]
             reports=lambda: [of_worker(*each) for each in zip(*self.reports.values(), strict=True)],
             ready=self.ready,
@@ -85,7 +85,7 @@ class Stage:
             clock=lambda: self.now,
             wall=lambda: NOON + timedelta(seconds=self.now - 1000.0),
         )
-        self.scaler = Autoscaler(self.hands)
+        self.scaler = Autoscaler(self.deps)
 
     def begin(self) -> Stage:
         self.scaler.config_changed(self.config)

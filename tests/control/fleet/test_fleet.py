@@ -49,14 +49,14 @@ async def test_where_nothing_is_probed_everybody_is_ready(stage: Played) -> None
 
 @acted(TWO)
 async def test_what_happens_in_one_turn_is_one_message_in_its_order(stage: Played) -> None:
-    stage.crew.heard.clear()
+    stage.worker_pool.heard.clear()
     stage.prober.sees(A, Event.LIVE)
     stage.prober.sees(B, Event.LOST)
     stage.prober.sees(A)
-    assert stage.crew.heard == []
+    assert stage.worker_pool.heard == []
     await stage.settle()
     changes = (ReplicaEvent(*A, "live"), ReplicaEvent(*B, "lost"), ReplicaEvent(*A, "loaded"))
-    assert stage.crew.heard == [ReplicaEvents(changes)]
+    assert stage.worker_pool.heard == [ReplicaEvents(changes)]
 
 
 @acted(TWO)
@@ -64,12 +64,12 @@ async def test_a_new_worker_hears_how_everybody_stands(stage: Played) -> None:
     stage.prober.sees(A)
     stage.prober.sees(B, Event.LOST)
     await stage.settle()
-    assert stage.crew.hire(7).states() == {A: "ready", B: "unreachable"}
+    assert stage.worker_pool.hire(7).states() == {A: "ready", B: "unreachable"}
     stage.fleet.transition(A, Event.DRAIN, "an operator drains it")
     stage.prober.sees(B, Event.LIVE)
-    assert stage.crew.hire(8).states() == {A: "draining", B: "loading"}
+    assert stage.worker_pool.hire(8).states() == {A: "draining", B: "loading"}
     await stage.settle()  # what is told to all now changes nothing there
-    assert stage.crew.workers[8].states() == {A: "draining", B: "loading"}
+    assert stage.worker_pool.workers[8].states() == {A: "draining", B: "loading"}
 
 
 @acted(ONE)
@@ -77,10 +77,10 @@ async def test_an_ejection_is_told_to_all_and_to_those_who_come_later(stage: Pla
     stage.prober.sees(A)
     await stage.settle()
     failing = ReplicaReport(*A, "ejected", 0, 9, 5, 0.0, 1.0, consecutive_failures=5, ejection_left=30.0)
-    stage.crew.told = [WorkerReport(0, (), (failing,)), in_flight()]
-    stage.fleet.worker_reported(stage.crew.told[0])
+    stage.worker_pool.told = [WorkerReport(0, (), (failing,)), in_flight()]
+    stage.fleet.worker_reported(stage.worker_pool.told[0])
     assert stage.everywhere(A) == {"ejected"}
-    assert stage.crew.hire(7).states() == {A: "ejected"}
+    assert stage.worker_pool.hire(7).states() == {A: "ejected"}
     assert [h.message for h in stage.fleet.events.latest()][-1].startswith("ejected for 30 s")
 
 
@@ -94,8 +94,8 @@ async def test_an_ejection_says_why_when_it_begins_and_how_long_it_was_when_it_e
     )
     well = ReplicaReport(*A, "ready", 0, 9, 5, 0.0, 1.0)
     for seen in (failing, failing, well, well):
-        stage.crew.told = [WorkerReport(0, (), (seen,))]
-        stage.fleet.worker_reported(stage.crew.told[0])
+        stage.worker_pool.told = [WorkerReport(0, (), (seen,))]
+        stage.fleet.worker_reported(stage.worker_pool.told[0])
     said = [h.message for h in stage.fleet.events.latest() if "ejected" in h.message]
     assert said == ["ejected for 30 s: 5 in a row answered 500", "no longer ejected, after 2 s"]
 
@@ -111,8 +111,8 @@ async def test_an_ejection_right_after_another_is_told_too(stage: Played) -> Non
         *A, "ejected", 0, 9, 6, 0.0, 1.0, ejection_left=60.0, ejected_since=0.0, ejection_reason=trial
     )
     for seen in (first, second, second):
-        stage.crew.told = [WorkerReport(0, (), (seen,))]
-        stage.fleet.worker_reported(stage.crew.told[0])
+        stage.worker_pool.told = [WorkerReport(0, (), (seen,))]
+        stage.fleet.worker_reported(stage.worker_pool.told[0])
     said = [h.message for h in stage.fleet.events.latest() if "ejected" in h.message]
     assert said[1:] == [
         "no longer ejected, after 29 s",
@@ -127,8 +127,8 @@ async def test_an_ejection_ends_with_the_replica_it_was_for(stage: Played) -> No
     stage.prober.sees(A)
     await stage.settle()
     failing = ReplicaReport(*A, "ejected", 0, 9, 5, 0.0, 1.0, consecutive_failures=5, ejection_left=30.0)
-    stage.crew.told = [WorkerReport(0, (), (failing,)), in_flight()]
-    stage.fleet.worker_reported(stage.crew.told[0])
+    stage.worker_pool.told = [WorkerReport(0, (), (failing,)), in_flight()]
+    stage.fleet.worker_reported(stage.worker_pool.told[0])
     await stage.settle()
     assert stage.everywhere(A) == {"ejected"}
     stage.fleet._discovered("m", (replica(url=THERE),))
@@ -136,18 +136,18 @@ async def test_an_ejection_ends_with_the_replica_it_was_for(stage: Played) -> No
     stage.prober.sees(A)
     await stage.settle()
     assert stage.everywhere(A) == {"ready"}
-    assert stage.crew.hire(7).states() == {A: "ready"}
-    stage.fleet.worker_reported(stage.crew.told[1])  # the other worker's last report is of the old one still
+    assert stage.worker_pool.hire(7).states() == {A: "ready"}
+    stage.fleet.worker_reported(stage.worker_pool.told[1])  # the other worker's last report is of the old one still
     assert stage.everywhere(A) == {"ready"}
 
 
 @acted(ONE, workers=1)
 async def test_one_worker_alone_sees_everything_itself(stage: Played) -> None:
     failing = ReplicaReport(*A, "ejected", 0, 9, 5, 0.0, 1.0, consecutive_failures=5, ejection_left=30.0)
-    stage.crew.told = [WorkerReport(0, (), (failing,))]
-    stage.crew.heard.clear()
-    stage.fleet.worker_reported(stage.crew.told[0])
-    assert stage.crew.heard == []
+    stage.worker_pool.told = [WorkerReport(0, (), (failing,))]
+    stage.worker_pool.heard.clear()
+    stage.fleet.worker_reported(stage.worker_pool.told[0])
+    assert stage.worker_pool.heard == []
 
 
 # ---------------------------------------------------------------------- trouble
@@ -194,20 +194,20 @@ async def test_a_restart_is_loading_until_seen_ready(stage: Played) -> None:
 
 @acted(TWO)
 async def test_what_goes_on_there_is_asked_of_workers_once_for_all(stage: Played) -> None:
-    stage.crew.told = [in_flight(A), in_flight(B, overdue=True)]
+    stage.worker_pool.told = [in_flight(A), in_flight(B, overdue=True)]
     assert await asyncio.gather(*(stage.fleet._makes_progress(key) for key in (A, B, ("m", "z")))) == [
         True,
         False,
         False,
     ]
-    assert stage.crew.tells == 1
+    assert stage.worker_pool.tells == 1
     assert await stage.fleet._makes_progress(A)
-    assert stage.crew.tells == 2
+    assert stage.worker_pool.tells == 2
 
 
 @acted(ONE)
 async def test_of_two_workers_one_that_hears_from_it_is_enough(stage: Played) -> None:
-    stage.crew.told = [in_flight(A, overdue=True), in_flight(A)]
+    stage.worker_pool.told = [in_flight(A, overdue=True), in_flight(A)]
     assert await stage.fleet._makes_progress(A)
 
 
@@ -221,12 +221,12 @@ def test_a_worker_that_does_not_answer_does_not_hide_what_the_others_know() -> N
 
 @acted(TWO)
 async def test_what_replicas_say_of_their_load_goes_to_all(stage: Played) -> None:
-    stage.crew.heard.clear()
+    stage.worker_pool.heard.clear()
     for key, requests in ((A, 3.0), (B, 4.0), (("m", "z"), 5.0), (("z", "a"), 5.0)):
         stage.fleet._load_reported(key, EngineLoad(running=requests, waiting=0.0))
     stage.fleet._load_reported(A, EngineLoad())
     await stage.settle()
-    (message,) = stage.crew.heard
+    (message,) = stage.worker_pool.heard
     assert isinstance(message, LoadReadings)
     assert [(r.id, r.requests) for r in message.loads] == [("a", 3.0), ("b", 4.0)]
 
@@ -259,8 +259,8 @@ def probed(port: int) -> Config:
 def test_a_real_server_loads_is_ready_leaves_and_comes_back() -> None:
     async def work() -> None:
         async with serving(ready=503) as server:
-            fleet, crew = Fleet(probed(server.port)), Alone()
-            await fleet.start(crew)
+            fleet, worker_pool = Fleet(probed(server.port)), Alone()
+            await fleet.start(worker_pool)
             try:
                 await until(lambda: fleet.statuses[A].state.value == "loading")
                 server.answers["/ready"] = 200
@@ -276,7 +276,10 @@ def test_a_real_server_loads_is_ready_leaves_and_comes_back() -> None:
                 await fleet.stop()
                 await fleet.replicas.stop()
             changes = [
-                change for message in crew.heard if isinstance(message, ReplicaEvents) for change in message.events
+                change
+                for message in worker_pool.heard
+                if isinstance(message, ReplicaEvents)
+                for change in message.events
             ]
             told = [change.event for change in changes]
             assert told[0] == "live"
@@ -289,8 +292,8 @@ def test_the_stand_in_crew_greets_as_a_supervisor_does() -> None:
     async def work() -> None:
         fleet = Fleet(made(UNPROBED))
         await fleet.start(Alone())
-        crew = InProcessCrew(fleet, 1)
-        assert crew.workers[0].states() == {A: "ready"}
+        worker_pool = InProcessCrew(fleet, 1)
+        assert worker_pool.workers[0].states() == {A: "ready"}
         await fleet.stop()
         await fleet.replicas.stop()
 

@@ -20,7 +20,7 @@ async def test_a_new_configuration_keeps_what_is_known_of_those_who_stay(stage: 
     await stage.settle()
     assert await stage.fleet.configure(made(TWO)) == ""
     await stage.settle()
-    assert [w.states() for w in stage.crew.workers.values()] == [{A: "ready", B: "starting"}] * 2
+    assert [w.states() for w in stage.worker_pool.workers.values()] == [{A: "ready", B: "starting"}] * 2
     stage.prober.sees(B)
     await stage.settle()
     assert stage.everywhere(B) == {"ready"}
@@ -28,27 +28,27 @@ async def test_a_new_configuration_keeps_what_is_known_of_those_who_stay(stage: 
 
 @acted(ONE)
 async def test_what_is_seen_while_it_is_on_its_way_is_told(stage: Played) -> None:
-    stage.crew.slow = True
+    stage.worker_pool.slow = True
     changing = asyncio.create_task(stage.fleet.configure(made(TWO)))
     await stage.settle()
     stage.prober.sees(A)
     await stage.settle()
-    assert stage.crew.hire(7).states()[A] == "ready"
-    stage.crew.answer()
+    assert stage.worker_pool.hire(7).states()[A] == "ready"
+    stage.worker_pool.answer()
     assert await changing == ""
     assert stage.everywhere(A) == {"ready"}
 
 
 @acted(ONE)
 async def test_nothing_seen_before_or_meanwhile_reaches_another_server_under_the_same_name(stage: Played) -> None:
-    stage.crew.slow = True
+    stage.worker_pool.slow = True
     stage.prober.sees(A)  # in the very turn in which the configuration goes out
     changing = asyncio.create_task(stage.fleet.configure(made(MOVED)))
     await asyncio.sleep(0)
     stage.prober.sees(A)
     await stage.settle()
     assert stage.everywhere(A) == {"starting"}
-    stage.crew.answer()
+    stage.worker_pool.answer()
     assert await changing == ""
     await stage.settle()
     assert (stage.state(A), stage.everywhere(A)) == ("starting", {"starting"})
@@ -56,11 +56,11 @@ async def test_nothing_seen_before_or_meanwhile_reaches_another_server_under_the
 
 @acted(ONE)
 async def test_what_was_seen_in_the_turn_of_a_change_goes_out_before_it(stage: Played) -> None:
-    stage.crew.heard.clear()
+    stage.worker_pool.heard.clear()
     stage.prober.sees(A)
     assert await stage.fleet.configure(made(MOVED)) == ""
     await stage.settle()
-    assert stage.crew.kinds()[:2] == ["ReplicaEvents", "Apply"]
+    assert stage.worker_pool.kinds()[:2] == ["ReplicaEvents", "Apply"]
     assert stage.everywhere(A) == {"starting"}
 
 
@@ -76,7 +76,7 @@ async def test_a_refused_configuration_leaves_everything_as_it_was(stage: Played
     stage.prober.sees(A)
     await stage.settle()
     assert (stage.state(A), stage.everywhere(A)) == ("ready", {"ready"})
-    assert {w.urls()[A] for w in stage.crew.workers.values()} == {HERE}
+    assert {w.urls()[A] for w in stage.worker_pool.workers.values()} == {HERE}
 
 
 def test_one_that_does_not_fit_leaves_everything_as_it_was() -> None:
@@ -99,12 +99,12 @@ def test_one_that_does_not_fit_leaves_everything_as_it_was() -> None:
 
 @acted(ONE)
 async def test_sources_that_change_meanwhile_are_heard_afterwards(stage: Played) -> None:
-    stage.crew.slow = True
+    stage.worker_pool.slow = True
     changing = asyncio.create_task(stage.fleet.configure(made(TWO)))
     await stage.settle()
     stage.fleet._discovered("m", (replica("c", "http://127.0.0.1:11"),))
-    assert ("m", "c") not in stage.crew.workers[0].states()
-    stage.crew.answer()
+    assert ("m", "c") not in stage.worker_pool.workers[0].states()
+    stage.worker_pool.answer()
     assert await changing == ""
     await stage.settle()
     assert stage.everywhere(("m", "c")) == {"starting"}
@@ -129,11 +129,11 @@ async def test_trouble_that_crosses_the_end_of_probing_keeps_nobody_out(stage: P
     """A worker took it out before it had the new configuration; nobody would ever say that it is ready."""
     stage.prober.sees(A)
     await stage.settle()
-    stage.crew.slow = True
+    stage.worker_pool.slow = True
     changing = asyncio.create_task(stage.fleet.configure(made(UNPROBED)))
     await stage.settle()
     stage.fleet.worker_notice(ReplicaFailure(*A, True))
-    stage.crew.answer()
+    stage.worker_pool.answer()
     assert await changing == ""
     await stage.settle()
     assert (stage.state(A), stage.everywhere(A)) == ("ready", {"ready"})
@@ -174,11 +174,11 @@ def test_two_models_on_one_server_stand_apart() -> None:
 async def test_a_worker_that_comes_while_a_configuration_is_on_its_way_ends_like_the_others(stage: Played) -> None:
     stage.prober.sees(A)
     await stage.settle()
-    stage.crew.slow = True
+    stage.worker_pool.slow = True
     changing = asyncio.create_task(stage.fleet.configure(made(MOVED)))
     await stage.settle()
-    late = stage.crew.hire(7)
-    stage.crew.answer()
+    late = stage.worker_pool.hire(7)
+    stage.worker_pool.answer()
     assert await changing == ""
     await stage.settle()
     assert late.states() == {A: "starting"}
@@ -194,4 +194,4 @@ async def test_messages_are_what_workers_can_read(stage: Played) -> None:
     stage.prober.sees(A)
     await stage.settle()
     await stage.fleet.configure(made(TWO))
-    assert {type(message) for message in stage.crew.heard} >= {Apply, MemberUpdate, ReplicaEvents}
+    assert {type(message) for message in stage.worker_pool.heard} >= {Apply, MemberUpdate, ReplicaEvents}

@@ -47,7 +47,7 @@ class Lifecycles(RuleBasedStateMachine):
         self.loop = uvloop.new_event_loop()
         self.context = played(config({"a": 9}, health=True), workers=2)
         self.stage: Played = self.loop.run_until_complete(self.context.__aenter__())
-        self.operating = FleetAdmin(self.stage.fleet, self.stage.crew, None, 0.0)  # type: ignore[arg-type]
+        self.operating = FleetAdmin(self.stage.fleet, self.stage.worker_pool, None, 0.0)  # type: ignore[arg-type]
         self.changing: asyncio.Task[str] | None = None
         self.drained: set[tuple[str, str]] = set()
 
@@ -128,15 +128,15 @@ class Lifecycles(RuleBasedStateMachine):
     @precondition(lambda self: self.changing is None)
     @rule(replicas=listed, health=st.booleans(), refused=st.booleans())
     def a_configuration_is_on_its_way(self, replicas: dict[str, int], health: bool, refused: bool) -> None:
-        self.stage.crew.slow = True
+        self.stage.worker_pool.slow = True
         self.changing = self.loop.create_task(self.stage.fleet.configure(config(replicas, health, refused)))
         self.settle()
 
     @precondition(lambda self: self.changing is not None)
     @rule()
     def it_arrives(self) -> None:
-        self.stage.crew.slow = False
-        self.stage.crew.answer()
+        self.stage.worker_pool.slow = False
+        self.stage.worker_pool.answer()
         assert self.changing is not None
         self.loop.run_until_complete(self.changing)
         self.changing = None
@@ -147,7 +147,7 @@ class Lifecycles(RuleBasedStateMachine):
     @rule(id=ids, worker=st.integers(0, 1))
     def a_worker_is_refused(self, id: str, worker: int) -> None:
         """As the worker does it: it takes it out, and says so."""
-        mine = self.stage.crew.workers[worker]
+        mine = self.stage.worker_pool.workers[worker]
         assert mine.proxy is not None
         found = mine.proxy.balancer.pool("m").replicas.get(id)
         if found is not None and found.context.probed and found.state.value in ("ready", "ejected"):
@@ -157,10 +157,10 @@ class Lifecycles(RuleBasedStateMachine):
 
     @rule(worker=st.integers(0, 1))
     def a_worker_is_replaced(self, worker: int) -> None:
-        before: InProcess = self.stage.crew.workers[worker]
+        before: InProcess = self.stage.worker_pool.workers[worker]
         assert before.proxy is not None
         before.proxy.close()
-        self.stage.crew.hire(worker)
+        self.stage.worker_pool.hire(worker)
         self.settle()
 
     # ------------------------------------------------------------------ what must hold
@@ -189,7 +189,7 @@ class Lifecycles(RuleBasedStateMachine):
         fleet = self.stage.fleet
         standings = {key: standing.state.value for key, standing in fleet.statuses.items()}
         urls = {key: member.settings.url for key, member in fleet.members().items()}
-        for worker in self.stage.crew.workers.values():
+        for worker in self.stage.worker_pool.workers.values():
             assert worker.urls() == urls
             states = worker.states()
             # After a refused configuration those that were to leave are looked at anew, and go on meanwhile.
@@ -199,7 +199,7 @@ class Lifecycles(RuleBasedStateMachine):
     @invariant()
     def nobody_is_used_who_was_not_seen_ready(self) -> None:
         prober = self.stage.prober
-        for worker in self.stage.crew.workers.values():
+        for worker in self.stage.worker_pool.workers.values():
             urls = worker.urls()
             for key, state in worker.states().items():
                 assert worker.proxy is not None
@@ -211,7 +211,7 @@ class Lifecycles(RuleBasedStateMachine):
         if self.changing is not None:
             return
         self.settle()
-        for worker in self.stage.crew.workers.values():
+        for worker in self.stage.worker_pool.workers.values():
             states = worker.states()
             for key in self.drained:
                 assert states.get(key, "gone") in ("draining", "gone", "starting"), key

@@ -17,10 +17,10 @@ async def test_replicas_come_and_go_with_their_sources(stage: Played) -> None:
     stage.fleet._discovered("m", (replica("a"), replica("b", THERE)))
     stage.prober.sees(A)
     await stage.settle()
-    assert [w.states() for w in stage.crew.workers.values()] == [{A: "ready", B: "starting"}] * 2
+    assert [w.states() for w in stage.worker_pool.workers.values()] == [{A: "ready", B: "starting"}] * 2
     stage.fleet._discovered("m", (replica("b", THERE),))
     await stage.settle()
-    assert [w.states() for w in stage.crew.workers.values()] == [{B: "starting"}] * 2
+    assert [w.states() for w in stage.worker_pool.workers.values()] == [{B: "starting"}] * 2
     assert set(stage.fleet.statuses) == set(stage.prober.targets) == {B}
     assert stage.fleet.config.models["m"].replicas == (replica("b", THERE),)
 
@@ -28,11 +28,11 @@ async def test_replicas_come_and_go_with_their_sources(stage: Played) -> None:
 @acted(EMPTY)
 async def test_where_nothing_changes_nothing_is_said(stage: Played) -> None:
     stage.fleet._discovered("m", (replica(),))
-    stage.crew.heard.clear()
+    stage.worker_pool.heard.clear()
     stage.fleet._discovered("m", (replica(),))
     stage.fleet.refresh("m")
     stage.fleet.refresh("z")
-    assert stage.crew.heard == []
+    assert stage.worker_pool.heard == []
 
 
 @acted(EMPTY)
@@ -51,10 +51,10 @@ async def test_another_address_under_the_same_name_is_another_replica(stage: Pla
     stage.prober.sees(A)
     await stage.settle()
     stage.fleet._discovered("m", (replica(url=THERE),))
-    assert stage.crew.hire(7).states() == {A: "starting"}
+    assert stage.worker_pool.hire(7).states() == {A: "starting"}
     await stage.settle()
     assert (stage.state(A), stage.everywhere(A)) == ("starting", {"starting"})
-    assert {w.urls()[A] for w in stage.crew.workers.values()} == {THERE}
+    assert {w.urls()[A] for w in stage.worker_pool.workers.values()} == {THERE}
 
 
 @acted(EMPTY)
@@ -79,7 +79,7 @@ def test_a_drain_outlives_a_change_of_address(health: str) -> None:
         stage.prober.sees(A)
         await stage.settle()
         assert (stage.state(A), stage.everywhere(A)) == ("draining", {"draining"})
-        assert stage.crew.hire(7).states() == {A: "draining"}
+        assert stage.worker_pool.hire(7).states() == {A: "draining"}
 
     play(f"models: {{m: {{health: {{enabled: {health}}}}}}}", scene)
 

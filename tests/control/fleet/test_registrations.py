@@ -31,17 +31,17 @@ async def test_who_registers_is_a_replica_until_the_lease_runs_out(stage: Played
     stage.pass_time(3.0)
     assert stage.fleet.members() == {}
     assert (stage.fleet.statuses, len(stage.fleet.registrations.leases)) == ({}, 0)
-    assert [w.states() for w in stage.crew.workers.values()] == [{}, {}]
+    assert [w.states() for w in stage.worker_pool.workers.values()] == [{}, {}]
 
 
 @acted(EMPTY)
 async def test_it_is_not_forgotten_while_something_runs_there(stage: Played) -> None:
     announce(stage)
     stage.prober.sees(A)
-    stage.crew.told = [in_flight(A)]
+    stage.worker_pool.told = [in_flight(A)]
     stage.pass_time(60.0)
     assert stage.state(A) == "draining"
-    stage.crew.told = [in_flight(B)]
+    stage.worker_pool.told = [in_flight(B)]
     stage.pass_time(0.5)
     assert stage.fleet.members() == {}
 
@@ -125,11 +125,11 @@ async def test_another_instance_elsewhere_after_the_first_left_begins_anew(stage
 async def test_renewals_say_nothing_to_anybody(stage: Played) -> None:
     announce(stage)
     await stage.settle()
-    stage.crew.heard.clear()
+    stage.worker_pool.heard.clear()
     for _ in range(10):
         announce(stage)
     await stage.settle()
-    assert stage.crew.heard == []
+    assert stage.worker_pool.heard == []
 
 
 @acted(EMPTY)
@@ -209,11 +209,13 @@ async def test_many_leases_that_end_at_once_are_one_change(stage: Played) -> Non
     await stage.settle()
     stage.pass_time(6.0)
     assert len(stage.fleet.members()) == 20
-    stage.crew.heard.clear()
+    stage.worker_pool.heard.clear()
     stage.pass_time(3.0)
     await stage.settle()
     assert stage.fleet.members() == {}
-    assert [m.removed for m in stage.crew.heard if isinstance(m, MemberUpdate)] == [tuple(f"r{n}" for n in range(20))]
+    assert [m.removed for m in stage.worker_pool.heard if isinstance(m, MemberUpdate)] == [
+        tuple(f"r{n}" for n in range(20))
+    ]
 
 
 @acted(EMPTY)

@@ -23,11 +23,11 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 def seen(*moments: tuple[float, list[Alarm]]) -> list[tuple[str, str, str]]:
-    chronicle = EventLog()
-    alarms = AlarmLog(chronicle)
+    event_log = EventLog()
+    alarms = AlarmLog(event_log)
     for now, there in moments:
         alarms.update(there, now)
-    return [(happened.kind, happened.code, happened.message) for happened in chronicle.latest()]
+    return [(happened.kind, happened.code, happened.message) for happened in event_log.latest()]
 
 
 def test_an_alarm_is_an_event_when_it_begins_and_when_it_is_over() -> None:

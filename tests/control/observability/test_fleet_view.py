@@ -188,13 +188,13 @@ async def test_what_workers_say_of_those_who_are_gone_is_not_shown(stage: Played
 
 @acted(TWO)
 async def test_whoever_is_on_the_way_is_shown_when_it_is_there(stage: Played) -> None:
-    stage.crew.slow = True
+    stage.worker_pool.slow = True
     changing = asyncio.create_task(stage.fleet.configure(made(TWO.replace(":9'", ":11'"))))
     await stage.settle()
     assert {r.id for r in show(stage).replicas} == {"b"}
     stage.fleet._discovered("n", (ReplicaConfig(url="http://127.0.0.1:12", id="c"),))
     assert {r.id for r in show(stage).replicas} == {"b"}
-    stage.crew.answer()
+    stage.worker_pool.answer()
     await changing
     await stage.settle()
     assert {r.id for r in show(stage).replicas} == {"a", "b", "c"}

@@ -175,7 +175,7 @@ class Stage:
         self.running: dict[Key, int] = {}
         self.drains: Callable[[Key], Awaitable[bool]] = self._drains
         self.unknown: set[Key] = set()  # whose probes do not see that they are ready
-        hands = PlacementDependencies(
+        deps = PlacementDependencies(
             room=self.book,
             move=self._move,
             see_anew=self._see_anew,
@@ -185,7 +185,7 @@ class Stage:
             note=lambda what, model, replica: self.notes.append(f"{model}/{replica}: {what}"),
             tell=self.told.append,
         )
-        self.placer = PlacementController(hands, placement=placement or self.script)
+        self.placer = PlacementController(deps, placement=placement or self.script)
 
     async def _drains(self, key: Key) -> bool:
         return not self.running.get(key)

@@ -56,9 +56,9 @@ class Stage:
         self.busy: set[Key] = set()  # these do not drain
         self.drains: dict[str, float] = {}  # replica → seconds that what runs there has
         self.worth: dict[str, dict[str, ReplicaLoad]] = {}
-        self.keeper = ReplicaController(self._hands(), {"process": runtime or self.runtime}, clock=lambda: self.now)
+        self.keeper = ReplicaController(self._deps(), {"process": runtime or self.runtime}, clock=lambda: self.now)
 
-    def _hands(self) -> ReplicaDependencies:
+    def _deps(self) -> ReplicaDependencies:
         return ReplicaDependencies(
             room=self.room,
             members=self._members,

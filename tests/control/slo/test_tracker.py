@@ -72,8 +72,8 @@ def test_the_dead_count_too_and_once() -> None:
 
 def test_an_alert_begins_is_shown_and_ends() -> None:
     made = keeping("latency: 200ms")
-    chronicle = EventLog()
-    log = AlarmLog(chronicle)
+    event_log = EventLog()
+    log = AlarmLog(event_log)
     log.update(made.alarms(0.0), 0.0)
     made.update(reported(met=1), RetiredTotals(), -4000.0)
     made.update(reported(met=852, late=149), RetiredTotals(), 0.0)
@@ -90,7 +90,7 @@ def test_an_alert_begins_is_shown_and_ends() -> None:
     made.update(reported(met=100_001, late=149), RetiredTotals(), 90.0)
     assert made.alarms(90.0) == []
     log.update(made.alarms(90.0), 90.0)
-    begun, ended = chronicle.latest()
+    begun, ended = event_log.latest()
     assert (begun.kind, begun.code, begun.model) == ("alarm", "slo_page", "resnet")
     assert alarm.message == f"resnet: {begun.message.removeprefix('alarm: ')}"  # who tells of it says whom it is about
     assert ended.message.startswith("alarm over after")

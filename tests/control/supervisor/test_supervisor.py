@@ -144,7 +144,7 @@ def test_it_can_be_ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         supervisor = Supervisor(config(), command=FAKE)
         await supervisor.start()
         stopping = asyncio.create_task(supervisor.stop(1000.0))
-        await until(lambda: all(slot.draining for slot in supervisor._workers._all_seats()))
+        await until(lambda: all(slot.draining for slot in supervisor._workers._all_slots()))
         supervisor.stop_now()
         assert await stopping is False
 

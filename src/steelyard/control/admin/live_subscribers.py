@@ -72,16 +72,16 @@ class LiveSubscribers:
 
     def _first(self) -> LiveView:
         """For one who comes between two beats: happenings up to the last, so that the next says none twice."""
-        chronicle = self._operations.live_feed.events
+        event_log = self._operations.live_feed.events
         if self._latest is None:
             self._latest = self._view([])
-        events = chronicle.recent(chronicle.count - self._told)
+        events = event_log.recent(event_log.count - self._told)
         return msgspec.structs.replace(self._latest, events=tuple(events))
 
     def _beat(self) -> None:
-        chronicle = self._operations.live_feed.events
-        self._latest = self._view(chronicle.since(self._told))
-        self._told = chronicle.count
+        event_log = self._operations.live_feed.events
+        self._latest = self._view(event_log.since(self._told))
+        self._told = event_log.count
         message = event("state", self._latest)
         for watcher in list(self._all):
             try:

@@ -15,9 +15,9 @@ MAX_REACHED_ALARM_SECONDS = 60.0  # seconds for which more must be wanted than m
 
 
 class ScalingAlarms:
-    def __init__(self, model: str, hands: AutoscalerDependencies) -> None:
+    def __init__(self, model: str, deps: AutoscalerDependencies) -> None:
         self._model = model
-        self._hands = hands
+        self._deps = deps
         self._short: tuple[float, str] | None = None  # since when more is wanted than may be, and that in words
         self._suffers = False  # is the promise broken, or does somebody wait?
         self._failing: tuple[float, str] | None = None  # since when, and how
@@ -44,11 +44,11 @@ class ScalingAlarms:
             self._failed(f"{type(problem).__name__}: {problem}")
 
     def _failed(self, how: str) -> None:
-        before, now = self._failing, self._hands.clock()
+        before, now = self._failing, self._deps.clock()
         self._failing = (now if before is None else before[0], how)
         self._short = None
         if before is None or before[1] != how:
-            self._hands.note(f"deciding how many replicas fails: {how}", self._model, level=logging.ERROR)
+            self._deps.note(f"deciding how many replicas fails: {how}", self._model, level=logging.ERROR)
 
     def clear(self) -> None:
         """There is nothing to decide."""

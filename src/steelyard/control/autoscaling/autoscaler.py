@@ -17,8 +17,8 @@ MAX_DECISION_INTERVAL_SECONDS = 1.0  # and if nobody does
 
 
 class Autoscaler:
-    def __init__(self, hands: AutoscalerDependencies) -> None:
-        self._hands = hands
+    def __init__(self, deps: AutoscalerDependencies) -> None:
+        self._deps = deps
         self._steered: dict[str, ModelAutoscaler] = {}
         self._news = False  # was anything reported that no decision has looked at?
 
@@ -29,20 +29,20 @@ class Autoscaler:
         self._steered = {name: steering for name, steering in self._steered.items() if name in models}
         for name, model in models.items():
             if name not in self._steered:
-                self._steered[name] = ModelAutoscaler(name, model, self._hands)
+                self._steered[name] = ModelAutoscaler(name, model, self._deps)
             with self._steered[name].alarms.guarded():
                 self._steered[name].follow(model)
 
     def worker_reported(self) -> None:
         """A worker reported: decide for all models, but not more often than twice a second."""
         self._news = True
-        self._decide(self._hands.clock(), MIN_DECISION_INTERVAL_SECONDS)
+        self._decide(self._deps.clock(), MIN_DECISION_INTERVAL_SECONDS)
 
     def model_requested(self, message: ReplicaDemand) -> None:
         """Requests of a worker wait: if the model has no replica and none is coming, decide now."""
         steering = self._steered.get(message.model)
-        now = self._hands.clock()
-        if steering is not None and steering.wanted(message, now) and not self._hands.ready().get(message.model):
+        now = self._deps.clock()
+        if steering is not None and steering.wanted(message, now) and not self._deps.ready().get(message.model):
             self._decide_for([steering], now)
 
     def tick(self, now: float) -> None:
@@ -56,18 +56,18 @@ class Autoscaler:
             self._decide_for(due, now)
 
     def _decide_for(self, due: list[ModelAutoscaler], now: float) -> None:
-        reports, ready = by_model(self._hands.reports()), self._hands.ready()
+        reports, ready = by_model(self._deps.reports()), self._deps.ready()
         for steering in due:
             with steering.alarms.guarded():
                 steering.decide(reports.get(steering.name, ()), ready.get(steering.name, 0), now)
 
     def views(self) -> tuple[ScalingView, ...]:
-        now, ready = self._hands.clock(), self._hands.ready()
+        now, ready = self._deps.clock(), self._deps.ready()
         return tuple(
-            scaling_view(steering, self._hands.keeper, ready.get(name, 0), now)
+            scaling_view(steering, self._deps.keeper, ready.get(name, 0), now)
             for name, steering in self._steered.items()
         )
 
     def alarms(self) -> list[Alarm]:
-        now = self._hands.clock()
+        now = self._deps.clock()
         return [alarm for steering in self._steered.values() for alarm in steering.alarms.alarms(now)]

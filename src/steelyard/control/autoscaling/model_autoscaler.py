@@ -56,22 +56,22 @@ AS_CONFIGURED = "as configured"
 
 
 class ModelAutoscaler:
-    def __init__(self, name: str, model: ModelConfig, hands: AutoscalerDependencies) -> None:
+    def __init__(self, name: str, model: ModelConfig, deps: AutoscalerDependencies) -> None:
         self.name = name
         self.mode = ""  # fixed, act, recommend
         self.desired = 0  # how many there should be, others' included
         self.why = ""
         self.decision: ScalingDecision | None = None  # the last one
         self.history = ScalingHistory()
-        self.alarms = ScalingAlarms(name, hands)
+        self.alarms = ScalingAlarms(name, deps)
         self.decided_at = -INFINITY  # when
-        self._hands = hands
+        self._deps = deps
         self._signals = ScalingSignals(signal_terms(model))
         self._scaling: ScalingDecider | None = None  # none to be had: the number stays as it is
         self._plan = ScheduledMinimum(AutoscaleConfig())
         self._others = WindowedMinimum(EXTERNAL_REPLICA_SECONDS)
         self._kept = 0  # so many of ours stay at first
-        self._began = hands.clock()  # in this mode
+        self._began = deps.clock()  # in this mode
 
     # ------------------------------------------------------------------ the configuration
 
@@ -81,8 +81,8 @@ class ModelAutoscaler:
         before, self.mode = self.mode, scaling_mode(model)
         self.decided_at = -INFINITY  # by other rules: decide soon
         if self.mode != before:
-            self.decision, self.why, self.desired = None, "", self._hands.ready().get(self.name, 0)
-            self._began = self._hands.clock()
+            self.decision, self.why, self.desired = None, "", self._deps.ready().get(self.name, 0)
+            self._began = self._deps.clock()
             self.alarms.clear()
         self._use()
         if self.mode == ACT != before:
@@ -107,11 +107,11 @@ class ModelAutoscaler:
         """What runs goes on: of the time before nothing is known, so nobody can say yet that it is too much."""
         assert self.model.autoscale is not None
         scale, count = scaling_options(self.model.autoscale), self.count()
-        others = self._not_ours(self._hands.ready().get(self.name, 0), count, self._began)
+        others = self._not_ours(self._deps.ready().get(self.name, 0), count, self._began)
         self._kept = int(min(count.ready + count.starting, scale.max_replicas))
         self.desired = int(min(max(scale.min_replicas, self._floor(others)), scale.max_replicas))
         self.why = "as many as ran already, or the least"
-        self._hands.keeper.scale(self.name, max(0, self.desired - others), self.why)
+        self._deps.keeper.scale(self.name, max(0, self.desired - others), self.why)
 
     def _not_ours(self, ready: int, count: ReplicaCounts, now: float) -> int:
         """Replicas that serve and were not started here. At first those that are configured are expected to."""
@@ -125,17 +125,17 @@ class ModelAutoscaler:
     def _stay(self) -> None:
         """As many as the configuration says, where it is not decided here."""
         if self.model.runtime is not None:
-            self._hands.keeper.scale(self.name, self.model.runtime.replicas, AS_CONFIGURED)
+            self._deps.keeper.scale(self.name, self.model.runtime.replicas, AS_CONFIGURED)
             if self.mode == FIXED:
                 self.desired, self.why = self.model.runtime.replicas, AS_CONFIGURED
 
     def count(self) -> ReplicaCounts:
-        return self._hands.keeper.count(self.name) if self.model.runtime is not None else ReplicaCounts()
+        return self._deps.keeper.count(self.name) if self.model.runtime is not None else ReplicaCounts()
 
     def cold_start(self) -> tuple[float, bool]:
         """Seconds, and whether they were measured."""
         if self.model.runtime is not None:
-            return self._hands.keeper.cold_start(self.name)
+            return self._deps.keeper.cold_start(self.name)
         return (float(self.model.autoscale.cold_start) if self.model.autoscale is not None else 0.0), False
 
     # ------------------------------------------------------------------ decisions
@@ -143,7 +143,7 @@ class ModelAutoscaler:
     def wanted(self, message: ReplicaDemand, now: float) -> bool:
         """Requests wait. Is it to be decided at once? One that is wanted already is being started, or is backed off."""
         self._signals.model_requested(message.waiting, message.queued_work, now)
-        return self.mode == ACT and not self._hands.keeper.desired(self.name)
+        return self.mode == ACT and not self._deps.keeper.desired(self.name)
 
     def decide(self, reports: Sequence[ModelReport], ready: int, now: float) -> None:
         """`ready`: replicas that serve, whoever started them."""
@@ -172,7 +172,7 @@ class ModelAutoscaler:
         if self._scaling is None:
             return None
         with self.alarms.guarded():
-            planned = self._plan.replicas(self._hands.wall(), seen.cold_start)
+            planned = self._plan.replicas(self._deps.wall(), seen.cold_start)
             kept = self._floor(others) if self.mode == ACT and seen.now < self._began + ADOPTED_KEEP_SECONDS else 0
             self.decision = self._scaling.decide(seen, planned=planned, kept=kept)
             return self.decision
@@ -185,9 +185,9 @@ class ModelAutoscaler:
         if number != self.desired:
             what = describe_change(self.desired, number, why)
             self._remember(self.desired, number, what, seen, carried_out=True)
-            self._hands.note(what, self.name)
+            self._deps.note(what, self.name)
         self.desired, self.why = number, why
-        self._hands.keeper.scale(self.name, max(0, number - others), why)
+        self._deps.keeper.scale(self.name, max(0, number - others), why)
 
     def _recommend(self, seen: ScalingMetrics, verdict: ScalingDecision) -> None:
         there, number = seen.ready + seen.starting, verdict.replicas
@@ -201,7 +201,7 @@ class ModelAutoscaler:
                 else f"would stay at {there}"
             )
             self._remember(before, number, what, seen, carried_out=False)
-            self._hands.note(what, self.name)
+            self._deps.note(what, self.name)
         self.desired, self.why = number, verdict.reason
 
     def _remember(self, before: int, number: int, why: str, seen: ScalingMetrics, *, carried_out: bool) -> None:

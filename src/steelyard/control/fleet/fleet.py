@@ -63,7 +63,7 @@ LOAD_READING_LIFETIME_INTERVALS = 3.0  # scrape intervals for which what a repli
 
 
 class Workers(Protocol):
-    """What the fleet needs of the crew."""
+    """What the fleet needs of the worker pool."""
 
     def broadcast(self, message: ToWorker) -> list[int]: ...
 

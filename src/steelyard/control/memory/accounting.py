@@ -34,7 +34,7 @@ from .views import device_views, sizes_view
 MAX_LEARNED_PER_TICK = 48  # measured requests in one tick, of all models: each may take a millisecond
 UNLIMITED_BYTES = 1 << 62  # bytes of room where nobody knows how large the device is
 LOG_INTERVAL_SECONDS = (
-    1.0  # seconds between two lines in the chronicle about one model that runs out of memory on one device
+    1.0  # seconds between two lines in the event log about one model that runs out of memory on one device
 )
 
 
@@ -47,7 +47,7 @@ class MemoryAccounting:
         *,
         meters: MeterPoller | None = None,
     ) -> None:
-        """`tell` reaches all workers; `note` writes the chronicle."""
+        """`tell` reaches all workers; `note` writes the event log."""
         self._tell = tell
         self._note = note
         self._ledger = MemoryLedger(book)
@@ -60,7 +60,7 @@ class MemoryAccounting:
         self._quarantines = Quarantines()
         self._alarms = ActiveAlarms()
         self._capacities: dict[str, int] = {}  # as told
-        self._noted: dict[tuple[str, str], float] = {}  # model, device → when it last ran out, in the chronicle
+        self._noted: dict[tuple[str, str], float] = {}  # model, device → when it last ran out, in the event log
         self._now = 0.0
 
     # ------------------------------------------------------------------ who is there

@@ -157,8 +157,8 @@ class ActiveAlarm(NamedTuple):
 class AlarmLog:
     """Beginnings and ends of alarms, as events and in the log: an error for a page, a warning for a ticket."""
 
-    def __init__(self, chronicle: EventLog) -> None:
-        self._events = chronicle
+    def __init__(self, event_log: EventLog) -> None:
+        self._events = event_log
         self._known: dict[tuple[str, str, str, str], ActiveAlarm] = {}
 
     def update(self, alarms: Iterable[Alarm], now: float) -> None:

@@ -35,14 +35,16 @@ MIN_SLOWNESS_SAMPLES = 20  # answers, before it is said how slow a replica is
 SHOWN_SCALING_STEPS = 5  # steps of scaling shown of each model, where all models are
 
 
-def fleet_view(fleet: Fleet, crew: WorkerPool, began: float, totals: FleetTotals | None = None) -> FleetView:
+def fleet_view(fleet: Fleet, worker_pool: WorkerPool, began: float, totals: FleetTotals | None = None) -> FleetView:
     """`totals`: of `merge`, for those who want nothing else of the workers: what each of them sees is left out then."""
-    models, replicas = totals or merge_reports(crew.reports(), crew.retired, fleet.active_config.columns.table)
-    fleet.slo.update(crew.reports(), crew.retired, fleet.now())
+    models, replicas = totals or merge_reports(
+        worker_pool.reports(), worker_pool.retired, fleet.active_config.columns.table
+    )
+    fleet.slo.update(worker_pool.reports(), worker_pool.retired, fleet.now())
     fleet.failures.update(replicas, fleet.now())
-    seen = _by_replica(crew) if totals is None else {}
+    seen = _by_replica(worker_pool) if totals is None else {}
     members = fleet.members()
-    ejected = active_ejections(crew.reports(), fleet.now())
+    ejected = active_ejections(worker_pool.reports(), fleet.now())
     shown = tuple(
         _replica(fleet, key, member, fleet.statuses[key], replicas[key], seen.get(key, []), ejected.get(key))
         for key, member in members.items()
@@ -51,7 +53,7 @@ def fleet_view(fleet: Fleet, crew: WorkerPool, began: float, totals: FleetTotals
     by_model: dict[str, list[ReplicaView]] = defaultdict(list)
     for replica in shown:
         by_model[replica.model].append(replica)
-    reports = _by_model(crew)
+    reports = _by_model(worker_pool)
     model_views = tuple(
         _model(fleet, name, model, models[name], by_model[name], reports[name])
         for name, model in fleet.config.models.items()
@@ -60,7 +62,7 @@ def fleet_view(fleet: Fleet, crew: WorkerPool, began: float, totals: FleetTotals
     devices, sizes = fleet.memory.views()
     scaling = tuple(map(_without_old_steps, fleet.autoscaler.views()))
     workers = tuple(
-        WorkerView(index=w.index, pid=w.pid, serving=w.serving, connections=w.connections) for w in crew.status()
+        WorkerView(index=w.index, pid=w.pid, serving=w.serving, connections=w.connections) for w in worker_pool.status()
     )
     uptime = fleet.now() - began
     placing = fleet.memory.placer.views()
@@ -71,7 +73,7 @@ def fleet_view(fleet: Fleet, crew: WorkerPool, began: float, totals: FleetTotals
         models=model_views,
         replicas=shown,
         discovery=discovery,
-        alarms=tuple(current_alarms(fleet, scaling, discovery, placing, uptime, crew.workers())),
+        alarms=tuple(current_alarms(fleet, scaling, discovery, placing, uptime, worker_pool.workers())),
         devices=devices,
         model_memory=sizes,
         placement=placing,
@@ -85,17 +87,17 @@ def _without_old_steps(scaled: ScalingView) -> ScalingView:
     return msgspec.structs.replace(scaled, steps=scaled.steps[-SHOWN_SCALING_STEPS:])
 
 
-def _by_replica(crew: WorkerPool) -> dict[ReplicaKey, list[tuple[int, ReplicaReport]]]:
+def _by_replica(worker_pool: WorkerPool) -> dict[ReplicaKey, list[tuple[int, ReplicaReport]]]:
     seen: dict[ReplicaKey, list[tuple[int, ReplicaReport]]] = defaultdict(list)
-    for worker in crew.workers():
+    for worker in worker_pool.workers():
         for replica in worker.report.replicas if worker.report is not None else ():
             seen[replica.model, replica.id].append((worker.index, replica))
     return seen
 
 
-def _by_model(crew: WorkerPool) -> dict[str, list[ModelReport]]:
+def _by_model(worker_pool: WorkerPool) -> dict[str, list[ModelReport]]:
     seen: dict[str, list[ModelReport]] = defaultdict(list)
-    for report in crew.reports():
+    for report in worker_pool.reports():
         for model in report.models:
             seen[model.model].append(model)
     return seen

@@ -29,14 +29,14 @@ class LiveFeed:
     def __init__(
         self,
         totals: Callable[[], FleetTotals],
-        chronicle: EventLog,
+        event_log: EventLog,
         began: float,
         take_in: Callable[[FleetTotals], None] = lambda totals: None,
     ) -> None:
         """`take_in`: is told the totals of each beat."""
         self.started_at = began
         self._take_in = take_in
-        self.events = chronicle
+        self.events = event_log
         self.samples = SampleHistory()
         self.stored: StoredSamples = {}  # of the time before it began
         self._totals = totals

@@ -28,15 +28,22 @@ class MetricsSnapshot(NamedTuple):
 
 
 def take_metrics_snapshot(
-    fleet: Fleet, crew: WorkerPool, models: Mapping[str, ModelTotals], replicas: Mapping[ReplicaKey, ReplicaTotals]
+    fleet: Fleet,
+    worker_pool: WorkerPool,
+    models: Mapping[str, ModelTotals],
+    replicas: Mapping[ReplicaKey, ReplicaTotals],
 ) -> MetricsSnapshot:
     return MetricsSnapshot(
         models,
         replicas,
-        {pid: used for pid in (worker.pid for worker in crew.status()) if (used := process_usage(pid)) is not None},
+        {
+            pid: used
+            for pid in (worker.pid for worker in worker_pool.status())
+            if (used := process_usage(pid)) is not None
+        },
         process_usage(os.getpid()),
-        crew.unexpected_exits,
-        unrouted_requests(crew.reports(), crew.retired),
+        worker_pool.unexpected_exits,
+        unrouted_requests(worker_pool.reports(), worker_pool.retired),
         fleet.prober.result_counts,
-        lost_telemetry(crew.reports(), crew.retired),
+        lost_telemetry(worker_pool.reports(), worker_pool.retired),
     )

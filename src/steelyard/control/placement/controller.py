@@ -44,17 +44,17 @@ log = logging.getLogger("steelyard.control.placement")
 class PlacementController:
     """To be made and used inside a running loop."""
 
-    def __init__(self, hands: PlacementDependencies, *, placement: PlacementPlanner | None = None) -> None:
-        self._hands = hands
+    def __init__(self, deps: PlacementDependencies, *, placement: PlacementPlanner | None = None) -> None:
+        self._deps = deps
         self._loop = asyncio.get_running_loop()
         self._clock = self._loop.time
         self._placement = placement or PlacementPlanner()
-        self._works = JobRunner(hands, self._ended, self._clock)
-        self._farewells = OrphanUnloader(hands, self._clock)
+        self._job_runner = JobRunner(deps, self._ended, self._clock)
+        self._orphan_unloader = OrphanUnloader(deps, self._clock)
         self._shortages = UnplaceableModels()
         self._wishes = DemandSignals()
-        self._houses = Hosts()
-        self._looks = IndexPoller(IndexReconciler(self._hands, self._too_much), self._looked, self._clock)
+        self._hosts = Hosts()
+        self._looks = IndexPoller(IndexReconciler(self._deps, self._too_much), self._looked, self._clock)
         self._thinks_at: asyncio.TimerHandle | None = None
         self._running: Mapping[ReplicaKey, int] = {}  # requests there when that was last asked
         self._rested = 0.0  # it may think again
@@ -64,28 +64,28 @@ class PlacementController:
 
     def members_changed(self, config: Config) -> None:
         """From now on exactly these models and servers, as far as the models have `placement`."""
-        change = self._houses.follow(config, self._clock())
+        change = self._hosts.follow(config, self._clock())
         for copy in change.gone:
             self._drop(copy, config)
         for host in change.empty:
             self._looks.forget(host)
         for copy in change.fresh:  # whether it is there has to be seen, and its bytes counted, before it gets anything
-            self._farewells.cancel(copy)
-            self._hands.move(copy.key, Event.UNLOAD, "not known yet whether it is loaded")
+            self._orphan_unloader.cancel(copy)
+            self._deps.move(copy.key, Event.UNLOAD, "not known yet whether it is loaded")
             self._looks.poll_soon(copy.host)
-        self._works.load_times.keep(self._houses.models)
-        self._works.backoff.keep(self._houses.copies)
+        self._job_runner.load_times.keep(self._hosts.models)
+        self._job_runner.backoff.keep(self._hosts.copies)
         self.tick(self._clock())
 
     def model_requested(self, message: ReplicaDemand) -> None:
         """Requests of a worker wait for a model."""
-        if message.model in self._houses.models:
+        if message.model in self._hosts.models:
             self._wishes.signalled(message, self._clock())
             self._think_soon()
 
     def state_changed(self, key: ReplicaKey, state: State) -> None:
         """What has become of a replica in the eyes of the fleet."""
-        copy = self._houses.copies.get(key)
+        copy = self._hosts.copies.get(key)
         if copy is None:
             return
         copy.replica_state = state
@@ -94,7 +94,7 @@ class PlacementController:
         if (
             copy.phase in ABSENT_PHASES and state in SERVING_STATES
         ):  # an operator ended a drain, or the fleet began with it anew
-            self._hands.move(key, Event.UNLOAD, "not loaded")
+            self._deps.move(key, Event.UNLOAD, "not loaded")
         elif (copy.phase is CopyPhase.RESIDENT and state in LOST_STATES) or (
             not copy.host.known and state not in LOST_STATES
         ):
@@ -102,7 +102,7 @@ class PlacementController:
 
     def request(self, key: ReplicaKey, *, load: bool) -> str:
         """An operator wants it loaded there, or unloaded. Why not, if it cannot be; it only begins now."""
-        copy = self._houses.copies.get(key)
+        copy = self._hosts.copies.get(key)
         if copy is None:
             return f"{key[0]} is not loaded on demand"
         if not copy.host.known or copy.host.busy or copy.phase not in (CopyPhase.ABSENT, CopyPhase.RESIDENT):
@@ -112,26 +112,26 @@ class PlacementController:
             return f"{copy.model} is {'loaded' if load else 'not loaded'} there already"
         if not load and copy.settings.pinned:
             return f"{copy.model} is pinned: it would be loaded again at once"
-        self._works.start(copy if load else None, [] if load else [copy], "an operator wants it")
+        self._job_runner.start(copy if load else None, [] if load else [copy], "an operator wants it")
         return ""
 
     def tick(self, now: float) -> None:
         """What time alone brings about; to be called a few times a second."""
-        for host in self._houses.hosts.values():
+        for host in self._hosts.hosts.values():
             self._looks.poll_if_due(host, now)
         self._think_soon()
 
     def initial_state(self) -> list[StartProgress]:
         """For a worker that is new: what is being loaded."""
-        return self._works.loads_in_progress()
+        return self._job_runner.loads_in_progress()
 
     def views(self) -> PlacementView:
-        return placement_view(self._houses, self._works, self._clock())
+        return placement_view(self._hosts, self._job_runner, self._clock())
 
     def alarms(self) -> list[Alarm]:
         now = self._clock()
         return [
-            *placement_alarms(self._houses, self._works.backoff, self._farewells, now),
+            *placement_alarms(self._hosts, self._job_runner.backoff, self._orphan_unloader, now),
             *self._shortages.alarms(now),
         ]
 
@@ -140,9 +140,9 @@ class PlacementController:
         self._closed = True
         if self._thinks_at is not None:
             self._thinks_at.cancel()
-        for copy in self._houses.copies.values():
+        for copy in self._hosts.copies.values():
             copy.removed = True
-        await asyncio.gather(self._looks.close(), self._works.close(), self._farewells.close())
+        await asyncio.gather(self._looks.close(), self._job_runner.close(), self._orphan_unloader.close())
 
     # ------------------------------------------------------------------ thoughts
 
@@ -160,7 +160,7 @@ class PlacementController:
 
     def _decide(self) -> None:
         now = self._clock()
-        if self._houses.has_unpolled(now - FIRST_INDEX_SECONDS):
+        if self._hosts.has_unpolled(now - FIRST_INDEX_SECONDS):
             return  # what is not known to be there may be there
         try:
             for load in self._decided(now):
@@ -169,16 +169,16 @@ class PlacementController:
             log.exception("placement failed")
 
     def _decided(self, now: float) -> list[LoadDecision]:
-        room, running = self._hands.room, self._hands.in_flight()
+        room, running = self._deps.room, self._deps.in_flight()
         self._running = running
-        rooms, setbacks = room.rooms(), self._works.backoff
-        known = [host for host in self._houses.hosts.values() if host.known]
+        rooms, setbacks = room.rooms(), self._job_runner.backoff
+        known = [host for host in self._hosts.hosts.values() if host.known]
         if not known:
             self._shortages = UnplaceableModels()
             return []
         servers = [server_room(host, room, rooms, setbacks, running, now) for host in known]
-        wishes = self._wishes.current(now, self._hands.demands())
-        wanted = model_demands(self._houses.copies.values(), wishes, room, self._works.load_times)
+        wishes = self._wishes.current(now, self._deps.demands())
+        wanted = model_demands(self._hosts.copies.values(), wishes, room, self._job_runner.load_times)
         loads = self._placement.decide(servers, rooms, wanted, now)
         self._shortages.update(servers, rooms, room.budgets(), wanted, loads, now)
         return loads
@@ -187,21 +187,25 @@ class PlacementController:
 
     def _begin(self, load: LoadDecision, now: float) -> None:
         """Unless something has changed that the decision did not know."""
-        coming = self._houses.find(load.server, load.model)
-        going = [self._houses.find(server, model) for server, model in load.evict]
-        if coming is None or coming.phase is not CopyPhase.ABSENT or not self._works.backoff.may_try(coming.key, now):
+        coming = self._hosts.find(load.server, load.model)
+        going = [self._hosts.find(server, model) for server, model in load.evict]
+        if (
+            coming is None
+            or coming.phase is not CopyPhase.ABSENT
+            or not self._job_runner.backoff.may_try(coming.key, now)
+        ):
             return
         victims = [copy for copy in going if copy is not None]
         if len(victims) < len(going) or any(v.phase is not CopyPhase.RESIDENT or v.settings.pinned for v in victims):
             return
-        self._works.start(coming, victims, load.reason)
+        self._job_runner.start(coming, victims, load.reason)
 
     def _too_much(self, copy: ManagedCopy) -> None:
         """It is on its server, and with it there is more than the device has: nobody asked us before."""
-        if not copy.host.busy and self._works.backoff.may_try(copy.key, self._clock()):
+        if not copy.host.busy and self._job_runner.backoff.may_try(copy.key, self._clock()):
             why = f"it was found there, and {copy.host.device or copy.host.name} has no room for it"
-            self._hands.note(f"to be unloaded: {why}", *copy.key)
-            self._works.start(None, [copy], why)
+            self._deps.note(f"to be unloaded: {why}", *copy.key)
+            self._job_runner.start(None, [copy], why)
 
     def _ended(self, job: PlacementJob) -> None:
         self.tick(self._clock())
@@ -209,22 +213,22 @@ class PlacementController:
     def _looked(self, host: Host) -> None:
         for copy in host.copies.values():
             if copy.phase is CopyPhase.RESIDENT:  # by whatever way it came
-                self._works.backoff.succeeded(copy.key)
+                self._job_runner.backoff.succeeded(copy.key)
         self._think_soon()
 
     def _drop(self, copy: ManagedCopy, config: Config) -> None:
         """It is not in the configuration any more: a job that has to do with it ends, and what we loaded is unloaded,
         unless it is the server that has left."""
         copy.removed = True
-        self._works.cancel_for(copy)
+        self._job_runner.cancel_for(copy)
         if copy.reserved:
             copy.reserved = False
-            self._hands.room.release(copy.key)
+            self._deps.room.release(copy.key)
         model = config.models.get(copy.model)
         if model is not None and model.placement is None:  # it is there, or not, as its probes say
-            self._hands.move(copy.key, Event.LOAD, "no longer loaded on demand")
-            self._hands.see_anew(copy.key)
+            self._deps.move(copy.key, Event.LOAD, "no longer loaded on demand")
+            self._deps.see_anew(copy.key)
         elif (same := copy.host.copies.get(copy.model)) is not None:
             same.loaded_by_us = copy.loaded_by_us
         elif copy.loaded_by_us and (model is None or copy.host.copies):
-            self._farewells.schedule(copy, copy.key in self._running)
+            self._orphan_unloader.schedule(copy, copy.key in self._running)

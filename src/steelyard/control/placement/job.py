@@ -28,7 +28,7 @@ class PlacementJob:
 
     def __init__(
         self,
-        hands: PlacementDependencies,
+        deps: PlacementDependencies,
         times: LoadTimes,
         clock: Callable[[], float],
         coming: ManagedCopy | None,
@@ -40,7 +40,7 @@ class PlacementJob:
         self.why = why
         self.began = clock()
         self.load_started_at: float | None = None
-        self._hands = hands
+        self._deps = deps
         self._times = times
         self._clock = clock
 
@@ -78,7 +78,7 @@ class PlacementJob:
     def _announce(self) -> None:
         if self.load is not None:
             model = self.load.model
-            self._hands.tell(StartProgress(model, self._times.seconds(model, float(self.load.settings.load_time))))
+            self._deps.tell(StartProgress(model, self._times.seconds(model, float(self.load.settings.load_time))))
 
     # ------------------------------------------------------------------ those that go
 
@@ -86,7 +86,7 @@ class PlacementJob:
         for copy in self.evict:
             self._turn(copy, CopyPhase.DRAINING)
             why = f"makes room for {self.load.model}" if self.load is not None else self.why
-            self._hands.move(copy.key, Event.UNLOAD, why)
+            self._deps.move(copy.key, Event.UNLOAD, why)
         done = await asyncio.gather(*map(self._drained, self.evict))
         if still := [copy for copy, is_done in zip(self.evict, done, strict=True) if not is_done]:
             names = ", ".join(f"{copy.model} at {copy.host.name}" for copy in still)
@@ -94,7 +94,7 @@ class PlacementJob:
 
     async def _drained(self, copy: ManagedCopy) -> bool:
         try:
-            return await asyncio.wait_for(self._hands.drained(copy.key), MAX_DRAIN_SECONDS)
+            return await asyncio.wait_for(self._deps.drained(copy.key), MAX_DRAIN_SECONDS)
         except TimeoutError:
             return False
 
@@ -117,7 +117,7 @@ class PlacementJob:
     # ------------------------------------------------------------------ the one that comes
 
     async def _reserve(self, copy: ManagedCopy) -> None:
-        room, amount = self._hands.room, self._hands.room.footprint(copy.model)
+        room, amount = self._deps.room, self._deps.room.footprint(copy.model)
         until = self._clock() + MAX_RESERVE_SECONDS * max(
             1.0, *(float(each.target.load.interval) / 4.0 for each in self.copies)
         )
@@ -132,7 +132,7 @@ class PlacementJob:
         self.load_started_at = self._clock()
         self._turn(copy, CopyPhase.LOADING)
         copy.loaded_by_us = True
-        self._hands.move(copy.key, Event.LOAD, self.why or "it is wanted")
+        self._deps.move(copy.key, Event.LOAD, self.why or "it is wanted")
         self._announce()
         limit = float(copy.settings.timeout)
         try:
@@ -146,8 +146,8 @@ class PlacementJob:
             return
         self._times.learn(copy.model, self._clock() - self.load_started_at)
         self._turn(copy, CopyPhase.RESIDENT)
-        self._hands.room.resident(copy.key)
-        self._hands.see_anew(copy.key)
+        self._deps.room.resident(copy.key)
+        self._deps.see_anew(copy.key)
 
     async def _loaded(self, copy: ManagedCopy, limit: float) -> None:
         said = await copy.repository.load(limit + 1.0)  # `timeout` around it ends it
@@ -172,19 +172,19 @@ class PlacementJob:
             match copy.phase:
                 case CopyPhase.DRAINING if copy.reserved:  # it was not asked to unload: it goes on as before
                     self._turn(copy, CopyPhase.RESIDENT)
-                    self._hands.move(copy.key, Event.LOAD, "it stays: the load that it made room for was given up")
-                    self._hands.see_anew(copy.key)
+                    self._deps.move(copy.key, Event.LOAD, "it stays: the load that it made room for was given up")
+                    self._deps.see_anew(copy.key)
                 case CopyPhase.ABSENT | CopyPhase.RESERVED:
                     self._let_go(copy)
                     self._turn(copy, CopyPhase.ABSENT)
                 case CopyPhase.DRAINING | CopyPhase.UNLOADING | CopyPhase.LOADING:
                     self._turn(copy, CopyPhase.UNKNOWN)
-                    self._hands.move(copy.key, Event.UNLOAD, why)
+                    self._deps.move(copy.key, Event.UNLOAD, why)
 
     def _let_go(self, copy: ManagedCopy) -> None:
         if copy.reserved and not copy.removed:
             copy.reserved, copy.reserved_bytes = False, 0
-            self._hands.room.release(copy.key)
+            self._deps.room.release(copy.key)
 
     def _turn(self, copy: ManagedCopy, phase: CopyPhase) -> None:
         copy.set_phase(phase, self._clock())

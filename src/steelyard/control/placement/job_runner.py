@@ -21,11 +21,11 @@ class JobRunner:
     """`ended(job)` is told of each, when its servers are free again."""
 
     def __init__(
-        self, hands: PlacementDependencies, ended: Callable[[PlacementJob], None], clock: Callable[[], float]
+        self, deps: PlacementDependencies, ended: Callable[[PlacementJob], None], clock: Callable[[], float]
     ) -> None:
         self.load_times = LoadTimes()
         self.backoff = LoadBackoff()
-        self._hands = hands
+        self._deps = deps
         self._tell_ended = ended
         self._clock = clock
         self._jobs: dict[asyncio.Task[None], PlacementJob] = {}
@@ -37,7 +37,7 @@ class JobRunner:
 
     def start(self, coming: ManagedCopy | None, going: list[ManagedCopy], why: str) -> None:
         """Unless one of their servers does something else just now, or does not answer."""
-        job = PlacementJob(self._hands, self.load_times, self._clock, coming, going, why)
+        job = PlacementJob(self._deps, self.load_times, self._clock, coming, going, why)
         hosts = {copy.host for copy in job.copies}
         if self._closed or any(host.busy or not host.known for host in hosts):
             return
@@ -47,7 +47,7 @@ class JobRunner:
             coming.load_ordered_at = self._clock()
         if going and coming is not None:
             gone = " and ".join(f"{copy.model} at {copy.host.name}" for copy in going)
-            self._hands.note(f"to be loaded in place of {gone}: {why}", *coming.key)
+            self._deps.note(f"to be loaded in place of {gone}: {why}", *coming.key)
         task = asyncio.get_running_loop().create_task(job.run())
         self._jobs[task] = job
         task.add_done_callback(partial(self._ended, job))
@@ -93,11 +93,11 @@ class JobRunner:
             problem = PlacementError(f"{type(problem).__name__}: {problem}")
         if not copy.removed:
             self.backoff.failed(copy.key, problem, self._clock())
-            self._hands.note(str(problem), *copy.key)
+            self._deps.note(str(problem), *copy.key)
 
     def _went_well(self, job: PlacementJob) -> None:
         if job.load is not None and not job.load.removed:
             self.backoff.succeeded(job.load.key)
             seconds = self._clock() - (job.load_started_at or job.began)
-            self._hands.note(f"loaded in {seconds:.1f} s", *job.load.key)
+            self._deps.note(f"loaded in {seconds:.1f} s", *job.load.key)
             job.load.host.poll_by(self._clock())  # it may say how much it holds now

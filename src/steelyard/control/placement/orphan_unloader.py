@@ -35,9 +35,9 @@ class UnloadFailure(NamedTuple):
 
 
 class OrphanUnloader:
-    def __init__(self, hands: PlacementDependencies, clock: Callable[[], float]) -> None:
+    def __init__(self, deps: PlacementDependencies, clock: Callable[[], float]) -> None:
         self.failures: dict[CopyKey, UnloadFailure] = {}
-        self._hands = hands
+        self._deps = deps
         self._clock = clock
         self._tasks: dict[CopyKey, asyncio.Task[None]] = {}
 
@@ -98,7 +98,7 @@ class OrphanUnloader:
                 )
             if entry.presence is ModelPresence.READY:
                 await unload_and_wait(copy.repository, where)
-                self._hands.note("unloaded: it left the configuration", *copy.key)
+                self._deps.note("unloaded: it left the configuration", *copy.key)
         except ConnectRefusedError:
             return  # nobody is there, and nothing is
         except TimeoutError:

@@ -12,11 +12,11 @@ from .orphan_unloader import OrphanUnloader
 ALARM_FAILURES = 3  # times in a row that a load fails, or a server does not answer, before it is worth an alarm
 
 
-def placement_view(houses: Hosts, works: JobRunner, now: float) -> PlacementView:
-    times = works.load_times
-    usual = {copy.model: float(copy.settings.load_time) for copy in houses.copies.values()}
+def placement_view(hosts: Hosts, job_runner: JobRunner, now: float) -> PlacementView:
+    times = job_runner.load_times
+    usual = {copy.model: float(copy.settings.load_time) for copy in hosts.copies.values()}
     return PlacementView(
-        jobs=tuple(_loading(job, times, now) for job in works.jobs),
+        jobs=tuple(_loading(job, times, now) for job in job_runner.jobs),
         failures=tuple(
             LoadFailureView(
                 model=model,
@@ -27,9 +27,9 @@ def placement_view(houses: Hosts, works: JobRunner, now: float) -> PlacementView
                 age=now - setback.at,
                 retry_in=max(0.0, setback.retry_at - now),
             )
-            for (model, replica), setback in works.backoff.all().items()
+            for (model, replica), setback in job_runner.backoff.all().items()
         ),
-        hosts=tuple(HostView(server=h.name, known=h.known, problem=h.problem) for h in houses.hosts.values()),
+        hosts=tuple(HostView(server=h.name, known=h.known, problem=h.problem) for h in hosts.hosts.values()),
         load_times=tuple(
             LoadTimeView(model=model, seconds=times.seconds(model, configured), measured=times.is_measured(model))
             for model, configured in usual.items()
@@ -37,7 +37,7 @@ def placement_view(houses: Hosts, works: JobRunner, now: float) -> PlacementView
     )
 
 
-def placement_alarms(houses: Hosts, setbacks: LoadBackoff, farewells: OrphanUnloader, now: float) -> list[Alarm]:
+def placement_alarms(hosts: Hosts, setbacks: LoadBackoff, orphan_unloader: OrphanUnloader, now: float) -> list[Alarm]:
     """A load that failed once may go well elsewhere, or the next time."""
     failed = [
         Alarm(
@@ -57,7 +57,7 @@ def placement_alarms(houses: Hosts, setbacks: LoadBackoff, farewells: OrphanUnlo
             age=now - host.failing_since,
             subject=host.name,
         )
-        for host in houses.hosts.values()
+        for host in hosts.hosts.values()
         if host.failures >= ALARM_FAILURES
     ]
     left = [
@@ -68,7 +68,7 @@ def placement_alarms(houses: Hosts, setbacks: LoadBackoff, farewells: OrphanUnlo
             model=model,
             subject=host,
         )
-        for (host, model), trouble in farewells.failures.items()
+        for (host, model), trouble in orphan_unloader.failures.items()
     ]
     return [*failed, *unheard, *left]
 

@@ -49,7 +49,7 @@ NO_AUTOSCALE = AutoscaleConfig()
 @dataclass(slots=True)
 class ControllerContext:
     config: Config
-    hands: ReplicaDependencies
+    deps: ReplicaDependencies
     runtimes: Mapping[str, Runtime]
     clock: Callable[[], float]
     operations: ReplicaOperations

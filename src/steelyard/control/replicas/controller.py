@@ -31,20 +31,20 @@ class ReplicaController:
     """To be made and used inside a running loop."""
 
     def __init__(
-        self, hands: ReplicaDependencies, runtimes: Mapping[str, Runtime], *, clock: Callable[[], float] | None = None
+        self, deps: ReplicaDependencies, runtimes: Mapping[str, Runtime], *, clock: Callable[[], float] | None = None
     ) -> None:
         """`runtimes`: by kind. They are closed with it."""
         self._clock = clock or asyncio.get_running_loop().time
-        self._flocks: dict[str, ReplicaSet] = {}
+        self._replica_sets: dict[str, ReplicaSet] = {}
         self._begun = False
         self._ended: set[ReplicaKey] = set()  # while it begins
         self._paused: dict[str, float] = {}  # models that are left alone until then
         self._tools = ControllerContext(
             config=Config(models={}),
-            hands=hands,
+            deps=deps,
             runtimes=runtimes,
             clock=self._clock,
-            operations=ReplicaOperations(hands, self._clock),
+            operations=ReplicaOperations(deps, self._clock),
             rooms=self._rooms,
             replicas_per_device=self._ours,
             load_times=LoadTimes(),
@@ -67,29 +67,29 @@ class ReplicaController:
             except Exception as problem:
                 log.exception("what the runtime %s runs could not be taken over", kind)
                 what = f"what the runtime {kind} runs could not be taken over: {type(problem).__name__}: {problem}"
-                self._tools.hands.note(what, "", level=logging.ERROR)
+                self._tools.deps.note(what, "", level=logging.ERROR)
         self._begun = True
         self._ended.clear()
-        for model in list(self._flocks):
+        for model in list(self._replica_sets):
             self._carefully(model, ReplicaSet.reconcile)
 
     def release_adopted(self) -> None:
         """The workers of the last supervisor are gone: what was adopted may be stopped as any other."""
         self._tools.keep_adopted = False
-        for model in list(self._flocks):
+        for model in list(self._replica_sets):
             self._carefully(model, ReplicaSet.reconcile)
 
     def config_changed(self, config: Config) -> None:
         """From now on these models; replicas with other settings are replaced one by one, those of models that are
         gone, or have no runtime any more, are drained and stopped."""
         now = self._clock()
-        for flock in self._flocks.values():
-            flock.charge(now)  # at the price until now
+        for replica_set in self._replica_sets.values():
+            replica_set.charge(now)  # at the price until now
         self._tools.config = config
-        for model in {*self._flocks, *(name for name, each in config.models.items() if each.runtime is not None)}:
+        for model in {*self._replica_sets, *(name for name, each in config.models.items() if each.runtime is not None)}:
             settings = config.models[model].runtime if model in config.models else None
             self._paused.pop(model, None)
-            self._flock(model)
+            self._replica_set(model)
             self._carefully(model, ReplicaSet.follow, settings)
         self._tools.load_times.keep(set(config.models))
         self._forget_empty()
@@ -99,8 +99,8 @@ class ReplicaController:
         self._carefully(model, ReplicaSet.scale, replicas, why)
 
     def desired(self, model: str) -> int:
-        flock = self._flocks.get(model)
-        return (flock.desired or 0) if flock is not None else 0
+        replica_set = self._replica_sets.get(model)
+        return (replica_set.desired or 0) if replica_set is not None else 0
 
     def state_changed(self, key: ReplicaKey, state: State) -> None:
         """What has become of a replica in the eyes of the fleet: the first READY after a start is its cold start."""
@@ -111,7 +111,7 @@ class ReplicaController:
         """What time alone brings about; called a few times a second."""
         if self._tools.paused:
             return
-        for model in list(self._flocks):
+        for model in list(self._replica_sets):
             if now >= self._paused.get(model, now):
                 self._carefully(model, ReplicaSet.tick, now)
         self._forget_empty()
@@ -123,52 +123,54 @@ class ReplicaController:
 
     def _carefully(self, model: str, act: Callable[..., None], *args: object) -> None:
         """What goes wrong with one model must not concern the others."""
-        flock = self._flocks.get(model)
-        if flock is None:
+        replica_set = self._replica_sets.get(model)
+        if replica_set is None:
             return
         try:
-            act(flock, *args)
+            act(replica_set, *args)
         except Exception:
             log.exception("the replicas of %s were not handled", model)
             self._paused[model] = self._clock() + FAILED_MODEL_PAUSE_SECONDS
 
     # ------------------------------------------------------------------ who is there
 
-    def _flock(self, model: str) -> ReplicaSet:
-        if model not in self._flocks:
-            self._flocks[model] = ReplicaSet(model, self._tools)
-        return self._flocks[model]
+    def _replica_set(self, model: str) -> ReplicaSet:
+        if model not in self._replica_sets:
+            self._replica_sets[model] = ReplicaSet(model, self._tools)
+        return self._replica_sets[model]
 
     def _adopt(self, instance: Instance, kind: str) -> None:
-        known = self._flock(instance.model).replicas
+        known = self._replica_set(instance.model).replicas
         if instance.id not in known and (instance.model, instance.id) not in self._ended:
             self._carefully(instance.model, ReplicaSet.adopt, instance, kind)
 
     def _forget_empty(self) -> None:
         """Models that are gone, when the last of their replicas is."""
-        for model, flock in list(self._flocks.items()):
-            if flock.settings is None and not flock.replicas:
-                del self._flocks[model]
+        for model, replica_set in list(self._replica_sets.items()):
+            if replica_set.settings is None and not replica_set.replicas:
+                del self._replica_sets[model]
                 self._paused.pop(model, None)
 
     def _ours(self) -> Mapping[str, int]:
-        return Counter(r.instance.device for flock in self._flocks.values() for r in flock.replicas.values())
+        return Counter(
+            r.instance.device for replica_set in self._replica_sets.values() for r in replica_set.replicas.values()
+        )
 
     def _rooms(self) -> Mapping[str, int]:
         """Without what is promised to those that the ledger does not count yet."""
-        rooms, now = dict(self._tools.hands.room.rooms()), self._clock()
-        for flock in self._flocks.values():
-            for replica in flock.replicas.values():
+        rooms, now = dict(self._tools.deps.room.rooms()), self._clock()
+        for replica_set in self._replica_sets.values():
+            for replica in replica_set.replicas.values():
                 device = replica.instance.device
                 if device in rooms and not replica.is_counted(now):
-                    rooms[device] -= flock.start_requests.footprint()
+                    rooms[device] -= replica_set.start_requests.footprint()
         return rooms
 
     # ------------------------------------------------------------------ what others ask
 
     def count(self, model: str) -> ReplicaCounts:
-        flock = self._flocks.get(model)
-        return count_replicas(flock) if flock is not None else ReplicaCounts()
+        replica_set = self._replica_sets.get(model)
+        return count_replicas(replica_set) if replica_set is not None else ReplicaCounts()
 
     def cold_start(self, model: str) -> tuple[float, bool]:
         """Seconds from a start to readiness, and whether that was measured (else as configured)."""
@@ -176,26 +178,26 @@ class ReplicaController:
 
     def ready_in(self, model: str) -> float:
         """Seconds until the next of those being started should be ready; 0.0: none is being started, nor will be."""
-        flock = self._flocks.get(model)
-        return flock.ready_in(self._clock()) if flock is not None else 0.0
+        replica_set = self._replica_sets.get(model)
+        return replica_set.ready_in(self._clock()) if replica_set is not None else 0.0
 
     def failure(self, model: str) -> str:
         """Why the last start of the model failed; empty: none did, or another is on its way."""
-        flock = self._flocks.get(model)
-        return flock.last_failure(self._clock()) if flock is not None else ""
+        replica_set = self._replica_sets.get(model)
+        return replica_set.last_failure(self._clock()) if replica_set is not None else ""
 
     def summary(self, model: str) -> ReplicaSetSummary:
-        flock = self._flocks.get(model)
-        return summarize(flock, self._clock()) if flock is not None else ReplicaSetSummary()
+        replica_set = self._replica_sets.get(model)
+        return summarize(replica_set, self._clock()) if replica_set is not None else ReplicaSetSummary()
 
     def log_tail(self, key: ReplicaKey, lines: int) -> tuple[str, ...] | None:
         """The end of a replica's log; None: it is none of ours."""
-        flock = self._flocks.get(key[0])
-        return flock.log_tail(key[1], lines) if flock is not None else None
+        replica_set = self._replica_sets.get(key[0])
+        return replica_set.log_tail(key[1], lines) if replica_set is not None else None
 
     def alarms(self) -> list[Alarm]:
         now = self._clock()
-        return [alarm for flock in self._flocks.values() for alarm in replica_alarms(flock, now)]
+        return [alarm for replica_set in self._replica_sets.values() for alarm in replica_alarms(replica_set, now)]
 
     # ------------------------------------------------------------------ the end
 
@@ -215,7 +217,7 @@ class ReplicaController:
         self._tools.paused = False
         for runtime in self._tools.runtimes.values():
             await runtime.list()
-        for model in list(self._flocks):
+        for model in list(self._replica_sets):
             self._carefully(model, ReplicaSet.reconcile)
 
     def stop_reporting(self) -> None:
@@ -224,10 +226,10 @@ class ReplicaController:
 
     def kill_stopping(self) -> None:
         """All that is being stopped, or will be, is killed."""
-        for flock in self._flocks.values():
-            flock.shutdown.impatient = True
-            for replica in flock.replicas.values():
-                flock.shutdown.kill(replica)
+        for replica_set in self._replica_sets.values():
+            replica_set.shutdown.impatient = True
+            for replica in replica_set.replicas.values():
+                replica_set.shutdown.kill(replica)
 
     async def stop_all(self, *, spare: bool = False) -> None:
         """Every replica of ours ends (the supervisor does, and its workers have): SIGTERM, patience, SIGKILL.
@@ -236,10 +238,10 @@ class ReplicaController:
         """
         self.stop_reporting()
         patience = 0.0
-        for flock in self._flocks.values():
-            for replica in [r for r in flock.replicas.values() if not (spare and r.adopted)]:
-                patience = max(patience, flock.shutdown.patience)
-                flock.shutdown.stop_now(replica)
+        for replica_set in self._replica_sets.values():
+            for replica in [r for r in replica_set.replicas.values() if not (spare and r.adopted)]:
+                patience = max(patience, replica_set.shutdown.patience)
+                replica_set.shutdown.stop_now(replica)
         await self._tools.operations.finish(patience + STOP_GRACE_SECONDS)
 
     async def close(self) -> None:

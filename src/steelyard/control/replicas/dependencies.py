@@ -41,5 +41,5 @@ class ReplicaDependencies:
         [ReplicaKey, float], Awaitable[bool]
     ]  # until no worker has a request there, at most so many seconds
     worths: Callable[[str], Mapping[str, ReplicaLoad]]  # of a model's replicas, by id
-    note: Callable[..., None]  # (what, model, replica="", level=logging.INFO): into the chronicle
+    note: Callable[..., None]  # (what, model, replica="", level=logging.INFO): into the event log
     tell: Callable[[ToWorker], None]  # to all workers

@@ -32,18 +32,18 @@ class ReplicaSetSummary(NamedTuple):
     crashes: int = 0
 
 
-def count_replicas(flock: ReplicaSet) -> ReplicaCounts:
+def count_replicas(replica_set: ReplicaSet) -> ReplicaCounts:
     """Those that an operator drains count as leaving."""
-    phases = [_shown_phase(replica) for replica in flock.replicas.values()]
+    phases = [_shown_phase(replica) for replica in replica_set.replicas.values()]
     return ReplicaCounts(phases.count("ready"), phases.count("starting"), phases.count("leaving"))
 
 
-def summarize(flock: ReplicaSet, now: float) -> ReplicaSetSummary:
-    flock.charge(now)
-    account = flock.usage
+def summarize(replica_set: ReplicaSet, now: float) -> ReplicaSetSummary:
+    replica_set.charge(now)
+    account = replica_set.usage
     return ReplicaSetSummary(
-        instances=tuple(_instance(flock, replica, now) for replica in flock.replicas.values()),
-        setback=_last_failure(flock, now),
+        instances=tuple(_instance(replica_set, replica, now) for replica in replica_set.replicas.values()),
+        setback=_last_failure(replica_set, now),
         replica_seconds=account.seconds,
         cost=account.cost,
         starts=account.starts,
@@ -52,12 +52,12 @@ def summarize(flock: ReplicaSet, now: float) -> ReplicaSetSummary:
     )
 
 
-def replica_alarms(flock: ReplicaSet, now: float) -> list[Alarm]:
-    found, setbacks, model = [], flock.failures.backoff, flock.model
-    if flock.failures.shortage.why:
-        what = f"no replica of {model} can be started: {flock.failures.shortage.why}"
-        found.append(Alarm(code="no_room", message=what, age=now - flock.failures.shortage.since, model=model))
-    tries = flock.missing or any(replica.is_starting for replica in flock.replicas.values())
+def replica_alarms(replica_set: ReplicaSet, now: float) -> list[Alarm]:
+    found, setbacks, model = [], replica_set.failures.backoff, replica_set.model
+    if replica_set.failures.shortage.why:
+        what = f"no replica of {model} can be started: {replica_set.failures.shortage.why}"
+        found.append(Alarm(code="no_room", message=what, age=now - replica_set.failures.shortage.since, model=model))
+    tries = replica_set.missing or any(replica.is_starting for replica in replica_set.replicas.values())
     trouble = setbacks.last_failure
     if trouble is not None and tries and (setbacks.looping or trouble.reason == "never_ready"):
         code = "never_ready" if trouble.reason == "never_ready" else "crash_loop"
@@ -72,10 +72,10 @@ def _shown_phase(replica: ManagedReplica) -> str:
     return _SHOWN_PHASES.get(replica.phase, "leaving")
 
 
-def _instance(flock: ReplicaSet, replica: ManagedReplica, now: float) -> InstanceView:
+def _instance(replica_set: ReplicaSet, replica: ManagedReplica, now: float) -> InstanceView:
     instance = replica.instance
     return InstanceView(
-        model=flock.model,
+        model=replica_set.model,
         replica=replica.id,
         url=instance.url,
         device=instance.device,
@@ -84,12 +84,12 @@ def _instance(flock: ReplicaSet, replica: ManagedReplica, now: float) -> Instanc
         location=instance.location,
         log=instance.log_path,
         adopted=replica.adopted,
-        outdated=flock.outdated(replica),
+        outdated=replica_set.outdated(replica),
     )
 
 
-def _last_failure(flock: ReplicaSet, now: float) -> StartFailureView | None:
-    setbacks, shortage = flock.failures.backoff, flock.failures.shortage
+def _last_failure(replica_set: ReplicaSet, now: float) -> StartFailureView | None:
+    setbacks, shortage = replica_set.failures.backoff, replica_set.failures.shortage
     if shortage.why:
         return StartFailureView(
             replica="",

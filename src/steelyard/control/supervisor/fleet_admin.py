@@ -34,13 +34,13 @@ class FleetAdmin:
     def __init__(
         self,
         fleet: Fleet,
-        crew: WorkerPool,
+        worker_pool: WorkerPool,
         reload: Callable[[], Awaitable[str]],
         began: float,
         following: LiveFeed | None = None,
     ) -> None:
         self._fleet = fleet
-        self._workers = crew
+        self._workers = worker_pool
         self._reload = reload
         self._started_at = began
         self.live_feed = following or LiveFeed(self._totals, fleet.events, began)

@@ -98,7 +98,7 @@ class WorkerPool:
 
     def workers(self) -> list[WorkerProcess]:
         """Those that leave too."""
-        return [seat.worker for seat in self._all_seats() if seat.worker is not None]
+        return [seat.worker for seat in self._all_slots() if seat.worker is not None]
 
     def broadcast(self, message: ToWorker) -> list[int]:
         """To those that stay. The seats whose workers are told; where one is yet to come, `greeting` tells it."""
@@ -140,7 +140,7 @@ class WorkerPool:
             for worker in self.workers()
         )
 
-    def _all_seats(self) -> list[WorkerSlot]:
+    def _all_slots(self) -> list[WorkerSlot]:
         return [*self._seats.values(), *self._leaving]
 
     async def first_started(self) -> None:
@@ -191,7 +191,7 @@ class WorkerPool:
         """All of them. Did they finish what they had? `relieved`: a successor's workers accept on the same sockets."""
         for task in self._changing:
             task.cancel()
-        return all(await asyncio.gather(*(seat.drain(drain, relieved=relieved) for seat in self._all_seats())))
+        return all(await asyncio.gather(*(seat.drain(drain, relieved=relieved) for seat in self._all_slots())))
 
     def kill(self) -> None:
         for worker in self.workers():
@@ -233,5 +233,5 @@ class WorkerPool:
         self._leaving.discard(seat)
         if self._seats.get(seat.index) is seat:
             del self._seats[seat.index]
-        if not any(other.board is seat.board for other in self._all_seats()):
+        if not any(other.board is seat.board for other in self._all_slots()):
             seat.board.close()

@@ -47,14 +47,14 @@ log = logging.getLogger("steelyard.control")
 
 
 class WorkerSlot:
-    def __init__(self, index: int, crew: WorkerPool, board: LoadBoard) -> None:
+    def __init__(self, index: int, worker_pool: WorkerPool, board: LoadBoard) -> None:
         self.index = index
         self.board = board
         self.worker: WorkerProcess | None = None
         self.draining = False
         self.has_served = asyncio.Event()  # a worker has served here
         self.ledger_row: int | None = None  # the worker's, in the book of memory
-        self._pool = crew
+        self._pool = worker_pool
         self._backoff = RestartBackoff()
         self._flood = LogRateLimit(asyncio.get_running_loop().time())
         self.start_worker()
@@ -66,31 +66,37 @@ class WorkerSlot:
     async def _start_worker(self, delay: float) -> None:
         await asyncio.sleep(delay)
         worker = WorkerProcess(self.index, self)
-        crew = self._pool
+        worker_pool = self._pool
         try:
-            listen = crew.listening.open(self.index, self.board.workers)
+            listen = worker_pool.listening.open(self.index, self.board.workers)
             self.worker = worker
-            self.ledger_row = crew.rows.acquire()
-            crew.book.use(self.ledger_row)
+            self.ledger_row = worker_pool.rows.acquire()
+            worker_pool.book.use(self.ledger_row)
             await worker.start(
-                crew.command, self.board.fd, listen, self.board.workers, crew.book.fd, self.ledger_row, crew.control
+                worker_pool.command,
+                self.board.fd,
+                listen,
+                self.board.workers,
+                worker_pool.book.fd,
+                self.ledger_row,
+                worker_pool.control,
             )
         except (OSError, ListenError, BoardFullError) as problem:
             self.worker = None
             self._release_row()
             self._restart(max(1.0, self._backoff.next_delay(0.0)), f"worker {self.index} cannot be started: {problem}")
             return
-        for message in (*crew.initial_state(), StartServing()):
+        for message in (*worker_pool.initial_state(), StartServing()):
             worker.send(message)
 
     def _restart(self, delay: float, why: str, *, hopeless: bool = True) -> None:
         """Start another, unless it was `hopeless` and none has ever served: then nothing is as it should be."""
-        crew = self._pool
-        if hopeless and crew.worker_failed(why):
+        worker_pool = self._pool
+        if hopeless and worker_pool.worker_failed(why):
             return
         log.error("%s; %s", why, f"next try in {delay:.0f} s" if delay else "starting another")
-        if delay and any(worker.serving for worker in crew.workers()):
-            crew.close_sockets(self)  # nobody shall wait here so long
+        if delay and any(worker.serving for worker in worker_pool.workers()):
+            worker_pool.close_sockets(self)  # nobody shall wait here so long
         self.start_worker(delay)
 
     def retry_now(self) -> None:

@@ -236,8 +236,8 @@ class Simulation:
         if origin.hedge is None:
             decisions = balancer.finish(origin, outcome, now)
         else:
-            flights = (origin.attempt, origin.hedge)
-            flight = next(f for f in flights if f is not None and f.replica.id == job.server.id)
+            attempts = (origin.attempt, origin.hedge)
+            flight = next(f for f in attempts if f is not None and f.replica.id == job.server.id)
             decisions = balancer.finish(origin, outcome, now, replica=flight.replica)
         if decisions:
             self.carry_out(decisions, now)
