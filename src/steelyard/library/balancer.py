@@ -258,8 +258,8 @@ class LoadBalancer:
         if replica is None:
             known = ", ".join(self._engine.pool.replicas)
             raise UnknownReplicaError(f"no replica {target!r} (known: {known})")
-        for flight in replica.running_attempts:
-            return flight.request
+        for attempt in replica.running_attempts:
+            return attempt.request
         if self._engine.leases.is_late_id(target):
             return None
         raise MisuseError(f"replica {target!r} has no request in flight: completed twice?")

@@ -186,7 +186,7 @@ class Engine:
         for request in list(self.pool.queue.ordered()):
             self.balancer.cancel(request, now)
         for replica in self.pool.replicas.values():
-            for flight in list(replica.running_attempts):
-                if flight.request.phase is RequestPhase.RUNNING:
-                    flight.request.context = ENDED_BY_FORK
-                    self.balancer.cancel(flight.request, now)
+            for attempt in list(replica.running_attempts):
+                if attempt.request.phase is RequestPhase.RUNNING:
+                    attempt.request.context = ENDED_BY_FORK
+                    self.balancer.cancel(attempt.request, now)

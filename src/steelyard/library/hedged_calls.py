@@ -49,7 +49,7 @@ class HedgedCall(Generic[T]):
         """Where it runs: a hedge may have been decided before anybody listened."""
         with self.engine.turn():
             self.engine.start_waiting(self.waiter)
-            return [flight.replica for flight in (self.request.attempt, self.request.hedge) if flight is not None]
+            return [one.replica for one in (self.request.attempt, self.request.hedge) if one is not None]
 
     def sleep_seconds(self) -> float | None:
         """How long to sleep; None: until woken."""

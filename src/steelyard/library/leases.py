@@ -37,11 +37,11 @@ class Leases:
             return []
         found: dict[Request, str] = {}
         for replica in self._pool.replicas.values():
-            for flight in replica.running_attempts:
-                if now - flight.started < self._seconds:
+            for attempt in replica.running_attempts:
+                if now - attempt.started < self._seconds:
                     break
-                if flight.request.phase is RequestPhase.RUNNING:
-                    found[flight.request] = replica.id
+                if attempt.request.phase is RequestPhase.RUNNING:
+                    found[attempt.request] = replica.id
         for request, id in found.items():
             self._expire(request, id)
         return list(found)

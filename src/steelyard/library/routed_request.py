@@ -117,10 +117,10 @@ class RoutedRequest:
             return INFINITY if self._wait is None else now + self._wait
 
     def _target(self) -> Target:
-        flight = self.request.attempt
-        if flight is None:  # a fork, or another thread, ended it in this very moment
+        attempt = self.request.attempt
+        if attempt is None:  # a fork, or another thread, ended it in this very moment
             raise Refused(Reason.QUEUE_TIMEOUT)
-        return Target(flight.replica.id, self.request, self.engine.clock)
+        return Target(attempt.replica.id, self.request, self.engine.clock)
 
     def _block(self, until: float) -> None:
         """Wait as a thread."""

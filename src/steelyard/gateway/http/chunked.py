@@ -46,7 +46,7 @@ class ChunkedReader:
 
     def feed(self, data: bytes, at: int = 0, most: int = NO_LIMIT) -> int:
         """Read on from `at`; returns where it stopped: at the end of the data, of the body, or after `most` chunks.
-        Raises BadHead."""
+        Raises MalformedMessageError."""
         size = len(data)
         while at < size:
             state = self._state

@@ -153,7 +153,7 @@ class HeaderTable:
         self.cache: dict[bytes, Header | None] = {}  # None: plain
 
     def classify(self, lines: list[bytes], plain: list[bytes]) -> list[Header] | None:
-        """Plain lines are added to `plain`; returns the others, None if there are none. Raises BadHead."""
+        """Adds plain lines to `plain`; returns the others, or None. Raises MalformedMessageError."""
         known = self.cache
         special: list[Header] | None = None
         for line in lines:

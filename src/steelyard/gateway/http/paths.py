@@ -20,7 +20,7 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 
 def normalize_path(path: bytes) -> bytes:
-    """The path as it is decided on and sent on. Raises BadHead for what no two servers read alike."""
+    """The path as it is decided on and sent on. Raises MalformedMessageError for what no two servers read alike."""
     if b"\\" in path:
         raise MalformedMessageError("The path has a backslash, which some servers take for a slash.")
     if b"%" in path:

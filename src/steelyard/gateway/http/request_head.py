@@ -33,7 +33,7 @@ _KEPT = {b"host", b"content-length", b"transfer-encoding", b"close", b"keep-aliv
 
 
 def read_head(exchange: Exchange, lines: list[bytes], fields: HeaderTable, forwarding: ForwardedHeaders) -> None:
-    """Take in the lines after the request line. Raises BadHead; then nothing may be passed on."""
+    """Take in the lines after the request line. Raises MalformedMessageError; then nothing may be passed on."""
     special = fields.classify(lines, exchange.header_lines)
     if special is not None:
         _act_on(exchange, special, forwarding)

@@ -56,7 +56,7 @@ class ResponseHead:
     __slots__ = ("close", "has_request_id", "http10", "length", "lines", "load_report", "status", "trailers", "upgrade")
 
     def __init__(self, lines: list[bytes], fields: HeaderTable, statuses: StatusLineCache) -> None:
-        """From the head's lines, its status line first. Raises BadHead."""
+        """From the head's lines, its status line first. Raises MalformedMessageError."""
         told = statuses.known.get(lines[0])
         if told is None:
             told = statuses.learn(lines[0])

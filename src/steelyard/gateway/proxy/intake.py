@@ -46,7 +46,7 @@ class RequestIntake:
         self._tenant_header = config.tenant_header.lower().encode()
 
     def prepare(self, exchange: Exchange) -> None:
-        """What the head alone tells; the rest is known when the body is there. Raises BadHead."""
+        """What the head alone tells; the rest is known when the body is there. Raises MalformedMessageError."""
         route = exchange.route
         if route.host:
             exchange.header_lines = [line for line in exchange.header_lines if line[:5].lower() != b"host:"]

@@ -15,7 +15,7 @@ MAX_SESSION_CHARS = 256
 
 
 def apply_request_options(exchange: Exchange, told: dict[bytes, bytes], now: float) -> None:
-    """Set what these headers say on the exchange. Raises BadHead for our own; others' are ignored when malformed."""
+    """Applies these headers to the exchange. Malformed: our own raise MalformedMessageError, others are ignored."""
     seconds = _timeout_seconds(told)
     if seconds is not None:
         exchange.deadline = now + seconds

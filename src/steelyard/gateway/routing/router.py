@@ -92,7 +92,7 @@ class Router:
         self.counts_memory = bool(config.devices)
 
     def find(self, line: bytes) -> Route:
-        """The route of a request line not seen before. Raises BadHead."""
+        """The route of a request line not seen before. Raises MalformedMessageError."""
         route = self._read(line)
         if len(line) <= MAX_CACHED_LINE_BYTES:
             if len(self.routes) >= MAX_CACHED_ROUTES:
@@ -134,7 +134,7 @@ class Router:
         return route
 
     def _check_reading(self, route: Route, path: str) -> None:
-        """A server that decodes more than we do must find the same in the path. Raises BadHead."""
+        """A server that decodes more than we do must find the same in the path. Raises MalformedMessageError."""
         dialect, call = self._call(route.method.decode(), path)
         model = self._model_of_path(path) or call.model
         if dialect is not route.dialect or call != route.call or model != route.model:
@@ -186,5 +186,5 @@ def _normalized(path: str) -> str:
     """As requests are spelled; what cannot be is left as it is, and nothing is routed by it."""
     try:
         return normalize_path(path.encode("latin-1")).decode("latin-1")
-    except ValueError:  # BadHead, or a character that no request line has
+    except ValueError:  # MalformedMessageError, or a character that no request line has
         return path

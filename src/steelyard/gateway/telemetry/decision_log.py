@@ -170,13 +170,13 @@ class DecisionLog(LogFile):
         return tuple(_candidate(pool, request, replica, score, now) for score, replica in scored)
 
     def dispatched(self, exchange: Exchange, replica: Replica, now: float, hedged: bool) -> None:
-        """An attempt begins; `exchange.flight` (or `.hedge`) is it."""
+        """An attempt begins; `exchange.attempt` (or `.hedge`) is it."""
         noted: DecisionRecord = exchange.choice_trace
-        flight = exchange.hedge if hedged else exchange.attempt
+        running = exchange.hedge if hedged else exchange.attempt
         if noted.estimate is None:
             noted.estimate = exchange.base
-        if flight is not None:
-            noted.attempts.append(AttemptRecord(replica, now, flight.predicted, flight.concurrency - 1, hedged))
+        if running is not None:
+            noted.attempts.append(AttemptRecord(replica, now, running.predicted, running.concurrency - 1, hedged))
 
     def attempt_lost(self, exchange: Exchange, replica: Replica, outcome: str, now: float) -> None:
         """An attempt ended, and it is not the one that answered."""

@@ -95,10 +95,10 @@ class OtelSpan(RequestObserver):
     def dispatched(self, exchange: Exchange, replica: Replica, now: float, hedged: bool) -> None:
         self._end_queue_span(exchange, now)
         id = _new_id()
-        flight = exchange.hedge if hedged else exchange.attempt
+        running = exchange.hedge if hedged else exchange.attempt
         predicted, address = 0.0, None
-        if flight is not None:
-            predicted, address = flight.predicted, flight.replica.context.pool.address
+        if running is not None:
+            predicted, address = running.predicted, running.replica.context.pool.address
         self._attempts[replica.id] = _Attempt(id, now, hedged, predicted, address)
         parent = TRACEPARENT_PREFIX + b"00-%b-%b-01" % (self._trace.hex().encode(), id.hex().encode())
         exchange.trace_lines = self._names + b"\r\n" + parent if self._names else parent

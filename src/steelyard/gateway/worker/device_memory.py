@@ -236,10 +236,10 @@ class TrackedDeviceMemory(DeviceMemory):
 
     def connection_lost(self, exchange: Exchange, replica: Replica, now: float) -> None:
         """The connection broke before the answer was there. To be told before the attempt is finished."""
-        flight = exchange.attempt if exchange.attempt and exchange.attempt.replica is replica else exchange.hedge
-        if replica.residency is None or flight is None or flight.reservation is None:
+        attempt = exchange.attempt if exchange.attempt and exchange.attempt.replica is replica else exchange.hedge
+        if replica.residency is None or attempt is None or attempt.reservation is None:
             return
-        server, amount = replica.residency.server, flight.reservation[1]
+        server, amount = replica.residency.server, attempt.reservation[1]
         if replica.state is State.DRAINING or not server.device.capacity or not amount:
             return  # it is about to end, and that was known; or nothing is known that it could be too large for
         full = self._used_share(server.device)

@@ -2,7 +2,7 @@
 
 The supervisor probes. Without it nobody says that a replica is back, so real requests find out: a replica that refuses
 connections leaves the rotation for a moment, and is then tried by one request at a time
-(`Balancer.try_out`). The first answer puts it back; a failure takes it out for twice as long, at most LONGEST_PAUSE.
+(`Balancer.admit_unverified`). The first answer puts it back; a failure doubles the pause, up to MAX_RETRY_SECONDS.
 A replica that was loading by the last news, or has not been ready yet, may still be starting: it is tried only when
 that news is old and the model has no other. Replicas that an operator drains, or that were unloaded, are left alone.
 """

@@ -237,8 +237,8 @@ class Simulation:
             decisions = balancer.finish(origin, outcome, now)
         else:
             attempts = (origin.attempt, origin.hedge)
-            flight = next(f for f in attempts if f is not None and f.replica.id == job.server.id)
-            decisions = balancer.finish(origin, outcome, now, replica=flight.replica)
+            served = next(f for f in attempts if f is not None and f.replica.id == job.server.id)
+            decisions = balancer.finish(origin, outcome, now, replica=served.replica)
         if decisions:
             self.carry_out(decisions, now)
         if self._draining:
