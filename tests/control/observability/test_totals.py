@@ -6,14 +6,13 @@ import pytest
 
 from steelyard.control.observability.totals import (
     MAX_RETIRED_TENANTS,
-    OTHER_TENANTS,
     RetiredTotals,
     histogram,
     lost_telemetry,
     merge_reports,
     unrouted_requests,
 )
-from steelyard.core.slo.verdicts import MET_INDEX, VERDICT_COUNT, VERDICT_INDEX
+from steelyard.core.slo.verdicts import MET_INDEX, OTHER_TENANTS, VERDICT_COUNT, VERDICT_INDEX
 from steelyard.core.statistics.histogram import Histogram
 from steelyard.link.messages import ModelReport, ReplicaReport, WorkerReport
 

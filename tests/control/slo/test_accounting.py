@@ -4,9 +4,9 @@ from typing import Any
 
 from steelyard.config import parse_config
 from steelyard.control.history.slices import Slice, counts_by_verdict
-from steelyard.control.slo.accounting import MAX_TENANTS, OTHER_TENANTS, SloAccounting, condense_history, sum_reports
+from steelyard.control.slo.accounting import SloAccounting, condense_history, sum_reports
 from steelyard.core.slo.burn_rate import LONGEST_WINDOW_SECONDS, SloCounts
-from steelyard.core.slo.verdicts import VERDICT_COUNT, VERDICT_INDEX
+from steelyard.core.slo.verdicts import MAX_TENANTS, OTHER_TENANTS, VERDICT_COUNT, VERDICT_INDEX
 from steelyard.link.messages import ModelReport
 
 HOUR = 3600.0

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from steelyard.control.history.slices import counts_by_verdict
-from steelyard.gateway.telemetry.model_stats import MAX_TENANTS, OTHER_TENANTS
+from steelyard.core.slo.verdicts import MAX_TENANTS, OTHER_TENANTS
 
 from ..loop import Wire
 from ..reading import answer, chunked, request

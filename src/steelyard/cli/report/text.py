@@ -11,8 +11,7 @@ from rich.text import Text
 from ...control.history.periods import format_span, format_time
 from ...control.history.slices import HOUR_SECONDS, MINUTE_SECONDS, VERDICTS, add_counts, count_verdict
 from ...control.history.summary import QUANTILES, ModelSummary, ObjectiveSummary, Summary, SummaryRow, good_and_bad
-from ...core.slo.verdicts import ABANDONED, LATE, MET
-from ...gateway.telemetry.model_stats import OTHER_TENANTS
+from ...core.slo.verdicts import ABANDONED, LATE, MET, OTHER_TENANTS
 from ...units import format_seconds
 
 # Names in reports. Those of tenants come from clients, who may write anything in them: codes that a terminal obeys,

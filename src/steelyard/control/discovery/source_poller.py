@@ -10,6 +10,7 @@ from contextlib import suppress
 from random import Random
 
 from ...config import DiscoveryConfig
+from ..backoff import exponential_delay
 from . import make_source
 from .base import MAX_REPLICAS_PER_SOURCE, DiscoveryError, DiscoveryResult, too_many_replicas
 from .hold_down import HoldDown
@@ -27,7 +28,7 @@ def delay_after_success(ttl: float | None, interval: float, rng: Random) -> floa
 
 def delay_after_failure(times: int, interval: float, rng: Random) -> float:
     """1, 2, 4 … seconds, but no longer than the interval. `times`: in a row, this one included."""
-    return _jittered(min(interval, MIN_RETRY_SECONDS * 2.0 ** min(times - 1, 30)), rng)
+    return _jittered(exponential_delay(MIN_RETRY_SECONDS, interval, times), rng)
 
 
 def _jittered(seconds: float, rng: Random) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from ...config import HealthConfig
+from ..backoff import exponential_delay
 
 JITTER_RATIO = 0.1
 UNREACHABLE_GRACE_SECONDS = 60.0  # seconds unreachable, after which it is looked for less and less often
@@ -37,8 +38,8 @@ class ProbeInterval:
 
     def loading(self, now: float, failures: int = 0) -> float:
         """`loading_interval`; twice as long for each warm-up or inference in a row that failed, up to `interval`."""
-        pause = self._loading * 2.0 ** min(failures - 1, 20) if failures else self._loading
-        return now + self._jittered(min(pause, max(self._interval, self._loading)))
+        longest = max(self._interval, self._loading)
+        return now + self._jittered(exponential_delay(self._loading, longest, max(1, failures)))
 
     def while_unreachable(self, now: float, seconds: float) -> float:
         """`loading_interval` too; when it has been unreachable for more than a minute, slower, up to `interval`."""

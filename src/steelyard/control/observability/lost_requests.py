@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from ...core.slo.verdicts import OTHER_TENANTS
 from ...link.load_board import LoadBoard
 from ...link.messages import ModelReport, WorkerReport
 from ..fleet.board_columns import ColumnTable
-from ..slo.accounting import OTHER_TENANTS
 
 LostRequests = Mapping[str, int]  # model → requests
 NO_LOST_REQUESTS: LostRequests = MappingProxyType({})

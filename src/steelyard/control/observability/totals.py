@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...core.slo.verdicts import FAILED, GATEWAY, VERDICT_COUNT, VERDICT_INDEX
+from ...core.slo.verdicts import FAILED, GATEWAY, OTHER_TENANTS, VERDICT_COUNT, VERDICT_INDEX
 from ...core.statistics.histogram import Histogram, bucket_midpoint
 from ...link.messages import Durations, ModelReport, ReplicaReport, WorkerReport
-from ..slo.accounting import OTHER_TENANTS
 from .lost_requests import NO_LOST_REQUESTS, LostRequests, only_tenant
 
 ReplicaKey = tuple[str, str]  # model, replica id

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from ...core.replica import Event
 from ...protocols.repository import IndexEntry, ModelPresence
+from ..backoff import exponential_delay
 from ..health.client.errors import ConnectRefusedError, ReplicaRequestError
 from .dependencies import PlacementDependencies
 from .hosts import CopyPhase, Host, ManagedCopy
@@ -51,7 +52,7 @@ class IndexReconciler:
         if not host.failures:
             host.failing_since = now
         host.failures += 1
-        host.poll_by(now + min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(host.failures - 1, 10)))
+        host.poll_by(now + exponential_delay(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, host.failures))
         if not isinstance(problem, ConnectRefusedError):
             host.refuses_since = INFINITY
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import NamedTuple
 
+from ..backoff import exponential_delay
 from ..health.probe import ReplicaKey
 from .errors import PlacementError
 
@@ -29,7 +30,7 @@ class LoadBackoff:
     def failed(self, key: ReplicaKey, problem: PlacementError, now: float) -> None:
         known = self._known.get(key)
         times, since = (known.times + 1, known.since) if known is not None else (1, now)
-        pause = min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(times - 1, 20))
+        pause = exponential_delay(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, times)
         self._known[key] = LoadFailure(times, now + pause, now, since, problem.reason, str(problem))
 
     def succeeded(self, key: ReplicaKey) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ...protocols.repository import ModelPresence
+from ..backoff import exponential_delay
 from ..health.client.errors import ConnectRefusedError, ReplicaRequestError
 from .dependencies import PlacementDependencies
 from .errors import UnloadError
@@ -82,7 +83,7 @@ class OrphanUnloader:
             except UnloadError as problem:
                 known = self.failures.get(where, UnloadFailure(0, self._clock(), ""))
                 self.failures[where] = known._replace(times=known.times + 1, why=str(problem))
-                pause = min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(known.times, 10))
+                pause = exponential_delay(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, known.times + 1)
             else:
                 return
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..backoff import exponential_delay
+
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 60.0  # seconds
 CRASH_LOOP_FAILURES = 3  # failures in a row
 FORGET_AFTER_SECONDS = 600.0  # seconds after the last, if nothing is being tried
@@ -41,9 +43,7 @@ class CrashBackoff:
         if self.consecutive_failures == 0 or began > self.at:
             self.consecutive_failures += 1
             self.since = self.since if self.consecutive_failures > 1 else now
-            self.retry_at = now + min(
-                MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(self.consecutive_failures - 1, 20)
-            )
+            self.retry_at = now + exponential_delay(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, self.consecutive_failures)
             self.at = now
         self.last_failure = trouble
 

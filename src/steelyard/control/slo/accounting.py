@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from ...config import ModelConfig
 from ...core.request import INFINITY
 from ...core.slo.burn_rate import LONGEST_WINDOW_SECONDS, NO_REQUESTS, SloCounts, SloWindows, period_windows, slo_counts
-from ...core.slo.verdicts import NO_SLO, VERDICT_COUNT, SloTarget
+from ...core.slo.verdicts import MAX_TENANTS, NO_SLO, OTHER_TENANTS, VERDICT_COUNT, SloTarget
 from ...link.messages import ModelReport
 from ..history.slices import (
     HOUR_SECONDS,
@@ -24,9 +24,7 @@ from ..history.slices import (
     latency_good_bad,
 )
 
-MAX_TENANTS: Final = 100  # of a model, counted one by one; each worker may know others
 FULL_COVERAGE_RATIO: Final = 0.95  # of a window, from which on it is as good as all of it
-OTHER_TENANTS: Final = "*"  # all the rest together
 
 TenantKey = tuple[str, str]  # model, tenant
 CountsByTenant = Mapping[str, Mapping[str, Sequence[int]]]  # model → tenant → requests by judgement

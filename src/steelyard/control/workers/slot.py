@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...link.load_board import LoadBoard
 from ...link.messages import Applied, Drain, OutOfMemory, ReplicaDemand, ReplicaFailure, StartServing, WorkerReport
 from ...system import describe_exit
+from ..backoff import exponential_delay
 from ..errors import BoardFullError, ListenError
 from ..observability.lost_requests import show_requests
 from .process import WorkerProcess
@@ -36,7 +37,7 @@ class RestartBackoff:
         self.early_exits = self.early_exits + 1 if lifetime < HEALTHY_LIFETIME_SECONDS else 0
         if self.early_exits <= IMMEDIATE_RESTARTS:
             return 0.0
-        return min(MAX_RESTART_DELAY_SECONDS, 2.0 ** min(self.early_exits - IMMEDIATE_RESTARTS - 1, 10))
+        return exponential_delay(1.0, MAX_RESTART_DELAY_SECONDS, self.early_exits - IMMEDIATE_RESTARTS)
 
 
 START_TIMEOUT_SECONDS = 30.0  # seconds to start

@@ -56,6 +56,9 @@ REFUSED_BY_DEADLINE: Final[dict[tuple[str, str], int]] = {
     (SLO_VERDICTS[index][1], deadline): index for index, deadline in VERDICT_DEADLINES.items()
 }
 
+MAX_TENANTS: Final = 100  # counted one by one, for each model: clients may make up any number of names
+OTHER_TENANTS: Final = "*"  # all the rest together
+
 VerdictCounts = Sequence[int]  # of requests, by judgement
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from ...addresses import Address
+from ...system import LOCAL_ERRNOS, NOT_LISTENING_ERRNOS
 from .upstream_connection import UpstreamConnection
 
 if TYPE_CHECKING:
     from .proxy import Proxy
 
-NOT_LISTENING_ERRNOS = (errno.ECONNREFUSED, errno.ENOENT)  # no process listens there
-LOCAL_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}  # not the replica's fault
 UNCHECKED_IDLE_SECONDS: Final = (
     0.01  # seconds unused, after which it is worth a system call to see whether the server closed it
 )

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 from ...core.reason import Reason
 from ...core.slo import verdicts
 from ...core.slo.verdicts import (
+    MAX_TENANTS,
     NO_SLO,
+    OTHER_TENANTS,
     REFUSED_BY_DEADLINE,
     VERDICT_COUNT,
     VERDICT_INDEX,
@@ -25,9 +27,7 @@ if TYPE_CHECKING:
 OK, CLIENT_ERROR, FAILED, REFUSED, CANCELLED = OUTCOMES = ("ok", "client_error", "failed", "refused", "cancelled")
 DEADLINE_CODE: Final = Reason.DEADLINE.code
 MAX_STATUSES: Final = 32  # HTTP statuses of a model that are counted one by one
-MAX_TENANTS: Final = 100  # of a model, counted one by one: their names come from clients, who can make up any number
 SWITCHING_PROTOCOLS: Final = 101
-OTHER_TENANTS: Final = "*"  # all the rest together
 
 
 class TenantStats:

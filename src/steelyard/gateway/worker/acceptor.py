@@ -11,7 +11,6 @@ are in use.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import resource
 import socket
@@ -20,6 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from ...system import EXHAUSTED_ERRNOS
 from ..proxy.client_connection import ClientConnection
 from ..proxy.proxy import Proxy
 from .overload import ResourceAlarm
@@ -28,7 +28,6 @@ MAX_ACCEPTS_PER_TURN: Final = 16  # connections of one listener, in one turn of 
 RETRY_SECONDS: Final = 0.25  # between two looks for descriptors
 RESERVED_DESCRIPTORS: Final = 64  # descriptors for connections to replicas, and files; …
 MAX_RESERVED_SHARE: Final = 0.125  # … where that is not more than this share of all
-DESCRIPTOR_ERRNOS: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Acceptor:
@@ -79,7 +78,7 @@ class Acceptor:
             try:
                 accepted, _ = listener.accept()
             except OSError as problem:  # BlockingIOError: nobody; others: one that left again
-                if problem.errno in DESCRIPTOR_ERRNOS:
+                if problem.errno in EXHAUSTED_ERRNOS:
                     self._pause(os.strerror(problem.errno or 0))
                 return
             self._take(accepted)

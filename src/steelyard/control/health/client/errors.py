@@ -8,10 +8,8 @@ import ssl
 
 from ....addresses import Address
 from ....core.errors import SteelyardError
+from ....system import LOCAL_ERRNOS, NOT_LISTENING_ERRNOS
 
-# Lack of something of this machine's: it tells nothing of the replica.
-LOCAL_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}
-REFUSED_ERRNOS = {errno.ECONNREFUSED, errno.ENOENT}
 RESET_ERRNOS = {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED}
 
 
@@ -69,7 +67,7 @@ def classify_error(problem: Exception, address: Address) -> ReplicaRequestError:
 def _classify_os_error(problem: OSError, address: Address) -> ReplicaRequestError:
     number = problem.errno
     # Of several addresses of a name each may have failed in its own way: then there is only a text.
-    if number in REFUSED_ERRNOS or (number is None and "refused" in str(problem)):
+    if number in NOT_LISTENING_ERRNOS or (number is None and "refused" in str(problem)):
         return ConnectRefusedError("there is no socket" if number == errno.ENOENT else "refuses connections")
     if number in LOCAL_ERRNOS:
         return LocalFailureError(f"this machine cannot ask: {problem.strerror}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ....protocols import EngineLoad, MetricsLocation, make_dialect, read_metrics
+from ...backoff import exponential_delay
 from ..client.errors import ReplicaRequestError, ResponseTimeoutError
 from ..client.origin import ProbeOrigin, TlsContexts
 from ..probe import ProbeTarget, ReplicaKey
@@ -67,7 +68,7 @@ class MetricsReader:
             self._unheard = 0
         except ReplicaRequestError as problem:
             self._unheard += 1
-            self.pause = max(self.interval, min(MAX_RETRY_SECONDS, self.interval * 2.0 ** min(self._unheard - 1, 20)))
+            self.pause = exponential_delay(self.interval, max(self.interval, MAX_RETRY_SECONDS), self._unheard)
             limit = f" ({self._timeout:g} s)" if isinstance(problem, ResponseTimeoutError) else ""
             self.problem = f"{problem}{limit}: {self._what}"
         except Exception as problem:  # a page that its reader did not expect must not end the reading
