@@ -26,7 +26,16 @@ ALERTS = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text("utf-8
 RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 PROMTOOL = shutil.which("promtool")
 OF_PROMETHEUS = {"instance", "job"}  # labels that a scrape adds
-FIXED = ("window", "kind", "verdict", "fault", "where", "objective")  # labels whose values are known beforehand
+FIXED = (
+    "window",
+    "kind",
+    "verdict",
+    "outcome",
+    "result",
+    "fault",
+    "stage",
+    "objective",
+)  # of known values
 ANSWERED, LOST = 80, 2  # so many that it is known how slow a replica is
 
 
@@ -109,25 +118,25 @@ def test_it_says_what_happened(page: MetricsPage) -> None:
     assert shorter is not None
     assert longest >= shorter > 0.0
     assert page.value("steelyard_model_arrivals_total", model="m") == ANSWERED
-    assert page.value("steelyard_lost_total", what="access_log") == 0
+    assert page.value("steelyard_telemetry_dropped_total", kind="access_log") == 0
     assert page.value("steelyard_replica_requests_total", model="m", replica="a") == ANSWERED
     assert page.value("steelyard_worker_serving", worker="1") == 1
-    assert page.value("steelyard_workers_replaced_total") == 0
+    assert page.value("steelyard_worker_unexpected_exits_total") == 0
     assert page.sum("steelyard_worker_memory_bytes") > 1 << 20
-    assert page.sum("steelyard_probes_total", model="m", verdict="ready") > 0
+    assert page.sum("steelyard_probes_total", model="m", result="ready") > 0
     assert page.value("steelyard_alarms", code="no_ready_replica") == 1
 
 
 def test_promises_are_shown_with_how_they_are_kept(page: MetricsPage) -> None:
     of = {"model": "m", "tenant": "gold", "objective": "latency"}
     assert page.value("steelyard_slo_target_ratio", **of) == 0.99
-    assert page.value("steelyard_slo_limit_seconds", **of, limit="latency") == 20.0
-    assert page.value("steelyard_slo_limit_seconds", **of, limit="first_byte") == 40.0
+    assert page.value("steelyard_slo_threshold_seconds", **of, threshold="latency") == 20.0
+    assert page.value("steelyard_slo_threshold_seconds", **of, threshold="first_byte") == 40.0
     for window in ("5m", "30m", "1h", "6h"):
         assert page.value("steelyard_slo_attainment_ratio", **of, window=window) == 1.0
         assert page.value("steelyard_slo_burn_rate", **of, window=window) == 0.0
     assert page.value("steelyard_slo_attainment_ratio", **of, window="period") == 1.0
-    assert page.value("steelyard_slo_budget_left_ratio", **of) == 1.0
+    assert page.value("steelyard_slo_error_budget_remaining_ratio", **of) == 1.0
 
 
 # ---------------------------------------------------------------------- what names it

@@ -14,7 +14,7 @@ from .bodies.text import DECODE_ERRORS
 class ServerReadiness(Enum):
     READY = "ready"
     LOADING = "loading"  # it lives, but the model is not ready
-    ABSENT = "absent"  # it lives, and does not know what was asked: this is no such server
+    ABSENT = "not_found"  # it lives, and does not know what was asked: this is no such server
     BROKEN = "broken"  # it answers, but says itself that it is beyond help
 
 

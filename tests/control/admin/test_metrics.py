@@ -81,7 +81,7 @@ def test_the_fleet_in_numbers(admin: Served) -> None:
     assert answer.headers["content-type"] == CONTENT_TYPE
     assert answer.headers["cache-control"] == "no-store"
     text = answer.text
-    assert value(text, "steelyard_model_requests_total", model="llama", verdict="ok") == 14
+    assert value(text, "steelyard_model_requests_total", model="llama", outcome="ok") == 14
     assert value(text, "steelyard_model_replicas_ready", model="org/mœdel:7b.1") == 1
     assert value(text, "steelyard_model_latency_seconds", model="llama", quantile="0.5") == 0.1
     assert value(text, "steelyard_model_latency_seconds", model="llama", quantile="0.99") is None
@@ -96,9 +96,9 @@ def test_the_ledger_in_numbers(admin: Served) -> None:
     assert value(text, name, device=gpu, kind="measured") == 4 << 30
     assert value(text, name, device=gpu, kind="budget") == 1  # whatever the fake says
     assert value(text, "steelyard_device_quarantines", device=gpu) == 1
-    assert value(text, "steelyard_device_out_of_memory_total", device=gpu) == 1
+    assert value(text, "steelyard_device_out_of_memory_errors_total", device=gpu) == 1
     assert value(text, "steelyard_model_memory_bytes", model="llama", kind="footprint") == 3 << 30
-    for kind, amount in (("base", 3 << 30), ("running", 1 << 20), ("held", 3 << 30)):
+    for kind, amount in (("base", 3 << 30), ("running", 1 << 20), ("measured", 3 << 30)):
         found = value(text, "steelyard_replica_memory_bytes", model="llama", replica="a", kind=kind)
         assert found == amount
 
@@ -113,17 +113,17 @@ def test_a_device_of_unknown_size_has_no_capacity_and_no_budget(admin: Served) -
 def test_how_many_replicas_in_numbers(admin: Served) -> None:
     text = admin.http.get("/metrics").text
     for name, expected in (
-        ("wanted_replicas", 3),
-        ("least", 0),
-        ("most", 8),
-        ("panicking", 1),
+        ("desired_replicas", 3),
+        ("min_replicas", 0),
+        ("max_replicas", 8),
+        ("panic_mode", 1),
         ("replica_seconds_total", 720.5),
         ("starts_total", 1),
         ("crash_looping", 0),
     ):
         assert value(text, f"steelyard_scaling_{name}", model="llama") == expected
-    assert value(text, "steelyard_scaling_offered_work", model="llama", window="long") == 1.9
-    assert value(text, "steelyard_scaling_offered_work", model="llama", window="short") == 2.5
+    assert value(text, "steelyard_scaling_offered_load", model="llama", window="long") == 1.9
+    assert value(text, "steelyard_scaling_offered_load", model="llama", window="short") == 2.5
 
 
 def test_replicas_that_fail_again_and_again_are_told_in_numbers() -> None:
@@ -134,15 +134,15 @@ def test_replicas_that_fail_again_and_again_are_told_in_numbers() -> None:
 
 def test_a_model_with_a_fixed_number_of_replicas_has_nothing_that_a_scaler_says() -> None:
     text = render_page(shown(FleetView, scaling=(shown(ScalingView, model="m", mode="fixed", scaler="", desired=2),)))
-    assert value(text, "steelyard_scaling_wanted_replicas", model="m") == 2
-    for name in ("offered_work", "forecast_work", "burn_rate", "panicking", "most"):
+    assert value(text, "steelyard_scaling_desired_replicas", model="m") == 2
+    for name in ("offered_load", "forecast_load", "burn_rate", "panic_mode", "max_replicas"):
         assert f"steelyard_scaling_{name}" not in text
 
 
 @given(st.text(min_size=1))
 def test_whatever_a_name_is_it_comes_out_as_it_went_in(name: str) -> None:
     text = render_page(shown(FleetView, models=(shown(ModelView, model=name, outcomes={name: 3}),)))
-    assert value(text, "steelyard_model_requests_total", model=name, verdict=name) == 3
+    assert value(text, "steelyard_model_requests_total", model=name, outcome=name) == 3
 
 
 def test_names_with_quotes_and_ends_of_lines() -> None:
@@ -222,9 +222,9 @@ def test_times_are_histograms() -> None:
 
 def test_work_and_estimates() -> None:
     found = of_m()
-    assert found.value("steelyard_model_work_seconds", model="m", where="replicas") == 1.5
-    assert found.value("steelyard_model_work_seconds", model="m", where="waiting") == 1.5
-    assert found.value("steelyard_model_oldest_waiting_seconds", model="m") == 4.0
+    assert found.value("steelyard_model_work_seconds", model="m", stage="replica") == 1.5
+    assert found.value("steelyard_model_work_seconds", model="m", stage="queue") == 1.5
+    assert found.value("steelyard_model_oldest_wait_seconds", model="m") == 4.0
     assert found.value("steelyard_model_estimated_seconds_total", model="m") == 10.0
     assert found.value("steelyard_model_estimate_error_seconds_total", model="m") == 2.5
     assert found.value("steelyard_replica_ejections_total", model="m", replica="a") == 3
@@ -247,13 +247,13 @@ def test_promises_with_their_windows() -> None:
     found = of_m(slo=(shown(SloView, model="m", tenant="", objectives=(promise,)),))
     of = {"model": "m", "tenant": "", "objective": "latency"}
     assert found.value("steelyard_slo_target_ratio", **of) == 0.99
-    assert found.value("steelyard_slo_limit_seconds", **of, limit="latency") == 0.2
-    assert found.value("steelyard_slo_limit_seconds", **of, limit="first_byte") is None
+    assert found.value("steelyard_slo_threshold_seconds", **of, threshold="latency") == 0.2
+    assert found.value("steelyard_slo_threshold_seconds", **of, threshold="first_byte") is None
     assert found.value("steelyard_slo_burn_rate", **of, window="30m") == 2.0
     assert found.value("steelyard_slo_attainment_ratio", **of, window="30m") == 0.98
     assert found.value("steelyard_slo_attainment_ratio", **of, window="6h") is None
     assert found.value("steelyard_slo_attainment_ratio", **of, window="period") == 0.995
-    assert found.value("steelyard_slo_budget_left_ratio", **of) == -0.5
+    assert found.value("steelyard_slo_error_budget_remaining_ratio", **of) == -0.5
 
 
 def test_while_workers_are_renewed_two_have_the_same_number() -> None:
@@ -265,7 +265,7 @@ def test_while_workers_are_renewed_two_have_the_same_number() -> None:
     assert value(text, "steelyard_worker_connections", worker="0") == 5
     assert value(text, "steelyard_worker_cpu_seconds_total", worker="0") == 0.5
     assert value(text, "steelyard_worker_memory_bytes", worker="0") == 50
-    assert value(text, "steelyard_workers_replaced_total") == 3
+    assert value(text, "steelyard_worker_unexpected_exits_total") == 3
 
 
 @given(st.lists(st.text(), min_size=1, max_size=5, unique=True))

@@ -212,7 +212,7 @@ def test_looks_are_counted_by_what_they_saw() -> None:
             server.answers["/health"] = 200
             await until(lambda: watcher.prober.result_counts[model, "ready"] >= 2)
             await server.stop()
-            await until(lambda: watcher.prober.result_counts[model, "refused"] >= 1)
+            await until(lambda: watcher.prober.result_counts[model, "connection_refused"] >= 1)
             watcher.follow()
             assert not watcher.prober.result_counts  # of models that are gone
 

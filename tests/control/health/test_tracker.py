@@ -342,10 +342,10 @@ def test_verdicts_are_those_of_the_view() -> None:
     assert {kind.value for kind in ProbeStatus} == {
         "ready",
         "loading",
-        "absent",
+        "not_found",
         "broken",
-        "refused",
-        "silent",
+        "connection_refused",
+        "no_response",
         "unknown",
     }
 

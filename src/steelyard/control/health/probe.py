@@ -11,9 +11,9 @@ from ...config import HealthConfig, LoadMetricsConfig, ReplicaConfig, ReplicaTls
 class ProbeStatus(Enum):
     READY = "ready"
     LOADING = "loading"  # it answers, and is not ready
-    ABSENT = "absent"  # it answers, and does not know what was asked
-    REFUSED = "refused"  # nobody listens
-    NO_RESPONSE = "silent"  # no answer in time, or no way to it
+    ABSENT = "not_found"  # it answers, and does not know what was asked
+    REFUSED = "connection_refused"  # nobody listens
+    NO_RESPONSE = "no_response"  # no answer in time, or no way to it
     BROKEN = "broken"  # what it says is nonsense, or that it is beyond help
     UNKNOWN = "unknown"  # this machine could not look: nothing was learned
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from .views import Alarm
 
 CLEAR_AFTER_SECONDS: Final = 60.0  # seconds after the last one that was lost it is over
-RECORD_NAMES: Final = {"access_log": "lines of the access log", "decisions": "lines of the decision log"}
+RECORD_NAMES: Final = {"access_log": "lines of the access log", "decision_log": "lines of the decision log"}
 
 
 class ActiveLoss(NamedTuple):

@@ -99,7 +99,7 @@ class RequestRecorder:
         if self._log is not None:
             lost["access_log"] = self._log.dropped
         if self._decisions is not None:
-            lost["decisions"] = self._decisions.dropped
+            lost["decision_log"] = self._decisions.dropped
         if self.traces:
             lost["spans"] = self.tracer.dropped
         return lost

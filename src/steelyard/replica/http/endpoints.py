@@ -71,7 +71,7 @@ def load(kit: ReplicaAgent) -> dict[str, Any]:
         "utilization": turns.utilization,
         "served": turns.served,
         "refused": dict(kit.refused),
-        "left": turns.abandoned,
+        "abandoned": turns.abandoned,
         "out_of_memory": kit.footprint.out_of_memory_count,
         "memory": {
             "used": used,
@@ -95,7 +95,12 @@ def metrics(kit: ReplicaAgent) -> str:
         ("steelyard_requests_waiting", "gauge", "requests that wait for their turn", turns.waiting),
         ("steelyard_websockets_open", "gauge", "open web sockets", turns.websockets),
         ("steelyard_requests_total", "counter", "requests the app has ended", turns.served),
-        ("steelyard_requests_left_total", "counter", "clients that left while they waited", turns.abandoned),
+        (
+            "steelyard_requests_abandoned_total",
+            "counter",
+            "clients that disconnected while they waited",
+            turns.abandoned,
+        ),
         ("steelyard_utilization", "gauge", "requests here for one that may run", turns.utilization),
         ("steelyard_memory_used_bytes", "gauge", "of the fullest accelerator, else of this process", used),
         ("steelyard_memory_total_bytes", "gauge", "what there is of it", total),
@@ -103,7 +108,7 @@ def metrics(kit: ReplicaAgent) -> str:
         ("steelyard_memory_held_bytes", "gauge", "what this process holds of its device", holds.held),
         ("steelyard_memory_base_bytes", "gauge", "and with nothing running", holds.base),
         (
-            "steelyard_out_of_memory_total",
+            "steelyard_out_of_memory_errors_total",
             "counter",
             "requests that ran out of memory",
             kit.footprint.out_of_memory_count,

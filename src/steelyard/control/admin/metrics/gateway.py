@@ -19,10 +19,14 @@ def gateway_families(fleet: FleetView, numbers: MetricsSnapshot) -> Iterator[Fam
     yield Family("steelyard_uptime_seconds", "gauge", "since the supervisor began", [Sample("", fleet.uptime)])
     yield from _usage("steelyard_supervisor", "the supervisor", {"": [numbers.supervisor]})
     yield from _workers(fleet.workers, numbers)
-    unrouted = [Sample(labels(verdict=verdict), count) for verdict, count in sorted(numbers.unrouted.items())]
-    yield Family("steelyard_unrouted_requests_total", "counter", "requests for no model of ours, by how", unrouted)
-    lost = [Sample(labels(what=what), count) for what, count in sorted(numbers.lost_telemetry.items())]
-    yield Family("steelyard_lost_total", "counter", "lines of logs and spans that could not be written or sent", lost)
+    unrouted = [Sample(labels(outcome=outcome), count) for outcome, count in sorted(numbers.unrouted.items())]
+    yield Family(
+        "steelyard_unrouted_requests_total", "counter", "requests for no configured model, by outcome", unrouted
+    )
+    lost = [Sample(labels(kind=kind), count) for kind, count in sorted(numbers.lost_telemetry.items())]
+    yield Family(
+        "steelyard_telemetry_dropped_total", "counter", "log lines and spans that could not be written or sent", lost
+    )
     alarms = Counter(alarm.code for alarm in fleet.alarms)
     now = [Sample(labels(code=code), alarms[code]) for code in sorted(SEVERITIES.keys() | alarms.keys())]
     yield Family("steelyard_alarms", "gauge", "what a person should know now; /v1/fleet says it in words", now)
@@ -41,7 +45,7 @@ def _workers(workers: tuple[WorkerView, ...], numbers: MetricsSnapshot) -> Itera
     used = {seat: [numbers.workers.get(view.pid) for view in there] for seat, there in seats.items()}
     yield from _usage("steelyard_worker", "the worker", used)
     replaced = [Sample("", numbers.unexpected_exits)]
-    yield Family("steelyard_workers_replaced_total", "counter", "workers that ended unexpectedly", replaced)
+    yield Family("steelyard_worker_unexpected_exits_total", "counter", "workers that ended unexpectedly", replaced)
 
 
 def _usage(prefix: str, who: str, used: dict[str, list[ProcessUsage | None]]) -> Iterator[Family]:

@@ -14,15 +14,21 @@ def memory_families(fleet: FleetView) -> Iterator[Family]:
 
     ledger = [sample for view in fleet.devices for sample in _ledger(view)]
     yield Family("steelyard_device_memory_bytes", "gauge", "the ledger of a device, reserved against measured", ledger)
-    yield Family("steelyard_device_requests", "gauge", "requests that run there, of all models", of("requests"))
+    yield Family(
+        "steelyard_device_requests_in_flight", "gauge", "requests that run there, of all models", of("requests")
+    )
     errors = of("out_of_memory_errors")
-    yield Family("steelyard_device_out_of_memory_total", "counter", "requests that ran out of memory there", errors)
+    yield Family(
+        "steelyard_device_out_of_memory_errors_total", "counter", "requests that ran out of memory there", errors
+    )
     kept = [Sample(labels(device=view.device), len(view.quarantines)) for view in fleet.devices]
     yield Family("steelyard_device_quarantines", "gauge", "sizes of requests that are kept from it for now", kept)
     sizes = [Sample(labels(model=view.model, kind="footprint"), view.footprint) for view in fleet.model_memory]
     yield Family("steelyard_model_memory_bytes", "gauge", "what a model holds with nothing running", sizes)
     held = [sample for server, holding in _holdings(fleet) for sample in _holding(server, holding)]
-    yield Family("steelyard_replica_memory_bytes", "gauge", "held: by its server, whatever else runs there", held)
+    yield Family(
+        "steelyard_replica_memory_bytes", "gauge", "measured: of its server process, whatever else runs there", held
+    )
 
 
 def _ledger(view: DeviceView) -> Iterator[Sample]:
@@ -30,8 +36,8 @@ def _ledger(view: DeviceView) -> Iterator[Sample]:
         ("capacity", view.capacity),
         ("budget", view.budget if view.capacity is not None else None),
         ("reserved", view.reserved),
-        ("taken", view.committed),
-        ("other", view.external_usage),
+        ("committed", view.committed),
+        ("external", view.external_usage),
         ("measured", view.measured),
     )
     for kind, amount in kinds:
@@ -43,5 +49,5 @@ def _holdings(fleet: FleetView) -> Iterator[tuple[ServerView, ResidentModelView]
 
 
 def _holding(server: ServerView, holding: ResidentModelView) -> Iterator[Sample]:
-    for kind, amount in (("base", holding.base), ("running", holding.running), ("held", server.measured)):
+    for kind, amount in (("base", holding.base), ("running", holding.running), ("measured", server.measured)):
         yield Sample(labels(model=holding.model, replica=holding.replica, kind=kind), amount)

@@ -15,8 +15,8 @@ _GAUGES = (
     ("replicas", "replicas that are known", "replicas"),
     ("replicas_ready", "replicas that are ready", "ready"),
     ("requests_in_flight", "requests at its replicas", "in_flight"),
-    ("requests_waiting", "requests in its waiting line", "waiting"),
-    ("panicking", "1: too few replicas are healthy, all are used", "panicking"),
+    ("requests_waiting", "requests in its queue", "waiting"),
+    ("panic_mode", "1: too few replicas are healthy, all are used", "panicking"),
     ("typical_request_seconds", "estimated work of a typical request on a typical replica", "typical_seconds"),
     ("drain_rate", "seconds of typical work that its replicas do per second", "drain_rate"),
 )
@@ -56,7 +56,9 @@ def model_families(models: tuple[ModelView, ...], numbers: MetricsSnapshot) -> I
     ]
     yield Family("steelyard_model_responses_total", "counter", "requests that ended, by HTTP status", answers)
     oldest = [Sample(of, status.oldest_wait) for of, status in known]
-    yield Family("steelyard_model_oldest_waiting_seconds", "gauge", "how long the first in line has waited", oldest)
+    yield Family(
+        "steelyard_model_oldest_wait_seconds", "gauge", "how long the oldest queued request has waited", oldest
+    )
     yield _work(known, numbers)
     for name, meaning, field in _HISTOGRAMS:
         times = [sample for of, status in known for sample in _times(of, status, field)]
@@ -69,11 +71,11 @@ def _status(code: int) -> str:
 
 def _ended(models: tuple[ModelView, ...]) -> Iterator[Family]:
     ended = [
-        Sample(labels(model=view.model, verdict=verdict), number)
+        Sample(labels(model=view.model, outcome=outcome), number)
         for view in models
-        for verdict, number in view.outcomes.items()
+        for outcome, number in view.outcomes.items()
     ]
-    yield Family("steelyard_model_requests_total", "counter", "requests that ended, by how", ended)
+    yield Family("steelyard_model_requests_total", "counter", "requests that ended, by outcome", ended)
     latencies = [
         Sample(labels(model=view.model, quantile=quantile), seconds)
         for view in models
@@ -87,9 +89,9 @@ def _work(known: list[tuple[str, ModelTotals]], numbers: MetricsSnapshot) -> Fam
     for replica in numbers.replicas.values():
         there[replica.model] += replica.estimated_work
     work = [
-        Sample(f'{of},where="{where}"', seconds)
+        Sample(f'{of},stage="{stage}"', seconds)
         for of, status in known
-        for where, seconds in (("replicas", there[status.model]), ("waiting", status.backlog))
+        for stage, seconds in (("replica", there[status.model]), ("queue", status.backlog))
     ]
     return Family("steelyard_model_work_seconds", "gauge", "seconds of estimated work that are not done yet", work)
 

@@ -31,7 +31,7 @@ def replica_families(replicas: tuple[ReplicaView, ...], totals: Mapping[ReplicaK
         if (status := totals.get((view.model, view.id))) is not None
         for outcome, count in sorted(status.outcomes.items())
     ]
-    yield Family("steelyard_replica_attempts_total", "counter", "attempts that ended there, by how", attempts)
+    yield Family("steelyard_replica_attempts_total", "counter", "attempts that ended there, by outcome", attempts)
     lately = [Sample(of, _share(view)) for of, view in known]
     yield Family("steelyard_replica_failure_ratio", "gauge", "share of the last minute's attempts that failed", lately)
     ejected = [
@@ -49,12 +49,12 @@ def _share(view: ReplicaView) -> float | None:
 
 
 def probe_families(replicas: tuple[ReplicaView, ...], counts: Mapping[tuple[str, str], int]) -> Iterator[Family]:
-    looks = [Sample(labels(model=model, verdict=verdict), n) for (model, verdict), n in sorted(counts.items())]
-    yield Family("steelyard_probes_total", "counter", "looks at replicas, by what they saw", looks)
+    probes = [Sample(labels(model=model, result=result), n) for (model, result), n in sorted(counts.items())]
+    yield Family("steelyard_probes_total", "counter", "probes of replicas, by result", probes)
     probed = [(labels(model=view.model, replica=view.id), view.probe) for view in replicas if view.probe is not None]
-    last = [Sample(f'{of},verdict="{probe.result}"', 1) for of, probe in probed]
-    yield Family("steelyard_replica_probe_verdict", "gauge", "1, with what the last probe saw as a label", last)
+    last = [Sample(f'{of},result="{probe.result}"', 1) for of, probe in probed]
+    yield Family("steelyard_replica_probe_result", "gauge", "1, with the result of the last probe as a label", last)
     took = [Sample(of, probe.seconds if probe.age is not None else None) for of, probe in probed]
-    yield Family("steelyard_replica_probe_seconds", "gauge", "how long the last probe took", took)
+    yield Family("steelyard_replica_probe_duration_seconds", "gauge", "how long the last probe took", took)
     restarts = [Sample(of, probe.restarts) for of, probe in probed]
     yield Family("steelyard_replica_restarts_total", "counter", "restarts of its server that were seen", restarts)

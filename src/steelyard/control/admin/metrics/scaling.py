@@ -11,17 +11,17 @@ _PREFIX = "steelyard_scaling_"
 
 # Name, meaning, and which number of a ScalingView it is.
 _GAUGES = (
-    ("wanted_replicas", "replicas it should have", "desired"),
-    ("least", "replicas it has at the least", "min_replicas"),
-    ("most", "replicas it may have at the most", "max_replicas"),
-    ("starting", "replicas that were started and are not ready yet", "starting"),
-    ("leaving", "replicas that drain or are being stopped", "leaving"),
+    ("desired_replicas", "replicas it should have", "desired"),
+    ("min_replicas", "replicas it has at the least", "min_replicas"),
+    ("max_replicas", "replicas it may have at the most", "max_replicas"),
+    ("starting_replicas", "replicas that were started and are not ready yet", "starting"),
+    ("terminating_replicas", "replicas that drain or are being stopped", "leaving"),
     ("cold_start_seconds", "from the start of a replica to its readiness", "cold_start"),
 )
 _SCALER_GAUGES = (  # by a scaler
-    ("forecast_work", "seconds of work per second expected one cold start ahead", "forecast_load"),
+    ("forecast_load", "seconds of work per second expected one cold start ahead", "forecast_load"),
     ("burn_rate", "times as fast as allowed that the promise is broken", "burn_rate"),
-    ("panicking", "1: a sudden peak, what came lately decides alone", "panicking"),
+    ("panic_mode", "1: a sudden peak, what came lately decides alone", "panicking"),
 )
 _COUNTERS = (
     ("replica_seconds_total", "seconds that replicas of ours have run", "replica_seconds"),
@@ -37,7 +37,7 @@ def scaling_families(scaling: tuple[ScalingView, ...]) -> Iterator[Family]:
         yield _family(name, "gauge", meaning, [_sample(view, field) for view in scaling])
     scaled = [view for view in scaling if view.scaler]
     offered = [sample for view in scaled for sample in _offered(view)]
-    yield _family("offered_work", "gauge", "seconds of work that come per second", offered)
+    yield _family("offered_load", "gauge", "seconds of work that come per second", offered)
     for name, meaning, field in _SCALER_GAUGES:
         yield _family(name, "gauge", meaning, [_sample(view, field) for view in scaled])
     for name, meaning, field in _COUNTERS:

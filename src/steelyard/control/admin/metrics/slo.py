@@ -19,14 +19,18 @@ def slo_families(slo: tuple[SloView, ...], totals: Mapping[str, ModelTotals]) ->
     promised = [(_of(view, objective), objective) for view in slo for objective in view.objectives]
     targets = [Sample(of, objective.target / 100.0) for of, objective in promised]
     yield Family("steelyard_slo_target_ratio", "gauge", "share of requests that is promised to be good", targets)
-    limits = [sample for of, objective in promised for sample in _limits(of, objective)]
-    yield Family("steelyard_slo_limit_seconds", "gauge", "what is promised of an answer and its first byte", limits)
+    thresholds = [sample for of, objective in promised for sample in _thresholds(of, objective)]
+    yield Family(
+        "steelyard_slo_threshold_seconds", "gauge", "what is promised of an answer and its first byte", thresholds
+    )
     kept = [sample for of, objective in promised for sample in _kept(of, objective)]
     yield Family("steelyard_slo_attainment_ratio", "gauge", "share of requests that were good in a window", kept)
     burns = [sample for of, objective in promised for sample in _burns(of, objective)]
     yield Family("steelyard_slo_burn_rate", "gauge", "times as fast as allowed that the promise is broken", burns)
     left = [Sample(of, objective.budget_left) for of, objective in promised]
-    yield Family("steelyard_slo_budget_left_ratio", "gauge", "share of the error budget; below 0: overspent", left)
+    yield Family(
+        "steelyard_slo_error_budget_remaining_ratio", "gauge", "share of the error budget; below 0: overspent", left
+    )
 
 
 def _judged(status: ModelTotals) -> Iterator[Sample]:
@@ -47,9 +51,9 @@ def _of(view: SloView, objective: ObjectiveView) -> str:
     return labels(model=view.model, tenant=view.tenant, objective=objective.kind)
 
 
-def _limits(of: str, objective: ObjectiveView) -> Iterator[Sample]:
-    yield Sample(f'{of},limit="latency"', objective.latency)
-    yield Sample(f'{of},limit="first_byte"', objective.first_byte)
+def _thresholds(of: str, objective: ObjectiveView) -> Iterator[Sample]:
+    yield Sample(f'{of},threshold="latency"', objective.latency)
+    yield Sample(f'{of},threshold="first_byte"', objective.first_byte)
 
 
 def _kept(of: str, objective: ObjectiveView) -> Iterator[Sample]:
