@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -11,10 +10,10 @@ import pytest
 
 from steelyard.core.errors import OptionError
 from steelyard.core.replica import Event
-from steelyard.link.decision_log.lines import DecisionLine, FleetLine, FleetMember, LogLine
+from steelyard.link.decision_log.lines import DecisionLine, FleetLine, FleetMember
 from steelyard.simulate.engine.simulation import Simulation
 from steelyard.simulate.replay.calibration import calibrate
-from steelyard.simulate.replay.compare import Comparison, compare, infer_slo, observed_figures
+from steelyard.simulate.replay.compare import Comparison, compare, observed_figures
 from steelyard.simulate.replay.findings import sentences
 from steelyard.simulate.replay.recording import Recording, read_recording
 from steelyard.simulate.replay.run import replay
@@ -66,7 +65,7 @@ def test_another_policy_is_foreseen(tmp_path: Path) -> None:
     recording = recorded(tmp_path, policy="round_robin")
     comparison = compare(recording, ["least_work", "round_robin"])
     (other,) = comparison.alternatives
-    truth = observed_figures(recorded(tmp_path, policy="least_work"), None)
+    truth = observed_figures(recorded(tmp_path, policy="least_work"))
     assert other.figures.p99 == pytest.approx(truth.p99, rel=0.15)
     assert any(text.startswith("with least_work p99 would have been") for text in sentences(comparison))
 
@@ -108,16 +107,16 @@ def test_waiting_in_the_gateway(tmp_path: Path) -> None:
 
 def test_refused_requests_come_again(tmp_path: Path) -> None:
     recording = recorded(tmp_path, policy="round_robin", concurrency=1, queue=2)
-    refused = sum(one.outcome == "refused" for one in recording.requests)
+    refused = sum(one.verdict == "refused" for one in recording.requests)
     assert refused
-    again = replay(recording, calibrate(recording), "round_robin", recorded=True)
+    again = replay(recording, calibrate(recording), "round_robin")
     assert sum(again.result.refused.values()) == pytest.approx(refused, rel=0.5)
     assert again.result.requests == len(recording.requests)
 
 
 def test_the_same_twice(tmp_path: Path) -> None:
     recording = recorded(tmp_path)
-    first, second = (replay(recording, calibrate(recording), "least_work", recorded=True) for _ in range(2))
+    first, second = (replay(recording, calibrate(recording), "least_work") for _ in range(2))
     assert (first.seconds == second.seconds).all()
 
 
@@ -136,7 +135,7 @@ def members(**states: str) -> list[FleetMember]:
 
 
 def sent(recording: Recording, policy: str = "round_robin") -> dict[str, int]:
-    return replay(recording, calibrate(recording), policy, recorded=policy == recording.policy).result.served
+    return replay(recording, calibrate(recording), policy).result.served
 
 
 @pytest.mark.parametrize("state", ["unreachable", "draining", "loading", "unloaded", "starting"])
@@ -169,49 +168,27 @@ def test_a_policy_that_was_changed_changes_again(tmp_path: Path) -> None:
 def test_each_request_to_the_worker_that_had_it(tmp_path: Path) -> None:
     recording = recorded(tmp_path, policy="round_robin")
     recording.fleet = [msgspec.structs.replace(recording.fleet[0], worker=n, workers=2) for n in range(2)]
-    recording.requests = [one if n % 2 else _by(one, 1) for n, one in enumerate(recording.requests)]
+    recording.requests = [
+        one if n % 2 else msgspec.structs.replace(one, worker=1) for n, one in enumerate(recording.requests)
+    ]
     assert recording.workers == 2
-    again = replay(recording, calibrate(recording), "round_robin", recorded=True)
+    again = replay(recording, calibrate(recording), "round_robin")
     assert again.result.requests == len(recording.requests)
     assert len(again.seconds) == pytest.approx(0.9 * len(recording.requests), rel=0.05)
 
 
-def _by(one: object, worker: int) -> object:
-    from dataclasses import replace
-
-    return replace(one, worker=worker)  # type: ignore[type-var]
-
-
 def test_who_left_leaves_again(tmp_path: Path) -> None:
-    from dataclasses import replace
 
     recording = recorded(tmp_path, policy="round_robin")
     recording.requests = [
-        replace(one, outcome="left", answered=False, seconds=1e-4, attempts=()) if n % 2 else one
+        msgspec.structs.replace(one, verdict="left", seconds=1e-4, attempts=()) if n % 2 else one
         for n, one in enumerate(recording.requests)
     ]
-    again = replay(recording, calibrate(recording), "round_robin", recorded=True)
+    again = replay(recording, calibrate(recording), "round_robin")
     assert len(again.seconds) < 0.55 * len(recording.requests)
 
 
 # ---------------------------------------------------------------------- what is said
-
-
-def test_the_promise_is_seen_from_the_verdicts(tmp_path: Path) -> None:
-    def judged(limit: float, line: LogLine) -> LogLine:
-        if isinstance(line, FleetLine) or line.seconds <= limit:
-            return line
-        return msgspec.structs.replace(line, verdict="late")
-
-    servers, rate = KINDS["serial"]
-    lines = record(fleet(servers), jobs(600, rate, 0.04, 3), "round_robin")  # type: ignore[arg-type]
-    recording = read_recording(write(tmp_path / "log", [*map(partial(judged, 0.1), lines)]))
-    promise = infer_slo(recording)
-    assert promise == pytest.approx(0.1, rel=0.2)
-    kept = observed_figures(recording, promise).within_slo
-    assert kept is not None
-    assert 0.0 < kept < 1.0
-    assert infer_slo(recorded(tmp_path)) is None
 
 
 def test_reservations_are_told(tmp_path: Path) -> None:
@@ -244,9 +221,7 @@ def test_policies_that_cannot_be_replayed(tmp_path: Path, policy: str) -> None:
 
 def test_a_log_in_which_nothing_was_served(tmp_path: Path) -> None:
     recording = recorded(tmp_path, seconds=2.0)
-    recording.requests = [_by(one, 0) for one in recording.requests]  # type: ignore[misc]
-    for one in recording.requests:
-        object.__setattr__(one, "answered", False)
+    recording.requests = [msgspec.structs.replace(one, status=500) for one in recording.requests]
     with pytest.raises(OptionError, match="nothing to replay"):
         calibrate(recording)
 

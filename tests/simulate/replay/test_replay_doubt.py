@@ -11,12 +11,11 @@ import pytest
 from steelyard.core.options import EjectionOptions, HedgeOptions, PoolOptions
 from steelyard.simulate.engine.servers import SlotServer
 from steelyard.simulate.replay.calibration import calibrate
-from steelyard.simulate.replay.compare import MIN_RELATIVE_ERROR, compare, observed_figures
+from steelyard.simulate.replay.compare import MIN_RELATIVE_ERROR, BlockBootstrap, compare, observed_figures
 from steelyard.simulate.replay.findings import sentences
 from steelyard.simulate.replay.fleet import pool_options
 from steelyard.simulate.replay.recording import Recording, read_recording
 from steelyard.simulate.replay.run import replay
-from steelyard.simulate.replay.statistics import BlockBootstrap
 
 from ..recorder import fleet_line, jobs, record, write
 
@@ -32,7 +31,7 @@ def test_a_request_that_goes_where_it_went_takes_what_it_took_however_fast_repli
     explanation = calibrate(recording)
     other = explanation.resampled(Random(5))
     assert any(other.speeds[id][0].speed != explanation.speeds[id][0].speed for id in explanation.replicas)
-    first, second = (replay(recording, one, "round_robin", recorded=True).seconds for one in (explanation, other))
+    first, second = (replay(recording, one, "round_robin").seconds for one in (explanation, other))
     assert second == pytest.approx(first, abs=2e-3)
 
 
@@ -49,7 +48,7 @@ def test_the_truth_is_within_the_doubt(tmp_path: Path) -> None:
     for recording in logs.values():
         comparison = compare(recording, list(logs), seeds=5)
         for other in comparison.alternatives:
-            truth = observed_figures(logs[other.policy], None).p99
+            truth = observed_figures(logs[other.policy]).p99
             off = abs(np.log(other.figures.p99 / truth))
             assert off <= np.log(1.0 + comparison.error_margin_of(other)), f"{other.policy} from {recording.policy}"
 

@@ -220,10 +220,10 @@ def test_clients_that_leave_are_not_counted(tmp_path: Path) -> None:
 
     comparison = told_of(run(todo, "round_robin", plan=plan), tmp_path, "least_work")
     assert abs(comparison.replay_error) <= 0.1
-    left = sum(one.outcome == "left" for one in comparison.recording.requests)
+    left = sum(one.abandoned for one in comparison.recording.requests)
     assert left > 30
     assert any(text.startswith(f"{left} clients left") for text in sentences(comparison))
-    counted = sum(one.answered and one.arrived_at - CLOCK >= 2.0 for one in comparison.recording.requests)
+    counted = sum(one.answered and one.at - CLOCK >= 2.0 for one in comparison.recording.requests)
     assert all(len(run.seconds) <= counted * 1.01 for run in comparison.baseline.runs)
 
 
@@ -254,7 +254,7 @@ def test_what_was_cut_off_asked_for_more_than_it_had_got(tmp_path: Path) -> None
 
     recording = read_recording(write(tmp_path / "log", run(todo, "least_connections", plan=plan)))
     explanation = calibrate(recording)
-    (number,) = [n for n, one in enumerate(recording.requests) if one.outcome == "left"]
+    (number,) = [n for n, one in enumerate(recording.requests) if one.abandoned]
     id = recording.requests[number].attempts[0].replica
     assert explanation.work[number] >= 0.99 * explanation.speeds[id][0].speed
     assert explanation.resampled(Random(3)).work[number] >= 0.99 * explanation.speeds[id][0].speed

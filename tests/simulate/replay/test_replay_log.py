@@ -52,7 +52,7 @@ def test_a_recording(tmp_path: Path) -> None:
 def test_lines_are_written_when_requests_are_over_and_read_in_order_of_arrival(tmp_path: Path) -> None:
     lines = usual()
     recording = read_recording(write(tmp_path / "log", lines[::-1]))
-    assert [one.arrived_at for one in recording.requests] == sorted(one.arrived_at for one in recording.requests)
+    assert [one.at for one in recording.requests] == sorted(one.at for one in recording.requests)
 
 
 def test_the_older_part_of_the_log_comes_first(tmp_path: Path) -> None:

@@ -93,7 +93,8 @@ class AutoscaledFleet:
 
     # ------------------------------------------------------------------ seeing
 
-    def _on_request_end(self, seconds: float, answered: bool, now: float) -> None:
+    def _on_request_end(self, job: Job, answered: bool, now: float) -> None:
+        seconds = now - job.intended_at
         self._answered += 1
         if answered:
             self._latency.add(seconds, now)

@@ -55,9 +55,7 @@ class Simulation:
         self._count = count()
         self._ended = 0.0  # when the last request so far was over
         self._arrivals_left = True  # requests to come
-        self.on_request_end: Callable[[float, bool, float], None] | None = (
-            None  # told of each request: seconds, answered?, now
-        )
+        self.on_request_end: Callable[[Job, bool, float], None] | None = None  # request, answered?, now
         self._draining: dict[str, Callable[[float], None]] = {}  # servers, and what to do once they are idle
 
     # ------------------------------------------------------------------ for those who build a run
@@ -105,6 +103,10 @@ class Simulation:
         if server.id in self._draining and not server.busy and not server.queue:
             self._draining.pop(server.id)(now)
 
+    def choose_balancer(self, job: Job) -> Balancer:
+        """The balancer that a request arrives at, where there are several."""
+        return self.balancers[int(self._rng.random() * len(self.balancers))]
+
     # ------------------------------------------------------------------ the loop
 
     def run(self) -> RunResult:
@@ -113,7 +115,6 @@ class Simulation:
         jobs = self._jobs
         balancers = self.balancers
         single = balancers[0] if len(balancers) == 1 else None
-        choose = self._rng.random
         arrivals = 0
         job = next(jobs, None)
         while True:
@@ -137,7 +138,7 @@ class Simulation:
                 self.now = now
                 assert job is not None
                 arrivals += 1
-                job.balancer = balancer = single or balancers[int(choose() * len(balancers))]
+                job.balancer = balancer = single or self.choose_balancer(job)
                 decision = balancer.submit(job, now)
                 if type(decision) is Send:
                     self._send(decision, now)
@@ -246,7 +247,7 @@ class Simulation:
         answered = outcome is Outcome.OK
         given_up = not answered and origin.attempt is None and not any(d.request is origin for d in decisions)
         if self.on_request_end is not None and (answered or given_up):
-            self.on_request_end(now - origin.intended_at, answered, now)
+            self.on_request_end(origin, answered, now)
         if origin.intended_at < self._warmup:
             return
         result = self._result
@@ -272,7 +273,7 @@ class Simulation:
         assert isinstance(job, Job)
         self._ended = self.now
         if self.on_request_end is not None:
-            self.on_request_end(self.now - job.intended_at, False, self.now)
+            self.on_request_end(job, False, self.now)
         if job.intended_at >= self._warmup:
             code = decision.reason.code
             self._result.refused[code] = self._result.refused.get(code, 0) + 1

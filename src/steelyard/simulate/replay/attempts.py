@@ -41,12 +41,10 @@ class Attempts:
         keep[np.argsort(self.start, kind="stable")[:count]] = True
         return Attempts(*(getattr(self, name)[keep] for name in Attempts.__dataclass_fields__))
 
-    def demands(self, kind: ServerModel, way: float = 0.0) -> tuple[FloatArray, FloatArray]:
-        """`way`: seconds that are spent on the way to the replica and back, and keep nobody else waiting."""
+    def demands(self, kind: ServerModel) -> tuple[FloatArray, FloatArray]:
         demand, density = np.empty(len(self.start)), np.empty(len(self.start))
         for mine in self.by_replica():
-            end = self.end[mine]
-            demand[mine], density[mine] = kind.demands(np.minimum(self.start[mine] + way, end), end)
+            demand[mine], density[mine] = kind.demands(self.start[mine], self.end[mine])
         return demand, density
 
     def in_flight_at_start(self) -> FloatArray:

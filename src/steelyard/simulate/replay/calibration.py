@@ -1,4 +1,8 @@
-"""What really happened, explained: what replicas are like, how fast each was when, and what each request asked for."""
+"""What a recording says of its replicas and requests: the kind of server, speeds over time, and each request's work.
+
+A request's own time is its work times the slowness of its replica: a regression of ln(demand) on features and replica
+separates the two. Requests that no replica finished get a work drawn from what their features make likely.
+"""
 
 from __future__ import annotations
 
@@ -19,49 +23,36 @@ from .failures import (
     find_failure_windows,
     killed_with_replica,
 )
-from .model_selection import NetworkDelay, estimate_network_delay, select_server_model
+from .model_selection import select_server_model
 from .recording import RecordedRequest, Recording
 from .server_models import FloatArray, ServerModel
 from .speeds import SpeedSegments, design_matrix, fit_regression, fit_speed_segments, segment_of_attempts
 from .stalls import Stall, ended_in_stall, find_stalls
 
-# What requests ask for that nobody finished. No guess is above the largest that was seen, or below the least.
+NOT_SERVED = -1
+MAX_LOG_SPEED_ERROR = log(4.0)  # limit of a drawn speed's distance from the fitted one
 
 
 @dataclass(frozen=True)
 class WorkPrior:
-    """As what is known of each says, spread as the others are around that. Logarithms of seconds at speed 1."""
+    """Work of requests that no replica finished, as ln of seconds at speed 1: within what was seen elsewhere, and at
+    least what was done when they were cut off.
+    """
 
     typical: FloatArray  # by request
-    at_least: FloatArray  # by request: so much was done when it was cut off; -inf: nothing is known
-    spread: FloatArray  # of the others
-    least: float
-    most: float
+    at_least: FloatArray  # by request; -inf: not known
+    spread: FloatArray  # residuals of the others
+    limits: tuple[float, float]
 
     def draw(self, rng: Random) -> FloatArray:
         """Seconds, by request."""
         drawn = self.typical + np.array(rng.choices(self.spread.tolist(), k=len(self.typical)))
         ordered = np.sort(self.spread)
-        for n in np.flatnonzero(drawn < self.at_least):  # once more, of what leaves room for that which was done
+        for n in np.flatnonzero(drawn < self.at_least):  # draw again, above what was done
             first = int(np.searchsorted(ordered, self.at_least[n] - self.typical[n]))
             if first < len(ordered):
                 drawn[n] = self.typical[n] + ordered[rng.randrange(first, len(ordered))]
-        return np.asarray(np.exp(np.maximum(np.clip(drawn, self.least, self.most), self.at_least)))
-
-
-def fit_work_prior(
-    typical: FloatArray, at_least: FloatArray, residual: FloatArray, seen: FloatArray, told: NDArray[np.int64]
-) -> WorkPrior:
-    """`seen`: work of the requests that were finished; `told`: requests that the fit knows."""
-    known = typical[told]
-    within = np.clip(typical, known.min(), known.max())
-    least, most = float(np.log(seen.min())), float(np.log(seen.max()))
-    return WorkPrior(within, at_least, residual, least, most)
-
-
-DELAY_STEP_SECONDS = 1e-5  # seconds
-NOT_SERVED = -1
-MAX_LOG_SPEED_ERROR = log(4.0)  # no speed is drawn further than so from what it seems to be
+        return np.asarray(np.exp(np.maximum(np.clip(drawn, *self.limits), self.at_least)))
 
 
 @dataclass(frozen=True)
@@ -73,13 +64,10 @@ class Calibration:
     failure_windows: dict[str, list[FailureWindow]]
     request_failures: dict[int, RequestFailures]  # by request, where something went wrong with it
     stalls: list[Stall]
-    overhead: float  # seconds of a request that are no replica's
-    network_delay: NetworkDelay  # a part of that
-    segment: NDArray[np.int64]  # by request: in which stretch of all it was served; NOWHERE: its work is a guess
+    overhead: float  # seconds of a request outside its attempts
+    segment: NDArray[np.int64]  # by request: in which stretch of all it was served; NOT_SERVED: its work is a guess
     work_prior: WorkPrior
     redrawn_requests: NDArray[np.int64]  # requests whose work may as well be another guess
-    work_per_delay_second: FloatArray  # by request: how much more work it was if the way was a second shorter
-    sigma: float  # of ln(demand), that nothing known explains
     saw_concurrency: bool  # were there ever two at once on a replica?
     unlogged_per_request: float  # requests at a replica that the log does not tell of, for each that it does
 
@@ -94,10 +82,9 @@ class Calibration:
         return sum(fate.always for fate in self.request_failures.values())
 
     def resampled(self, rng: Random) -> Calibration:
-        """Another that the log allows as well: speeds, when they changed, and the way are known within errors only, and
-        what nobody finished is a guess.
+        """Another calibration that the log allows as well: other speeds within their errors, other guesses.
 
-        A request that goes where it went then takes as long as it did: only what it would take elsewhere differs.
+        A request that goes where it went still takes as long as it did: only its time elsewhere differs.
         """
         speeds: SpeedSegments = {}
         factors = []
@@ -109,14 +96,10 @@ class Calibration:
                 factors.append(factor)
                 drawn.append(replace(stretch, begin=begin, speed=stretch.speed * factor))
             speeds[id] = drawn
-        seconds = max(0.0, rng.gauss(self.network_delay.seconds, self.network_delay.error))
-        more = seconds - self.network_delay.seconds
-        work = np.maximum(self.work - more * self.work_per_delay_second, MIN_DEMAND_SECONDS)
-        work = work * np.where(self.segment == NOT_SERVED, 1.0, np.array(factors)[self.segment])
+        work = self.work * np.where(self.segment == NOT_SERVED, 1.0, np.array(factors)[self.segment])
         if len(self.redrawn_requests):
             work[self.redrawn_requests] = self.work_prior.draw(rng)[self.redrawn_requests]
-        way = replace(self.network_delay, seconds=seconds)
-        return replace(self, speeds=speeds, work=work, network_delay=way, overhead=self.overhead + more)
+        return replace(self, speeds=speeds, work=work)
 
 
 def calibrate(recording: Recording, kind: ServerModel | None = None) -> Calibration:
@@ -128,15 +111,13 @@ def calibrate(recording: Recording, kind: ServerModel | None = None) -> Calibrat
     attempts = collect_attempts(recording, ended)
     if not attempts.completed.any():
         raise OptionError("no request in the log was served to its end: there is nothing to replay")
-    stalls = find_stalls(np.array([one.arrived_at - recording.begin for one in asked]), attempts)
+    stalls = find_stalls(np.array([one.at - recording.begin for one in asked]), attempts)
     late = ended_in_stall(stalls, attempts)
     if (attempts.completed & ~late).any():
         attempts.completed &= ~late  # when it ended nobody knows
     known = design_matrix(asked)
     chosen = kind or select_server_model(attempts, known, len(replicas))
-    first = _Decomposition(attempts, known, replicas, chosen, 0.0)
-    way = estimate_network_delay(chosen, attempts, known, len(replicas), first.speed)
-    reading = _Decomposition(attempts, known, replicas, chosen, way.seconds) if way.seconds else first
+    reading = _Decomposition(attempts, known, replicas, chosen)
     guessed = reading.guesses()
     work, met = reading.work(guessed)
     _fit_into_stalls(stalls, attempts, reading, work)
@@ -153,29 +134,23 @@ def calibrate(recording: Recording, kind: ServerModel | None = None) -> Calibrat
         failure_windows=failing,
         request_failures=fates,
         stalls=stalls,
-        overhead=_overhead(asked) + way.seconds,
-        network_delay=way,
+        overhead=_overhead(asked),
         segment=met,
         work_prior=guessed,
         redrawn_requests=np.flatnonzero(redrawn),
-        work_per_delay_second=reading.on_way() if way.error else np.zeros(len(asked)),
-        sigma=reading.fitted.sigma,
         saw_concurrency=bool((found > 0).any()),
         unlogged_per_request=float(np.maximum(attempts.logged_in_flight - found, 0.0).mean()),
     )
 
 
 class _Decomposition:
-    """The attempts read as if replicas were of a kind, and so many seconds of each attempt were spent on the way."""
+    """Times of attempts split into the work of requests and the speeds of replicas, for a kind of server."""
 
-    def __init__(
-        self, attempts: Attempts, known: FloatArray, replicas: list[str], kind: ServerModel, way: float
-    ) -> None:
-        self.attempts, self.known, self.kind, self.way = attempts, known, kind, way
-        self.demand, _ = attempts.demands(kind, way)
-        told = attempts.completed & (
-            self.demand > MIN_DEMAND_SECONDS
-        )  # what ended with another, seen late, tells no speed
+    def __init__(self, attempts: Attempts, known: FloatArray, replicas: list[str], kind: ServerModel) -> None:
+        self.attempts, self.known = attempts, known
+        self.demand, _ = attempts.demands(kind)
+        # an attempt that seems to end with another was seen late: it says nothing of the speed
+        told = attempts.completed & (self.demand > MIN_DEMAND_SECONDS)
         told = told if told.any() else attempts.completed
         ln_demand = np.log(np.maximum(self.demand[told], MIN_DEMAND_SECONDS))
         self.told = attempts.request[told]
@@ -194,7 +169,10 @@ class _Decomposition:
         )
         with np.errstate(divide="ignore"):
             at_least = np.log(had)
-        return fit_work_prior(self.known @ self.fitted.base, at_least, self.fitted.residual, seen, self.told)
+        typical = self.known @ self.fitted.base
+        fitted = typical[self.told]
+        limits = float(np.log(seen.min())), float(np.log(seen.max()))
+        return WorkPrior(np.clip(typical, fitted.min(), fitted.max()), at_least, self.fitted.residual, limits)
 
     def fates(self, asked: list[RecordedRequest], excused: set[tuple[int, int]]) -> dict[int, RequestFailures]:
         """`excused`: attempts, by request and place, that failed by what their replica was like then."""
@@ -214,13 +192,6 @@ class _Decomposition:
         met = np.full(len(work), NOT_SERVED, dtype=np.int64)
         met[request] = self.met[whole]
         return work, met
-
-    def on_way(self) -> FloatArray:
-        whole = self.attempts.completed
-        longer, _ = self.attempts.demands(self.kind, self.way + DELAY_STEP_SECONDS)
-        found = np.zeros(len(self.known))
-        found[self.attempts.request[whole]] = ((self.demand - longer) / DELAY_STEP_SECONDS * self.speed)[whole]
-        return np.maximum(found, 0.0)
 
 
 def _fit_into_stalls(stalls: list[Stall], attempts: Attempts, reading: _Decomposition, work: FloatArray) -> None:

@@ -1,12 +1,13 @@
-"""`steelyard simulate --replay`: another policy on what really happened, and how far the answer can be believed.
+"""`steelyard simulate --replay`: other policies on recorded requests, and how far to trust the prediction.
 
-The policy that really ran is always replayed first. What that gets wrong, against what was observed, is the replay's
-own error; the others are compared with that replay, so that most of the error is on both sides and cancels.
+The policy that ran is replayed first: its p99 against the observed one is the replay's own error. Other policies are
+compared with that replay, so most of the error cancels. A range holds the own error, the spread of the runs, and the
+chance in a p99, by a bootstrap over blocks of time (docs/decisions/0021).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, hypot, inf, isnan, log, nan
 from random import Random
@@ -21,11 +22,57 @@ from .calibration import Calibration, calibrate
 from .recording import Recording
 from .run import CLOCK_RESOLUTION_SECONDS, WARMUP_SHARE, ReplayRun, replay
 from .server_models import FloatArray
-from .statistics import BlockBootstrap, LatencyFigures, latency_figures, p99_of
 
 DEFAULT_SEEDS = 9
-MIN_RELATIVE_ERROR = 0.05  # that requests take elsewhere what they are thought to is never surer than that
-ERROR_SIGMAS = 2.0  # that is how far chance is allowed to go
+MIN_RELATIVE_ERROR = 0.05
+ERROR_SIGMAS = 2.0  # half-width of a range
+BOOTSTRAP_BLOCKS = 40  # of time: requests of one block depend on each other, those of two hardly
+BOOTSTRAP_DRAWS = 200
+INTERVAL_QUANTILES = (0.05, 0.95)
+P99_QUANTILE = 0.99
+
+
+@dataclass(frozen=True)
+class LatencyFigures:
+    """Latency of the answered requests, in seconds, and the share of all that was lost."""
+
+    p50: float
+    p90: float
+    p99: float
+    mean: float
+    loss_share: float  # failed or refused
+
+
+def latency_figures(seconds: FloatArray, lost: int) -> LatencyFigures:
+    if not len(seconds):
+        return LatencyFigures(nan, nan, nan, nan, 1.0 if lost else 0.0)
+    p50, p90, p99 = (float(value) for value in np.quantile(seconds, (0.5, 0.9, P99_QUANTILE)))
+    return LatencyFigures(p50, p90, p99, float(seconds.mean()), lost / (len(seconds) + lost))
+
+
+class BlockBootstrap:
+    """The p99 of a run with its blocks of time resampled: the same draws for every run."""
+
+    def __init__(self, begin: float, seconds: float) -> None:
+        self._edges = np.linspace(begin, begin + seconds, BOOTSTRAP_BLOCKS + 1)[1:-1]
+        self._draws = np.random.default_rng(1).multinomial(
+            BOOTSTRAP_BLOCKS, np.full(BOOTSTRAP_BLOCKS, 1.0 / BOOTSTRAP_BLOCKS), BOOTSTRAP_DRAWS
+        )
+
+    def p99s(self, arrived: FloatArray, seconds: FloatArray) -> FloatArray:
+        order = np.argsort(seconds)
+        ranked = seconds[order]
+        block = np.searchsorted(self._edges, arrived[order], side="right")
+        found = np.empty(BOOTSTRAP_DRAWS)
+        for n, times in enumerate(self._draws):
+            upto = np.cumsum(times[block])
+            found[n] = ranked[np.searchsorted(upto, P99_QUANTILE * upto[-1])] if upto[-1] else np.nan
+        return found[~np.isnan(found)]
+
+    def interval(self, arrived: FloatArray, seconds: FloatArray) -> tuple[float, float]:
+        """90 % of the resampled p99s."""
+        low, high = np.quantile(self.p99s(arrived, seconds), INTERVAL_QUANTILES)
+        return float(low), float(high)
 
 
 @dataclass(frozen=True)
@@ -34,10 +81,8 @@ class PolicyPrediction:
 
     policy: str
     figures: LatencyFigures
-    spread: float  # of ln p99 between runs that differ by chance, and by what the log leaves open: sd
-    sampling_error: (
-        float  # of ln p99 against that of the policy that ran, had other stretches of time come more often: sd
-    )
+    spread: float  # of ln p99 between the runs: sd
+    sampling_error: float  # of ln p99 against the policy that ran, by resampled blocks of time: sd
     runs: tuple[ReplayRun, ...]
 
 
@@ -45,9 +90,8 @@ class PolicyPrediction:
 class Comparison:
     recording: Recording
     calibration: Calibration
-    slo_seconds: float | None  # seconds
     observed: LatencyFigures
-    observed_p99_interval: tuple[float, float]  # where the observed p99 would be nine times out of ten
+    observed_p99_interval: tuple[float, float]  # 90 %
     baseline: PolicyPrediction  # the policy that ran, replayed
     alternatives: tuple[PolicyPrediction, ...]
 
@@ -68,16 +112,11 @@ class Comparison:
         """The same for the difference between this policy and the one that ran."""
         if isnan(self.replay_error):
             return inf
-        parts = (
-            self._own_error(),
-            ERROR_SIGMAS * self.baseline.spread,
-            ERROR_SIGMAS * other.spread,
-            ERROR_SIGMAS * other.sampling_error,
-        )
-        return max(self.error_margin, exp(hypot(*parts)) - 1.0)
+        chance = (ERROR_SIGMAS * sd for sd in (self.baseline.spread, other.spread, other.sampling_error))
+        return max(self.error_margin, exp(hypot(self._own_error(), *chance)) - 1.0)
 
     def _own_error(self) -> float:
-        """A policy that sends requests where they went anyway predicts itself too well: there is a least."""
+        """At least 5 %: a policy that sends requests where they went anyway predicts itself too well."""
         return max(abs(log(1.0 + self.replay_error)), log(1.0 + MIN_RELATIVE_ERROR))
 
     def difference(self, other: PolicyPrediction) -> float:
@@ -94,85 +133,71 @@ def check_policies(policies: Sequence[str]) -> None:
         make_policy(name, Random(0), {})
 
 
-def compare(
-    recording: Recording,
-    policies: Sequence[str],
-    *,
-    seeds: int = DEFAULT_SEEDS,
-    done: Callable[[str], None] | None = None,
-) -> Comparison:
+def compare(recording: Recording, policies: Sequence[str], *, seeds: int = DEFAULT_SEEDS) -> Comparison:
     check_policies(policies)
-    promise = infer_slo(recording)
-    observed = observed_figures(recording, promise)
+    observed = observed_figures(recording)
     if isnan(observed.p99):
         raise OptionError(
             f"nothing was answered after the first {WARMUP_SHARE:.0%} of the log: there is nothing to compare"
         )
-    explanation = calibrate(recording)
+    calibration = calibrate(recording)
     ran = recording.policy
-    redrawn = BlockBootstrap(WARMUP_SHARE * recording.seconds, (1.0 - WARMUP_SHARE) * recording.seconds)
-    answers: list[PolicyPrediction] = []
-    usual: FloatArray | None = None
+    bootstrap = BlockBootstrap(WARMUP_SHARE * recording.seconds, (1.0 - WARMUP_SHARE) * recording.seconds)
+    predictions: list[PolicyPrediction] = []
+    baseline: FloatArray | None = None
     for policy in (ran, *(p for p in policies if p != ran)):
-        runs = tuple(_run(recording, explanation, policy, seed) for seed in range(1, seeds + 1))
-        answer, p99s = _prediction(policy, runs, promise, redrawn, usual)
-        usual = p99s if usual is None else usual
-        answers.append(answer)
-        if done is not None:
-            done(policy)
-    by_chance = redrawn.interval(*answered_latencies(recording))
-    return Comparison(recording, explanation, promise, observed, by_chance, answers[0], tuple(answers[1:]))
+        runs = tuple(_run(recording, calibration, policy, seed) for seed in range(1, seeds + 1))
+        prediction, p99s = _prediction(policy, runs, bootstrap, baseline)
+        baseline = p99s if baseline is None else baseline
+        predictions.append(prediction)
+    interval = bootstrap.interval(*answered_latencies(recording))
+    return Comparison(recording, calibration, observed, interval, predictions[0], tuple(predictions[1:]))
 
 
-def _run(recording: Recording, explanation: Calibration, policy: str, seed: int) -> ReplayRun:
-    """The first run takes the log's most likely explanation; each further one another that it allows as well."""
-    allowed = explanation if seed == 1 else explanation.resampled(Random(f"allowed/{seed}"))
-    return replay(recording, allowed, policy, seed, recorded=policy == recording.policy)
+def _run(recording: Recording, calibration: Calibration, policy: str, seed: int) -> ReplayRun:
+    """The first run takes the most likely calibration; each further one another that the log allows as well."""
+    allowed = calibration if seed == 1 else calibration.resampled(Random(f"allowed/{seed}"))
+    return replay(recording, allowed, policy, seed)
 
 
 def answered_latencies(recording: Recording) -> tuple[FloatArray, FloatArray]:
-    """When requests came, since the recording began, and how long they took; without the warm-up, as in the replays."""
+    """Arrivals since the recording began, and latencies; without the warm-up, as in the replays."""
     after = WARMUP_SHARE * recording.seconds
-    rows = [(one.arrived_at - recording.begin, one.seconds) for one in recording.requests if one.answered]
-    born, seconds = np.array(rows).reshape(-1, 2).T
-    counted = born >= after
-    return born[counted], np.maximum(seconds[counted], CLOCK_RESOLUTION_SECONDS)
+    rows = [(one.at - recording.begin, one.seconds) for one in recording.requests if one.answered]
+    arrived, seconds = np.array(rows).reshape(-1, 2).T
+    counted = arrived >= after
+    return arrived[counted], np.maximum(seconds[counted], CLOCK_RESOLUTION_SECONDS)
 
 
-def observed_figures(recording: Recording, promise: float | None) -> LatencyFigures:
+def observed_figures(recording: Recording) -> LatencyFigures:
     """What the log says."""
     after = recording.begin + WARMUP_SHARE * recording.seconds
-    counted = sum(one.arrived_at >= after and one.outcome != "left" for one in recording.requests)
+    counted = sum(one.at >= after and not one.abandoned for one in recording.requests)
     _, seconds = answered_latencies(recording)
-    return latency_figures(seconds, counted - len(seconds), promise)
-
-
-def infer_slo(recording: Recording) -> float | None:
-    """The latency promised, if the verdicts show it: all that were met took less than any that was late."""
-    met = max((one.seconds for one in recording.requests if one.outcome == "met" and one.answered), default=None)
-    late = min((one.seconds for one in recording.requests if one.outcome == "late" and one.answered), default=None)
-    return (met + late) / 2 if met is not None and late is not None and met <= late else None
+    return latency_figures(seconds, counted - len(seconds))
 
 
 def _prediction(
-    policy: str, runs: tuple[ReplayRun, ...], promise: float | None, redrawn: BlockBootstrap, usual: FloatArray | None
+    policy: str, runs: tuple[ReplayRun, ...], bootstrap: BlockBootstrap, baseline: FloatArray | None
 ) -> tuple[PolicyPrediction, FloatArray]:
-    """`usual`: the redrawn p99s of the policy that ran. Also the redrawn p99s of this one."""
-    each = [latency_figures(run.seconds, run.lost, promise) for run in runs]
-
+    """`baseline`: the resampled p99s of the policy that ran. Also returns those of this policy."""
+    each = [latency_figures(run.seconds, run.lost) for run in runs]
     some = [one for one in each if not isnan(one.p99)]  # a run may have answered nothing
 
     def middle(name: str, among: list[LatencyFigures] = some) -> float:
         return float(median(getattr(one, name) for one in among)) if among else nan
 
-    kept = None if promise is None else middle("within_slo", each)
-    lost = middle("loss_share", each)
-    found = LatencyFigures(middle("p50"), middle("p90"), middle("p99"), middle("mean"), lost, kept)
+    p99 = middle("p99")
+    found = LatencyFigures(middle("p50"), middle("p90"), p99, middle("mean"), middle("loss_share", each))
     if not some:
         return PolicyPrediction(policy, found, 0.0, 0.0, runs), np.empty(0)
-    p99s = [one.p99 for one in some]
-    typical = min((run for run in runs if len(run.seconds)), key=lambda run: abs(p99_of(run.seconds) - found.p99))
-    again = redrawn.p99s(typical.intended_at, typical.seconds)
-    paired = usual is not None and len(usual) == len(again) > 1
-    chance = float(np.std(np.log(again / usual))) if paired else 0.0  # type: ignore[operator]
-    return PolicyPrediction(policy, found, stdev(map(log, p99s)) if len(p99s) > 1 else 0.0, chance, runs), again
+    spread = stdev(log(one.p99) for one in some) if len(some) > 1 else 0.0
+    typical = min(
+        (run for run in runs if len(run.seconds)),
+        key=lambda run: abs(float(np.quantile(run.seconds, P99_QUANTILE)) - p99),
+    )
+    resampled = bootstrap.p99s(typical.intended_at, typical.seconds)
+    chance = 0.0
+    if baseline is not None and len(baseline) == len(resampled) > 1:
+        chance = float(np.std(np.log(resampled / baseline)))
+    return PolicyPrediction(policy, found, spread, chance, runs), resampled

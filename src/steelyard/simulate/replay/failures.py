@@ -74,7 +74,7 @@ def ended_attempts(recording: Recording, replicas: list[str]) -> dict[str, list[
     ended: dict[str, list[EndedAttempt]] = {id: [] for id in replicas}
     for number, one in enumerate(recording.requests):
         for nth, attempt in enumerate(one.attempts):
-            start = one.arrived_at - recording.begin + attempt.after
+            start = one.at - recording.begin + attempt.after
             lasted = one.seconds - attempt.after if attempt.seconds is None else attempt.seconds
             outcome = FAILURE_BY_LABEL.get(attempt.outcome) if attempt.seconds is not None else None
             ended[attempt.replica].append(EndedAttempt(number, nth, start, start + max(lasted, 0.0), outcome))
@@ -158,5 +158,5 @@ def failures_of_request(
             troubles.append(AttemptFailure(outcome, max(attempt.seconds, 0.0), works.get((number, nth), 0.0)))
     if not any(troubles):
         return None
-    always = one.outcome not in ("left", "refused") and not one.answered and troubles[-1] is not None
+    always = one.verdict not in ("left", "refused") and not one.answered and troubles[-1] is not None
     return RequestFailures(tuple(troubles), always)

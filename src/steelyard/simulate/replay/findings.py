@@ -84,7 +84,7 @@ def _failures(comparison: Comparison) -> list[str]:
     if failing := sorted(id for id, stretches in explanation.failure_windows.items() if stretches):
         names = ", ".join(failing[:MAX_NAMES_SHOWN]) + (" …" if len(failing) > MAX_NAMES_SHOWN else "")
         told.append(f"{names}: failed whatever came for a while, and so in every replay")
-    if left := sum(one.outcome == "left" for one in comparison.recording.requests):
+    if left := sum(one.abandoned for one in comparison.recording.requests):
         told.append(f"{left} clients left before they were answered: they come and leave again, and are not counted")
     return told
 

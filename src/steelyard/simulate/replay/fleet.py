@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, cast
+from typing import cast
+
+import msgspec
 
 from ...core.balancer import Balancer
-from ...core.options import Concurrency, EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
+from ...core.options import Concurrency, PoolOptions
 from ...core.policies import find_policy
 from ...core.replica import Event, Replica, State
 from ...link.decision_log.lines import FleetLine
@@ -15,7 +17,6 @@ from ..engine.simulation import Simulation
 from ..run import split_policy
 from .recording import Recording
 
-OPTION_GROUPS = {"ejection": EjectionOptions, "retry": RetryOptions, "hedge": HedgeOptions}
 EVENT_BY_STATE = {
     "starting": Event.LIVE,
     "loading": Event.LIVE,
@@ -25,7 +26,7 @@ EVENT_BY_STATE = {
 }
 
 
-def initial_balancer(recording: Recording, policy: str, seed: int, worker: int, *, recorded: bool) -> Balancer:
+def initial_balancer(recording: Recording, policy: str, seed: int, worker: int) -> Balancer:
     """As the worker was when the recording began.
 
     Another policy than the one that ran gets its replicas in any order: where it would have been in its turns nobody
@@ -37,7 +38,7 @@ def initial_balancer(recording: Recording, policy: str, seed: int, worker: int, 
     options = first.policy_options if name == first.policy else {}
     balancer.add_model("", name, pool_options(first, concurrency), options)
     members = list(first.replicas)
-    if not recorded:
+    if policy != recording.policy:
         Random(f"order/{seed}/{worker}").shuffle(members)
     for member in members:
         state = State.READY if member.state == State.EJECTED.value else State(member.state)
@@ -46,21 +47,16 @@ def initial_balancer(recording: Recording, policy: str, seed: int, worker: int, 
 
 
 def pool_options(line: FleetLine, concurrency: Concurrency | None) -> PoolOptions:
+    """Options of a later version are ignored."""
     limit = cast(Concurrency, line.concurrency) if concurrency is None else concurrency
-    more = _known_options(PoolOptions, line.options)
-    for name in OPTION_GROUPS.keys() & more.keys():
-        more[name] = OPTION_GROUPS[name](**_known_options(OPTION_GROUPS[name], more[name]))
-    return PoolOptions(**{**more, "concurrency": limit, "queue": line.queue, "max_wait": line.max_wait})
+    known = msgspec.convert(line.options, PoolOptions)
+    return replace(known, concurrency=limit, queue=line.queue, max_wait=line.max_wait)
 
 
-def _known_options(kind: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Without those of a later version."""
-    return {name: value for name, value in options.items() if name in kind.__dataclass_fields__}
-
-
-def plan_fleet(simulation: Simulation, recording: Recording, policy: str, *, recorded: bool) -> None:
+def plan_fleet(simulation: Simulation, recording: Recording, policy: str) -> None:
     """Replicas that came, went, died or got another weight, for each worker when it knew."""
     begun: set[int] = set()
+    recorded = policy == recording.policy
     for line in recording.fleet:
         if line.worker not in begun:
             begun.add(line.worker)

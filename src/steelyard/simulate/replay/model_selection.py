@@ -1,8 +1,7 @@
-"""What replicas are like: the kind of server that explains the observed times best, and the time on the way there."""
+"""Which kind of server explains the observed times best."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log
 
 import numpy as np
@@ -13,8 +12,6 @@ from .speeds import fit_regression
 
 MAX_SELECTION_ATTEMPTS = 20_000  # attempts to choose a kind of server by
 IMPOSSIBLE_LIKELIHOOD = 1e-4  # how likely it is held, as a share, that a request took less than nothing
-MAX_NETWORK_DELAY_SECONDS = 0.01  # seconds
-MIN_IDLE_SHARE = 0.1  # share of attempts that found another there, or none: fewer say nothing of the way
 
 
 def select_server_model(attempts: Attempts, known: FloatArray, replicas: int) -> ServerModel:
@@ -43,34 +40,3 @@ def _likelihood(kind: ServerModel, attempts: Attempts, known: FloatArray, replic
     chance = -ln - 0.5 * (fitted.residual / fitted.sigma) ** 2 - np.log(fitted.sigma) + density[possible]
     typical = float(np.median(attempts.end - attempts.start))
     return float(chance.sum()) + impossible * float(np.log(IMPOSSIBLE_LIKELIHOOD / max(typical, MIN_DEMAND_SECONDS)))
-
-
-@dataclass(frozen=True)
-class NetworkDelay:
-    """Seconds of an attempt that are spent on the way to the replica and back, and keep nobody else waiting."""
-
-    seconds: float = 0.0
-    error: float = 0.0  # sd
-
-
-def estimate_network_delay(
-    kind: ServerModel, attempts: Attempts, known: FloatArray, replicas: int, speed: FloatArray
-) -> NetworkDelay:
-    """It shows in that those that found the replica idle seem to ask for more than those that waited there.
-
-    `speed`: of the replica as each attempt ended.
-    """
-    demand, _ = attempts.demands(kind)
-    idle = attempts.in_flight_at_start() == 0
-    told = attempts.completed & (demand > MIN_DEMAND_SECONDS)
-    alone = idle[told].astype(np.float64)
-    if not isinstance(kind, SlotModel) or not len(alone) or not MIN_IDLE_SHARE <= alone.mean() <= 1.0 - MIN_IDLE_SHARE:
-        return NetworkDelay()
-    columns = np.column_stack([known[attempts.request[told]], alone])
-    fitted = fit_regression(np.log(demand[told] * speed[told]), columns, attempts.replica[told], replicas)
-    more = float(fitted.base[-1])
-    error = fitted.sigma / float(np.sqrt(len(alone) * alone.mean() * (1.0 - alone.mean())))
-    typical, least = np.quantile(demand[told & idle], (0.5, 0.02))
-    longest = min(float(least), MAX_NETWORK_DELAY_SECONDS)
-    seconds = min(max(float(typical) * (1.0 - float(np.exp(-more))), 0.0), longest)
-    return NetworkDelay(seconds, min(float(typical) * error, longest))

@@ -10,36 +10,57 @@ from pathlib import Path
 import msgspec
 
 from ...core.errors import OptionError
-from ...link.decision_log.lines import DecisionLine, FleetLine, LoggedAttempt, LogLine
+from ...link.decision_log.lines import FleetLine, LoggedAttempt
 
 SINGLE_CHUNK_SHARE = 0.9  # of its seconds: an answer whose first byte came later came in one piece
 MAX_LINE_BYTES = 1 << 20  # bytes; a longer one is no line of ours
 MAX_REQUESTS = 2_000_000
 MIN_ANSWERED_REQUESTS = 20  # answered: fewer say nothing of a p99
 NEW_RECORDING_GAP_SECONDS = 600.0  # seconds without a line, or back in time: another recording begins
-ANSWERED_OUTCOMES = ("met", "late")
+ANSWERED_VERDICTS = ("met", "late")
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedRequest:
-    """A request as it really went, without the looks."""
+class RecordedRequest(msgspec.Struct, frozen=True, tag_field="kind", tag="request"):
+    """The fields of `DecisionLine` that a replay needs: the choices, most of a line, are skipped."""
 
-    arrived_at: float  # CLOCK_MONOTONIC
+    at: float  # when it arrived, CLOCK_MONOTONIC
     worker: int
+    model: str
     policy: str
-    outcome: str
-    fault: str
-    answered: bool
+    verdict: str
     seconds: float
-    estimate: float
-    kind: str
-    features: tuple[float, ...]
-    key: str
-    tenant: str
-    priority: int
-    deadline: float | None  # seconds after its arrival
-    idempotent: bool
-    attempts: tuple[LoggedAttempt, ...]
+    tenant: str = ""
+    fault: str = ""
+    status: int = 0
+    call: str = ""
+    features: tuple[float, ...] = ()
+    key: str = ""
+    priority: int = 0
+    deadline: float | None = None
+    first_byte_deadline: float | None = None
+    idempotent: bool = True
+    first_byte: float = 0.0
+    attempts: tuple[LoggedAttempt, ...] = ()
+    dropped: int = 0
+
+    @property
+    def answered(self) -> bool:
+        return self.verdict in ANSWERED_VERDICTS and self.status < 400 and bool(self.attempts)
+
+    @property
+    def abandoned(self) -> bool:
+        return self.verdict == "left"
+
+    @property
+    def answer_deadline(self) -> float | None:
+        """Of the whole answer: if it came in one piece, or not at all, its first byte was due with its last."""
+        first = self.first_byte_deadline
+        if first is None or 0.0 < self.first_byte < SINGLE_CHUNK_SHARE * self.seconds:
+            return self.deadline
+        return first if self.deadline is None else min(first, self.deadline)
+
+
+Line = RecordedRequest | FleetLine
 
 
 @dataclass
@@ -56,11 +77,11 @@ class Recording:
 
     @property
     def begin(self) -> float:
-        return min(self.requests[0].arrived_at, self.fleet[0].at)
+        return min(self.requests[0].at, self.fleet[0].at)
 
     @property
     def seconds(self) -> float:
-        return self.requests[-1].arrived_at - self.begin
+        return self.requests[-1].at - self.begin
 
     @property
     def workers(self) -> int:
@@ -90,12 +111,12 @@ def read_recording(path: Path, model: str = "") -> Recording:
         _add_line(recordings.setdefault(line.model, Recording(line.model)), line)
     recording = _choose_model(path, recordings, model)
     recording.unreadable_lines, recording.earlier_recordings = unreadable, earlier
-    recording.requests.sort(key=lambda one: one.arrived_at)
+    recording.requests.sort(key=lambda one: one.at)
     recording.fleet.sort(key=lambda line: line.at)
     return recording
 
 
-def _add_line(recording: Recording, line: LogLine) -> None:
+def _add_line(recording: Recording, line: Line) -> None:
     recording.dropped_lines += line.dropped
     if isinstance(line, FleetLine):
         recording.fleet.append(line)
@@ -104,36 +125,7 @@ def _add_line(recording: Recording, line: LogLine) -> None:
     elif len(recording.requests) >= MAX_REQUESTS:
         raise OptionError(f"the log has more than {MAX_REQUESTS:,} requests of {line.model!r}: replay a part of it")
     else:
-        recording.requests.append(_recorded_request(line))
-
-
-def _recorded_request(line: DecisionLine) -> RecordedRequest:
-    return RecordedRequest(
-        arrived_at=line.at,
-        worker=line.worker,
-        policy=line.policy,
-        outcome=line.verdict,
-        fault=line.fault,
-        answered=line.verdict in ANSWERED_OUTCOMES and line.status < 400 and bool(line.attempts),
-        seconds=line.seconds,
-        estimate=line.estimate,
-        kind=line.call,
-        features=line.features,
-        key=line.key,
-        tenant=line.tenant,
-        priority=line.priority,
-        deadline=_deadline(line),
-        idempotent=line.idempotent,
-        attempts=line.attempts,
-    )
-
-
-def _deadline(line: DecisionLine) -> float | None:
-    """Of the whole answer: where it came in one piece, or not at all, its first byte was due with its last."""
-    first = line.first_byte_deadline
-    if first is None or 0.0 < line.first_byte < SINGLE_CHUNK_SHARE * line.seconds:
-        return line.deadline
-    return first if line.deadline is None else min(first, line.deadline)
+        recording.requests.append(line)
 
 
 def _choose_model(path: Path, recordings: dict[str, Recording], model: str) -> Recording:
@@ -157,7 +149,7 @@ def _choose_model(path: Path, recordings: dict[str, Recording], model: str) -> R
     return recording
 
 
-def _lines(path: Path) -> Iterator[LogLine | None]:
+def _lines(path: Path) -> Iterator[Line | None]:
     """All lines; None for one that cannot be read. What is cut off at the end is being written: no matter."""
     older = path.with_name(f"{path.name}.1")
     for file in (older, path) if older.exists() else (path,):
@@ -167,8 +159,8 @@ def _lines(path: Path) -> Iterator[LogLine | None]:
             raise OptionError(f"{file}: cannot read it: {problem.strerror or problem}") from None
 
 
-def _lines_of(path: Path) -> Iterator[LogLine | None]:
-    decode = msgspec.json.Decoder(DecisionLine | FleetLine).decode
+def _lines_of(path: Path) -> Iterator[Line | None]:
+    decode = msgspec.json.Decoder(RecordedRequest | FleetLine).decode
     with path.open("rb") as file:
         while text := file.readline(MAX_LINE_BYTES):
             if not text.endswith(b"\n"):

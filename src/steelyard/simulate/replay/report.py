@@ -11,17 +11,16 @@ from ...core.statistics.histogram import Histogram
 from ...units import format_seconds
 from ..engine.result import RunResult
 from ..report.charts import latency_tail, series_styles
-from ..report.formatting import DASH, percent
+from ..report.formatting import percent
 from ..report.heatmaps import timelines
 from ..report.style import PAGE_STYLE
 from ..report.summary import summarise
 from ..report.svg import chart_style, inline_svg
 from ..scenario.schema import Scenario
-from .compare import Comparison, PolicyPrediction
+from .compare import Comparison, LatencyFigures, PolicyPrediction
 from .findings import sentences, signed
 from .recording import RecordedRequest
 from .run import WARMUP_SHARE
-from .statistics import LatencyFigures
 
 OUTPUT_FILES = ["replay.csv", "replay.html"]
 OBSERVED_LABEL = "observed"
@@ -38,18 +37,8 @@ TIMELINE_CAPTION = (
 def rows(comparison: Comparison) -> list[list[str]]:
     """A header; what was observed; the policy that ran, replayed; the others."""
     ran = comparison.baseline
-    header = [
-        "policy",
-        "p50",
-        "p90",
-        "p99",
-        "mean",
-        "lost",
-        *(["kept"] if comparison.slo_seconds else []),
-        "p99 against",
-    ]
     return [
-        header,
+        ["policy", "p50", "p90", "p99", "mean", "lost", "p99 against"],
         [f"{ran.policy}, {OBSERVED_LABEL}", *_cells(comparison.observed), ""],
         [f"{ran.policy}, replayed", *_cells(ran.figures), f"{signed(comparison.replay_error)} of the observed"],
         *([one.policy, *_cells(one.figures), _difference(comparison, one)] for one in comparison.alternatives),
@@ -58,11 +47,7 @@ def rows(comparison: Comparison) -> list[list[str]]:
 
 def _cells(figures: LatencyFigures) -> list[str]:
     times = [format_seconds(value) for value in (figures.p50, figures.p90, figures.p99, figures.mean)]
-    return [
-        *times,
-        percent(figures.loss_share),
-        *([percent(figures.within_slo)] if figures.within_slo is not None else []),
-    ]
+    return [*times, percent(figures.loss_share)]
 
 
 def _difference(comparison: Comparison, other: PolicyPrediction) -> str:
@@ -76,7 +61,7 @@ def files(comparison: Comparison) -> dict[str, str]:
 def _csv(comparison: Comparison) -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["policy", "what", "p50", "p90", "p99", "mean", "lost", "kept", "spread", "doubt"])
+    writer.writerow(["policy", "what", "p50", "p90", "p99", "mean", "lost", "spread", "doubt"])
     ran = comparison.baseline
     told = [
         (ran, comparison.error_margin),
@@ -87,7 +72,7 @@ def _csv(comparison: Comparison) -> str:
         *(("replayed", one.policy, one.figures, f"{one.spread:.6g}", f"{doubt:.6g}") for one, doubt in told),
     ):
         numbers = [f"{value:.6g}" for value in (one.p50, one.p90, one.p99, one.mean, one.loss_share)]
-        writer.writerow([policy, what, *numbers, DASH if one.within_slo is None else f"{one.within_slo:.6g}", *doubts])
+        writer.writerow([policy, what, *numbers, *doubts])
     return text.getvalue()
 
 
@@ -154,7 +139,7 @@ def _result(answer: PolicyPrediction) -> RunResult:
 def _observed(comparison: Comparison) -> RunResult:
     recording = comparison.recording
     after = recording.begin + WARMUP_SHARE * recording.seconds
-    counted: list[RecordedRequest] = [one for one in recording.requests if one.answered and one.arrived_at >= after]
+    counted: list[RecordedRequest] = [one for one in recording.requests if one.answered and one.at >= after]
     result = RunResult(recording.model, OBSERVED_LABEL, 0.0, 1, requests=len(recording.requests))
     _add(result.latency, [one.seconds for one in counted])
     return result

@@ -19,10 +19,8 @@ MAX_REQUEST_KINDS = 20  # kinds of requests told apart; the rest is one
 MIN_SEGMENT_REQUESTS = 8  # requests between two changes of a replica's speed
 MIN_LOG_CHANGE = log(1.15)  # smaller changes are left to chance
 CHANGE_PENALTY = 6.0  # × ln n: a change must explain so much more than chance would
-RIDGE_PENALTY = 1e-3
-MAX_LOG_SLOWNESS = log(
-    100.0
-)  # no replica is so much faster or slower than most, whatever the fit makes of a few requests
+RIDGE_PENALTY = 1e-3  # decides between columns that the log cannot tell apart
+MAX_LOG_SLOWNESS = log(100.0)  # a fit to few requests may not put a replica further from most
 
 
 def design_matrix(asked: Sequence[RecordedRequest]) -> FloatArray:
@@ -41,9 +39,9 @@ def design_matrix(asked: Sequence[RecordedRequest]) -> FloatArray:
             column = np.clip(column, column[answered].min(), column[answered].max())
         if np.ptp(column) > 1e-9:
             columns.append(column - column.mean())
-    common = [kind for kind, _ in Counter(one.kind for one in asked).most_common(MAX_REQUEST_KINDS)]
+    common = [kind for kind, _ in Counter(one.call for one in asked).most_common(MAX_REQUEST_KINDS)]
     for kind in common[1:]:
-        columns.append(np.array([one.kind == kind for one in asked], dtype=np.float64))
+        columns.append(np.array([one.call == kind for one in asked], dtype=np.float64))
     return np.stack(columns, axis=1)
 
 
@@ -61,9 +59,7 @@ def fit_regression(ln_demand: FloatArray, known: FloatArray, replica: NDArray[np
     ran = np.zeros((len(replica), replicas))
     ran[np.arange(len(replica)), replica] = 1.0
     design = np.concatenate([known, ran], axis=1)
-    gram = design.T @ design + RIDGE_PENALTY * np.eye(
-        design.shape[1]
-    )  # the ridge decides between what nothing tells apart
+    gram = design.T @ design + RIDGE_PENALTY * np.eye(design.shape[1])
     solution = np.linalg.solve(gram, design.T @ ln_demand)
     slowness = solution[known.shape[1] :]
     shift = float(slowness[replica].mean())
@@ -147,9 +143,8 @@ def fit_speed_segments(
 ) -> SpeedSegments:
     replica, start, end = attempts.replica[told], attempts.start[told], attempts.end[told]
     usual = max(1.4826 * float(np.median(np.abs(fitted.residual))), 1e-3)
-    residual = np.clip(
-        fitted.residual, -OUTLIER_SIGMAS * usual, OUTLIER_SIGMAS * usual
-    )  # one request is no change of speed
+    most = OUTLIER_SIGMAS * usual  # a single request is no change of speed
+    residual = np.clip(fitted.residual, -most, most)
     speeds: SpeedSegments = {}
     for place, id in enumerate(replicas):
         mine = np.flatnonzero(replica == place)
