@@ -71,7 +71,7 @@ __all__ = [
 ]
 
 # Imported when first used: the command line needs little of it, and Ctrl-C should be quiet from its first moment.
-_WHERE = {
+EXPORTED_FROM = {
     "Balancer": ".core.balancer",
     "BalancerEvent": ".library",
     "Cancel": ".core.decision",
@@ -114,11 +114,11 @@ if not TYPE_CHECKING:  # who checks types must not believe that any name is ther
         import sys
         from importlib import import_module
 
-        if name not in _WHERE:
+        if name not in EXPORTED_FROM:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if sys.version_info < (3, 11):  # noqa: UP036  # pip installs the replica agent from 3.9 on
             raise ImportError(f"steelyard.{name} needs Python 3.11 or newer; on this one only steelyard.replica works")
-        value = globals()[name] = getattr(import_module(_WHERE[name], __name__), name)
+        value = globals()[name] = getattr(import_module(EXPORTED_FROM[name], __name__), name)
         return value
 
     def __dir__():

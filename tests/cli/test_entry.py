@@ -53,8 +53,8 @@ def test_the_command_is_that() -> None:
 
 
 def test_what_the_package_offers_is_there() -> None:
-    assert set(steelyard._WHERE) == set(steelyard.__all__)
-    for name, module in steelyard._WHERE.items():
+    assert set(steelyard.EXPORTED_FROM) == set(steelyard.__all__)
+    for name, module in steelyard.EXPORTED_FROM.items():
         assert getattr(steelyard, name) is getattr(importlib.import_module(module, "steelyard"), name)
     assert set(steelyard.__all__) <= set(dir(steelyard))
     with pytest.raises(AttributeError, match="nothing_such"):

@@ -24,7 +24,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from steelyard.cli import main
-from steelyard.cli.serve import _describe_models
+from steelyard.cli.serve import describe_models
 from steelyard.config import AutoscaleConfig, Config, DiscoveryConfig, ModelConfig, ReplicaConfig, RuntimeConfig
 from tests.harness.processes import free_port
 
@@ -371,7 +371,7 @@ def test_it_says_where_replicas_are() -> None:
         "any": ModelConfig(runtime=RUNTIME, autoscale=AutoscaleConfig()),
         "told": ModelConfig(runtime=RUNTIME, autoscale=AutoscaleConfig(mode="recommend", max=9)),
     }
-    many, some, none, three, few, any_number, told = _describe_models(Config(models=models))
+    many, some, none, three, few, any_number, told = describe_models(Config(models=models))
     assert many.endswith("r6:80, r7:80 and 2 more and those found in m.svc and those found in /etc/more.yaml")
     assert some.endswith(": those found in m.svc")
     assert none.endswith(": no replicas yet")

@@ -323,7 +323,7 @@ def test_latency_aware_believes_no_tail_of_a_few():
 
 
 def probes(pool):
-    return pool.policy._probes
+    return pool.policy.probes
 
 
 def test_prequal_keeps_a_bounded_number_of_probes_none_of_them_old():

@@ -109,7 +109,7 @@ def test_past_service_is_remembered_for_a_bounded_number_of_tenants():
         line.remove(next(r for r in line.ordered() if r.tenant == f"t{i}"), served=True)
         line.add(waiting(tenant="busy"))
         line.remove(next(line.ordered()), served=True)
-    (inside,) = line._classes.values()
+    (inside,) = line.classes.values()
     assert len(inside.absent_tags) <= MAX_REMEMBERED_TENANTS
     assert len(inside.tenants) == 1
 

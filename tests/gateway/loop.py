@@ -65,14 +65,14 @@ class Dial:
         self.place = place
         self.how = how
         self.made: asyncio.Future[Any] = loop.create_future()
-        self._factory = factory
+        self.factory = factory
 
     @property
     def waiting(self) -> bool:
         return not self.made.done()
 
     def accept(self) -> Wire:
-        protocol = self._factory()
+        protocol = self.factory()
         transport = FakeTransport(self.loop, protocol, ("127.0.0.1", 9000))
         protocol.connection_made(transport)
         self.made.set_result((transport, protocol))

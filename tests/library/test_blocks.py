@@ -15,6 +15,7 @@ from steelyard import LoadBalancer, MisuseError, OptionError, Refused
 
 from ..harness.waiting import PATIENCE, wait_until
 from .clock import Clock
+from .engines import with_engine
 
 
 def test_a_sync_block_counts_while_it_runs() -> None:
@@ -151,7 +152,7 @@ def test_waiting_without_asyncio_is_told_and_takes_no_place() -> None:
 
 
 def test_event_loops_in_several_threads_share_the_slots() -> None:
-    lb = LoadBalancer(["a", "b"], concurrency=1, policy="least_work")
+    lb, engine = with_engine(["a", "b"], concurrency=1, policy="least_work")
     seen: list[int] = []
 
     async def one() -> None:
@@ -175,7 +176,7 @@ def test_event_loops_in_several_threads_share_the_slots() -> None:
         thread.join(PATIENCE)
     assert len(seen) == 240
     assert max(seen) == 1
-    assert (lb.load, lb.waiting, lb._engine.waiters) == ({"a": 0, "b": 0}, 0, 0)
+    assert (lb.load, lb.waiting, engine.waiters) == ({"a": 0, "b": 0}, 0, 0)
 
 
 def answers(lb: LoadBalancer) -> Iterator[str]:
@@ -196,17 +197,17 @@ def test_a_generator_that_is_left_gives_its_slot_back() -> None:
 
 def test_a_generator_collected_in_the_middle_of_a_decision_does_no_harm() -> None:
     """Garbage is collected at any allocation, so also in the core, with the lock held."""
-    lb = LoadBalancer(["a", "b"], concurrency=2, seed=1)
+    lb, engine = with_engine(["a", "b"], concurrency=2, seed=1)
     stream = answers(lb)
     next(stream)
-    submit = lb._engine.balancer.submit
+    submit = engine.balancer.submit
 
     def collecting(*arguments: object, **more: object) -> object:
         decided = submit(*arguments, **more)  # type: ignore[arg-type]
         stream.close()  # type: ignore[attr-defined]
         return decided
 
-    lb._engine.balancer.submit = collecting  # type: ignore[method-assign,assignment]
+    engine.balancer.submit = collecting  # type: ignore[method-assign,assignment]
     target = lb.route_request()
     assert sum(lb.load.values()) == 1
     lb.complete_request(target)
@@ -214,27 +215,27 @@ def test_a_generator_collected_in_the_middle_of_a_decision_does_no_harm() -> Non
 
 
 def test_ctrl_c_while_a_replica_is_chosen_or_given_back_keeps_no_slot() -> None:
-    lb = LoadBalancer(["a"], concurrency=1)
+    lb, engine = with_engine(["a"], concurrency=1)
     for name in ("submit", "finish"):
-        method = getattr(lb._engine.balancer, name)
+        method = getattr(engine.balancer, name)
 
         def interrupted(*arguments: object, method: Any = method, name: str = name, **more: object) -> None:
             if name == "submit":
                 method(*arguments, **more)
             raise KeyboardInterrupt
 
-        setattr(lb._engine.balancer, name, interrupted)
+        setattr(engine.balancer, name, interrupted)
         with pytest.raises(KeyboardInterrupt), lb.route():
             pass
-        setattr(lb._engine.balancer, name, method)
+        setattr(engine.balancer, name, method)
         assert lb.load == {"a": 0}
     with lb.route():
         pass
 
 
 def test_a_policy_that_calls_its_balancer_is_told() -> None:
-    lb = LoadBalancer(["a", "b"], seed=1)
-    policy = lb._engine.pool.policy
+    lb, engine = with_engine(["a", "b"], seed=1)
+    policy = engine.pool.policy
     choose = policy.choose
     seen: list[dict[str, int]] = []
 

@@ -8,19 +8,25 @@ import threading
 import pytest
 
 from steelyard import HedgeOptions, LoadBalancer, OptionError
+from steelyard.library.engine import Engine
 
 from ..harness.waiting import PATIENCE, wait_until
+from .engines import with_engine
 
 HEDGE = HedgeOptions(enabled=True, quantile=0.5, budget=1.0)
 
 
 def trained(**more: object) -> LoadBalancer:
+    return trained_with_engine(**more)[0]
+
+
+def trained_with_engine(**more: object) -> tuple[LoadBalancer, Engine]:
     """A balancer that has seen many short requests, and has saved up for hedges."""
-    lb = LoadBalancer(["a", "b"], policy="least_work", hedge=HEDGE, seed=1, **more)  # type: ignore[arg-type]
+    lb, engine = with_engine(["a", "b"], policy="least_work", hedge=HEDGE, seed=1, **more)
     for _ in range(200):
         lb.complete_request(lb.route_request(), latency=0.01)
-    lb._engine.pool.hedge_budget.seconds_left = 1.0  # route_request is never hedged, and pays for none
-    return lb
+    engine.pool.hedge_budget.seconds_left = 1.0  # route_request is never hedged, and pays for none
+    return lb, engine
 
 
 def test_a_slow_call_is_run_on_a_second_replica_and_the_first_answer_wins() -> None:
@@ -117,7 +123,7 @@ def test_what_is_not_idempotent_runs_once_in_the_callers_own_thread() -> None:
 
 def test_a_cancelled_race_leaves_nothing_behind() -> None:
     async def main() -> None:
-        lb = trained()
+        lb, engine = trained_with_engine()
         began, ended = asyncio.Semaphore(0), asyncio.Semaphore(0)
 
         async def forever(_: str) -> None:
@@ -137,7 +143,7 @@ def test_a_cancelled_race_leaves_nothing_behind() -> None:
             assert lb.load == {"a": 0, "b": 0}
             await ended.acquire()
             await ended.acquire()
-        assert lb._engine.waiters == 0
+        assert engine.waiters == 0
 
     asyncio.run(main())
 

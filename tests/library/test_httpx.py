@@ -16,6 +16,7 @@ from steelyard import HedgeOptions, LoadBalancer, OptionError, Refused, RetryOpt
 from ..harness.scripts import SSE_HEAD, chunk, endless, fails, header, raw
 from ..harness.waiting import PATIENCE
 from .conftest import Stubs
+from .engines import with_engine
 
 PLENTY = RetryOptions(reserve=50.0)
 numbers = count()
@@ -252,10 +253,10 @@ def test_a_replica_that_is_no_url_is_named(http: Any, id: str) -> None:
 
 def test_hedges_stay_out_of_the_transport(http: Any, stubs: Stubs) -> None:
     """A response is a stream: the transport starts no second one, whatever the core would like."""
-    lb = LoadBalancer(urls(stubs), hedge=HedgeOptions(enabled=True, quantile=0.5, budget=1.0))
+    lb, engine = with_engine(urls(stubs), hedge=HedgeOptions(enabled=True, quantile=0.5, budget=1.0))
     for _ in range(200):
         lb.complete_request(lb.route_request(), latency=0.001)
-    lb._engine.pool.hedge_budget.seconds_left = 10.0
+    engine.pool.hedge_budget.seconds_left = 10.0
     with client(http, lb) as web, web.stream("GET", "/", headers=header(endless())) as response:
         parts = response.iter_raw()
         next(parts)

@@ -11,6 +11,8 @@ import pytest
 
 from steelyard import LoadBalancer, MisuseError, OptionError, Outcome, Refused, State, UnknownReplicaError
 
+from .engines import with_engine
+
 
 class Clock:
     def __init__(self) -> None:
@@ -328,7 +330,7 @@ def test_wrong_kinds_of_arguments_are_named(wrong: dict[str, object]) -> None:
 def test_an_interrupted_wait_takes_no_place() -> None:
     """Ctrl-C in a blocked call: here the clock raises it."""
     clock = Clock()
-    lb = LoadBalancer(replicas=["a"], concurrency=1, clock=clock)
+    lb, engine = with_engine(replicas=["a"], concurrency=1, clock=clock)
     held = lb.route_request()
     reads = 0
 
@@ -339,7 +341,7 @@ def test_an_interrupted_wait_takes_no_place() -> None:
             raise KeyboardInterrupt
         return clock.now
 
-    lb._engine.clock = interrupted
+    engine.clock = interrupted
     with pytest.raises(KeyboardInterrupt):
         lb.route_request(wait=5.0)
     assert lb.waiting == 0
@@ -363,7 +365,7 @@ def test_a_full_line_is_not_disturbed_by_one_that_will_not_wait() -> None:
 
 
 def test_many_waiting_threads_all_get_their_turn() -> None:
-    lb = LoadBalancer(replicas=["a", "b"], concurrency=1, policy="least_work")
+    lb, engine = with_engine(replicas=["a", "b"], concurrency=1, policy="least_work")
     done: list[int] = []
 
     def work(number: int) -> None:
@@ -379,7 +381,7 @@ def test_many_waiting_threads_all_get_their_turn() -> None:
         thread.join(timeout=60.0)
     assert sorted(done) == list(range(16))
     assert lb.load == {"a": 0, "b": 0}
-    assert not lb._engine.waiters
+    assert not engine.waiters
 
 
 def test_a_waiter_whose_loop_is_closed_keeps_no_replica() -> None:

@@ -81,7 +81,7 @@ def watch(scenario: Scenario, policy: str, load: float, seed: int = 1) -> tuple[
 
 
 def arrivals_after_warmup(task: run.Task) -> int:
-    jobs, seconds = run._jobs(task)
+    jobs, seconds = run.make_jobs(task)
     return sum(job.intended_at >= task.scenario.warmup * seconds for job in jobs)
 
 

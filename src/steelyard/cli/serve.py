@@ -241,7 +241,7 @@ def _serve(reread: Callable[[], Config], files: list[Path], log_format: str, log
     if warning := open_files_warning(config, raise_open_files()):
         logger.warning(warning)
     logger.info("steelyard %s: %s", __version__, summary(config))
-    for line in _describe_models(config):
+    for line in describe_models(config):
         logger.info(line)
 
     async def work() -> int:
@@ -262,7 +262,7 @@ def _next_steps(config: Config, files: list[Path]) -> list[str]:
     return steps
 
 
-def _describe_models(config: Config) -> list[str]:
+def describe_models(config: Config) -> list[str]:
     """At most a screenful: a fleet may be large."""
     lines = []
     for name, model in config.models.items():

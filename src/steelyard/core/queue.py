@@ -86,7 +86,7 @@ class RequestQueue:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.work = 0.0  # seconds on a typical replica of all that waits
-        self._classes: dict[int, _PriorityClass] = {}
+        self.classes: dict[int, _PriorityClass] = {}
         self._priorities: list[int] = []  # highest first
         self._entries: dict[Request, Entry] = {}
         self._arrivals = 0
@@ -99,10 +99,10 @@ class RequestQueue:
 
     def add(self, request: Request) -> None:
         """The caller has made room (`full`, `preemption_victim`)."""
-        klass = self._classes.get(request.priority)
+        klass = self.classes.get(request.priority)
         if klass is None:
-            self._priorities = sorted([*self._classes, request.priority], reverse=True)
-            klass = self._classes[request.priority] = _PriorityClass()
+            self._priorities = sorted([*self.classes, request.priority], reverse=True)
+            klass = self.classes[request.priority] = _PriorityClass()
         tenant = klass.tenant(request.fair_share_key)
         self._arrivals += 1
         entry = (request.expires, self._arrivals, request)
@@ -117,7 +117,7 @@ class RequestQueue:
     def remove(self, request: Request, served: bool = False) -> None:
         """Take a request out: `served` when it goes to a replica and its tenant has had its turn."""
         entry = self._entries.pop(request)
-        klass = self._classes[request.priority]
+        klass = self.classes[request.priority]
         tenant = klass.tenants[request.fair_share_key]
         entries = tenant.entries
         if entries[0] is entry:
@@ -131,13 +131,13 @@ class RequestQueue:
         if not entries:
             klass.leave(tenant)
             if not klass.tenants:
-                del self._classes[request.priority]
-                self._priorities = sorted(self._classes, reverse=True)
+                del self.classes[request.priority]
+                self._priorities = sorted(self.classes, reverse=True)
 
     def ordered(self) -> Iterator[Request]:
         """The requests in the order they should go. The queue must not change while this is read."""
         for priority in self._priorities:
-            yield from self._classes[priority].ordered()
+            yield from self.classes[priority].ordered()
 
     @property
     def oldest_arrival(self) -> float:
@@ -157,7 +157,7 @@ class RequestQueue:
         if not self._priorities or self._priorities[-1] > request.priority:
             return None
         lowest = self._priorities[-1]
-        tenants = self._classes[lowest].tenants
+        tenants = self.classes[lowest].tenants
         longest = max(tenants.values(), key=lambda t: len(t.entries))
         if lowest == request.priority:
             own = tenants.get(request.fair_share_key)
@@ -167,7 +167,7 @@ class RequestQueue:
 
     def tenant_at_fair_share(self, request: Request) -> bool:
         """Does the request's tenant have its fair part of this priority's places, among several tenants?"""
-        klass = self._classes.get(request.priority)
+        klass = self.classes.get(request.priority)
         if klass is None or len(klass.tenants) < 2 or request.fair_share_key not in klass.tenants:
             return False
         places = sum(len(tenant.entries) for tenant in klass.tenants.values())
@@ -176,7 +176,7 @@ class RequestQueue:
     def next_expiry(self) -> float:
         """When the first waiting request gives up."""
         first = INFINITY
-        for klass in self._classes.values():
+        for klass in self.classes.values():
             for tenant in klass.tenants.values():
                 if tenant.entries[0][0] < first:
                     first = tenant.entries[0][0]
@@ -185,7 +185,7 @@ class RequestQueue:
     def expired(self, now: float) -> list[Request]:
         """Requests whose time is up, soonest first; they are still queued."""
         out: list[Entry] = []
-        for klass in self._classes.values():
+        for klass in self.classes.values():
             for tenant in klass.tenants.values():
                 entries = tenant.entries
                 # (now, inf) sorts after every entry that expires at or before now

@@ -53,7 +53,7 @@ class SharedLedger:
         self._base = part(self.columns, "q")
         self._held = part(self.columns, "q")
         self._idle = part(self.columns, "q")
-        self._running = [part(self.columns, "q") for _ in range(self.rows)]
+        self.running_bytes = [part(self.columns, "q") for _ in range(self.rows)]
         self._total = [part(self.devices, "q") for _ in range(self.rows)]
         self._count = [part(self.devices, "q") for _ in range(self.rows)]
         self._expected_until = [part(self.columns, "d") for _ in range(self.rows)]
@@ -98,7 +98,7 @@ class SharedLedger:
         return int(self._idle[slot])
 
     def running(self, slot: int) -> int:
-        running = self._running
+        running = self.running_bytes
         used: int = self._used[0]
         if used <= 2:
             return int(running[0][slot] + running[1][slot])
@@ -122,12 +122,12 @@ class SharedLedger:
     # ------------------------------------------------------------------ writing
 
     def add(self, slot: int, device: int, amount: int) -> None:
-        self._running[self.row][slot] += amount
+        self.running_bytes[self.row][slot] += amount
         self._total[self.row][device] += amount
         self._count[self.row][device] += 1
 
     def subtract(self, slot: int, device: int, amount: int) -> None:
-        self._running[self.row][slot] -= amount
+        self.running_bytes[self.row][slot] -= amount
         self._total[self.row][device] -= amount
         self._count[self.row][device] -= 1
 
@@ -167,10 +167,10 @@ class SharedLedger:
         left: list[tuple[int, int, int, int, float]] = []
         rests = [int(total) for total in self._total[row]]
         for slot, device in device_of.items():
-            amount, until = int(self._running[row][slot]), float(self._expected_until[row][slot])
+            amount, until = int(self.running_bytes[row][slot]), float(self._expected_until[row][slot])
             if amount:
-                self._running[self.row][slot] += amount  # first here, then not there: it is never counted nowhere
-                self._running[row][slot] = 0
+                self.running_bytes[self.row][slot] += amount  # first here, then not there: it is never counted nowhere
+                self.running_bytes[row][slot] = 0
                 left.append((slot, device, amount, 0, until))
                 rests[device] -= amount
             self._expected_until[row][slot] = 0.0
@@ -186,14 +186,14 @@ class SharedLedger:
     def release(self, slot: int, device: int, amount: int, requests: int) -> None:
         """What was taken over from the dead is over."""
         if slot >= 0:
-            self._running[self.row][slot] -= amount
+            self.running_bytes[self.row][slot] -= amount
         self._total[self.row][device] -= amount
         self._count[self.row][device] -= requests
 
     def close(self) -> None:
         for view in (self._used, self._other, self._saving_row, self._saving_until, self._base, self._held, self._idle):
             view.release()
-        for rows in (self._running, self._total, self._count, self._expected_until):
+        for rows in (self.running_bytes, self._total, self._count, self._expected_until):
             for view in rows:
                 view.release()
         self._view.release()

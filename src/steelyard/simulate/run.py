@@ -165,7 +165,7 @@ class _InlinePool:
 
 def run_task(task: Task) -> RunResult:
     scenario = task.scenario
-    jobs, seconds = _jobs(task)
+    jobs, seconds = make_jobs(task)
     result = RunResult(scenario.name, task.policy, task.load, task.seed, scaler=task.scaler)
     warmup = scenario.warmup * seconds
     slo = float(scenario.slo) if scenario.slo is not None else INFINITY
@@ -212,7 +212,7 @@ def _run_placed(
     return simulation.run()
 
 
-def _jobs(task: Task) -> tuple[Iterator[Job], float]:
+def make_jobs(task: Task) -> tuple[Iterator[Job], float]:
     """The jobs of a run, and about how many seconds they span."""
     scenario = task.scenario
     if scenario.workload.trace is not None:

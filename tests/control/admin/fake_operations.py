@@ -141,7 +141,7 @@ class FakeOperations:
         self._live_feed = LiveFeed(lambda: ({}, {}), EventLog(), 0.0)
         self.rolling = 0  # for so many looks, what is added is not shown yet
         for name in self.models:
-            self._put(name, ReplicaConfig(url="http://127.0.0.1:8001", id="a"), "file")
+            self.put_replica(name, ReplicaConfig(url="http://127.0.0.1:8001", id="a"), "file")
 
     def fleet(self) -> FleetView:
         if self.bug:
@@ -193,7 +193,7 @@ class FakeOperations:
         if (model, replica.name) in self.replicas:
             raise ConflictError(f"{model} has a replica {replica.name!r} already")
         self._check(replica)
-        self._put(model, replica, "admin")
+        self.put_replica(model, replica, "admin")
 
     async def remove(self, model: str, replica: str) -> None:
         if self._replica(model, replica).source in ("file", "discovery", "runtime"):
@@ -250,7 +250,7 @@ class FakeOperations:
             raise ConflictError(f"{replica.name!r} is a replica of {model} already, and not a registered one")
         self._check(replica)
         if self.instances.get(key) != instance:
-            self._put(model, replica, "registered", state="loading")
+            self.put_replica(model, replica, "registered", state="loading")
         self.instances[key] = instance
         self._change(model, replica.name, lease=min(seconds, LEASE))
         return min(seconds, LEASE)
@@ -293,7 +293,7 @@ class FakeOperations:
         if replica.device == "nowhere":
             raise InvalidError("device", f"no {replica.device!r} under devices")
 
-    def _put(self, name: str, settings: ReplicaConfig, source: str, state: str = "ready") -> None:
+    def put_replica(self, name: str, settings: ReplicaConfig, source: str, state: str = "ready") -> None:
         view = msgspec.structs.replace(replica(name, settings, source), state=state)
         self.replicas[name, settings.name] = view
         self.weights[name, settings.name] = settings.weight

@@ -121,11 +121,11 @@ def test_a_request_that_does_not_arrive_is_given_up(
     admin: Served, begun: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        connection, "_REQUEST_TIMEOUT_SECONDS", 1.0
+        connection, "REQUEST_TIMEOUT_SECONDS", 1.0
     )  # in which what was begun is seen, on a slow machine too
     said = answer_to(admin, begun)
     assert (b"HTTP/1.1 408 " in said) == (b"HTTP/1.1 405" not in said and begun != b"")
-    until(lambda: not admin.server._state.connections)
+    until(lambda: not admin.server.state.connections)
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,13 @@ def test_a_connection_that_sends_no_request_is_not_kept(
     with connected(admin) as made:
         made.sendall(first)
         assert made.recv(10000).startswith(b"HTTP/1.1 ")
-        monkeypatch.setattr(connection, "_REQUEST_TIMEOUT_SECONDS", 0.2)
+        monkeypatch.setattr(connection, "REQUEST_TIMEOUT_SECONDS", 0.2)
         made.sendall(then)
-        until(lambda: not admin.server._state.connections)
+        until(lambda: not admin.server.state.connections)
 
 
 def test_an_answer_that_is_not_read_is_given_up(admin: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_REQUEST_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "REQUEST_TIMEOUT_SECONDS", 0.2)
     begun: list[object] = []  # connections, though they may be over when we look
 
     def noted(
@@ -162,7 +162,7 @@ def test_an_answer_that_is_not_read_is_given_up(admin: Served, monkeypatch: pyte
             made.sendall(GET.replace(b"models", b"fleet").replace(b"\r\n\r\n", b"\r\n" + last + b"\r\n"))
             until(lambda: begun)
             begun.clear()
-            until(lambda: not admin.server._state.connections)
+            until(lambda: not admin.server.state.connections)
 
 
 def test_too_many_connections_are_told_but_health_is_answered(admin: Served) -> None:
@@ -172,12 +172,12 @@ def test_too_many_connections_are_told_but_health_is_answered(admin: Served) -> 
             made.sendall(GET)
             assert made.recv(10).startswith(b"HTTP/1.1 2")
             made.sendall(b"GET /v1/mod")  # it goes on to use it
-        until(lambda: all(made._in_head for made in admin.server._state.connections))
+        until(lambda: all(made.in_head for made in admin.server.state.connections))
         answer = admin.http.get("/v1/models")
         failed(answer, 503, "busy")
         assert answer.headers["retry-after"] == "1"
         assert admin.http.get("/healthz").status_code == 200
-    until(lambda: len(admin.server._state.connections) <= 1)
+    until(lambda: len(admin.server.state.connections) <= 1)
     assert admin.http.get("/v1/models").status_code == 200
 
 
@@ -201,13 +201,13 @@ def test_strangers_do_not_crowd_out_operators_and_health_is_answered(tmp_path: P
 def test_there_is_an_end_to_strangers_and_the_oldest_goes(admin: Served) -> None:
     with ExitStack() as stack:
         strangers = [stack.enter_context(connected(admin)) for _ in range(MAX_UNAUTHORIZED_CONNECTIONS)]
-        until(lambda: len(admin.server._state.connections) == MAX_UNAUTHORIZED_CONNECTIONS)
+        until(lambda: len(admin.server.state.connections) == MAX_UNAUTHORIZED_CONNECTIONS)
         one_more = stack.enter_context(connected(admin))
         with suppress(ConnectionResetError):
             assert strangers[0].recv(10) == b""
         one_more.sendall(GET)
         assert one_more.recv(10).startswith(b"HTTP/1.1 2")
-        until(lambda: len(admin.server._state.connections) <= MAX_UNAUTHORIZED_CONNECTIONS)
+        until(lambda: len(admin.server.state.connections) <= MAX_UNAUTHORIZED_CONNECTIONS)
 
 
 def test_a_stranger_has_less_time(admin: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,11 +215,11 @@ def test_a_stranger_has_less_time(admin: Served, monkeypatch: pytest.MonkeyPatch
         known.sendall(GET)
         assert known.recv(10).startswith(b"HTTP/1.1 2")
         known.sendall(b"GET /v1/mod")
-        until(lambda: all(made._in_head for made in admin.server._state.connections))
-        monkeypatch.setattr(connection, "_UNAUTHORIZED_TIMEOUT_SECONDS", 0.2)
+        until(lambda: all(made.in_head for made in admin.server.state.connections))
+        monkeypatch.setattr(connection, "UNAUTHORIZED_TIMEOUT_SECONDS", 0.2)
         with connected(admin) as stranger:
             assert stranger.recv(10) == b""
-        assert len(admin.server._state.connections) == 1
+        assert len(admin.server.state.connections) == 1
 
 
 def test_connections_that_are_not_used_make_room(admin: Served) -> None:
@@ -228,4 +228,4 @@ def test_connections_that_are_not_used_make_room(admin: Served) -> None:
             made = stack.enter_context(connected(admin))
             made.sendall(GET)
             assert made.recv(10).startswith(b"HTTP/1.1 2")
-            until(lambda: len(admin.server._state.connections) <= MAX_AUTHORIZED_CONNECTIONS)
+            until(lambda: len(admin.server.state.connections) <= MAX_AUTHORIZED_CONNECTIONS)

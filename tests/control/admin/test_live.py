@@ -106,7 +106,7 @@ def test_all_are_told_what_happened_once() -> None:
             assert supervisor._admin is not None
             watching = supervisor._admin.watchers
             await until(lambda: not len(watching))
-            assert not supervisor._live_feed._followers, "nothing is made for nobody"
+            assert not supervisor._live_feed.followers, "nothing is made for nobody"
 
     run(work())
 
@@ -152,11 +152,11 @@ def test_who_does_not_read_is_dropped(admin: Served, monkeypatch: Any) -> None:
 
         def beat() -> bool:
             admin.operations.live_feed.events.record("replica", "x" * 300_000)
-            admin.do(admin.server.watchers._beat)
+            admin.do(admin.server.watchers.send_update)
             return not len(admin.server.watchers)
 
         until_true(beat)
-        until_true(lambda: not admin.server._state.connections)
+        until_true(lambda: not admin.server.state.connections)
 
 
 def test_there_is_room_for_so_many(admin: Served, monkeypatch: Any) -> None:

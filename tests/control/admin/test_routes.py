@@ -87,7 +87,7 @@ def test_a_model_that_is_not_scaled_has_no_scaling(admin: Served) -> None:
 
 
 def test_the_log_of_a_replica_that_was_started_is_shown_from_its_end(admin: Served) -> None:
-    admin.operations._put("llama", ReplicaConfig(url="http://127.0.0.1:20000", id="started/1"), "runtime")
+    admin.operations.put_replica("llama", ReplicaConfig(url="http://127.0.0.1:20000", id="started/1"), "runtime")
     admin.operations.printed = 1200
     path = "/v1/models/llama/replicas/started%2F1/log"
     told = admin.http.get(path).json()

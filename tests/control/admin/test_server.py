@@ -152,8 +152,8 @@ def test_a_request_that_does_not_end_is_cut_off_when_it_stops(caplog: pytest.Log
             await server.stop()
             with pytest.raises(httpx.RemoteProtocolError):
                 await asked
-        assert not server._state.tasks
-        assert not server._state.connections
+        assert not server.state.tasks
+        assert not server.state.connections
 
     run(work())
     assert not caplog.records
@@ -161,7 +161,7 @@ def test_a_request_that_does_not_end_is_cut_off_when_it_stops(caplog: pytest.Log
 
 async def _begun(server: AdminServer) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not server._state.tasks:
+        while not server.state.tasks:
             await asyncio.sleep(0.01)
 
 

@@ -74,8 +74,8 @@ def test_however_it_comes_nothing_is_lost_and_what_is_old_goes(steps):
         for when, index, count in everything:
             if when > now - WINDOW_SECONDS + SLICE_SECONDS:
                 recent[index] += count
-        kept = latencies._recent
+        kept = latencies.recent
         assert all(kept[index] >= count for index, count in recent.items())
         assert all(count > 0 for count in kept.values())
         assert sum(kept.values()) <= sum(count for when, _, count in everything if when > now - WINDOW_SECONDS)
-        assert len(latencies._slices) <= WINDOW_SECONDS / SLICE_SECONDS + 1
+        assert len(latencies.slices) <= WINDOW_SECONDS / SLICE_SECONDS + 1

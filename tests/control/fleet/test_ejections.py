@@ -102,7 +102,7 @@ def test_what_is_over_is_forgotten() -> None:
     ejections = Ejections()
     for day in range(100):
         ejections.propagate(reports(seen(f"pod-{day}", out=30.0), seen(f"pod-{day}")), MODELS, 86400.0 * day)
-    assert len(ejections._until) < 10
+    assert len(ejections.until) < 10
 
 
 def test_the_configuration_says_how_many_and_how_long() -> None:

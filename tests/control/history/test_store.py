@@ -343,7 +343,7 @@ def test_a_clock_that_is_set_ahead_costs_no_history(path: Path, monkeypatch: pyt
     history = HistoryStore(path, KEEP)
     history.flush(PATIENCE)
     while len(looked) < 3:
-        history._thread.join(0.01)
+        history.thread.join(0.01)
     history.close(PATIENCE)
     assert max(looked) < NOW + HOUR_SECONDS
 

@@ -100,4 +100,4 @@ def test_replicas_are_bounded() -> None:
     for number in range(2000):
         footprint.observe(str(number), 100, float(number))
     assert footprint.value == 100
-    assert len(footprint._seen) <= 256
+    assert len(footprint.measured) <= 256

@@ -43,7 +43,7 @@ def test_forgotten_after_a_clean_time() -> None:
         == FIRST_QUARANTINE_SECONDS
     )
     for _ in range(9):
-        last = quarantines.add("m", "d", 100, now := quarantines._kept["m", "d"].until)
+        last = quarantines.add("m", "d", 100, now := quarantines.active["m", "d"].until)
     assert last == MAX_QUARANTINE_SECONDS
     assert (
         quarantines.add("m", "d", 100, now + MAX_QUARANTINE_SECONDS + FORGET_AFTER_SECONDS + 1.0)

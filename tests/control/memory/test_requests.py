@@ -86,7 +86,7 @@ def test_one_ran_out_of_memory() -> None:
         assert [type(message) for message in it.told] == [MemorySizes, Quarantine], "at once, what they need first"
         assert it.heard(Quarantine) == [Quarantine("m", "d", 80, 60.0)]
         assert it.sizes("m").model == "m"
-        requests = it.accounts._sizings["m"].requests
+        requests = it.accounts.sizings["m"].requests
         assert requests.upper_bound((10.0, 0.0, 0.0), "infer") >= 80
         view = it.device(11.0)
         assert (view.out_of_memory_errors, [(q.model, q.bytes, q.seconds) for q in view.quarantines]) == (

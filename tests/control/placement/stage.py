@@ -36,7 +36,7 @@ class Shelf(Server):
         self.going_on = asyncio.Event()  # cleared: loads and unloads do not end
         self.going_on.set()
         self.lingers = False  # an unload is answered at once, and ends only when it goes on
-        self.answers["/v2/repository/index"] = self._index
+        self.answers["/v2/repository/index"] = self.index
         for model in models:
             self.answers[f"/v2/repository/models/{model}/load"] = lambda asked, m=model: self._load(m)
             self.answers[f"/v2/repository/models/{model}/unload"] = lambda asked, m=model: self._unload(m)
@@ -44,7 +44,7 @@ class Shelf(Server):
         self._lingering: list[asyncio.Future[None]] = []
         self._life = 0
 
-    def _index(self, asked: Asked) -> bytes:
+    def index(self, asked: Asked) -> bytes:
         lines = [{"name": model, "version": "1", "state": state} for model, state in self.models.items()]
         return self.reply(200, json.dumps(lines).encode())
 

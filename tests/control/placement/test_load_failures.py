@@ -102,7 +102,7 @@ async def test_silence_is_no_death(stage: Stage) -> None:
     await stage.until(lambda: not stage.placer.views().hosts[0].known)
     assert stage.book.reserved == {A_N: SIZE}
     assert "that is no list of its models" in stage.placer.views().hosts[0].problem
-    shelf.answers["/v2/repository/index"] = shelf._index
+    shelf.answers["/v2/repository/index"] = shelf.index
     stage.move(A_N, Event.LOADED)
     await stage.known()
     assert (stage.state(*A_N), stage.book.reserved) == (READY, {A_N: SIZE})

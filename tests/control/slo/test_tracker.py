@@ -32,15 +32,15 @@ def reported(met: int = 0, late: int = 0, failed: int = 0) -> list[WorkerReport]
 
 
 class Wall:
-    def __init__(self) -> None:
-        self.now = WALL
+    def __init__(self, now: float = WALL) -> None:
+        self.now = now
 
     def __call__(self) -> float:
         return self.now
 
 
-def keeping(slo: str = "latency: 200ms, availability: 99.9") -> SloTracker:
-    made = SloTracker(Wall())
+def keeping(slo: str = "latency: 200ms, availability: 99.9", wall: Wall | None = None) -> SloTracker:
+    made = SloTracker(wall or Wall())
     made.config_changed(config(slo))
     return made
 
@@ -106,11 +106,10 @@ def test_an_alert_of_what_is_not_promised_any_more_is_over() -> None:
 
 def test_history_survives_and_nothing_counts_twice(tmp_path: Path) -> None:
     async def once(reports: list[WorkerReport], before: tuple[int, int], after: tuple[int, int], wall: float) -> None:
-        made = keeping()
-        made._clock.now = wall  # type: ignore[attr-defined]
+        made = keeping(wall=Wall(wall))
         made.begin(HistoryStore(tmp_path / "h.sqlite", 1e9), 1000.0)
-        assert made._remembering is not None
-        await made._remembering
+        assert made.restoring is not None
+        await made.restoring
         assert budget(made, 1000.0) == before
         made.tick(reports, RetiredTotals(), 1001.0)
         made.tick(reports, RetiredTotals(), 1002.0 + WRITE_INTERVAL_SECONDS)
@@ -140,16 +139,16 @@ def test_a_clock_that_is_set_back_is_followed(tmp_path: Path) -> None:
     """It was a day fast: what came since is not put into a day to come."""
 
     async def work() -> None:
-        made = keeping()
+        wall = Wall(WALL + 86400.0)
+        made = keeping(wall=wall)
         history = HistoryStore(tmp_path / "h.sqlite", 1e9)
-        made._clock.now = WALL + 86400.0  # type: ignore[attr-defined]
         made.begin(history, 0.0)
-        assert made._remembering is not None
-        await made._remembering
+        assert made.restoring is not None
+        await made.restoring
         made.update(reported(met=1), RetiredTotals(), 1.0)
-        made._clock.now = WALL  # type: ignore[attr-defined]
+        wall.now = WALL
         made.update(reported(met=3), RetiredTotals(), 2.0)
-        made._clock.now = WALL + 60.0  # type: ignore[attr-defined]
+        wall.now = WALL + 60.0
         made.update(reported(met=7), RetiredTotals(), 3.0)
         await made.end(reported(met=7), RetiredTotals(), 4.0)
 

@@ -215,7 +215,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 attempt.reservation[1] for r in running for attempt in (r.attempt, r.hedge) if attempt is not None
             )
             held += worker.ledger.lingering_bytes
-            assert held == sum(worker.book._running[worker.row].tolist())
+            assert held == sum(worker.book.running_bytes[worker.row].tolist())
 
 
 TestLedger = LedgerMachine.TestCase

@@ -311,7 +311,7 @@ def test_a_broken_promise_wants_more_to_spare():
     one, want = judged(0.05)
     assert want.burn == pytest.approx(5.0, rel=0.1)
     assert want.replicas == 12  # 4 + 4 × √4
-    assert one._headroom.current == 4.0
+    assert one.headroom.current == 4.0
     assert "more to spare (4) because too many were late" in want.reason
 
 
@@ -334,7 +334,7 @@ def test_requests_beside_each_other_wait_too_in_their_way():
 
 def test_within_what_is_allowed_nothing_is_raised():
     one, want = judged(0.009)
-    assert one._headroom.current == 1.5
+    assert one.headroom.current == 1.5
     assert want.replicas == 7
 
 
@@ -345,29 +345,29 @@ def test_one_late_request_of_few_is_no_reason():
             ScalingMetrics(float(now), 1, 0, now * 0.1, now, 1, 1, 0.1, answered=now, late=now > 50, slo_seconds=0.2)
         )
     assert want.burn > 1
-    assert one._headroom.current <= 1.5
+    assert one.headroom.current <= 1.5
 
 
 def test_a_promise_that_is_kept_needs_less_slowly():
     one, _ = judged(0.0, seconds=125)
-    assert one._headroom.current == 1.25
+    assert one.headroom.current == 1.25
     one, want = judged(0.0, seconds=1200, ready=5, cold_start=0.1)
-    assert one._headroom.current == pytest.approx(0.5, abs=0.01)
+    assert one.headroom.current == pytest.approx(0.5, abs=0.01)
     assert want.replicas == 6  # within the last 300 s
     one, want = judged(0.0, seconds=1200, ready=9)
-    assert one._headroom.current == 1.5  # nobody knows whether seven would do
+    assert one.headroom.current == 1.5  # nobody knows whether seven would do
 
 
 def test_with_a_long_start_the_spare_stays():
     one, _ = judged(0.0, seconds=1200, ready=5, cold_start=15.0)
-    assert one._headroom.current == 1.0
+    assert one.headroom.current == 1.0
     one, _ = judged(0.0, seconds=1200, ready=5, cold_start=30.0)
-    assert one._headroom.current == 1.5
+    assert one.headroom.current == 1.5
 
 
 def test_without_a_promise_the_spare_stays():
     one, _ = judged(0.0, seconds=1200, slo_seconds=float("inf"))
-    assert one._headroom.current == 1.5
+    assert one.headroom.current == 1.5
 
 
 # ---------------------------------------------------------------------- the forecast

@@ -236,20 +236,20 @@ def test_a_schedule_wakes_it():
 def test_other_bounds_leave_the_scaler_as_it_is():
     one = scaling(max_replicas=9)
     decide(one, 0.0, 5, 1)
-    before = one._scaler
+    before = one.scaler
     one.reconfigure(ScalingOptions(f"{__name__}:Obedient", max_replicas=4, scaler_options={}))
-    assert one._scaler is before
+    assert one.scaler is before
     assert decide(one, 1.0, 5, 1).replicas == 4
 
 
 def test_another_scaler_begins_anew():
     one = scaling()
-    before = one._scaler
+    before = one.scaler
     one.reconfigure(ScalingOptions(f"{__name__}:Obedient", scaler_options={"factor": 0.2}))
-    assert one._scaler is not before
-    assert one._scaler.factor == 0.2
+    assert one.scaler is not before
+    assert one.scaler.factor == 0.2
     one.reconfigure(ScalingOptions("kpa"))
-    assert type(one._scaler).__name__ == "KnativeScaler"
+    assert type(one.scaler).__name__ == "KnativeScaler"
 
 
 def test_what_cannot_be_used_changes_nothing():

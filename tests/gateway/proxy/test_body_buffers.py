@@ -149,7 +149,7 @@ def test_what_addresses_hold_is_forgotten_with_the_bodies(staged: Callable[..., 
         client.breaks()
     assert stage.proxy.buffers.by_address == {}
     stage.pass_time(1)
-    assert not stage.proxy.buffers._uploads
+    assert not stage.proxy.buffers.uploads
     stage.check_idle()
 
 

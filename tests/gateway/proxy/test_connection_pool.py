@@ -62,7 +62,7 @@ def test_a_connection_made_in_the_moment_its_time_was_up_is_not_used_twice(stage
     client = stage.client()
     client.says(request("POST /once", body=b"x"))
     dial = stage.dial()
-    protocol = dial._factory()
+    protocol = dial.factory()
     transport = FakeTransport(stage.loop, protocol)
     protocol.connection_made(transport)
     stage.loop.settle()

@@ -208,10 +208,10 @@ def test_a_log_that_is_closed_while_its_disk_hangs_leaves_the_descriptor_alone(
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "join", lambda self, timeout=None: None)
         log.close()
-    os.fstat(log._fd)
+    os.fstat(log.fd)
     disk.free.set()
-    log._thread.join(30)
-    assert not log._thread.is_alive()
+    log.thread.join(30)
+    assert not log.thread.is_alive()
     assert (tmp_path / "log").read_text().count("\n") == 1
 
 
@@ -265,7 +265,7 @@ def test_a_full_disk_is_told_when_there_is_room_again(
         stage.replica().says(answer())
     log.flush()
     assert tried.wait(30)
-    while not log._unreported_drops:
+    while not log.unreported_drops:
         tried.wait(0.001)
     full.clear()
     client.says(request("GET /after"))
@@ -294,7 +294,7 @@ def test_a_line_of_which_only_a_part_found_room_spoils_no_other(
     client.says(request("GET /torn"))
     stage.replica().says(answer())
     log.flush()
-    while not log._unreported_drops:
+    while not log.unreported_drops:
         threading.Event().wait(0.001)
     room[0] = 1 << 20
     client.says(request("GET /after"))

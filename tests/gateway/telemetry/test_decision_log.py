@@ -255,7 +255,7 @@ class Lines(LogFile):
 def test_a_file_that_is_full_is_moved_and_begun_anew(tmp_path: Path) -> None:
     path = tmp_path / "log"
     file = Lines(str(path), "test", 1000)
-    file._preface = b"preface\n"
+    file.preface = b"preface\n"
     for number in range(40):
         file.say(b"%03d" % number + b"x" * 46)
         file.flush()
@@ -308,7 +308,7 @@ def test_who_cannot_rename_a_full_file_keeps_nobody_waiting(tmp_path: Path, monk
         assert tried.wait(20)
     other.say(b"z" * 90)
     other.close(20.0)
-    assert not other._thread.is_alive()
+    assert not other.thread.is_alive()
     assert path.read_bytes() == b"z" * 90 + b"\n"
     one.close()
 

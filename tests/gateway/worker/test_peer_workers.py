@@ -35,7 +35,7 @@ class Worker(Stage):
         self.board = board
         self.proxy.dispatcher.peers = PeerWorkers(self.proxy, board, index)
         self.fleet = WorkerFleet(self.proxy)
-        self.fleet._models = dict(self.config.models)
+        self.fleet.models = dict(self.config.models)
         self.apply(text)
 
     def apply(self, text: str, slots: dict[str, int] | None = None) -> None:

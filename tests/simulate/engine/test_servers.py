@@ -343,8 +343,8 @@ def test_the_cache_never_holds_more_than_its_size() -> None:
     cache = PrefixCache(5)
     for start in range(100):
         cache.touch(tuple(range(start, start + 7)))
-        held = [block for block in range(120) if block in cache._blocks]
-        assert len(held) == len(cache._blocks) <= 5
+        held = [block for block in range(120) if block in cache.blocks]
+        assert len(held) == len(cache.blocks) <= 5
 
 
 @pytest.mark.parametrize("kind", ["slots", "batch"])

@@ -21,8 +21,8 @@ from .errors import JSON_CONTENT_TYPE, ApiError, default_headers
 MAX_AUTHORIZED_CONNECTIONS = 64  # connections of those who are allowed; above, requests are refused
 MAX_UNAUTHORIZED_CONNECTIONS = 3 * MAX_AUTHORIZED_CONNECTIONS
 _MAX_HEAD_BYTES = 64 << 10
-_REQUEST_TIMEOUT_SECONDS = 30.0  # for a request to arrive, and for an answer to be read
-_UNAUTHORIZED_TIMEOUT_SECONDS = 10.0  # the same, for a stranger
+REQUEST_TIMEOUT_SECONDS = 30.0  # for a request to arrive, and for an answer to be read
+UNAUTHORIZED_TIMEOUT_SECONDS = 10.0  # the same, for a stranger
 
 _order = count()  # of connections: the least is the oldest
 
@@ -38,7 +38,7 @@ class AdminConnection(HttpToolsProtocol):
         self.logger = _log
         self._timer: asyncio.TimerHandle | None = None
         self._head = 0  # bytes of a head that is not yet complete
-        self._in_head = False
+        self.in_head = False
         self._in_body = False
         self.authorized = False  # a request on it was allowed
         self.address = ""
@@ -57,9 +57,9 @@ class AdminConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        before = self._in_head
+        before = self.in_head
         super().data_received(data)
-        if self._in_head and before:
+        if self.in_head and before:
             self._head += len(data)
             if self._head > _MAX_HEAD_BYTES:
                 self._refuse(ApiError(431, f"the head of the request is larger than {_MAX_HEAD_BYTES >> 10} KiB"))
@@ -71,11 +71,11 @@ class AdminConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head, self._in_head, self._in_body = 0, True, False
+        self._head, self.in_head, self._in_body = 0, True, False
         self._wait()
 
     def on_headers_complete(self) -> None:
-        self._in_head, self._in_body = False, True
+        self.in_head, self._in_body = False, True
         self.server_state.default_headers = default_headers()
         self.scope["state"]["cut"] = self.transport.abort  # stream.py: for one that nobody reads
         self.scope["state"]["let_in"] = self.authorize
@@ -99,7 +99,7 @@ class AdminConnection(HttpToolsProtocol):
     def idle(self) -> bool:
         """Between two requests."""
         answered = self.cycle is not None and self.cycle.response_complete and self._timer is None
-        return answered and not self._in_head and not self.transport.is_closing()
+        return answered and not self.in_head and not self.transport.is_closing()
 
     def authorize(self) -> bool:
         """Its request is allowed. False: there are too many of those who are."""
@@ -132,9 +132,7 @@ class AdminConnection(HttpToolsProtocol):
     def _wait(self) -> None:
         self._waited()
         seconds = (
-            _REQUEST_TIMEOUT_SECONDS
-            if self.authorized
-            else min(_REQUEST_TIMEOUT_SECONDS, _UNAUTHORIZED_TIMEOUT_SECONDS)
+            REQUEST_TIMEOUT_SECONDS if self.authorized else min(REQUEST_TIMEOUT_SECONDS, UNAUTHORIZED_TIMEOUT_SECONDS)
         )
         self._timer = self.loop.call_later(seconds, self._too_slow)
 
@@ -144,7 +142,7 @@ class AdminConnection(HttpToolsProtocol):
             self._timer = None
 
     def _too_slow(self) -> None:
-        if self._in_head or self._in_body:
+        if self.in_head or self._in_body:
             self._refuse(ApiError(408, "the request did not arrive in time"))
         else:
             self.transport.abort()
@@ -159,12 +157,12 @@ class AdminConnection(HttpToolsProtocol):
             head = b"".join(b"%b: %b\r\n" % header for header in headers)
             self.transport.write(STATUS_LINE[refusal.status] + head + b"\r\n" + refusal.body)
         self.transport.close()
-        self._in_head = self._in_body = False
+        self.in_head = self._in_body = False
         self._wait()  # for the last byte to be read
 
     @property
     def _answered(self) -> bool:
         """Has the answer begun to what is arriving?"""
-        if self.cycle is None or self._in_head:
+        if self.cycle is None or self.in_head:
             return False
         return self._in_body and self.cycle.response_started

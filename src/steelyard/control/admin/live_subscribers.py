@@ -45,7 +45,7 @@ class LiveSubscribers:
         if not self._all:
             self._told = live.events.count
             self._latest = None
-            live.subscribe(self._beat)
+            live.subscribe(self.send_update)
         watcher = LiveSubscriber(cut)
         self._all.add(watcher)
         watcher.queue.put_nowait(RETRY_DIRECTIVE + event("history", live.history()))
@@ -55,7 +55,7 @@ class LiveSubscribers:
     def leave(self, watcher: LiveSubscriber) -> None:
         self._all.discard(watcher)
         if not self._all:
-            self._operations.live_feed.unsubscribe(self._beat)
+            self._operations.live_feed.unsubscribe(self.send_update)
 
     def close(self) -> None:
         """All are told that it is over; who has not read so far is cut off."""
@@ -78,7 +78,7 @@ class LiveSubscribers:
         events = event_log.recent(event_log.count - self._told)
         return msgspec.structs.replace(self._latest, events=tuple(events))
 
-    def _beat(self) -> None:
+    def send_update(self) -> None:
         event_log = self._operations.live_feed.events
         self._latest = self._view(event_log.since(self._told))
         self._told = event_log.count

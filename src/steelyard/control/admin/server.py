@@ -41,7 +41,7 @@ class AdminServer:
         self.scrapes = MetricsCache(operations)
         self._address = listen_address(DEFAULT_LISTEN_ADDRESS if admin.listen is None else admin.listen)
         self.follow(admin)
-        self._state = ServerState()
+        self.state = ServerState()
         self._servers: list[asyncio.Server] = []
         self._unix: UnixListener | None = None
         self._inherited = inherited or InheritedSockets()
@@ -78,7 +78,7 @@ class AdminServer:
             made.setblocking(False)
             self._servers.append(
                 await loop.create_server(
-                    lambda: AdminConnection(config, self._state, {}), sock=made, backlog=_LISTEN_BACKLOG
+                    lambda: AdminConnection(config, self.state, {}), sock=made, backlog=_LISTEN_BACKLOG
                 )
             )
 
@@ -88,12 +88,12 @@ class AdminServer:
             server.close()
         for _ in range(_ABORT_LOOP_TURNS):  # who was let in just before is here by then
             await asyncio.sleep(0)
-        for connection in list(self._state.connections):
+        for connection in list(self.state.connections):
             connection.shutdown()
         self.watchers.close()
         loop = asyncio.get_running_loop()
         until = loop.time() + _STOP_TIMEOUT_SECONDS
-        while (self._state.connections or self._state.tasks) and loop.time() < until:
+        while (self.state.connections or self.state.tasks) and loop.time() < until:
             await asyncio.sleep(0.01)
         await self._cut_off()
         for server in self._servers:
@@ -104,13 +104,13 @@ class AdminServer:
             self._unix = None
 
     async def _cut_off(self) -> None:
-        for connection in list(self._state.connections):
+        for connection in list(self.state.connections):
             connection.transport.abort()
         for _ in range(
             _ABORT_LOOP_TURNS
         ):  # they hear of it before their tasks are cancelled: there is nobody to answer
             await asyncio.sleep(0)
-        tasks = list(self._state.tasks)
+        tasks = list(self.state.tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

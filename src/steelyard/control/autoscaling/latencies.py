@@ -23,8 +23,8 @@ class RecentLatencies:
 
     def __init__(self) -> None:
         self._totals: Mapping[int, int] = {}
-        self._recent: dict[int, int] = {}  # the sum of the slices
-        self._slices: deque[tuple[float, dict[int, int]]] = deque()  # since when, what came
+        self.recent: dict[int, int] = {}  # the sum of the slices
+        self.slices: deque[tuple[float, dict[int, int]]] = deque()  # since when, what came
 
     def rebase(self, histograms: Iterable[Mapping[int, int]]) -> None:
         """These totals are others' than before: what came in between is not known."""
@@ -36,26 +36,26 @@ class RecentLatencies:
         came = {index: more for index, count in totals.items() if (more := count - before.get(index, 0)) > 0}
         self._totals = totals
         if came:
-            if not self._slices or now - self._slices[-1][0] >= SLICE_SECONDS:
-                self._slices.append((now, {}))
-            _add(self._slices[-1][1], came)
-            _add(self._recent, came)
+            if not self.slices or now - self.slices[-1][0] >= SLICE_SECONDS:
+                self.slices.append((now, {}))
+            _add(self.slices[-1][1], came)
+            _add(self.recent, came)
         return came
 
     def p99(self, now: float) -> float:
         """Seconds, of the answers of late; 0.0: there were none."""
         self._expire(now)
-        left = 0.01 * sum(self._recent.values())  # so many may take longer
-        for index in sorted(self._recent, reverse=True):
-            left -= self._recent[index]
+        left = 0.01 * sum(self.recent.values())  # so many may take longer
+        for index in sorted(self.recent, reverse=True):
+            left -= self.recent[index]
             if left < 0:
                 return MIN_BUCKET_SECONDS * exp((index - 0.5) / BUCKETS_PER_LN) if index else MIN_BUCKET_SECONDS
         return 0.0
 
     def _expire(self, now: float) -> None:
-        recent = self._recent
-        while self._slices and now - self._slices[0][0] >= WINDOW_SECONDS:
-            for index, count in self._slices.popleft()[1].items():
+        recent = self.recent
+        while self.slices and now - self.slices[0][0] >= WINDOW_SECONDS:
+            for index, count in self.slices.popleft()[1].items():
                 recent[index] -= count
                 if not recent[index]:
                     del recent[index]

@@ -53,7 +53,7 @@ class Leases:
         self._most = most
         self._models: dict[str, dict[str, Lease]] = {}
         self._count = 0
-        self._ends: list[
+        self.expirations: list[
             tuple[float, ReplicaKey]
         ] = []  # a heap; those of leases that were renewed since are passed over
 
@@ -87,7 +87,7 @@ class Leases:
         """Those that lapse now. Each is told once, and again only if it was renewed meanwhile."""
         found = []
         while (end := self.next_expiry()) is not None and end <= now:
-            _, key = heappop(self._ends)
+            _, key = heappop(self.expirations)
             model, id = key
             self._models[model][id] = self._models[model][id]._replace(lapsed=True)
             found.append(key)
@@ -95,9 +95,9 @@ class Leases:
 
     def next_expiry(self) -> float | None:
         """When `expired` will have something to tell; None: never, as it is now."""
-        while self._ends and not self._stands(*self._ends[0]):
-            heappop(self._ends)
-        return self._ends[0][0] if self._ends else None
+        while self.expirations and not self._stands(*self.expirations[0]):
+            heappop(self.expirations)
+        return self.expirations[0][0] if self.expirations else None
 
     def extend_expiring(self, seconds: float, now: float) -> None:
         """Those that would lapse now hold so much longer: for a while nobody could have been heard."""
@@ -105,8 +105,8 @@ class Leases:
             for id, lease in leases.items():
                 if lease.until <= now and not lease.lapsed:
                     leases[id] = lease._replace(until=lease.until + seconds)
-        self._ends = [(lease.until, lease.key) for lease in self if not lease.lapsed]
-        heapify(self._ends)
+        self.expirations = [(lease.until, lease.key) for lease in self if not lease.lapsed]
+        heapify(self.expirations)
 
     def forget(self, key: ReplicaKey) -> None:
         """As if it had never been. Nothing happens if there is no such lease."""
@@ -143,10 +143,10 @@ class Leases:
 
     def _keep(self, lease: Lease) -> None:
         self._models.setdefault(lease.model, {})[lease.replica.name] = lease
-        heappush(self._ends, (lease.until, lease.key))
-        if len(self._ends) > 2 * self._count + 100:  # mostly of leases that were renewed
-            self._ends = [(lease.until, lease.key) for lease in self if not lease.lapsed]
-            heapify(self._ends)
+        heappush(self.expirations, (lease.until, lease.key))
+        if len(self.expirations) > 2 * self._count + 100:  # mostly of leases that were renewed
+            self.expirations = [(lease.until, lease.key) for lease in self if not lease.lapsed]
+            heapify(self.expirations)
 
     def _stands(self, until: float, key: ReplicaKey) -> bool:
         lease = self.lease(key)

@@ -28,7 +28,7 @@ class Ejections:
 
     def __init__(self) -> None:
         self.current: dict[ReplicaKey, ActiveEjection] = {}
-        self._until: dict[ReplicaKey, float] = {}
+        self.until: dict[ReplicaKey, float] = {}
         self._workers: dict[ReplicaKey, int] = {}  # the most that reported it as ejected, of those told to eject it
         self._ignored_until: dict[ReplicaKey, float] = {}  # until when reports may still be of who was there before
 
@@ -36,7 +36,7 @@ class Ejections:
         self, reports: Iterable[WorkerReport], models: Mapping[str, ModelConfig], now: float
     ) -> list[ReplicaEvent]:
         """From the latest reports of all workers: whom all of them should eject now."""
-        self._until = {key: until for key, until in self._until.items() if until > now - SAME_EJECTION_SECONDS}
+        self.until = {key: until for key, until in self.until.items() if until > now - SAME_EJECTION_SECONDS}
         self._ignored_until = {key: until for key, until in self._ignored_until.items() if until > now}
         seen: dict[ReplicaKey, list[ReplicaReport]] = {}
         for report in reports:
@@ -52,7 +52,7 @@ class Ejections:
             if key in self._ignored_until or model is None or not model.ejection.enabled:
                 continue
             if seconds := self._ejection_seconds(key, views, model, now):
-                self._until[key] = now + seconds
+                self.until[key] = now + seconds
                 self._workers[key] = 0
                 found.append(ReplicaEvent(*key, Event.EJECT.value, seconds, _merged_reason(views)))
         return found
@@ -60,14 +60,14 @@ class Ejections:
     def _restored_early(self, seen: Mapping[ReplicaKey, list[ReplicaReport]], now: float) -> list[ReplicaEvent]:
         """In a panic a good answer ends an ejection: where one worker saw it, all should try."""
         found = []
-        for key, until in list(self._until.items()):
+        for key, until in list(self.until.items()):
             out = sum(view.ejection_left > 0.0 for view in seen.get(key, ()))
             if out < self._workers.get(key, 0) and until > now + SAME_EJECTION_SECONDS:
                 self.forget(key, now)
                 found.append(ReplicaEvent(*key, Event.RESTORE.value))
             else:
                 self._workers[key] = max(out, self._workers.get(key, 0))
-        self._workers = {key: count for key, count in self._workers.items() if key in self._until}
+        self._workers = {key: count for key, count in self._workers.items() if key in self.until}
         return found
 
     def update(
@@ -84,7 +84,7 @@ class Ejections:
         return began, ended
 
     def _ejection_seconds(self, key: ReplicaKey, views: list[ReplicaReport], model: ModelConfig, now: float) -> float:
-        known = self._until.get(key, 0.0)
+        known = self.until.get(key, 0.0)
         longest = max(view.ejection_left for view in views)
         if longest and now + longest > known + SAME_EJECTION_SECONDS:
             return longest
@@ -101,13 +101,13 @@ class Ejections:
             ReplicaEvent(
                 *key, Event.EJECT.value, until - now, self.current[key].reason if key in self.current else None
             )
-            for key, until in self._until.items()
+            for key, until in self.until.items()
             if until > now
         ]
 
     def forget(self, key: ReplicaKey, now: float) -> None:
         """It is gone, or another process by now; what was reported a moment ago is not of that one."""
-        if self._until.pop(key, None) is not None:
+        if self.until.pop(key, None) is not None:
             self._ignored_until[key] = now + SAME_EJECTION_SECONDS
 
 

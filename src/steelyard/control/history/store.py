@@ -61,8 +61,8 @@ class HistoryStore:
         self._begun_anew = False
         self._next_upkeep = 0.0
         self._began = time() - monotonic()
-        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name="history", daemon=True)
+        self.thread.start()
 
     def add(self, slices: Iterable[Slice]) -> None:
         """What was counted since the last time. For each model one slice of the tenant "" every minute, even if
@@ -116,7 +116,7 @@ class HistoryStore:
         with self._lock:
             self._over = True
             self._lock.notify_all()
-        self._thread.join(patience)
+        self.thread.join(patience)
 
     def _drop(self) -> None:
         if not self._dropping:

@@ -53,9 +53,9 @@ class MemoryAccounting:
         self._ledger = MemoryLedger(book)
         self._meters = meters or MeterPoller()
         self._watched: dict[str, MonitoredDevice] = {}
-        self._sizings: dict[str, ModelSizing] = {}
+        self.sizings: dict[str, ModelSizing] = {}
         self._holders = DeviceReplicas(self._ledger, self.footprint)
-        self._measuring = MemoryMeasurement(self._ledger, self._holders, self._sizings)
+        self._measuring = MemoryMeasurement(self._ledger, self._holders, self.sizings)
         self._ghosts = OrphanedReservations(book)
         self._quarantines = Quarantines()
         self._alarms = ActiveAlarms()
@@ -70,13 +70,13 @@ class MemoryAccounting:
         self._now = now
         self._know(config, devices, now)
         counted = {name: m for name, m in config.models.items() if any(r.device in self._watched for r in m.replicas)}
-        for name in [name for name in self._sizings if name not in counted]:
-            del self._sizings[name]
+        for name in [name for name in self.sizings if name not in counted]:
+            del self.sizings[name]
         for name, model in counted.items():
-            self._sizings.setdefault(name, ModelSizing(name, model.memory)).declare(model.memory)
+            self.sizings.setdefault(name, ModelSizing(name, model.memory)).declare(model.memory)
         self._holders.follow(config, slots, now)
         for name, model in counted.items():
-            self._sizings[name].footprint.keep({replica.name for replica in model.replicas})
+            self.sizings[name].footprint.keep({replica.name for replica in model.replicas})
             self._holders.rebase(name)
         self._quarantines.keep(set(counted), set(self._watched))
         self._noted = {key: when for key, when in self._noted.items() if key[1] in self._watched}
@@ -125,11 +125,11 @@ class MemoryAccounting:
         """What servers hold, workers write into the book themselves as soon as they hear it."""
         self._now = now
         for sample in report.samples:
-            if sample.model in self._sizings:
-                self._sizings[sample.model].add_sample(sample)
+            if sample.model in self.sizings:
+                self.sizings[sample.model].add_sample(sample)
         for model in report.unmeasured:
-            if model in self._sizings:
-                self._sizings[model].is_silent(now)
+            if model in self.sizings:
+                self.sizings[model].is_silent(now)
         for replica in report.replicas:
             if replica.base is None:
                 continue
@@ -143,7 +143,7 @@ class MemoryAccounting:
         holder = self._holders.get((message.model, message.id))
         if holder is None:
             return
-        watched, sizing = self._watched[holder.place.device.name], self._sizings[message.model]
+        watched, sizing = self._watched[holder.place.device.name], self.sizings[message.model]
         watched.ran_out += 1
         watched.last_ran_out = now
         needed = sizing.out_of_memory(message, now)
@@ -195,7 +195,7 @@ class MemoryAccounting:
 
     def footprint(self, model: str) -> int:
         """What it holds with nothing running; 0: nobody knows."""
-        sizing = self._sizings.get(model)
+        sizing = self.sizings.get(model)
         return sizing.footprint.value if sizing is not None else 0
 
     def reserve(self, key: ReplicaKey, amount: int) -> bool:
@@ -242,7 +242,7 @@ class MemoryAccounting:
         for name, look, began in self._meters.tick(now):
             self._measuring.reading_taken(self._watched[name], look, began, now)
         self._ghosts.tick(now)
-        for sizing in self._sizings.values():
+        for sizing in self.sizings.values():
             sizing.tick(now)
         self._holders.tick(now)
         self._learn()
@@ -251,7 +251,7 @@ class MemoryAccounting:
 
     def _learn(self) -> None:
         """A little of each model, so that one with many requests leaves time for the others, and for all else."""
-        waiting = [sizing for sizing in self._sizings.values() if sizing.waiting]
+        waiting = [sizing for sizing in self.sizings.values() if sizing.waiting]
         for sizing in waiting:
             sizing.learn(max(1, MAX_LEARNED_PER_TICK // len(waiting)))
 
@@ -260,7 +260,7 @@ class MemoryAccounting:
         if capacities != self._capacities:
             self._capacities = capacities
             self._tell(DeviceCapacities(dict(capacities)))
-        for sizing in self._sizings.values():
+        for sizing in self.sizings.values():
             if sizing.due(now):
                 self._tell(sizing.tell(now))
         for quarantine in self._quarantines.to_tell(now):
@@ -268,7 +268,7 @@ class MemoryAccounting:
 
     def initial_state(self) -> list[ToWorker]:
         """All that a new worker must know."""
-        sizes = [sizing.message() for sizing in self._sizings.values()]
+        sizes = [sizing.message() for sizing in self.sizings.values()]
         return [DeviceCapacities(dict(self._capacities)), *sizes, *self._quarantines.in_force(self._now)]
 
     async def close(self) -> None:
@@ -281,7 +281,7 @@ class MemoryAccounting:
     ) -> tuple[tuple[DeviceView, ...], tuple[ModelMemoryView, ...]]:
         quarantines = self._quarantines.in_force(now)
         devices = device_views(self._watched.values(), self._ledger, self._holders, reports, quarantines, now)
-        return devices, tuple(map(sizes_view, self._sizings.values()))
+        return devices, tuple(map(sizes_view, self.sizings.values()))
 
     def alarms(self, now: float) -> list[Alarm]:
         """What a person should know now."""
@@ -289,4 +289,4 @@ class MemoryAccounting:
         return self._alarms.in_force(now)
 
     def _look_for_troubles(self, now: float) -> None:
-        self._alarms.update(find_alarms(self._watched.values(), self._ledger, self._holders, self._sizings, now), now)
+        self._alarms.update(find_alarms(self._watched.values(), self._ledger, self._holders, self.sizings, now), now)

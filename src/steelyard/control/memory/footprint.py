@@ -20,7 +20,7 @@ class Footprint:
 
     def __init__(self, declared: int) -> None:
         self.declared = declared
-        self._seen: dict[str, deque[int]] = {}  # by replica
+        self.measured: dict[str, deque[int]] = {}  # by replica
         self._at: dict[str, float] = {}
         self._count = 0
         self._upper = 0
@@ -42,7 +42,7 @@ class Footprint:
     def observe(self, replica: str, measured: int, now: float) -> None:
         if measured <= 0:
             return
-        seen = self._seen.setdefault(replica, deque(maxlen=MAX_MEASUREMENTS_PER_REPLICA))
+        seen = self.measured.setdefault(replica, deque(maxlen=MAX_MEASUREMENTS_PER_REPLICA))
         if seen and now - self._at[replica] < MIN_SPACING_SECONDS:
             seen[-1] = max(seen[-1], measured)
         else:
@@ -50,9 +50,9 @@ class Footprint:
             self._at[replica] = now
             self._count += 1
             self._upper = int(self._upper * DECAY_PER_MEASUREMENT)
-        if len(self._seen) > MAX_REPLICAS:
-            self._forget(next(iter(self._seen)))
-        self._upper = max(self._upper, *(max(each) for each in self._seen.values()))
+        if len(self.measured) > MAX_REPLICAS:
+            self._forget(next(iter(self.measured)))
+        self._upper = max(self._upper, *(max(each) for each in self.measured.values()))
         if self._upper > self._value or self._upper * REPORT_RATIO < self._value:
             self._value = self._upper
 
@@ -74,14 +74,14 @@ class Footprint:
         if not self.excess:
             return
         least = self.value - min(amount, self.excess)
-        for replica, seen in self._seen.items():
-            self._seen[replica] = deque((min(each, least) for each in seen), maxlen=MAX_MEASUREMENTS_PER_REPLICA)
+        for replica, seen in self.measured.items():
+            self.measured[replica] = deque((min(each, least) for each in seen), maxlen=MAX_MEASUREMENTS_PER_REPLICA)
         self._upper = self._value = least
 
     def keep(self, replicas: set[str]) -> None:
         """All others are no more. What was learned of them falls slowly too."""
-        for replica in self._seen.keys() - replicas:
+        for replica in self.measured.keys() - replicas:
             self._forget(replica)
 
     def _forget(self, replica: str) -> None:
-        del self._seen[replica], self._at[replica]
+        del self.measured[replica], self._at[replica]

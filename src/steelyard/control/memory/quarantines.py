@@ -26,15 +26,15 @@ class Quarantines:
     """One for a model on a device. It lasts twice as long each time that it was too short."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], _ActiveQuarantine] = {}
+        self.active: dict[tuple[str, str], _ActiveQuarantine] = {}
 
     def add(self, model: str, device: str, amount: int, now: float) -> float:
         """Requests that need so much, or more, are kept from the device from now on, for so many seconds."""
         self._forget(now)
-        kept = self._kept.get((model, device))
+        kept = self.active.get((model, device))
         if kept is None:
             self._make_room(model)
-            kept = self._kept[model, device] = _ActiveQuarantine()
+            kept = self.active[model, device] = _ActiveQuarantine()
         if now < kept.until:  # one of those that ran already when it began
             kept.bytes = min(kept.bytes, amount)
         else:
@@ -45,18 +45,18 @@ class Quarantines:
         return kept.seconds
 
     def _make_room(self, model: str) -> None:
-        of_model = [key for key in self._kept if key[0] == model]
+        of_model = [key for key in self.active if key[0] == model]
         if len(of_model) >= MAX_QUARANTINES_PER_MODEL:
-            del self._kept[min(of_model, key=lambda key: self._kept[key].until)]
+            del self.active[min(of_model, key=lambda key: self.active[key].until)]
 
     def _forget(self, now: float) -> None:
-        for key, kept in list(self._kept.items()):
+        for key, kept in list(self.active.items()):
             if now - kept.until > max(FORGET_AFTER_SECONDS, 2.0 * kept.seconds):
-                del self._kept[key]
+                del self.active[key]
 
     def keep(self, models: set[str], devices: set[str]) -> None:
         """All others are no more."""
-        self._kept = {key: kept for key, kept in self._kept.items() if key[0] in models and key[1] in devices}
+        self.active = {key: kept for key, kept in self.active.items() if key[0] in models and key[1] in devices}
 
     def in_force(self, now: float) -> list[Quarantine]:
         return [message for message, _ in self._in_force(now)]
@@ -71,6 +71,6 @@ class Quarantines:
         return found
 
     def _in_force(self, now: float) -> Iterator[tuple[Quarantine, _ActiveQuarantine]]:
-        for (model, device), kept in self._kept.items():
+        for (model, device), kept in self.active.items():
             if now < kept.until:
                 yield Quarantine(model, device, kept.bytes, kept.until - now), kept

@@ -41,7 +41,7 @@ class LiveFeed:
         self.stored: StoredSamples = {}  # of the time before it began
         self._totals = totals
         self._old: list[WorkerReport] = []  # what workers had said at the last beat
-        self._followers: list[Callable[[], None]] = []
+        self.followers: list[Callable[[], None]] = []
 
     def tick(self, reports: list[WorkerReport], now: float) -> None:
         """`reports`: the latest of each worker. To be called when one is new, and a few times a second."""
@@ -56,7 +56,7 @@ class LiveFeed:
         self.samples.record(now - self.started_at, *totals)
         self._take_in(totals)
         self._old = reports
-        for follower in list(self._followers):
+        for follower in list(self.followers):
             try:
                 follower()
             except Exception:  # whoever follows must not disturb what is followed
@@ -64,11 +64,11 @@ class LiveFeed:
 
     def subscribe(self, follower: Callable[[], None]) -> None:
         """It is called after each beat."""
-        self._followers.append(follower)
+        self.followers.append(follower)
 
     def unsubscribe(self, follower: Callable[[], None]) -> None:
         with suppress(ValueError):
-            self._followers.remove(follower)
+            self.followers.remove(follower)
 
     def history(self) -> LiveHistoryView:
         oldest = self.samples.at - CHART_SECONDS

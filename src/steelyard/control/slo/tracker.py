@@ -46,7 +46,7 @@ class SloTracker:
         self._alerts = BurnRateAlerts()
         self._losses = LostTelemetry()
         self._history: HistoryStore | None = None
-        self._remembering: asyncio.Task[None] | None = None
+        self.restoring: asyncio.Task[None] | None = None
         self._minute = 0  # the one that is open
         self._looked = -INFINITY
         self._written = -INFINITY
@@ -60,7 +60,7 @@ class SloTracker:
     def begin(self, history: HistoryStore, now: float) -> None:
         """What it knows is brought in when it has been read."""
         self._history = history
-        self._remembering = asyncio.create_task(self._remember(history, now))
+        self.restoring = asyncio.create_task(self._remember(history, now))
 
     async def _remember(self, history: HistoryStore, now: float) -> None:
         wall = self._clock()
@@ -77,8 +77,8 @@ class SloTracker:
 
     async def end(self, reports: Sequence[WorkerReport], past: RetiredTotals, now: float) -> None:
         """All workers are gone: this is the last of what they said."""
-        if self._remembering is not None:
-            await asyncio.gather(self._remembering, return_exceptions=True)
+        if self.restoring is not None:
+            await asyncio.gather(self.restoring, return_exceptions=True)
         self.update(reports, past, now)
         self._write()
         if self._history is not None:
@@ -122,7 +122,7 @@ class SloTracker:
 
     def _write(self) -> None:
         """Not before the history was read: what came since would come back as what was there before."""
-        if self._remembering is None or self._remembering.done():
+        if self.restoring is None or self.restoring.done():
             slices = self._ledger.take_slices(self._minute)
             if self._history is not None:
                 self._history.add(slices)

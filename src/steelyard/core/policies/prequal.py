@@ -45,7 +45,7 @@ class Prequal(Policy):
         self._rate = int(number("rate", rate, least=1))
         self._remove = int(number("remove", remove, least=0))
         self._hot = number("hot", hot, above=0.0, below=1.0)
-        self._probes: list[_Probe] = []
+        self.probes: list[_Probe] = []
         self._drop_worst = False
         self._latency = DecayedMean(10.0)
 
@@ -53,7 +53,7 @@ class Prequal(Policy):
         replica.notes = DecayedMean(10.0)
 
     def left(self, replica: Replica, now: float) -> None:
-        self._probes = [p for p in self._probes if p.replica is not replica]
+        self.probes = [p for p in self.probes if p.replica is not replica]
 
     def finished(self, attempt: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
         if attempt.replica.notes is not None:
@@ -76,15 +76,15 @@ class Prequal(Policy):
 
     def _fresh(self, request: Request, candidates: Sequence[Replica], now: float) -> list[_Probe]:
         oldest = now - self._max_age
-        if self._probes and self._probes[0].stamp < oldest:
-            self._probes = [p for p in self._probes if p.stamp >= oldest]
+        if self.probes and self.probes[0].stamp < oldest:
+            self.probes = [p for p in self.probes if p.stamp >= oldest]
         if len(candidates) <= 64:
             allowed = set(candidates)
-            return [p for p in self._probes if p.replica in allowed]
+            return [p for p in self.probes if p.replica in allowed]
         # Too many to ask one by one; what made them candidates can be asked of each.
         return [
             p
-            for p in self._probes
+            for p in self.probes
             if p.replica.load < p.replica.limit and not p.replica.suspended and p.replica not in request.avoid
         ]
 
@@ -101,12 +101,12 @@ class Prequal(Policy):
 
     def _forget(self) -> None:
         """Drop the worst and the oldest by turns, so that reused and stale probes do not pile up."""
-        for _ in range(min(self._remove, len(self._probes))):
+        for _ in range(min(self._remove, len(self.probes))):
             self._drop_worst = not self._drop_worst
             if self._drop_worst:
-                self._probes.remove(max(self._probes, key=_burden_of))
+                self.probes.remove(max(self.probes, key=_burden_of))
             else:
-                del self._probes[0]
+                del self.probes[0]
 
     def _look(self, candidates: Sequence[Replica], now: float) -> None:
         unknown = self._latency.value(1.0)
@@ -115,9 +115,9 @@ class Prequal(Policy):
             latency = replica.notes.value(unknown) if replica.notes is not None else unknown
             busy = weighted_load(replica)
             # Prequal asks for the latency at the present number in flight; from outside, this is the nearest to it.
-            self._probes.append(_Probe(replica, busy, latency * (busy + 1.0), now))
-        if len(self._probes) > self._size:
-            del self._probes[: len(self._probes) - self._size]
+            self.probes.append(_Probe(replica, busy, latency * (busy + 1.0), now))
+        if len(self.probes) > self._size:
+            del self.probes[: len(self.probes) - self._size]
 
 
 def _latency_of(probe: _Probe) -> float:

@@ -58,7 +58,7 @@ class WorkScaler(Scaler):
         most = max(usual, number("most_spare", most_spare, least=0.0, most=10.0))
         self.forecast = boolean("forecast", forecast)
         self._arrival_rate = ArrivalRate(self.panic_window, self.window)
-        self._headroom = Headroom(usual, least, most, self.panic_window, self.window)
+        self.headroom = Headroom(usual, least, most, self.panic_window, self.window)
         self._service_rate = ServiceRate(SERVICE_RATE_WINDOWS * self.window)
         self._rate = 1.0  # work that a replica does in a second, when full
         self._requests = SlidingAverage(self.panic_window)
@@ -76,7 +76,7 @@ class WorkScaler(Scaler):
         rates = self._arrival_rate.rates(seen.cold_start if self.forecast else None, self._patience(seen))
         work = max(rates.steady, rates.after_rise, rates.forecast)
         base = self._for_work(seen, work, few=rates.requests <= FEW_REQUESTS)
-        self._headroom.observe(seen, tight=seen.ready + seen.starting <= base)
+        self.headroom.observe(seen, tight=seen.ready + seen.starting <= base)
         behind = self._for_backlog(seen, rates)
         need = max(base, behind, 1 if seen.running + seen.waiting else 0)
         panicking = self._panicking(seen, rates, need)
@@ -89,7 +89,7 @@ class WorkScaler(Scaler):
             why += (
                 f", {held} needed {'in this panic' if panicking else f'within the last {self._needed.seconds:.0f} s'}"
             )
-        return Recommendation(held, why, rates.steady, rates.recent, work, self._headroom.burn, panicking)
+        return Recommendation(held, why, rates.steady, rates.recent, work, self.headroom.burn, panicking)
 
     def _take_in(self, seen: ScalingMetrics) -> None:
         if seen.estimates_learned and not self._learned:  # the work of before was a guess, and may have been far off
@@ -119,16 +119,16 @@ class WorkScaler(Scaler):
             not seen.estimates_learned
         ):  # requests at once are as many as there is work in seconds per second (Little's law)
             at_once = self._requests.over(self.panic_window)[0]
-            return min(_ceil(square_root_staffing(at_once, width, self._headroom.current)), _ceil(self._peak / width))
-        need = _ceil(square_root_staffing(work, self._rate, self._headroom.current))
-        if work < SINGLE_REPLICA_UTILIZATION * self._rate and self._headroom.current <= self._headroom.configured:
+            return min(_ceil(square_root_staffing(at_once, width, self.headroom.current)), _ceil(self._peak / width))
+        need = _ceil(square_root_staffing(work, self._rate, self.headroom.current))
+        if work < SINGLE_REPLICA_UTILIZATION * self._rate and self.headroom.current <= self.headroom.configured:
             need = min(need, 1)  # the root of little is much: one that is idle most of the time gets no second one
         if few:  # no more than would have had one to itself each
             return min(need, _ceil(self._peak / width))
         if (
             seen.busy_seconds > 0.0
         ):  # whatever was estimated: requests at once are work in seconds per second (Little's law)
-            need = min(need, _ceil(square_root_staffing(self._peak, width, self._headroom.current)))
+            need = min(need, _ceil(square_root_staffing(self._peak, width, self.headroom.current)))
         return need
 
     def _for_backlog(self, seen: ScalingMetrics, rates: Rates) -> int:
@@ -184,10 +184,10 @@ class WorkScaler(Scaler):
             parts.append(f"{_format_work(rates.after_rise)} lately")
         if seen.estimates_learned and work > max(rates.steady, rates.after_rise):
             parts.append(f"forecast {_format_work(work)} in {seen.cold_start:.0f} s")
-        if self._headroom.more_replicas_would_not_help:
+        if self.headroom.more_replicas_would_not_help:
             parts.append("late requests though nothing waits: more replicas would not help")
-        elif self._headroom.current > self._headroom.configured:
-            parts.append(f"more to spare ({self._headroom.current:g}) because too many were late")
+        elif self.headroom.current > self.headroom.configured:
+            parts.append(f"more to spare ({self.headroom.current:g}) because too many were late")
         return ", ".join([*parts, "panicking"] if panicking else parts)
 
 

@@ -60,21 +60,21 @@ class ScalingDecider:
         self._asked = -INFINITY  # when there last was a request
 
     def _anew(self) -> None:
-        self._scaler = make_scaler(self.options.scaler, self.options.scaler_options or {})
+        self.scaler = make_scaler(self.options.scaler, self.options.scaler_options or {})
 
     def reconfigure(self, options: ScalingOptions) -> None:
         """Other options from now on; what was seen stays, unless the scaler is another."""
         old = self.options
         if (old.scaler, old.scaler_options or {}) != (options.scaler, options.scaler_options or {}):
             # If that fails, all stays as it was.
-            self._scaler = make_scaler(options.scaler, options.scaler_options or {})
+            self.scaler = make_scaler(options.scaler, options.scaler_options or {})
         self.options = options
 
     def decide(self, seen: ScalingMetrics, *, planned: int = 0, kept: int = 0) -> ScalingDecision:
         """`planned`: what a schedule wants at the least, now or when a replica that is started now is ready.
         `kept`: so many ran already, and stay for now."""
         options = self.options
-        want = _validated(self._scaler.recommend(seen))
+        want = _validated(self.scaler.recommend(seen))
         there = seen.ready + seen.starting
         self._notice(seen, there)
         kept = int(min(kept, options.max_replicas))

@@ -63,7 +63,7 @@ class BodyBuffers:
         self.by_address: dict[str, int] = {}
         self.full_reply: ErrorReply = local_replies.BUFFERS_FULL  # what to say when there is no room
         self.refused = False  # was a body refused since this was last read?
-        self._uploads: dict[ClientConnection, Upload] = {}
+        self.uploads: dict[ClientConnection, Upload] = {}
         self._eviction_failed = False  # in vain, since the last sweep
         self._swept_at = now
         self.configure(limits, timeouts)
@@ -75,7 +75,7 @@ class BodyBuffers:
 
     def begin(self, client: ClientConnection, exchange: Exchange) -> None:
         """A body that did not come with its head. Its end need not be reported."""
-        self._uploads[client] = Upload(exchange, self._timeouts.body)
+        self.uploads[client] = Upload(exchange, self._timeouts.body)
 
     def hold(self, exchange: Exchange, size: int, now: float) -> bool:
         """Count bytes of a body as held. False: there is no room for them."""
@@ -102,13 +102,13 @@ class BodyBuffers:
         """Refuse what is too slow or takes too long."""
         seconds, self._swept_at = now - self._swept_at, now
         self._eviction_failed = False
-        if not self._uploads or seconds <= 0.0:
+        if not self.uploads or seconds <= 0.0:
             return
         rate, patience, longest = self._limits.body_rate, self._timeouts.body, self._timeouts.body_total
-        for client, upload in list(self._uploads.items()):
+        for client, upload in list(self.uploads.items()):
             exchange = upload.exchange
             if client.exchange is not exchange or exchange.body_complete or exchange.response_started:
-                del self._uploads[client]
+                del self.uploads[client]
                 continue
             if client.read_pauses:
                 continue  # it is not read, so its rate is unknown
@@ -138,7 +138,7 @@ class BodyBuffers:
         address = exchange.client.address
         above = {one for one, held in self.by_address.items() if held > share and one}
         found: list[tuple[bool, float, ClientConnection, Upload]] = []
-        for client, upload in self._uploads.items():
+        for client, upload in self.uploads.items():
             other = upload.exchange
             if (
                 other is exchange

@@ -285,7 +285,7 @@ class DecisionLog(LogFile):
                 del self._logged_fleet[model], self._fleet_lines[model]
                 changed = True
         if changed:
-            self._preface = b"".join(self._fleet_lines.values())
+            self.preface = b"".join(self._fleet_lines.values())
 
     def _fleet_line(self, model: str, pool: Pool, now: float) -> FleetLine:
         settings = self.config.models.get(model)

@@ -31,15 +31,15 @@ class LogFile:
         self._pending: list[tuple[Any, ...]] = []
         self._buffer = bytearray()
         self._flush_bytes = FLUSH_BYTES
-        self._preface = b""  # lines at the beginning of every file that is begun anew
+        self.preface = b""  # lines at the beginning of every file that is begun anew
         self.dropped = 0  # lines, since the worker began
-        self._unreported_drops = 0  # not told of yet
+        self.unreported_drops = 0  # not told of yet
         self._reported_drops = 0  # lost lines that the lines in the buffer tell of
         self._closed = False
-        self._fd = os.dup(sys.stdout.fileno()) if path == "-" else _open(path)
+        self.fd = os.dup(sys.stdout.fileno()) if path == "-" else _open(path)
         self._queue: queue.Queue[tuple[bytes, int] | None] = queue.Queue(MAX_QUEUED_BATCHES)
-        self._thread = threading.Thread(target=self._write, name=name, daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._write, name=name, daemon=True)
+        self.thread.start()
 
     def _lines(self, notes: list[tuple[Any, ...]]) -> None:
         """Make a line of each, with `_append`."""
@@ -62,7 +62,7 @@ class LogFile:
 
     def _take_dropped(self) -> int:
         """How many lines were lost since this was last asked: for the next line to tell."""
-        dropped, self._unreported_drops = self._unreported_drops, 0
+        dropped, self.unreported_drops = self.unreported_drops, 0
         self._reported_drops += dropped
         return dropped
 
@@ -92,7 +92,7 @@ class LogFile:
         """Lines did not reach the file, and with them what they told of lines lost before."""
         lines = data.count(b"\n")
         self.dropped += lines
-        self._unreported_drops += lines + told
+        self.unreported_drops += lines + told
 
     def close(self, patience: float = CLOSE_WRITE_SECONDS) -> None:
         """Write what is noted; waits at most `patience` seconds for the disk. The thread ends when it is done."""
@@ -103,7 +103,7 @@ class LogFile:
         with suppress(queue.Full):
             self._queue.put(None, block=room > 0.0, timeout=room)
         if patience:
-            self._thread.join(patience)
+            self.thread.join(patience)
 
     # ------------------------------------------------------------------ in the thread
 
@@ -124,31 +124,31 @@ class LogFile:
                 if self._max_bytes:
                     self._rotate(size)
                 if torn:
-                    os.write(self._fd, b"\n")  # of a line only a part is there: the next begins anew
+                    os.write(self.fd, b"\n")  # of a line only a part is there: the next begins anew
                     torn = False
                 while data:
-                    data = data[os.write(self._fd, data) :]
+                    data = data[os.write(self.fd, data) :]
             except OSError:
                 self._count_dropped(data, told)  # a full disk must not stop the gateway
                 torn = torn or 0 < len(data) < size
-        os.close(self._fd)  # here, because a disk that hangs may keep us longer than `close` waits
+        os.close(self.fd)  # here, because a disk that hangs may keep us longer than `close` waits
 
     def _rotate(self, size: int) -> None:
         """Several processes append to one file: who finds it full first renames it, and the others go on in the new."""
-        there = os.fstat(self._fd)
+        there = os.fstat(self.fd)
         if there.st_size + size <= self._max_bytes or not there.st_size:
             return
-        old = self._fd
+        old = self.fd
         fcntl.flock(old, fcntl.LOCK_EX)
         try:
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(self._path), there):
                     os.rename(self._path, f"{self._path}.1")
-            self._fd = _open(self._path)
+            self.fd = _open(self._path)
         finally:  # whatever came in the way, the others must not wait for it
             fcntl.flock(old, fcntl.LOCK_UN)
         os.close(old)
-        os.write(self._fd, self._preface)
+        os.write(self.fd, self.preface)
 
 
 def _open(path: str) -> int:

@@ -87,7 +87,7 @@ class WorkerFleet:
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
         self._peers = proxy.dispatcher.peers
-        self._models: dict[str, ModelConfig] = {}
+        self.models: dict[str, ModelConfig] = {}
         self._created: dict[str, int] = {}
         self._tls_contexts: dict[ReplicaTlsConfig, ssl.SSLContext] = {}
         self._servers = SharedServers()
@@ -104,7 +104,7 @@ class WorkerFleet:
         Router(config)
         TrustPolicy(config)
         for name, model in config.models.items():
-            if model != self._models.get(name):
+            if model != self.models.get(name):
                 _check_policy(model, now)
         contexts = {
             model.tls: replica_tls_context(model.tls)
@@ -114,7 +114,7 @@ class WorkerFleet:
         self._tls_contexts.update(contexts)
         proxy, balancer = self._proxy, self._proxy.balancer
         decisions: list[Decision] = []
-        for name in [name for name in self._models if name not in config.models]:
+        for name in [name for name in self.models if name not in config.models]:
             for replica in list(balancer.pool(name).replicas.values()):
                 self._release_upstream(replica.context)
             decisions += balancer.remove_model(name, now=now)
@@ -123,7 +123,7 @@ class WorkerFleet:
         memory = proxy.dispatcher.memory
         memory.configure(config, devices or {})
         for name, model in config.models.items():
-            before = self._models.get(name)
+            before = self.models.get(name)
             if before is None:
                 balancer.add_model(name, model.policy, model.pool_options(), model.policy_options, now)
                 self._created[name] = int(time())
@@ -138,13 +138,13 @@ class WorkerFleet:
             gone = [id for id in balancer.pool(name).replicas if id not in wanted]
             decisions += self._sync_replicas(name, model, gone, model.replicas, slots.get(name, {}), now)
         self._peers.set_queue_slots(slots)
-        self._models = dict(config.models)
+        self.models = dict(config.models)
         self._update_shared_models()
         proxy.dispatcher.execute(decisions, now)
 
     def update_members(self, message: MemberUpdate, now: float) -> None:
         """Replicas that come and go; of one that is there already, the weight and the zone may change."""
-        model = self._models.get(message.model)
+        model = self.models.get(message.model)
         if model is None:
             return  # removed meanwhile
         if any(replica_address(r.url).tls for r in message.added) and model.tls not in self._tls_contexts:
@@ -156,7 +156,7 @@ class WorkerFleet:
 
     def _update_shared_models(self) -> None:
         """Which models are on servers with others; before any request that waits is sent there."""
-        placed = [name for name, model in self._models.items() if model.placement is not None]
+        placed = [name for name, model in self.models.items() if model.placement is not None]
         self._proxy.intake.placed_models = self._servers.beside(placed)
         self._proxy.intake.shared_models = self._servers.sharing | self._proxy.intake.placed_models
 
@@ -253,7 +253,7 @@ class WorkerFleet:
         ]
 
     def _is_scaled_to_zero(self, model: str, pool: Pool) -> bool:
-        return not pool.members and self._models[model].runtime is not None
+        return not pool.members and self.models[model].runtime is not None
 
 
 def _check_policy(model: ModelConfig, now: float) -> None:

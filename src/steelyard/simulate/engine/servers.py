@@ -22,14 +22,14 @@ class PrefixCache:
 
     def __init__(self, blocks: int) -> None:
         self._size = blocks
-        self._blocks: OrderedDict[int, None] = OrderedDict()
+        self.blocks: OrderedDict[int, None] = OrderedDict()
 
     def clear(self) -> None:
-        self._blocks.clear()
+        self.blocks.clear()
 
     def touch(self, prefix: Sequence[int]) -> int:
         """How many leading blocks are there; all of them are afterwards."""
-        held = self._blocks
+        held = self.blocks
         hits = 0
         for block in prefix:
             if block not in held:
