@@ -20,7 +20,8 @@ TWO = [{"url": "http://a:1"}, {"url": "http://b:1"}]
 WISE: dict[str, Any] = {"dialect": "oip", "replicas": TWO, "slo": {"latency": "1s"}}
 ASK = {"path": "/v2/models/m/infer"}
 READY = {"path": "/ready"}
-DNS = {"dns": "m.models.svc", "port": 8000}
+FILE = {"kind": "file", "path": "r.yaml"}
+DNS = {"kind": "dns", "name": "m.models.svc", "port": 8000}
 
 
 def gateway(**keys: Any) -> Config:
@@ -61,7 +62,7 @@ def needs(weights: float, request: float = 0.001, **placement: Any) -> dict[str,
 
 def single(*devices: str) -> dict[str, Any]:
     """A model that finds its other replicas in a file, so that one is enough."""
-    return {**on(*devices), "discovery": [{"file": "r.yaml"}]}
+    return {**on(*devices), "discovery": [FILE]}
 
 
 DEMAND = {"load_time": "5s"}
@@ -255,7 +256,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (model(load={"port": 9090, "enabled": False}, dialect="vllm"), "models.m.load"),
     ],
     "no-hold-down": [
-        (model(discovery=[DNS, {"file": "f.yaml", "hold": 0}]), "models.m.discovery[1].hold"),
+        (model(discovery=[DNS, {**FILE, "hold_down": 0}]), "models.m.discovery[1].hold_down"),
     ],
     "missing-command": [
         (gateway(models={"m": starting("no-such-program {port}")}), "models.m.runtime.command"),
@@ -336,7 +337,7 @@ def test_a_warning_about_memory_has_its_numbers() -> None:
             {"a": {"memory": {"weights": "5GiB", "request": 1}, "placement": {"pinned": True}}}
         ),  # on one of the two
         device({"a": {}}, {"g": {"cgroup": "/sys/fs/cgroup/a"}}),
-        model(memory=TOLD, replicas=[], discovery=[{"file": "r.yaml"}]),
+        model(memory=TOLD, replicas=[], discovery=[FILE]),
         model(policy="round_robin"),
         model(policy="weighted_round_robin", replicas=[{**TWO[0], "weight": 2}, TWO[1]]),
         model(policy="least_work", replicas=[{**TWO[0], "weight": 2}, TWO[1]]),
@@ -346,7 +347,9 @@ def test_a_warning_about_memory_has_its_numbers() -> None:
         model(hedge={"enabled": True}),
         model(tls={"server_name": "a"}, replicas=[{"url": "https://a"}, {"url": "https://b"}]),
         model(tls={"server_name": "a"}, discovery=[{**DNS, "scheme": "https"}]),
-        model(tls={"server_name": "a"}, discovery=[{"file": "f.yaml"}]),  # which may have https URLs in it
+        model(
+            tls={"server_name": "a"}, discovery=[{"kind": "file", "path": "f.yaml"}]
+        ),  # which may have https URLs in it
         model(replicas=[], discovery=[DNS]),
         model(replicas=TWO[:1], discovery=[DNS]),
         model(load={"enabled": False}, dialect="vllm"),

@@ -138,9 +138,11 @@ def test_in_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_files_that_it_names_are_looked_at(folder: Path) -> None:
-    (folder / "found.yaml").write_text(UNWISE + "    discovery: [{file: no.yaml}]\nadmin: {token_file: no.txt}\n")
+    (folder / "found.yaml").write_text(
+        UNWISE + "    discovery: [{kind: file, path: no.yaml}]\nadmin: {token_file: no.txt}\n"
+    )
     assert check("found.yaml").stderr.splitlines() == [
-        f"error: found.yaml:5: models.a.discovery[0].file: {folder}/no.yaml: cannot be read: No such file or directory",
+        f"error: found.yaml:5: models.a.discovery[0].path: {folder}/no.yaml: cannot be read: No such file or directory",
         f"error: found.yaml:6: admin.token_file: {folder}/no.txt: cannot be read: No such file or directory",
     ]
 

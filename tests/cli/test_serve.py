@@ -25,7 +25,9 @@ from click.testing import CliRunner, Result
 
 from steelyard.cli import main
 from steelyard.cli.serve import describe_models
-from steelyard.config import AutoscaleConfig, Config, DiscoveryConfig, ModelConfig, ReplicaConfig, RuntimeConfig
+from steelyard.config import AutoscaleConfig, Config, ModelConfig, ReplicaConfig, RuntimeConfig
+from steelyard.control.discovery.dns.config import DnsDiscovery
+from steelyard.control.discovery.file import FileDiscovery
 from tests.harness.processes import free_port
 
 FAKE = Path(__file__).parents[1] / "control" / "fake_worker.py"
@@ -361,10 +363,10 @@ def test_flags_of_probes_and_of_the_admin_api(
 
 def test_it_says_where_replicas_are() -> None:
     listed = tuple(ReplicaConfig(url=f"http://r{n}") for n in range(10))
-    found = (DiscoveryConfig(dns="m.svc", port=1), DiscoveryConfig(file="/etc/more.yaml"))
+    sources = (DnsDiscovery(name="m.svc", port=1), FileDiscovery(path="/etc/more.yaml"))
     models = {
-        "many": ModelConfig(replicas=listed, discovery=found),
-        "found": ModelConfig(discovery=found[:1]),
+        "many": ModelConfig(replicas=listed, discovery=sources),
+        "found": ModelConfig(discovery=sources[:1]),
         "none": ModelConfig(),
         "three": ModelConfig(runtime=RuntimeConfig(command="python server.py --token s3cret", replicas=3)),
         "few": ModelConfig(replicas=listed[:1], runtime=RUNTIME, autoscale=AutoscaleConfig(min=0, max=4)),
@@ -372,8 +374,10 @@ def test_it_says_where_replicas_are() -> None:
         "told": ModelConfig(runtime=RUNTIME, autoscale=AutoscaleConfig(mode="recommend", max=9)),
     }
     many, some, none, three, few, any_number, told = describe_models(Config(models=models))
-    assert many.endswith("r6:80, r7:80 and 2 more and those found in m.svc and those found in /etc/more.yaml")
-    assert some.endswith(": those found in m.svc")
+    assert many.endswith(
+        "r6:80, r7:80 and 2 more and those found in dns m.svc (A, AAAA) and those found in file /etc/more.yaml"
+    )
+    assert some.endswith(": those found in dns m.svc (A, AAAA)")
     assert none.endswith(": no replicas yet")
     assert three.endswith(": 3 started as python server.py")
     assert few.endswith(": r0:80 and 0 to 4 started as ./serve {port}")

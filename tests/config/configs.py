@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from steelyard.config import Config
-from steelyard.documents import Seconds, Share, Size
+from steelyard.documents import Seconds, Share, Size, Tagged, is_tagged
 from steelyard.documents.validation import alternatives, is_struct
 
 PLAIN = st.recursive(
@@ -41,6 +41,8 @@ def _value(kind: Any, annotated: Any) -> st.SearchStrategy[Any]:
         return QUANTITIES[kind]
     if is_struct(kind):
         return structs(kind)
+    if is_tagged(kind):
+        return st.one_of([structs(kind.struct_of(name)) for name in kind.kinds])
     if get_origin(kind) is tuple:
         return st.lists(values(get_args(kind)[0]), max_size=3).map(tuple)
     if get_origin(kind) is dict:
@@ -63,6 +65,8 @@ def _fits(number: float, kind: Any) -> bool:
 def structs(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
     needed, optional = {}, {}
     for field in msgspec.structs.fields(kind):
+        if field.name == "kind" and issubclass(kind, Tagged):
+            continue  # the class says it
         (needed if field.required else optional)[field.name] = values(field.type)
     return st.fixed_dictionaries(needed, optional=optional).map(lambda given: kind(**given))
 

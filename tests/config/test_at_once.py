@@ -79,7 +79,10 @@ def test_mistakes_of_every_kind_are_told_in_one_pass(tmp_path: Path) -> None:
         # What was left out because of one mistake is not told as another.
         ("models: {m: {replicas: [{}]}}", "models.m.replicas[0]: `url` is missing"),
         ("models: {m: {slo: {latency: soon}}}", "models.m.slo.latency: 'soon' is not a duration"),
-        ("models: {m: {discovery: [{file: [a]}]}}", "models.m.discovery[0].file: expected text, got a list"),
+        (
+            "models: {m: {discovery: [{kind: file, path: [a]}]}}",
+            "models.m.discovery[0].path: expected text, got a",
+        ),
         ("modles: {m: {}}", "top level: unknown key `modles` (did you mean `models`?)"),
         (
             "devices: {g: 80GiB}\nmodels: {m: {replicas: [{url: 'http://a:1', device: g}]}}",

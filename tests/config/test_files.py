@@ -128,30 +128,40 @@ def test_files_of_discovery_and_of_tokens(folder: Path) -> None:
     found = load_config(
         write(
             folder,
-            models={"m": {"discovery": [{"dns": "m.svc", "port": 1}, {"file": "replicas.yaml"}]}},
+            models={
+                "m": {
+                    "discovery": [
+                        {"kind": "dns", "name": "m.svc", "port": 1},
+                        {"kind": "file", "path": "replicas.yaml"},
+                    ]
+                }
+            },
             admin={"token_file": "tokens"},
         )
     )
-    assert [source.file for source in found.models["m"].discovery] == ["", str(folder / "replicas.yaml")]
+    assert [source.describe() for source in found.models["m"].discovery] == [
+        "dns m.svc (A, AAAA)",
+        f"file {folder}/replicas.yaml",
+    ]
     assert found.admin.token_file == str(folder / "tokens")
     assert read_tokens(found.admin.token_file) == (TOKEN, f"another-{TOKEN}")
 
 
 def test_files_of_discovery_that_cannot_be_read(folder: Path) -> None:
-    models = {"m": {"discovery": [{"file": "no.yaml"}, {"file": "."}]}}
+    models = {"m": {"discovery": [{"kind": "file", "path": "no.yaml"}, {"kind": "file", "path": "."}]}}
     shown = [line.replace(str(folder), ".") for line in told(folder, models=models)]
     assert shown == [
-        "models.m.discovery[0].file: no.yaml: cannot be read: No such file or directory",
-        "models.m.discovery[1].file: .: cannot be read: Is a directory",
+        "models.m.discovery[0].path: no.yaml: cannot be read: No such file or directory",
+        "models.m.discovery[1].path: .: cannot be read: Is a directory",
     ]
 
 
 def test_pipes_are_not_waited_for(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
-    models = {"m": {"discovery": [{"file": "pipe"}]}}
+    models = {"m": {"discovery": [{"kind": "file", "path": "pipe"}]}}
     assert list(told(folder, models=models, admin={"token_file": "pipe"})) == [
         "admin.token_file: pipe: cannot be read: it is a pipe, and must be read again when it changes",
-        "models.m.discovery[0].file: pipe: cannot be read: it is a pipe",
+        "models.m.discovery[0].path: pipe: cannot be read: it is a pipe",
     ]
 
 

@@ -51,8 +51,11 @@ def test_examples_conform(name: str) -> None:
         {"models": {"m": {"health": {"warm_up": [{"body": 1}]}}}},
         {"models": {"m": {"health": {"headers": {"x": 1}}}}},
         {"models": {"m": {"load": {"port": 65536}}}},
-        {"models": {"m": {"discovery": {"dns": "a"}}}},
-        {"models": {"m": {"discovery": [{"dns": "a", "type": "mx"}]}}},
+        {"models": {"m": {"discovery": {"kind": "dns", "name": "a"}}}},
+        {"models": {"m": {"discovery": [{"kind": "dns", "name": "a", "record_type": "mx"}]}}},
+        {"models": {"m": {"discovery": [{"path": "a"}]}}},
+        {"models": {"m": {"discovery": [{"kind": "consul", "service": "a"}]}}},
+        {"models": {"m": {"discovery": [{"kind": "file", "name": "a"}]}}},
         {**GOOD, "admin": {"ports": [8000]}},
         {**GOOD, "listen": 8080},
         {**GOOD, "worker": 1},
@@ -93,6 +96,10 @@ def test_what_the_types_refuse_does_not_conform(wrong: dict[str, Any]) -> None:
 def test_the_schema_knows_the_names(key: str, right: list[str], wrong: list[str]) -> None:
     assert all(VALIDATOR.is_valid({"models": {"m": {key: name}}}) for name in right)
     assert not any(VALIDATOR.is_valid({"models": {"m": {key: name}}}) for name in wrong)
+
+
+def test_the_schema_leaves_the_keys_of_own_kinds_open() -> None:
+    VALIDATOR.validate({"models": {"m": {"discovery": [{"kind": "my.package:Consul", "service": "a"}]}}})
 
 
 def test_the_schema_knows_the_scalers() -> None:

@@ -290,7 +290,7 @@ PLACED = at("http://a:1", "g", dialect="oip", placement={})
         {"dialect": "", "placement": {"through": "kit"}},
         {"dialect": "vllm", "placement": {"through": "kit"}},
         {"dialect": "oip", "placement": {"through": "kit"}},
-        {"replicas": [], "discovery": [{"file": "replicas.yaml"}]},
+        {"replicas": [], "discovery": [{"kind": "file", "path": "replicas.yaml"}]},
     ],
 )
 def test_what_can_be_loaded_on_demand(keys: dict[str, Any]) -> None:
@@ -309,7 +309,10 @@ def test_what_can_be_loaded_on_demand(keys: dict[str, Any]) -> None:
         ({"placement": {"timeout": 0}}, "placement.timeout: must be more than 0"),
         ({"health": {"enabled": False}}, "health.enabled: must not be false with placement: a probe sees that a load"),
         ({"replicas": [{"url": "http://a:1"}]}, "replicas[0].device: the model has placement, so name one of g, h"),
-        ({"discovery": [{"dns": "m.svc", "port": 1}]}, "discovery[0].dns: the model has placement, and DNS names no d"),
+        (
+            {"discovery": [{"kind": "dns", "name": "m.svc", "port": 1}]},
+            "discovery[0]: the model has placement, and dns m.svc (A, AAAA) names no devices: list its repl",
+        ),
         ({"dialect": "mlserver"}, "dialect: no dialect 'mlserver': servers of that name speak oip"),
     ],
 )

@@ -13,8 +13,9 @@ from steelyard.link.messages import Apply, FrameDecoder, ToWorker, encode_frame
 from .test_sections import config, model, told, told_of_model
 
 ASK = {"path": "/v1/completions"}
-DNS = {"dns": "llama.models.svc", "port": 8000}
-SRV = {"dns": "_http._tcp.llama.models.svc", "type": "srv"}
+DNS = {"kind": "dns", "name": "llama.models.svc", "port": 8000}
+SRV = {"kind": "dns", "name": "_http._tcp.llama.models.svc", "record_type": "srv"}
+LISTED = {"kind": "file", "path": "replicas.json"}
 
 
 # ---------------------------------------------------------------------- what is right
@@ -45,8 +46,12 @@ def test_without_a_word_replicas_are_probed_and_nothing_is_discovered() -> None:
             }
         },
         {"load": {"enabled": True, "path": "/metrics?x", "port": 8002, "interval": "1s", "orca": False}},
-        {"discovery": [DNS, SRV, {"file": "replicas.json", "scheme": "https", "hold": 0}], "replicas": []},
-        {"discovery": [{**DNS, "server": server} for server in ("10.0.0.53:53", "[fd00::53]:53", "ns.example:5353")]},
+        {"discovery": [DNS, SRV, {**LISTED, "scheme": "https", "hold_down": 0}], "replicas": []},
+        {
+            "discovery": [
+                {**DNS, "name_server": server} for server in ("10.0.0.53:53", "[fd00::53]:53", "ns.example:5353")
+            ]
+        },
         {"replicas": [{"url": "http://a:1", "ready": "/v2/models/m/ready?x=1"}]},
         {"replicas": [{"url": "unix:/a"}], "health": {"path": "/ready"}},
     ],
@@ -83,6 +88,10 @@ def test_what_is_asked_of_replicas_is_the_same_behind_the_wire() -> None:
 
 
 # ---------------------------------------------------------------------- what is wrong
+
+
+def dns(**keys: Any) -> dict[str, Any]:
+    return {"discovery": [{**DNS, **keys}]}
 
 
 def asked(**keys: Any) -> dict[str, Any]:
@@ -145,29 +154,48 @@ def asked(**keys: Any) -> dict[str, Any]:
             {"replicas": [{"url": "http://a:1", "ready": "/x"}], "health": {"command": ["a"]}},
             "replicas[0].ready: health.command is asked instead: leave one of the two out",
         ),
-        ({"discovery": [{}]}, "discovery[0]: name one of file and dns"),
-        ({"discovery": [{**DNS, "file": "a"}]}, "discovery[0]: file and dns: name one of the two"),
-        ({"discovery": [{"file": "a", "port": 1}]}, "discovery[0].port: is for dns: leave it out, a file says it"),
-        ({"discovery": [{"file": "a", "type": "srv"}]}, "discovery[0].type: is for dns: leave it out, a file says it"),
-        ({"discovery": [{"file": "a", "server": "b:1"}]}, "discovery[0].server: is for dns: leave it out, a file says"),
-        ({"discovery": [{"dns": "a.b"}]}, "discovery[0].port: is needed: addresses come without one; write for exam"),
+        ({"discovery": [{}]}, "discovery[0]: `kind` is missing: there are file, dns, or your own, package.mo"),
+        ({"discovery": [{"kind": "dsn"}]}, "discovery[0].kind: no discovery source 'dsn' (did you mean `dns`?); there"),
+        ({"discovery": [{"kind": 1}]}, "discovery[0].kind: expected text, got a whole number (put it in quotes)"),
+        ({"discovery": [{"kind": "os:path"}]}, "discovery[0].kind: discovery source 'os:path': path is not a subclass"),
+        ({"discovery": ["replicas.yaml"]}, "discovery[0]: expected a mapping, got text"),
+        ({"discovery": [{"kind": "file"}]}, "discovery[0]: `path` is missing"),
+        ({"discovery": [{"kind": "file", "path": ""}]}, "discovery[0].path: name a file"),
+        (dns(path="a"), "discovery[0]: unknown key `path` (it takes name, record_type, port"),
+        ({"discovery": [{**LISTED, "port": 1}]}, "discovery[0]: unknown key `port` (it takes path, scheme, kind, inte"),
+        ({"discovery": [{**LISTED, "record_type": "srv"}]}, "discovery[0]: unknown key `record_type` (it takes path"),
+        ({"discovery": [{**LISTED, "name_server": "b:1"}]}, "discovery[0]: unknown key `name_server` (it takes path"),
+        (dns(port=0), "discovery[0].port: is needed: addresses come without one; write for example port: 8000"),
         ({"discovery": [{**SRV, "port": 80}]}, "discovery[0].port: srv records name their own ports: leave it out"),
-        ({"discovery": [{**DNS, "type": "aaaa"}]}, "discovery[0].type: no such value: 'aaaa'"),
-        ({"discovery": [{**DNS, "dns": "a..b"}]}, "discovery[0].dns: 'a..b' is not a host name: write for example"),
-        ({"discovery": [{**DNS, "dns": "http://a"}]}, "discovery[0].dns: 'http://a' is not a host name: write for ex"),
-        ({"discovery": [{**DNS, "dns": "10.0.0.1"}]}, "discovery[0].dns: '10.0.0.1' is an address, not a name: list"),
-        ({"discovery": [{**DNS, "dns": "[::1]"}]}, "discovery[0].dns: '[::1]' is an address, not a name: list"),
-        ({"discovery": [{**DNS, "server": "10.0.0.1"}]}, "discovery[0].server: '10.0.0.1' is not the address of a"),
-        ({"discovery": [{**DNS, "server": ":53"}]}, "discovery[0].server: ':53' is not the address of a name server"),
-        ({"discovery": [{**DNS, "server": "a:0"}]}, "discovery[0].server: 'a:0' is not the address of a name server"),
-        ({"discovery": [{**DNS, "server": "unix:/a"}]}, "discovery[0].server: 'unix:/a' is not the address of a name"),
-        ({"discovery": [{**DNS, "interval": 0}]}, "discovery[0].interval: must be at least 10ms"),
+        (dns(record_type="aaaa"), "discovery[0].record_type: no such value: 'aaaa'"),
+        (dns(name="a..b"), "discovery[0].name: 'a..b' is not a host name: write for example"),
+        (dns(name="http://a"), "discovery[0].name: 'http://a' is not a host name: write for ex"),
+        (dns(name="10.0.0.1"), "discovery[0].name: '10.0.0.1' is an address, not a name: list"),
+        (dns(name="[::1]"), "discovery[0].name: '[::1]' is an address, not a name: list"),
+        (dns(name_server="10.0.0.1"), "discovery[0].name_server: '10.0.0.1' is not the address of a"),
+        (dns(name_server=":53"), "discovery[0].name_server: ':53' is not the address of a name server"),
+        (dns(name_server="a:0"), "discovery[0].name_server: 'a:0' is not the address of a name server"),
+        (dns(name_server="unix:/a"), "discovery[0].name_server: 'unix:/a' is not the address of a name"),
+        (dns(interval=0), "discovery[0].interval: must be at least 10ms"),
         ({"discovery": [DNS, SRV, DNS]}, "discovery[2]: is the same as discovery[0]"),
     ],
 )  # fmt: skip
 def test_what_a_model_may_not_say(keys: dict[str, Any], message: str) -> None:
     (line,) = told_of_model(**keys)
     assert line.startswith(message)
+
+
+def test_what_earlier_versions_wrote_is_explained_at_once() -> None:
+    old = [{"file": "a"}, {"dns": "a.b", "type": "srv", "server": "b:1", "hold": "5s"}]
+    assert {line.removeprefix("models.m.") for line in told(models={"m": {"discovery": old}})} == {
+        "discovery[0]: `kind` is missing: write `kind: file`",
+        "discovery[0]: unknown key `file`: it is called `path` now",
+        "discovery[1]: `kind` is missing: write `kind: dns`",
+        "discovery[1]: unknown key `dns`: it is called `name` now",
+        "discovery[1]: unknown key `type`: it is called `record_type` now",
+        "discovery[1]: unknown key `server`: it is called `name_server` now",
+        "discovery[1]: unknown key `hold`: it is called `hold_down` now",
+    }
 
 
 @pytest.mark.parametrize(

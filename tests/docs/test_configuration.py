@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any, NamedTuple, get_args, get_origin
 
 import click
@@ -14,7 +15,7 @@ import yaml
 from steelyard.advice import GATEWAY_ADVICE, MODEL_ADVICE
 from steelyard.cli import main
 from steelyard.config import Config
-from steelyard.documents import Seconds, Share, Size
+from steelyard.documents import Seconds, Share, Size, Tagged, is_tagged
 from steelyard.documents.validation import alternatives, is_struct
 from steelyard.units import BYTES_PER_UNIT, SECONDS_PER_UNIT, parse_duration, parse_share, parse_size
 
@@ -38,10 +39,41 @@ def keys(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[Key]:
         if not isinstance(default, msgspec.Struct):
             yield Key(name, default, get_args(field.type)[-1].description)
         for choice in alternatives(field.type):
-            if is_struct(choice):
-                yield from keys(choice, f"{name}.")
-            elif get_origin(choice) in (tuple, dict) and is_struct(inner := _inner(choice)):
-                yield from keys(inner, f"{name}[]." if get_origin(choice) is tuple else f"{name}.NAME.")
+            yield from _inside(choice, f"{name}.")
+            if get_origin(choice) in (tuple, dict):
+                yield from _inside(_inner(choice), f"{name}[]." if get_origin(choice) is tuple else f"{name}.NAME.")
+
+
+def _inside(kind: Any, prefix: str) -> Iterator[Key]:
+    if is_struct(kind):
+        yield from keys(kind, prefix)
+    elif is_tagged(kind):
+        yield from _of_any_kind(kind, prefix)
+
+
+def _of_any_kind(tagged: type[Tagged], prefix: str) -> Iterator[Key]:
+    """Of an object that comes in kinds: a key that not every kind has says which have it."""
+    common = {field.name for field in msgspec.structs.fields(_base(tagged))}
+    found: dict[str, Key] = {}
+    users: dict[str, list[str]] = {}
+    for kind in tagged.kinds:
+        for key in keys(tagged.struct_of(kind), prefix):
+            assert found.setdefault(key.name, key) == key, f"{key.name} means two things"
+            users.setdefault(key.name, []).append(kind)
+    for key in found.values():
+        if key.name.removeprefix(prefix) == "kind":
+            yield key._replace(default=tagged.default_kind or msgspec.NODEFAULT)
+        elif key.name.removeprefix(prefix) in common:
+            yield key
+        else:
+            yield key._replace(meaning=f"{', '.join(f'`{name}`' for name in users[key.name])}: {key.meaning}")
+
+
+def _base(tagged: type[Tagged]) -> type[msgspec.Struct]:
+    """The struct that all kinds derive from."""
+    module, _, name = tagged.base_name.rpartition(".")
+    found: type[msgspec.Struct] = getattr(import_module(module), name)
+    return found
 
 
 def _inner(kind: Any) -> Any:

@@ -65,7 +65,7 @@ def found(shared: Found) -> Found:
 
 
 def found_in(file: Path, **rest: Any) -> dict[str, Any]:
-    return {"discovery": [{"file": str(file), "interval": "1s", **rest}], "idempotent": False}
+    return {"discovery": [{"kind": "file", "path": str(file), "interval": "1s", **rest}], "idempotent": False}
 
 
 def write(file: Path, stubs: list[ProbedReplica]) -> None:
@@ -149,7 +149,7 @@ class TestLoss:
     def test_of_more_than_half_is_believed_in_the_end(self, stubs: list[ProbedReplica], tmp_path: Path) -> None:
         ledger, file = Ledger(*stubs), tmp_path / "replicas.yaml"
         write(file, stubs)
-        with watched(models={"*": found_in(file, hold="1s")}) as (gateway, admin):
+        with watched(models={"*": found_in(file, hold_down="1s")}) as (gateway, admin):
             admin.wait_ready(*"abcd")
             with traffic(gateway, ledger, clients=4):
                 write(file, stubs[:1])

@@ -137,11 +137,11 @@ def _metrics_are_read(model: ModelConfig) -> bool:
 
 
 def no_hold_down(key: Key, model: ModelConfig) -> Findings:
-    """discovery with `hold: 0`"""
+    """discovery with `hold_down: 0`"""
     for place, source in enumerate(model.discovery):
-        if not source.hold:
-            what = f"When {source.file or source.dns} suddenly lists far fewer replicas, the rest are gone at once."
-            yield (*key, "discovery", place, "hold"), what, "Use 60s or so, time enough for a slip to be mended."
+        if not source.hold_down:
+            what = f"When {source.describe()} suddenly lists far fewer replicas, the rest are gone at once."
+            yield (*key, "discovery", place, "hold_down"), what, "Use 60s or so, time enough for a slip to be mended."
 
 
 HEALTH_CHECKS: dict[str, Callable[[Key, ModelConfig], Findings]] = {

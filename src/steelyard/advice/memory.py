@@ -121,7 +121,7 @@ def memory_without_device(config: Config) -> Findings:
         if model.runtime is not None and model.runtime.devices:
             continue
         known = model.replicas or model.discovery or model.runtime is not None
-        may_come = any(source.file for source in model.discovery) or not known
+        may_come = any(source.names_devices for source in model.discovery) or not known
         if model.memory != MemoryConfig() and not may_come and not any(replica.device for replica in model.replicas):
             what = "None of its replicas names a device, so its memory is not counted."
             do = "Name the device of each replica, or runtime.devices, and list it under devices."

@@ -121,7 +121,7 @@ def _may_use_tls(model: ModelConfig) -> bool:
         return True
     if model.runtime is not None and model.runtime.url.lower().startswith("https:"):
         return True
-    found = any(source.file or source.scheme == "https" for source in model.discovery)
+    found = any(source.may_use_tls for source in model.discovery)
     return found or any(replica_address(replica.url).tls for replica in model.replicas)
 
 

@@ -277,7 +277,7 @@ def _describe_replicas(model: ModelConfig) -> str:
     parts = [places] if places else []
     if (more := len(model.replicas) - 8) > 0:
         parts.append(f"{more} more")
-    parts += [f"those found in {source.file or source.dns}" for source in model.discovery]
+    parts += [f"those found in {source.describe()}" for source in model.discovery]
     if model.runtime is not None:
         parts.append(f"{_replica_count(model.runtime, model.autoscale)} started as {redacted_command(model.runtime)}")
     return " and ".join(parts) or "no replicas yet"

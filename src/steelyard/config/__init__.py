@@ -16,9 +16,9 @@ from .sections.base import (
     TimeoutsConfig,
     TlsConfig,
 )
+from .sections.discovery import DiscoveryConfig, DiscoverySection
 from .sections.health import (
     AdminConfig,
-    DiscoveryConfig,
     HealthConfig,
     InferenceProbe,
     LoadMetricsConfig,
@@ -40,6 +40,7 @@ __all__ = [
     "DecisionLogConfig",
     "DeviceConfig",
     "DiscoveryConfig",
+    "DiscoverySection",
     "EjectionConfig",
     "HealthConfig",
     "HedgeConfig",

@@ -44,7 +44,7 @@ def _model_with_absolute_paths(model: ModelConfig, folder: Path) -> ModelConfig:
     return msgspec.structs.replace(
         model,
         tls=_resolved(folder, model.tls, "ca", "certificate", "key"),
-        discovery=tuple(_resolved(folder, source, "file") for source in model.discovery),
+        discovery=tuple(source.with_absolute_paths(folder) for source in model.discovery),
         runtime=model.runtime and _runtime_in(folder, model.runtime),
     )
 
@@ -70,8 +70,7 @@ def file_problems(config: Config) -> Iterator[Problem]:
             yield from _certificate_and_key(key, model.tls.certificate, model.tls.key)
         yield from _authorities((*key, "ca"), model.tls.ca)
         for place, source in enumerate(model.discovery):
-            if source.file:
-                yield from _unreadable(("models", name, "discovery", place, "file"), source.file)
+            yield from source.file_problems(("models", name, "discovery", place))
         if model.runtime is not None:
             yield from _folder(("models", name, "runtime", "folder"), model.runtime.folder)
     if config.admin.token_file:
@@ -85,7 +84,8 @@ def file_problems(config: Config) -> Iterator[Problem]:
 
 
 def _certificate_and_key(key: Key, certificate: str, private: str) -> Iterator[Problem]:
-    unreadable = [*_unreadable((*key, "certificate"), certificate), *_unreadable((*key, "key"), private)]
+    files = (("certificate", certificate), ("key", private))
+    unreadable = [problem for name, path in files for problem in unreadable_problems((*key, name), path)]
     if unreadable:
         yield from unreadable
         return
@@ -104,7 +104,7 @@ def _certificate_and_key(key: Key, certificate: str, private: str) -> Iterator[P
 def _authorities(key: Key, path: str) -> Iterator[Problem]:
     if not path:
         return
-    unreadable = list(_unreadable(key, path))
+    unreadable = list(unreadable_problems(key, path))
     yield from unreadable
     if not unreadable:
         try:
@@ -113,7 +113,7 @@ def _authorities(key: Key, path: str) -> Iterator[Problem]:
             yield Problem(key, f"{path}: no certificates in PEM")
 
 
-def _unreadable(key: Key, path: str) -> Iterator[Problem]:
+def unreadable_problems(key: Key, path: str) -> Iterator[Problem]:
     try:
         if Path(path).is_fifo():  # we would wait for somebody to write
             raise ValueError("it is a pipe")

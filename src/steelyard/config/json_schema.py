@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from ..documents import Seconds, Share, Size, shorthand
+from ..documents import Seconds, Share, Size, Tagged, is_tagged, shorthand
 from ..units import BYTES_PER_UNIT, SECONDS_PER_UNIT, format_size, parse_duration, parse_size
+from .sections.base import CLASS_PATH_SCHEMA
 from .sections.root import Config
 
 DAY_SECONDS = SECONDS_PER_UNIT["d"]
@@ -18,7 +19,18 @@ DAY_SECONDS = SECONDS_PER_UNIT["d"]
 
 def schema() -> dict[str, Any]:
     """Accepts what the types accept. That values fit each other only `steelyard check` can tell."""
-    made = msgspec.json.schema(_schema_twin(Config), schema_hook=_quantity)
+    tagged: set[type[Tagged]] = set()
+
+    def hook(kind: type) -> dict[str, Any]:
+        if is_tagged(kind):
+            tagged.add(kind)
+            return _any_kind(kind)
+        return _quantity(kind)
+
+    made = msgspec.json.schema(_schema_twin(Config), schema_hook=hook)
+    for kind in sorted(tagged, key=lambda kind: kind.noun):
+        structs = [_schema_twin(kind.struct_of(name)) for name in kind.kinds]
+        made["$defs"] |= msgspec.json.schema_components(structs, schema_hook=hook, ref_template="#/$defs/{name}")[1]
     whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Steelyard configuration", **made}
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(whole))  # lists, where a default is a tuple
     return plain
@@ -39,16 +51,35 @@ def _number(units: Any, bare: str) -> dict[str, Any]:
     return {"type": [bare, "string"], "minimum": 0, "pattern": rf"^\s*[0-9]+(\.[0-9]+)?\s*({some})?\s*$"}
 
 
+def _any_kind(kind: type[Tagged]) -> dict[str, Any]:
+    """One of those of the table, or a user's own, of which nothing more is known."""
+    own = {"type": "object", "properties": {"kind": CLASS_PATH_SCHEMA}, "required": ["kind"]}
+    return {"anyOf": [*({"$ref": f"#/$defs/{kind.struct_of(name).__name__}"} for name in kind.kinds), own]}
+
+
 # msgspec writes defaults into the schema, but not those of Seconds, Size and Share. So it is given a likeness of each
 # type, with defaults as people write them.
 
 
 @cache
 def _schema_twin(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    fields = [(field.name, _with_schema_twins(field.type), _default(field)) for field in msgspec.structs.fields(kind)]
+    fields = [
+        _kind_field(kind, field)
+        if field.name == "kind" and issubclass(kind, Tagged)
+        else (field.name, _with_schema_twins(field.type), _default(field))
+        for field in msgspec.structs.fields(kind)
+    ]
     return msgspec.defstruct(
         kind.__name__, fields, namespace={"__doc__": kind.__doc__}, forbid_unknown_fields=True, kw_only=True
     )
+
+
+def _kind_field(kind: type[Tagged], field: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:
+    """Of a struct of the table: its name there, which may be left out if it is the default."""
+    name = kind.name_of(kind)
+    meaning = get_args(field.type)[1:]
+    default = name if name == kind.default_kind else msgspec.field()
+    return "kind", Annotated[(Literal[name], *meaning)], default
 
 
 def _with_schema_twins(kind: Any) -> Any:

@@ -3,6 +3,7 @@
 from .problems import Diagnostic, DocumentError, Key, Problem, format_key, printable
 from .quantities import Seconds, Share, Size, decode_value, encode_value
 from .reader import convert, line_of, load, parse, read
+from .tagged import Tagged, is_tagged
 from .validation import UNUSABLE, PartialDocument, shorthand, type_problems
 from .wording import did_you_mean, did_you_mean_or_list
 from .yaml_document import YamlDocument
@@ -17,6 +18,7 @@ __all__ = [
     "Seconds",
     "Share",
     "Size",
+    "Tagged",
     "YamlDocument",
     "convert",
     "decode_value",
@@ -24,6 +26,7 @@ __all__ = [
     "did_you_mean_or_list",
     "encode_value",
     "format_key",
+    "is_tagged",
     "line_of",
     "load",
     "parse",

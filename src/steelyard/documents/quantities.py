@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..units import parse_duration, parse_share, parse_size
+from .tagged import is_tagged, read_tagged
 
 UNSET: Any = object()  # a value that needs a variable which is not set
 
@@ -24,7 +25,7 @@ class Share(float):
 
 
 def decode_value(kind: type[Any], value: Any) -> Any:
-    """How the types of this module are read; ValueError says what is wrong."""
+    """How the types of this module, and objects that come in kinds, are read; ValueError says what is wrong."""
     if kind is Seconds:
         if not isinstance(value, str | int | float):
             raise ValueError("write a duration, for example 200ms, 1.5s or 2m")
@@ -36,6 +37,8 @@ def decode_value(kind: type[Any], value: Any) -> Any:
         return Size(parse_size(value))
     if kind is Share:
         return Share(parse_share(value))
+    if is_tagged(kind):
+        return read_tagged(kind, value, decode_value)
     raise NotImplementedError(f"no way to read a {kind.__name__}")
 
 

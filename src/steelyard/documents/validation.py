@@ -15,8 +15,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from ..core.errors import OptionError
 from .problems import Key, Problem
 from .quantities import UNSET, decode_value
+from .tagged import Tagged, is_tagged
 from .wording import did_you_mean_or_list, is_unquoted, likely_match, readable_type_error
 
 UNUSABLE: Any = object()  # what is left of a value that cannot be used
@@ -63,11 +65,28 @@ class PartialDocument:
                 return self._object({short: data}, choice, key, left)
             if isinstance(data, dict) and is_struct(choice):
                 return self._object(data, choice, key, left)
+            if isinstance(data, dict) and is_tagged(choice):
+                return self._tagged(data, choice, key, left)
             if isinstance(data, dict) and get_origin(choice) is dict:
                 return self._mapping(data, get_args(choice)[1], key, left)
             if isinstance(data, list | tuple) and get_origin(choice) is tuple:
                 return self._list(data, get_args(choice)[0], key, left)
         return data if self._fits(data, kind, key) else self._instead(data, kind, key)
+
+    def _tagged(self, data: dict[Any, Any], kind: type[Tagged], key: Key, left: Key) -> Any:
+        """An object whose `kind` says what else it takes."""
+        if meant := kind.kind_meant(data):
+            self.problems.append(Problem(key, f"`kind` is missing: write `kind: {meant}`"))
+            data = {"kind": meant, **data}
+        name = kind.kind_in(data)
+        if not self._fits(name, str, (*key, "kind")):
+            return self._lost(key)
+        try:
+            struct = kind.struct_of(name)
+        except OptionError as problem:
+            self.problems.append(Problem((*key, "kind") if "kind" in data else key, str(problem)))
+            return self._lost(key)
+        return self._object(data, struct, key, left)
 
     def _object(self, data: dict[Any, Any], kind: type[msgspec.Struct], key: Key, left: Key) -> Any:
         fields, made, before = _fields(kind), {}, len(self.problems)
@@ -191,8 +210,12 @@ def shorthand(kind: Any) -> str:
 
 
 def renamed_keys(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Keys of earlier versions, with the fields they are called now: `__renamed__` of the object's type."""
-    return getattr(kind, "__renamed__", {})
+    """Keys of earlier versions, with the fields they are called now: `__renamed__` of the object's type and
+    its bases."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        found |= vars(base).get("__renamed__", {})
+    return found
 
 
 @cache

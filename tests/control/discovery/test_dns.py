@@ -9,10 +9,11 @@ from typing import Any
 import dns.asyncresolver
 import pytest
 
-from steelyard.config import DiscoveryConfig, ReplicaConfig
+from steelyard.config import ReplicaConfig
 from steelyard.control.discovery import DiscoveryError, DiscoveryResult
 from steelyard.control.discovery.dns import resolver
 from steelyard.control.discovery.dns import source as dns_source
+from steelyard.control.discovery.dns.config import DnsDiscovery
 from steelyard.control.discovery.dns.source import DnsSource
 
 from .name_server import NameServer, name_server
@@ -24,11 +25,11 @@ SERVICE = "_http._tcp.llama.test"
 
 def source(server: NameServer | str, **more: Any) -> DnsSource:
     place = server if isinstance(server, str) else server.server
-    return DnsSource(DiscoveryConfig(**{"dns": NAME, "port": 8000, "server": place, **more}))
+    return DnsSource(DnsDiscovery(**{"name": NAME, "port": 8000, "name_server": place, **more}))
 
 
 def service(server: NameServer, **more: Any) -> DnsSource:
-    return source(server, dns=SERVICE, type="srv", **more)
+    return source(server, name=SERVICE, record_type="srv", **more)
 
 
 def urls(found: DiscoveryResult) -> list[str]:
@@ -200,8 +201,8 @@ def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names_and_servers_that_cannot_be() -> None:
     async def work() -> None:
-        assert "is not a name of the DNS" in await why(source("127.0.0.1:53", dns="a..b"))
-        assert "is not a name of the DNS" in await why(source("127.0.0.1:53", dns="x" * 64))
+        assert "is not a name of the DNS" in await why(source("127.0.0.1:53", name="a..b"))
+        assert "is not a name of the DNS" in await why(source("127.0.0.1:53", name="x" * 64))
         assert (await why(source("127.0.0.1"))).startswith("name server 127.0.0.1: ")
         assert "write its host and port" in await why(source(":53"))
         assert (await why(source("unix:/run/dns.sock"))).startswith("name server unix:/run/dns.sock: ")
@@ -235,7 +236,7 @@ def test_the_name_servers_of_the_system_and_the_domains_it_searches(
                 return found
 
             monkeypatch.setattr(dns.asyncresolver, "Resolver", resolver)
-            assert urls(await source("", dns="llama.models").poll()) == ["http://10.0.0.1:8000"]
+            assert urls(await source("", name="llama.models").poll()) == ["http://10.0.0.1:8000"]
             monkeypatch.setattr(dns.asyncresolver, "Resolver", lambda: made("/no/such/file"))
             assert (await why(source(""))).startswith("name server of the system: ")
 

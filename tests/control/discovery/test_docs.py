@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from textwrap import dedent
 
-from steelyard.config import DiscoveryConfig
+from steelyard.config import DiscoverySection
 from steelyard.control.discovery.file_formats import parse_replicas
 from steelyard.control.discovery.hold_down import HoldDown
 
@@ -35,8 +35,8 @@ def test_the_three_forms() -> None:
 
 
 def test_the_defaults() -> None:
-    assert f"| `interval` | {DiscoveryConfig().interval:.0f}s |" in PAGE
-    assert f"| `hold` | {DiscoveryConfig().hold:.0f}s |" in PAGE
+    assert f"| `interval` | {DiscoverySection().interval:.0f}s |" in PAGE
+    assert f"| `hold_down` | {DiscoverySection().hold_down:.0f}s |" in PAGE
 
 
 def test_the_problem_it_shows() -> None:

@@ -15,9 +15,12 @@ import pytest
 
 from steelyard.config import Config, DiscoveryConfig, ModelConfig
 from steelyard.config.rules.model import model_problems
-from steelyard.control.discovery import SOURCES, DiscoveryError, DiscoveryResult, Source, kind_of, make_source
+from steelyard.config.sections.discovery import SOURCES
+from steelyard.control.discovery import DiscoveryError, DiscoveryResult, Source
 from steelyard.control.discovery import file as file_module
 from steelyard.control.discovery.dns import resolver
+from steelyard.control.discovery.dns.config import DnsDiscovery
+from steelyard.control.discovery.file import FileDiscovery
 
 from .name_server import NameServer, name_server
 from .naming import ids
@@ -28,6 +31,7 @@ ONE, TWO = "10.0.0.1", "10.0.0.2"
 
 class Stage(Protocol):
     settings: DiscoveryConfig
+    where: str  # in its description
 
     def name(self, *hosts: str) -> None:
         """These, each at port 8000; none: it exists and names nothing."""
@@ -41,7 +45,8 @@ class Stage(Protocol):
 class FileStage:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "replicas.yaml"
-        self.settings = DiscoveryConfig(file=str(self.path))
+        self.where = str(self.path)
+        self.settings: FileDiscovery = FileDiscovery(path=self.where)
 
     def name(self, *hosts: str) -> None:
         self.path.write_text("replicas: [" + ", ".join(f"'http://{host}:8000'" for host in hosts) + "]")
@@ -55,8 +60,8 @@ class FileStage:
 
 class DnsStage:
     def __init__(self, server: NameServer) -> None:
-        self.server = server
-        self.settings = DiscoveryConfig(dns="llama.test", port=8000, server=server.server)
+        self.server, self.where = server, "llama.test"
+        self.settings = DnsDiscovery(name="llama.test", port=8000, name_server=server.server)
 
     def name(self, *hosts: str) -> None:
         self._reset()
@@ -77,17 +82,17 @@ class DnsStage:
 class ServiceStage(DnsStage):
     def __init__(self, server: NameServer) -> None:
         super().__init__(server)
-        self.settings = DiscoveryConfig(dns="_http._tcp.llama.test", type="srv", server=server.server)
+        self.settings = DnsDiscovery(name="_http._tcp.llama.test", record_type="srv", name_server=server.server)
 
     def name(self, *hosts: str) -> None:
         self._reset()
-        self.server.say(self.settings.dns, "SRV", *(f"0 1 8000 h{host}." for host in hosts))
+        self.server.say(self.settings.name, "SRV", *(f"0 1 8000 h{host}." for host in hosts))
         for host in hosts:
             self.server.say(f"h{host}", "A", host)
 
     def break_down(self) -> None:
         self._reset()
-        self.server.rcodes = {(self.settings.dns, "SRV"): "SERVFAIL"}
+        self.server.rcodes = {(self.settings.name, "SRV"): "SERVFAIL"}
 
 
 @asynccontextmanager
@@ -139,16 +144,15 @@ def test_every_source_has_a_stage() -> None:
 
 
 @every_source
-def test_its_kind_is_told_by_its_key(staged: Staged, tmp_path: Path) -> None:
+def test_its_struct_says_what_it_is(staged: Staged, tmp_path: Path) -> None:
     async def work() -> None:
         async with staged(tmp_path) as stage:
-            kind = kind_of(stage.settings)
-            source = make_source(stage.settings)
-            assert isinstance(source, Source)
-            said = source.describe()
-            assert said.startswith(f"{kind} ")
-            assert getattr(stage.settings, kind) in said
+            assert isinstance(stage.settings.open(), Source)
+            said = stage.settings.describe()
+            assert said.startswith(f"{stage.settings.kind} ")
+            assert stage.where in said
             assert said.isprintable()
+            assert not list(stage.settings.problems(()))
 
     run(work())
 
@@ -158,7 +162,7 @@ def test_what_it_names_keeps_the_rules_of_a_configuration(staged: Staged, tmp_pa
     async def work() -> None:
         async with staged(tmp_path) as stage:
             stage.name(ONE, TWO)
-            found = await make_source(stage.settings).poll()
+            found = await stage.settings.open().poll()
             assert hosts(found) == f"{ONE} {TWO}"
             assert found.note == ""
             assert found.ttl is None or found.ttl >= 0
@@ -172,7 +176,7 @@ def test_what_did_not_change_is_the_same(staged: Staged, tmp_path: Path) -> None
     async def work() -> None:
         async with staged(tmp_path) as stage:
             stage.name(ONE, TWO)
-            source = make_source(stage.settings)
+            source = stage.settings.open()
             assert await source.poll() == await source.poll()
 
     run(work())
@@ -182,7 +186,7 @@ def test_what_did_not_change_is_the_same(staged: Staged, tmp_path: Path) -> None
 def test_what_changed_is_seen_at_the_next_look(staged: Staged, tmp_path: Path) -> None:
     async def work() -> None:
         async with staged(tmp_path) as stage:
-            source = make_source(stage.settings)
+            source = stage.settings.open()
             for names in ([ONE], [ONE, TWO], [TWO]):
                 stage.name(*names)
                 assert hosts(await source.poll()) == " ".join(names)
@@ -195,7 +199,7 @@ def test_nothing_is_nothing(staged: Staged, tmp_path: Path) -> None:
     async def work() -> None:
         async with staged(tmp_path) as stage:
             stage.name(ONE)
-            source = make_source(stage.settings)
+            source = stage.settings.open()
             await source.poll()
             stage.name()
             assert (await source.poll()).replicas == ()
@@ -207,7 +211,7 @@ def test_nothing_is_nothing(staged: Staged, tmp_path: Path) -> None:
 def test_what_cannot_be_asked_or_talks_nonsense_is_told_in_one_sentence(staged: Staged, tmp_path: Path) -> None:
     async def work() -> None:
         async with staged(tmp_path) as stage:
-            source = make_source(stage.settings)
+            source = stage.settings.open()
             for fault in (stage.break_down, stage.talk_nonsense):
                 fault()
                 first = await why(source)
@@ -229,7 +233,7 @@ def test_looking_and_waiting_can_be_cancelled(staged: Staged, tmp_path: Path) ->
     async def work() -> None:
         async with staged(tmp_path) as stage:
             stage.name(ONE)
-            source = make_source(stage.settings)
+            source = stage.settings.open()
             for turns in range(8):
                 task = asyncio.ensure_future(source.poll() if turns % 2 else source.wait_for_change())
                 for _ in range(turns // 2):

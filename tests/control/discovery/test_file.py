@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.config import DiscoveryConfig
 from steelyard.control.discovery import DiscoveryError, DiscoveryResult
 from steelyard.control.discovery import file as file_module
-from steelyard.control.discovery.file import FileSource
+from steelyard.control.discovery.file import FileDiscovery, FileSource
 
 from .naming import ids
 from .running import PATIENCE, run
@@ -34,7 +33,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def source(path: Path) -> FileSource:
-    return FileSource(DiscoveryConfig(file=str(path)))
+    return FileSource(FileDiscovery(path=str(path)))
 
 
 async def after_news(followed: FileSource) -> str:

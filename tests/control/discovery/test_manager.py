@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from steelyard.config import DiscoveryConfig, ReplicaConfig
+from steelyard.config import DiscoverySection, ReplicaConfig
 from steelyard.control.discovery import DiscoveryError, DiscoveryResult, Source, source_poller
 from steelyard.control.discovery import file as file_module
+from steelyard.control.discovery.file import FileDiscovery
 from steelyard.control.discovery.manager import DiscoveryManager
 from steelyard.control.observability.views import DiscoveryView
-from steelyard.core.errors import OptionError
 from steelyard.documents import Seconds
 
 from .naming import ids, replica, replicas
@@ -27,20 +27,17 @@ class Scripted(Source):
     """Says what the test put in `says`: names, a DiscoveryResult, an exception to raise, or None to hang."""
 
     says: dict[str, Any] = {}  # noqa: RUF012
-    made: list[str] = []  # noqa: RUF012
+    made: list[Scripted] = []  # noqa: RUF012
 
-    def __init__(self, settings: DiscoveryConfig) -> None:
-        super().__init__(settings)
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.polls = 0
         self.awake = asyncio.Event()
-        self.made.append(settings.dns)
-
-    def describe(self) -> str:
-        return f"scripted {self.settings.dns}"
+        self.made.append(self)
 
     async def poll(self) -> DiscoveryResult:
         self.polls += 1
-        said = self.says[self.settings.dns]
+        said = self.says[self.name]
         if isinstance(said, BaseException):
             raise said
         if said is None:
@@ -54,17 +51,28 @@ class Scripted(Source):
             raise problem
 
 
+class ScriptedDiscovery(DiscoverySection, frozen=True):
+    name: str
+
+    def describe(self) -> str:
+        return f"scripted {self.name}"
+
+    def open(self) -> Scripted:
+        if (problem := Scripted.says.get("open")) is not None:
+            raise problem
+        return Scripted(self.name)
+
+
 @pytest.fixture
 def says(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(Scripted, "says", {})
     monkeypatch.setattr(Scripted, "made", [])
-    monkeypatch.setattr(source_poller, "make_source", Scripted)
     monkeypatch.setattr(source_poller, "MIN_DELAY_SECONDS", 0.001)
     return Scripted.says
 
 
-def at(name: str, interval: float = 0.05, hold: float = 60) -> DiscoveryConfig:
-    return DiscoveryConfig(dns=name, port=80, interval=Seconds(interval), hold=Seconds(hold))
+def at(name: str, interval: float = 0.05, hold_down: float = 60) -> ScriptedDiscovery:
+    return ScriptedDiscovery(name=name, interval=Seconds(interval), hold_down=Seconds(hold_down))
 
 
 class Seen(dict[str, str]):
@@ -113,7 +121,7 @@ def test_what_is_found_is_told_once(says: dict[str, Any]) -> None:
             await until(lambda: len(seen) == 2)
             before = list(seen.lists)
             says["x"] = DiscoveryResult(replicas("a b"), ttl=5.0)
-            sources = [followed.source for followed in _lookouts(discoverer)]
+            sources = Scripted.made
             await until(lambda: all(source.polls > 3 for source in sources))
             assert seen.lists == before
             assert sorted(before) == [("m", "a b"), ("n", "c")]
@@ -124,8 +132,8 @@ def test_what_is_found_is_told_once(says: dict[str, Any]) -> None:
     run(work())
 
 
-def _lookouts(discoverer: DiscoveryManager) -> list[Any]:
-    return [one for followed in discoverer._models.values() for one in followed._lookouts.values()]
+def made() -> list[str]:
+    return [source.name for source in Scripted.made]
 
 
 def test_the_sources_of_a_model_are_one_list_and_the_first_wins(says: dict[str, Any]) -> None:
@@ -211,7 +219,7 @@ def test_too_many_are_not_taken(says: dict[str, Any], monkeypatch: pytest.Monkey
 def test_a_sudden_loss_is_held_back_shown_and_believed_in_the_end(says: dict[str, Any]) -> None:
     async def work() -> None:
         says["x"] = "a b c"
-        async with discovering(m=(at("x", hold=3600),)) as (discoverer, seen):
+        async with discovering(m=(at("x", hold_down=3600),)) as (discoverer, seen):
             await until(lambda: seen.get("m") == "a b c")
             says["x"] = "a"
             await until(lambda: view(discoverer).held_back)
@@ -219,7 +227,7 @@ def test_a_sudden_loss_is_held_back_shown_and_believed_in_the_end(says: dict[str
             assert "it no longer names 2 of 3" in view(discoverer).problem
             assert view(discoverer).replicas == 3
             assert seen["m"] == "a b c"
-            discoverer.set_sources({"m": (at("x", hold=0.1),)})
+            discoverer.set_sources({"m": (at("x", hold_down=0.1),)})
             await until(lambda: seen["m"] == "a")
             assert (view(discoverer).held_back, view(discoverer).problem) == ((), "")
 
@@ -229,11 +237,11 @@ def test_a_sudden_loss_is_held_back_shown_and_believed_in_the_end(says: dict[str
 def test_the_end_of_holding_back_does_not_wait_for_the_interval(says: dict[str, Any]) -> None:
     async def work() -> None:
         says["x"] = "a b c"
-        settings = at("x", interval=3600, hold=0.2)
-        async with discovering(m=(settings,)) as (discoverer, seen):
+        settings = at("x", interval=3600, hold_down=0.2)
+        async with discovering(m=(settings,)) as (_, seen):
             await until(lambda: seen.get("m") == "a b c")
             says["x"] = "a"
-            _lookouts(discoverer)[0].source.awake.set()
+            Scripted.made[0].awake.set()
             await until(lambda: seen["m"] == "a")
 
     run(work())
@@ -242,10 +250,10 @@ def test_the_end_of_holding_back_does_not_wait_for_the_interval(says: dict[str, 
 def test_news_are_looked_at_at_once(says: dict[str, Any]) -> None:
     async def work() -> None:
         says["x"] = "a"
-        async with discovering(m=(at("x", interval=3600),)) as (discoverer, seen):
+        async with discovering(m=(at("x", interval=3600),)) as (_, seen):
             await until(lambda: seen.get("m") == "a")
             says["x"] = "a b"
-            _lookouts(discoverer)[0].source.awake.set()
+            Scripted.made[0].awake.set()
             await until(lambda: seen["m"] == "a b")
 
     run(work())
@@ -254,9 +262,9 @@ def test_news_are_looked_at_at_once(says: dict[str, Any]) -> None:
 def test_waiting_for_news_that_goes_wrong(says: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         says.update(x="a", news=OSError("watch broken"))
-        async with discovering(m=(at("x"),)) as (discoverer, seen):
+        async with discovering(m=(at("x"),)) as (_, seen):
             await until(lambda: seen.get("m") == "a")
-            _lookouts(discoverer)[0].source.awake.set()
+            Scripted.made[0].awake.set()
             await until(lambda: "watch broken" in caplog.text)
             says["x"] = "a b"
             await until(lambda: seen["m"] == "a b")
@@ -268,8 +276,9 @@ def test_a_problem_is_logged_once_and_so_is_its_end(says: dict[str, Any], caplog
     async def work() -> None:
         caplog.set_level(logging.INFO, "steelyard.control")
         says["x"] = DiscoveryError("no answer")
-        async with discovering(m=(at("x"),)) as (discoverer, seen):
-            source = _lookouts(discoverer)[0].source
+        async with discovering(m=(at("x"),)) as (_, seen):
+            await until(made)
+            source = Scripted.made[0]
             await until(lambda: source.polls > 3)
             says["x"] = "a"
             await until(lambda: seen)
@@ -302,9 +311,9 @@ def test_what_is_known_of_a_source_that_stays_stays(says: dict[str, Any]) -> Non
         async with discovering(m=(at("x"),)) as (discoverer, seen):
             await until(lambda: seen.get("m") == "a b")
             says["x"] = DiscoveryError("gone")
-            discoverer.set_sources({"m": (at("y"), at("x", interval=0.06, hold=1))})  # other times, another place
+            discoverer.set_sources({"m": (at("y"), at("x", interval=0.06, hold_down=1))})  # other times, another place
             await until(lambda: seen["m"] == "a b c")
-            assert Scripted.made == ["x", "y"]
+            assert made() == ["x", "y"]
             assert [ids([one]) for one in seen.replicas["m"]] == ["c", "a", "b"]
             await until(lambda: view(discoverer, 1).problem)
             assert seen["m"] == "a b c"
@@ -322,7 +331,7 @@ def test_other_times_hold_at_once(says: dict[str, Any]) -> None:
             await until(lambda: seen["m"] == "a b")
             says["x"] = "a b c"
             await until(lambda: seen["m"] == "a b c")
-            assert Scripted.made == ["x"]
+            assert made() == ["x"]
 
     run(work())
 
@@ -388,15 +397,21 @@ def test_replaced_twice_and_then_taken_away(says: dict[str, Any]) -> None:
     run(work())
 
 
-def test_an_entry_that_names_no_source_changes_nothing(says: dict[str, Any]) -> None:
+def test_a_source_that_cannot_be_opened_changes_nothing_and_is_tried_again(
+    says: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     async def work() -> None:
         says["x"] = "a"
         async with discovering(m=(at("x"),)) as (discoverer, seen):
             await until(lambda: seen.get("m") == "a")
-            with pytest.raises(OptionError, match="name one of"):
-                discoverer.set_sources({"n": (), "m": (DiscoveryConfig(),)})
+            says["open"] = RuntimeError("no such library")
+            discoverer.set_sources({"n": (), "m": (at("y"),)})
+            await until(lambda: view(discoverer).problem)
+            assert view(discoverer).problem == "RuntimeError: no such library; none are known from before"
             assert seen == {"m": "a"}
-            assert len(discoverer.views()) == 1
+            del says["open"]
+            says["y"] = "b"
+            await until(lambda: seen["m"] == "b")
 
     run(work())
 
@@ -419,7 +434,7 @@ def test_the_life_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(file_module, "POLL_INTERVAL_SECONDS", 0.02)
         path = tmp_path / "replicas.yaml"
         path.write_text("[http://a:80, http://b:80, http://c:80]")
-        settings = DiscoveryConfig(file=str(path), interval=Seconds(0.2), hold=Seconds(3600))
+        settings = FileDiscovery(path=str(path), interval=Seconds(0.2), hold_down=Seconds(3600))
         async with discovering(m=(settings,)) as (discoverer, seen):
             await until(lambda: seen.get("m") == "a:80 b:80 c:80")
             for bad in (b"", b"[]", b"\xff", b"[http://a:80", b"{replicas: 7}"):

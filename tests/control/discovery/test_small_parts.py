@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.config import DiscoveryConfig
-from steelyard.control.discovery import kind_of
 from steelyard.control.discovery.base import list_some
+from steelyard.control.discovery.dns.config import DnsDiscovery
+from steelyard.control.discovery.file import FileDiscovery
 from steelyard.control.discovery.model_sources import merge_replicas
 from steelyard.control.discovery.source_poller import MIN_DELAY_SECONDS, delay_after_failure, delay_after_success
-from steelyard.core.errors import OptionError
+from steelyard.documents import Seconds
 
 from .naming import ids, replica, replicas
 
@@ -62,9 +63,13 @@ def test_some_of_many() -> None:
     assert list_some(list("abcde")) == "a; b; c; and 2 more"
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"), [(DiscoveryConfig(), "none"), (DiscoveryConfig(file="a", dns="b"), "file and dns")]
-)
-def test_an_entry_names_one_source(settings: DiscoveryConfig, named: str) -> None:
-    with pytest.raises(OptionError, match=f"name one of file, dns, not {named}"):
-        kind_of(settings)
+@pytest.mark.parametrize("settings", [FileDiscovery(path="a"), DnsDiscovery(name="b", port=80)])
+def test_other_times_make_no_other_source(settings: FileDiscovery | DnsDiscovery) -> None:
+    same = msgspec.structs.replace(settings, interval=Seconds(1), hold_down=Seconds(2))
+    assert same.fingerprint() == settings.fingerprint()
+    assert msgspec.structs.replace(settings, scheme="https").fingerprint() != settings.fingerprint()
+
+
+def test_a_struct_made_in_python_knows_its_kind() -> None:
+    assert FileDiscovery(path="a").kind == "file"
+    assert DnsDiscovery(name="b").kind == "dns"

@@ -109,9 +109,9 @@ def _replicas_without_device(key: Key, model: ModelConfig, config: Config) -> It
                 what = f"the model has placement, so list its device under devices, for example {_DEVICE_EXAMPLE}"
             yield Problem((*key, "replicas", place, "device"), what)
     for place, source in enumerate(model.discovery):
-        if source.dns:
-            what = "the model has placement, and DNS names no devices: list its replicas here, or in a file"
-            yield Problem((*key, "discovery", place, "dns"), what)
+        if not source.names_devices:
+            what = f"the model has placement, and {source.describe()} names no devices"
+            yield Problem((*key, "discovery", place), f"{what}: list its replicas here, or in a file")
 
 
 def _load_api_error(model: ModelConfig) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
@@ -80,25 +80,6 @@ class LoadMetricsConfig(Section, frozen=True):
             "`device`"
         ),
     ] = None
-
-
-class DiscoveryConfig(Section, frozen=True):
-    """Where replicas are found besides those listed. One of `file` and `dns`."""
-
-    file: Annotated[
-        str, described("a list in YAML or JSON, ours or of Prometheus (`file_sd`); read again when it changes")
-    ] = ""
-    dns: Annotated[str, described("a name; each of its addresses is a replica", examples=["llama.models.svc"])] = ""
-    type: Annotated[Literal["a", "srv"], described("`a`: addresses, both IPv4 and IPv6; `srv`: hosts with ports")] = "a"
-    port: Annotated[Port, described("port of the addresses; needed with `type: a`, for `srv` names its own")] = 0
-    scheme: Annotated[Literal["http", "https"], described("how they are spoken to")] = "http"
-    server: Annotated[str, described("name server to ask, `host:port`; empty: those of the system")] = ""
-    interval: Annotated[
-        Seconds, described("longest time between two looks; DNS is asked earlier if its TTL says so")
-    ] = Seconds(30)
-    hold: Annotated[
-        Seconds, described("the sudden loss of more than half of the replicas is believed after this long")
-    ] = Seconds(60)
 
 
 class AdminConfig(Section, frozen=True):

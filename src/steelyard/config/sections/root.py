@@ -27,7 +27,8 @@ from .base import (
     Weight,
     described,
 )
-from .health import AdminConfig, DiscoveryConfig, HealthConfig, LoadMetricsConfig
+from .discovery import DiscoveryConfig
+from .health import AdminConfig, HealthConfig, LoadMetricsConfig
 from .memory import DeviceConfig, MemoryConfig, PlacementConfig
 from .observability import DecisionLogConfig, HistoryConfig, SloConfig, TracingConfig
 from .scaling import AutoscaleConfig, RuntimeConfig

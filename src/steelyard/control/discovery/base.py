@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from ...config import DiscoveryConfig, ReplicaConfig
+from ...config import ReplicaConfig
 from ...core.errors import SteelyardError
 
 MAX_REPLICAS_PER_SOURCE = 10_000  # replicas of one source
@@ -30,13 +30,6 @@ class Source:
 
     There is one object for as long as the entry is configured, so it may remember what it saw. Polls never overlap.
     """
-
-    def __init__(self, settings: DiscoveryConfig) -> None:
-        self.settings = settings
-
-    def describe(self) -> str:
-        """In words: `file replicas.yaml`."""
-        raise NotImplementedError
 
     async def poll(self) -> DiscoveryResult:
         """What it names now, the same in the same order if nothing changed. DiscoveryError: nothing can be said."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated, ClassVar, Literal
 
-from ...config import DiscoveryConfig, ReplicaConfig
-from ...documents import DocumentError
+from ...config import ReplicaConfig
+from ...config.files import unreadable_problems
+from ...config.sections.base import described
+from ...config.sections.discovery import DiscoverySection
+from ...documents import DocumentError, Key, Problem
 from ...units import format_size
 from ..file_watcher import FileWatcher
 from .base import MAX_REPLICAS_PER_SOURCE, DiscoveryError, DiscoveryResult, Source, list_some, too_many_replicas
@@ -17,25 +22,46 @@ MAX_FILE_BYTES = 16 << 20  # bytes
 MAX_READ_ATTEMPTS = 20  # reads until two in a row are the same
 
 
+class FileDiscovery(DiscoverySection, frozen=True):
+    """Replicas that a file lists; it is read again when it changes."""
+
+    __renamed__: ClassVar[dict[str, str]] = {"file": "path"}
+    path_fields = ("path",)
+
+    path: Annotated[str, described("a list in YAML or JSON, ours or of Prometheus (`file_sd`)")]
+    scheme: Annotated[Literal["http", "https"], described("how they are spoken to, if nothing else says it")] = "http"
+
+    def describe(self) -> str:
+        return f"file {self.path}"
+
+    def problems(self, key: Key) -> Iterator[Problem]:
+        if not self.path:
+            yield Problem((*key, "path"), "name a file")
+
+    def file_problems(self, key: Key) -> Iterator[Problem]:
+        if self.path:
+            yield from unreadable_problems((*key, "path"), self.path)
+
+    def open(self) -> FileSource:
+        return FileSource(self)
+
+
 class FileSource(Source):
     """Read when it has changed and holds still, and now and then all the same."""
 
-    def __init__(self, settings: DiscoveryConfig) -> None:
-        super().__init__(settings)
-        self._watch = FileWatcher([settings.file])
+    def __init__(self, settings: FileDiscovery) -> None:
+        self._path, self._scheme = settings.path, settings.scheme
+        self._watch = FileWatcher([settings.path])
         self._holds_still = True  # nobody knows, but something is better than nothing at the start
         self._text = b""
         self._found: DiscoveryResult | None = None  # in that text
-
-    def describe(self) -> str:
-        return f"file {self.settings.file}"
 
     async def poll(self) -> DiscoveryResult:
         self._watch.mark_current()
         text = await self._read()
         if self._found is None or text != self._text:
             # Apart: a long list takes YAML a second or two, and probes do not wait so long.
-            replicas = await asyncio.to_thread(_parse, text, self.settings.file, self.settings.scheme)
+            replicas = await asyncio.to_thread(_parse, text, self._path, self._scheme)
             self._found, self._text = DiscoveryResult(replicas), text
         return self._found
 
@@ -47,14 +73,14 @@ class FileSource(Source):
     async def _read(self) -> bytes:
         """Its text. If that changed without `news`, it may be half written: then it is read until it stays the same."""
         still, self._holds_still = self._holds_still, False
-        text = await asyncio.to_thread(_read_bytes, self.settings.file)
+        text = await asyncio.to_thread(_read_bytes, self._path)
         for _ in range(MAX_READ_ATTEMPTS):
             if still or text == self._text:
                 return text
             await asyncio.sleep(POLL_INTERVAL_SECONDS)
-            before, text = text, await asyncio.to_thread(_read_bytes, self.settings.file)
+            before, text = text, await asyncio.to_thread(_read_bytes, self._path)
             still = text == before
-        raise DiscoveryError(f"{self.settings.file}: somebody writes to it all the time")
+        raise DiscoveryError(f"{self._path}: somebody writes to it all the time")
 
 
 def _read_bytes(path: str) -> bytes:

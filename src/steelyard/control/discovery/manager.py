@@ -8,7 +8,6 @@ from random import Random
 
 from ...config import DiscoveryConfig
 from ..observability.views import DiscoveryView
-from . import kind_of
 from .model_sources import ModelSources, OnChange
 
 
@@ -25,10 +24,7 @@ class DiscoveryManager:
         self._ending: set[asyncio.Task[None]] = set()
 
     def set_sources(self, sources: Mapping[str, tuple[DiscoveryConfig, ...]]) -> None:
-        """From now on these; what is known of those that stay, stays. OptionError: an entry names no source."""
-        for entries in sources.values():
-            for settings in entries:
-                kind_of(settings)  # before anything is changed
+        """From now on these; what is known of those that stay, stays."""
         for model in dict.fromkeys([*self._models, *sources]):
             followed = self._models.setdefault(model, ModelSources(model, self._changed, self._rng))
             self._end(followed.follow(sources.get(model, ())))

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import NamedTuple
 
-import msgspec
-
 from ...config import DiscoveryConfig, ReplicaConfig
 from ..observability.views import DiscoveryView
 from .base import list_some
@@ -48,7 +46,7 @@ class ModelSources:
         self._model = model
         self._changed = changed
         self._rng = rng
-        self._lookouts: dict[DiscoveryConfig, SourcePoller] = {}
+        self._pollers: dict[str, SourcePoller] = {}  # by fingerprint: with other times, it is still the same source
         self._told: tuple[ReplicaConfig, ...] = ()  # with which `changed` was called last
         # What sources named that others took the place of: kept until those have named something.
         self._left: tuple[ReplicaConfig, ...] = ()
@@ -56,33 +54,33 @@ class ModelSources:
 
     def follow(self, entries: Iterable[DiscoveryConfig]) -> list[asyncio.Task[None]]:
         """From now on these. Returns the tasks of the others, which end soon."""
-        wanted = {_without_timing(settings): settings for settings in entries}
-        gone = [lookout for what, lookout in self._lookouts.items() if what not in wanted]
-        new = [what for what in wanted if what not in self._lookouts]
-        self._lookouts = {what: self._lookouts.get(what) or self._made(wanted[what]) for what in wanted}
+        wanted = {settings.fingerprint(): settings for settings in entries}
+        gone = [poller for what, poller in self._pollers.items() if what not in wanted]
+        new = [what for what in wanted if what not in self._pollers]
+        self._pollers = {what: self._pollers.get(what) or self._made(wanted[what]) for what in wanted}
         for what, settings in wanted.items():
-            self._lookouts[what].reconfigure(settings)
+            self._pollers[what].reconfigure(settings)
         if gone:
-            self._left = merge_replicas([*(lookout.hold_down.replicas for lookout in gone), self._left]).replicas
-            self._awaited += [self._lookouts[what] for what in new]
+            self._left = merge_replicas([*(poller.hold_down.replicas for poller in gone), self._left]).replicas
+            self._awaited += [self._pollers[what] for what in new]
         self.refresh()
-        return [lookout.stop() for lookout in gone]
+        return [poller.stop() for poller in gone]
 
     def stop(self) -> list[asyncio.Task[None]]:
         """Returns the tasks, which end soon. Nothing is called any more."""
-        return [lookout.stop() for lookout in self._lookouts.values()]
+        return [poller.stop() for poller in self._pollers.values()]
 
     def views(self) -> list[DiscoveryView]:
         *doubles, of_left = self._united().duplicates
-        found = [self._view(lookout, names) for lookout, names in zip(self._lookouts.values(), doubles, strict=True)]
+        found = [self._view(poller, names) for poller, names in zip(self._pollers.values(), doubles, strict=True)]
         if self._left:
             found.append(self._view_of_left(set(of_left)))
         return found
 
     def refresh(self) -> None:
         """After a look at one of them."""
-        current = self._lookouts.values()
-        self._awaited = [lookout for lookout in self._awaited if lookout in current and not lookout.answered]
+        current = self._pollers.values()
+        self._awaited = [poller for poller in self._awaited if poller in current and not poller.answered]
         if not self._awaited:
             self._left = ()
         replicas = self._united().replicas
@@ -99,18 +97,18 @@ class ModelSources:
         return SourcePoller(self._model, settings, self.refresh, self._rng)
 
     def _united(self) -> MergedReplicas:
-        return merge_replicas([*(lookout.hold_down.replicas for lookout in self._lookouts.values()), self._left])
+        return merge_replicas([*(poller.hold_down.replicas for poller in self._pollers.values()), self._left])
 
     # ------------------------------------------------------------------ what is shown
 
-    def _view(self, lookout: SourcePoller, doubles: tuple[str, ...]) -> DiscoveryView:
-        settled = lookout.hold_down
+    def _view(self, poller: SourcePoller, doubles: tuple[str, ...]) -> DiscoveryView:
+        settled = poller.hold_down
         problems = [settled.problem] if settled.problem else []
         if doubles:
             problems.append(f"a source before it names these too, as which they count: {list_some(list(doubles))}")
         return DiscoveryView(
             model=self._model,
-            source=lookout.source.describe(),
+            source=poller.describe(),
             replicas=len(settled.replicas) - len(doubles),
             age=None if settled.last_success_at is None else time.monotonic() - settled.last_success_at,
             problem="; ".join(problems),
@@ -119,7 +117,7 @@ class ModelSources:
 
     def _view_of_left(self, doubles: set[str]) -> DiscoveryView:
         ids = tuple(replica.name for replica in self._left if replica.name not in doubles)
-        awaited = [lookout.source.describe() for lookout in self._awaited]
+        awaited = [poller.describe() for poller in self._awaited]
         return DiscoveryView(
             model=self._model,
             source="sources that are no longer configured",
@@ -128,9 +126,3 @@ class ModelSources:
             problem=f"kept until there is something in their place from: {list_some(awaited)}",
             held_back=ids,
         )
-
-
-def _without_timing(settings: DiscoveryConfig) -> DiscoveryConfig:
-    """The source without its times: with others, it is still the same."""
-    usual = DiscoveryConfig()
-    return msgspec.structs.replace(settings, interval=usual.interval, hold=usual.hold)

@@ -11,8 +11,7 @@ from random import Random
 
 from ...config import DiscoveryConfig
 from ..backoff import exponential_delay
-from . import make_source
-from .base import MAX_REPLICAS_PER_SOURCE, DiscoveryError, DiscoveryResult, too_many_replicas
+from .base import MAX_REPLICAS_PER_SOURCE, DiscoveryError, DiscoveryResult, Source, too_many_replicas
 from .hold_down import HoldDown
 
 # When to look again. Seconds from now, a tenth more or less by chance, so that many who look do not look together.
@@ -44,14 +43,17 @@ class SourcePoller:
     def __init__(self, model: str, settings: DiscoveryConfig, looked: Callable[[], None], rng: Random) -> None:
         """`looked` is called after every look."""
         self.hold_down = HoldDown()
-        self.source = make_source(settings)
         self._model = model
         self._settings = settings
+        self._source: Source | None = None  # opened by the first look, so that its failure is like any other
         self._looked = looked
         self._rng = rng
         self._failures = 0  # in a row
         self._resting: asyncio.Timeout | None = None
         self._task = asyncio.create_task(self._run())
+
+    def describe(self) -> str:
+        return self._settings.describe()
 
     @property
     def answered(self) -> bool:
@@ -81,24 +83,25 @@ class SourcePoller:
     async def _look(self) -> float:
         """Seconds until the next one."""
         try:
-            found = await self.source.poll()
+            self._source = self._source or self._settings.open()
+            found = await self._source.poll()
             if len(found.replicas) > MAX_REPLICAS_PER_SOURCE:
                 raise too_many_replicas(len(found.replicas))
-            if self.hold_down.poll_succeeded(found.replicas, time.monotonic(), self._settings.hold, found.note):
+            if self.hold_down.poll_succeeded(found.replicas, time.monotonic(), self._settings.hold_down, found.note):
                 self._failures = 0
                 return self._until_next(found)
         except DiscoveryError as problem:
             self.hold_down.poll_failed(str(problem))
         except Exception as problem:  # whatever a source does, it is no end of looking
             if not self._failures:
-                log.exception("replicas of %s: %s", self._model, self.source.describe())
+                log.exception("replicas of %s: %s", self._model, self._settings.describe())
             self.hold_down.poll_failed(f"{type(problem).__name__}: {problem}")
         self._failures += 1
         return delay_after_failure(self._failures, self._settings.interval, self._rng)
 
     def _until_next(self, found: DiscoveryResult) -> float:
         delay = delay_after_success(found.ttl, self._settings.interval, self._rng)
-        due = self.hold_down.next_removal_at(self._settings.hold)
+        due = self.hold_down.next_removal_at(self._settings.hold_down)
         return delay if due is None else min(delay, max(MIN_DELAY_SECONDS, due - time.monotonic()))
 
     async def _rest(self, delay: float) -> None:
@@ -107,15 +110,15 @@ class SourcePoller:
             async with asyncio.timeout(delay) as self._resting:
                 await asyncio.sleep(MIN_DELAY_SECONDS)
                 try:
-                    await self.source.wait_for_change()
+                    await (self._source or Source()).wait_for_change()
                 except Exception:
-                    log.exception("replicas of %s: %s: no more news", self._model, self.source.describe())
+                    log.exception("replicas of %s: %s: no more news", self._model, self._settings.describe())
                     await asyncio.sleep(delay)
         self._resting = None
 
     def _tell(self, before: str) -> None:
         problem = self.hold_down.problem
         if problem and problem != before:
-            log.warning("replicas of %s: %s: %s", self._model, self.source.describe(), problem)
+            log.warning("replicas of %s: %s: %s", self._model, self._settings.describe(), problem)
         elif before and not problem:
-            log.info("replicas of %s: %s: all is well again", self._model, self.source.describe())
+            log.info("replicas of %s: %s: all is well again", self._model, self._settings.describe())

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 import dns.exception
 import dns.name
 
-from ....config import DiscoveryConfig, ReplicaConfig
+from ....config import ReplicaConfig
 from ...address_guard import forbidden_reason
 from ..base import MAX_REPLICAS_PER_SOURCE, DiscoveryError, DiscoveryResult, Source, list_some, too_many_replicas
 from .addresses import AddressResolver
+from .config import DnsDiscovery
 from .resolver import NameServers
 from .srv import Endpoint, ServiceEndpoints, resolve_service
 
@@ -21,31 +22,27 @@ MAX_POLL_SECONDS = 30.0  # seconds for one look: a service may have many hosts
 class DnsSource(Source):
     """Asked again when the shortest TTL of its answers is over."""
 
-    def __init__(self, settings: DiscoveryConfig) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: DnsDiscovery) -> None:
+        self._settings = settings
         self._addresses = AddressResolver()
 
-    def describe(self) -> str:
-        asked = f" at {self.settings.server}" if self.settings.server else ""
-        return f"dns {self.settings.dns} ({'SRV' if self.settings.type == 'srv' else 'A, AAAA'}){asked}"
-
     async def poll(self) -> DiscoveryResult:
-        name = _parse_name(self.settings.dns)
+        name = _parse_name(self._settings.name)
         try:
             async with asyncio.timeout(MAX_POLL_SECONDS):
-                servers = await NameServers.find(self.settings.server)
-                ask = self._service if self.settings.type == "srv" else self._host
+                servers = await NameServers.find(self._settings.name_server)
+                ask = self._service if self._settings.record_type == "srv" else self._host
                 return self._found(await ask(servers, name))
         except TimeoutError:
-            raise DiscoveryError(f"{self.settings.dns}: not all answers came within {MAX_POLL_SECONDS:g} s") from None
+            raise DiscoveryError(f"{self._settings.name}: not all answers came within {MAX_POLL_SECONDS:g} s") from None
 
     async def _host(self, servers: NameServers, name: dns.name.Name) -> ServiceEndpoints:
         found = await self._addresses.resolve(servers, name)
         if found.problem and not (found.answered and found.addresses):
             raise DiscoveryError(found.problem)  # nothing, because somebody did not answer, is not nothing
         if not found.exists and not found.addresses:
-            raise DiscoveryError(f"{self.settings.dns}: there is no such name")
-        places = [Endpoint(address, self.settings.port) for address in found.addresses]
+            raise DiscoveryError(f"{self._settings.name}: there is no such name")
+        places = [Endpoint(address, self._settings.port) for address in found.addresses]
         return ServiceEndpoints(places, found.ttls, (found.problem,) if found.problem else ())
 
     async def _service(self, servers: NameServers, name: dns.name.Name) -> ServiceEndpoints:
@@ -59,7 +56,7 @@ class DnsSource(Source):
         allowed.sort(key=lambda place: (place.address.version, int(place.address), place.port, -place.weight))
         replicas: dict[str, ReplicaConfig] = {}
         for place in allowed:
-            replica = ReplicaConfig(url=_url(self.settings.scheme, place), weight=place.weight)
+            replica = ReplicaConfig(url=_url(self._settings.scheme, place), weight=place.weight)
             replicas.setdefault(replica.url, replica)
         return DiscoveryResult(
             tuple(replicas.values()), min(told.ttls, default=None), list_some([*told.problems, *refused])

@@ -1,0 +1,60 @@
+"""Where replicas are found besides those listed. One struct a kind, beside the source that it configures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar
+
+from ...documents import Key, Problem, Seconds
+from .base import Section, described
+from .kinds import ConfigKind
+
+SOURCES: dict[str, str] = {
+    "file": "steelyard.control.discovery.file:FileDiscovery",
+    "dns": "steelyard.control.discovery.dns.config:DnsDiscovery",
+}
+
+
+class DiscoveryConfig(ConfigKind):
+    """An entry of `discovery`, of whatever kind."""
+
+    __slots__ = ()
+
+    noun = "discovery source"
+    base_name = "steelyard.config.DiscoverySection"
+    kinds = SOURCES
+    kind_of_old_key: ClassVar = {"file": "file", "dns": "dns"}
+    live_fields = frozenset({"interval", "hold_down"})
+
+    names_devices: ClassVar[bool] = True  # can it say on which device a replica runs?
+
+    @property
+    def interval(self) -> Seconds:
+        raise NotImplementedError
+
+    @property
+    def hold_down(self) -> Seconds:
+        raise NotImplementedError
+
+    def problems(self, key: Key) -> Iterator[Problem]:
+        """What the types cannot tell. `key`: where it stands in the configuration."""
+        yield from ()
+
+    def open(self) -> Any:
+        """The source: a `steelyard.control.discovery.Source`. Called inside a running loop. Import here what only the
+        source needs."""
+        raise NotImplementedError
+
+
+class DiscoverySection(Section, DiscoveryConfig, frozen=True, omit_defaults=False, kw_only=True):
+    """The keys that every kind of source has. Your own kind derives from it."""
+
+    kind: Annotated[str, described("`file`, `dns`, or `package.module:Class`: a source of your own")] = ""
+    interval: Annotated[
+        Seconds, described("longest time between two looks; DNS is asked earlier if its TTL says so")
+    ] = Seconds(30)
+    hold_down: Annotated[
+        Seconds, described("the sudden loss of more than half of the replicas is believed after this long")
+    ] = Seconds(60)
+
+    __renamed__: ClassVar[dict[str, str]] = {"hold": "hold_down"}

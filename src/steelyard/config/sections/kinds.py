@@ -1,0 +1,65 @@
+"""What runtimes and discovery sources share: configuration that comes in kinds, one struct a kind.
+
+The struct of a kind has its keys, and says all that there is to say about them: checks, advice, a description, a
+fingerprint, and `open`, which makes what it configures. Nothing else switches on the kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from ...documents import Key, Problem, Tagged, encode_value
+
+Findings = Iterator[tuple[Key, str, str]]  # advice: key, what is unwise, what to do
+
+
+class ConfigKind(Tagged):
+    """The interface of every kind. It has no fields: its structs have them."""
+
+    __slots__ = ()
+
+    advice: ClassVar[Mapping[str, Callable[[Any, Key], Findings]]] = {}  # stable code: method (`steelyard check`)
+    path_fields: ClassVar[tuple[str, ...]] = ()  # files and folders, relative to that of the configuration
+    live_fields: ClassVar[frozenset[str]] = frozenset()  # changing these needs nothing to be opened anew
+
+    @property
+    def kind(self) -> str:
+        """Its name in the table, or package.module:Class."""
+        raise NotImplementedError
+
+    @property
+    def may_use_tls(self) -> bool:
+        """May replicas of it have https URLs? Then the model's `tls` is of use."""
+        return True
+
+    def describe(self) -> str:
+        """In a few words, for people: `file replicas.yaml`."""
+        return self.kind
+
+    def file_problems(self, key: Key) -> Iterator[Problem]:
+        """What is wrong now with the files it names. `key`: where it stands in the configuration."""
+        yield from ()
+
+    def with_absolute_paths(self, folder: Path) -> Self:
+        """With relative paths taken from the folder of the configuration."""
+        settings: Any = self
+        given = {name: path for name in self.path_fields if (path := getattr(self, name))}
+        changed: Self = msgspec.structs.replace(settings, **{name: str(folder / path) for name, path in given.items()})
+        return changed
+
+    def fingerprint(self) -> str:
+        """Of everything that makes it another: all fields but `live_fields`."""
+        settings: Any = self
+        data = msgspec.to_builtins(settings, enc_hook=encode_value)
+        made = {name: value for name, value in data.items() if name not in self.live_fields}
+        return sha256(msgspec.json.encode(made, order="deterministic")).hexdigest()[:16]
+
+    def __post_init__(self) -> None:
+        if not self.kind:  # made by Python, not read
+            settings: Any = self
+            msgspec.structs.force_setattr(settings, "kind", self.name_of(type(self)))
