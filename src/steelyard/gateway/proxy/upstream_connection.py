@@ -10,16 +10,13 @@ import select
 from asyncio import Transport
 from typing import TYPE_CHECKING, Any, Final
 
-import httptools
-
 from ...core.outcome import Outcome
 from ...core.request import INFINITY
 from ...protocols.load import MAX_ERROR_BODY_BYTES, is_out_of_memory
-from ..http.chunked import ChunkedReader
+from ..http.chunked_response import ChunkedResponse, PassedChunks, RewrittenChunks
 from ..http.headers import MalformedMessageError
 from ..http.response_head import UNTIL_CLOSE, ResponseHead
 from ..http.rewrite import write_request_head, write_response_head
-from ..http.trailers import EMPTY_CHUNKED_BODY, END_WITHOUT_TRAILERS, MAX_TRAILER_BYTES, filter_trailers, find_trailers
 from . import local_replies
 from .client_connection import END_OF_HEAD, PAUSED_NO_UPSTREAM, PAUSED_UPSTREAM_SLOW
 from .exchange import CHUNKED, Exchange
@@ -33,9 +30,6 @@ CONNECTING, IDLE, AWAITING_HEAD, BODY_SIZED, BODY_CHUNKED, BODY_UNTIL_CLOSE, TUN
 
 MAX_HEAD_BYTES: Final = 256 << 10
 MAX_JOINED_WRITE_BYTES: Final = 64 << 10  # a head and a body up to this are joined: one system call
-CHUNKED_RESPONSE_HEAD: Final = (
-    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"  # what puts llhttp where chunks begin
-)
 ERROR_BODY_WAIT_SECONDS: Final = 1.0  # seconds for which the body of an error is waited for, where memory is counted
 BODYLESS_STATUSES: Final = (204, 304)
 DECLINED_STATUSES: Final = (429, 503)  # the replica did nothing
@@ -46,11 +40,9 @@ MAX_INTERIM_RESPONSES: Final = 16  # answers of 1xx before the real one
 
 class UpstreamConnection:
     __slots__ = (
-        "_chunks",
-        "_messages_begun",
-        "_parser",
         "_poll",
         "body_left",
+        "chunked",
         "dispatcher",
         "eof",
         "exchange",
@@ -58,9 +50,6 @@ class UpstreamConnection:
         "interim_responses",
         "keep_alive",
         "last_activity",
-        "last_bytes",
-        "message_complete",
-        "partial_trailers",
         "paused",
         "peer_closed",
         "pending",
@@ -87,8 +76,6 @@ class UpstreamConnection:
         self.peer_closed = False  # the other side closed it, or the network did
         self.paused = False
         self.eof = False
-        self.last_bytes = b""  # of the last piece in chunks
-        self.partial_trailers = b""  # trailers that are not all there
         self.last_activity = 0.0  # idle since; while an answer comes: its last byte came
         self.expires = INFINITY
         self.streaming = False  # the request's body is passed on as it comes
@@ -96,12 +83,8 @@ class UpstreamConnection:
         self.pending = b""  # part of a head
         self.interim_responses = 0  # answers of 1xx to this request
         self.body_left = 0
-        self.message_complete = False
-        self._messages_begun = 0
+        self.chunked: ChunkedResponse | None = None  # while a chunked body comes
         self._poll: Any = None
-        self._parser: httptools.HttpResponseParser | None = None
-        # For clients of HTTP/1.0, which do not know chunks, and for responses with trailers, which are filtered.
-        self._chunks: ChunkedReader | None = None
 
     # ------------------------------------------------------------------ the request
 
@@ -325,9 +308,11 @@ class UpstreamConnection:
         exchange.body = []  # never sent again from here on
         if exchange.held_bytes:
             proxy.buffers.release(exchange)
-        if length == CHUNKED and (head.trailers or exchange.http10):
-            self._chunks = ChunkedReader()
-            self._chunks.pieces = []
+        if length == CHUNKED:
+            if head.trailers or exchange.http10:
+                self.chunked = RewrittenChunks(proxy.response_fields, exchange.http10)
+            else:
+                self.chunked = PassedChunks(proxy.response_fields)
         message = write_response_head(exchange, head, length, upstream.label, now)
         self._begin_body(exchange, message, length, rest, now)
 
@@ -346,12 +331,6 @@ class UpstreamConnection:
         self.writer.write(exchange.client.transport, head)
         if length == CHUNKED:
             self.state = BODY_CHUNKED
-            self.message_complete = False
-            self.last_bytes = self.partial_trailers = b""
-            self._messages_begun = 0
-            if self._chunks is None:
-                self._parser = httptools.HttpResponseParser(self)
-                self._parser.feed_data(CHUNKED_RESPONSE_HEAD)
             if rest:
                 self._chunked_body(exchange, rest, now)
         else:
@@ -373,61 +352,18 @@ class UpstreamConnection:
         self._finish(exchange, now)
 
     def _chunked_body(self, exchange: Exchange, data: bytes, now: float) -> None:
+        chunked = self.chunked
+        assert chunked is not None
         try:
-            if self._chunks is not None:
-                data = self._rechunk(exchange, self._chunks, data)
-            else:
-                assert self._parser is not None
-                self._parser.feed_data(data)
-        except (httptools.HttpParserError, MalformedMessageError):
+            data = chunked.feed(data)
+        except MalformedMessageError:
             self._truncated(exchange, now)
             return
-        if self._chunks is None:
-            if self.partial_trailers:
-                data, self.partial_trailers = self.partial_trailers + data, b""
-            joined = self.last_bytes + data
-            tail = joined[-6:]
-            if self._messages_begun > 1 or (self.message_complete and not _is_clean_end(tail)):
-                self._truncated(exchange, now)  # the replica says more than was asked
-                return
-            if not self.message_complete:
-                if b"\n0" in joined[-MAX_TRAILER_BYTES:] or not self.last_bytes:
-                    sent = find_trailers(self.last_bytes, data)
-                    self.partial_trailers, data = data[sent:], data[:sent]
-                    tail = (self.last_bytes + data)[-6:]
-            elif tail != END_WITHOUT_TRAILERS and tail != EMPTY_CHUNKED_BODY:
-                clean = filter_trailers(self.last_bytes, data, self.proxy.response_fields)
-                if clean is None:
-                    self._truncated(exchange, now)  # part of the trailers went out unseen: it must not look whole
-                    return
-                data = clean
-            self.last_bytes = tail
         self._forward(exchange, data, now)
-        if self.message_complete:
+        if chunked.done:
+            if chunked.excess:
+                self.keep_alive = False
             self._finish(exchange, now)
-
-    def _rechunk(self, exchange: Exchange, chunks: ChunkedReader, data: bytes) -> bytes:
-        """What to pass on of it: without chunks, or in chunks of our own with the trailers that may be passed on."""
-        if chunks.feed(data) < len(data):
-            self.keep_alive = False
-        self.message_complete = chunks.done
-        pieces = chunks.pieces or []
-        content = b"".join(pieces)
-        pieces.clear()
-        if exchange.http10:
-            return content
-        if content:
-            content = b"%x\r\n%b\r\n" % (len(content), content)
-        if chunks.done:
-            kept = self.proxy.response_fields.trailers(chunks.trailers)
-            content += b"\r\n".join((b"0", *kept, b"", b""))
-        return content
-
-    def on_message_begin(self) -> None:
-        self._messages_begun += 1
-
-    def on_message_complete(self) -> None:
-        self.message_complete = True
 
     def _body_until_close(self, exchange: Exchange, data: bytes, now: float) -> None:
         """The end of the connection ends this body. Clients that know chunks get it in chunks."""
@@ -458,8 +394,7 @@ class UpstreamConnection:
     def _release(self, keep: bool, now: float) -> None:
         """Done with this request."""
         self.exchange = None
-        self._parser = None
-        self._chunks = None
+        self.chunked = None
         self.expires = INFINITY
         self.proxy.active.pop(self, None)
         if keep and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
@@ -552,8 +487,3 @@ class UpstreamConnection:
         """After the client has part of the answer: it must see that the rest is missing."""
         self._release(False, now)
         self.dispatcher.response_truncated(exchange, self, now)
-
-
-def _is_clean_end(tail: bytes) -> bool:
-    """Is the end of the chunks the end of what came? llhttp takes empty lines after it for nothing."""
-    return tail[-4:] == b"\r\n\r\n" and tail != b"\r\n\r\n\r\n"
