@@ -29,7 +29,7 @@ PUBLIC = {
     "Outcomes and states": ("steelyard.Outcome", "steelyard.State", "steelyard.Event"),
     "Options": (
         "steelyard.PoolOptions",
-        "steelyard.EjectionOptions",
+        "steelyard.OutlierDetectionOptions",
         "steelyard.RetryOptions",
         "steelyard.HedgeOptions",
     ),

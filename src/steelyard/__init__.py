@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         UnknownModelError,
         UnknownReplicaError,
     )
-    from .core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
+    from .core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
     from .core.outcome import Outcome
     from .core.policies import POLICIES, Policy
     from .core.reason import Reason
@@ -41,7 +41,6 @@ __all__ = [
     "BalancerEvent",
     "Cancel",
     "Decision",
-    "EjectionOptions",
     "Event",
     "EventKind",
     "HedgeOptions",
@@ -50,6 +49,7 @@ __all__ = [
     "MisuseError",
     "OptionError",
     "Outcome",
+    "OutlierDetectionOptions",
     "Policy",
     "PoolOptions",
     "Reason",
@@ -76,7 +76,7 @@ EXPORTED_FROM = {
     "BalancerEvent": ".library",
     "Cancel": ".core.decision",
     "Decision": ".core.decision",
-    "EjectionOptions": ".core.options",
+    "OutlierDetectionOptions": ".core.options",
     "Event": ".core.replica",
     "EventKind": ".library",
     "Attempt": ".core.request",

@@ -25,7 +25,7 @@ from unittest import SkipTest
 
 from .core.balancer import Balancer
 from .core.decision import Decision, Reject, Send
-from .core.options import Concurrency, EjectionOptions, PoolOptions, RetryOptions
+from .core.options import Concurrency, OutlierDetectionOptions, PoolOptions, RetryOptions
 from .core.outcome import Outcome
 from .core.policies import find_policy, make_policy
 from .core.policies.base import Policy
@@ -39,8 +39,8 @@ IDLE_LOAD = 0.05  # requests per replica on average: few enough that each ends b
 MAX_UNEVENNESS = 0.15  # of the fair share: how far a share may be off
 MAX_WEIGHT_DEVIATION = 0.10
 MAX_FAILING_SHARE = 1.2  # times its fair share: the most a failing replica may get
-NO_RETRIES = RetryOptions(attempts=1)  # a failure is the end: the shares counted are the policy's own choices
-NO_EJECTION = EjectionOptions(enabled=False)
+NO_RETRIES = RetryOptions(max_attempts=1)  # a failure is the end: the shares counted are the policy's own choices
+NO_EJECTION = OutlierDetectionOptions(enabled=False)
 
 ODD_FEATURES: tuple[tuple[float, ...], ...] = (
     (),
@@ -168,7 +168,12 @@ class PolicyConformance:
 
     def test_it_survives_replicas_that_come_and_go_with_requests_in_flight(self) -> None:
         for concurrency in (2, "unlimited"):
-            fleet = self._fleet(6, concurrency=concurrency, ejection=EjectionOptions(seconds=0.5), slow_start=1.0)
+            fleet = self._fleet(
+                6,
+                concurrency=concurrency,
+                outlier_detection=OutlierDetectionOptions(base_ejection_time=0.5),
+                slow_start=1.0,
+            )
             fleet.failing.add("r2")
             rng = Random(7)
             for step in range(400):
@@ -221,7 +226,7 @@ class PolicyConformance:
         watch: type[_CheckedChoice] | None = None,
         weights: Sequence[float] = (),
         concurrency: Concurrency = "unlimited",
-        ejection: EjectionOptions = NO_EJECTION,
+        outlier_detection: OutlierDetectionOptions = NO_EJECTION,
         slow_start: float = 0.0,
         warm_keys: int = 0,
     ) -> _SimulatedFleet:
@@ -230,7 +235,7 @@ class PolicyConformance:
         policy: Policy = kind(Random(seed), **self.options)
         options = PoolOptions(
             concurrency=concurrency,
-            ejection=ejection,
+            outlier_detection=outlier_detection,
             retry=NO_RETRIES,
             slow_start=slow_start,
             warm_keys=warm_keys,

@@ -184,7 +184,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
     "same-address": [(model(replicas=[*TWO, {"url": "http://a:1/", "id": "x"}]), "models.m.replicas[2]")],
     "no-slo": [(model(slo=None), "models.m")],
     "retry-budget": [(model(retry={"budget": "100%"}), "models.m.retry.budget")],
-    "retry-attempts": [(model(retry={"attempts": 6}), "models.m.retry.attempts")],
+    "retry-attempts": [(model(retry={"max_attempts": 6}), "models.m.retry.max_attempts")],
     "hedged-twice": [(model(hedge={"enabled": True}, idempotent=False), "models.m.hedge")],
     "unverified-tls": [
         (model(tls={"verify": False}, replicas=[{"url": "https://a"}, {"url": "https://b"}]), "models.m.tls.verify")
@@ -343,7 +343,7 @@ def test_a_warning_about_memory_has_its_numbers() -> None:
         model(policy="least_work", replicas=[{**TWO[0], "weight": 2}, TWO[1]]),
         model(concurrency="auto"),
         model(concurrency=32, dialect="openai"),
-        model(retry={"budget": "100%", "attempts": 1}),
+        model(retry={"budget": "100%", "max_attempts": 1}),
         model(hedge={"enabled": True}),
         model(tls={"server_name": "a"}, replicas=[{"url": "https://a"}, {"url": "https://b"}]),
         model(tls={"server_name": "a"}, discovery=[{**DNS, "scheme": "https"}]),

@@ -68,7 +68,7 @@ def test_all_errors_are_told_a_line_each(folder: Path) -> None:
 def test_with_errors_there_is_advice_on_the_rest(folder: Path) -> None:
     slo = "{latency: 500, percentile: 0.99}"
     (folder / "both.yaml").write_text(
-        f"worker: 1\n{UNWISE}    timeout: 10s\n    slo: {slo}\n    retry: {{attempts: x}}\n"
+        f"worker: 1\n{UNWISE}    timeout: 10s\n    slo: {slo}\n    retry: {{max_attempts: x}}\n"
     )
     result = check("both.yaml")
     assert result.exit_code == 2

@@ -25,7 +25,7 @@ models:
       - {url: "htp://b:8000"}
       - {id: c}
       - {url: "http://d:8000", wieght: 2}
-    retry: {attempts: 0}
+    retry: {max_attempts: 0}
     healht: {path: ready}
   other:
     replicas: [http://e:1]
@@ -45,7 +45,7 @@ ALL = [
     "13: models.chat.replicas[1].url: 'htp://b:8000' is not the URL of a replica",
     "14: models.chat.replicas[2]: `url` is missing",
     "15: models.chat.replicas[3]: unknown key `wieght` (did you mean `weight`?)",
-    "16: models.chat.retry.attempts: expected a whole number from 1",
+    "16: models.chat.retry.max_attempts: expected a whole number from 1",
     "17: models.chat: unknown key `healht` (did you mean `health`?)",
     "17: models.chat.healht.path: 'ready': a path begins with a slash",
     "20: models.other: `replicas` is there twice, first in line 19",

@@ -67,10 +67,10 @@ def test_without_a_word_a_model_is_balanced_as_the_core_does_it() -> None:
 
 
 def test_what_a_model_says_reaches_the_core() -> None:
-    keys = {"concurrency": 4, "queue": 0, "hold": True, "retry": {"attempts": 1}, "hedge": {"enabled": True}}
-    options = model(**keys, ejection={"slow": 9}, warm_keys=3).pool_options()
+    keys = {"concurrency": 4, "queue": 0, "hold": True, "retry": {"max_attempts": 1}, "hedge": {"enabled": True}}
+    options = model(**keys, outlier_detection={"slow_factor": 9}, warm_keys=3).pool_options()
     assert (options.concurrency, options.queue, options.hold, options.warm_keys) == (4, 0, True, 3)
-    assert (options.retry.attempts, options.hedge.enabled, options.ejection.slow) == (1, True, 9.0)
+    assert (options.retry.max_attempts, options.hedge.enabled, options.outlier_detection.slow_factor) == (1, True, 9.0)
 
 
 def test_a_replica_without_an_id_is_called_by_its_address() -> None:
@@ -206,12 +206,16 @@ REPLICA = {"url": "http://a:1"}
         ({"queue": -1}, "queue: expected a whole number from 0"),
         ({"max_wait": 0}, "max_wait: must be a positive number of seconds, not 0.0"),
         ({"interval": 0}, "interval: must be a positive number of seconds, not 0.0"),
-        ({"retry": {"reserve": 60}}, "retry.reserve: must be from 0 to retry.saved, not 60.0"),
+        ({"retry": {"initial_tokens": 60}}, "retry.initial_tokens: must be from 0 to retry.max_tokens, not 60.0"),
         ({"retry": {"budget": "120%"}}, "retry.budget: '120%' is not a share: write for example 10% or 0.1"),
         ({"hedge": {"quantile": 1}}, "hedge.quantile: must be between 0 and 1, not 1.0"),
-        ({"ejection": {"slow": 1}}, "ejection.slow: must be more than 1, not 1.0"),
-        ({"ejection": {"seconds": "9m"}}, "ejection.seconds: must be positive, at most ejection.longest, not 540.0"),
-        ({"ejection": {"slow_for": 0}}, "ejection.slow_for: must be more than 0"),
+        ({"outlier_detection": {"slow_factor": 1}}, "outlier_detection.slow_factor: must be more than 1, not 1.0"),
+        (
+            {"outlier_detection": {"base_ejection_time": "9m"}},
+            "outlier_detection.base_ejection_time: must be positive, "
+            "at most outlier_detection.max_ejection_time, not 540.0",
+        ),
+        ({"outlier_detection": {"slow_duration": 0}}, "outlier_detection.slow_duration: must be more than 0"),
         ({"paths": ["a"]}, "paths[0]: 'a': a path begins with a slash"),
         ({"paths": ["/a", "/a"]}, "paths[1]: '/a' is there twice"),
         ({"paths": ["/a b"]}, "paths[0]: '/a b': write spaces and letters outside ASCII as they are in a URL"),
@@ -339,7 +343,7 @@ models:
   gpt-4.1:
     dialect: kserve
     policy: nope
-    retry: {reserve: 99}
+    retry: {initial_tokens: 99}
     hedge: {quantile: 0}
     replicas:
     - {url: x}
@@ -353,7 +357,7 @@ models:
         ["f:2", "limits.buffer"],
         ["f:5", 'models."gpt-4.1".dialect'],
         ["f:6", 'models."gpt-4.1".policy'],
-        ["f:7", 'models."gpt-4.1".retry.reserve'],
+        ["f:7", 'models."gpt-4.1".retry.initial_tokens'],
         ["f:8", 'models."gpt-4.1".hedge.quantile'],
         ["f:10", 'models."gpt-4.1".replicas[0].url'],
         ["f:11", 'models."gpt-4.1".replicas[1].url'],

@@ -4,13 +4,13 @@ from random import Random
 
 from steelyard.core.balancer import Balancer
 from steelyard.core.decision import Decision, Reject, Send, Wait
-from steelyard.core.options import EjectionOptions, PoolOptions, RetryOptions
+from steelyard.core.options import OutlierDetectionOptions, PoolOptions, RetryOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import Replica
 from steelyard.core.request import Request, RequestPhase
 
-NO_EJECTION = EjectionOptions(enabled=False)
-NO_RETRY = RetryOptions(attempts=1)
+NO_EJECTION = OutlierDetectionOptions(enabled=False)
+NO_RETRY = RetryOptions(max_attempts=1)
 
 
 def fleet(*ids: str, policy: str = "round_robin", seed: int = 1, **options) -> Balancer:

@@ -72,7 +72,7 @@ def test_before_anything_was_learned_no_deadline_ahead_is_refused():
 
 def test_an_idle_fleet_does_not_refuse_for_ever_because_it_was_slow_once():
     """Refused requests teach nothing: a few must be let through, or yesterday's slowness is believed for ever."""
-    balancer = fleet("a", "b", ejection=NO_EJECTION)
+    balancer = fleet("a", "b", outlier_detection=NO_EJECTION)
     for i in range(300):
         serve(balancer, 2.0, 3.0 * i)  # a bad quarter of an hour
     now, admitted = 1000.0, 0
@@ -376,9 +376,9 @@ def test_a_request_never_submitted_cannot_be_finished_or_cancelled():
         (lambda: PoolOptions(slow_start=-1), "slow_start"),
         (lambda: PoolOptions(interval=0), "interval"),
         (lambda: PoolOptions(warm_keys=-1), "warm_keys"),
-        (lambda: RetryOptions(attempts=0), "retry.attempts"),
+        (lambda: RetryOptions(max_attempts=0), "retry.max_attempts"),
         (lambda: RetryOptions(budget=1.5), "retry.budget"),
-        (lambda: RetryOptions(reserve=60), "retry.reserve"),
+        (lambda: RetryOptions(initial_tokens=60), "retry.initial_tokens"),
         (lambda: HedgeOptions(quantile=1.0), "hedge.quantile"),
         (lambda: HedgeOptions(budget=0), "hedge.budget"),
     ],

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from steelyard.core.balancer import Balancer
 from steelyard.core.decision import Cancel, Reject, Send, Wait
 from steelyard.core.errors import IllegalTransitionError, MisuseError
-from steelyard.core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
+from steelyard.core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.policies import POLICIES
 from steelyard.core.replica import TRANSITIONS, Event, State
@@ -55,8 +55,10 @@ class Driver(RuleBasedStateMachine):
             hold=hold,
             slow_start=2.0,
             warm_keys=warm_keys,
-            ejection=EjectionOptions(consecutive=2, seconds=2.0, longest=6.0, slow_for=1.0),
-            retry=RetryOptions(reserve=10.0),
+            outlier_detection=OutlierDetectionOptions(
+                consecutive_failures=2, base_ejection_time=2.0, max_ejection_time=6.0, slow_duration=1.0
+            ),
+            retry=RetryOptions(initial_tokens=10.0),
             hedge=HedgeOptions(enabled=hedge, budget=1.0),
         )
         for model in MODELS:
@@ -385,7 +387,7 @@ class Driver(RuleBasedStateMachine):
             ejected = any(r.state is State.EJECTED for r in pool.replicas.values())
             # Who starts, loads or drains is not missing: no reason to panic.
             expected = sum(r.state in (State.READY, State.EJECTED, State.UNREACHABLE) for r in pool.replicas.values())
-            assert pool.panicking == (ejected and ready < pool.options.ejection.panic * expected)
+            assert pool.panicking == (ejected and ready < pool.options.outlier_detection.panic_threshold * expected)
 
     @invariant()
     def nobody_waits_beside_an_open_replica(self):

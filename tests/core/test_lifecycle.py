@@ -3,7 +3,7 @@
 import pytest
 
 from steelyard.core.errors import IllegalTransitionError, OptionError, UnknownModelError, UnknownReplicaError
-from steelyard.core.options import EjectionOptions
+from steelyard.core.options import OutlierDetectionOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import Event, Replica, State, next_state
 from steelyard.core.request import Request, RequestPhase
@@ -315,7 +315,7 @@ def test_negative_load_of_others_is_refused():
 
 
 def test_in_a_panic_only_replicas_that_answer_are_used():
-    balancer = fleet("a", "b", "c", "d", ejection=EjectionOptions(panic=1.0))
+    balancer = fleet("a", "b", "c", "d", outlier_detection=OutlierDetectionOptions(panic_threshold=1.0))
     eject(balancer, "b", 1.0)
     balancer.report("c", Event.LOST, now=2.0)
     balancer.report("d", Event.DRAIN, now=2.0)

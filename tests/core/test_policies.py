@@ -211,7 +211,7 @@ def test_power_of_two_draws_two_different_ones_evenly():
 
 
 def test_least_response_time_takes_the_least_load_times_latency():
-    balancer = fleet(*"abc", policy="least_response_time", ejection=NO_EJECTION)
+    balancer = fleet(*"abc", policy="least_response_time", outlier_detection=NO_EJECTION)
     for id, seconds in zip("abc", (0.1, 0.2, 0.4), strict=True):
         for i in range(5):
             serve_on(balancer, id, seconds, float(i))
@@ -287,7 +287,7 @@ def test_peak_ewma_tries_a_replica_that_only_others_have_tried():
 
 
 def latencies(*seconds, count=50):
-    balancer = fleet(*"abcde", policy="latency_aware", ejection=NO_EJECTION)
+    balancer = fleet(*"abcde", policy="latency_aware", outlier_detection=NO_EJECTION)
     for id, each in zip("abcde", seconds, strict=True):
         for _ in range(count):
             serve_on(balancer, id, each, 1.0)
@@ -351,7 +351,7 @@ def test_prequal_draws_at_random_while_it_knows_too_little():
 
 
 def test_prequal_prefers_the_fast_among_those_not_busy():
-    balancer = fleet(*"abcd", policy="prequal", ejection=NO_EJECTION)
+    balancer = fleet(*"abcd", policy="prequal", outlier_detection=NO_EJECTION)
     for id, seconds in zip("abcd", (0.5, 0.1, 0.5, 0.5), strict=True):
         for i in range(10):
             serve_on(balancer, id, seconds, i / 10)
@@ -588,7 +588,7 @@ def test_a_request_on_a_removed_replica_can_end_under_another_policy(before, aft
 
 def test_the_slowness_of_replicas_is_learned_whatever_policy_is_in_charge():
     """Then switching to least_work at run time starts with what is known."""
-    balancer = fleet(*"ab", policy="round_robin", ejection=NO_EJECTION)
+    balancer = fleet(*"ab", policy="round_robin", outlier_detection=NO_EJECTION)
     for i in range(100):
         for id, seconds in (("a", 0.1), ("b", 0.8)):
             serve_on(balancer, id, seconds, 2.0 * i)

@@ -7,7 +7,7 @@ import pytest
 from steelyard.core.balancer import Balancer
 from steelyard.core.decision import Reject, Send
 from steelyard.core.errors import OptionError
-from steelyard.core.options import EjectionOptions, HedgeOptions, PoolOptions
+from steelyard.core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.policies.base import Policy
 from steelyard.core.replica import State
@@ -126,7 +126,7 @@ def test_a_clock_that_steps_back_does_no_harm(policy):
 
 @pytest.mark.parametrize("policy", ["least_work", "prequal"])
 def test_in_a_large_fleet_too_a_retry_goes_elsewhere(policy):
-    balancer = fleet(*(f"r{n}" for n in range(100)), policy=policy, ejection=NO_EJECTION)
+    balancer = fleet(*(f"r{n}" for n in range(100)), policy=policy, outlier_detection=NO_EJECTION)
     for i in range(200):
         serve(balancer, 0.1, float(i))
     for i in range(100):
@@ -170,7 +170,7 @@ def test_news_of_other_balancers_is_forgotten_when_nobody_confirms_it():
 
 
 def test_a_long_good_time_shortens_the_next_sentence():
-    balancer = fleet(*"abc", ejection=EjectionOptions(longest=100.0))
+    balancer = fleet(*"abc", outlier_detection=OutlierDetectionOptions(max_ejection_time=100.0))
     replica = balancer.pool().find("a")
     replica.ejection_backoff = 3
     pass_time(balancer, 0.0, 350.0)
@@ -182,7 +182,7 @@ def test_weights_are_relative_to_each_other():
     found = []
     for scale in (1.0, 100.0):
         balancer = Balancer(Random(1))
-        balancer.add_model("", "least_work", PoolOptions(ejection=NO_EJECTION))
+        balancer.add_model("", "least_work", PoolOptions(outlier_detection=NO_EJECTION))
         for id, weight in (("a", 4.0), ("b", 4.0), ("c", 1.0)):
             balancer.add_replica(id, weight=weight * scale, now=0.0)
         for i in range(300):

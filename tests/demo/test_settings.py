@@ -59,7 +59,7 @@ def test_what_is_chosen_is_in_the_configuration(tmp_path: Path) -> None:
     assert model.slo is not None
     assert model.slo.latency == 0.5
     assert Path(config.history.path).parent == tmp_path
-    assert model.ejection.slow == settings.EJECT_SLOW_NEVER  # both policies have the same replicas
+    assert model.outlier_detection.slow_factor == settings.EJECT_SLOW_NEVER  # both policies have the same replicas
 
 
 def test_scaling_keeps_the_rest(tmp_path: Path) -> None:

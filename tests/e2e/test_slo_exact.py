@@ -34,8 +34,8 @@ PROVOKED = {
     ("narrow", "met"),
     ("narrow", "refused/overload"),
 }
-PATIENT: dict[str, Any] = {"slo": {"latency": "60s", "availability": 99}, "retry": {"attempts": 1}}
-IMPATIENT: dict[str, Any] = {"slo": {"latency": "1ms", "availability": 99}, "retry": {"attempts": 1}}
+PATIENT: dict[str, Any] = {"slo": {"latency": "60s", "availability": 99}, "retry": {"max_attempts": 1}}
+IMPATIENT: dict[str, Any] = {"slo": {"latency": "1ms", "availability": 99}, "retry": {"max_attempts": 1}}
 FATES = {
     "fast": ("quick", scripts.plain()),
     "late": ("crawls", scripts.slow(0.05)),

@@ -18,8 +18,8 @@ from tests.harness.serving import Serving, config, model
 from tests.harness.stub import StubReplica
 from tests.harness.waiting import wait_until
 
-HASTE: dict[str, Any] = {"slo": {"latency": "3s"}, "retry": {"attempts": 1}}
-CALM: dict[str, Any] = {"slo": {"latency": "60s"}, "retry": {"attempts": 1}}
+HASTE: dict[str, Any] = {"slo": {"latency": "3s"}, "retry": {"max_attempts": 1}}
+CALM: dict[str, Any] = {"slo": {"latency": "60s"}, "retry": {"max_attempts": 1}}
 LONG = 4.0  # seconds: more than is promised, which itself is far more than anything else takes
 LARGE = 64 << 20  # bytes: more than all buffers on the way to a client that does not read
 Counts = dict[str, int]
@@ -33,8 +33,8 @@ def stub() -> Iterator[StubReplica]:
 
 @pytest.fixture
 def serving(stub: StubReplica) -> Iterator[tuple[Serving, AdminClient, dict[str, Any]]]:
-    stream = {"slo": {"first_byte": "3s", "latency": "1ms"}, "retry": {"attempts": 1}}
-    tenants = {"slo": {"latency": "1ms", "tenants": {"patient": {"latency": "60s"}}}, "retry": {"attempts": 1}}
+    stream = {"slo": {"first_byte": "3s", "latency": "1ms"}, "retry": {"max_attempts": 1}}
+    tenants = {"slo": {"latency": "1ms", "tenants": {"patient": {"latency": "60s"}}}, "retry": {"max_attempts": 1}}
     kinds = {"haste": HASTE, "calm": CALM, "stream": stream, "shared": tenants}
     models = {name: model(stub, **settings) for name, settings in kinds.items()}
     settings = config(

@@ -36,7 +36,7 @@ def gateway(
     headers.write_text("# for the collector\nauthorization: Bearer of-traces\n")
     models = {
         "m": model(a, paths=["/m"]),
-        "pair": model(a, b, paths=["/pair"], idempotent=True, retry={"attempts": 2}, policy="round_robin"),
+        "pair": model(a, b, paths=["/pair"], idempotent=True, retry={"max_attempts": 2}, policy="round_robin"),
         "empty": {"replicas": [], "paths": ["/empty"]},
     }
     tracing = {"endpoint": collector.endpoint, "sample": 1, "headers_file": str(headers), "service": "shop"}

@@ -165,7 +165,7 @@ def test_leaving_during_a_retry() -> None:
     """The first replica fails while the client leaves: nobody runs it again for nobody."""
     with StubReplica("a") as a, StubReplica("b") as b:
         ledger = Ledger(a, b)
-        settings = config({"*": model(a, b, concurrency=1, idempotent=True, ejection={"enabled": False})})
+        settings = config({"*": model(a, b, concurrency=1, idempotent=True, outlier_detection={"enabled": False})})
         with Serving(settings) as gateway, nothing_left(gateway):
             for stub in (a, b):
                 stub.answer_all([["body"], ["gate", "fail"], ["close"]])

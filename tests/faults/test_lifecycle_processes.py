@@ -64,8 +64,8 @@ class TestWorkerReplaced:
             stubs = [stack.enter_context(ProbedReplica(name)) for name in "abcd"]
             bad = stubs[0]
             bad.answer_all(scripts.fails(500))
-            lasting = {"seconds": "10m", "longest": "10m"}
-            with watched(*stubs, idempotent=False, workers=2, ejection=lasting) as (gateway, admin):
+            lasting = {"base_ejection_time": "10m", "max_ejection_time": "10m"}
+            with watched(*stubs, idempotent=False, workers=2, outlier_detection=lasting) as (gateway, admin):
                 admin.wait_ready(*"abcd")
                 wait_until(
                     lambda: gateway.ask("POST").status and admin.states()["a"] == "ejected", "it gets no requests"

@@ -33,8 +33,8 @@ pytestmark = pytest.mark.xdist_group("sick")
 HASTY = PROBED | {"timeout": "1s", "fall": 2}  # a probe of a frozen one fails soon
 BUSY = PROBED | {"timeout": "150ms", "fall": 3}  # and those of a busy one fail all the time
 NERVOUS = PROBED | {"fall": 1}
-SOON = {"seconds": "1s", "longest": "1s"}
-LASTING = {"consecutive": 3, "seconds": "10m", "longest": "10m"}
+SOON = {"base_ejection_time": "1s", "max_ejection_time": "1s"}
+LASTING = {"consecutive_failures": 3, "base_ejection_time": "10m", "max_ejection_time": "10m"}
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,8 @@ def told(four: list[ProbedReplica]) -> Iterator[Watched]:
         "once": model(*four[:2], health=HASTY, idempotent=False),
         "busy": model(four[0], health=BUSY, idempotent=False),
         "flaps": model(*four, health=NERVOUS, idempotent=False, slow_start="100ms"),
-        "fails": model(*four, health=PROBED, idempotent=False, ejection=LASTING),
-        "recovers": model(*four, health=PROBED, idempotent=True, ejection=SOON),
+        "fails": model(*four, health=PROBED, idempotent=False, outlier_detection=LASTING),
+        "recovers": model(*four, health=PROBED, idempotent=True, outlier_detection=SOON),
     }
     with watched(models=models, workers=2) as told:
         yield told

@@ -146,7 +146,7 @@ def test_answers(seed: int) -> None:
         text = mutate(rng, rng.choice(good).encode("latin-1")).decode("latin-1")
         scripts.append(answers.raw(text, *rng.choice(([], [["close"]], [["sleep", 0.01], ["close"]]))))
     with StubReplica("a") as stub:
-        models = {"*": model(stub, idempotent=False, ejection={"enabled": False})}
+        models = {"*": model(stub, idempotent=False, outlier_detection={"enabled": False})}
         with Serving(config(models, timeouts=TIMES)) as gateway, nothing_left(gateway):
             ends = {"connection": "close"}
             inputs = [request("POST", script=script, headers=ends) for script in scripts]

@@ -280,7 +280,7 @@ class TestExhausted:
 
     def test_descriptors_for_replicas(self, stub: StubReplica) -> None:
         """Clients are in, but none is left for a connection to a replica: 503, not a hang, not a crash."""
-        with Serving(config({"*": model(stub, ejection={"enabled": False})})) as gateway:
+        with Serving(config({"*": model(stub, outlier_detection={"enabled": False})})) as gateway:
             worker = gateway.worker
             clients = [gateway.connect() for _ in range(5)]
             for connection in clients:

@@ -65,7 +65,7 @@ class TestErrorsAtOnce:
         """A 500 to what must not run twice is the client's to see, whole."""
         with StubReplica("a") as a, StubReplica("b") as b:
             ledger = Ledger(a, b)
-            settings = config({"*": model(a, b, idempotent=False, ejection={"enabled": False})})
+            settings = config({"*": model(a, b, idempotent=False, outlier_detection={"enabled": False})})
             with Serving(settings) as gateway, gateway.connect() as connection:
                 for stub in (a, b):
                     stub.answer_all(scripts.fails(500, {"x-own": "1"}))
@@ -148,7 +148,7 @@ class TestNonsense:
     @pytest.fixture(scope="class")
     @classmethod
     def gateway(cls, stub: StubReplica) -> Iterator[Serving]:
-        models = {"*": model(stub, idempotent=False, ejection={"enabled": False})}
+        models = {"*": model(stub, idempotent=False, outlier_detection={"enabled": False})}
         with Serving(config(models)) as serving, nothing_left(serving):
             yield serving
 

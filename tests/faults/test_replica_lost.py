@@ -35,7 +35,7 @@ pytestmark = pytest.mark.smoke
 
 GONE = {"502", "503", "504"}
 # Every replica gets its turn, whatever it does, and there is always a retry left.
-POLICY = {"policy": "round_robin", "ejection": {"enabled": False}, "retry": {"budget": 1.0, "attempts": 2}}
+POLICY = {"policy": "round_robin", "outlier_detection": {"enabled": False}, "retry": {"budget": 1.0, "max_attempts": 2}}
 
 
 @pytest.fixture
@@ -312,8 +312,20 @@ class TestFrozen:
         """With ejection: after some failures in a row requests no longer wait for it."""
         with StubReplica("a") as a, StubReplica("b") as b, StubReplica("c") as c:
             ledger = Ledger(a, b, c)
-            how = {"policy": "round_robin", "idempotent": True, "retry": {"reserve": 20, "saved": 50}}
-            models = {"*": model(a, b, c, **how, ejection={"consecutive": 2, "seconds": "10m", "longest": "10m"})}
+            how = {"policy": "round_robin", "idempotent": True, "retry": {"initial_tokens": 20, "max_tokens": 50}}
+            models = {
+                "*": model(
+                    a,
+                    b,
+                    c,
+                    **how,
+                    outlier_detection={
+                        "consecutive_failures": 2,
+                        "base_ejection_time": "10m",
+                        "max_ejection_time": "10m",
+                    },
+                )
+            }
             with Serving(config(models, timeouts={"first_byte": "1s"})) as gateway:
                 a.freeze()
                 with gateway.connect() as connection:
@@ -438,7 +450,12 @@ class TestKeepAliveRace:
         with StubReplica("a") as stub:
             ledger = Ledger(stub)
             models = {
-                "*": model(stub, idempotent=True, ejection={"enabled": False}, retry={"reserve": 30, "saved": 30})
+                "*": model(
+                    stub,
+                    idempotent=True,
+                    outlier_detection={"enabled": False},
+                    retry={"initial_tokens": 30, "max_tokens": 30},
+                )
             }
             with Serving(config(models, timeouts={"replica_idle": "30s"})) as gateway:
                 stub.answer_all([["body"], ["reply"], ["doom", how]])
@@ -454,7 +471,7 @@ class TestKeepAliveRace:
         """What the gateway has seen before it sends costs nobody anything, not even what must not run twice."""
         with StubReplica("a") as stub:
             ledger = Ledger(stub)
-            models = {"*": model(stub, idempotent=False, ejection={"enabled": False})}
+            models = {"*": model(stub, idempotent=False, outlier_detection={"enabled": False})}
             with Serving(config(models, timeouts={"replica_idle": "30s"})) as gateway, gateway.connect() as connection:
                 for _ in range(20):
                     ledger.ask(connection, may_retry=False, method=method)
@@ -470,7 +487,7 @@ class TestKeepAliveRace:
         """
         with StubReplica("a") as stub:
             ledger = Ledger(stub)
-            models = {"*": model(stub, idempotent=False, ejection={"enabled": False})}
+            models = {"*": model(stub, idempotent=False, outlier_detection={"enabled": False})}
             with Serving(config(models, timeouts={"replica_idle": "30s"})) as gateway, gateway.connect() as connection:
                 for _ in range(5):
                     assert ledger.ask(connection, may_retry=False) == "ok"
@@ -490,7 +507,7 @@ class TestKeepAliveRace:
         """Connections closed at any moment between requests."""
         with StubReplica("a") as stub:
             ledger, over = Ledger(stub), threading.Event()
-            models = {"*": model(stub, idempotent=True, ejection={"enabled": False}, retry={"budget": 1})}
+            models = {"*": model(stub, idempotent=True, outlier_detection={"enabled": False}, retry={"budget": 1})}
 
             def client() -> None:
                 with gateway.connect() as connection:

@@ -73,7 +73,7 @@ def test_soak() -> None:
         for stub in (a, b):
             stub.open("open")
         models = {
-            "m": model(a, b, concurrency=8, idempotent=True, ejection={"enabled": False}, paths=["/work"]),
+            "m": model(a, b, concurrency=8, idempotent=True, outlier_detection={"enabled": False}, paths=["/work"]),
             "slots": model(a, concurrency=8, paths=["/slots"]),
         }
         ledger = Ledger(a, b)

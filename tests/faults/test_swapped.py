@@ -92,7 +92,9 @@ class Client(threading.Thread):
 def test_zero_mismatches(workers: int) -> None:
     with StubReplica("a") as a, StubReplica("b") as b:
         ledger = Ledger(a, b)
-        models = {"*": model(a, b, idempotent=True, concurrency=4, retry={"budget": 1}, ejection={"enabled": False})}
+        models = {
+            "*": model(a, b, idempotent=True, concurrency=4, retry={"budget": 1}, outlier_detection={"enabled": False})
+        }
         with Serving(config(models, workers=workers)) as gateway, nothing_left(gateway):
             clients = [Client(gateway, ledger, seed) for seed in range(CLIENTS)]
             for client in clients:

@@ -32,7 +32,7 @@ CONFIGS = [
     config("abc", "a", "unlimited", "hedge: {enabled: true, budget: 100%}, policy: round_robin,"),
     config("b", None),
     config("", "c", more="hold: true,"),
-    config("ac", "ac", more="policy: round_robin, retry: {attempts: 1},"),
+    config("ac", "ac", more="policy: round_robin, retry: {max_attempts: 1},"),
 ]
 NOISE = {"nonsense": b"?\r\n\r\n", "empty line": b"\r\n", "hint": b"HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n"}
 CLIENTS = ["ends", "breaks", "stops", "stops", "reads on", "reads on", "comes"]

@@ -13,7 +13,7 @@ from .stub import Script, StubReplica, seen_by
 from .waiting import steady, wait_until
 
 MIB = 1 << 20
-ATTEMPTS = 3  # the default of retry.attempts
+ATTEMPTS = 3  # the default of retry.max_attempts
 
 
 class Ledger:

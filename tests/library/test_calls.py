@@ -89,7 +89,9 @@ def test_what_is_not_idempotent_is_sent_again_only_if_nothing_was_sent(call: Any
 
 @BOTH
 def test_retries_are_bounded_by_the_budget_of_the_core(call: Any) -> None:
-    lb = LoadBalancer(["a", "b"], eject=False, retry=RetryOptions(attempts=2, budget=0.1, reserve=1.0))
+    lb = LoadBalancer(
+        ["a", "b"], outlier_detection=False, retry=RetryOptions(max_attempts=2, budget=0.1, initial_tokens=1.0)
+    )
     tried = 0
 
     def work(_: str) -> None:

@@ -18,7 +18,7 @@ from ..harness.waiting import PATIENCE
 from .conftest import Stubs
 from .engines import with_engine
 
-PLENTY = RetryOptions(reserve=50.0)
+PLENTY = RetryOptions(initial_tokens=50.0)
 numbers = count()
 
 
@@ -77,7 +77,7 @@ def test_a_connection_that_is_refused_is_tried_on_another_replica(http: Any, stu
     async def abody() -> Any:
         yield b"a generator"
 
-    lb = LoadBalancer([dead, stubs[0].url], policy="round_robin", eject=False, retry=PLENTY)
+    lb = LoadBalancer([dead, stubs[0].url], policy="round_robin", outlier_detection=False, retry=PLENTY)
     with client(http, lb) as web:
         for content in (b"bytes", body(), b"bytes", body()):
             assert web.post("/", content=content).json()["replica"] == "one"
@@ -108,20 +108,20 @@ def test_when_no_replica_can_be_reached_the_clients_own_error_is_raised(http: An
 
 def test_a_server_error_is_tried_again_only_where_that_is_safe(http: Any, stubs: Stubs) -> None:
     stubs[0].answer_all(fails(500))
-    lb = LoadBalancer(urls(stubs), policy="round_robin", eject=False, retry=PLENTY)
+    lb = LoadBalancer(urls(stubs), policy="round_robin", outlier_detection=False, retry=PLENTY)
     with client(http, lb) as web:
         assert {web.get("/").status_code for _ in range(4)} == {200}
         assert sorted(web.post("/", content=b"x").status_code for _ in range(4)) == [200, 200, 500, 500]
     assert set(lb.load.values()) == {0}
     assert lb.stats().replicas[stubs[0].url].failed >= 3
-    lb = LoadBalancer(urls(stubs), policy="round_robin", eject=False, retry=PLENTY)
+    lb = LoadBalancer(urls(stubs), policy="round_robin", outlier_detection=False, retry=PLENTY)
     with client(http, lb, idempotent=True) as web:
         assert {web.post("/", content=b"x").status_code for _ in range(4)} == {200}
 
 
 def test_a_replica_that_declines_is_replaced_by_another(http: Any, stubs: Stubs) -> None:
     stubs[0].answer_all(fails(503))
-    lb = LoadBalancer(urls(stubs), policy="round_robin", eject=False, retry=PLENTY)
+    lb = LoadBalancer(urls(stubs), policy="round_robin", outlier_detection=False, retry=PLENTY)
     with client(http, lb) as web:
         assert {web.post("/", content=b"x").status_code for _ in range(4)} == {200}
         # A generator cannot be sent again: the caller gets the answer.
@@ -174,7 +174,7 @@ def test_a_stream_holds_its_slot_until_it_is_read_or_closed(http: Any, stubs: St
 
 
 def test_a_stream_that_breaks_counts_against_its_replica(http: Any, stubs: Stubs) -> None:
-    lb = LoadBalancer([stubs[0].url], eject=False)
+    lb = LoadBalancer([stubs[0].url], outlier_detection=False)
     broken = header(raw(SSE_HEAD + chunk("data: 0\n\n"), ["reset"]))
     with client(http, lb) as web, pytest.raises(http.TransportError):
         web.get("/", headers=broken)

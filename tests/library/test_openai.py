@@ -63,8 +63,8 @@ def test_openai_chats_over_several_replicas_one_of_them_dead(http: Any, stubs: S
     lb = LoadBalancer(
         [dead, *(stub.url for stub in stubs)],
         policy="round_robin",
-        eject=False,
-        retry=RetryOptions(reserve=50.0),
+        outlier_detection=False,
+        retry=RetryOptions(initial_tokens=50.0),
     )
     with sync_client(http, lb) as client:
         for _ in range(6):
@@ -120,7 +120,7 @@ def test_openai_leaves_a_stream_and_the_slot_is_free(http: Any, stubs: Stubs) ->
 
 def test_openai_raises_its_own_errors(http: Any, stubs: Stubs, dead: str) -> None:
     stubs[0].answer_all(fails(500))
-    lb = LoadBalancer([stubs[0].url], eject=False)
+    lb = LoadBalancer([stubs[0].url], outlier_detection=False)
     with sync_client(http, lb) as client, pytest.raises(openai.InternalServerError):
         client.chat.completions.create(**CHAT)
     assert lb.stats().replicas[stubs[0].url].failed == 1

@@ -81,7 +81,7 @@ def no_slo(key: Key, model: ModelConfig) -> Findings:
 
 def retry_budget(key: Key, model: ModelConfig) -> Findings:
     """retries without a budget to speak of"""
-    if model.retry.attempts > 1 and model.retry.budget >= HIGH_RETRY_BUDGET:
+    if model.retry.max_attempts > 1 and model.retry.budget >= HIGH_RETRY_BUDGET:
         what = (
             f"A failing fleet gets up to {1 + model.retry.budget:.3g} times the requests, and less chance to recover."
         )
@@ -90,9 +90,9 @@ def retry_budget(key: Key, model: ModelConfig) -> Findings:
 
 def retry_attempts(key: Key, model: ModelConfig) -> Findings:
     """very many attempts"""
-    if model.retry.attempts > MAX_SENSIBLE_ATTEMPTS:
-        what = f"A request that breaks replicas is sent to up to {model.retry.attempts} of them."
-        yield (*key, "retry", "attempts"), what, "Use 2 or 3: the third seldom helps where two failed."
+    if model.retry.max_attempts > MAX_SENSIBLE_ATTEMPTS:
+        what = f"A request that breaks replicas is sent to up to {model.retry.max_attempts} of them."
+        yield (*key, "retry", "max_attempts"), what, "Use 2 or 3: the third seldom helps where two failed."
 
 
 def hedged_twice(key: Key, model: ModelConfig) -> Findings:

@@ -8,9 +8,9 @@ from .rules.model import replica_problems
 from .secret_files import read_tokens
 from .sections.base import (
     AccessLogConfig,
-    EjectionConfig,
     HedgeConfig,
     LimitsConfig,
+    OutlierDetectionConfig,
     ReplicaTlsConfig,
     RetryConfig,
     TimeoutsConfig,
@@ -41,7 +41,6 @@ __all__ = [
     "DeviceConfig",
     "DiscoveryConfig",
     "DiscoverySection",
-    "EjectionConfig",
     "HealthConfig",
     "HedgeConfig",
     "HistoryConfig",
@@ -50,6 +49,7 @@ __all__ = [
     "LoadMetricsConfig",
     "MemoryConfig",
     "ModelConfig",
+    "OutlierDetectionConfig",
     "PlacementConfig",
     "ReplicaConfig",
     "ReplicaTlsConfig",

@@ -3,7 +3,7 @@
 Both lists are kept up to date as things happen, in a stable order, so that a decision filters nothing. A change of one
 replica does not look at the others, unless a panic begins or ends: thousands may come and go one by one.
 
-Panic: when fewer than `ejection.panic` of the expected replicas are ready, the ejected ones are in rotation too; what
+Panic: when fewer than `panic_threshold` of the expected replicas are ready, the ejected ones are in rotation too; what
 remains would otherwise be overloaded (Envoy's panic threshold).
 """
 
@@ -85,7 +85,9 @@ class Membership:
             states[before] -= 1
         states[replica.state] += 1
         self.expected_count = expected = sum(states[state] for state in EXPECTED_STATES)
-        self.panicking = bool(states[EJECTED]) and states[READY] < self.options.ejection.panic * expected
+        self.panicking = (
+            bool(states[EJECTED]) and states[READY] < self.options.outlier_detection.panic_threshold * expected
+        )
         if self.panicking is not panicked:
             self.rebuild_rotation(now)
             return

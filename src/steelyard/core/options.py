@@ -1,9 +1,13 @@
-"""How one model is to be balanced. Every number has a default that is safe; every check names the option."""
+"""How one model is to be balanced. Every number has a default that is safe; every check names the option.
+
+`__renamed__` has the names of earlier versions: configurations are told the new one, decision logs are still read.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from .plugins import require
 from .request import INFINITY
@@ -12,46 +16,86 @@ Concurrency = int | Literal["auto", "unlimited"]
 
 
 @dataclass(frozen=True, slots=True)
-class EjectionOptions:
+class OutlierDetectionOptions:
     """When a replica that answers probes is taken out for how it treats real requests."""
 
+    __renamed__: ClassVar[dict[str, str]] = {
+        "consecutive": "consecutive_failures",
+        "deviations": "stdev_factor",
+        "margin": "min_rate_gap",
+        "least_replicas": "min_replicas",
+        "least_requests": "min_requests",
+        "slow": "slow_factor",
+        "slow_for": "slow_duration",
+        "seconds": "base_ejection_time",
+        "longest": "max_ejection_time",
+        "most": "max_ejected_share",
+        "panic": "panic_threshold",
+    }
+
     enabled: bool = True
-    consecutive: int = 5  # failures in a row
-    deviations: float = 1.9  # success rate this many σ under the mean…
-    margin: float = 0.1  # …and this much under it, so that tiny differences eject no replica
-    least_replicas: int = 5
-    least_requests: int = 20
-    slow: float = 3.0  # times slower than it usually is itself…
-    slow_for: float = 10.0  # …for this long
-    seconds: float = 30.0  # × times ejected
-    longest: float = 300.0
-    most: float = 0.1  # of the pool by the statistical rules; at least one
-    panic: float = 0.5  # fewer healthy than this: use ejected ones too rather than overload the rest
+    consecutive_failures: int = 5  # failures in a row
+    stdev_factor: float = 1.9  # success rate this many σ under the mean…
+    min_rate_gap: float = 0.1  # …and this much under it, so that tiny differences eject no replica
+    min_replicas: int = 5
+    min_requests: int = 20
+    slow_factor: float = 3.0  # times slower than it usually is itself…
+    slow_duration: float = 10.0  # …for this long
+    base_ejection_time: float = 30.0  # × times ejected
+    max_ejection_time: float = 300.0
+    max_ejected_share: float = 0.1  # of the pool by the statistical rules; at least one
+    panic_threshold: float = 0.5  # fewer healthy than this: use ejected ones too rather than overload the rest
 
     def __post_init__(self) -> None:
-        require(self.consecutive >= 1, "ejection.consecutive", "at least 1", self.consecutive)
-        require(0 <= self.most <= 1, "ejection.most", "a share from 0 to 1", self.most)
-        require(0 <= self.panic <= 1, "ejection.panic", "a share from 0 to 1", self.panic)
-        require(self.slow > 1, "ejection.slow", "more than 1", self.slow)
         require(
-            0 < self.seconds <= self.longest,
-            "ejection.seconds",
-            "positive, at most ejection.longest",
-            self.seconds,
+            self.consecutive_failures >= 1,
+            "outlier_detection.consecutive_failures",
+            "at least 1",
+            self.consecutive_failures,
+        )
+        require(
+            0 <= self.max_ejected_share <= 1,
+            "outlier_detection.max_ejected_share",
+            "a share from 0 to 1",
+            self.max_ejected_share,
+        )
+        require(
+            0 <= self.panic_threshold <= 1,
+            "outlier_detection.panic_threshold",
+            "a share from 0 to 1",
+            self.panic_threshold,
+        )
+        require(self.slow_factor > 1, "outlier_detection.slow_factor", "more than 1", self.slow_factor)
+        require(
+            0 < self.base_ejection_time <= self.max_ejection_time,
+            "outlier_detection.base_ejection_time",
+            "positive, at most outlier_detection.max_ejection_time",
+            self.base_ejection_time,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RetryOptions:
-    attempts: int = 3  # in all
+    __renamed__: ClassVar[dict[str, str]] = {
+        "attempts": "max_attempts",
+        "reserve": "initial_tokens",
+        "saved": "max_tokens",
+    }
+
+    max_attempts: int = 3  # in all
     budget: float = 0.2  # retries per request, so a failing pool sees at most 1.2 attempts per request
-    reserve: float = 3.0  # retries in hand at the start
-    saved: float = 50.0  # most that may be saved up
+    initial_tokens: float = 3.0  # retries in hand at the start
+    max_tokens: float = 50.0  # most that may be saved up
 
     def __post_init__(self) -> None:
-        require(self.attempts >= 1, "retry.attempts", "at least 1", self.attempts)
+        require(self.max_attempts >= 1, "retry.max_attempts", "at least 1", self.max_attempts)
         require(0 <= self.budget <= 1, "retry.budget", "a share from 0 to 1", self.budget)
-        require(0 <= self.reserve <= self.saved, "retry.reserve", "from 0 to retry.saved", self.reserve)
+        require(
+            0 <= self.initial_tokens <= self.max_tokens,
+            "retry.initial_tokens",
+            "from 0 to retry.max_tokens",
+            self.initial_tokens,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +113,8 @@ class HedgeOptions:
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
+    __renamed__: ClassVar[dict[str, str]] = {"ejection": "outlier_detection"}
+
     concurrency: Concurrency = "unlimited"  # requests a replica takes at once; the rest wait here
     queue: int = 1024  # requests that may wait
     max_wait: float = 30.0  # seconds a request without a deadline may wait
@@ -78,7 +124,7 @@ class PoolOptions:
     slow_start: float = 10.0  # seconds over which a newly ready replica takes up its weight
     warm_keys: int = 0  # keys (sessions, prefixes, adapters) a replica is believed to keep warm; 0: not tracked
     interval: float = 1.0  # seconds between looks at the pool as a whole
-    ejection: EjectionOptions = field(default_factory=EjectionOptions)
+    outlier_detection: OutlierDetectionOptions = field(default_factory=OutlierDetectionOptions)
     retry: RetryOptions = field(default_factory=RetryOptions)
     hedge: HedgeOptions = field(default_factory=HedgeOptions)
 
@@ -93,3 +139,16 @@ class PoolOptions:
         require(self.slow_start >= 0, "slow_start", "0 or more seconds", self.slow_start)
         require(self.interval > 0, "interval", "a positive number of seconds", self.interval)
         require(self.warm_keys >= 0, "warm_keys", "0 or more", self.warm_keys)
+
+
+def current_names(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a pool that an earlier version wrote, by their names of this one."""
+    found = _renamed(options, PoolOptions.__renamed__)
+    for name, kind in (("outlier_detection", OutlierDetectionOptions), ("retry", RetryOptions)):
+        if name in found:
+            found[name] = _renamed(found[name], kind.__renamed__)
+    return found
+
+
+def _renamed(options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in options.items()}

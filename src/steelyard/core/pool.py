@@ -44,7 +44,7 @@ class Pool(PoolLoad):
         super().__init__(model, options)
         self.exploration = Exploration()
         self.queue = RequestQueue(options.queue)
-        self.outliers = OutlierDetector(options.ejection)
+        self.outliers = OutlierDetector(options.outlier_detection)
         self.ejector = Ejector(self)
         self.retry_budget = RetryBudget(options.retry)
         self.hedge_budget = HedgeBudget(options.hedge)
@@ -116,7 +116,7 @@ class Pool(PoolLoad):
         """Other options from now on. What was learned stays, and so does the queue."""
         self.options = options
         self.queue.limit = options.queue
-        self.outliers.options = options.ejection
+        self.outliers.options = options.outlier_detection
         self.retry_budget.options = options.retry
         self.hedge_budget.options = options.hedge
         for replica in self.replicas.values():
@@ -282,7 +282,10 @@ class Pool(PoolLoad):
                 and now >= replica.external_readings.expires
             ):
                 self.update_external_load(replica, now)
-            if now - replica.ready_since > self.options.ejection.longest and replica.ejection_backoff:
+            if (
+                now - replica.ready_since > self.options.outlier_detection.max_ejection_time
+                and replica.ejection_backoff
+            ):
                 replica.ejection_backoff -= 1  # a long time without trouble: out for less next time
                 replica.ready_since = now - self.options.slow_start
             if replica.slow_start_factor != 1.0:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ..config import AdminConfig, Config, ModelConfig, ReplicaConfig, with_overrides
-from ..config.sections.base import EjectionConfig
+from ..config.sections.base import OutlierDetectionConfig
 from ..config.sections.observability import HistoryConfig, SloConfig
 from ..config.sections.scaling import AutoscaleConfig, RuntimeConfig
 from ..control.listeners.tcp import BindAddress, is_in_use
@@ -82,7 +82,7 @@ def configuration(
         idempotent=True,
         slow_start=Seconds(3),
         slo=slo if promised else None,
-        ejection=EjectionConfig(slow=EJECT_SLOW_NEVER),
+        outlier_detection=OutlierDetectionConfig(slow_factor=EJECT_SLOW_NEVER),
     )
     config = Config(
         models={MODEL_NAME: model},

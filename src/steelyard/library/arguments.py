@@ -8,7 +8,7 @@ from math import isfinite
 from typing import TypeVar
 
 from ..core.errors import OptionError
-from ..core.options import EjectionOptions, HedgeOptions, RetryOptions
+from ..core.options import HedgeOptions, OutlierDetectionOptions, RetryOptions
 from ..core.outcome import Outcome
 from ..core.replica import check_weight
 
@@ -68,8 +68,12 @@ def function(name: str, value: object, of: str) -> None:
         raise OptionError(f"{name}: a function of {of} is wanted, not {value!r}")
 
 
-def ejection(value: bool | EjectionOptions) -> EjectionOptions:
-    return EjectionOptions(enabled=value) if isinstance(value, bool) else _instance("eject", value, EjectionOptions)
+def outlier_detection(value: bool | OutlierDetectionOptions) -> OutlierDetectionOptions:
+    return (
+        OutlierDetectionOptions(enabled=value)
+        if isinstance(value, bool)
+        else _instance("outlier_detection", value, OutlierDetectionOptions)
+    )
 
 
 def hedging(value: bool | HedgeOptions) -> HedgeOptions:
@@ -78,7 +82,7 @@ def hedging(value: bool | HedgeOptions) -> HedgeOptions:
 
 def retrying(value: bool | RetryOptions) -> RetryOptions:
     if isinstance(value, bool):
-        return RetryOptions() if value else RetryOptions(attempts=1)
+        return RetryOptions() if value else RetryOptions(max_attempts=1)
     return _instance("retry", value, RetryOptions)
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ..core.balancer import Balancer
 from ..core.errors import MisuseError, OptionError, UnknownReplicaError
-from ..core.options import Concurrency, EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
+from ..core.options import Concurrency, HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
 from ..core.outcome import Outcome
 from ..core.replica import Event, State
 from ..core.request import Request, RequestPhase
@@ -45,7 +45,7 @@ class LoadBalancer:
         concurrency: Concurrency = "unlimited",
         queue: int = 1024,
         max_wait: float = 30.0,
-        eject: bool | EjectionOptions = True,
+        outlier_detection: bool | OutlierDetectionOptions = True,
         retry: bool | RetryOptions = True,
         hedge: bool | HedgeOptions = False,
         failures: Failures | None = None,
@@ -62,7 +62,7 @@ class LoadBalancer:
             concurrency=concurrency,
             queue=queue,
             max_wait=max_wait,
-            ejection=arguments.ejection(eject),
+            outlier_detection=arguments.outlier_detection(outlier_detection),
             retry=arguments.retrying(retry),
             hedge=arguments.hedging(hedge),
         )
@@ -119,7 +119,7 @@ class LoadBalancer:
                 return  # its lease had expired
             if latency is not None and request.attempt is not None:
                 self._engine.pool.backdate(request.attempt, latency, now)
-            request.attempt_count = self._engine.pool.options.retry.attempts  # a retry is the caller's to make
+            request.attempt_count = self._engine.pool.options.retry.max_attempts  # a retry is the caller's to make
             self._engine.end_attempt(request, how, now)
 
     # ------------------------------------------------------------------ a block, a function

@@ -73,7 +73,7 @@ class RoutedRequest:
 
     def end(self, outcome: Outcome) -> None:
         """It is over, and nobody tries again."""
-        self.request.attempt_count = self.engine.pool.options.retry.attempts
+        self.request.attempt_count = self.engine.pool.options.retry.max_attempts
         self.engine.finish(self.request, outcome)
 
     def retry(self, outcome: Outcome) -> Target | None:

@@ -10,8 +10,10 @@ from steelyard.control.fleet.ejections import Ejections
 from steelyard.core.outliers.ejection_reason import EjectionReason, EjectionRule
 from steelyard.link.messages import ReplicaEvent, ReplicaReport, WorkerReport
 
-CALM = "calm: {ejection: {enabled: false}}"
-MODELS = parse_config(f"models: {{m: {{ejection: {{consecutive: 5, seconds: 30}}}}, {CALM}}}").models
+CALM = "calm: {outlier_detection: {enabled: false}}"
+MODELS = parse_config(
+    f"models: {{m: {{outlier_detection: {{consecutive_failures: 5, base_ejection_time: 30}}}}, {CALM}}}"
+).models
 
 
 def seen(id: str = "a", failed: int = 0, out: float = 0.0, state: str = "", model: str = "m") -> ReplicaReport:
@@ -106,8 +108,8 @@ def test_what_is_over_is_forgotten() -> None:
 
 
 def test_the_configuration_says_how_many_and_how_long() -> None:
-    ejection = msgspec.structs.replace(MODELS["m"].ejection, consecutive=2, seconds=7.0)
-    models = {"m": ModelConfig(ejection=ejection)}
+    ejection = msgspec.structs.replace(MODELS["m"].outlier_detection, consecutive_failures=2, base_ejection_time=7.0)
+    models = {"m": ModelConfig(outlier_detection=ejection)}
     assert Ejections().propagate(reports(seen(failed=1), seen(failed=1)), models, 100.0) == [
         ReplicaEvent("m", "a", "eject", 7.0)
     ]

@@ -17,7 +17,7 @@ ALWAYS = HedgeOptions(enabled=True, budget=1.0)
 def slow_and_fast(hedge=ALWAYS, **options):
     """Two replicas, one known to be eight times slower: a request there is worth doubling as soon as it is late."""
     balancer = Balancer(Random(1))
-    balancer.add_model("", "round_robin", PoolOptions(hedge=hedge, ejection=NO_EJECTION, **options))
+    balancer.add_model("", "round_robin", PoolOptions(hedge=hedge, outlier_detection=NO_EJECTION, **options))
     balancer.add_replica("slow", weight=0.125, now=0.0)
     balancer.add_replica("fast", now=0.0)
     return balancer
@@ -87,7 +87,7 @@ def test_a_request_is_hedged_once():
 
 def test_a_request_that_hangs_is_hedged_though_its_kind_is_always_on_time():
     """One stuck request among a hundred that all took one second: what hedging is for."""
-    balancer = fleet(*"ab", hedge=ALWAYS, ejection=NO_EJECTION)
+    balancer = fleet(*"ab", hedge=ALWAYS, outlier_detection=NO_EJECTION)
     for i in range(100):
         serve_on(balancer, "ab"[i % 2], 1.0, 2.0 * i)
     pass_time(balancer, 200.0, 201.0)

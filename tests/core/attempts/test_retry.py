@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from steelyard.core.attempts.retry import RetryBudget
 from steelyard.core.decision import Reject, Send
-from steelyard.core.options import EjectionOptions, RetryOptions
+from steelyard.core.options import OutlierDetectionOptions, RetryOptions
 from steelyard.core.outcome import Outcome, Retryable
 from steelyard.core.replica import Event
 from steelyard.core.request import Request, RequestPhase
@@ -66,7 +66,7 @@ def test_a_success_is_no_failure_and_only_a_success_teaches():
 
 
 def test_every_retry_goes_to_a_replica_that_has_not_failed_it():
-    balancer = fleet(*"abc", ejection=NO_EJECTION)
+    balancer = fleet(*"abc", outlier_detection=NO_EJECTION)
     for _ in range(20):
         request = start(balancer)
         seen = [runs_on(request)]
@@ -153,7 +153,7 @@ def test_a_retry_that_finds_the_line_full_is_refused():
 
 @pytest.mark.parametrize("attempts", [1, 2, 3, 5])
 def test_a_request_is_tried_so_many_times_in_all(attempts):
-    balancer = fleet(*"abcdefgh", retry=RetryOptions(attempts=attempts, reserve=10.0))
+    balancer = fleet(*"abcdefgh", retry=RetryOptions(max_attempts=attempts, initial_tokens=10.0))
     request = start(balancer)
     while retried(balancer, request, Outcome.UNREACHABLE) is not None:
         pass
@@ -180,11 +180,11 @@ def test_a_retry_that_waits_past_its_deadline_is_refused():
     requests=st.integers(1, 300),
     outcomes=st.lists(st.sampled_from([o for o in Outcome if o.failed]), min_size=1, max_size=5),
     together=st.integers(1, 20),
-    ejection=st.sampled_from([NO_EJECTION, EjectionOptions()]),
+    ejection=st.sampled_from([NO_EJECTION, OutlierDetectionOptions()]),
 )
 def test_when_every_replica_fails_at_once_attempts_stay_within_the_budget(requests, outcomes, together, ejection):
     """The retry storm. Failures are instant, so a share of what is active would bound nothing."""
-    balancer = fleet(*"abcd", ejection=ejection)
+    balancer = fleet(*"abcd", outlier_detection=ejection)
     attempts, running = 0, []
     for i in range(requests):
         running.append(start(balancer, i / 100))
@@ -205,7 +205,7 @@ def test_when_every_replica_fails_at_once_attempts_stay_within_the_budget(reques
 
 
 def test_a_storm_uses_the_whole_budget():
-    balancer = fleet(*"abcd", ejection=NO_EJECTION)
+    balancer = fleet(*"abcd", outlier_detection=NO_EJECTION)
     attempts = 0
     for i in range(1000):
         request = start(balancer, i / 100)
@@ -216,14 +216,14 @@ def test_a_storm_uses_the_whole_budget():
 
 
 def test_good_times_save_up_for_bad_ones_but_not_without_bound():
-    budget = RetryBudget(RetryOptions(budget=0.2, reserve=3.0, saved=50.0))
+    budget = RetryBudget(RetryOptions(budget=0.2, initial_tokens=3.0, max_tokens=50.0))
     for _ in range(10_000):
         budget.deposit()
     assert sum(budget.try_spend(Request(), Outcome.ERROR, 0.0) for _ in range(1000)) == 50
 
 
 def test_a_refusal_costs_nothing():
-    budget = RetryBudget(RetryOptions(reserve=1.0, budget=0.0))
+    budget = RetryBudget(RetryOptions(initial_tokens=1.0, budget=0.0))
     expired = Request(deadline=1.0)
     assert not budget.try_spend(expired, Outcome.ERROR, 2.0)
     assert not budget.try_spend(Request(idempotent=False), Outcome.ERROR, 2.0)

@@ -19,7 +19,7 @@ class World:
     """A fleet in virtual time; each request runs alone and takes what `seconds` says, give or take `noise`."""
 
     def __init__(self, *ids, seed=1, noise=0.1):
-        self.balancer = fleet(*(ids or "ab"), ejection=NO_EJECTION, slow_start=0.0)
+        self.balancer = fleet(*(ids or "ab"), outlier_detection=NO_EJECTION, slow_start=0.0)
         self.rng = Random(seed)
         self.noise = noise
         self.slow = {}

@@ -24,7 +24,9 @@ class OneByOne:
 
     def __init__(self, count: int = 3, **options: object) -> None:
         self.ids = [f"r{n}" for n in range(count)]
-        self.balancer: Balancer = fleet(*self.ids, policy="least_work", ejection=NO_EJECTION, slow_start=0.0, **options)
+        self.balancer: Balancer = fleet(
+            *self.ids, policy="least_work", outlier_detection=NO_EJECTION, slow_start=0.0, **options
+        )
         self.slow: set[str] = set()
         self.now = 0.0
         for n in range(40 * count):

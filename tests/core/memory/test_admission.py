@@ -120,7 +120,7 @@ def test_who_leaves_gives_back_when_its_server_should_be_done():
     ],
 )
 def test_what_its_server_was_not_heard_to_end_goes_on(outcome, over):
-    shop = Shop(devices=1, retry=RetryOptions(attempts=1))
+    shop = Shop(devices=1, retry=RetryOptions(max_attempts=1))
     request = shop.run(units=3, now=5.0)
     shop.finish(request, 5.1, outcome)
     assert (shop.reserved() == 2) is over

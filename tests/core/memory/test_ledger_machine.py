@@ -33,7 +33,7 @@ class Worker:
         self.balancer = Balancer(Random(row), self.ledger)
         self.requests: list[Request] = []
         settle(self.ledger, concurrency)
-        retry = RetryOptions(attempts=2, reserve=50.0)
+        retry = RetryOptions(max_attempts=2, initial_tokens=50.0)
         for number, model in enumerate(MODELS):
             sizes = RequestSizeModel(10.0, 1.0) if model != "c" else RequestSizeModel()
             self.balancer.add_model(model, "least_work", PoolOptions(hold=True, retry=retry), sizes=sizes)

@@ -5,7 +5,7 @@ from math import log
 import pytest
 
 from steelyard.core.estimator.slowness import SlownessFilter
-from steelyard.core.options import EjectionOptions
+from steelyard.core.options import OutlierDetectionOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.outliers.detector import SUCCESS_RATE_INTERVAL_SECONDS, OutlierDetector
 from steelyard.core.outliers.ejection_reason import EjectionReason, EjectionRule
@@ -70,10 +70,10 @@ def test_the_clients_own_doing_neither_counts_nor_forgives(outcome):
 
 
 def test_the_number_of_failures_can_be_set_and_all_of_it_switched_off():
-    balancer = fleet(*"abc", ejection=EjectionOptions(consecutive=2))
+    balancer = fleet(*"abc", outlier_detection=OutlierDetectionOptions(consecutive_failures=2))
     fail(balancer, "b", 2, 1.0)
     assert out(balancer) == "b"
-    balancer = fleet(*"abc", ejection=NO_EJECTION)
+    balancer = fleet(*"abc", outlier_detection=NO_EJECTION)
     fail(balancer, "b", 50, 1.0)
     pass_time(balancer, 1.0, 100.0)
     assert out(balancer) == ""
@@ -117,7 +117,9 @@ def with_rates(rates, requests=100):
 
 
 def outliers(replicas, already=0, options=None, now=100.0):
-    return "".join(r.id for r, _ in OutlierDetector(options or EjectionOptions()).outliers(replicas, already, now))
+    return "".join(
+        r.id for r, _ in OutlierDetector(options or OutlierDetectionOptions()).outliers(replicas, already, now)
+    )
 
 
 def test_a_success_rate_far_under_the_others_ejects():
@@ -150,7 +152,7 @@ def test_of_several_outliers_the_worst_goes_first():
 
 
 def test_rates_are_looked_at_now_and_then_and_counted_afresh():
-    ejection = OutlierDetector(EjectionOptions())
+    ejection = OutlierDetector(OutlierDetectionOptions())
     replicas = with_rates([1.0] * 6)
     assert ejection.outliers(replicas, 0, 100.0) == []
     assert {(r.successes, r.failures) for r in replicas} == {(0, 0)}
@@ -221,14 +223,14 @@ def crawlers(ejection, replicas, now):
 
 
 def test_three_times_as_slow_as_its_own_usual_for_ten_seconds_ejects():
-    ejection = OutlierDetector(EjectionOptions())
+    ejection = OutlierDetector(OutlierDetectionOptions())
     replicas = with_slowness(1.0, 1.1, 3.5, 0.9)
     found = {now: crawlers(ejection, replicas, now) for now in (100.0, 105.0, 109.9, 110.0)}
     assert found == {100.0: [], 105.0: [], 109.9: [], 110.0: ["c"]}
 
 
 def test_slow_for_a_moment_is_forgiven():
-    ejection = OutlierDetector(EjectionOptions())
+    ejection = OutlierDetector(OutlierDetectionOptions())
     replicas = with_slowness(1.0, 1.0, 4.0)
     for now in range(100, 200):
         turn(replicas[2], 1.0 if now % 8 == 0 else 4.0)
@@ -236,34 +238,34 @@ def test_slow_for_a_moment_is_forgiven():
 
 
 def test_under_three_times_nobody_is_ejected():
-    ejection = OutlierDetector(EjectionOptions())
+    ejection = OutlierDetector(OutlierDetectionOptions())
     replicas = with_slowness(1.0, 1.0, 2.9)
     assert [crawlers(ejection, replicas, now) for now in range(100, 130)] == [[]] * 30
 
 
 def test_slower_hardware_is_no_outlier():
     """It always was so slow: what it is compared with is itself, whatever its weight says."""
-    ejection = OutlierDetector(EjectionOptions())
+    ejection = OutlierDetector(OutlierDetectionOptions())
     replicas = with_slowness(1.0, 1.0, 8.0)
     replicas[2].slowness_filter.baseline = log(8.0)
     assert [crawlers(ejection, replicas, now) for now in range(100, 130)] == [[]] * 30
 
 
 def test_slower_hardware_that_turns_slower_still_is_one():
-    ejection = OutlierDetector(EjectionOptions())
+    ejection = OutlierDetector(OutlierDetectionOptions())
     replicas = with_slowness(1.0, 1.0, 24.0 * 1.01)
     replicas[2].slowness_filter.baseline = log(8.0)
     assert [crawlers(ejection, replicas, now) for now in (100, 111)] == [[], ["c"]]
 
 
 def test_what_slows_all_replicas_makes_none_an_outlier():
-    ejection = OutlierDetector(EjectionOptions())
+    ejection = OutlierDetector(OutlierDetectionOptions())
     replicas = with_slowness(5.0, 5.0, 6.0, 4.5)
     assert [crawlers(ejection, replicas, now) for now in range(100, 130)] == [[]] * 30
 
 
 def test_slow_beyond_any_use_is_an_outlier_even_if_it_is_usual():
-    ejection = OutlierDetector(EjectionOptions())
+    ejection = OutlierDetector(OutlierDetectionOptions())
     replicas = with_slowness(1.0, 1.0, 1.1, 31.0)
     replicas[3].slowness_filter.baseline = log(31.0)
     assert ejection.outliers(replicas, 0, 100.0) == []
@@ -273,7 +275,7 @@ def test_slow_beyond_any_use_is_an_outlier_even_if_it_is_usual():
 
 
 def test_a_lone_replica_is_never_ejected_for_being_slow():
-    ejection = OutlierDetector(EjectionOptions())
+    ejection = OutlierDetector(OutlierDetectionOptions())
     replicas = with_slowness(50.0)
     assert [ejection.outliers(replicas, 0, float(now)) for now in range(100, 130)] == [[]] * 30
 
@@ -320,7 +322,7 @@ def test_its_usual_speed_survives_an_ejection():
 
 
 def test_rules_that_compare_eject_a_tenth_at_most_and_one_at_least():
-    at_once = EjectionOptions(slow_for=0.0)
+    at_once = OutlierDetectionOptions(slow_duration=0.0)
 
     def ejected(count, slow, already=0):
         replicas = with_slowness(*([9.0] * slow + [1.0] * (count - slow)))
@@ -420,7 +422,7 @@ def test_a_panic_ends_when_enough_are_back():
 
 
 def test_a_panic_can_be_switched_off():
-    balancer = fleet(*"abcd", ejection=EjectionOptions(panic=0.0))
+    balancer = fleet(*"abcd", outlier_detection=OutlierDetectionOptions(panic_threshold=0.0))
     for id in "abcd":
         fail(balancer, id, 5, 1.0)
     assert not balancer.pool().members
@@ -436,7 +438,7 @@ def test_what_is_not_there_is_not_used_in_a_panic():
 
 
 def test_errors_make_a_replica_look_costly_never_fast():
-    balancer = fleet(*"ab", policy="least_work", ejection=NO_EJECTION)
+    balancer = fleet(*"ab", policy="least_work", outlier_detection=NO_EJECTION)
     a, score = replica(balancer, "a"), balancer.pool().policy.score
     before = score(Request(), a, 1.0)
     for i in range(30):
@@ -450,7 +452,7 @@ def test_errors_make_a_replica_look_costly_never_fast():
 
 def test_errors_tell_nothing_of_speed():
     """A fleet that failed for a while is as fast as it was: no belief that deadlines cannot be met is left."""
-    balancer = fleet(*"abc", ejection=NO_EJECTION, retry=NO_RETRY)
+    balancer = fleet(*"abc", outlier_detection=NO_EJECTION, retry=NO_RETRY)
     for i in range(100):
         serve_on(balancer, "abc"[i % 3], 0.1, i / 10)
     typical = balancer.pool().estimator.typical_seconds

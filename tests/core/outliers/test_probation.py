@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from steelyard.core.options import EjectionOptions
+from steelyard.core.options import OutlierDetectionOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.outliers.ejection_reason import EjectionRule
 from steelyard.core.replica import State
@@ -138,7 +138,7 @@ def test_long_requests_do_not_look_like_a_replica_that_hangs():
 
 
 def test_it_can_be_switched_off():
-    world = OpenLoop("abcd", with_sick(NEVER), allowed=0.5, ejection=EjectionOptions(enabled=False))
+    world = OpenLoop("abcd", with_sick(NEVER), allowed=0.5, outlier_detection=OutlierDetectionOptions(enabled=False))
     world.run(SICK_AT + 10.0)
     assert world.replica("d").probation is None
     assert world.replica("d").ejection_count == 0

@@ -62,7 +62,7 @@ def test_requests_that_are_refused(stage: Stage, headers: tuple[str, ...]) -> No
 
 @pytest.mark.parametrize("headers", [*[f for f in FRAMINGS if f != ("transfer-encoding: identity",)], *LINES])
 def test_answers_that_are_refused(staged: Callable[..., Stage], headers: tuple[str, ...]) -> None:
-    stage = staged("models: {m: {retry: {attempts: 1}, replicas: [{url: 'http://a:1'}]}}")
+    stage = staged("models: {m: {retry: {max_attempts: 1}, replicas: [{url: 'http://a:1'}]}}")
     client = stage.client()
     client.says(request())
     replica = stage.replica()

@@ -13,7 +13,7 @@ from ..reading import answer, read_answer, read_request, request
 from ..stage import Stage
 from ..transports import FakeTransport
 
-ONE = "models: {m: {retry: {attempts: 1}, replicas: [{url: 'http://a:1'}]}}"
+ONE = "models: {m: {retry: {max_attempts: 1}, replicas: [{url: 'http://a:1'}]}}"
 TWO = "models: {m: {policy: round_robin, replicas: [{url: 'http://a:1'}, {url: 'http://b:1'}]}}"
 
 

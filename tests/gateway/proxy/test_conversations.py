@@ -212,7 +212,7 @@ def test_what_a_replica_said_unasked_is_not_taken_for_the_next_answer(stage: Sta
     [b"\x16\x03\x01 tls?\r\n\r\n", b"HTTP/1.1 200 OK\r\nx : 1\r\n\r\n", b"HTTP/1.1 200 OK\nx: 1\r\n\r\n"],
 )
 def test_nonsense_of_a_replica_is_a_502(staged: Callable[..., Stage], nonsense: bytes) -> None:
-    stage = staged("models: {'*': {retry: {attempts: 1}, replicas: [{url: 'http://a:1'}]}}")
+    stage = staged("models: {'*': {retry: {max_attempts: 1}, replicas: [{url: 'http://a:1'}]}}")
     client = stage.client()
     client.says(request())
     replica = stage.accept()
@@ -292,7 +292,7 @@ def test_a_trailer_of_an_answer_says_nothing_that_only_a_head_may_say(stage: Sta
 
 
 def test_interim_answers_are_bounded_and_clean(staged: Callable[..., Stage]) -> None:
-    stage = staged("models: {'*': {retry: {attempts: 1}, replicas: [{url: 'http://a:1'}]}}")
+    stage = staged("models: {'*': {retry: {max_attempts: 1}, replicas: [{url: 'http://a:1'}]}}")
     client = stage.client()
     client.says(request())
     replica = stage.replica()

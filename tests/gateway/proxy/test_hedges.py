@@ -14,7 +14,7 @@ models:
   m:
     policy: least_connections
     hedge: {enabled: true, budget: 100%}
-    retry: {attempts: 2}
+    retry: {max_attempts: 2}
     replicas: [{url: 'http://a:1'}, {url: 'http://b:1'}]
 """
 STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"

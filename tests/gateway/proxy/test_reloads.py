@@ -11,7 +11,7 @@ from ..stage import Stage
 
 
 def fleet(**models: str) -> str:
-    lines = [f"  {name}: {{concurrency: 1, retry: {{attempts: 3}}, {rest}}}" for name, rest in models.items()]
+    lines = [f"  {name}: {{concurrency: 1, retry: {{max_attempts: 3}}, {rest}}}" for name, rest in models.items()]
     return "\n".join(["models:", *lines])
 
 

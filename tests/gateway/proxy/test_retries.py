@@ -43,7 +43,7 @@ def test_what_no_other_replica_could_do_better_is_not_tried_again(staged: Callab
 
 
 def test_the_last_answer_is_passed_on_when_nobody_else_tries(staged: Callable[..., Stage]) -> None:
-    stage = staged(TWO.replace("policy", "retry: {attempts: 2}, policy"))
+    stage = staged(TWO.replace("policy", "retry: {max_attempts: 2}, policy"))
     client = stage.client()
     client.says(request())
     stage.replica().says(answer(b"first", status="500 A"))
@@ -89,7 +89,7 @@ def test_what_may_not_run_twice_is_tried_where_nothing_was_done(staged: Callable
 
 
 def test_a_connection_closed_as_it_is_used_again_is_no_failure(staged: Callable[..., Stage]) -> None:
-    stage = staged("models: {m: {retry: {attempts: 2}, replicas: [{url: 'http://a:1'}]}}")
+    stage = staged("models: {m: {retry: {max_attempts: 2}, replicas: [{url: 'http://a:1'}]}}")
     client = stage.client()
     client.says(request())
     first = stage.replica()
@@ -108,7 +108,7 @@ def test_a_connection_closed_as_it_is_used_again_is_no_failure(staged: Callable[
 
 
 def test_a_new_connection_that_is_closed_is_a_failure(staged: Callable[..., Stage]) -> None:
-    stage = staged("models: {m: {retry: {attempts: 1}, replicas: [{url: 'http://a:1'}]}}")
+    stage = staged("models: {m: {retry: {max_attempts: 1}, replicas: [{url: 'http://a:1'}]}}")
     client = stage.client()
     client.says(request())
     stage.replica().ends()
@@ -131,7 +131,7 @@ def test_a_connection_closed_under_what_may_not_run_twice_is_a_502(staged: Calla
 
 
 def test_half_a_head_is_not_a_closed_idle_connection(staged: Callable[..., Stage]) -> None:
-    stage = staged("models: {m: {retry: {attempts: 1}, replicas: [{url: 'http://a:1'}]}}")
+    stage = staged("models: {m: {retry: {max_attempts: 1}, replicas: [{url: 'http://a:1'}]}}")
     client = stage.client()
     client.says(request() + request())
     first = stage.replica()

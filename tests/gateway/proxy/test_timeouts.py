@@ -10,9 +10,9 @@ from ..stage import Stage
 QUICK = """
 limits: {buffer: 1000, replay: 1000, body_rate: 0}
 timeouts: {header: 10s, body: 20s, idle: 30s, write: 40s, connect: 2s, first_byte: 50s, stream: 60s, total: 200s}
-models: {m: {policy: round_robin, retry: {attempts: 1}, replicas: [{url: 'http://a:1'}]}}
+models: {m: {policy: round_robin, retry: {max_attempts: 1}, replicas: [{url: 'http://a:1'}]}}
 """
-TWO = QUICK.replace("retry: {attempts: 1}, ", "").replace("[{url", "[{url: 'http://b:1'}, {url")
+TWO = QUICK.replace("retry: {max_attempts: 1}, ", "").replace("[{url", "[{url: 'http://b:1'}, {url")
 WAITING = QUICK.replace("policy", "concurrency: 1, max_wait: 25s, policy")
 STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 

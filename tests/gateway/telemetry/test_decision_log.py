@@ -195,7 +195,7 @@ def test_the_fleet_is_told_first_and_when_it_changes(stage: Stage, tmp_path: Pat
 def test_options_that_are_not_the_defaults_are_told(stage: Stage, tmp_path: Path) -> None:
     log = Log(stage, tmp_path / "log")
     stage.pass_time(1.0)
-    options = PoolOptions(queue=7, slow_start=2.0, restart_grace=5.0, retry=RetryOptions(attempts=1))
+    options = PoolOptions(queue=7, slow_start=2.0, restart_grace=5.0, retry=RetryOptions(max_attempts=1))
     stage.balancer.set_options("m", options, now=stage.loop.now)
     first, changed = log.lines()
     assert isinstance(first, FleetLine)

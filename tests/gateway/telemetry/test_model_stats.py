@@ -12,7 +12,7 @@ from steelyard.gateway.telemetry.model_stats import OUTCOMES, ModelStats
 from ..reading import answer, request
 from ..stage import Stage
 
-TWO = "models: {m: {retry: {attempts: 1}, replicas: [{url: 'http://a:1'}]}, n: {replicas: []}}"
+TWO = "models: {m: {retry: {max_attempts: 1}, replicas: [{url: 'http://a:1'}]}, n: {replicas: []}}"
 
 
 @given(st.lists(st.floats(0, 1e9), max_size=50))

@@ -10,7 +10,7 @@ from ..reading import answer, request
 from ..stage import Stage
 
 TWO = "models: {m: {policy: round_robin, replicas: [{url: 'http://a:1'}, {url: 'http://b:1'}]}}"
-ONE = "models: {m: {retry: {attempts: 1}, replicas: [{url: 'http://a:1'}]}}"
+ONE = "models: {m: {retry: {max_attempts: 1}, replicas: [{url: 'http://a:1'}]}}"
 
 
 def seen(stage: Stage, id: str = "a:1") -> ReplicaReport:

@@ -17,7 +17,7 @@ limits: {replay: 1KiB}
 models:
   m:
     slo: {latency: 1s, availability: 99, tenants: {acme: {latency: 5s}}}
-    retry: {attempts: 1}
+    retry: {max_attempts: 1}
     timeout: 60s
     concurrency: 1
     queue: 1
@@ -25,11 +25,11 @@ models:
     replicas: [{url: 'http://a:1'}]
   s:
     slo: {first_byte: 1s, latency: 2s}
-    retry: {attempts: 1}
+    retry: {max_attempts: 1}
     replicas: [{url: 'http://s:1'}]
   r:
     slo: {latency: 1s}
-    retry: {attempts: 2, budget: 100%}
+    retry: {max_attempts: 2, budget: 100%}
     replicas: [{url: 'http://r:1'}, {url: 'http://r:2'}]
   none:
     slo: {latency: 1s}

@@ -229,7 +229,7 @@ def test_an_error_that_is_cut_off_is_an_error(staged: Callable[..., Stage], rest
 
 
 def test_an_error_in_chunks_with_trailers_is_passed_on(staged: Callable[..., Stage]) -> None:
-    stage = staged(BOX.replace("queue: 9", "queue: 9, retry: {attempts: 1}"))
+    stage = staged(BOX.replace("queue: 9", "queue: 9, retry: {max_attempts: 1}"))
     client = stage.client()
     client.says(large(1))
     head = b"HTTP/1.1 500 Broken\r\ntransfer-encoding: chunked\r\n\r\n"

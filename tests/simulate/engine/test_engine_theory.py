@@ -28,7 +28,7 @@ def scenario(fleet: ReplicaGroup, requests: int, sizes: Sizes = EXPONENTIAL) -> 
         requests=requests,
         fleet=(fleet,),
         workload=Workload(sizes=sizes, features=0.0),
-        balancing=Balancing(ejection=False),
+        balancing=Balancing(outlier_detection=False),
     )
 
 

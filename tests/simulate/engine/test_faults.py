@@ -116,7 +116,7 @@ def alone(at: float, work: float, *faults: Fault, requests: int = 1) -> Scenario
         workload=Workload(
             sizes=Sizes(kind="constant", mean=Seconds(work)), features=0.0, arrivals=Arrivals(kind="regular")
         ),
-        balancing=Balancing(ejection=False, slow_start=Seconds(0)),
+        balancing=Balancing(outlier_detection=False, slow_start=Seconds(0)),
         faults=faults,
     )
 
@@ -197,7 +197,7 @@ def test_a_crashed_replica_gets_nothing_from_when_it_is_noticed_until_it_is_load
 
 
 def test_a_crashed_replica_refuses_connections_until_it_is_noticed() -> None:
-    _, watched = watch(hit_by(CRASH, balancing=Balancing(ejection=False)), "round_robin", 0.6)
+    _, watched = watch(hit_by(CRASH, balancing=Balancing(outlier_detection=False)), "round_robin", 0.6)
     refused = [when for when, _, outcome in watched.ended if outcome is Outcome.UNREACHABLE]
     assert refused
     assert all(10 <= when <= 11.01 for when in refused)
@@ -242,7 +242,7 @@ def test_balancers_hear_what_the_others_had_that_long_ago(delay: float) -> None:
         fleet=(ReplicaGroup(count=3),),
         workload=Workload(sizes=Sizes(kind="constant", mean=Seconds(10.0)), features=0.0),
         balancers=Balancers(count=2, signal_delay=Seconds(delay), signal_every=Seconds(1.0)),
-        balancing=Balancing(ejection=False),
+        balancing=Balancing(outlier_detection=False),
     )
     had: dict[float, list[dict[str, int]]] = {}
     compared = 0
@@ -282,7 +282,7 @@ def test_what_still_waits_after_the_last_arrival_is_served() -> None:
         fleet=(ReplicaGroup(count=4),),
         workload=Workload(sizes=Sizes(kind="exponential", mean=Seconds(1.0)), features=0.0),
         balancers=Balancers(count=4, signal_every=Seconds(0.05)),
-        balancing=Balancing(ejection=False),
+        balancing=Balancing(outlier_detection=False),
     )
     result, _ = watch(scenario, "least_connections@1", 0.95)
     assert result.refused == {}
@@ -300,7 +300,7 @@ def test_a_hedged_request_is_counted_once(policy: str, batching: Batching | None
         fleet=(ReplicaGroup(count=6, slots=2, batching=batching),),
         workload=LOGNORMAL,
         faults=(Fault(kind="slow", at=Seconds(10), duration=Seconds(40), factor=5.0),),
-        balancing=Balancing(hedging=True, ejection=False),
+        balancing=Balancing(hedging=True, outlier_detection=False),
     )
     result, watched = watch(scenario, policy, 0.3)
     assert sum(sent.hedged for sent in watched.sent) >= 10
@@ -312,7 +312,7 @@ def test_a_hedged_request_is_counted_once(policy: str, batching: Batching | None
 
 
 def test_a_hedge_goes_to_another_replica_while_the_first_attempt_runs() -> None:
-    scenario = hit_by(SLOW, balancing=Balancing(hedging=True, ejection=False))
+    scenario = hit_by(SLOW, balancing=Balancing(hedging=True, outlier_detection=False))
     _, watched = watch(scenario, "least_connections", 0.3)
     hedges = [sent for sent in watched.sent if sent.hedged]
     assert hedges
@@ -349,7 +349,7 @@ def test_what_is_done_every_so_often_is_done_until_the_last_request_is_over() ->
 
 
 def test_the_timeline_goes_on_until_the_last_request_is_over() -> None:
-    scenario = Scenario(requests=1_000, fleet=(ReplicaGroup(),), balancing=Balancing(ejection=False))
+    scenario = Scenario(requests=1_000, fleet=(ReplicaGroup(),), balancing=Balancing(outlier_detection=False))
     result = run_task(Task(scenario, "round_robin", 1.5, 1))
     step = result.timeline.times[1] - result.timeline.times[0]
     assert result.timeline.times[-1] >= result.seconds - 2 * step

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from steelyard.core.options import EjectionOptions, HedgeOptions, PoolOptions
+from steelyard.core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
 from steelyard.simulate.engine.servers import SlotServer
 from steelyard.simulate.replay.calibration import calibrate
 from steelyard.simulate.replay.compare import MIN_RELATIVE_ERROR, BlockBootstrap, compare, observed_figures
@@ -82,12 +82,19 @@ def test_the_options_of_the_log_are_those_of_the_replay() -> None:
     told: dict[str, object] = {
         "slow_start": 2.0,
         "hedge": {"enabled": True, "quantile": 0.9, "budget": 0.05},
-        "ejection": {"enabled": False, "of a later version": 1},
+        "outlier_detection": {"enabled": False, "of a later version": 1},
         "of a later version": 1,
     }
     line = fleet_line(["a"], "least_work", concurrency=4, queue=10, options=told)
-    hedge, ejection = HedgeOptions(enabled=True, quantile=0.9, budget=0.05), EjectionOptions(enabled=False)
+    hedge, ejection = HedgeOptions(enabled=True, quantile=0.9, budget=0.05), OutlierDetectionOptions(enabled=False)
     assert pool_options(line, None) == PoolOptions(
-        concurrency=4, queue=10, slow_start=2.0, hedge=hedge, ejection=ejection
+        concurrency=4, queue=10, slow_start=2.0, hedge=hedge, outlier_detection=ejection
     )
     assert pool_options(line, 2).concurrency == 2
+
+
+def test_a_log_of_an_earlier_version_is_replayed_with_its_options() -> None:
+    earlier: dict[str, object] = {"ejection": {"consecutive": 2}, "retry": {"attempts": 1, "budget": 0.1}}
+    options = pool_options(fleet_line(["a"], "least_work", options=earlier), None)
+    assert options.outlier_detection == OutlierDetectionOptions(consecutive_failures=2)
+    assert options.retry == RetryOptions(max_attempts=1, budget=0.1)

@@ -12,7 +12,7 @@ import pytest
 
 from steelyard.core.balancer import Balancer
 from steelyard.core.errors import OptionError
-from steelyard.core.options import EjectionOptions, PoolOptions
+from steelyard.core.options import OutlierDetectionOptions, PoolOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import State
 from steelyard.core.request import RequestPhase
@@ -31,7 +31,7 @@ from .test_replay_log import line
 
 SPEEDS = (1.0, 1.0, 1.5, 2.0)
 RATE, MEAN, COUNT = 70.0, 0.04, 1400
-NOT_EJECTED = EjectionOptions(enabled=False)
+NOT_EJECTED = OutlierDetectionOptions(enabled=False)
 
 
 class Unlucky(Recorder):
@@ -62,7 +62,7 @@ def run(
 ) -> list[LogLine]:
     servers: list[Server] = [SlotServer(f"r{place}", speed) for place, speed in enumerate(SPEEDS)]
     balancer = Balancer(Random(99))
-    balancer.add_model("", policy, PoolOptions(ejection=NOT_EJECTED, **options))  # type: ignore[arg-type]
+    balancer.add_model("", policy, PoolOptions(outlier_detection=NOT_EJECTED, **options))  # type: ignore[arg-type]
     for server in servers:
         balancer.add_replica(server.id, state=State.READY, now=0.0)
     result = RunResult("m", policy, 0.0, 1)
@@ -71,7 +71,7 @@ def run(
     if plan is not None:
         plan(simulation)
     simulation.run()
-    told = {"ejection": {"enabled": False}}
+    told = {"outlier_detection": {"enabled": False}}
     return [fleet_line([server.id for server in servers], policy, options=told, **options), *simulation.lines]
 
 

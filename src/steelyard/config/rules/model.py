@@ -11,7 +11,7 @@ import msgspec
 
 from ...addresses import is_host, replica_address
 from ...core.errors import OptionError
-from ...core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
+from ...core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
 from ...core.policies import POLICIES, find_policy, make_policy, policy_options
 from ...documents import Key, Problem, did_you_mean, did_you_mean_or_list
 from ...protocols import DIALECTS, find_dialect
@@ -81,7 +81,7 @@ def _did_you_mean(what: str, name: str, known: Iterable[str]) -> str:
 def _options(key: Key, model: ModelConfig) -> Iterator[Problem]:
     """What the core itself checks. Each part by itself, so that one mistake does not hide another."""
     parts: tuple[tuple[Section, Callable[..., object]], ...] = (
-        (model.ejection, EjectionOptions),
+        (model.outlier_detection, OutlierDetectionOptions),
         (model.retry, RetryOptions),
         (model.hedge, HedgeOptions),
     )
@@ -90,15 +90,15 @@ def _options(key: Key, model: ModelConfig) -> Iterator[Problem]:
     names = ("concurrency", "queue", "max_wait", "restart_grace", "slow_start", "warm_keys", "interval")
     given = {name: getattr(model, name) for name in names}
     yield from _option_errors(key, PoolOptions, **{name: value for name, value in given.items() if value is not None})
-    if not model.ejection.slow_for:
-        yield Problem((*key, "ejection", "slow_for"), "must be more than 0")
+    if not model.outlier_detection.slow_duration:
+        yield Problem((*key, "outlier_detection", "slow_duration"), "must be more than 0")
 
 
 def _option_errors(key: Key, make: Callable[..., object], **options: Any) -> Iterator[Problem]:
     try:
         make(**options)
     except OptionError as problem:
-        option, _, what = str(problem).partition(": ")  # `retry.reserve: must be …`
+        option, _, what = str(problem).partition(": ")  # `retry.initial_tokens: must be …`
         yield Problem((*key, *option.split(".")), what)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
+from ...core.options import OutlierDetectionOptions, RetryOptions
 from ...documents import Seconds, Share, Size
 
 
@@ -106,38 +107,42 @@ class AccessLogConfig(Section, frozen=True):
     format: Annotated[Literal["json", "text"], described("`json` or `text`")] = "json"
 
 
-class EjectionConfig(Section, frozen=True):
+class OutlierDetectionConfig(Section, frozen=True):
     """When a replica is taken out for how it treats real requests."""
 
+    __renamed__: ClassVar[dict[str, str]] = OutlierDetectionOptions.__renamed__
+
     enabled: Annotated[bool, described("whether replicas are taken out at all")] = True
-    consecutive: Annotated[Count, described("failures in a row after which a replica is taken out")] = 5
-    deviations: Annotated[
+    consecutive_failures: Annotated[Count, described("failures in a row after which a replica is taken out")] = 5
+    stdev_factor: Annotated[
         Positive, described("taken out too: a success rate this many standard deviations under the mean, …")
     ] = 1.9
-    margin: Annotated[Share, described("… and at least this much under it")] = Share(0.1)
-    least_replicas: Annotated[Count, described("replicas it takes to compare them")] = 5
-    least_requests: Annotated[Count, described("requests it takes of each")] = 20
-    slow: Annotated[
+    min_rate_gap: Annotated[Share, described("… and at least this much under it")] = Share(0.1)
+    min_replicas: Annotated[Count, described("replicas it takes to compare them")] = 5
+    min_requests: Annotated[Count, described("requests it takes of each")] = 20
+    slow_factor: Annotated[
         Positive, described("taken out too: this many times as slow as it usually is itself, more than 1, …")
     ] = 3.0
-    slow_for: Annotated[Seconds, described("… for this long")] = Seconds(10)
-    seconds: Annotated[Seconds, described("taken out for this long, times how often it was")] = Seconds(30)
-    longest: Annotated[Seconds, described("longest that it is out")] = Seconds(300)
-    most: Annotated[Share, described("share of the replicas that may be out by comparison at once; at least one")] = (
-        Share(0.1)
-    )
-    panic: Annotated[Share, described("share of healthy replicas under which those taken out are used too")] = Share(
-        0.5
-    )
+    slow_duration: Annotated[Seconds, described("… for this long")] = Seconds(10)
+    base_ejection_time: Annotated[Seconds, described("taken out for this long, times how often it was")] = Seconds(30)
+    max_ejection_time: Annotated[Seconds, described("longest that it is out")] = Seconds(300)
+    max_ejected_share: Annotated[
+        Share, described("share of the replicas that may be out by comparison at once; at least one")
+    ] = Share(0.1)
+    panic_threshold: Annotated[
+        Share, described("share of healthy replicas under which those taken out are used too")
+    ] = Share(0.5)
 
 
 class RetryConfig(Section, frozen=True):
     """A failed request, sent again to another replica."""
 
-    attempts: Annotated[Count, described("attempts in all, the first included; 1: no retries")] = 3
+    __renamed__: ClassVar[dict[str, str]] = RetryOptions.__renamed__
+
+    max_attempts: Annotated[Count, described("attempts in all, the first included; 1: no retries")] = 3
     budget: Annotated[Share, described("retries per request, so that a failing fleet is not flooded")] = Share(0.2)
-    reserve: Annotated[NotNegative, described("retries in hand at the start")] = 3.0
-    saved: Annotated[NotNegative, described("most retries that are saved up")] = 50.0
+    initial_tokens: Annotated[NotNegative, described("retries in hand at the start")] = 3.0
+    max_tokens: Annotated[NotNegative, described("most retries that are saved up")] = 50.0
 
 
 class HedgeConfig(Section, frozen=True):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from ...addresses import Address, listen_address, replica_address
-from ...core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
+from ...core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
 from ...core.policies import POLICIES
 from ...documents import Seconds
 from ...protocols import DIALECTS
@@ -15,10 +15,10 @@ from .base import (
     CLASS_PATH_SCHEMA,
     AccessLogConfig,
     Count,
-    EjectionConfig,
     HedgeConfig,
     LimitsConfig,
     Natural,
+    OutlierDetectionConfig,
     ReplicaTlsConfig,
     RetryConfig,
     Section,
@@ -66,6 +66,8 @@ class ReplicaConfig(Section, frozen=True):
 
 class ModelConfig(Section, frozen=True):
     """A model and the replicas that serve it."""
+
+    __renamed__: ClassVar[dict[str, str]] = PoolOptions.__renamed__
 
     replicas: Annotated[tuple[ReplicaConfig, ...], described("the servers that run it")] = ()
     dialect: Annotated[
@@ -118,9 +120,9 @@ class ModelConfig(Section, frozen=True):
         bool | None,
         described("whether a request that a replica may have begun may be sent again; without it, the dialect says"),
     ] = None
-    ejection: Annotated[EjectionConfig, described("when a replica is taken out for how it treats real requests")] = (
-        EjectionConfig()
-    )
+    outlier_detection: Annotated[
+        OutlierDetectionConfig, described("when a replica is taken out for how it treats real requests")
+    ] = OutlierDetectionConfig()
     retry: Annotated[RetryConfig, described("a failed request, sent again to another replica")] = RetryConfig()
     hedge: Annotated[HedgeConfig, described("a second attempt elsewhere while the first still runs")] = HedgeConfig()
     slo: Annotated[SloConfig | None, described("what is promised")] = None
@@ -162,7 +164,7 @@ class ModelConfig(Section, frozen=True):
             slow_start=self.slow_start,
             warm_keys=self.warm_keys,
             interval=self.interval,
-            ejection=EjectionOptions(**msgspec.structs.asdict(self.ejection)),
+            outlier_detection=OutlierDetectionOptions(**msgspec.structs.asdict(self.outlier_detection)),
             retry=RetryOptions(**msgspec.structs.asdict(self.retry)),
             hedge=HedgeOptions(**msgspec.structs.asdict(self.hedge)),
         )

@@ -49,7 +49,7 @@ class Ejections:
         found = self._restored_early(seen, now)
         for key, views in seen.items():
             model = models.get(key[0])
-            if key in self._ignored_until or model is None or not model.ejection.enabled:
+            if key in self._ignored_until or model is None or not model.outlier_detection.enabled:
                 continue
             if seconds := self._ejection_seconds(key, views, model, now):
                 self.until[key] = now + seconds
@@ -90,8 +90,8 @@ class Ejections:
             return longest
         failed = sum(view.consecutive_failures for view in views if view.state == State.READY.value)
         return (
-            model.ejection.seconds
-            if now > known + SAME_EJECTION_SECONDS and failed >= model.ejection.consecutive
+            model.outlier_detection.base_ejection_time
+            if now > known + SAME_EJECTION_SECONDS and failed >= model.outlier_detection.consecutive_failures
             else 0.0
         )
 

@@ -17,12 +17,12 @@ from ..request import Request
 class RetryBudget:
     def __init__(self, options: RetryOptions) -> None:
         self.options = options
-        self.tokens = options.reserve
+        self.tokens = options.initial_tokens
 
     def deposit(self) -> None:
         """A new request came in."""
         tokens = self.tokens + self.options.budget
-        self.tokens = tokens if tokens < self.options.saved else self.options.saved
+        self.tokens = tokens if tokens < self.options.max_tokens else self.options.max_tokens
 
     def try_spend(self, request: Request, outcome: Outcome, now: float) -> bool:
         """May this request go to another replica? Takes a token if so."""
@@ -37,7 +37,7 @@ class RetryBudget:
 
     def can_retry(self, request: Request, now: float) -> bool:
         """Are there attempts, time and budget left?"""
-        if request.attempt_count >= self.options.attempts:
+        if request.attempt_count >= self.options.max_attempts:
             return False
         return self.tokens >= 1.0 and now < request.deadline and now < request.first_byte_by
 
@@ -46,10 +46,10 @@ class RetryBudget:
 
         If so, this attempt does not count against the number it has: left there, it would wait for ever.
         """
-        if not request.idempotent or self.options.attempts < 2:
+        if not request.idempotent or self.options.max_attempts < 2:
             return False
         counted = request.attempt_count
-        request.attempt_count = min(counted, self.options.attempts - 1)
+        request.attempt_count = min(counted, self.options.max_attempts - 1)
         if self.can_retry(request, now):
             return True
         request.attempt_count = counted

@@ -4,12 +4,12 @@ Idea: three rules. Failures in a row eject at once. Success rates are compared w
 compared with the replica's own usual speed: hardware that has always been slower is no outlier, the policy allows for
 it.
 
-Formula: success rate < mean − max(margin, deviations × σ) over SUCCESS_RATE_INTERVAL_SECONDS; ln(slowness / own usual)
-− median of all > ln(slow) + two standard deviations for `slow_for` seconds; or slowness per weight >
-EXTREME_SLOWNESS_FACTOR × slow × the median.
+Formula: success rate < mean − max(min_rate_gap, stdev_factor × σ) over SUCCESS_RATE_INTERVAL_SECONDS;
+ln(slowness / own usual) − median of all > ln(slow_factor) + two standard deviations for `slow_duration` seconds; or
+slowness per weight > EXTREME_SLOWNESS_FACTOR × slow_factor × the median.
 
 Source: Envoy's outlier detection, adapted to low rates; docs/decisions/0023-suspicion-and-recovery.md. Limits: the two
-that compare eject at most the share `most` of the replicas, but at least one; with one replica they do nothing.
+that compare eject at most `max_ejected_share` of the replicas, but at least one; with one replica they do nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from math import exp, log
 from statistics import fmean, median_low, pstdev
 
-from ..options import EjectionOptions
+from ..options import OutlierDetectionOptions
 from ..outcome import Outcome
 from ..replica import Replica
 from ..request import INFINITY
@@ -33,7 +33,7 @@ Outlier = tuple[Replica, EjectionReason]
 
 
 class OutlierDetector:
-    def __init__(self, options: EjectionOptions) -> None:
+    def __init__(self, options: OutlierDetectionOptions) -> None:
         self.options = options
         self._next_rates = 0.0
 
@@ -44,7 +44,7 @@ class OutlierDetector:
             replica.consecutive_failures += 1
             replica.same_failures = replica.same_failures + 1 if words == replica.last_failure else 1
             replica.last_failure = words
-            if self.options.enabled and replica.consecutive_failures >= self.options.consecutive:
+            if self.options.enabled and replica.consecutive_failures >= self.options.consecutive_failures:
                 return consecutive_reason(replica, EjectionRule.CONSECUTIVE_FAILURES)
         elif outcome.informative:
             replica.successes += 1
@@ -60,22 +60,22 @@ class OutlierDetector:
             self._next_rates = now + SUCCESS_RATE_INTERVAL_SECONDS
             crawling = [r for r, _ in found]
             found += [(r, reason) for r, reason in self._failing(members) if r not in crawling]
-        room = max(1, int(self.options.most * (len(members) + out_already))) - out_already
+        room = max(1, int(self.options.max_ejected_share * (len(members) + out_already))) - out_already
         return found[: max(0, room)]
 
     def ejection_seconds(self, replica: Replica) -> float:
         """Seconds out, longer each time."""
         replica.ejection_backoff += 1
-        return min(self.options.longest, self.options.seconds * replica.ejection_backoff)
+        return min(self.options.max_ejection_time, self.options.base_ejection_time * replica.ejection_backoff)
 
     def _failing(self, members: Sequence[Replica]) -> list[Outlier]:
         options = self.options
-        judged = [r for r in members if r.successes + r.failures >= options.least_requests]
-        if len(judged) < options.least_replicas:
+        judged = [r for r in members if r.successes + r.failures >= options.min_requests]
+        if len(judged) < options.min_replicas:
             return []
         rates = {r: r.successes / (r.successes + r.failures) for r in judged}
         mean = fmean(rates.values())
-        limit = mean - max(options.margin, options.deviations * pstdev(rates.values()))
+        limit = mean - max(options.min_rate_gap, options.stdev_factor * pstdev(rates.values()))
         for r in judged:
             r.successes = r.failures = 0
         worst = sorted((r for r in judged if rates[r] < limit), key=lambda r: rates[r])
@@ -96,23 +96,23 @@ class OutlierDetector:
         A replica that is hardly used is no outlier: what it showed long ago is no reason.
         """
         options = self.options
-        slow = log(options.slow)
+        slow = log(options.slow_factor)
         excesses = [r.slowness_filter.excess for r in members]
         common = median_low(excesses)
-        useless = EXTREME_SLOWNESS_FACTOR * options.slow * median_low([r.slowness * r.weight for r in members])
+        useless = EXTREME_SLOWNESS_FACTOR * options.slow_factor * median_low([r.slowness * r.weight for r in members])
         found: list[Outlier] = []
         for r, excess in zip(members, excesses, strict=True):
             slowed = excess - common > slow + r.slowness_filter.margin
             crawls = slowed or r.slowness * r.weight > useless
-            if not crawls or now - r.slowness_filter.updated_at > options.slow_for:
+            if not crawls or now - r.slowness_filter.updated_at > options.slow_duration:
                 r.slow_since = INFINITY
             elif r.slow_since == INFINITY:
                 r.slow_since = now
-            elif now - r.slow_since >= options.slow_for:
+            elif now - r.slow_since >= options.slow_duration:
                 times = (
                     exp(excess - common)
                     if slowed
-                    else r.slowness * r.weight * EXTREME_SLOWNESS_FACTOR * options.slow / useless
+                    else r.slowness * r.weight * EXTREME_SLOWNESS_FACTOR * options.slow_factor / useless
                 )
                 rule = EjectionRule.SLOWED if slowed else EjectionRule.EXTREME_SLOWNESS
                 found.append((r, EjectionReason(rule, times, 1.0, now - r.slow_since)))

@@ -94,7 +94,11 @@ class ProbationTracker:
 
     def begin(self, replica: Replica, since: float, now: float) -> None:
         """Nothing came of it since then. If others answer, it gets one request at a time until it answers."""
-        if replica.probation is not None or replica.state is not State.READY or not self._pool.options.ejection.enabled:
+        if (
+            replica.probation is not None
+            or replica.state is not State.READY
+            or not self._pool.options.outlier_detection.enabled
+        ):
             return
         if self._others_answer(replica, since):
             replica.probation = Probation(now, restored=False)
@@ -189,7 +193,7 @@ class ProbationTracker:
         """Are enough others in full use without it?"""
         members = self._pool.members
         well = sum(1 for r in members if r is not replica and r.state is State.READY and r.probation is None)
-        return well >= max(1.0, self._pool.options.ejection.panic * self._pool.expected_count)
+        return well >= max(1.0, self._pool.options.outlier_detection.panic_threshold * self._pool.expected_count)
 
     def _others_answer(self, replica: Replica, since: float) -> bool:
         others = [r for r in self._pool.members if r is not replica and not r.suspended]

@@ -9,7 +9,7 @@ from typing import cast
 import msgspec
 
 from ...core.balancer import Balancer
-from ...core.options import Concurrency, PoolOptions
+from ...core.options import Concurrency, PoolOptions, current_names
 from ...core.policies import find_policy
 from ...core.replica import Event, Replica, State
 from ...link.decision_log.lines import FleetLine
@@ -49,7 +49,7 @@ def initial_balancer(recording: Recording, policy: str, seed: int, worker: int) 
 def pool_options(line: FleetLine, concurrency: Concurrency | None) -> PoolOptions:
     """Options of a later version are ignored."""
     limit = cast(Concurrency, line.concurrency) if concurrency is None else concurrency
-    known = msgspec.convert(line.options, PoolOptions)
+    known = msgspec.convert(current_names(line.options), PoolOptions)
     return replace(known, concurrency=limit, queue=line.queue, max_wait=line.max_wait)
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from ...core.options import EjectionOptions, HedgeOptions, PoolOptions, RetryOptions
+from ...core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
 from ...documents import Seconds
 from .dynamics import Autoscale, TrafficShape
 from .dynamics import check as _check
@@ -154,11 +154,13 @@ class Balancers(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class Balancing(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Options of core.PoolOptions, for all policies. One named `name@N` has its own concurrency."""
 
+    __renamed__: ClassVar[dict[str, str]] = PoolOptions.__renamed__
+
     concurrency: int | Literal["auto", "unlimited"] = "unlimited"
     queue: int = 100_000
     max_wait: Seconds = Seconds(3600.0)
     slow_start: Seconds = Seconds(10.0)
-    ejection: bool = True
+    outlier_detection: bool = True
     retries: bool = True
     hedging: bool = False
 
@@ -169,8 +171,8 @@ class Balancing(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             max_wait=self.max_wait,
             slow_start=self.slow_start,
             warm_keys=warm_keys,
-            ejection=EjectionOptions(enabled=self.ejection),
-            retry=RetryOptions(attempts=3 if self.retries else 1),
+            outlier_detection=OutlierDetectionOptions(enabled=self.outlier_detection),
+            retry=RetryOptions(max_attempts=3 if self.retries else 1),
             hedge=HedgeOptions(enabled=self.hedging),
         )
 
