@@ -170,4 +170,5 @@ async def watching(*targets: ProbeTarget, **options: Any) -> AsyncIterator[Watch
         yield watcher
     finally:
         await watcher.prober.close()
-        assert not watcher.prober._tasks
+        tasks = [task for task in asyncio.all_tasks() if task.get_coro().__qualname__.startswith("Prober.")]
+        assert not tasks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from steelyard.control.health.client.origin import TlsContexts
+from steelyard.control.health.detection import probe_strategy
 from steelyard.control.health.http_probe import HttpProbe
 from steelyard.control.health.probe import ProbeResult, ProbeStatus, ProbeTarget
 from tests.control.driving import run
@@ -13,7 +14,11 @@ from .servers import Asked, Server, serving, target
 
 
 async def look(aim: ProbeTarget) -> ProbeResult:
-    return await HttpProbe(aim, TlsContexts()).run()
+    return await http_probe(aim).run()
+
+
+def http_probe(aim: ProbeTarget) -> HttpProbe:
+    return HttpProbe(aim, TlsContexts(), probe_strategy(aim))
 
 
 @pytest.mark.parametrize(
@@ -237,7 +242,7 @@ def test_our_kit_knows_better_than_the_app(dialect: str) -> None:
             server.answers["/v2/models/m/ready"] = 200
             says = b'{"state": "draining", "instance": "i", "reason": "SIGTERM"}'
             server.answers["/steelyard/ready"] = server.reply(503, says)
-            probe = HttpProbe(target(server.url, dialect=dialect), TlsContexts())
+            probe = http_probe(target(server.url, dialect=dialect))
             seen = await probe.run()
             assert (seen.status, seen.definitive) == (ProbeStatus.LOADING, True)
             assert seen.detail == "answers 503 to GET /steelyard/ready: SIGTERM"
@@ -254,7 +259,7 @@ def test_a_server_that_answers_every_path_has_no_kit() -> None:
         for status in (200, 500, 503):
             async with serving(health=503) as server:
                 server.answers["/steelyard/ready"] = status
-                probe = HttpProbe(target(server.url, dialect="http"), TlsContexts())
+                probe = http_probe(target(server.url, dialect="http"))
                 assert (await probe.run()).detail == "answers 503 to GET /health"
                 server.asked.clear()
                 await probe.run()
@@ -291,7 +296,7 @@ def test_what_answers_is_found_and_remembered(path: str, asked: list[str]) -> No
     async def scenario() -> None:
         async with serving() as server:
             server.answers[path] = server.reply(503, KIT)
-            probe = HttpProbe(target(server.url, dialect=""), TlsContexts())
+            probe = http_probe(target(server.url, dialect=""))
             assert (await probe.run()).status is ProbeStatus.LOADING
             assert server.paths()[: len(asked)] == asked
             server.asked.clear()
@@ -305,7 +310,7 @@ def test_what_answers_is_found_and_remembered(path: str, asked: list[str]) -> No
 def test_every_way_is_tried_when_somebody_answers_again() -> None:
     async def scenario() -> None:
         async with serving(health=503) as server:
-            probe = HttpProbe(target(server.url, dialect=""), TlsContexts())
+            probe = http_probe(target(server.url, dialect=""))
             await server.stop()
             for _ in range(4):
                 assert (await probe.run()).status is ProbeStatus.REFUSED
@@ -318,7 +323,7 @@ def test_every_way_is_tried_when_somebody_answers_again() -> None:
 def test_what_is_not_there_any_more_is_looked_for_again() -> None:
     async def scenario() -> None:
         async with serving(health=200) as server:
-            probe = HttpProbe(target(server.url, dialect=""), TlsContexts())
+            probe = http_probe(target(server.url, dialect=""))
             assert (await probe.run()).status is ProbeStatus.READY
             server.answers = {"/v2/models/m/ready": 200}
             server.asked.clear()
@@ -335,7 +340,7 @@ def test_where_nothing_is_found_any_answer_will_do(status: int) -> None:
     async def scenario() -> None:
         async with serving() as server:
             server.answers = dict.fromkeys(("/steelyard/ready", "/health", "/v2/models/m/ready"), status)
-            probe = HttpProbe(target(server.url, dialect=""), TlsContexts())
+            probe = http_probe(target(server.url, dialect=""))
             seen = await probe.run()
             assert seen.status is ProbeStatus.READY
             assert "set health.path" in seen.detail
@@ -365,7 +370,7 @@ def test_the_readiness_of_named_servers_is_found(
         async with serving() as server:
             for other in ("/steelyard/ready", "/health", "/v2/models/m/ready", "/-/healthz"):
                 server.answers[other] = 500  # an application on / fails at whatever is no request of its own
-            probe = HttpProbe(target(server.url, dialect=dialect), TlsContexts())
+            probe = http_probe(target(server.url, dialect=dialect))
             server.answers[path] = server.reply(*not_yet)
             assert (await probe.run()).detail.startswith(f"answers {not_yet[0]} to GET {path}")
             server.answers[path] = server.reply(*ready)
@@ -378,7 +383,7 @@ def test_the_readiness_of_named_servers_is_found(
 def test_an_error_counts_where_the_path_was_found_before() -> None:
     async def scenario() -> None:
         async with serving(health=200) as server:
-            probe = HttpProbe(target(server.url, dialect=""), TlsContexts())
+            probe = http_probe(target(server.url, dialect=""))
             assert (await probe.run()).status is ProbeStatus.READY
             server.answers["/health"] = 500
             assert (await probe.run()).status is ProbeStatus.LOADING

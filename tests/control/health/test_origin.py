@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from steelyard.addresses import Address
 from steelyard.config import ReplicaTlsConfig
@@ -24,12 +25,12 @@ from steelyard.control.health.client.errors import (
     ResponseTimeoutError,
     classify_error,
 )
-from steelyard.control.health.client.origin import TlsContexts, send_request
+from steelyard.control.health.client.origin import ProbeOrigin, TlsContexts
 from steelyard.control.health.client.response import ProbeResponse
 from tests.control.driving import run
 from tests.harness.certificates import Authority
 
-from .servers import Server, serving
+from .servers import Server, serving, target
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +42,25 @@ GET = b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"
 SHORT = 1.0  # seconds in which no answer comes; but a connection does, on a slow machine too
 
 
+async def send(
+    address: Address,
+    request: bytes = GET,
+    *,
+    tls: ReplicaTlsConfig | None = None,
+    contexts: TlsContexts | None = None,
+    timeout: float = 20.0,
+    max_bytes: int = 10,
+    truncate: bool = False,
+) -> ProbeResponse:
+    """`tls`: it is spoken there."""
+    origin = ProbeOrigin(target("http://unused:1", tls=tls), contexts or TlsContexts())
+    origin.address = structs.replace(address, tls=tls is not None)  # also one that no configuration may name
+    return await origin.send(request, timeout=timeout, max_bytes=max_bytes, truncate=truncate)
+
+
 async def answer(server: Server, said: Any, request: bytes = GET, **options: Any) -> ProbeResponse:
     server.answers["/"] = said
-    return await send_request(server.address, request, **{"timeout": 20.0, "limit": 1000, **options})
+    return await send(server.address, request, max_bytes=1000, **options)
 
 
 def test_an_answer() -> None:
@@ -116,7 +133,7 @@ def test_a_long_answer_may_be_cut() -> None:
     async def scenario() -> None:
         async with serving() as server:
             said = b"HTTP/1.1 200 OK\r\ncontent-length: 300000\r\n\r\n" + b"x" * 300000
-            reply = await answer(server, said, cut=True)
+            reply = await answer(server, said, truncate=True)
             assert reply.body == b"x" * 1000
 
     run(scenario())
@@ -127,7 +144,7 @@ def test_a_reset_instead_of_an_answer() -> None:
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
         loop = asyncio.get_running_loop()
-        asking = loop.create_task(send_request(Address(*listener.getsockname()), GET, timeout=20, limit=10))
+        asking = loop.create_task(send(Address(*listener.getsockname())))
         taken, _ = await loop.sock_accept(listener)
         await loop.sock_recv(taken, 1)  # bytes that nobody reads make the kernel send a reset
         taken.close()
@@ -150,18 +167,18 @@ def test_silence_before_and_after_the_connection() -> None:
                 await answer(server, 200, timeout=SHORT)
         async with half_answering() as address:
             with pytest.raises(ResponseTimeoutError, match="no end of its answer in time"):
-                await send_request(address, GET, timeout=SHORT, limit=10)
+                await send(address, timeout=SHORT)
         with full_queue(socket.create_server(("127.0.0.1", 0), backlog=0)) as name:
             address = Address(*name)
             with pytest.raises(ResponseTimeoutError, match="no connection in time"):
-                await send_request(address, GET, timeout=0.2, limit=10)
+                await send(address, timeout=0.2)
 
     run(scenario())
 
 
 def test_nothing_is_left_open(authority: Authority) -> None:
     async def scenario() -> None:
-        tls = TlsContexts().get(ReplicaTlsConfig(ca=str(authority.ca)))
+        tls, contexts = ReplicaTlsConfig(ca=str(authority.ca)), TlsContexts()
         files: list[int] = []
         async with half_answering() as address, serving() as server:
             server.frozen = True
@@ -174,7 +191,7 @@ def test_nothing_is_left_open(authority: Authority) -> None:
                         (Address(*name), None),
                     ):
                         with pytest.raises((ResponseTimeoutError, InvalidResponseError)):
-                            await send_request(where, GET, timeout=0.05, limit=10, tls=how)
+                            await send(where, timeout=0.05, tls=how, contexts=contexts)
                     await calm(files)
         assert files[-1] <= files[0]
 
@@ -220,16 +237,16 @@ def test_nobody_listens(tmp_path: Path) -> None:
         server = await Server().start()
         await server.stop()
         with pytest.raises(ConnectRefusedError, match="refuses connections"):
-            await send_request(server.address, GET, timeout=20, limit=10)
+            await send(server.address)
         with pytest.raises(ConnectRefusedError):
-            await send_request(Address("localhost", server.port), GET, timeout=20, limit=10)
+            await send(Address("localhost", server.port))
         with pytest.raises(ConnectRefusedError, match="no socket"):
-            await send_request(Address(path=str(tmp_path / "none")), GET, timeout=20, limit=10)
+            await send(Address(path=str(tmp_path / "none")))
         left = socket.socket(socket.AF_UNIX)
         left.bind(str(tmp_path / "left"))
         left.close()
         with pytest.raises(ConnectRefusedError):
-            await send_request(Address(path=str(tmp_path / "left")), GET, timeout=20, limit=10)
+            await send(Address(path=str(tmp_path / "left")))
 
     run(scenario())
 
@@ -262,7 +279,7 @@ def test_a_name_that_nobody_knows() -> None:
     async def scenario() -> None:
         for host in ("no.such.host.invalid", "x" * 64 + ".invalid"):
             with pytest.raises((ReplicaUnreachableError, ResponseTimeoutError)):
-                await send_request(Address(host, 80), GET, timeout=20, limit=10)
+                await send(Address(host, 80))
 
     run(scenario())
 
@@ -281,7 +298,7 @@ def test_a_unix_socket_whose_queue_is_full_is_silent(tmp_path: Path) -> None:
         listener.bind(str(tmp_path / "socket"))
         listener.listen(0)
         with full_queue(listener) as name, pytest.raises(ResponseTimeoutError):
-            await send_request(Address(path=name), GET, timeout=0.2, limit=10)
+            await send(Address(path=name), timeout=0.2)
 
     run(scenario())
 
@@ -304,8 +321,7 @@ def test_tls(authority: Authority) -> None:
             server.answers["/"] = 200
 
             async def speak(tls: ReplicaTlsConfig, name: str = "") -> ProbeResponse:
-                context = contexts.get(tls)
-                return await send_request(server.address, GET, timeout=20, limit=10, tls=context, server_name=name)
+                return await send(server.address, tls=structs.replace(tls, server_name=name), contexts=contexts)
 
             assert (await speak(ours)).status == 200
             assert (await speak(ours, "model.test")).status == 200
@@ -316,7 +332,7 @@ def test_tls(authority: Authority) -> None:
                 await speak(ReplicaTlsConfig())
             server.frozen = True
             with pytest.raises(ResponseTimeoutError, match="no answer"):
-                await send_request(server.address, GET, timeout=SHORT, limit=10, tls=contexts.get(ours))
+                await send(server.address, timeout=SHORT, tls=ours, contexts=contexts)
             assert contexts.get(ours) is contexts.get(ours)
 
     run(scenario())
@@ -324,7 +340,7 @@ def test_tls(authority: Authority) -> None:
 
 def test_tls_with_who_does_not_speak_it_or_says_nothing(authority: Authority) -> None:
     async def scenario() -> None:
-        context = TlsContexts().get(ReplicaTlsConfig(ca=str(authority.ca)))
+        tls = ReplicaTlsConfig(ca=str(authority.ca))
 
         async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"220 mail.example ESMTP\r\n")
@@ -340,7 +356,7 @@ def test_tls_with_who_does_not_speak_it_or_says_nothing(authority: Authority) ->
             server = await asyncio.start_server(behave, "127.0.0.1", 0)
             address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
             with pytest.raises(error):
-                await send_request(address, GET, timeout=timeout, limit=10, tls=context)
+                await send(address, timeout=timeout, tls=tls)
             server.close()
             await server.wait_closed()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from steelyard.control.health.probe import CheckResult, ProbeStatus
 from steelyard.control.health.request_checks import RequestCheck
-from steelyard.control.health.tracker import INFINITY
+from steelyard.core.request import INFINITY
 
 from .conversations import (
     ERROR,
@@ -80,7 +80,7 @@ def test_warmed_up_again_after_a_restart_and_after_a_loss() -> None:
     talk = warm()
     assert talk.sees(SILENT, SILENT, READY) == [LOST, LIVE]
     assert talk.keeper.check_wanted is RequestCheck.WARM_UP
-    assert talk.keeper.lives.restarts == 0
+    assert talk.keeper.restarts.count == 0
 
 
 def test_not_after_a_loss_if_it_says_that_it_is_the_same() -> None:
@@ -93,7 +93,7 @@ def test_it_restarts_while_it_is_warmed_up() -> None:
     talk = Conversation(warm_up=WARM_UP)
     talk.sees(by("a"))
     assert talk.tries(CheckResult(instance="b")) == []
-    assert talk.keeper.lives.restarts == 1
+    assert talk.keeper.restarts.count == 1
     talk.sees(by("b"))
     assert talk.keeper.check_wanted is RequestCheck.WARM_UP
     assert talk.tries(CheckResult(instance="b")) == [LOADED]

@@ -11,54 +11,92 @@ from hypothesis import strategies as st
 
 from steelyard.config import HealthConfig, WarmUpRequest
 from steelyard.control.health.client.errors import LocalFailureError
-from steelyard.control.health.client.origin import ProbeOrigin, TlsContexts, build_configured_request
-from steelyard.control.health.concurrency import ConcurrencyLimiter
+from steelyard.control.health.client.origin import ProbeOrigin, TlsContexts
 from steelyard.control.health.probe_interval import ProbeInterval
 from steelyard.control.health.restarts import ProcessIdentity
-from steelyard.control.health.schedule import INFINITY, Schedule
+from steelyard.control.health.schedule import Schedule, TaskLimiter
+from steelyard.control.health.synthetic_requests import RequestSender
+from steelyard.core.request import INFINITY
 from tests.control.driving import run, until
 
 from .servers import target
 
 
-def test_a_lane_keeps_order_and_its_size() -> None:
-    started: list[int] = []
-    lane = ConcurrencyLimiter(2, started.append)
-    for number in range(6):
-        lane.submit(number)
-    assert started == [0, 1]
-    lane.forget(3)
-    assert 3 not in lane
-    assert 4 in lane
-    for _ in range(3):
-        lane.release()
-    assert started == [0, 1, 2, 4, 5]
-    for _ in range(2):
-        lane.release()
-    lane.submit(9)
-    assert started[-1] == 9
+class Limited:
+    """A limiter with tasks that end when a test says so."""
+
+    def __init__(self, size: int) -> None:
+        self.started: list[int] = []
+        self.ended: list[int] = []
+        self.running: list[asyncio.Future[None]] = []
+        self.limiter: TaskLimiter[int] = TaskLimiter(size, self._start, lambda number, task: self.ended.append(number))
+
+    def _start(self, number: int) -> asyncio.Future[None]:
+        self.started.append(number)
+        self.running.append(asyncio.get_running_loop().create_future())
+        return self.running[-1]
+
+    async def end_first(self) -> None:
+        self.running.pop(0).set_result(None)
+        await asyncio.sleep(0)
+
+
+def test_a_limiter_keeps_order_and_its_size() -> None:
+    async def scenario() -> None:
+        limited = Limited(2)
+        limiter = limited.limiter
+        for number in range(6):
+            limiter.submit(number)
+        assert limited.started == [0, 1]
+        limiter.forget(3)
+        assert 3 not in limiter
+        assert 4 in limiter
+        for _ in range(3):
+            await limited.end_first()
+        assert limited.started == [0, 1, 2, 4, 5]
+        for _ in range(2):
+            await limited.end_first()
+        assert limited.ended == [0, 1, 2, 4, 5]
+        limiter.submit(9)
+        assert limited.started[-1] == 9
+
+    run(scenario())
+
+
+def test_a_limiter_that_is_closed_cancels_and_begins_nothing() -> None:
+    async def scenario() -> None:
+        limited = Limited(1)
+        limited.limiter.submit(1)
+        limited.limiter.submit(2)
+        await limited.limiter.close()
+        assert limited.running[0].cancelled()
+        limited.limiter.submit(3)
+        await asyncio.sleep(0)
+        assert (limited.started, limited.ended) == ([1], [1])
+
+    run(scenario())
 
 
 @given(st.lists(st.sampled_from(["enter", "leave", "forget"]), max_size=60), st.integers(1, 4))
-def test_a_lane_is_never_overfull_and_never_idle(steps: list[str], size: int) -> None:
-    running: list[int] = []
-    lane = ConcurrencyLimiter(size, running.append)
-    waiting: list[int] = []
-    for number, step in enumerate(steps):
-        before = len(running)
-        if step == "enter":
-            waiting.append(number)
-            lane.submit(number)
-        elif step == "leave" and running:
-            running.pop(0)
-            before -= 1
-            lane.release()
-        elif step == "forget" and waiting:
-            lane.forget(waiting.pop())
-        for started in running[before:]:
-            assert started == waiting.pop(0)
-        assert len(running) <= size
-        assert len(running) == size or not waiting
+def test_a_limiter_is_never_overfull_and_never_idle(steps: list[str], size: int) -> None:
+    async def scenario() -> None:
+        limited = Limited(size)
+        waiting: list[int] = []
+        for number, step in enumerate(steps):
+            before = len(limited.started)
+            if step == "enter":
+                waiting.append(number)
+                limited.limiter.submit(number)
+            elif step == "leave" and limited.running:
+                await limited.end_first()
+            elif step == "forget" and waiting:
+                limited.limiter.forget(waiting.pop())
+            for started in limited.started[before:]:
+                assert started == waiting.pop(0)
+            assert len(limited.running) <= size
+            assert len(limited.running) == size or not waiting
+
+    run(scenario())
 
 
 def test_a_schedule() -> None:
@@ -120,8 +158,7 @@ def test_a_pace_is_jittered_by_a_tenth_and_never_in_the_past() -> None:
     ],
 )
 def test_requests_as_they_are_sent(asking: WarmUpRequest, said: bytes) -> None:
-    way = ProbeOrigin(target("http://[::1]:81"), TlsContexts())
-    request = build_configured_request(way, asking, {})
+    request = RequestSender(target("http://[::1]:81"), TlsContexts()).encode(asking)
     assert said in request
     assert b"host: [::1]:81\r\n" in request
     head = request.partition(b"\r\n\r\n")[0]
@@ -131,12 +168,13 @@ def test_requests_as_they_are_sent(asking: WarmUpRequest, said: bytes) -> None:
 
 
 def test_a_request_that_would_be_two_is_not_made() -> None:
-    way = ProbeOrigin(target("http://h:81"), TlsContexts())
+    sender = RequestSender(target("http://h:81"), TlsContexts())
     for asking in (
         WarmUpRequest(path="/", headers={"x": "a\nb: c"}),
         WarmUpRequest(path="/", headers={"x\r\ny": "a"}),
         WarmUpRequest(path="/", method="GET / HTTP/1.1\r\n"),
     ):
         with pytest.raises(LocalFailureError):
-            build_configured_request(way, asking, {})
-    assert way.build_request("GET", "/ HTTP/1.1\r\nx: y", {}).count(b"\r\n") == 6
+            sender.encode(asking)
+    origin = ProbeOrigin(target("http://h:81"), TlsContexts())
+    assert origin.build_request("GET", "/ HTTP/1.1\r\nx: y", {}).count(b"\r\n") == 6

@@ -22,6 +22,7 @@ from .conversations import (
     WARM_UP,
     Conversation,
     by,
+    health,
 )
 
 
@@ -34,7 +35,7 @@ def test_ready_at_the_first_look() -> None:
 def test_a_slow_start() -> None:
     talk = Conversation()
     assert talk.sees(REFUSED, REFUSED, NOT_NOW, NOT_NOW, NOT_NOW, READY) == [LOST, LIVE, LOADED]
-    assert talk.keeper.lives.restarts == 0  # it had not lived before
+    assert talk.keeper.restarts.count == 0  # it had not lived before
 
 
 def test_loading_is_timed() -> None:
@@ -143,8 +144,8 @@ def test_another_process_is_a_restart() -> None:
     talk.sees(by("a"))
     assert talk.sees(by("a"), by("b")) == [LIVE]  # within a minute of being ready: damped
     assert talk.sees(by("b")) == [LOADED]
-    assert talk.keeper.lives.restarts == 1
-    assert talk.keeper.lives.instance == "b"
+    assert talk.keeper.restarts.count == 1
+    assert talk.keeper.restarts.instance == "b"
 
 
 def test_another_process_after_a_long_time_is_told_and_ready_in_the_same_look() -> None:
@@ -157,22 +158,22 @@ def test_another_process_that_loads() -> None:
     talk = Conversation()
     talk.sees(by("a"))
     assert talk.sees(by("b", ERROR)) == [LIVE]  # out at once, though an error alone would have been ambiguous
-    assert talk.keeper.lives.restarts == 1
+    assert talk.keeper.restarts.count == 1
 
 
 def test_refused_and_back_is_a_restart_unless_it_says_that_it_is_the_same() -> None:
     talk = Conversation()
     talk.sees(READY, REFUSED, NOT_NOW)
-    assert talk.keeper.lives.restarts == 1
+    assert talk.keeper.restarts.count == 1
     talk = Conversation()
     talk.sees(by("a"), REFUSED, by("a"))
-    assert talk.keeper.lives.restarts == 0
+    assert talk.keeper.restarts.count == 0
 
 
 def test_processes_that_take_turns_are_no_restarts_for_ever() -> None:
     talk = Conversation()
     talk.sees(*[by(name) for name in "abcd" * 50])
-    assert talk.keeper.lives.restarts <= 4
+    assert talk.keeper.restarts.count <= 4
     assert talk.keeper.ready
     assert talk.sees(*[by(name) for name in "abcd" * 50]) == []
 
@@ -201,7 +202,7 @@ def test_seen_anew_it_is_warmed_up_again_unless_it_is_the_same() -> None:
 def test_other_settings_do_not_disturb_one_that_is_ready() -> None:
     talk = Conversation()
     talk.sees(READY)
-    talk.keeper.change(talk.keeper._trials.health, talk.now)
+    talk.keeper.change(health(), talk.now)
     assert talk.sees(SILENT) == []  # `fall` still holds
     assert talk.sees(READY) == [LOADED]  # told again
     assert talk.sees(READY) == []

@@ -11,8 +11,9 @@ from steelyard.config import HealthConfig
 from steelyard.control.health.probe import ALIVE_STATUSES, CheckResult, ProbeResult, ProbeStatus
 from steelyard.control.health.probe_interval import MAX_REQUIRED_SUCCESSES
 from steelyard.control.health.request_checks import RequestCheck
-from steelyard.control.health.tracker import INFINITY, HealthChange, HealthTracker
+from steelyard.control.health.tracker import HealthChange, HealthTracker
 from steelyard.core.replica import TRANSITIONS, Event, State, next_state
+from steelyard.core.request import INFINITY
 
 from .conversations import INFERENCE, WARM_UP
 
@@ -150,7 +151,7 @@ class Replica(RuleBasedStateMachine):
             assert tracker.ready == (self.told is Event.LOADED)
         assert self.health.rise <= tracker.required_successes <= MAX_REQUIRED_SUCCESSES
         assert tracker.check_wanted is not RequestCheck.WARM_UP or not tracker.ready
-        assert tracker._news == []
+        assert tracker._changes == []
 
 
 TestReplica = Replica.TestCase

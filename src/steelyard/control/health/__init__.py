@@ -1,1 +1,1 @@
-"""Probes: does a replica live, is it ready, and what does it say of its load?"""
+"""Health of replicas: active probes, readiness, restarts, and the load they report."""

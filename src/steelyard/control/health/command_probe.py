@@ -1,4 +1,4 @@
-"""A program of the user's own that knows whether a replica is ready. No shell reads it."""
+"""A probe by the user's own program, run without a shell."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ...addresses import replica_address
 from ...config.rules.health import PLACEHOLDERS
 from ...system import describe_exit
 from ..workers.stderr_tail import StderrTail
+from .client.response import printable_line
 from .probe import ProbeResult, ProbeStatus, ProbeTarget
-from .probe_sequence import printable_line
 
-READY_EXIT_CODE, LOADING_EXIT_CODE = 0, 75  # exit codes; the second is EX_TEMPFAIL of sysexits.h: try again later
-KILL_WAIT_SECONDS = 1.0  # seconds in which what was killed should be gone
-POLL_INTERVAL_SECONDS = 0.02  # seconds between looks, where the kernel does not tell
+READY_EXIT_CODE, LOADING_EXIT_CODE = 0, 75  # the second is EX_TEMPFAIL of sysexits.h: try again later
+KILL_WAIT_SECONDS = 1.0
+POLL_INTERVAL_SECONDS = 0.02  # where the kernel has no pidfd
 _PLACEHOLDER = re.compile(rf"(?<!\$)\{{({'|'.join(PLACEHOLDERS)})\}}")
 
 
 class CommandProbe:
-    """Exit code 0: ready; 75: loading; any other: it does not live. The last line of standard error says why."""
+    """Exit code 0: ready; 75: loading; any other: broken. The last line of standard error says why."""
 
     def __init__(self, target: ProbeTarget) -> None:
         names = _placeholder_values(target)
@@ -33,12 +33,12 @@ class CommandProbe:
         self._timeout = target.health.timeout
 
     def reset(self) -> None:
-        """It remembers nothing."""
+        """Nothing to forget."""
 
     async def run(self) -> ProbeResult:
         began = monotonic()
-        seen = await self._run()
-        return seen._replace(seconds=monotonic() - began)
+        result = await self._run()
+        return result._replace(seconds=monotonic() - began)
 
     async def _run(self) -> ProbeResult:
         name = self._command[0]
@@ -49,14 +49,13 @@ class CommandProbe:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 env=os.environ | self._environment,
-                start_new_session=True,  # so that it can be ended with all that it started
+                start_new_session=True,  # so that its children can be killed with it
             )
-        except (OSError, ValueError) as problem:  # our mistake, or no room for another process
-            return ProbeResult(
-                ProbeStatus.UNKNOWN, f"{name} cannot be run: {getattr(problem, 'strerror', None) or problem}"
-            )
+        except (OSError, ValueError) as error:  # a wrong command, or no resources for a process
+            reason = getattr(error, "strerror", None) or error
+            return ProbeResult(ProbeStatus.UNKNOWN, f"{name} cannot be run: {reason}")
         assert process.stderr is not None
-        words = StderrTail(process.stderr, lambda line: None)
+        output = StderrTail(process.stderr, lambda line: None)
         try:
             async with asyncio.timeout(self._timeout):
                 await _wait_for_exit(process)
@@ -64,19 +63,18 @@ class CommandProbe:
             return ProbeResult(ProbeStatus.NO_RESPONSE, f"{name} has not ended in time ({self._timeout:g} s)")
         finally:
             await _kill_group(process)
-            words.close()
-        said = printable_line(words.lines[-1]) if words.lines else ""
-        return _result_of_exit_code(
-            process.returncode, said or f"{name} ended with {describe_exit(process.returncode)}"
-        )
+            output.close()
+        said = printable_line(output.lines[-1]) if output.lines else ""
+        detail = said or f"{name} ended with {describe_exit(process.returncode)}"
+        return _result_of_exit_code(process.returncode, detail)
 
 
 async def _wait_for_exit(process: subprocess.Popen[bytes]) -> None:
-    """Returns when it has ended; its exit code is known then."""
+    """Afterwards its exit code is known."""
     loop = asyncio.get_running_loop()
     try:
         handle = os.pidfd_open(process.pid)
-    except OSError:  # a kernel without them, or no file descriptor left: ask now and then
+    except OSError:  # a kernel without them, or no file descriptor left
         while process.poll() is None:
             await asyncio.sleep(POLL_INTERVAL_SECONDS)
         return
@@ -91,11 +89,11 @@ async def _wait_for_exit(process: subprocess.Popen[bytes]) -> None:
 
 
 async def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """With all that it started."""
+    """The process and its children."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.returncode is None:
-        with suppress(TimeoutError):  # the kernel may hold it, as with a disk that does not answer
+        with suppress(TimeoutError):  # the kernel may hold it, as with a disk that hangs
             await asyncio.wait_for(_wait_for_exit(process), KILL_WAIT_SECONDS)
 
 
@@ -108,7 +106,7 @@ def _result_of_exit_code(code: int, detail: str) -> ProbeResult:
 
 
 def _placeholder_values(target: ProbeTarget) -> dict[str, str]:
-    """What stands for `{url}` and the others."""
+    """For `{url}` and the others."""
     address = replica_address(target.settings.url)
     port = target.health.port or address.port
     return {

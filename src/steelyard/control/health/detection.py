@@ -1,128 +1,159 @@
-"""What to ask a replica of which it is not said, or not enough to be sure: whatever it answers."""
+"""Which requests tell whether a replica is ready: configured, known from its dialect, or found by trying."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...protocols import make_dialect
+from ...protocols import SERVER_DIALECTS, make_dialect
 from ...protocols.base import ANY_MODEL
 from ...protocols.health import ServerReadiness, ServerRequest, json_object, readiness_by_status
-from .probe import ProbeResult, ProbeStatus
-from .probe_sequence import ProbeRun, ProbeSequence, ResponseClassifier, run_sequence, sequence_for_dialect
+from .http_probe import ProbeRun, ProbeSequence, ProbeStrategy, ResponseClassifier
+from .probe import ProbeResult, ProbeStatus, ProbeTarget
 
+GENERIC_DIALECTS = ("openai", "http")  # spoken by many servers, with or without a readiness path
 AGENT_READY = ServerRequest("/steelyard/ready")  # of steelyard.replica
 READY_WITHOUT_PATH = ProbeResult(ProbeStatus.READY, "answers, but has no readiness path: set health.path")
-UNAVAILABLE_STATUSES = frozenset((502, 503, 504))  # it, or a proxy in front of it, means what it says
+UNAVAILABLE_STATUSES = frozenset((502, 503, 504))  # a deliberate reply, of the server or a proxy before it
+
+
+def probe_strategy(target: ProbeTarget) -> ProbeStrategy:
+    """From the configuration, else the dialect, else by detection."""
+    path = target.settings.ready or target.health.path
+    if path:
+        sequence = ProbeSequence((ServerRequest(path),), _ready_or_loading, explain=_path_hint)
+    elif target.dialect:
+        sequence = _dialect_sequence(target.dialect, target.model)
+    else:
+        return detect_any_server(target.model)
+    if target.health.live:
+        sequence = sequence._replace(live=ServerRequest(target.health.live), classify_live=_ready_or_loading)
+    if path or target.dialect in SERVER_DIALECTS:
+        return sequence
+    if target.dialect in GENERIC_DIALECTS:
+        return detect_any_server(target.model, sequence if target.health.live else None)
+    return detect_agent_or(sequence)
 
 
 class DetectionCandidate(NamedTuple):
-    """Something to ask, and what counts as an answer as long as it is a guess that it is known there."""
+    """A sequence to try, with a stricter classifier for as long as the server is a guess."""
 
-    dialogue: ProbeSequence
+    sequence: ProbeSequence
     guess: ResponseClassifier
 
     @property
     def guessed(self) -> ProbeSequence:
-        return self.dialogue._replace(classify=self.guess)
+        return self.sequence._replace(classify=self.guess)
 
 
 class ServerDetector:
-    """Tries one dialogue after another; what is there is asked from then on, until another server may be there.
+    """Tries one candidate after another, and keeps to the first whose request the server knows.
 
-    A server may still be putting itself together, so they are tried again where none is there: all of them in each
-    look, or, where it counts as ready nevertheless, one.
+    A server may still be assembling its routes, so a probe that finds none is followed by another try: of all
+    candidates, or of one a probe if the replica counts as ready anyway (`otherwise`).
     """
 
     def __init__(self, candidates: tuple[DetectionCandidate, ...], otherwise: ProbeResult | None = None) -> None:
-        """`otherwise` is what is seen where none is there; None: what the last of them shows, which is not ready."""
+        """`otherwise`: the result if no candidate is known there; None: the result of the last, which is not ready."""
         self._candidates = candidates
         self._otherwise = otherwise
         self._found: DetectionCandidate | None = None
-        self._turn: int | None = None  # of the candidate to try next, when all were asked and none was there
+        self._next: int | None = None  # the candidate to try next, after none of them was known
 
     def reset(self) -> None:
-        """Another server may be there now."""
-        self._found = self._turn = None
+        self._found = self._next = None
 
-    async def run(self, round: ProbeRun) -> ProbeResult:
+    async def run(self, run: ProbeRun) -> ProbeResult:
         if self._found is not None:
-            seen = await run_sequence(self._found.dialogue, round)
-            if seen.status is not ProbeStatus.ABSENT:
-                return seen
+            result = await self._found.sequence.run(run)
+            if result.status is not ProbeStatus.ABSENT:
+                return result
             self.reset()
-        turn, self._turn = self._turn, None  # whoever does not answer this time may be another by the next
+        turn, self._next = self._next, None  # if a request fails now, another server may be there next time
         for candidate in self._candidates if turn is None else self._candidates[turn : turn + 1]:
-            seen = await run_sequence(candidate.guessed, round)
-            if seen.status is not ProbeStatus.ABSENT:
+            result = await candidate.guessed.run(run)
+            if result.status is not ProbeStatus.ABSENT:
                 self._found = candidate
-                return seen
+                return result
         if self._otherwise is not None:
-            self._turn = 0 if turn is None else (turn + 1) % len(self._candidates)
-        return self._otherwise or seen
+            self._next = 0 if turn is None else (turn + 1) % len(self._candidates)
+        return self._otherwise or result
 
 
 def detect_any_server(model: str, live: ProbeSequence | None = None) -> ServerDetector:
-    """Our kit, or the readiness of a server that many use. Else any answer is taken for ready.
+    """Our agent, or the readiness request of a common server; otherwise any response counts as ready.
 
-    The path that only one server has, and that it answers in words of its own, comes before those that an application
-    of any paths may take for a request. `live`: a dialogue whose liveness question is to be asked in all of them.
+    Paths that only one server has, and answers in its own words, come before paths that any application may take
+    for a request. `live`: a sequence whose liveness request all candidates use.
     """
-    oip = make_dialect("oip")
-    health = ProbeSequence((ServerRequest("/health"),), lambda question, status, body: readiness_by_status(status))
-    known: tuple[DetectionCandidate, ...] = (
+    oip, rayserve = make_dialect("oip"), make_dialect("rayserve")
+    health = ProbeSequence((ServerRequest("/health"),), lambda request, status, body: readiness_by_status(status))
+    candidates: tuple[DetectionCandidate, ...] = (
         DetectionCandidate(ProbeSequence((AGENT_READY,), _classify_agent), _classify_agent),
-        _dialect_candidate(
-            "rayserve",
-            lambda question, status, body: make_dialect("rayserve").readiness(question, status, body, ANY_MODEL),
+        DetectionCandidate(
+            _dialect_sequence("rayserve", ANY_MODEL),
+            lambda request, status, body: rayserve.readiness(request, status, body, ANY_MODEL),
         ),
         DetectionCandidate(health, _classify_guessed_path),
         DetectionCandidate(
-            sequence_for_dialect("oip", model),
-            lambda q, s, body: _not_oip_status(s) or oip.readiness(q, s, body, model),
+            _dialect_sequence("oip", model),
+            lambda request, status, body: _not_oip_status(status) or oip.readiness(request, status, body, model),
         ),
-        _dialect_candidate("bentoml", _classify_guessed_path),
-        _dialect_candidate("torchserve", _classify_torchserve),
+        DetectionCandidate(_dialect_sequence("bentoml", ANY_MODEL), _classify_guessed_path),
+        DetectionCandidate(_dialect_sequence("torchserve", ANY_MODEL), _classify_torchserve),
     )
     if live is not None:
-        known = tuple(one._replace(dialogue=_with_liveness(one.dialogue, live)) for one in known)
-    return ServerDetector(known, READY_WITHOUT_PATH)
-
-
-def detect_agent_or(dialogue: ProbeSequence) -> ServerDetector:
-    """A server in Python may have our kit, which knows better than the app when it loads and when it leaves."""
-    return ServerDetector(
-        (
-            DetectionCandidate(dialogue._replace(ready=(AGENT_READY,), classify=_classify_agent), _classify_agent),
-            DetectionCandidate(dialogue, dialogue.classify),
+        candidates = tuple(
+            one._replace(sequence=one.sequence._replace(live=live.live, classify_live=live.classify_live))
+            for one in candidates
         )
+    return ServerDetector(candidates, READY_WITHOUT_PATH)
+
+
+def detect_agent_or(sequence: ProbeSequence) -> ServerDetector:
+    """A Python server may have our agent, which knows better than the application when it loads and leaves."""
+    agent = sequence._replace(ready=(AGENT_READY,), classify=_classify_agent)
+    return ServerDetector(
+        (DetectionCandidate(agent, _classify_agent), DetectionCandidate(sequence, sequence.classify)),
     )
 
 
-def _dialect_candidate(dialect: str, guess: ResponseClassifier) -> DetectionCandidate:
-    return DetectionCandidate(sequence_for_dialect(dialect, ANY_MODEL), guess)
+def _dialect_sequence(name: str, model: str) -> ProbeSequence:
+    dialect = make_dialect(name)
+    plan = dialect.probe_plan(model)
+    return ProbeSequence(
+        plan.ready,
+        lambda request, status, body: dialect.readiness(request, status, body, model),
+        plan.live,
+        explain=lambda request, status, body: dialect.explain(request, status, body, model),
+    )
 
 
-def _with_liveness(dialogue: ProbeSequence, like: ProbeSequence) -> ProbeSequence:
-    return dialogue._replace(live=like.live, judge_live=like.judge_live)
+def _ready_or_loading(request: ServerRequest, status: int, body: bytes) -> ServerReadiness:
+    """For a configured path: whoever configures it means it, so a 404 is "not ready", not "another server"."""
+    return ServerReadiness.READY if readiness_by_status(status) is ServerReadiness.READY else ServerReadiness.LOADING
+
+
+def _path_hint(request: ServerRequest, status: int, body: bytes) -> str:
+    return "is health.path right?" if readiness_by_status(status) is ServerReadiness.ABSENT else ""
 
 
 def _not_oip_status(status: int) -> ServerReadiness | None:
-    """Of the protocol's statuses, a server that is not ready uses 400, and one without the model 404."""
+    """An OIP server that is not ready replies 400, one without the model 404."""
     return None if 200 <= status < 300 or status in (400, 404, *UNAVAILABLE_STATUSES) else ServerReadiness.ABSENT
 
 
-def _classify_guessed_path(question: ServerRequest, status: int, body: bytes) -> ServerReadiness:
-    """Of a path that others may not know, may not tell a stranger, or may take for a request and fail at it."""
+def _classify_guessed_path(request: ServerRequest, status: int, body: bytes) -> ServerReadiness:
+    """Other servers may not know the path, may require a login, or may take it for a request and fail."""
     if 200 <= status < 300:
         return ServerReadiness.READY
     return ServerReadiness.LOADING if status in UNAVAILABLE_STATUSES else ServerReadiness.ABSENT
 
 
-def _classify_agent(question: ServerRequest, status: int, body: bytes) -> ServerReadiness:
-    """Others may answer any path with something; the kit says who it is."""
+def _classify_agent(request: ServerRequest, status: int, body: bytes) -> ServerReadiness:
+    """Some servers answer any path; our agent names its instance."""
     return readiness_by_status(status) if "instance" in json_object(body) else ServerReadiness.ABSENT
 
 
-def _classify_torchserve(question: ServerRequest, status: int, body: bytes) -> ServerReadiness:
-    """TorchServe tells its health in words; what else answers a ping merely lives."""
+def _classify_torchserve(request: ServerRequest, status: int, body: bytes) -> ServerReadiness:
+    """TorchServe sends its status as a string; other servers that answer a ping are merely alive."""
     return readiness_by_status(status) if isinstance(json_object(body).get("status"), str) else ServerReadiness.ABSENT

@@ -1,9 +1,13 @@
-"""One look at one replica over HTTP."""
+"""One probe of a replica over HTTP: its requests under one time limit, and the result they add up to."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from time import monotonic  # the loop's clock advances only once a turn
+from typing import NamedTuple, Protocol
+
 from ...addresses import replica_address
-from ...protocols import SERVER_DIALECTS
+from ...protocols.health import ServerReadiness, ServerRequest
 from .client.errors import (
     ConnectRefusedError,
     InvalidResponseError,
@@ -11,68 +15,159 @@ from .client.errors import (
     ReplicaRequestError,
     ResponseTimeoutError,
 )
-from .client.origin import TlsContexts
-from .detection import ServerDetector, detect_agent_or, detect_any_server
+from .client.origin import ProbeOrigin, TlsContexts
+from .client.response import describe_request, describe_response, printable_line
 from .probe import MISCONFIGURED, ProbeResult, ProbeStatus, ProbeTarget
-from .probe_sequence import ProbeRun, ProbeSequence, RequestCache, configured_sequence, describe_request, run_sequence
 
-GENERIC_DIALECTS = (
-    "openai",
-    "http",
-)  # what servers of all kinds speak: whether they have a readiness path is not known
-
+MAX_PROBE_BODY_BYTES = 1 << 20
+NOT_READY_STATUS = 503  # sent on purpose by a server that is not ready
 STATUS_OF_ERROR: dict[type[ReplicaRequestError], ProbeStatus] = {
     ConnectRefusedError: ProbeStatus.REFUSED,
     InvalidResponseError: ProbeStatus.BROKEN,
     LocalFailureError: ProbeStatus.UNKNOWN,
-}  # whatever else keeps an answer from coming is silence
+}  # any other error counts as no response
+
+ResponseClassifier = Callable[[ServerRequest, int, bytes], ServerReadiness]
+ResponseHint = Callable[[ServerRequest, int, bytes], str]  # which setting to change; status 0: no response
 
 
-class HttpProbe:
-    """Asks what the configuration says, else what the dialect says, else what the replica turns out to answer."""
+def no_hint(request: ServerRequest, status: int, body: bytes) -> str:
+    return ""
 
-    def __init__(self, target: ProbeTarget, contexts: TlsContexts) -> None:
-        self._line = RequestCache(target, contexts)
-        self._plan = _plan_for(target)
-        self._dialect = target.dialect
-        self._own_port = replica_address(target.settings.url).port
+
+class ProbeStrategy(Protocol):
+    """Which requests to send: a known sequence, or detection of the server."""
+
+    async def run(self, run: ProbeRun) -> ProbeResult:
+        """Raises ReplicaRequestError when a request gets no response."""
 
     def reset(self) -> None:
         """Another server may be there now."""
-        if isinstance(self._plan, ServerDetector):
-            self._plan.reset()
+
+
+class HttpProbe:
+    def __init__(self, target: ProbeTarget, contexts: TlsContexts, strategy: ProbeStrategy) -> None:
+        self.timeout = target.health.timeout
+        self._target = target
+        self._contexts = contexts
+        self._strategy = strategy
+        self._prepared: dict[ServerRequest, tuple[ProbeOrigin, bytes]] = {}
+
+    def reset(self) -> None:
+        self._strategy.reset()
 
     async def run(self) -> ProbeResult:
-        round = ProbeRun(self._line)
+        run = ProbeRun(self)
         try:
-            if isinstance(self._plan, ServerDetector):
-                seen = await self._plan.run(round)
-            else:
-                seen = await run_sequence(self._plan, round)
-        except ReplicaRequestError as problem:
-            seen = ProbeResult(STATUS_OF_ERROR.get(type(problem), ProbeStatus.NO_RESPONSE), self._words(problem, round))
-        if seen.status is ProbeStatus.ABSENT:
-            wrong = f"so it is no {self._dialect} server: set its dialect, or health.path"
-            seen = seen._replace(detail=f"{MISCONFIGURED}: {seen.detail}, {wrong}")
-        return seen._replace(instance=round.instance, seconds=round.seconds)
+            result = await self._strategy.run(run)
+        except ReplicaRequestError as error:
+            status = STATUS_OF_ERROR.get(type(error), ProbeStatus.NO_RESPONSE)
+            result = ProbeResult(status, self._describe_error(error, run))
+        if result.status is ProbeStatus.ABSENT:
+            advice = f"so it is no {self._target.dialect} server: set its dialect, or health.path"
+            result = result._replace(detail=f"{MISCONFIGURED}: {result.detail}, {advice}")
+        return result._replace(instance=run.instance, seconds=run.seconds)
 
-    def _words(self, problem: ReplicaRequestError, round: ProbeRun) -> str:
-        if round.question is None:
-            return str(problem)
-        if isinstance(problem, ConnectRefusedError):
-            port = self._line.composed(round.question)[0].address.port
-            elsewhere = f" on port {port}" if round.question.port and port != self._own_port else ""
-            return f"{problem}{elsewhere}{round.explained(round.question, 0, b'') if elsewhere else ''}"
-        limit = f" ({self._line.timeout:g} s)" if isinstance(problem, ResponseTimeoutError) else ""
-        return f"{problem}{limit}: {describe_request(round.question.method, round.question.path)}"
+    def prepare(self, request: ServerRequest) -> tuple[ProbeOrigin, bytes]:
+        """Where to send it, and its bytes: built once."""
+        prepared = self._prepared.get(request)
+        if prepared is None:
+            health = self._target.health
+            origin = ProbeOrigin(self._target, self._contexts, health.port or request.port)
+            headers: Mapping[str, str] = health.headers
+            if request.body:
+                headers = {"content-type": "application/json", **headers}
+            prepared = origin, origin.build_request(request.method, request.path, headers, request.body)
+            self._prepared[request] = prepared
+        return prepared
+
+    def _describe_error(self, error: ReplicaRequestError, run: ProbeRun) -> str:
+        request = run.request
+        if request is None:
+            return str(error)
+        if isinstance(error, ConnectRefusedError):
+            port = self.prepare(request)[0].address.port
+            if not request.port or port == replica_address(self._target.settings.url).port:
+                return str(error)
+            return f"{error} on port {port}{run.hint(request, 0, b'')}"
+        limit = f" ({self.timeout:g} s)" if isinstance(error, ResponseTimeoutError) else ""
+        return f"{error}{limit}: {describe_request(request.method, request.path)}"
 
 
-def _plan_for(target: ProbeTarget) -> ProbeSequence | ServerDetector:
-    dialogue = configured_sequence(target)
-    if dialogue is None:
-        return detect_any_server(target.model)
-    if target.settings.ready or target.health.path or target.dialect in SERVER_DIALECTS:
-        return dialogue
-    if target.dialect in GENERIC_DIALECTS:
-        return detect_any_server(target.model, dialogue if target.health.live else None)
-    return detect_agent_or(dialogue)
+class ProbeRun:
+    """The requests of one probe so far: the last one, who answered, and the time taken."""
+
+    def __init__(self, probe: HttpProbe) -> None:
+        self.instance = ""
+        self.request: ServerRequest | None = None
+        self.explain: ResponseHint = no_hint
+        self._probe = probe
+        self._began = monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return monotonic() - self._began
+
+    async def send(self, request: ServerRequest, classify: ResponseClassifier) -> ProbeResult:
+        """Falls back to the request of older servers where this one is unknown.
+
+        Raises ReplicaRequestError if there is no response, or no time left for one.
+        """
+        self.request = request
+        origin, message = self._probe.prepare(request)
+        left = self._probe.timeout - self.seconds
+        if left <= 0:
+            raise ResponseTimeoutError("no answer in time")
+        response = await origin.send(message, timeout=left, max_bytes=MAX_PROBE_BODY_BYTES)
+        self.instance = response.instance or self.instance
+        readiness = classify(request, response.status, response.body)
+        if readiness is ServerReadiness.ABSENT and request.fallback is not None:
+            return await self.send(request.fallback, classify)
+        status = ProbeStatus(readiness.value)
+        sure = status is ProbeStatus.BROKEN or (status is ProbeStatus.LOADING and response.status == NOT_READY_STATUS)
+        hint = "" if status is ProbeStatus.READY else self.hint(request, response.status, response.body)
+        return ProbeResult(status, describe_response(request, response) + hint, definitive=sure)
+
+    def hint(self, request: ServerRequest, status: int, body: bytes) -> str:
+        """Which setting to change, to append to a message; status 0: there was no response."""
+        words = printable_line(self.explain(request, status, body))
+        return f": {words}" if words else ""
+
+
+class ProbeSequence(NamedTuple):
+    """Ready if every request of `ready` is classified READY. Otherwise `live` tells whether the server lives."""
+
+    ready: tuple[ServerRequest, ...]
+    classify: ResponseClassifier
+    live: ServerRequest | None = None  # None: any response proves life
+    classify_live: ResponseClassifier | None = None  # None: as `classify`
+    explain: ResponseHint = no_hint
+
+    async def run(self, run: ProbeRun) -> ProbeResult:
+        run.explain = self.explain
+        result = ProbeResult(ProbeStatus.READY, "nothing is asked")
+        sent: list[ServerRequest] = []
+        for request in self.ready:
+            result = await run.send(request, self.classify)
+            sent.append(request)
+            if result.status is not ProbeStatus.READY:
+                break
+        if self.live is None or self.live in sent or result.status in (ProbeStatus.READY, ProbeStatus.BROKEN):
+            return result
+        return await self._check_liveness(self.live, run, result)
+
+    def reset(self) -> None:
+        """Nothing to forget."""
+
+    async def _check_liveness(self, live: ServerRequest, run: ProbeRun, before: ProbeResult) -> ProbeResult:
+        """A server that does not know the request is alive all the same: it answered."""
+        try:
+            result = await run.send(live, self.classify_live or self.classify)
+        except ConnectRefusedError:
+            raise
+        except ReplicaRequestError:  # it answered a moment ago
+            return before
+        if result.status in (ProbeStatus.READY, ProbeStatus.ABSENT):
+            return before
+        detail = f"{before.detail}, and {result.detail}: it does not live"
+        return ProbeResult(ProbeStatus.BROKEN, detail, definitive=before.definitive)

@@ -1,21 +1,20 @@
-"""One replica under watch: what is asked of it, what is known of it, and what is under way."""
+"""One probed replica: its probe, what is known of it, and the tasks under way."""
 
 from __future__ import annotations
 
 import asyncio
 from random import Random
 
+from ...core.request import INFINITY
 from ..observability.views import ProbeView
 from .client.origin import TlsContexts
 from .command_probe import CommandProbe
+from .detection import probe_strategy
 from .http_probe import HttpProbe
-from .inference_check import run_inference_check
-from .probe import CheckResult, ProbeResult, ProbeStatus, ProbeTarget, ReplicaKey
+from .probe import CheckResult, ProbeTarget, ReplicaKey
 from .request_checks import RequestCheck
-from .tracker import INFINITY, HealthTracker
-from .warm_up import WarmUpRunner
-
-STALL_MARGIN_SECONDS = 0.5  # seconds over its time limit: it was this process that did not listen
+from .synthetic_requests import WarmUpRunner, run_inference_check
+from .tracker import HealthTracker
 
 
 class ProbedReplica:
@@ -24,10 +23,10 @@ class ProbedReplica:
         self.tracker = HealthTracker(target.health, rng, now)
         self.probe_task: asyncio.Task[None] | None = None
         self.check_task: asyncio.Task[None] | None = None
-        self.queued = False  # for a place in a lane
-        self.probe_started_at = -INFINITY  # the last look
-        self.probe_again = False  # look again as soon as this look has ended
-        self.discard_result = False  # this look does not count
+        self.queued = False  # due, and waiting for its turn
+        self.probe_started_at = -INFINITY
+        self.probe_again = False  # as soon as the current probe ends
+        self.discard_result = False  # of the current probe
         self._contexts = contexts
         self._take(target)
 
@@ -40,45 +39,44 @@ class ProbedReplica:
     def _take(self, target: ProbeTarget) -> None:
         self.target = target
         self._probe: CommandProbe | HttpProbe | None = None
-        self._warm_ups = WarmUpRunner(target, self._contexts)
-        self._cooled = self.tracker.generation
+        self._warm_up = WarmUpRunner(target, self._contexts)
+        self._generation = self.tracker.generation
 
-    async def probe(self) -> ProbeResult:
-        """Raises whatever a dialect of the user's own may raise."""
+    @property
+    def probe(self) -> CommandProbe | HttpProbe:
+        """Raises whatever a user's own dialect may raise."""
         if self._probe is None:
-            by_command = bool(self.target.health.command)
-            self._probe = CommandProbe(self.target) if by_command else HttpProbe(self.target, self._contexts)
-        seen = await self._probe.run()
-        if seen.status is ProbeStatus.NO_RESPONSE and seen.seconds > self.target.health.timeout + STALL_MARGIN_SECONDS:
-            self.probe_again = True
-            return seen._replace(status=ProbeStatus.UNKNOWN, detail=f"{seen.detail}; but Steelyard itself stood still")
-        return seen
+            if self.target.health.command:
+                self._probe = CommandProbe(self.target)
+            else:
+                self._probe = HttpProbe(self.target, self._contexts, probe_strategy(self.target))
+        return self._probe
 
-    async def run_check(self, trial: RequestCheck) -> CheckResult:
-        return await (
-            self._warm_ups.run() if trial is RequestCheck.WARM_UP else run_inference_check(self.target, self._contexts)
-        )
+    async def run_check(self, check: RequestCheck) -> CheckResult:
+        if check is RequestCheck.WARM_UP:
+            return await self._warm_up.run()
+        return await run_inference_check(self.target, self._contexts)
 
     def reset_after_restart(self) -> None:
-        """Forget what does not hold for the process that is there now."""
-        if self._cooled != self.tracker.generation:
-            self._cooled = self.tracker.generation
-            self._warm_ups.forget()
+        """Forgets what holds only for the process before."""
+        if self._generation != self.tracker.generation:
+            self._generation = self.tracker.generation
+            self._warm_up.forget()
             if self._probe is not None:
                 self._probe.reset()
 
     def view(self, now: float) -> ProbeView:
-        keeper = self.tracker
-        seen, since = keeper.last_result, keeper.loading_since
+        tracker = self.tracker
+        result, since = tracker.last_result, tracker.loading_since
         return ProbeView(
-            result=seen.status.value,
-            detail=seen.detail,
-            age=now - keeper.last_probe_at if keeper.last_probe_at > -INFINITY else None,
-            seconds=seen.seconds,
-            consecutive_successes=keeper.successes,
-            consecutive_failures=keeper.failures,
-            required_successes=keeper.required_successes,
-            instance=keeper.lives.instance,
-            restarts=keeper.lives.restarts,
+            result=result.status.value,
+            detail=result.detail,
+            age=now - tracker.last_probe_at if tracker.last_probe_at > -INFINITY else None,
+            seconds=result.seconds,
+            consecutive_successes=tracker.successes,
+            consecutive_failures=tracker.failures,
+            required_successes=tracker.required_successes,
+            instance=tracker.restarts.instance,
+            restarts=tracker.restarts.count,
             loading_for=None if since is None else now - since,
         )

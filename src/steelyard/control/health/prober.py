@@ -1,34 +1,32 @@
-"""Looks at every replica when it is due and tells what has changed. One timer, a bounded number of looks at once."""
+"""Probes every replica when it is due and reports changes: one timer, a bounded number of probes at once."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 
 from ...core.replica import Event
+from ...core.request import INFINITY
 from ..observability.views import ProbeView
 from .client.origin import TlsContexts
-from .concurrency import ConcurrencyLimiter
 from .probe import CheckResult, ProbeResult, ProbeStatus, ProbeTarget, ReplicaKey
 from .probed_replica import ProbedReplica
-from .schedule import Schedule
+from .schedule import Schedule, TaskLimiter
 from .tracker import HealthChange
 
-# Looks at once. Ready replicas have a lane of their own: a hundred dead ones, each a timeout long, do not delay them.
+# Ready replicas have a limit of their own: a hundred dead ones, each a timeout long, do not delay them.
 MAX_READY_PROBES, MAX_NOT_READY_PROBES, MAX_COMMAND_PROBES = 256, 128, 16
 MAX_REQUEST_CHECKS = 128  # warm-ups and inferences at once
-MAX_UNSPREAD_PROBES = 50  # replicas that are all looked at at once when they are new; the looks at more are spread
-MAX_SPREAD_SECONDS = 1.0  # seconds, or `interval` if that is less
-MIN_PROBE_SPACING_SECONDS = 0.2  # seconds between two looks at one replica, however often somebody asks for one
-MAX_NOT_READY_PROBES_PER_SECOND = (
-    400.0  # looks a second at all replicas that are not ready: a thousand cold ones are looked at less often
-)
-INTERNAL_ERROR_RETRY_SECONDS = 5.0  # seconds until it is looked at again
-BUSY_CHECK_TIMEOUT_SECONDS = 1.0  # seconds for workers to say whether a replica makes progress
+MAX_UNSPREAD_PROBES = 50  # up to so many new replicas are probed at once; probes of more are spread over …
+MAX_SPREAD_SECONDS = 1.0  # … this time, or `interval` if that is less
+MIN_PROBE_SPACING_SECONDS = 0.2  # between two probes of one replica, however often one is requested
+MAX_NOT_READY_PROBES_PER_SECOND = 400.0  # over all replicas: a thousand cold ones are probed less often
+INTERNAL_ERROR_RETRY_SECONDS = 5.0
+BUSY_CHECK_TIMEOUT_SECONDS = 1.0  # for workers to say whether a replica makes progress
+STALL_MARGIN_SECONDS = 0.5  # over the time limit of a probe: this process itself was stalled
 
 log = logging.getLogger("steelyard.control.health")
 
@@ -36,8 +34,8 @@ log = logging.getLogger("steelyard.control.health")
 class Prober:
     """To be made and used inside a running loop.
 
-    `saw(key, event, why)` is told changes: LIVE (answers, not ready), LOADED (ready and warmed up), LOST (does not
-    answer). `progress(key)` says whether real requests there go on: then silence is no failure.
+    `saw(key, event, why)` receives changes: LIVE (answers, not ready), LOADED (ready and warmed up), LOST (does not
+    answer). `progress(key)` tells whether real requests make progress there: then a timeout is no failure.
     """
 
     def __init__(
@@ -47,220 +45,213 @@ class Prober:
         *,
         rng: Random | None = None,
     ) -> None:
-        self.result_counts: Counter[tuple[str, str]] = Counter()  # looks, by model and what they saw
+        self.result_counts: Counter[tuple[str, str]] = Counter()  # probes by model and result
         self._saw = saw
         self._progress = progress
         self._rng = rng or Random()
         self._loop = asyncio.get_running_loop()
         self._contexts = TlsContexts()
-        self._courses: dict[ReplicaKey, ProbedReplica] = {}
-        self._out: set[ReplicaKey] = set()  # those that are not ready
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._schedule = Schedule(self._is_due)
-        self._ready: ConcurrencyLimiter[ProbedReplica] = ConcurrencyLimiter(
-            MAX_READY_PROBES, lambda course: self._begin(course, self._ready)
-        )
-        self._not_ready: ConcurrencyLimiter[ProbedReplica] = ConcurrencyLimiter(
-            MAX_NOT_READY_PROBES, lambda course: self._begin(course, self._not_ready)
-        )
-        self._commands: ConcurrencyLimiter[ProbedReplica] = ConcurrencyLimiter(
-            MAX_COMMAND_PROBES, lambda course: self._begin(course, self._commands)
-        )
-        self._trials: ConcurrencyLimiter[ProbedReplica] = ConcurrencyLimiter(MAX_REQUEST_CHECKS, self._begin_trial)
+        self._replicas: dict[ReplicaKey, ProbedReplica] = {}
+        self._not_ready: set[ReplicaKey] = set()
+        self._schedule = Schedule(self._enqueue)
+        self._ready_probes = TaskLimiter(MAX_READY_PROBES, self._start_probe, self._task_ended)
+        self._not_ready_probes = TaskLimiter(MAX_NOT_READY_PROBES, self._start_probe, self._task_ended)
+        self._command_probes = TaskLimiter(MAX_COMMAND_PROBES, self._start_probe, self._task_ended)
+        self._checks = TaskLimiter(MAX_REQUEST_CHECKS, self._start_check, self._task_ended)
+        self._limiters = (self._ready_probes, self._not_ready_probes, self._command_probes, self._checks)
 
-    # ------------------------------------------------------------------ what others want
+    # ------------------------------------------------------------------ for the fleet
 
     def set_targets(self, targets: Mapping[ReplicaKey, ProbeTarget]) -> None:
         """From now on exactly these. Where only settings changed, what is known of the server stays."""
         now = self._loop.time()
         probed = {key: target for key, target in targets.items() if target.health.enabled}
         fresh: list[ProbedReplica] = []
-        for key, course in list(self._courses.items()):
+        for key, replica in list(self._replicas.items()):
             wanted = probed.get(key)
-            if wanted is None or not course.target.is_same_server(wanted):
-                self._drop(course)
-            elif course.target != wanted:
-                course.change(wanted, now)
-                self._see_to_trial(course)
-                fresh.append(course)
+            if wanted is None or not replica.target.is_same_server(wanted):
+                self._drop(replica)
+            elif replica.target != wanted:
+                replica.change(wanted, now)
+                self._update_check(replica)
+                fresh.append(replica)
         for key, target in probed.items():
-            if key not in self._courses:
-                course = self._courses[key] = ProbedReplica(key, target, self._contexts, self._rng, now)
-                self._out.add(key)
-                fresh.append(course)
+            if key not in self._replicas:
+                replica = self._replicas[key] = ProbedReplica(key, target, self._contexts, self._rng, now)
+                self._not_ready.add(key)
+                fresh.append(replica)
         models = {model for model, _ in probed}
         for gone in [key for key in self.result_counts if key[0] not in models]:
             del self.result_counts[gone]
-        for course in fresh:
-            spread = min(MAX_SPREAD_SECONDS, course.target.health.interval) if len(fresh) > MAX_UNSPREAD_PROBES else 0.0
-            self._look_at(course, now + self._rng.uniform(0.0, spread))
+        for replica in fresh:
+            longest = min(MAX_SPREAD_SECONDS, replica.target.health.interval)
+            spread = longest if len(fresh) > MAX_UNSPREAD_PROBES else 0.0
+            self._probe_at(replica, now + self._rng.uniform(0.0, spread))
 
     def probe_now(self, key: ReplicaKey) -> None:
-        """Somebody had trouble with it. A few times a second at most, however often this is called."""
-        course = self._courses.get(key)
-        if course is None:
+        """Requests failed there. At most a few times a second, however often this is called."""
+        replica = self._replicas.get(key)
+        if replica is None:
             return
-        if course.probe_task is not None:
-            course.probe_again = True
-        elif course.tracker.next_probe_at != float("inf"):
-            now = self._loop.time()
-            self._look_at(
-                course,
-                min(self._schedule.time_of(course), max(now, course.probe_started_at + MIN_PROBE_SPACING_SECONDS)),
-            )
+        if replica.probe_task is not None:
+            replica.probe_again = True
+        elif replica.tracker.next_probe_at != INFINITY:
+            self._probe_at(replica, min(self._schedule.time_of(replica), self._earliest(replica)))
 
     def reprobe(self, key: ReplicaKey) -> None:
-        """What was seen before does not count: LOADED only after a look that begins now."""
-        if (course := self._courses.get(key)) is not None:
-            course.tracker.reprobe(self._loop.time())
-            self._begin_anew(key, course)
+        """Earlier results no longer count: LOADED only after a probe that begins now."""
+        if (replica := self._replicas.get(key)) is not None:
+            replica.tracker.reprobe(self._loop.time())
+            self._begin_anew(replica)
 
     def model_unloaded(self, key: ReplicaKey) -> None:
-        """Its model was taken off its server on purpose."""
-        if (course := self._courses.get(key)) is not None:
-            course.tracker.model_unloaded(self._loop.time())
-            self._begin_anew(key, course)
-
-    def _begin_anew(self, key: ReplicaKey, course: ProbedReplica) -> None:
-        now = self._loop.time()
-        course.discard_result = course.probe_task is not None
-        self._out.add(key)
-        self._see_to_trial(course)
-        self._look_at(course, max(now, course.probe_started_at + MIN_PROBE_SPACING_SECONDS))
+        """Its model was unloaded on purpose."""
+        if (replica := self._replicas.get(key)) is not None:
+            replica.tracker.model_unloaded(self._loop.time())
+            self._begin_anew(replica)
 
     def view(self, key: ReplicaKey) -> ProbeView | None:
         """None: it is not probed."""
-        course = self._courses.get(key)
-        return course.view(self._loop.time()) if course is not None else None
+        replica = self._replicas.get(key)
+        return replica.view(self._loop.time()) if replica is not None else None
 
     async def close(self) -> None:
         """Returns when nothing is under way any more."""
         self._schedule.close()
-        for course in list(self._courses.values()):
-            self._drop(course)
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for replica in list(self._replicas.values()):
+            self._drop(replica)
+        for limiter in self._limiters:
+            await limiter.close()
 
-    def _drop(self, course: ProbedReplica) -> None:
-        del self._courses[course.key]
-        self._out.discard(course.key)
-        self._schedule.forget(course)
-        for lane in (self._ready, self._not_ready, self._commands, self._trials):
-            lane.forget(course)
-        for task in (course.probe_task, course.check_task):
+    def _begin_anew(self, replica: ProbedReplica) -> None:
+        replica.discard_result = replica.probe_task is not None
+        self._not_ready.add(replica.key)
+        self._update_check(replica)
+        self._probe_at(replica, self._earliest(replica))
+
+    def _drop(self, replica: ProbedReplica) -> None:
+        del self._replicas[replica.key]
+        self._not_ready.discard(replica.key)
+        self._schedule.forget(replica)
+        for limiter in self._limiters:
+            limiter.forget(replica)
+        for task in (replica.probe_task, replica.check_task):
             if task is not None:
                 task.cancel()
 
-    def _is_followed(self, course: ProbedReplica) -> bool:
-        return self._courses.get(course.key) is course
+    def _is_followed(self, replica: ProbedReplica) -> bool:
+        return self._replicas.get(replica.key) is replica
 
-    # ------------------------------------------------------------------ looks
+    # ------------------------------------------------------------------ probes
 
-    def _look_at(self, course: ProbedReplica, when: float) -> None:
-        """Unless that is under way, or about to be."""
-        if course.probe_task is None and not course.queued:
-            self._schedule.at(course, when)
+    def _probe_at(self, replica: ProbedReplica, when: float) -> None:
+        """Unless a probe is under way or waits for its turn."""
+        if replica.probe_task is None and not replica.queued:
+            self._schedule.at(replica, when)
 
-    def _is_due(self, course: ProbedReplica) -> None:
-        course.queued = True
-        if course.target.health.command:
-            self._commands.submit(course)
+    def _earliest(self, replica: ProbedReplica) -> float:
+        return max(self._loop.time(), replica.probe_started_at + MIN_PROBE_SPACING_SECONDS)
+
+    def _enqueue(self, replica: ProbedReplica) -> None:
+        replica.queued = True
+        if replica.target.health.command:
+            self._command_probes.submit(replica)
         else:
-            (self._ready if course.tracker.ready else self._not_ready).submit(course)
+            (self._ready_probes if replica.tracker.ready else self._not_ready_probes).submit(replica)
 
-    def _begin(self, course: ProbedReplica, lane: ConcurrencyLimiter[ProbedReplica]) -> None:
-        course.queued = course.probe_again = course.discard_result = False
-        course.probe_started_at = self._loop.time()
-        course.probe_task = self._do(course, self._look(course), lane)
+    def _start_probe(self, replica: ProbedReplica) -> asyncio.Task[None]:
+        replica.queued = replica.probe_again = replica.discard_result = False
+        replica.probe_started_at = self._loop.time()
+        replica.probe_task = self._loop.create_task(self._probe(replica))
+        return replica.probe_task
 
-    def _do(
-        self, course: ProbedReplica, work: Coroutine[None, None, None], lane: ConcurrencyLimiter[ProbedReplica]
-    ) -> asyncio.Task[None]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._done, course, lane))
-        return task
-
-    def _done(self, course: ProbedReplica, lane: ConcurrencyLimiter[ProbedReplica], task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        lane.release()
-        if not task.cancelled() and (problem := task.exception()) is not None:  # a mistake of ours: look again later
-            log.error("%s of %s cannot be probed", course.key[1], course.key[0], exc_info=problem)
-            if self._is_followed(course):
-                self._look_at(course, self._loop.time() + INTERNAL_ERROR_RETRY_SECONDS)
-
-    async def _look(self, course: ProbedReplica) -> None:
+    async def _probe(self, replica: ProbedReplica) -> None:
         try:
-            seen = await course.probe()
-        except Exception as problem:  # of a dialect of the user's own, or of ours: it must not end the others
-            seen = self._failed(course, problem)
-        if self._is_followed(course):
-            self.result_counts[course.key[0], seen.status.value] += 1
-        silent = seen.status is ProbeStatus.NO_RESPONSE and course.tracker.ready
-        busy = silent and not course.discard_result and await self._is_busy(course.key)
-        course.probe_task = None
-        if self._is_followed(course):
-            if not course.discard_result:
-                self._tell(course, course.tracker.probe_finished(seen, self._loop.time(), busy=busy))
-            self._plan(course)
+            result = self._unless_stalled(replica, await replica.probe.run())
+        except Exception as error:  # of a user's own dialect, or ours: it must not end the other probes
+            result = self._internal_error(replica, error)
+        if self._is_followed(replica):
+            self.result_counts[replica.key[0], result.status.value] += 1
+        silent = result.status is ProbeStatus.NO_RESPONSE and replica.tracker.ready
+        busy = silent and not replica.discard_result and await self._is_busy(replica.key)
+        replica.probe_task = None
+        if self._is_followed(replica):
+            if not replica.discard_result:
+                self._report(replica, replica.tracker.probe_finished(result, self._loop.time(), busy=busy))
+            self._plan(replica)
 
-    def _failed(self, course: ProbedReplica, problem: Exception) -> ProbeResult:
-        detail = f"the probe itself failed: {type(problem).__name__}: {problem}"
-        if detail != course.tracker.last_result.detail:
-            log.error("%s of %s: %s", course.key[1], course.key[0], detail, exc_info=problem)
+    def _unless_stalled(self, replica: ProbedReplica, result: ProbeResult) -> ProbeResult:
+        limit = replica.target.health.timeout + STALL_MARGIN_SECONDS
+        if result.status is not ProbeStatus.NO_RESPONSE or result.seconds <= limit:
+            return result
+        replica.probe_again = True
+        detail = f"{result.detail}; but Steelyard itself stood still"
+        return result._replace(status=ProbeStatus.UNKNOWN, detail=detail)
+
+    def _internal_error(self, replica: ProbedReplica, error: Exception) -> ProbeResult:
+        detail = f"the probe itself failed: {type(error).__name__}: {error}"
+        if detail != replica.tracker.last_result.detail:
+            log.error("%s of %s: %s", replica.key[1], replica.key[0], detail, exc_info=error)
         return ProbeResult(ProbeStatus.UNKNOWN, detail)
 
     async def _is_busy(self, key: ReplicaKey) -> bool:
         try:
             return await asyncio.wait_for(self._progress(key), BUSY_CHECK_TIMEOUT_SECONDS)
-        except Exception:  # who cannot say does not say yes
+        except Exception:  # no word is not a yes
             return False
 
-    def _plan(self, course: ProbedReplica) -> None:
-        now = self._loop.time()
-        when = min(course.tracker.next_probe_at, self._schedule.time_of(course))
-        if course.tracker.ready:
-            self._out.discard(course.key)
+    def _plan(self, replica: ProbedReplica) -> None:
+        when = min(replica.tracker.next_probe_at, self._schedule.time_of(replica))
+        if replica.tracker.ready:
+            self._not_ready.discard(replica.key)
         else:
-            self._out.add(course.key)
-            when = max(when, now + len(self._out) / MAX_NOT_READY_PROBES_PER_SECOND)
-        if course.probe_again or course.discard_result:
-            when = min(when, max(now, course.probe_started_at + MIN_PROBE_SPACING_SECONDS))
-        self._look_at(course, when)
+            self._not_ready.add(replica.key)
+            when = max(when, self._loop.time() + len(self._not_ready) / MAX_NOT_READY_PROBES_PER_SECOND)
+        if replica.probe_again or replica.discard_result:
+            when = min(when, self._earliest(replica))
+        self._probe_at(replica, when)
 
-    def _tell(self, course: ProbedReplica, news: list[HealthChange]) -> None:
-        course.reset_after_restart()
-        self._see_to_trial(course)
-        for event, why in news:
+    def _report(self, replica: ProbedReplica, changes: list[HealthChange]) -> None:
+        replica.reset_after_restart()
+        self._update_check(replica)
+        for event, why in changes:
             try:
-                self._saw(course.key, event, why)
+                self._saw(replica.key, event, why)
             except Exception:
-                log.exception("%s of %s: %s could not be told", course.key[1], course.key[0], event.value)
+                log.exception("%s of %s: %s could not be told", replica.key[1], replica.key[0], event.value)
+
+    def _task_ended(self, replica: ProbedReplica, task: asyncio.Future[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:  # our own mistake: probe again later
+            log.error("%s of %s cannot be probed", replica.key[1], replica.key[0], exc_info=error)
+            if self._is_followed(replica):
+                self._probe_at(replica, self._loop.time() + INTERNAL_ERROR_RETRY_SECONDS)
 
     # ------------------------------------------------------------------ warm-ups and inferences
 
-    def _see_to_trial(self, course: ProbedReplica) -> None:
-        """Begin what is wanted, end what is not wanted any more."""
-        wanted = course.tracker.check_wanted is not None
-        if wanted and course.check_task is None and course not in self._trials:
-            self._trials.submit(course)
+    def _update_check(self, replica: ProbedReplica) -> None:
+        """Starts the check that is wanted, cancels one that no longer is."""
+        wanted = replica.tracker.check_wanted is not None
+        if wanted and replica.check_task is None and replica not in self._checks:
+            self._checks.submit(replica)
         elif not wanted:
-            self._trials.forget(course)
-            if course.check_task is not None:
-                course.check_task.cancel()
-                course.check_task = None
+            self._checks.forget(replica)
+            if replica.check_task is not None:
+                replica.check_task.cancel()
+                replica.check_task = None
 
-    def _begin_trial(self, course: ProbedReplica) -> None:
-        course.check_task = self._do(course, self._attempt(course), self._trials)
+    def _start_check(self, replica: ProbedReplica) -> asyncio.Task[None]:
+        replica.check_task = self._loop.create_task(self._check(replica))
+        return replica.check_task
 
-    async def _attempt(self, course: ProbedReplica) -> None:
-        trial = course.tracker.check_wanted
-        assert trial is not None
+    async def _check(self, replica: ProbedReplica) -> None:
+        check = replica.tracker.check_wanted
+        assert check is not None
         try:
-            outcome = await course.run_check(trial)
-        except Exception as problem:
-            outcome = CheckResult(self._failed(course, problem).detail, inconclusive=True)
-        busy = outcome.ambiguous and course.tracker.ready and await self._is_busy(course.key)
-        if self._is_followed(course) and course.check_task is asyncio.current_task():
-            course.check_task = None
-            self._tell(course, course.tracker.check_finished(outcome, self._loop.time(), busy=busy))
-            self._plan(course)
+            result = await replica.run_check(check)
+        except Exception as error:
+            result = CheckResult(self._internal_error(replica, error).detail, inconclusive=True)
+        busy = result.ambiguous and replica.tracker.ready and await self._is_busy(replica.key)
+        if self._is_followed(replica) and replica.check_task is asyncio.current_task():
+            replica.check_task = None
+            self._report(replica, replica.tracker.check_finished(result, self._loop.time(), busy=busy))
+            self._plan(replica)

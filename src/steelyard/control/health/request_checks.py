@@ -1,4 +1,4 @@
-"""Which real requests a replica needs before it is ready, and while it is: its warm-up, and a real inference."""
+"""Which real requests a replica must pass before it is ready, and while it is: its warm-up, and an inference."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ class RequestCheck(Enum):
 
 
 class CheckSchedule:
-    """The warm-up comes first: an inference on a cold model may well take longer than it is given."""
+    """The warm-up goes first: an inference on a cold model may well exceed its time limit."""
 
     def __init__(self, health: HealthConfig) -> None:
         self.health = health
         self.failing = False  # the last inference failed
-        self.failures = 0  # in a row, of either
+        self.failures = 0  # in a row, of either check
         self._warm = False
-        self._proven: float | None = None  # when an inference last succeeded
+        self._passed_at: float | None = None  # the last inference that succeeded
 
     def cool(self) -> None:
-        """Another process: it has to be warmed up again."""
+        """Another process: it needs its warm-up again."""
         self._warm = False
         self.failures = 0
 
     def doubt(self) -> None:
-        """It is not ready any more: it has to prove itself again."""
+        """No longer ready: it needs an inference again."""
         self.failing = False
-        self._proven = None
+        self._passed_at = None
 
     def pending(self) -> RequestCheck | None:
-        """What it has yet to pass before it is ready."""
+        """What it must pass before it is ready."""
         if self.health.warm_up and not self._warm:
             return RequestCheck.WARM_UP
-        if self.health.inference is not None and self._proven is None:
+        if self.health.inference is not None and self._passed_at is None:
             return RequestCheck.INFERENCE
         return None
 
     def due(self, now: float) -> bool:
-        """It is ready: is it time for another inference? At once, if the last one failed."""
-        wanted = self.health.inference
-        return wanted is not None and (self.failing or self._proven is None or now >= self._proven + wanted.every)
+        """Whether a ready replica needs another inference: at once if the last one failed."""
+        probe = self.health.inference
+        return probe is not None and (self.failing or self._passed_at is None or now >= self._passed_at + probe.every)
 
-    def passed(self, trial: RequestCheck, now: float) -> None:
+    def passed(self, check: RequestCheck, now: float) -> None:
         self.failures = 0
-        if trial is RequestCheck.WARM_UP:
+        if check is RequestCheck.WARM_UP:
             self._warm = True
         else:
             self.failing = False
-            self._proven = now
+            self._passed_at = now
 
-    def failed(self, trial: RequestCheck) -> None:
+    def failed(self, check: RequestCheck) -> None:
         self.failures += 1
-        self.failing = trial is RequestCheck.INFERENCE
+        self.failing = check is RequestCheck.INFERENCE
 
     def skipped(self, now: float) -> None:
-        """Nothing was learned: the next one comes in its turn."""
-        self._proven = now
+        """Inconclusive: the next inference comes at its regular time."""
+        self._passed_at = now

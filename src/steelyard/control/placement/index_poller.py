@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 
 from ...protocols.repository import IndexEntry
 from ..health.client.errors import ReplicaRequestError
-from ..health.concurrency import ConcurrencyLimiter
+from ..health.schedule import TaskLimiter
 from .hosts import Host
 from .index_reconciler import IndexReconciler
 
@@ -27,41 +26,32 @@ class IndexPoller:
         self._settling = settling
         self._looked = looked
         self._clock = clock
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._lane: ConcurrencyLimiter[Host] = ConcurrencyLimiter(MAX_CONCURRENT_POLLS, self._begin)
-        self._closed = False
+        self._limiter = TaskLimiter(MAX_CONCURRENT_POLLS, self._start, self._ended)
 
     def poll_soon(self, host: Host) -> None:
         """At the next turn, unless it was looked at just now."""
         host.poll_by(max(self._clock(), host.last_poll_at + MIN_POLL_SPACING_SECONDS))
 
     def poll_if_due(self, host: Host, now: float) -> None:
-        if now >= host.next_poll_at and host.poll_task is None and not host.busy and host not in self._lane:
-            self._lane.submit(host)
+        if now >= host.next_poll_at and host.poll_task is None and not host.busy and host not in self._limiter:
+            self._limiter.submit(host)
 
     def forget(self, host: Host) -> None:
-        self._lane.forget(host)
+        self._limiter.forget(host)
         host.discard_poll = True
         if host.poll_task is not None:
             host.poll_task.cancel()
 
     async def close(self) -> None:
-        self._closed = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._limiter.close()
 
-    def _begin(self, host: Host) -> None:
-        if self._closed:
-            return
+    def _start(self, host: Host) -> asyncio.Task[None]:
         host.discard_poll = host.busy
         host.next_poll_at = float("inf")
-        task = host.poll_task = asyncio.get_running_loop().create_task(self._look(host))
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._done, host))
+        host.poll_task = asyncio.get_running_loop().create_task(self._look(host))
+        return host.poll_task
 
-    def _done(self, host: Host, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+    def _ended(self, host: Host, task: asyncio.Future[None]) -> None:
         host.poll_task = None
         host.asked = True
         host.last_poll_at = self._clock()
@@ -71,7 +61,6 @@ class IndexPoller:
             )
         if not task.cancelled() and (problem := task.exception()) is not None:
             log.error("the models of %s cannot be looked at", host.name, exc_info=problem)
-        self._lane.release()
         if not task.cancelled():
             self._looked(host)
 

@@ -10,9 +10,8 @@ from ...protocols.health import ServerRequest
 from ...protocols.repository import IndexEntry, ModelPresence, OperationProgress, OperationReply, RepositoryDialect
 from ..health.client.errors import InvalidResponseError, ReplicaRequestError, ResponseTimeoutError
 from ..health.client.origin import ProbeOrigin, TlsContexts
-from ..health.client.response import ProbeResponse
+from ..health.client.response import ProbeResponse, describe_request, printable_line
 from ..health.probe import ProbeTarget
-from ..health.probe_sequence import describe_request, printable_line
 from .errors import UnloadError
 
 MAX_INDEX_BYTES = 4 << 20  # bytes of an answer: an index of many thousand models
@@ -68,7 +67,7 @@ class RepositoryClient:
     async def _put(self, question: ServerRequest, timeout: float) -> ProbeResponse:
         headers = self._headers if question.body else {k: v for k, v in self._headers.items() if k != "content-type"}
         request = self._way.build_request(question.method, question.path, headers, question.body)
-        return await self._way.send(request, timeout=timeout, limit=MAX_INDEX_BYTES)
+        return await self._way.send(request, timeout=timeout, max_bytes=MAX_INDEX_BYTES)
 
 
 def _printable(said: OperationReply) -> OperationReply:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hmac
 import logging
-import os
 
 from ....config.secret_files import read_tokens
 from ....core.errors import SteelyardError
-
-_FileStamp = tuple[int, int, int, int]
+from ...file_watcher import file_stamp
 
 log = logging.getLogger("steelyard.admin")
 
@@ -25,7 +23,7 @@ class TokenFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._mark = _file_stamp(path)
+        self._mark = file_stamp(path)
         self._known = _read(path)
 
     def knows(self, token: bytes) -> bool:
@@ -35,7 +33,7 @@ class TokenFile:
         return any(matches)
 
     def _look(self) -> None:
-        mark = _file_stamp(self.path)
+        mark = file_stamp(self.path)
         if mark == self._mark:
             return
         self._mark = mark
@@ -45,14 +43,6 @@ class TokenFile:
             log.error("%s; the last good tokens stay", problem)
         else:
             log.info("read %d admin tokens from %s", len(self._known), self.path)
-
-
-def _file_stamp(path: str) -> _FileStamp | None:
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev
 
 
 def _read(path: str) -> tuple[bytes, ...]:

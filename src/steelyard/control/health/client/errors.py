@@ -1,4 +1,4 @@
-"""Why a question to a replica got no answer. Each says in words what was seen; who asks adds what was asked."""
+"""Why a request to a replica got no response. The message tells what happened; the caller adds the request."""
 
 from __future__ import annotations
 
@@ -14,65 +14,65 @@ RESET_ERRNOS = {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED}
 
 
 class ReplicaRequestError(SteelyardError):
-    """No answer."""
+    """No response."""
 
     reason = "no_answer"
 
 
 class ConnectRefusedError(ReplicaRequestError):
-    """Nobody listens there: the process is gone, or not there yet."""
+    """No process listens: it is gone, or not there yet."""
 
     reason = "refused"
 
 
 class ResponseTimeoutError(ReplicaRequestError):
-    """No answer in time."""
+    """No response in time."""
 
     reason = "silent"
 
 
 class InvalidResponseError(ReplicaRequestError):
-    """What came is no answer: not HTTP, too long, or cut off."""
+    """Not HTTP, too long, or cut off."""
 
     reason = "nonsense"
 
 
 class ReplicaUnreachableError(ReplicaRequestError):
-    """There is no way to it: no such name, no route, no trust in its certificate."""
+    """No such name, no route, or an untrusted certificate."""
 
     reason = "unreachable"
 
 
 class LocalFailureError(ReplicaRequestError):
-    """This machine or its configuration does not allow to ask: nothing was learned about the replica."""
+    """This machine or its configuration cannot send the request: nothing was learned about the replica."""
 
     reason = "cannot_ask"
 
 
-def classify_error(problem: Exception, address: Address) -> ReplicaRequestError:
-    """What stands behind an exception of the loop, the resolver, the kernel or OpenSSL."""
-    if isinstance(problem, ssl.SSLCertVerificationError):
-        return ReplicaUnreachableError(f"its certificate is not trusted: {problem.verify_message}")
-    if isinstance(problem, ssl.SSLError):
-        return InvalidResponseError(f"no TLS with it: {problem.reason or problem}")
-    if isinstance(problem, socket.gaierror):
-        return ReplicaUnreachableError(f"{address.host}: {problem.strerror or problem}")
-    if isinstance(problem, TimeoutError):  # the kernel's own, after many SYNs
+def classify_error(error: Exception, address: Address) -> ReplicaRequestError:
+    """For an exception of the event loop, the resolver, the kernel or OpenSSL."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ReplicaUnreachableError(f"its certificate is not trusted: {error.verify_message}")
+    if isinstance(error, ssl.SSLError):
+        return InvalidResponseError(f"no TLS with it: {error.reason or error}")
+    if isinstance(error, socket.gaierror):
+        return ReplicaUnreachableError(f"{address.host}: {error.strerror or error}")
+    if isinstance(error, TimeoutError):  # the kernel's own, after many SYNs
         return ResponseTimeoutError("takes no connection")
-    if isinstance(problem, OSError):
-        return _classify_os_error(problem, address)
-    return ReplicaUnreachableError(f"{type(problem).__name__}: {problem}")  # UnicodeError of a host name
+    if isinstance(error, OSError):
+        return _classify_os_error(error, address)
+    return ReplicaUnreachableError(f"{type(error).__name__}: {error}")  # UnicodeError of a host name
 
 
-def _classify_os_error(problem: OSError, address: Address) -> ReplicaRequestError:
-    number = problem.errno
-    # Of several addresses of a name each may have failed in its own way: then there is only a text.
-    if number in NOT_LISTENING_ERRNOS or (number is None and "refused" in str(problem)):
+def _classify_os_error(error: OSError, address: Address) -> ReplicaRequestError:
+    number = error.errno
+    # If a name has several addresses, asyncio joins their errors into one that has only a text.
+    if number in NOT_LISTENING_ERRNOS or (number is None and "refused" in str(error)):
         return ConnectRefusedError("there is no socket" if number == errno.ENOENT else "refuses connections")
     if number in LOCAL_ERRNOS:
-        return LocalFailureError(f"this machine cannot ask: {problem.strerror}")
-    if number == errno.EAGAIN and address.path:  # its queue of connections is full
+        return LocalFailureError(f"this machine cannot ask: {error.strerror}")
+    if number == errno.EAGAIN and address.path:  # its accept queue is full
         return ResponseTimeoutError("takes no connection")
     if number in RESET_ERRNOS:
         return InvalidResponseError("hangs up")
-    return ReplicaUnreachableError(problem.strerror or str(problem))
+    return ReplicaUnreachableError(error.strerror or str(error))

@@ -1,24 +1,22 @@
-"""Reads what replicas say of their load, now and then, and tells it. It corrects the gateway's own counts, no more."""
+"""Scrapes the load that replicas report, to correct the gateway's own counts."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
 from random import Random
 from typing import NamedTuple
 
 from ....protocols import EngineLoad
 from ..client.origin import TlsContexts
-from ..concurrency import ConcurrencyLimiter
 from ..probe import ProbeTarget, ReplicaKey
-from ..schedule import Schedule
+from ..schedule import Schedule, TaskLimiter
 from .metrics import MetricsReader, metrics_location
 
 MAX_CONCURRENT_SCRAPES = 128
 JITTER_RATIO = 0.1
-MAX_UNSPREAD_SCRAPES = 50  # replicas that are all read at once when they are new
+MAX_UNSPREAD_SCRAPES = 50  # up to so many new replicas are read at once
 
 log = logging.getLogger("steelyard.control.health")
 
@@ -26,7 +24,7 @@ log = logging.getLogger("steelyard.control.health")
 class ScrapedLoad(NamedTuple):
     """What is known of a replica's load."""
 
-    load: EngineLoad | None  # the last that could be read
+    load: EngineLoad | None  # the last that was read
     age: float | None  # seconds since then; None: never
     problem: str  # why the last read failed; empty: it did not
     interval: float  # seconds between two reads
@@ -35,7 +33,7 @@ class ScrapedLoad(NamedTuple):
 class LoadScraper:
     """To be made and used inside a running loop.
 
-    `heard(key, load)` is told every good read; `restarted(key)`, when the server process is another than before.
+    `heard(key, load)` receives every good read; `restarted(key)` is called when another process answers than before.
     """
 
     def __init__(
@@ -50,65 +48,61 @@ class LoadScraper:
         self._rng = rng or Random()
         self._loop = asyncio.get_running_loop()
         self._contexts = TlsContexts()
-        self._read: dict[ReplicaKey, MetricsReader] = {}
-        self._tasks: dict[asyncio.Task[None], MetricsReader] = {}
-        self._schedule: Schedule[MetricsReader] = Schedule(lambda metrics: self._lane.submit(metrics))
-        self._lane: ConcurrencyLimiter[MetricsReader] = ConcurrencyLimiter(MAX_CONCURRENT_SCRAPES, self._begin)
+        self._readers: dict[ReplicaKey, MetricsReader] = {}
+        self._tasks: dict[MetricsReader, asyncio.Task[None]] = {}
+        self._limiter = TaskLimiter(MAX_CONCURRENT_SCRAPES, self._start, self._ended)
+        self._schedule = Schedule(self._limiter.submit)
 
     def set_targets(self, targets: Mapping[ReplicaKey, ProbeTarget]) -> None:
         """From now on exactly these, as far as they have metrics to read."""
         wanted = {key: target for key, target in targets.items() if metrics_location(target) is not None}
-        for key, metrics in list(self._read.items()):
-            if wanted.get(key) != metrics.target:
+        for key, reader in list(self._readers.items()):
+            if wanted.get(key) != reader.target:
                 self._drop(key)
-        fresh = [key for key in wanted if key not in self._read]
+        fresh = [key for key in wanted if key not in self._readers]
         for key in fresh:
-            metrics = self._read[key] = MetricsReader(key, wanted[key], self._contexts)
-            spread = metrics.interval if len(fresh) > MAX_UNSPREAD_SCRAPES else 0.0
-            self._schedule.at(metrics, self._loop.time() + self._rng.uniform(0.0, spread))
+            reader = self._readers[key] = MetricsReader(key, wanted[key], self._contexts)
+            spread = reader.interval if len(fresh) > MAX_UNSPREAD_SCRAPES else 0.0
+            self._schedule.at(reader, self._loop.time() + self._rng.uniform(0.0, spread))
 
     def view(self, key: ReplicaKey) -> ScrapedLoad | None:
-        """None: it is not asked."""
-        metrics = self._read.get(key)
-        if metrics is None:
+        """None: it is not read."""
+        reader = self._readers.get(key)
+        if reader is None:
             return None
-        age = None if metrics.read_at is None else self._loop.time() - metrics.read_at
-        return ScrapedLoad(metrics.load, age, metrics.problem, metrics.interval)
+        age = None if reader.read_at is None else self._loop.time() - reader.read_at
+        return ScrapedLoad(reader.load, age, reader.problem, reader.interval)
 
     async def close(self) -> None:
         """Returns when nothing is under way any more."""
         self._schedule.close()
-        for key in list(self._read):
-            self._drop(key)
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._readers.clear()
+        await self._limiter.close()
 
     def _drop(self, key: ReplicaKey) -> None:
-        metrics = self._read.pop(key)
-        self._schedule.forget(metrics)
-        self._lane.forget(metrics)
-        for task, read in self._tasks.items():
-            if read is metrics:
-                task.cancel()
+        reader = self._readers.pop(key)
+        self._schedule.forget(reader)
+        self._limiter.forget(reader)
+        if (task := self._tasks.get(reader)) is not None:
+            task.cancel()
 
-    def _begin(self, metrics: MetricsReader) -> None:
-        task = self._loop.create_task(self._ask(metrics))
-        self._tasks[task] = metrics
-        task.add_done_callback(partial(self._done, metrics))
+    def _start(self, reader: MetricsReader) -> asyncio.Task[None]:
+        task = self._tasks[reader] = self._loop.create_task(self._read(reader))
+        return task
 
-    async def _ask(self, metrics: MetricsReader) -> None:
-        good = await metrics.read()
-        if self._read.get(metrics.key) is not metrics:
+    async def _read(self, reader: MetricsReader) -> None:
+        good = await reader.read()
+        if self._readers.get(reader.key) is not reader:
             return
-        if metrics.restarted and self._restarted is not None:
-            self._restarted(metrics.key)
-        if good and metrics.load is not None:
-            self._heard(metrics.key, metrics.load)
+        if reader.restarted and self._restarted is not None:
+            self._restarted(reader.key)
+        if good and reader.load is not None:
+            self._heard(reader.key, reader.load)
 
-    def _done(self, metrics: MetricsReader, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
-        self._lane.release()
-        if not task.cancelled() and (problem := task.exception()) is not None:  # whatever those who are told may do
-            log.error("the load of %s of %s cannot be told", metrics.key[1], metrics.key[0], exc_info=problem)
-        if self._read.get(metrics.key) is metrics:
-            pause = metrics.pause * self._rng.uniform(1.0 - JITTER_RATIO, 1.0 + JITTER_RATIO)
-            self._schedule.at(metrics, self._loop.time() + pause)
+    def _ended(self, reader: MetricsReader, task: asyncio.Future[None]) -> None:
+        del self._tasks[reader]
+        if not task.cancelled() and (error := task.exception()) is not None:  # of a callback
+            log.error("the load of %s of %s cannot be told", reader.key[1], reader.key[0], exc_info=error)
+        if self._readers.get(reader.key) is reader:
+            pause = reader.pause * self._rng.uniform(1.0 - JITTER_RATIO, 1.0 + JITTER_RATIO)
+            self._schedule.at(reader, self._loop.time() + pause)
