@@ -229,7 +229,7 @@ def test_the_rooms_of_the_architecture_are_the_files_of_the_package() -> None:
     (tree,) = [block.text for block in blocks(ROOT / "docs/architecture.md") if "DECIDES" in block.text]
     told = set(re.findall(r"\w+\.py", tree))
     there = {path.name for path in (ROOT / "src/steelyard").rglob("*.py")}
-    core = {path.name for path in (ROOT / "src/steelyard/core").glob("*.py")}
+    core = {path.name for path in (ROOT / "src/steelyard/core").rglob("*.py")}
     assert told <= there, f"no such file: {told - there}"
     assert core <= told, f"not explained: {core - told}"
     packages = {path.parent.name for path in (ROOT / "src/steelyard/core").glob("*/__init__.py")}

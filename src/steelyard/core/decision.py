@@ -1,4 +1,9 @@
-"""What the balancer tells its driver to do. The driver carries it out; it never decides."""
+"""What the balancer tells its driver to do. The driver carries it out; it never decides.
+
+Each driver has its own loop over decisions: gateway/proxy/dispatcher.py writes to sockets, library/engine.py wakes
+threads, simulate/engine/simulation.py and testing.py schedule ends. The loops share nothing but the test of the type,
+which runs for every request: one loop for all would cost a call and save no line.
+"""
 
 from __future__ import annotations
 
