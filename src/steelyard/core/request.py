@@ -6,12 +6,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from .memory.ledger import Residency
-    from .memory.requirement import MemoryRequirement
+    from .memory.ledger import Device, Residency
     from .pool import Pool
     from .replica import Replica
 
 INFINITY = float("inf")
+UNKNOWN_BYTES = -1  # of a request of unknown size: it runs alone on its device
 
 
 class RequestPhase(Enum):
@@ -165,3 +165,28 @@ class Attempt:
         self.cold_seconds = cold  # the part of `alone` that is warming up, told and not to be learned
         self.reservation: tuple[Residency, int] | None = None  # bytes reserved for it
         self.hedge_entry: list[Any] | None = None  # its place in the balancer's plan of hedges
+
+
+class MemoryRequirement:
+    """The device memory a request needs. Made when it is submitted, for a model whose memory is counted."""
+
+    __slots__ = (
+        "blocked",
+        "bytes",
+        "earmark",
+        "earmarked_at",
+        "estimated_bytes",
+        "exclusive",
+        "reserved_bytes",
+        "version",
+    )
+
+    def __init__(self) -> None:
+        self.bytes = 0  # or UNKNOWN_BYTES
+        self.estimated_bytes = 0  # the estimate, also where `bytes` is unknown
+        self.exclusive = False  # run it alone on its server, to measure it
+        self.version = -1  # of the size model it comes from
+        self.blocked = False  # it found no room when last looked at
+        self.earmark: Device | None = None  # the device where room is saved up for it, …
+        self.earmarked_at = -1.0  # … and since when; -1.0: never was
+        self.reserved_bytes = 0  # reserved for the attempt that is about to be sent

@@ -20,8 +20,7 @@ from ..core.pool import Pool
 from ..core.replica import Replica
 from ..core.request import Request, RequestPhase
 from . import fork_hooks
-from .ejection_events import EjectionNotifier
-from .events import EventQueue
+from .events import EjectionNotifier, EventQueue
 from .leases import ENDED_BY_FORK, Leases
 from .waiters import Waiter, Waiters
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.control.admin.metrics import CONTENT_TYPE, render_page
-from steelyard.control.admin.metrics.cache import MetricsCache
+from steelyard.control.admin.metrics import CONTENT_TYPE, MetricsCache, render_page
 from steelyard.control.observability.alarm_codes import SEVERITIES
 from steelyard.control.observability.metrics_snapshot import MetricsSnapshot
 from steelyard.control.observability.totals import ModelTotals, ReplicaTotals

@@ -22,8 +22,7 @@ from .errors import JSON_CONTENT_TYPE, ApiError, api_error_for, encode
 from .handlers.call import AdminCall
 from .live_stream import EventStream
 from .live_subscribers import LiveSubscribers
-from .metrics import CONTENT_TYPE
-from .metrics.cache import MetricsCache
+from .metrics import CONTENT_TYPE, MetricsCache
 from .routes import OPENAPI_PATH, ROUTES, Route
 from .schemas import NoInput
 from .security.access import PUBLIC_PATHS, AccessControl

@@ -20,7 +20,7 @@ from ..supervisor.admin_service import AdminService
 from .app import Application
 from .connection import AdminConnection
 from .live_subscribers import LiveSubscribers
-from .metrics.cache import MetricsCache
+from .metrics import MetricsCache
 from .security.access import AccessControl
 from .security.replica_allowlist import ReplicaAllowlist
 

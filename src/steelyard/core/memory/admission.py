@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..request import INFINITY, RequestPhase
+from ..request import INFINITY, UNKNOWN_BYTES, MemoryRequirement, RequestPhase
 from .filter import BlockedSizes, CandidateFilter
 from .ledger import EARMARK_SECONDS, Device, MemoryLedger, Residency, Server
 from .request_size import RequestSizeModel, RequestSizeState
-from .requirement import UNKNOWN_BYTES, MemoryRequirement
 
 if TYPE_CHECKING:
     from ..pool import Pool

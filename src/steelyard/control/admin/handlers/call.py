@@ -10,7 +10,7 @@ import msgspec
 from ...observability.views import DeviceView, ModelView, ReplicaView
 from ...supervisor.admin_service import AdminService, NotFoundError
 from ..live_subscribers import LiveSubscribers
-from ..metrics.cache import MetricsCache
+from ..metrics import MetricsCache
 from ..security.replica_allowlist import ReplicaAllowlist
 
 
